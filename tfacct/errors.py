@@ -1,0 +1,42 @@
+"""What a user can do wrong, and how it is said: what was wrong, its value, what would work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class TfacctError(ValueError):
+    """A mistake the user can mend: shown as one message, never as a traceback."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message}\n{self.hint}"
+
+
+class UsageError(TfacctError):
+    """An option or argument that makes no sense."""
+
+
+class ConfigError(TfacctError):
+    """A configuration that is malformed, or holds something that is not understood."""
+
+
+class NotFoundError(TfacctError):
+    """A model, file, field or unit that does not exist."""
+
+
+class MissingExtraError(TfacctError):
+    """A command that needs a package which is not installed."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """`did you mean gpt2-xl?` for the one or two names most like `name`, or None."""
+    from difflib import get_close_matches
+
+    folded: dict[str, str] = {k.lower(): k for k in known}
+    close = get_close_matches(name.lower(), folded, n=2, cutoff=0.6)
+    return f"did you mean {' or '.join(folded[c] for c in close)}?" if close else None

@@ -1,0 +1,380 @@
+"""The ledger: a forward pass as lines of data, and everything that follows from a line.
+
+A product is written as an einsum over named axes, `B T D, D N H -> B T N H`. Its FLOPs, its parameters,
+its m × k × n and the bits it moves are all read off those letters, so none of them is ever written twice.
+This room knows axes, not transformers.
+
+Sizes are ints (exact, every report), numpy arrays (a sweep) or sympy expressions (the formula itself):
+the totals only add, multiply and halve, so one code serves all three. Never int64 for counts: it wraps silently.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import prod
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from tfacct import workload
+
+Size: TypeAlias = Any  # an int, a numpy array or a sympy expression
+Axes: TypeAlias = Mapping[str, Size]
+Letters: TypeAlias = tuple[str, ...]
+Mask: TypeAlias = Literal["full", "causal"]
+
+FLOPS_PER_MULTIPLY_ADD = 2
+
+
+class SpecError(ValueError):
+    """A spec that cannot be a product, a table or a state: our mistake, never a user's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Einsum:
+    """A product of two operands, axis by axis."""
+
+    left: Letters
+    right: Letters
+    out: Letters
+    every: Letters  # each axis once: their product is the number of multiply-adds
+
+
+@lru_cache(maxsize=None)
+def letters(spec: str) -> Letters:
+    """The axes of one operand: `B T D` → ("B", "T", "D"). No axis twice."""
+    axes = tuple(spec.split())
+    for axis in axes:
+        if not re.fullmatch("[A-Z][a-z]*", axis):
+            raise SpecError(f"{spec!r}: {axis!r} is no axis; an axis is a capital and optional small letters")
+    if len(set(axes)) < len(axes):
+        raise SpecError(f"{spec!r}: an axis stands twice in one operand")
+    return axes
+
+
+@lru_cache(maxsize=None)
+def einsum(spec: str) -> Einsum:
+    """Parse `left, right -> out`, and refuse what cannot be a matrix product.
+
+    Every axis stands in at least two of the three operands (else it would be summed or copied on the side),
+    and at least one is contracted. Almost every one-letter slip is caught here.
+    """
+    match = re.fullmatch("([^,>-]+),([^,>-]+)->([^,>-]+)", spec)
+    if match is None:
+        raise SpecError(f"{spec!r} is not `left, right -> out`")
+    left, right, out = (letters(part.strip()) for part in match.groups())
+    every = tuple(dict.fromkeys(left + right + out))
+    for axis in every:
+        if (axis in left) + (axis in right) + (axis in out) < 2:
+            raise SpecError(f"{spec!r}: axis {axis} stands in one operand only")
+    if all(axis in out for axis in every):
+        raise SpecError(f"{spec!r}: no axis is contracted")
+    return Einsum(left, right, out, every)
+
+
+def size(axes: Axes, names: Letters) -> Size:
+    """The number of elements of an operand with these axes."""
+    return prod(axes[name] for name in names)
+
+
+def halve(value: Size) -> Size:
+    """Half of an even count. `//` on a symbol would wrap it in a floor."""
+    return value / 2 if hasattr(value, "free_symbols") else value // 2
+
+
+def pairs(mask: Mask, queries: Size, keys: Size) -> Size:
+    """Query–key pairs that a mask keeps, of the last `queries` positions among `keys`.
+
+    causal: the i-th of T new tokens sees the S − T old ones and i new ones: T·(S − T) + T·(T + 1)/2.
+    """
+    if mask == "full":
+        return queries * keys
+    return halve(queries * (2 * keys - queries + 1))
+
+
+def whole_bytes(elements: Size, width: int) -> Size:
+    """Bytes that hold `elements` of `width` bits, rounded up."""
+    return elements * (width // 8) if width % 8 == 0 else -(-elements * width // 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One stored tensor, by the name it has in the model: `blocks.*.attn.q_proj.weight`, axes `D N H`."""
+
+    path: str
+    axes: Letters
+
+
+@dataclass(frozen=True, slots=True)
+class Dims:
+    """A product as the matrix multiplications that run: `times` × (m × k by k × n)."""
+
+    m: Size
+    k: Size
+    n: Size
+    times: Size
+
+
+@dataclass(frozen=True, slots=True)
+class Matmul:
+    """A product. `weight` names the module whose weight it reads when that is not its own (a tied head);
+    `bias` adds one number per right-only axis; `mask` says which pairs count when only those are asked for.
+    """
+
+    path: str
+    spec: str
+    weight: str | None = None
+    bias: bool = False
+    mask: Mask = "full"
+
+    def __post_init__(self) -> None:
+        einsum(self.spec)
+        if self.mask != "full" and not {"T", "S"} <= set(self.einsum.every):
+            raise SpecError(f"{self.spec!r} is masked but has no query–key pairs T S")
+
+    @property
+    def einsum(self) -> Einsum:
+        """The parsed spec."""
+        return einsum(self.spec)
+
+    def weight_axes(self) -> Letters | None:
+        """The axes of the operand that carries no axis of the workload; None where both are activations."""
+        for operand in (self.einsum.right, self.einsum.left):
+            if not any(axis in workload.AXES for axis in operand):
+                return operand
+        return None
+
+    def flops(self, axes: Axes, masked: bool = False) -> Size:
+        """FLOPs: 2 per multiply-add. `masked` counts only the query–key pairs that the mask keeps."""
+        if masked and self.mask != "full":
+            others = tuple(axis for axis in self.einsum.every if axis not in ("T", "S"))
+            multiply_adds = pairs(self.mask, axes["T"], axes["S"]) * size(axes, others)
+        else:
+            multiply_adds = size(axes, self.einsum.every)
+        return FLOPS_PER_MULTIPLY_ADD * multiply_adds
+
+    def dims(self, axes: Axes) -> Dims:
+        """m × k × n and how many times.
+
+        Rows are the left-only axes of the workload, columns the right-only ones; what both operands and the
+        result share, and the query heads that read one key head (G), repeat the product.
+        """
+        left, right, out = self.einsum.left, self.einsum.right, self.einsum.out
+        rows = tuple(a for a in left if a in out and a not in right and a in workload.AXES)
+        columns = tuple(a for a in right if a in out and a not in left)
+        contracted = tuple(a for a in left if a not in out)
+        repeats = tuple(a for a in out if a not in rows and a not in columns)
+        return Dims(size(axes, rows), size(axes, contracted), size(axes, columns), size(axes, repeats))
+
+    def bits(self, axes: Axes, width: int) -> tuple[Size, Size, Size]:
+        """Bits of the left operand, the right operand and the result, at `width` bits per element."""
+        e = self.einsum
+        return size(axes, e.left) * width, size(axes, e.right) * width, size(axes, e.out) * width
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The weight, if one operand is a weight, and the bias."""
+        axes = self.weight_axes()
+        if axes is None:
+            return ()
+        weight = Parameter(f"{self.weight or self.path}.weight", axes)
+        if not self.bias:
+            return (weight,)
+        outputs = tuple(a for a in axes if a in self.einsum.out)
+        return weight, Parameter(f"{self.path}.bias", outputs)
+
+    def backward(self) -> tuple[Matmul, Matmul]:
+        """The gradients of both operands: the same letters with the operands exchanged."""
+        left, right, out = (" ".join(operand) for operand in (self.einsum.left, self.einsum.right, self.einsum.out))
+        return (
+            Matmul(f"{self.path}.grad_left", f"{out}, {right} -> {left}", mask=self.mask),
+            Matmul(f"{self.path}.grad_right", f"{left}, {out} -> {right}", mask=self.mask),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table that is read by row, not multiplied: an embedding."""
+
+    path: str
+    spec: str
+
+    def __post_init__(self) -> None:
+        letters(self.spec)
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The table itself."""
+        return (Parameter(f"{self.path}.weight", letters(self.spec)),)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What is kept between steps: a key or value cache."""
+
+    path: str
+    spec: str
+
+    def __post_init__(self) -> None:
+        letters(self.spec)
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """None: state is not trained."""
+        return ()
+
+    def elements(self, axes: Axes) -> Size:
+        """Elements kept at the end of the step."""
+        return size(axes, letters(self.spec))
+
+
+@dataclass(frozen=True, slots=True)
+class Pointwise:
+    """Work that is no product: a norm, a softmax, an activation, a rotation, an addition.
+
+    Counted in elements of its result, never in FLOPs: how many operations an element costs is the kernel's affair.
+    `weight` and `bias` are the axes of its parameters.
+    """
+
+    path: str
+    spec: str
+    weight: str = ""
+    bias: str = ""
+
+    def __post_init__(self) -> None:
+        for operand in (self.weight, self.bias):
+            if not set(letters(operand)) <= set(letters(self.spec)):
+                raise SpecError(f"{self.path}: parameters {operand!r} do not fit the result {self.spec!r}")
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Scale and shift, where the part has them."""
+        named = (("weight", self.weight), ("bias", self.bias))
+        return tuple(Parameter(f"{self.path}.{name}", letters(axes)) for name, axes in named if axes)
+
+    def elements(self, axes: Axes) -> Size:
+        """Elements of the result."""
+        return size(axes, letters(self.spec))
+
+
+Line: TypeAlias = Matmul | Table | State | Pointwise
+LineT = TypeVar("LineT", Matmul, Table, State, Pointwise)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Lines, the sizes of their own axes, and the blocks they stand for.
+
+    The embeddings and the head stand alone: count 1 and no numbers. `*` in a path stands for the block's number.
+    """
+
+    lines: tuple[Line, ...]
+    axes: Axes
+    count: Size = 1
+    numbers: tuple[int, ...] = ()
+
+    def places(self, path: str, unfolded: bool) -> Iterator[tuple[str, Size]]:
+        """Where `path` stands and how often: once for all blocks, or, unfolded, once in each."""
+        if unfolded and self.numbers:
+            for number in self.numbers:
+                yield path.replace("*", str(number)), 1
+        else:
+            yield path, self.count
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """One line of products, evaluated for a group of blocks: `flops` are those of all `dims.times` runs."""
+
+    path: str
+    line: Matmul
+    dims: Dims
+    flops: Size
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One parameter, evaluated for a group of blocks: `count` tensors of `shape`, `elements` numbers each."""
+
+    path: str
+    shape: tuple[Size, ...]
+    elements: Size
+    count: Size
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """All lines of a model. Holds leaves only: every subtotal is computed, so nothing is counted twice.
+
+    `at` is what the workload binds (`Workload.axes()`). Counts are dicts by path, where `blocks.*` stands for
+    all blocks together; `unfolded` gives each block its own number.
+    """
+
+    groups: tuple[Group, ...]
+
+    def products(self, at: Axes, *, masked: bool = False, unfolded: bool = False) -> list[Product]:
+        """Every product with its m × k × n, how often it runs, and its FLOPs."""
+        found = []
+        for path, line, axes, count in self._each(Matmul, at, unfolded):
+            dims = line.dims(axes)
+            dims = replace(dims, times=count * dims.times)
+            found.append(Product(path, line, dims, count * line.flops(axes, masked)))
+        return found
+
+    def flops(self, at: Axes, *, masked: bool = False, unfolded: bool = False) -> dict[str, Size]:
+        """FLOPs of one forward pass, by product."""
+        each = self._each(Matmul, at, unfolded)
+        return _summed((path, count * line.flops(axes, masked)) for path, line, axes, count in each)
+
+    def tensors(self, *, unfolded: bool = False) -> list[Tensor]:
+        """Every stored parameter. A weight that two lines use is one tensor, so it stands once."""
+        found: dict[tuple[str, int], Tensor] = {}
+        for index, group in enumerate(self.groups):
+            for parameter in (p for line in group.lines for p in line.parameters()):
+                shape = tuple(group.axes[axis] for axis in parameter.axes)
+                for path, count in group.places(parameter.path, unfolded):
+                    tensor = Tensor(path, shape, prod(shape), count)
+                    owner = index if "*" in path else -1  # blocks of another kind own other tensors
+                    known = found.setdefault((path, owner), tensor)
+                    if sorted(known.shape, key=str) != sorted(shape, key=str):
+                        raise SpecError(f"{path} is read in two shapes: {known.shape} and {shape}")
+        return list(found.values())
+
+    def parameters(self, *, unfolded: bool = False) -> dict[str, Size]:
+        """Stored elements, by parameter."""
+        return _summed((tensor.path, tensor.count * tensor.elements) for tensor in self.tensors(unfolded=unfolded))
+
+    def weight_bytes(self, width: int) -> Size:
+        """Bytes of all parameters at `width` bits each, every tensor rounded up to whole bytes."""
+        return sum(tensor.count * whole_bytes(tensor.elements, width) for tensor in self.tensors())
+
+    def states(self, at: Axes, *, unfolded: bool = False) -> dict[str, Size]:
+        """Elements kept between steps, by state."""
+        each = self._each(State, at, unfolded)
+        return _summed((path, count * line.elements(axes)) for path, line, axes, count in each)
+
+    def state_bytes(self, at: Axes, width: int) -> Size:
+        """Bytes kept between steps at `width` bits per element, every tensor rounded up to whole bytes."""
+        each = self._each(State, at)
+        return sum(count * whole_bytes(line.elements(axes), width) for _, line, axes, count in each)
+
+    def pointwise(self, at: Axes, *, unfolded: bool = False) -> dict[str, Size]:
+        """Elements of the results of all work that is no product, by line."""
+        each = self._each(Pointwise, at, unfolded)
+        return _summed((path, count * line.elements(axes)) for path, line, axes, count in each)
+
+    def _each(
+        self, kind: type[LineT], at: Axes, unfolded: bool = False
+    ) -> Iterator[tuple[str, LineT, Axes, Size]]:
+        """Each line of one kind: its path, itself, the sizes of its axes, and how often it stands."""
+        for group in self.groups:
+            axes = {**group.axes, **at}
+            for line in group.lines:
+                if isinstance(line, kind):
+                    for path, count in group.places(line.path, unfolded):
+                        yield path, line, axes, count
+
+
+def _summed(counts: Iterable[tuple[str, Size]]) -> dict[str, Size]:
+    """A dict by path; groups of blocks that share a path are added up."""
+    total: dict[str, Size] = {}
+    for path, count in counts:
+        total[path] = total[path] + count if path in total else count
+    return total

@@ -1,0 +1,26 @@
+"""Normalisation over the hidden size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from tfacct.ledger import Line, Pointwise, Size
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """LayerNorm (scale and shift) or RMSNorm (scale only)."""
+
+    hidden: Size
+    kind: Literal["layer", "rms"]
+
+    legend: ClassVar[dict[str, str]] = {"D": "hidden size"}
+
+    def axes(self) -> dict[str, Size]:
+        """D."""
+        return {"D": self.hidden}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """One pointwise line."""
+        return (Pointwise(at, "B T D", weight="D", bias="D" if self.kind == "layer" else ""),)

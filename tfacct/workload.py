@@ -1,0 +1,85 @@
+"""What is asked of the model in one forward pass: how many sequences, new tokens, keys and logits.
+
+Prefill is T = S, a decode step is T = 1, a chunk is T < S. The formulas never ask which it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tfacct.errors import UsageError
+
+AXES = {
+    "B": "sequences in the batch",
+    "T": "new tokens (queries)",
+    "S": "keys at the end of the step (cache + new)",
+    "O": "positions whose logits are computed (T or 1)",
+}
+"""The axes that a workload binds. An operand that carries none of them is a weight."""
+
+LARGEST = 10**12
+"""No size above this is meant seriously; a typo is (10^12 tokens or layers)."""
+
+Logits = Literal["all", "last"]
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One forward pass of `batch` sequences: `tokens` new ones of the `context` there are at its end.
+
+    Sizes may be ints, arrays or symbols; whoever takes them from a user goes through `Request`.
+    """
+
+    context: Any
+    tokens: Any
+    batch: Any = 1
+    logits: Logits = "all"
+
+    def axes(self) -> dict[str, Any]:
+        """B, T, S and O."""
+        outputs = self.tokens if self.logits == "all" else 1
+        return {"B": self.batch, "T": self.tokens, "S": self.context, "O": outputs}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A workload as a user words it: what is left out depends on the model."""
+
+    ctx: int | None = None
+    tokens: int | None = None
+    decode: bool = False
+    batch: int = 1
+    logits: Logits = "all"
+
+    def __post_init__(self) -> None:
+        for option, value in (("--ctx", self.ctx), ("--tokens", self.tokens), ("--batch", self.batch)):
+            if value is not None:
+                check_size(option, value)
+        if self.logits not in ("all", "last"):
+            raise UsageError(f"--logits is all or last, not {self.logits!r}")
+        if self.decode and self.tokens not in (None, 1):
+            raise UsageError(
+                f"--decode is one new token, but --tokens is {self.tokens:,}", "leave one of the two out"
+            )
+
+    def workload(self, longest: int) -> Workload:
+        """The workload for a model whose own longest context is `longest` positions."""
+        context = longest if self.ctx is None else self.ctx
+        tokens = 1 if self.decode else context if self.tokens is None else self.tokens
+        if tokens > context:
+            raise UsageError(
+                f"--tokens {tokens:,} is more than the context {context:,} that holds them",
+                f"use --ctx {tokens:,} or larger: the context counts the new tokens too",
+            )
+        return Workload(context=context, tokens=tokens, batch=self.batch, logits=self.logits)
+
+
+def check_size(what: str, value: object) -> None:
+    """Refuse anything but a whole number from 1 to 10^12."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise UsageError(f"{what} must be a whole number, not {value!r}")
+    if value < 1:
+        raise UsageError(f"{what} must be at least 1, not {value:,}")
+    if value > LARGEST:
+        raise UsageError(f"{what} must be at most {LARGEST:,}, not {value:,}")
