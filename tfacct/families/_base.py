@@ -1,0 +1,165 @@
+"""The border: a family's `config.json` fields in, checked; its architecture out.
+
+Every field of a config is one of four: read (a field of the class), harmless (known not to change a count),
+refused (known to change counts, and not understood here), or unknown (named in a warning).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tfacct.architecture import Transformer
+from tfacct.errors import ConfigError, nearest
+from tfacct.workload import LARGEST
+
+Count = Annotated[int, Field(strict=True, ge=1, le=LARGEST)]
+"""A size in a config: a whole number, never `"32"`, `true`, `1.5` or null."""
+Switch = Annotated[bool, Field(strict=True)]
+
+HARMLESS = frozenset(
+    """
+    architectures model_type transformers_version torch_dtype dtype _name_or_path name_or_path
+    bos_token_id eos_token_id pad_token_id unk_token_id sep_token_id decoder_start_token_id forced_bos_token_id
+    forced_eos_token_id bad_words_ids suppress_tokens begin_suppress_tokens
+    use_cache use_return_dict return_dict output_attentions output_hidden_states output_scores torchscript
+    return_dict_in_generate is_decoder is_encoder_decoder use_bfloat16 tie_encoder_decoder
+    initializer_range attention_dropout hidden_dropout resid_pdrop embd_pdrop attn_pdrop residual_dropout
+    hidden_act activation_function rms_norm_eps layer_norm_epsilon layer_norm_eps
+    rope_theta rope_scaling rope_parameters rope_interleaved max_window_layers original_max_position_embeddings
+    pretraining_tp gradient_checkpointing _attn_implementation _attn_implementation_autoset attn_implementation
+    finetuning_task task_specific_params problem_type id2label label2id num_labels prefix tokenizer_class
+    max_length min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature top_k
+    top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size
+    num_return_sequences exponential_decay_length_penalty remove_invalid_values chunk_size_feed_forward
+    quantization_config
+    """.split()
+)
+"""Fields that change no parameter, product or cached byte. (`quantization_config` changes stored bytes: `memory`
+asks for a dtype instead of guessing.)"""
+
+CHANGES_COUNTS = frozenset(
+    """
+    sliding_window use_sliding_window layer_types sliding_window_pattern attention_chunk_size local_attention window_size
+    num_experts num_local_experts n_routed_experts n_shared_experts num_experts_per_tok moe_intermediate_size
+    shared_expert_intermediate_size moe_layers num_shared_experts first_k_dense_replace decoder_sparse_step mlp_only_layers
+    q_lora_rank kv_lora_rank qk_rope_head_dim qk_nope_head_dim v_head_dim num_nextn_predict_layers mtp_num_layers
+    add_cross_attention cross_attention_hidden_size encoder_layers decoder_layers num_hidden_layers_encoder
+    pruned_heads qk_norm use_qk_norm qk_layernorm attention_bias qkv_bias mlp_bias lm_head_bias use_bias bias
+    head_dim num_key_value_heads num_kv_heads multi_query parallel_attn parallel_residual use_parallel_residual
+    intermediate_size ffn_dim n_inner hidden_size num_hidden_layers num_attention_heads n_embd n_layer n_head n_positions
+    word_embed_proj_dim embedding_size altup_num_inputs num_kv_shared_layers vision_config audio_config text_config
+    state_size conv_kernel mamba_d_state attn_layer_period kv_sharing cross_decoder_layers tie_word_embeddings
+    """.split()
+)
+"""Fields that change counts in some architecture. One that a family does not read, and that is switched on, is refused."""
+
+
+class FamilyConfig(BaseModel):
+    """The fields of one family's `config.json` that its counts depend on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    harmless: ClassVar[frozenset[str]] = frozenset()
+    """What is harmless in this family only."""
+    hf_paths: ClassVar[Mapping[str, str]] = {}
+    """Our module path → the transformers class's. Several of ours may be one of theirs; `scores` and `values`
+    are what their attention module computes itself."""
+
+    nulls: ClassVar[Mapping[str, str]] = {}
+    """Fields that may be null although their default is a number: null means the value of this other field."""
+
+    @property
+    def context(self) -> int:
+        """The longest context the model was trained for."""
+        raise NotImplementedError
+
+    def architecture(self) -> Transformer:
+        """The transformer these fields describe."""
+        raise NotImplementedError
+
+
+def fields_of(family: type[FamilyConfig]) -> frozenset[str]:
+    """Every field that may be set: those that are read, and those known to be harmless."""
+    return frozenset(family.model_fields) | HARMLESS | family.harmless
+
+
+def validate(
+    family: type[FamilyConfig], raw: Mapping[str, Any]
+) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
+    """The checked fields of `raw`, those that took a default, and the names that nobody here knows."""
+    given: dict[str, Any] = {}
+    unsaid: set[str] = set(family.model_fields)
+    unknown: list[str] = []
+    for name, value in raw.items():
+        if name in family.model_fields:
+            if value is None and name in family.nulls:
+                given[name] = raw.get(family.nulls[name])
+            elif value is not None or not _default_may_follow(family, name):
+                given[name] = value
+                unsaid.discard(name)
+        elif name in HARMLESS or name in family.harmless:
+            continue
+        elif name in CHANGES_COUNTS:
+            _refuse_if_on(name, value, family)
+        else:
+            unknown.append(name)
+    try:
+        config = family(**given)
+    except ValidationError as error:
+        raise _config_error(error, raw) from None
+    values = {name: getattr(config, name) for name in family.model_fields if name in unsaid}
+    return config, {name: value for name, value in values.items() if value is not None}, unknown
+
+
+def _default_may_follow(family: type[FamilyConfig], name: str) -> bool:
+    """The transformers classes read null as absent where the default follows from other fields, or is null."""
+    field = family.model_fields[name]
+    return field.default_factory is not None or field.default is None
+
+
+def _refuse_if_on(name: str, value: object, family: type[FamilyConfig]) -> None:
+    if value in (None, False, 0, [], {}):
+        return
+    raise ConfigError(
+        f"{name} = {_shown(value)} changes the counts, and is not understood for this model_type",
+        f"fields read: {', '.join(family.model_fields)}",
+    )
+
+
+def _config_error(error: ValidationError, raw: Mapping[str, Any]) -> ConfigError:
+    """The first complaint of pydantic in the tool's own words. A missing field explains those that follow from it."""
+    complaints = error.errors(include_url=False)
+    first = next((c for c in complaints if c["type"] != "default_factory_not_called"), complaints[0])
+    name = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "missing":
+        return ConfigError(f"required field {name!r} is missing", nearest(name, raw))
+    if first["type"] == "value_error":
+        cause = first["ctx"]["error"]
+        return cause if isinstance(cause, ConfigError) else ConfigError(str(cause))
+    wanted = {
+        "int_type": "a whole number",
+        "int_from_float": "a whole number",
+        "int_parsing_size": "a whole number",
+        "bool_type": "true or false",
+        "greater_than_equal": "at least 1",
+        "less_than_equal": f"at most {LARGEST:,}",
+    }.get(first["type"])
+    must = f"must be {wanted}" if wanted else first["msg"]
+    return ConfigError(f"{name} {must}, not {_shown(first['input'])}")
+
+
+def _shown(value: object) -> str:
+    import json
+
+    text = json.dumps(value, default=repr)
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def share(whole: int, parts: int, what: str, hint: str | None = None) -> int:
+    """`whole / parts`, which must come out even."""
+    if whole % parts:
+        raise ConfigError(f"{what}: {whole:,} is not divisible by {parts:,}", hint)
+    return whole // parts

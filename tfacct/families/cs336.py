@@ -1,0 +1,45 @@
+"""The Transformer LM of Stanford's course CS336: Llama's block without grouped queries, in the course's field names.
+
+RMSNorm, SwiGLU with three matrices, rotary positions, no biases, an untied head. No class stands behind it, so no
+field has a default.
+"""
+
+from __future__ import annotations
+
+from tfacct.architecture import Block, Stack, Transformer
+from tfacct.families._base import Count, FamilyConfig, share
+from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm
+
+
+class Config(FamilyConfig):
+    """The course's constructor arguments."""
+
+    vocab_size: Count
+    context_length: Count
+    num_layers: Count
+    d_model: Count
+    num_heads: Count
+    d_ff: Count
+
+    @property
+    def context(self) -> int:
+        """context_length."""
+        return self.context_length
+
+    def architecture(self) -> Transformer:
+        """Equal pre-norm blocks; heads of d_model / num_heads."""
+        norm = Norm(self.d_model, "rms")
+        attn = Attention(
+            hidden=self.d_model,
+            kv_heads=self.num_heads,
+            group=1,
+            head_dim=share(self.d_model, self.num_heads, "d_model by num_heads"),
+            rotary=True,
+        )
+        mlp = FeedForward(self.d_model, self.d_ff, gated=True)
+        return Transformer(
+            embed=Embedding(self.vocab_size, self.d_model),
+            stacks=(Stack(Block(norm, attn, norm, mlp), self.num_layers),),
+            final_norm=norm,
+            head=Head(self.d_model, self.vocab_size),
+        )

@@ -1,0 +1,72 @@
+"""GPT-2: LayerNorm, learned positions, multi-head attention, biases everywhere, a tied head."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from tfacct.architecture import Block, Stack, Transformer
+from tfacct.families._base import Count, FamilyConfig, Switch, share
+from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm, Positions
+
+
+class Config(FamilyConfig):
+    """`GPT2Config`, with its class's defaults."""
+
+    vocab_size: Count
+    n_embd: Count
+    n_layer: Count
+    n_head: Count
+    n_positions: Count = 1024
+    n_inner: Count = Field(default_factory=lambda fields: 4 * fields["n_embd"])
+    tie_word_embeddings: Switch = True
+
+    harmless: ClassVar = frozenset(
+        """
+        n_ctx scale_attn_weights scale_attn_by_inverse_layer_idx reorder_and_upcast_attn
+        summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
+        """.split()
+    )
+    hf_paths: ClassVar = {
+        "embed": "transformer.wte",
+        "pos_embed": "transformer.wpe",
+        "blocks.*.attn_norm": "transformer.h.*.ln_1",
+        "blocks.*.attn.q_proj": "transformer.h.*.attn.c_attn",
+        "blocks.*.attn.k_proj": "transformer.h.*.attn.c_attn",
+        "blocks.*.attn.v_proj": "transformer.h.*.attn.c_attn",
+        "blocks.*.attn.scores": "transformer.h.*.attn",
+        "blocks.*.attn.values": "transformer.h.*.attn",
+        "blocks.*.attn.o_proj": "transformer.h.*.attn.c_proj",
+        "blocks.*.mlp_norm": "transformer.h.*.ln_2",
+        "blocks.*.mlp.up_proj": "transformer.h.*.mlp.c_fc",
+        "blocks.*.mlp.down_proj": "transformer.h.*.mlp.c_proj",
+        "final_norm": "transformer.ln_f",
+        "lm_head": "lm_head",
+    }
+
+    @property
+    def context(self) -> int:
+        """n_positions."""
+        return self.n_positions
+
+    def architecture(self) -> Transformer:
+        """Equal pre-norm blocks; heads of n_embd / n_head."""
+        hidden = self.n_embd
+        norm = Norm(hidden, "layer")
+        attn = Attention(
+            hidden=hidden,
+            kv_heads=self.n_head,
+            group=1,
+            head_dim=share(hidden, self.n_head, "n_embd by n_head"),
+            qkv_bias=True,
+            out_bias=True,
+        )
+        mlp = FeedForward(hidden, self.n_inner, bias=True)
+        return Transformer(
+            embed=Embedding(self.vocab_size, hidden),
+            positions=Positions(self.n_positions, hidden),
+            stacks=(Stack(Block(norm, attn, norm, mlp), self.n_layer),),
+            final_norm=norm,
+            head=Head(hidden, self.vocab_size, tied=self.tie_word_embeddings),
+        )

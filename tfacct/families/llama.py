@@ -1,0 +1,23 @@
+"""Llama 1 to 3.2."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from tfacct.architecture import Transformer
+from tfacct.families._base import Count, Switch
+from tfacct.families._llama_like import LlamaLike
+
+
+class Config(LlamaLike):
+    """`LlamaConfig`, with its class's defaults."""
+
+    intermediate_size: Count = 11008
+    num_key_value_heads: Count = Field(default_factory=lambda fields: fields["num_attention_heads"])
+    max_position_embeddings: Count = 2048
+    attention_bias: Switch = False
+    mlp_bias: Switch = False
+
+    def architecture(self) -> Transformer:
+        """attention_bias is on all four projections, mlp_bias on all three."""
+        return self.with_biases(qkv=self.attention_bias, out=self.attention_bias, mlp=self.mlp_bias)

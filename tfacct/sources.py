@@ -1,0 +1,104 @@
+"""Finds what a user calls MODEL: a preset, a path to a config.json, `-` for standard input."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tfacct import presets
+from tfacct.errors import ConfigError, NotFoundError, UsageError, nearest
+from tfacct.subject import Subject, subject
+
+LARGEST_FILE = 1_000_000
+
+
+def find(model: str, sets: Mapping[str, Any] | None = None) -> Subject:
+    """The model that `model` names. Raises a TfacctError that says what would work."""
+    if model == "-":
+        return subject("stdin", _parse("standard input", sys.stdin.buffer.read(LARGEST_FILE + 1)), sets)
+    if model in presets.names():
+        return presets.load(model, dict(sets or {}))
+    path = Path(model)
+    if _exists(path):
+        file = path / "config.json" if path.is_dir() else path
+        return subject(_short_name(file), _parse(str(file), _read(file)), sets)
+    raise NotFoundError(f"no preset or file named {model!r}", _suggestion(model))
+
+
+def read_sets(assignments: Iterable[str]) -> dict[str, Any]:
+    """`FIELD=VALUE` pairs; a value is JSON where it can be, else text."""
+    sets: dict[str, Any] = {}
+    for text in assignments:
+        name, equals, value = text.partition("=")
+        name = name.strip()
+        if not equals or not name:
+            raise UsageError(f"--set wants FIELD=VALUE, not {text!r}", "for example --set num_key_value_heads=1")
+        if name in sets:
+            raise UsageError(f"--set names {name} twice")
+        try:
+            sets[name] = json.loads(value)
+        except ValueError:
+            sets[name] = value
+    return sets
+
+
+def _suggestion(model: str) -> str:
+    tail = model.rsplit("/", 1)[-1]
+    looks_like_hub_id = model.count("/") == 1 and not model.startswith((".", "/"))
+    close = nearest(tail, presets.names())
+    if looks_like_hub_id:
+        note = "hub ids are not fetched: download its config.json and give the path"
+        return f"{close} {note}" if close else note
+    return close or "`tfacct models` lists the presets; a path to a config.json works too"
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name too long, or with a null byte in it
+        return False
+
+
+def _short_name(file: Path) -> str:
+    """`config.json` is called by its folder."""
+    return file.resolve().parent.name if file.name == "config.json" else file.name
+
+
+def _read(file: Path) -> bytes:
+    try:
+        with file.open("rb") as stream:
+            return stream.read(LARGEST_FILE + 1)
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from None
+
+
+def _parse(where: str, data: bytes) -> dict[str, Any]:
+    if len(data) > LARGEST_FILE:
+        raise ConfigError(f"{where} is larger than 1 MB: a config.json is a few kilobytes")
+    if not data.strip():
+        raise ConfigError(f"{where} is empty", "it should hold a model's config.json")
+    try:
+        config = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_no_duplicates)
+    except UnicodeDecodeError:
+        raise ConfigError(f"{where} is not text: a config.json is UTF-8") from None
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error.message}") from None
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{where} is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+    except (ValueError, RecursionError):  # thousands of digits, or of brackets
+        raise ConfigError(f"{where} is not a config.json: its numbers or its nesting are absurd") from None
+    if not isinstance(config, dict):
+        raise ConfigError(f"{where} holds a JSON {type(config).__name__}, not an object of fields")
+    return config
+
+
+def _no_duplicates(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(items)
+    if len(fields) < len(items):
+        keys = [key for key, _ in items]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ConfigError(f"field {twice!r} stands twice")
+    return fields

@@ -1,0 +1,99 @@
+"""A model to account for: where its config came from, what its family made of it, its ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tfacct import families
+from tfacct.architecture import Transformer
+from tfacct.errors import ConfigError, NotFoundError, nearest
+from tfacct.families import FamilyConfig
+from tfacct.ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where a preset's fields and its expected total come from."""
+
+    url: str
+    kind: str
+    """`copied` from a public config.json, or `transcribed` by hand from the published architecture."""
+    expected: int | None = None
+    expected_from: str = ""
+    """`published`, `transformers` (the class built from this config) or `arithmetic` (by hand, in the file)."""
+    revision: str | None = None
+    working: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A model by name, with everything a report may ask of it."""
+
+    name: str
+    family: str
+    raw: Mapping[str, Any]
+    config: FamilyConfig
+    defaulted: Mapping[str, Any]
+    unknown: tuple[str, ...]
+    architecture: Transformer
+    ledger: Ledger
+    provenance: Provenance | None = None
+    changed: Mapping[str, Any] = field(default_factory=dict)
+    """What the user set over the config as published."""
+
+    @property
+    def context(self) -> int:
+        """The longest context the model was trained for."""
+        return self.config.context
+
+    @property
+    def published(self) -> int | None:
+        """Its expected number of parameters, where it is as published."""
+        return self.provenance.expected if self.provenance and not self.changed else None
+
+    @property
+    def quantized(self) -> bool:
+        """Whether the config says that its weights are stored quantized."""
+        return bool(self.raw.get("quantization_config"))
+
+
+def subject(
+    name: str, raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, provenance: Provenance | None = None
+) -> Subject:
+    """Read a config, with the fields in `sets` over it. Raises ConfigError, which names the model."""
+    changed = dict(sets or {})
+    try:
+        if changed:
+            _check_fields(raw, changed)
+        reading = families.read({**raw, **changed})
+        architecture = reading.config.architecture()
+    except (ConfigError, NotFoundError) as error:
+        error.message = f"{name}: {error.message}"
+        raise
+    return Subject(
+        name=name,
+        family=reading.family,
+        raw={**raw, **changed},
+        config=reading.config,
+        defaulted=reading.defaulted,
+        unknown=tuple(reading.unknown),
+        architecture=architecture,
+        ledger=architecture.ledger(),
+        provenance=provenance,
+        changed=changed,
+    )
+
+
+def _check_fields(raw: Mapping[str, Any], changed: Mapping[str, Any]) -> None:
+    model_type = raw.get("model_type")
+    if model_type not in families.names():
+        return  # reading it says so better
+    known = families.fields_of(families.config_class(str(model_type)))
+    for name in changed:
+        if name not in known:
+            read = ", ".join(families.config_class(str(model_type)).model_fields)
+            raise NotFoundError(
+                f"no field {name!r} in {model_type}", nearest(name, known) or f"fields that count: {read}"
+            )
