@@ -66,6 +66,11 @@ class Transformer:
                 numbers = ()  # a symbol or an array: no block has a number of its own
             yield replace(group, count=stack.count, numbers=numbers)
 
+    @property
+    def attention(self) -> Attention:
+        """The attention of the first block."""
+        return self.stacks[0].block.attn
+
     def with_kv_heads(self, kv_heads: int | None) -> Transformer:
         """The same model with its query heads sharing `kv_heads` key/value heads; None: each has its own."""
 

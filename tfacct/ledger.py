@@ -284,9 +284,11 @@ class Product:
     """One line of products, evaluated for a group of blocks: `flops` are those of all `dims.times` runs."""
 
     path: str
+    numbers: tuple[int, ...]
     line: Matmul
     dims: Dims
     flops: Size
+    backward: Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,13 +311,16 @@ class Ledger:
 
     groups: tuple[Group, ...]
 
-    def products(self, at: Axes, *, masked: bool = False, unfolded: bool = False) -> list[Product]:
+    def products(self, at: Axes, *, masked: bool = False) -> list[Product]:
         """Every product with its m × k × n, how often it runs, and its FLOPs."""
         found = []
-        for path, line, axes, count in self._each(Matmul, at, unfolded):
-            dims = line.dims(axes)
-            dims = replace(dims, times=count * dims.times)
-            found.append(Product(path, line, dims, count * line.flops(axes, masked)))
+        for group in self.groups:
+            axes = {**group.axes, **at}
+            for line in (line for line in group.lines if isinstance(line, Matmul)):
+                dims, flops = line.dims(axes), line.flops(axes, masked)
+                backward = sum(gradient.flops(axes, masked) for gradient in line.backward())
+                dims = replace(dims, times=group.count * dims.times)
+                found.append(Product(line.path, group.numbers, line, dims, group.count * flops, group.count * backward))
         return found
 
     def flops(self, at: Axes, *, masked: bool = False, unfolded: bool = False) -> dict[str, Size]:
@@ -341,19 +346,19 @@ class Ledger:
         """Stored elements, by parameter."""
         return _summed((tensor.path, tensor.count * tensor.elements) for tensor in self.tensors(unfolded=unfolded))
 
-    def weight_bytes(self, width: int) -> Size:
-        """Bytes of all parameters at `width` bits each, every tensor rounded up to whole bytes."""
-        return sum(tensor.count * whole_bytes(tensor.elements, width) for tensor in self.tensors())
+    def weight_bytes(self, width: int) -> dict[str, Size]:
+        """Bytes at `width` bits per element, by parameter; every tensor rounded up to whole bytes."""
+        return _summed((t.path, t.count * whole_bytes(t.elements, width)) for t in self.tensors())
 
     def states(self, at: Axes, *, unfolded: bool = False) -> dict[str, Size]:
         """Elements kept between steps, by state."""
         each = self._each(State, at, unfolded)
         return _summed((path, count * line.elements(axes)) for path, line, axes, count in each)
 
-    def state_bytes(self, at: Axes, width: int) -> Size:
-        """Bytes kept between steps at `width` bits per element, every tensor rounded up to whole bytes."""
+    def state_bytes(self, at: Axes, width: int) -> dict[str, Size]:
+        """Bytes kept between steps at `width` bits per element, by state; every tensor rounded up."""
         each = self._each(State, at)
-        return sum(count * whole_bytes(line.elements(axes), width) for _, line, axes, count in each)
+        return _summed((path, count * whole_bytes(line.elements(axes), width)) for path, line, axes, count in each)
 
     def pointwise(self, at: Axes, *, unfolded: bool = False) -> dict[str, Size]:
         """Elements of the results of all work that is no product, by line."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from tfacct.errors import ConfigError
+from tfacct import families
+from tfacct.errors import NotFoundError, nearest
 from tfacct.subject import Provenance, Subject, subject
 
 
@@ -23,26 +26,43 @@ def names() -> list[str]:
     return sorted(path.stem for path in folder().glob("*.toml"))
 
 
-def load(name: str, sets: dict[str, object] | None = None) -> Subject:
+def load(name: str, sets: Mapping[str, object] | None = None) -> Subject:
     """The preset `name`, with the fields in `sets` over its config."""
-    path = folder() / f"{name}.toml"
-    try:
-        file = tomllib.loads(path.read_text(encoding="utf-8"))
-        source, expect, config = file["source"], file["expect"], file["config"]
-        provenance = Provenance(
-            url=source["url"],
-            kind=source["kind"],
-            revision=source.get("revision"),
-            expected=expect["parameters"],
-            expected_from=expect["from"],
-            working=expect.get("working"),
-        )
-    except (tomllib.TOMLDecodeError, KeyError) as error:
-        raise ConfigError(f"preset {path} is malformed: {error!r}") from None
-    return subject(name, config, sets, provenance)
+    return _subject(name, _read(name), sets)
 
 
-def load_all() -> list[Subject]:
-    """Every preset, by family and size."""
-    subjects = [load(name) for name in names()]
-    return sorted(subjects, key=lambda s: (s.family, sum(s.ledger.parameters().values()), s.name))
+def _read(name: str) -> dict[str, Any]:
+    return tomllib.loads((folder() / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def _subject(name: str, file: dict[str, Any], sets: Mapping[str, object] | None) -> Subject:
+    source, expect = file["source"], file["expect"]
+    provenance = Provenance(
+        url=source["url"],
+        kind=source["kind"],
+        via=source.get("via"),
+        revision=source.get("revision"),
+        expected=expect["parameters"],
+        expected_from=expect["from"],
+        working=expect.get("working"),
+    )
+    return subject(name, file["config"], sets, provenance)
+
+
+def load_all(
+    sets: Mapping[str, object] | None = None, *, family: str | None = None, max_params: int | None = None
+) -> list[Subject]:
+    """Every preset, by family and size, or those of one family and of at most so many parameters."""
+    if family is not None and family not in families.names():
+        known = f"known: {', '.join(families.names())}"
+        raise NotFoundError(f"no family {family!r}", nearest(family, families.names()) or known)
+    sized = []
+    for name in names():
+        file = _read(name)
+        if family is None or file["config"].get("model_type") == family:
+            found = _subject(name, file, sets)
+            sized.append((found.family, sum(found.ledger.parameters().values()), found))
+    sized = [entry for entry in sized if max_params is None or entry[1] <= max_params]
+    if not sized:
+        raise NotFoundError("no preset passes these filters", "`tfacct models` lists all")
+    return [found for *_, found in sorted(sized, key=lambda entry: (entry[0], entry[1], entry[2].name))]

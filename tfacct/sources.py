@@ -20,7 +20,7 @@ def find(model: str, sets: Mapping[str, Any] | None = None) -> Subject:
     if model == "-":
         return subject("stdin", _parse("standard input", sys.stdin.buffer.read(LARGEST_FILE + 1)), sets)
     if model in presets.names():
-        return presets.load(model, dict(sets or {}))
+        return presets.load(model, sets)
     path = Path(model)
     if _exists(path):
         file = path / "config.json" if path.is_dir() else path

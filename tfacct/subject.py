@@ -13,6 +13,14 @@ from tfacct.families import FamilyConfig
 from tfacct.ledger import Ledger
 
 
+WITNESSES = {
+    "published": "published total",
+    "transformers": "total of the transformers class built from this config",
+    "arithmetic": "total by hand arithmetic, in the preset's file",
+}
+"""Who says what a preset's parameters should add up to."""
+
+
 @dataclass(frozen=True, slots=True)
 class Provenance:
     """Where a preset's fields and its expected total come from."""
@@ -22,7 +30,9 @@ class Provenance:
     """`copied` from a public config.json, or `transcribed` by hand from the published architecture."""
     expected: int | None = None
     expected_from: str = ""
-    """`published`, `transformers` (the class built from this config) or `arithmetic` (by hand, in the file)."""
+    """A key of WITNESSES."""
+    via: str | None = None
+    """The public copy that a `copied` config was read from."""
     revision: str | None = None
     working: str | None = None
 

@@ -18,6 +18,7 @@ PEOPLE = ("", "K", "M", "B", "T", "Q")
 BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB")
 
 _TOKENS = re.compile(r"([1-9]\d*|0)(k|m)?", re.IGNORECASE | re.ASCII)
+_COUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([KMBT]?)", re.IGNORECASE | re.ASCII)
 _BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(i?)B", re.IGNORECASE | re.ASCII)
 
 
@@ -48,6 +49,14 @@ def read_tokens(option: str, text: str) -> int:
     if len(match[1]) > 18:  # int() itself refuses absurd lengths, with a message about Python
         raise UsageError(f"{option} {text[:20]}… is absurdly large")
     return int(match[1]) * 1024 ** (" km".index(match[2].lower()) if match[2] else 0)
+
+
+def read_count(option: str, text: str) -> int:
+    """A number of parameters as people say it: `8B` = 8 · 10⁹, `500M`."""
+    match = _COUNT.fullmatch(text.strip().replace(",", "").replace("_", ""))
+    if match is None or len(match[1]) > 18:
+        raise UsageError(f"{option} must be a number of parameters, not {text!r}", "for example 8B or 500M")
+    return int(Fraction(match[1]) * 1000 ** " KMBT".index(match[2].upper() or " "))
 
 
 def read_bytes(option: str, text: str) -> int:

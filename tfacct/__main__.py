@@ -1,0 +1,6 @@
+"""`python -m tfacct`."""
+
+from tfacct.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""The Python face: `load("gpt2-xl").flops(ctx=16384).total`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tfacct import sources, units
+from tfacct.architecture import Transformer
+from tfacct.ledger import Ledger
+from tfacct.report import Report
+from tfacct.reports.flops import By
+from tfacct.subject import Subject, subject
+from tfacct.workload import Logits, Request
+
+
+class Model:
+    """A model to ask: every method answers with a Report, as the command of the same name prints it."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+
+    def __repr__(self) -> str:
+        return f"<tfacct model {self.name}: {self.subject.family}>"
+
+    @property
+    def name(self) -> str:
+        """The preset's or file's name."""
+        return self.subject.name
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The config as it was given, with what was set over it."""
+        return self.subject.raw
+
+    @property
+    def architecture(self) -> Transformer:
+        """The parts the model is put together from."""
+        return self.subject.architecture
+
+    @property
+    def ledger(self) -> Ledger:
+        """The lines that every count is derived from."""
+        return self.subject.ledger
+
+    def flops(
+        self,
+        *,
+        ctx: int | None = None,
+        tokens: int | None = None,
+        decode: bool = False,
+        batch: int = 1,
+        logits: Logits = "all",
+        train: bool = False,
+        masked: bool = False,
+        by: By = "line",
+        pointwise: bool = False,
+    ) -> Report:
+        """FLOPs of one forward pass (or training step), 2 per multiply-add, product by product.
+
+        `ctx` is the context at the end of the step, `tokens` the new ones of it (default all). Raises TfacctError.
+        """
+        from tfacct.reports.flops import flops
+
+        request = Request(ctx, tokens, decode, batch, logits)
+        return flops([self.subject], request, train=train, masked=masked, by=by, pointwise=pointwise)
+
+    def params(self) -> Report:
+        """Stored parameters, tensor by tensor, every tensor once."""
+        from tfacct.reports.params import params
+
+        return params([self.subject])
+
+    def memory(
+        self,
+        *,
+        ctx: int | None = None,
+        batch: int = 1,
+        dtype: str | None = None,
+        kv_dtype: str | None = None,
+        fit: int | str | None = None,
+    ) -> Report:
+        """Bytes of weights and KV cache; `fit` (bytes, or `"24GiB"`) adds the largest context and batch that fit."""
+        from tfacct.reports.memory import memory
+
+        budget = units.read_bytes("fit", fit) if isinstance(fit, str) else fit
+        return memory([self.subject], Request(ctx=ctx, batch=batch), dtype=dtype, kv_dtype=kv_dtype, fit=budget)
+
+    def kv(self, *, ctx: int | None = None, batch: int = 1, dtype: str | None = None) -> Report:
+        """KV-cache bytes by context: as built, as MHA and as MQA."""
+        from tfacct.reports.kv import kv
+
+        return kv([self.subject], Request(ctx=ctx, batch=batch), dtype=dtype)
+
+    def show(self) -> Report:
+        """The config, field by field, with its source and what was defaulted."""
+        from tfacct.reports.models import show
+
+        return show(self.subject)
+
+    def verify(self, *, ctx: int | None = None, batch: int = 1) -> Report:
+        """The formulas against fvcore's count of the reference model, block by block (needs torch and fvcore)."""
+        from tfacct.reports.verify import verify
+
+        return verify([self.subject], Request(ctx=ctx, batch=batch))
+
+
+def load(source: str | os.PathLike[str] | Mapping[str, Any], **sets: Any) -> Model:
+    """A model from a preset's name, a path to a config.json, or a dict of its fields.
+
+    >>> load("gpt2-xl").flops(ctx=16384).total
+    133416668364800
+    >>> load("llama-3.1-8b", num_key_value_heads=32).kv().total
+    68719476736
+
+    Keywords are set over the config. Raises TfacctError, which says what would work.
+    """
+    if isinstance(source, Mapping):
+        return Model(subject("config", source, sets))
+    return Model(sources.find(str(source) if isinstance(source, str) else str(Path(source)), sets))

@@ -1,0 +1,22 @@
+"""The command line: parse, ask one report, show it. No arithmetic."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one message on stderr and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal without × or ─ gets a question mark, not a traceback
+    from tfacct.cli.app import app
+    from tfacct.errors import TfacctError
+
+    try:
+        app(prog_name="tfacct")
+    except TfacctError as error:
+        print(f"error: {error.message}", file=sys.stderr)
+        if error.hint:
+            print(f"hint: {error.hint}", file=sys.stderr)
+        sys.exit(2)

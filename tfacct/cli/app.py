@@ -1,0 +1,206 @@
+"""The commands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tfacct import __version__, units
+from tfacct.cli import options as opt
+
+app = typer.Typer(
+    help="Count the parameters, FLOPs and memory of a transformer from its config.json.",
+    epilog="Examples:  tfacct flops gpt2-xl --ctx 16k  ·  tfacct memory --dtype bf16  ·  tfacct flops - < config.json",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+ACCOUNT, PRESETS, TRUST = "Account", "Presets", "Trust"
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"tfacct {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def tfacct(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Count the parameters, FLOPs and memory of a transformer from its config.json."""
+
+
+@app.command(rich_help_panel=ACCOUNT)
+def flops(
+    models: opt.Models = None,
+    ctx: opt.Ctx = None,
+    tokens: opt.Tokens = None,
+    decode: opt.Decode = False,
+    batch: opt.Batch = "1",
+    train: Annotated[bool, typer.Option("--train", help="A training step: forward and backward.")] = False,
+    masked: Annotated[bool, typer.Option("--masked", help="Only the pairs that the causal mask keeps.")] = False,
+    logits: Annotated[opt.LogitsChoice, typer.Option(help="Positions whose logits are computed.")] = opt.LogitsChoice.all,
+    by: Annotated[opt.ByChoice, typer.Option(help="What a row stands for.")] = opt.ByChoice.line,
+    pointwise: Annotated[
+        bool, typer.Option("--pointwise", help="List norms, softmax and activations too, in elements.")
+    ] = False,
+    sets: opt.Sets = None,
+    family: opt.Family = None,
+    max_params: opt.MaxParams = None,
+    as_json: opt.Json = False,
+    as_csv: opt.Csv = False,
+    as_markdown: opt.Markdown = False,
+    exact: opt.Exact = False,
+) -> None:
+    """FLOPs of one forward pass, product by product."""
+    from tfacct.reports.flops import flops
+
+    request = opt.request(ctx, tokens=tokens, decode=decode, batch=batch, logits=logits)
+    report = flops(
+        opt.subjects(models, sets, family, max_params),
+        request,
+        train=train,
+        masked=masked,
+        by=by.value,
+        pointwise=pointwise,
+    )
+    opt.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
+
+
+@app.command(rich_help_panel=ACCOUNT)
+def params(
+    models: opt.Models = None,
+    sets: opt.Sets = None,
+    family: opt.Family = None,
+    max_params: opt.MaxParams = None,
+    as_json: opt.Json = False,
+    as_csv: opt.Csv = False,
+    as_markdown: opt.Markdown = False,
+    exact: opt.Exact = False,
+) -> None:
+    """Parameters, tensor by tensor."""
+    from tfacct.reports.params import params
+
+    report = params(opt.subjects(models, sets, family, max_params))
+    opt.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
+
+
+@app.command(rich_help_panel=ACCOUNT)
+def memory(
+    models: opt.Models = None,
+    ctx: opt.Ctx = None,
+    batch: opt.Batch = "1",
+    dtype: Annotated[
+        str | None,
+        typer.Option(metavar="DTYPE", help=f"How weights are stored: {', '.join(units.BITS)}. Default: bf16."),
+    ] = None,
+    kv_dtype: Annotated[
+        str | None,
+        typer.Option(metavar="DTYPE", help="How the KV cache is stored. Default: as --dtype; bf16 for int8 and int4."),
+    ] = None,
+    fit: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Add the largest context and batch that fit: 24GiB, 80GB."),
+    ] = None,
+    sets: opt.Sets = None,
+    family: opt.Family = None,
+    max_params: opt.MaxParams = None,
+    as_json: opt.Json = False,
+    as_csv: opt.Csv = False,
+    as_markdown: opt.Markdown = False,
+    exact: opt.Exact = False,
+) -> None:
+    """Bytes for weights and KV cache, and what fits a card."""
+    from tfacct.reports.memory import memory
+
+    report = memory(
+        opt.subjects(models, sets, family, max_params),
+        opt.request(ctx, batch=batch),
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        fit=units.read_bytes("--fit", fit) if fit else None,
+    )
+    opt.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
+
+
+@app.command(rich_help_panel=ACCOUNT)
+def kv(
+    models: opt.Models = None,
+    ctx: opt.Ctx = None,
+    batch: opt.Batch = "1",
+    dtype: Annotated[
+        str | None, typer.Option(metavar="DTYPE", help="How the KV cache is stored. Default: bf16.")
+    ] = None,
+    sets: opt.Sets = None,
+    family: opt.Family = None,
+    max_params: opt.MaxParams = None,
+    as_json: opt.Json = False,
+    as_csv: opt.Csv = False,
+    as_markdown: opt.Markdown = False,
+    exact: opt.Exact = False,
+) -> None:
+    """KV cache by context: as built, as MHA, as MQA."""
+    from tfacct.reports.kv import kv
+
+    report = kv(opt.subjects(models, sets, family, max_params), opt.request(ctx, batch=batch), dtype=dtype)
+    opt.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
+
+
+@app.command(rich_help_panel=PRESETS)
+def models(
+    family: opt.Family = None,
+    max_params: opt.MaxParams = None,
+    as_json: opt.Json = False,
+    as_csv: opt.Csv = False,
+    as_markdown: opt.Markdown = False,
+    exact: opt.Exact = False,
+) -> None:
+    """The presets, by family and size."""
+    from tfacct.reports.models import models
+
+    report = models(opt.subjects(None, None, family, max_params))
+    opt.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
+
+
+@app.command(rich_help_panel=PRESETS)
+def show(
+    model: opt.OneModel,
+    sets: opt.Sets = None,
+    as_json: opt.Json = False,
+    as_csv: opt.Csv = False,
+    as_markdown: opt.Markdown = False,
+) -> None:
+    """One model's config, its source, and what was defaulted."""
+    from tfacct.reports.models import show
+
+    (subject,) = opt.subjects([model], sets)
+    opt.show(show(subject), as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=True)
+
+
+@app.command(rich_help_panel=TRUST)
+def verify(
+    models: opt.Models = None,
+    ctx: opt.Ctx = None,
+    batch: opt.Batch = "1",
+    sets: opt.Sets = None,
+    family: opt.Family = None,
+    max_params: opt.MaxParams = None,
+    as_json: opt.Json = False,
+    as_csv: opt.Csv = False,
+    as_markdown: opt.Markdown = False,
+    exact: opt.Exact = False,
+) -> None:
+    """Run the model under fvcore, without memory, and compare it block by block. Needs torch and fvcore."""
+    from tfacct.reports.verify import verify
+    from tfacct.view.progress import progress
+
+    with progress("counting") as tick:
+        report = verify(opt.subjects(models, sets, family, max_params), opt.request(ctx, batch=batch), progress=tick)
+    opt.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
+    if not report.agrees:
+        raise typer.Exit(1)

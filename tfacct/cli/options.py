@@ -1,0 +1,154 @@
+"""The options that several commands share: the same name, the same meaning everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from tfacct import presets, sources, units
+from tfacct.errors import UsageError
+from tfacct.report import Report
+from tfacct.subject import Subject
+from tfacct.workload import Request
+
+
+class LogitsChoice(str, Enum):
+    """Which positions get logits."""
+
+    all = "all"
+    last = "last"
+
+
+class ByChoice(str, Enum):
+    """What a row stands for."""
+
+    line = "line"
+    part = "part"
+    block = "block"
+
+
+def complete_model(incomplete: str) -> list[str]:
+    """Preset names, for the shell."""
+    return [name for name in presets.names() if name.startswith(incomplete)]
+
+
+Models = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="MODEL",
+        help="Preset, path to a config.json, or - for stdin. None: every preset.",
+        autocompletion=complete_model,
+        show_default=False,
+    ),
+]
+OneModel = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", help="Preset, path to a config.json, or - for stdin.", autocompletion=complete_model
+    ),
+]
+
+_WORKLOAD = "Workload"
+Ctx = Annotated[
+    str | None,
+    typer.Option(
+        metavar="S",
+        help="Context at the end of the step, new tokens included; 16k is 16,384. Default: the model's longest.",
+        rich_help_panel=_WORKLOAD,
+        show_default=False,
+    ),
+]
+Tokens = Annotated[
+    str | None,
+    typer.Option(metavar="T", help="New tokens of the context. Default: all of it.", rich_help_panel=_WORKLOAD),
+]
+Decode = Annotated[
+    bool, typer.Option("--decode", help="One new token: short for --tokens 1.", rich_help_panel=_WORKLOAD)
+]
+Batch = Annotated[str, typer.Option(metavar="B", help="Sequences.", rich_help_panel=_WORKLOAD)]
+
+_CONFIG = "Which models"
+Sets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="Change a field of the config, checked like a file's. Repeatable.",
+        rich_help_panel=_CONFIG,
+        show_default=False,
+    ),
+]
+Family = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Only presets of this family.", rich_help_panel=_CONFIG, show_default=False),
+]
+MaxParams = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N",
+        help="Only presets of at most so many parameters: 8B, 500M.",
+        rich_help_panel=_CONFIG,
+        show_default=False,
+    ),
+]
+
+_OUTPUT = "Output"
+Json = Annotated[bool, typer.Option("--json", help="Exact integers, stable keys.", rich_help_panel=_OUTPUT)]
+Csv = Annotated[bool, typer.Option("--csv", help="The rows, raw numbers.", rich_help_panel=_OUTPUT)]
+Markdown = Annotated[bool, typer.Option("--markdown", help="The table for a document.", rich_help_panel=_OUTPUT)]
+Exact = Annotated[bool, typer.Option("--exact", help="Every digit in the table.", rich_help_panel=_OUTPUT)]
+
+
+def request(
+    ctx: str | None,
+    *,
+    tokens: str | None = None,
+    decode: bool = False,
+    batch: str = "1",
+    logits: LogitsChoice = LogitsChoice.all,
+) -> Request:
+    """The workload as the user words it."""
+    return Request(
+        ctx=None if ctx is None else units.read_tokens("--ctx", ctx),
+        tokens=None if tokens is None else units.read_tokens("--tokens", tokens),
+        decode=decode,
+        batch=units.read_tokens("--batch", batch),
+        logits=logits.value,
+    )
+
+
+def subjects(
+    models: Iterable[str] | None,
+    sets: Iterable[str] | None,
+    family: str | None = None,
+    max_params: str | None = None,
+) -> list[Subject]:
+    """The models that were named; none named: every preset that the filters leave."""
+    changed = sources.read_sets(sets or ())
+    named = list(models or ())
+    if named and (family or max_params):
+        raise UsageError("--family and --max-params choose among the presets: name no model with them")
+    if named:
+        return [sources.find(model, changed) for model in named]
+    limit = units.read_count("--max-params", max_params) if max_params else None
+    return presets.load_all(changed, family=family, max_params=limit)
+
+
+def show(report: Report, *, as_json: bool, as_csv: bool, as_markdown: bool, exact: bool) -> None:
+    """Print a report in the form that was asked for."""
+    from tfacct.view import terminal
+
+    if as_json + as_csv + as_markdown > 1:
+        raise UsageError("--json, --csv and --markdown are one form each: choose one")
+    if as_json:
+        print(report.to_json())
+    elif as_csv:
+        print(report.to_csv(), end="")
+    elif as_markdown:
+        print(report.to_markdown(exact), end="")
+    else:
+        terminal.show(report, exact=exact)
+    terminal.show_hints(report)

@@ -1,0 +1,173 @@
+"""A report is data: rows, columns, notes, and the exact facts. Table, JSON, CSV and HTML are views of it."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal, TypeAlias
+
+from tfacct import units
+
+SCHEMA = 1
+"""Version of the JSON contract in docs/json.md; a key that changes its meaning raises it."""
+
+Cell: TypeAlias = int | Fraction | str | tuple[int, ...] | None
+Row: TypeAlias = Mapping[str, Cell]
+Kind: TypeAlias = Literal["text", "count", "flops", "params", "bytes", "gigabytes", "share", "ratio", "dims", "bar"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: the key of its cells, what stands above it, and how a cell is written.
+
+    `drop`: 0 stays; of the others the highest leaves first when a terminal is narrow.
+    A `dims` cell holds several numbers, named by the words of its key (`m k n`).
+    """
+
+    key: str
+    label: str
+    kind: Kind = "text"
+    drop: int = 0
+
+    def text(self, cell: Cell, exact: bool = False) -> str:
+        """A cell as people read it; `exact` spells every digit."""
+        if cell is None:
+            return ""
+        if isinstance(cell, str):
+            return cell
+        if isinstance(cell, tuple):
+            return " × ".join(f"{number:,}" for number in cell)
+        match self.kind:
+            case "share":
+                return f"{float(cell):.1%}"
+            case "ratio":
+                return f"{float(cell):.2f}"
+            case "gigabytes" if not exact:
+                return units.decimal_bytes(round(cell))
+            case "flops" | "params" | "bytes" if not exact:
+                spoken = {"flops": units.si, "params": units.people, "bytes": units.binary}[self.kind]
+                return spoken(round(cell))
+        return f"{cell:,}" if isinstance(cell, int) else f"{float(cell):,.2f}"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The answer to one question about one or several models.
+
+    `sections` are the rows (a blank line between them), `totals` what is computed from them; `notes` say what was
+    counted and what was not, `hints` are for the person at the terminal. `models` are the exact facts, one dict per
+    model: they are the JSON.
+    """
+
+    command: str
+    title: str
+    columns: tuple[Column, ...]
+    sections: tuple[tuple[Row, ...], ...]
+    models: tuple[dict[str, Any], ...]
+    totals: tuple[Row, ...] = ()
+    notes: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
+    convention: str = ""
+    headline: str = ""
+    """The key of the one number that `total` returns."""
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """Every row but the totals."""
+        return tuple(row for section in self.sections for row in section)
+
+    @property
+    def total(self) -> int:
+        """The headline of a report about one model: FLOPs, parameters or bytes."""
+        value: int = self._one()[self.headline]
+        return value
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """The lines behind the total, as in the JSON."""
+        lines: list[dict[str, Any]] = self._one()["lines"]
+        return lines
+
+    def _one(self) -> dict[str, Any]:
+        if len(self.models) != 1:
+            raise ValueError(f"this report is about {len(self.models)} models: ask `.models`")
+        return self.models[0]
+
+    def document(self) -> dict[str, Any]:
+        """The JSON contract: exact integers, stable keys."""
+        document = {"schema": SCHEMA, "command": self.command, "convention": self.convention}
+        return {**document, "models": [_plain(model) for model in self.models]}
+
+    def to_json(self) -> str:
+        """The facts as JSON."""
+        return json.dumps(self.document(), indent=2, ensure_ascii=False)
+
+    def to_csv(self) -> str:
+        """The rows as CSV, raw numbers, no totals: whoever adds the column up gets each thing once."""
+        columns = [column for column in self.columns if column.kind != "bar"]
+        stream = io.StringIO()
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow([key for column in columns for key in column.key.split()])
+        for row in self.rows:
+            cells: list[object] = []
+            for column in columns:
+                cell = row.get(column.key)
+                cells += _raw(cell, len(column.key.split()))
+            writer.writerow(cells)
+        return stream.getvalue()
+
+    def to_markdown(self, exact: bool = False) -> str:
+        """The table, its totals in bold, and the notes."""
+        columns = [column for column in self.columns if column.kind != "bar"]
+        out = [f"**{_md(self.title)}**", ""]
+        out.append(f"| {' | '.join(_md(column.label) for column in columns)} |")
+        out.append(f"|{'|'.join('---' if column.kind == 'text' else '---:' for column in columns)}|")
+        for row, bold in [(row, "") for row in self.rows] + [(row, "**") for row in self.totals]:
+            texts = [_md(column.text(row.get(column.key), exact)) for column in columns]
+            out.append(f"| {' | '.join(f'{bold}{text}{bold}' if text else '' for text in texts)} |")
+        for note in self.notes:
+            out += ["", _md(note)]
+        return "\n".join(out) + "\n"
+
+    def _repr_html_(self) -> str:
+        columns = [column for column in self.columns if column.kind != "bar"]
+
+        def cell(tag: str, column: Column, text: str) -> str:
+            side = "left" if column.kind == "text" else "right"
+            return f'<{tag} style="text-align:{side}">{html.escape(text)}</{tag}>'
+
+        head = "".join(cell("th", column, column.label) for column in columns)
+        body = "".join(
+            f"<tr>{''.join(cell(tag, column, column.text(row.get(column.key))) for column in columns)}</tr>"
+            for rows, tag in ((self.rows, "td"), (self.totals, "th"))
+            for row in rows
+        )
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
+        title = html.escape(self.title)
+        return f"<table><caption>{title}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
+
+
+def _plain(value: Any) -> Any:
+    """Fractions as the number they are: an int where it is one."""
+    if isinstance(value, Fraction):
+        return value.numerator if value.denominator == 1 else float(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _raw(cell: Cell, width: int) -> list[object]:
+    if cell is None:
+        return [""] * width
+    return list(cell) if isinstance(cell, tuple) else [_plain(cell)]
+
+
+def _md(text: str) -> str:
+    return text.replace("|", "\\|").replace("*", "\\*")

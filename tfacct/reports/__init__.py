@@ -1,0 +1,1 @@
+"""One room per question. Each takes subjects and a request and gives a Report; none holds a formula."""

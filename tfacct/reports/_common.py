@@ -1,0 +1,132 @@
+"""What every report says alike: the workload, what was defaulted, what was counted beyond the trained context."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfacct.ledger import Matmul
+from tfacct.subject import Subject
+from tfacct.workload import Request, Workload
+
+PARTS = ("embed", "pos_embed", "attn", "mlp", "norms", "lm_head")
+"""The parts that parameters are summed by."""
+
+
+def workload_facts(work: Workload, *, masked: bool = False, dtype: str | None = None) -> dict[str, Any]:
+    """The workload as it stands in the JSON."""
+    return {
+        "batch": work.batch,
+        "tokens": work.tokens,
+        "keys": work.context,
+        "source": None,
+        "logits": work.logits,
+        "masked": masked,
+        "dtype": dtype,
+    }
+
+
+def model_facts(subject: Subject) -> dict[str, Any]:
+    """Who was counted: the same first keys in every JSON."""
+    return {
+        "model": subject.name,
+        "family": subject.family,
+        "set": dict(subject.changed),
+        "defaulted": dict(subject.defaulted),
+    }
+
+
+def workload_words(subjects: Sequence[Subject], request: Request) -> str:
+    """`context 16,384, batch 1`, or what stands for it when every model has its own."""
+    batch = f"batch {request.batch:,}"
+    if request.ctx is None and len({subject.context for subject in subjects}) > 1:
+        step = "one new token at" if request.decode or request.tokens == 1 else ""
+        return f"{step} each model's own longest context, {batch}".strip()
+    work = request.workload(subjects[0].context)
+    if work.tokens == work.context:
+        return f"context {work.context:,}, {batch}"
+    new = "1 new token" if work.tokens == 1 else f"{work.tokens:,} new tokens"
+    return f"{new} at context {work.context:,}, {batch}"
+
+
+def name_of(subject: Subject) -> str:
+    """The model's name with what was set over it: `gpt2-xl (n_layer=2)`."""
+    if not subject.changed:
+        return subject.name
+    return f"{subject.name} ({', '.join(f'{name}={value}' for name, value in subject.changed.items())})"
+
+
+def defaulted_notes(subjects: Sequence[Subject]) -> list[str]:
+    """Names every field that the config left to its class; for many models, says where to look."""
+    silent = [subject for subject in subjects if subject.defaulted]
+    if not silent:
+        return []
+    if len(subjects) > 4:
+        return ["Some configs leave fields to their class's defaults: `tfacct show MODEL` names them."]
+    notes = []
+    for subject in silent:
+        fields = ", ".join(f"{name} = {spoken(value)}" for name, value in subject.defaulted.items())
+        notes.append(f"defaulted{'' if len(subjects) == 1 else f' in {subject.name}'}: {fields}")
+    return notes
+
+
+def spoken(value: object) -> str:
+    """A field's value as a config spells it, with digits grouped."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def unknown_hints(subjects: Sequence[Subject]) -> list[str]:
+    """Names the fields that nobody here knows."""
+    return [
+        f"warning: {subject.name}: not known here, taken to change no count: {', '.join(subject.unknown)}"
+        for subject in subjects
+        if subject.unknown
+    ]
+
+
+def context_hints(subjects: Sequence[Subject], request: Request) -> list[str]:
+    """Says which models are asked past the context they were trained for, and what a longer table would add."""
+    past = [subject for subject in subjects if request.ctx is not None and request.ctx > subject.context]
+    if len(past) > 4:
+        names = ", ".join(subject.name for subject in past)
+        return [f"hint: context {request.ctx:,} is past what these were trained with: {names}"]
+    return [_past_context(subject, request.ctx or 0) for subject in past]
+
+
+def _past_context(subject: Subject, context: int) -> str:
+    hint = f"hint: {subject.name} was trained with {subject.context:,} positions; counting {context:,}"
+    longer = subject.architecture.with_positions(context).ledger()
+    added = sum(longer.parameters().values()) - sum(subject.ledger.parameters().values())
+    if not added:
+        return hint
+    return f"{hint} as if its position table were longer (that table would add {added:,} parameters, not counted)"
+
+
+def part_of(path: str) -> str:
+    """The part of the model a path belongs to: attn, mlp, norms, embed, pos_embed, lm_head."""
+    words = path.split(".")
+    part = words[2] if words[0] == "blocks" else words[0]
+    return "norms" if part.endswith("_norm") else part
+
+
+def by_part(counts: Mapping[str, int]) -> dict[str, int]:
+    """Counts by tensor, summed by the part they belong to, in the order of PARTS."""
+    summed = dict.fromkeys(PARTS, 0)
+    for path, count in counts.items():
+        summed[part_of(path)] += count
+    return {part: count for part, count in summed.items() if count}
+
+
+def component_of(path: str, line: Matmul) -> str:
+    """The component a product is summed under; the products of two activations stand apart."""
+    part = part_of(path)
+    if part != "attn":
+        return part
+    return "attn projections" if line.weight_axes() is not None else "scores + values"
+
+
+def short(path: str) -> str:
+    """A path as a table shows it: without the blocks it is repeated in."""
+    return path.removeprefix("blocks.*.")

@@ -1,0 +1,278 @@
+"""FLOPs of one forward pass, or one training step: product by product."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import groupby
+from typing import Any, Literal
+
+from tfacct.errors import UsageError
+from tfacct.ledger import FLOPS_PER_MULTIPLY_ADD, Product
+from tfacct.report import Column, Report, Row
+from tfacct.reports import _common as common
+from tfacct.subject import Subject
+from tfacct.workload import Request, Workload
+
+By = Literal["line", "part", "block"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """One model's products at one workload."""
+
+    subject: Subject
+    work: Workload
+    products: list[Product]
+    train: bool
+
+    def flops(self, product: Product) -> int:
+        """What the line costs in all: forward, and backward in a training step."""
+        return int(product.flops + product.backward if self.train else product.flops)
+
+    @property
+    def total(self) -> int:
+        return sum(self.flops(product) for product in self.products)
+
+    @property
+    def tokens(self) -> int:
+        return int(self.work.batch * self.work.tokens)
+
+    @property
+    def params(self) -> int:
+        return int(sum(self.subject.ledger.parameters().values()))
+
+    @property
+    def rule_of_thumb(self) -> int:
+        """2·params·tokens, and three times that in a training step: what the back of an envelope says."""
+        passes = 3 if self.train else 1
+        return FLOPS_PER_MULTIPLY_ADD * passes * self.params * self.tokens
+
+    def by_component(self) -> dict[str, int]:
+        """FLOPs by attention projections, scores + values, mlp, lm_head."""
+        summed: dict[str, int] = {}
+        for product in self.products:
+            name = common.component_of(product.path, product.line)
+            summed[name] = summed.get(name, 0) + self.flops(product)
+        return summed
+
+
+def flops(
+    subjects: Sequence[Subject],
+    request: Request,
+    *,
+    train: bool = False,
+    masked: bool = False,
+    by: By = "line",
+    pointwise: bool = False,
+) -> Report:
+    """FLOPs of the matrix products, 2 per multiply-add, with m × k × n of each. Raises UsageError."""
+    if train and (request.decode or request.tokens not in (None, request.ctx)):
+        raise UsageError("--train counts whole sequences: it goes with neither --decode nor --tokens")
+    if by not in ("line", "part", "block"):
+        raise UsageError(f"--by is line, part or block, not {by!r}")
+    counted = [_count(subject, request, train, masked) for subject in subjects]
+    if len(counted) != 1:
+        columns, sections, totals = _side_by_side(counted)
+    elif by == "line":
+        columns, sections, totals = _by_line(counted[0], pointwise)
+    elif by == "part":
+        columns, sections, totals = _by_part(counted[0])
+    else:
+        columns, sections, totals = _by_block(counted[0])
+    what = "training-step FLOPs" if train else "forward FLOPs"
+    who = f"{common.name_of(subjects[0])}: {what}" if len(subjects) == 1 else what[0].upper() + what[1:]
+    return Report(
+        command="flops",
+        title=f"{who} at {common.workload_words(subjects, request)}",
+        columns=columns,
+        sections=sections,
+        totals=totals,
+        notes=(*_notes(request, train, masked, pointwise), *common.defaulted_notes(subjects)),
+        hints=(*common.context_hints(subjects, request), *common.unknown_hints(subjects)),
+        models=tuple(_facts(c, masked, pointwise) for c in counted),
+        convention=_convention(request, train, masked),
+        headline="total_flops",
+    )
+
+
+def _count(subject: Subject, request: Request, train: bool, masked: bool) -> _Counted:
+    work = request.workload(subject.context)
+    return _Counted(subject, work, subject.ledger.products(work.axes(), masked=masked), train)
+
+
+def _facts(counted: _Counted, masked: bool, pointwise: bool) -> dict[str, Any]:
+    facts = {
+        **common.model_facts(counted.subject),
+        "workload": common.workload_facts(counted.work, masked=masked),
+        "train": counted.train,
+        "total_flops": counted.total,
+        "flops_per_token": Fraction(counted.total, counted.tokens),
+        "total_params": counted.params,
+        "rule_of_thumb_flops": counted.rule_of_thumb,
+        "components": counted.by_component(),
+        "lines": [_line_facts(counted, product) for product in counted.products],
+    }
+    if pointwise:
+        facts["pointwise"] = [
+            {"path": path, "elements": elements}
+            for path, elements in counted.subject.ledger.pointwise(counted.work.axes()).items()
+        ]
+    return facts
+
+
+def _line_facts(counted: _Counted, product: Product) -> dict[str, Any]:
+    dims = product.dims
+    facts = {"path": product.path, "spec": product.line.spec}
+    facts |= {"m": dims.m, "k": dims.k, "n": dims.n, "times": dims.times, "flops": counted.flops(product)}
+    if counted.train:
+        facts |= {"forward_flops": product.flops, "backward_flops": product.backward}
+    return facts
+
+
+def _by_line(counted: _Counted, pointwise: bool) -> tuple[tuple[Column, ...], tuple[tuple[Row, ...], ...], tuple[Row, ...]]:
+    columns = (
+        Column("operation", "operation"),
+        Column("spec", "einsum", drop=6),
+        Column("m k n", "m × k × n", "dims"),
+        Column("times", "times", "count"),
+        *((Column("forward", "forward", "flops", drop=4), Column("backward", "backward", "flops", drop=4)) if counted.train else ()),
+        Column("flops", "FLOPs", "flops"),
+        *((Column("elements", "elements", "flops"),) if pointwise else ()),
+        Column("share", "share", "share"),
+        Column("bar", "", "bar", drop=5),
+    )
+    rows: list[dict[str, Any]] = []
+    for product in counted.products:
+        dims, flops = product.dims, counted.flops(product)
+        share = Fraction(flops, counted.total)
+        rows.append(
+            {
+                "part": common.part_of(product.path),
+                "operation": common.short(product.path),
+                "spec": product.line.spec.replace("->", "→"),
+                "m k n": (dims.m, dims.k, dims.n),
+                "times": dims.times,
+                "forward": product.flops,
+                "backward": product.backward,
+                "flops": flops,
+                "share": share,
+                "bar": share,
+            }
+        )
+    sections = [tuple(section) for _, section in groupby(rows, key=lambda row: row["part"])]
+    if pointwise:
+        elements = counted.subject.ledger.pointwise(counted.work.axes())
+        sections.append(tuple({"operation": common.short(p), "elements": count} for p, count in elements.items()))
+    return columns, tuple(sections), _totals(counted, "operation")
+
+
+def _by_part(counted: _Counted) -> tuple[tuple[Column, ...], tuple[tuple[Row, ...], ...], tuple[Row, ...]]:
+    columns = (
+        Column("part", "part"),
+        Column("flops", "FLOPs", "flops"),
+        Column("share", "share", "share"),
+        Column("bar", "", "bar", drop=5),
+    )
+    rows = tuple(_shared({"part": name, "flops": flops}, counted) for name, flops in counted.by_component().items())
+    return columns, (rows,), _totals(counted, "part")
+
+
+def _by_block(counted: _Counted) -> tuple[tuple[Column, ...], tuple[tuple[Row, ...], ...], tuple[Row, ...]]:
+    """One row for each run of equal blocks, and one for each product outside them."""
+    columns = (
+        Column("block", "block"),
+        Column("count", "count", "count"),
+        Column("each", "FLOPs each", "flops"),
+        Column("flops", "FLOPs", "flops"),
+        Column("share", "share", "share"),
+        Column("bar", "", "bar", drop=5),
+    )
+    rows: list[Row] = []
+    for (numbers, outside), products in groupby(counted.products, key=_block_of):
+        flops = sum(counted.flops(product) for product in products)
+        count = len(numbers) or 1
+        row = {"block": outside or _span(numbers), "count": count, "each": flops // count, "flops": flops}
+        rows.append(_shared(row, counted))
+    return columns, (tuple(rows),), _totals(counted, "block")
+
+
+def _block_of(product: Product) -> tuple[tuple[int, ...], str]:
+    return product.numbers, "" if product.numbers else product.path
+
+
+def _span(numbers: Sequence[int]) -> str:
+    first, last = numbers[0], numbers[-1]
+    if first == last:
+        return f"blocks.{first}"
+    if len(numbers) == last - first + 1:
+        return f"blocks.{first}–{last}"
+    return f"blocks.{first}, {numbers[1]}, … {last}"
+
+
+def _shared(row: dict[str, Any], counted: _Counted) -> Row:
+    share = Fraction(row["flops"], counted.total)
+    return {**row, "share": share, "bar": share}
+
+
+def _totals(counted: _Counted, first: str) -> tuple[Row, ...]:
+    factor = "6" if counted.train else "2"
+    return (
+        {first: "total", "flops": counted.total, "share": Fraction(1)},
+        {first: "per token", "flops": Fraction(counted.total, counted.tokens)},
+        {
+            first: f"{factor}·params·tokens",
+            "flops": counted.rule_of_thumb,
+            "share": f"× {float(Fraction(counted.total, counted.rule_of_thumb)):.2f}",
+        },
+    )
+
+
+def _side_by_side(
+    counted: Iterable[_Counted],
+) -> tuple[tuple[Column, ...], tuple[tuple[Row, ...], ...], tuple[Row, ...]]:
+    """One row per model: what it costs, and the share of each component."""
+    counted = list(counted)
+    names = list(dict.fromkeys(name for c in counted for name in c.by_component()))
+    columns = (
+        Column("model", "model"),
+        Column("keys", "context", "count"),
+        Column("flops", "FLOPs", "flops"),
+        Column("flops_per_token", "/ token", "flops", drop=2),
+        *(Column(name, {"attn projections": "attn proj"}.get(name, name), "share") for name in names),
+        Column("ratio", f"÷ {'6' if any(c.train for c in counted) else '2'}·P·tok", "ratio", drop=1),
+    )
+    rows: list[Row] = []
+    for c in counted:
+        rows.append(
+            {
+                "model": common.name_of(c.subject),
+                "keys": c.work.context,
+                "flops": c.total,
+                "flops_per_token": Fraction(c.total, c.tokens),
+                **{name: Fraction(flops, c.total) for name, flops in c.by_component().items()},
+                "ratio": Fraction(c.total, c.rule_of_thumb),
+            }
+        )
+    return columns, (tuple(rows),), ()
+
+
+def _convention(request: Request, train: bool, masked: bool) -> str:
+    pairs = "only the query-key pairs the causal mask keeps" if masked else "full T x S attention"
+    logits = "all logits" if request.logits == "all" else "logits of the last position"
+    backward = "; backward 2 x forward" if train else ""
+    return f"2 FLOPs per multiply-add; products only; {pairs}; {logits}{backward}"
+
+
+def _notes(request: Request, train: bool, masked: bool, pointwise: bool) -> list[str]:
+    attention = "of attention only the pairs that the causal mask keeps" if masked else "full T × S attention"
+    logits = "logits for every position" if request.logits == "all" else "logits for the last position"
+    notes = [f"Matrix products only, 2·m·k·n each; {attention}; {logits}."]
+    if train:
+        notes.append("A training step is one forward and one backward pass; the optimizer's update is left out.")
+    if pointwise:
+        notes.append("Pointwise work is counted in elements of its results, and in no total.")
+    else:
+        notes.append("Left out: norms, softmax, activations, rotary, additions, embedding look-ups.")
+    return notes

@@ -1,0 +1,125 @@
+"""KV-cache bytes by context: as built, beside the same model with every head its own keys (MHA) and with one (MQA)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from tfacct import units
+from tfacct.ledger import State, letters
+from tfacct.report import Column, Report, Row
+from tfacct.reports import _common as common
+from tfacct.reports.memory import DEFAULT_DTYPE
+from tfacct.subject import Subject
+from tfacct.workload import Request, Workload
+
+CONVENTION = "bytes an engine must keep for every token of the context; weights left out"
+
+
+def kv(subjects: Sequence[Subject], request: Request, *, dtype: str | None = None) -> Report:
+    """KV-cache bytes per token and by context, and what grouped queries save. Raises UsageError."""
+    cached = units.dtype_name(dtype or DEFAULT_DTYPE)
+    facts = tuple(_facts(subject, request, cached) for subject in subjects)
+    columns, sections = _one(facts[0]) if len(subjects) == 1 else _several(subjects, facts)
+    who = f"{common.name_of(subjects[0])}: " if len(subjects) == 1 else ""
+    where = f"batch {request.batch:,}" if len(subjects) == 1 else common.workload_words(subjects, request)
+    notes = [_formula(subjects[0], request, cached)] if len(subjects) == 1 else []
+    return Report(
+        command="kv",
+        title=f"{who}KV cache in {cached}, {where}",
+        columns=columns,
+        sections=sections,
+        notes=(
+            *notes,
+            "MHA: each query head has its own keys and values. MQA: all share one. The queries stay as they are.",
+            *common.defaulted_notes(subjects),
+        ),
+        hints=(*common.context_hints(subjects, request), *common.unknown_hints(subjects)),
+        models=facts,
+        convention=CONVENTION,
+        headline="kv_cache_bytes",
+    )
+
+
+def _facts(subject: Subject, request: Request, cached: str) -> dict[str, Any]:
+    work = request.workload(subject.context)
+    by_context = [_at(subject, context, request.batch, cached) for context in _contexts(work.context)]
+    return {
+        **common.model_facts(subject),
+        "workload": common.workload_facts(work, dtype=cached),
+        "query_heads": subject.architecture.attention.heads,
+        "kv_heads": subject.architecture.attention.kv_heads,
+        "kv_bytes_per_token": _at(subject, 1, 1, cached)["as_built"],
+        "kv_cache_bytes": by_context[-1]["as_built"],
+        "lines": by_context,
+    }
+
+
+def _contexts(longest: int) -> list[int]:
+    """1k, 4k, 16k, … below the longest, and the longest."""
+    contexts, context = [], 1024
+    while context < longest:
+        contexts.append(context)
+        context *= 4
+    return [*contexts, longest]
+
+
+def _at(subject: Subject, context: int, batch: int, cached: str) -> dict[str, int]:
+    """Cache bytes at one context, for as many key/value heads as query heads, as built, and for one."""
+    at = Workload(context, context, batch).axes()
+    built = subject.architecture
+    variants = {"mha": built.with_kv_heads(None), "as_built": built, "mqa": built.with_kv_heads(1)}
+    bits = units.dtype_bits(cached)
+    sizes = {name: sum(model.ledger().state_bytes(at, bits).values()) for name, model in variants.items()}
+    return {"keys": context, **sizes}
+
+
+def _one(fact: dict[str, Any]) -> tuple[tuple[Column, ...], tuple[tuple[Row, ...], ...]]:
+    columns = (
+        Column("keys", "context", "count"),
+        Column("mha", f"MHA ({_heads(fact['query_heads'])})", "bytes"),
+        Column("as_built", f"as built ({_heads(fact['kv_heads'])})", "bytes"),
+        Column("mqa", f"MQA ({_heads(1)})", "bytes"),
+    )
+    return columns, (tuple(fact["lines"]),)
+
+
+def _heads(count: int) -> str:
+    return f"{count} KV head{'' if count == 1 else 's'}"
+
+
+def _several(
+    subjects: Sequence[Subject], facts: Sequence[dict[str, Any]]
+) -> tuple[tuple[Column, ...], tuple[tuple[Row, ...], ...]]:
+    columns = (
+        Column("model", "model"),
+        Column("heads", "heads", "count", drop=2),
+        Column("kv_heads", "KV heads", "count", drop=1),
+        Column("kv_bytes_per_token", "KV / token", "bytes"),
+        Column("keys", "context", "count"),
+        Column("mha", "MHA", "bytes"),
+        Column("as_built", "as built", "bytes"),
+        Column("mqa", "MQA", "bytes"),
+    )
+    rows = tuple(
+        {**fact["lines"][-1], "model": common.name_of(subject), "heads": fact["query_heads"]}
+        | {key: fact[key] for key in ("kv_heads", "kv_bytes_per_token")}
+        for subject, fact in zip(subjects, facts, strict=True)
+    )
+    return columns, (rows,)
+
+
+def _formula(subject: Subject, request: Request, cached: str) -> str:
+    """The cache as a product of named sizes, read off the ledger's State lines, with S left open."""
+    terms = []
+    for group in subject.ledger.groups:
+        states = [line for line in group.lines if isinstance(line, State)]
+        for spec in dict.fromkeys(state.spec for state in states):
+            count = sum(state.spec == spec for state in states)
+            sizes = {"B": request.batch, "S": "S", **group.axes}
+            names = " · ".join(letters(spec))
+            values = " · ".join(str(sizes[axis]) for axis in letters(spec))
+            width = Fraction(units.dtype_bits(cached), 8)
+            terms.append(f"{count} · L · {names} · bytes = {count} · {group.count} · {values} · {width}")
+    return f"KV cache bytes: {' + '.join(terms)}"

@@ -1,0 +1,139 @@
+"""Parameters, tensor by tensor; every tensor once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import groupby
+from typing import Any
+
+from tfacct.ledger import Tensor
+from tfacct.report import Column, Report, Row
+from tfacct.reports import _common as common
+from tfacct.subject import WITNESSES, Subject
+
+CONVENTION = "unique tensors, a tied head once; every stored parameter, embeddings and norms included"
+EMBEDDINGS = ("embed", "pos_embed")
+
+
+def params(subjects: Sequence[Subject]) -> Report:
+    """Stored parameters by tensor for one model, by part for several."""
+    facts = tuple(_facts(subject) for subject in subjects)
+    if len(subjects) == 1:
+        columns, sections, totals = _one(subjects[0], facts[0])
+        title = f"{common.name_of(subjects[0])}: parameters"
+        tied = _tied_notes(subjects[0], facts[0])
+    else:
+        columns, sections, totals = _several(subjects, facts)
+        title = "Parameters by part"
+        tied = ["A tied head has no parameters of its own: its weight is the embedding."]
+    return Report(
+        command="params",
+        title=title,
+        columns=columns,
+        sections=sections,
+        totals=totals,
+        notes=("Every stored tensor once, biases and norms included.", *tied, *common.defaulted_notes(subjects)),
+        hints=tuple(common.unknown_hints(subjects)),
+        models=facts,
+        convention=CONVENTION,
+        headline="total_params",
+    )
+
+
+def _facts(subject: Subject) -> dict[str, Any]:
+    tensors = subject.ledger.tensors()
+    total = sum(_in_all(tensor) for tensor in tensors)
+    embedding = sum(_in_all(tensor) for tensor in tensors if common.part_of(tensor.path) in EMBEDDINGS)
+    return {
+        **common.model_facts(subject),
+        "total_params": total,
+        "embedding_params": embedding,
+        "non_embedding_params": total - embedding,
+        "tied_head": subject.architecture.head.tied,
+        "published_params": subject.published,
+        "published_from": subject.provenance.expected_from if subject.provenance and subject.published else None,
+        "lines": [
+            {"path": tensor.path, "shape": list(tensor.shape), "times": tensor.count, "params": _in_all(tensor)}
+            for tensor in tensors
+        ],
+    }
+
+
+def _in_all(tensor: Tensor) -> int:
+    return int(tensor.count * tensor.elements)
+
+
+def _one(
+    subject: Subject, facts: dict[str, Any]
+) -> tuple[tuple[Column, ...], tuple[tuple[Row, ...], ...], tuple[Row, ...]]:
+    columns = (
+        Column("parameter", "parameter"),
+        Column("shape", "shape", "dims", drop=3),
+        Column("times", "times", "count"),
+        Column("params", "params", "params"),
+        Column("share", "share", "share"),
+        Column("bar", "", "bar", drop=5),
+    )
+    total = facts["total_params"]
+    sections = []
+    for _, tensors in groupby(subject.ledger.tensors(), key=lambda tensor: tensor.path.rsplit(".", 2)[0]):
+        rows: list[Row] = []
+        for tensor in tensors:
+            share = Fraction(_in_all(tensor), total)
+            rows.append(
+                {
+                    "parameter": common.short(tensor.path),
+                    "shape": tensor.shape,
+                    "times": tensor.count,
+                    "params": _in_all(tensor),
+                    "share": share,
+                    "bar": share,
+                }
+            )
+        sections.append(tuple(rows))
+    totals: list[Row] = [
+        {"parameter": "total", "params": total, "share": Fraction(1)},
+        {
+            "parameter": "embedding",
+            "params": facts["embedding_params"],
+            "share": Fraction(facts["embedding_params"], total),
+        },
+        {
+            "parameter": "non-embedding",
+            "params": facts["non_embedding_params"],
+            "share": Fraction(facts["non_embedding_params"], total),
+        },
+    ]
+    return columns, tuple(sections), tuple(totals)
+
+
+def _tied_notes(subject: Subject, facts: dict[str, Any]) -> list[str]:
+    notes = []
+    if facts["tied_head"]:
+        notes.append("lm_head is tied to embed: one table, counted once, as embedding.")
+    else:
+        notes.append("lm_head is not tied: it has its own weight, counted as non-embedding.")
+    expected = facts["published_params"]
+    if expected is not None:
+        source = WITNESSES[facts["published_from"]]
+        verdict = "equal" if expected == facts["total_params"] else f"differs by {facts['total_params'] - expected:+,}"
+        notes.append(f"{source}: {expected:,} ({verdict})")
+    return notes
+
+
+def _several(
+    subjects: Sequence[Subject], facts: Sequence[dict[str, Any]]
+) -> tuple[tuple[Column, ...], tuple[tuple[Row, ...], ...], tuple[Row, ...]]:
+    rows: list[dict[str, Any]] = []
+    for subject, fact in zip(subjects, facts, strict=True):
+        row: dict[str, Any] = {"model": common.name_of(subject), "total": fact["total_params"]}
+        row["published"] = fact["published_params"]
+        rows.append(row | common.by_part(subject.ledger.parameters()))
+    columns = (
+        Column("model", "model"),
+        Column("total", "params", "params"),
+        *(Column(part, part, "params") for part in common.PARTS if any(part in row for row in rows)),
+        Column("published", "expected", "params", drop=1),
+    )
+    return columns, (tuple(rows),), ()

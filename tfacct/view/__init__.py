@@ -1,0 +1,1 @@
+"""Reports on a screen: the only rooms that know rich."""

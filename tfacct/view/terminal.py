@@ -1,0 +1,103 @@
+"""A report on a terminal: the widest table that fits, digits never wrapped."""
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+from fractions import Fraction
+from typing import TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+from tfacct.report import Column, Report, Row
+
+BAR_AT_LEAST, BAR_AT_MOST = 6, 24
+GAP = 2
+
+
+def console(stream: TextIO) -> Console:
+    """A console without markup; plain text for NO_COLOR, pipes and dumb terminals."""
+    plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    return Console(
+        file=stream, color_system=None if plain else "auto", highlight=False, markup=False, emoji=False, soft_wrap=False
+    )
+
+
+def show(report: Report, *, exact: bool = False) -> None:
+    """Print a report on stdout: title, table, notes."""
+    out = console(sys.stdout)
+    texts = [
+        {column.key: column.text(row.get(column.key), exact) for column in report.columns}
+        for row in (*report.rows, *report.totals)
+    ]
+    widths = {
+        column.key: max(len(column.label), *(len(text[column.key]) for text in texts), 0) for column in report.columns
+    }
+    columns, bar = _fitting(report.columns, widths, out.width)
+    widths |= {column.key: bar for column in columns if column.kind == "bar"}
+
+    lines = [
+        Text(report.title, "bold"),
+        Text(),
+        _line(columns, widths, {column.key: column.label for column in columns}, "dim"),
+        Text(" " + "─" * (sum(widths[column.key] + GAP for column in columns) - GAP), "dim"),
+    ]
+    for index, section in enumerate(report.sections):
+        lines += [Text()] if index else []
+        lines += [_line(columns, widths, _cells(report, columns, row, bar, exact)) for row in section]
+    lines += [Text()] if report.totals else []
+    lines += [_line(columns, widths, _cells(report, columns, row, bar, exact), "bold") for row in report.totals]
+    lines.append(Text())
+    # A line too long is better than a broken number: only the notes are wrapped.
+    out.print(Text("\n").join(lines), soft_wrap=True)
+    for note in report.notes:
+        out.print(Text(textwrap.fill(note, out.width, break_long_words=False), "dim"), soft_wrap=True)
+
+
+def _cells(report: Report, columns: list[Column], row: Row, bar: int, exact: bool) -> dict[str, str]:
+    return {
+        column.key: _bar(report, row, column.key, bar)
+        if column.kind == "bar"
+        else column.text(row.get(column.key), exact)
+        for column in columns
+    }
+
+
+def _line(columns: list[Column], widths: dict[str, int], cells: dict[str, str], style: str = "") -> Text:
+    """One row: text to the left, numbers to the right, nothing behind the last cell."""
+    padded = (
+        cells[column.key].ljust(widths[column.key])
+        if column.kind in ("text", "bar")
+        else cells[column.key].rjust(widths[column.key])
+        for column in columns
+    )
+    return Text((" " + (" " * GAP).join(padded)).rstrip(), style)
+
+
+def show_hints(report: Report) -> None:
+    """What the person at the terminal should know, on stderr."""
+    err = console(sys.stderr)
+    for hint in report.hints:
+        err.print(Text(hint), soft_wrap=True)
+
+
+def _fitting(columns: tuple[Column, ...], widths: dict[str, int], width: int) -> tuple[list[Column], int]:
+    """The columns that fit, most wanted first, and the room that is left for a bar."""
+    kept = list(columns)
+    while True:
+        taken = 1 + sum((BAR_AT_LEAST if c.kind == "bar" else widths[c.key]) + GAP for c in kept) - GAP
+        droppable = [column for column in kept if column.drop]
+        if taken <= width or not droppable:
+            return kept, min(BAR_AT_MOST, BAR_AT_LEAST + max(0, width - taken))
+        kept.remove(max(droppable, key=lambda column: column.drop))
+
+
+def _bar(report: Report, row: Row, key: str, width: int) -> str:
+    cell = row.get(key)
+    longest = max((c for r in report.rows if isinstance(c := r.get(key), Fraction)), default=Fraction(1))
+    if not isinstance(cell, Fraction) or not longest:
+        return ""
+    halves = round(cell / longest * width * 2)
+    return "█" * (halves // 2) + "▌" * (halves % 2)
