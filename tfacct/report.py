@@ -75,6 +75,8 @@ class Report:
     convention: str = ""
     headline: str = ""
     """The key of the one number that `total` returns."""
+    agrees: bool = True
+    """False where a witness was asked and gave another number."""
 
     @property
     def rows(self) -> tuple[Row, ...]:

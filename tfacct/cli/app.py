@@ -199,7 +199,7 @@ def verify(
     from tfacct.reports.verify import verify
     from tfacct.view.progress import progress
 
-    with progress("counting") as tick:
+    with progress() as tick:
         report = verify(opt.subjects(models, sets, family, max_params), opt.request(ctx, batch=batch), progress=tick)
     opt.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
     if not report.agrees:

@@ -1,0 +1,5 @@
+"""The witness: the same transformer in torch, and what counts it. The only rooms that import torch.
+
+It is written from the parts' fields alone. It never reads a line, an `axes()` or a count, or it would only agree
+with itself.
+"""

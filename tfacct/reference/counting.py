@@ -1,0 +1,111 @@
+"""What counts the reference model: fvcore, by module, and the shapes that its modules really see."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tfacct.errors import MissingExtraError
+from tfacct.reference.model import Decoder, Inputs
+from tfacct.reference.modules import Activation, Add, Product, RMSNorm, Rotary, Softmax
+
+PRODUCTS = ("linear", "matmul", "bmm", "addmm")
+"""What fvcore calls the operators that the counted path may use."""
+
+POINTWISE = frozenset(
+    f"aten::{name}"
+    for name in """
+    add mul div neg pow mean rsqrt cos sin softmax gelu silu triu unflatten embedding
+    """.split()
+)
+"""Operators that fvcore does not count and that are no products. Any other that it skips is an error."""
+
+
+class UncountedOperator(RuntimeError):
+    """The model ran an operator that the counter does not know: its count would be silently too small."""
+
+
+def multiply_adds(model: Decoder, given: Inputs) -> dict[str, int]:
+    """Multiply-adds of each product by its module's path, as fvcore counts them (not FLOPs: those are twice)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # fvcore touches torch.jit on import
+        try:
+            from fvcore.nn import FlopCountAnalysis
+        except ImportError:
+            raise MissingExtraError("this needs fvcore", "pip install 'tfacct[measure]'") from None
+        analysis = FlopCountAnalysis(model, (given.tokens, given.past))
+        analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings("none")
+        # fvcore gives a norm 5 per element; that is no multiply-add. A handle of None would not switch it off.
+        analysis.set_op_handle("aten::layer_norm", _nothing)
+        counted: dict[str, Counter[str]] = analysis.by_module_and_operator()
+    unknown = set(analysis.unsupported_ops()) - POINTWISE
+    unknown |= {name for name in counted[""] if counted[""][name] and name not in PRODUCTS}
+    if unknown:
+        raise UncountedOperator(f"fvcore does not count {', '.join(sorted(unknown))}")
+    leaves = {
+        path: int(sum(counted[path].values()))
+        for path, module in model.named_modules()
+        if isinstance(module, (nn.Linear, Product))
+    }
+    strays = int(sum(counted[""].values())) - sum(leaves.values())
+    if strays:
+        raise UncountedOperator(f"{strays:,} multiply-adds belong to no product's module")
+    return leaves
+
+
+def _nothing(_inputs: Any, _outputs: Any) -> int:
+    return 0
+
+
+def parameters(model: nn.Module) -> dict[str, int]:
+    """Elements of each parameter by its path; a tied one once."""
+    return {path: parameter.numel() for path, parameter in model.named_parameters()}
+
+
+@dataclass(slots=True)
+class Seen:
+    """What the modules saw in one forward pass, by path: (m, k, n, times) of products, elements of other results,
+    elements of the keys and values left at the end."""
+
+    products: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
+    pointwise: dict[str, int] = field(default_factory=dict)
+    states: dict[str, int] = field(default_factory=dict)
+
+
+def seen(model: Decoder, given: Inputs) -> Seen:
+    """Run the model once and write down the shapes."""
+    found = Seen()
+
+    def hook(path: str) -> Any:
+        def write(module: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> None:
+            if isinstance(module, nn.Linear):
+                rows = args[0].numel() // module.in_features
+                found.products[path] = (rows, module.in_features, module.out_features, 1)
+            elif isinstance(module, Product):
+                *repeats, m, k = args[0].shape
+                found.products[path] = (m, k, args[1].shape[-1], torch.Size(repeats).numel())
+            else:
+                found.pointwise[path] = out.numel()
+
+        return write
+
+    watched = (nn.Linear, Product, nn.LayerNorm, RMSNorm, Softmax, Rotary, Activation, Add)
+    handles = [
+        module.register_forward_hook(hook(path))
+        for path, module in model.named_modules()
+        if isinstance(module, watched)
+    ]
+    try:
+        _, *caches = model(given.tokens, given.past)
+    finally:
+        for handle in handles:
+            handle.remove()
+    for number in range(len(model.blocks)):
+        for name, cache in zip("kv", caches[2 * number : 2 * number + 2], strict=True):
+            found.states[f"blocks.{number}.attn.{name}_cache"] = cache.numel()
+    return found

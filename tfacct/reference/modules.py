@@ -1,0 +1,150 @@
+"""The reference model's modules: one named module per product, linear layers and `@` only.
+
+Counters see a product by the module that runs it, so a module's name is the path of a line in the ledger.
+Shapes: x is (batch, tokens, hidden); heads are (batch, heads, tokens, head size).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tfacct import parts
+
+
+class Linear(nn.Linear):
+    """A product with a weight. Its numbers are set by whoever runs it: on meta it has none to set."""
+
+    def reset_parameters(self) -> None:
+        pass
+
+
+class Embedding(nn.Embedding):
+    """A table that is read by row."""
+
+    def reset_parameters(self) -> None:
+        pass
+
+
+class Product(nn.Module):
+    """A product of two activations."""
+
+    def forward(self, left: Tensor, right: Tensor) -> Tensor:
+        return left @ right
+
+
+class Add(nn.Module):
+    """A sublayer's result added to the stream."""
+
+    def forward(self, stream: Tensor, result: Tensor) -> Tensor:
+        return stream + result
+
+
+class RMSNorm(nn.Module):
+    """x / rms(x), scaled."""
+
+    def __init__(self, hidden: int, eps: float = 1e-6) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(hidden))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps))
+
+
+def norm(part: parts.Norm) -> nn.Module:
+    """LayerNorm or RMSNorm."""
+    return nn.LayerNorm((part.hidden,)) if part.kind == "layer" else RMSNorm(part.hidden)
+
+
+class Softmax(nn.Module):
+    """Scaled and masked attention weights."""
+
+    def __init__(self, head_dim: int) -> None:
+        super().__init__()
+        self.scale = head_dim**-0.5
+
+    def forward(self, scores: Tensor, mask: Tensor) -> Tensor:
+        return torch.softmax(scores * self.scale + mask, dim=-1)
+
+
+class Rotary(nn.Module):
+    """Each half of a head turned by its position."""
+
+    def forward(self, heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        left, right = heads.chunk(2, dim=-1)
+        return heads * cos + torch.cat((-right, left), dim=-1) * sin
+
+
+class Attention(nn.Module):
+    """Causal self-attention of the new tokens over a cache and themselves."""
+
+    def __init__(self, part: parts.Attention) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.head_dim = part.heads, part.kv_heads, part.head_dim
+        queries, keys = part.heads * part.head_dim, part.kv_heads * part.head_dim
+        self.q_proj = Linear(part.hidden, queries, bias=part.qkv_bias)
+        self.k_proj = Linear(part.hidden, keys, bias=part.qkv_bias)
+        self.v_proj = Linear(part.hidden, keys, bias=part.qkv_bias)
+        self.o_proj = Linear(queries, part.hidden, bias=part.out_bias)
+        self.scores, self.softmax, self.values = Product(), Softmax(part.head_dim), Product()
+        self.q_rotary = Rotary() if part.rotary else None
+        self.k_rotary = Rotary() if part.rotary else None
+
+    def forward(
+        self, x: Tensor, mask: Tensor, turn: tuple[Tensor, Tensor], past: tuple[Tensor, Tensor] | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        q = self._split(self.q_proj(x), self.heads)
+        k = self._split(self.k_proj(x), self.kv_heads)
+        v = self._split(self.v_proj(x), self.kv_heads)
+        if self.q_rotary is not None and self.k_rotary is not None:
+            q, k = self.q_rotary(q, *turn), self.k_rotary(k, *turn)
+        if past is not None:
+            k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
+        weights = self.softmax(self.scores(q, self._shared(k).transpose(2, 3)), mask)
+        mixed = self.values(weights, self._shared(v))
+        return self.o_proj(mixed.transpose(1, 2).flatten(2)), k, v
+
+    def _split(self, x: Tensor, heads: int) -> Tensor:
+        return x.unflatten(2, (heads, self.head_dim)).transpose(1, 2)
+
+    def _shared(self, x: Tensor) -> Tensor:
+        """Every query head's own view of the key/value head it reads."""
+        batch, _, keys, _ = x.shape
+        shape = (batch, self.kv_heads, self.heads // self.kv_heads, keys, self.head_dim)
+        return x[:, :, None].expand(shape).reshape(batch, self.heads, keys, self.head_dim)
+
+
+class Activation(nn.Module):
+    """GELU, or SiLU of a gate times what it lets through."""
+
+    def forward(self, x: Tensor, gate: Tensor | None = None) -> Tensor:
+        return nn.functional.gelu(x, approximate="tanh") if gate is None else nn.functional.silu(gate) * x
+
+
+class FeedForward(nn.Module):
+    """Up, activation, down; with a gate beside up where the part is gated."""
+
+    def __init__(self, part: parts.FeedForward) -> None:
+        super().__init__()
+        self.gate_proj = Linear(part.hidden, part.width, bias=part.bias) if part.gated else None
+        self.up_proj = Linear(part.hidden, part.width, bias=part.bias)
+        self.act = Activation()
+        self.down_proj = Linear(part.width, part.hidden, bias=part.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate = None if self.gate_proj is None else self.gate_proj(x)
+        out: Tensor = self.down_proj(self.act(self.up_proj(x), gate))
+        return out
+
+
+class Positions(Embedding):
+    """A learned table of absolute positions, added to the token's row."""
+
+    def __init__(self, part: parts.Positions) -> None:
+        super().__init__(part.rows, part.hidden)
+        self.add = Add()
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:  # type: ignore[override]
+        out: Tensor = self.add(x, super().forward(positions))
+        return out
