@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
 from math import prod
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -41,7 +41,7 @@ class Einsum:
     every: Letters  # each axis once: their product is the number of multiply-adds
 
 
-@lru_cache(maxsize=None)
+@cache
 def letters(spec: str) -> Letters:
     """The axes of one operand: `B T D` → ("B", "T", "D"). No axis twice."""
     axes = tuple(spec.split())
@@ -53,7 +53,7 @@ def letters(spec: str) -> Letters:
     return axes
 
 
-@lru_cache(maxsize=None)
+@cache
 def einsum(spec: str) -> Einsum:
     """Parse `left, right -> out`, and refuse what cannot be a matrix product.
 
@@ -281,13 +281,13 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """One line of products, evaluated for a group of blocks: `flops` are those of all `dims.times` runs."""
+    """One line of products, evaluated for a group of blocks: FLOPs of all `dims.times` runs, forward and backward."""
 
     path: str
     numbers: tuple[int, ...]
     line: Matmul
     dims: Dims
-    flops: Size
+    forward: Size
     backward: Size
 
 
@@ -365,9 +365,7 @@ class Ledger:
         each = self._each(Pointwise, at, unfolded)
         return _summed((path, count * line.elements(axes)) for path, line, axes, count in each)
 
-    def _each(
-        self, kind: type[LineT], at: Axes, unfolded: bool = False
-    ) -> Iterator[tuple[str, LineT, Axes, Size]]:
+    def _each(self, kind: type[LineT], at: Axes, unfolded: bool = False) -> Iterator[tuple[str, LineT, Axes, Size]]:
         """Each line of one kind: its path, itself, the sizes of its axes, and how often it stands."""
         for group in self.groups:
             axes = {**group.axes, **at}

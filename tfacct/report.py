@@ -6,7 +6,7 @@ import csv
 import html
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias
@@ -18,7 +18,13 @@ SCHEMA = 1
 
 Cell: TypeAlias = int | Fraction | str | tuple[int, ...] | None
 Row: TypeAlias = Mapping[str, Cell]
+Tick: TypeAlias = Callable[[str, int, int], None]
+"""Progress: called with what is being done, how many are done, and of how many."""
 Kind: TypeAlias = Literal["text", "count", "flops", "params", "bytes", "gigabytes", "share", "ratio", "dims", "bar"]
+
+
+def unwatched(_what: str, _done: int, _of: int) -> None:
+    """Progress that nobody looks at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,10 @@ class Column:
                 spoken = {"flops": units.si, "params": units.people, "bytes": units.binary}[self.kind]
                 return spoken(round(cell))
         return f"{cell:,}" if isinstance(cell, int) else f"{float(cell):,.2f}"
+
+
+Table: TypeAlias = tuple[tuple[Column, ...], tuple[tuple[Row, ...], ...], tuple[Row, ...]]
+"""Columns, sections of rows, totals."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from tfacct.errors import ConfigError, NotFoundError, nearest
 from tfacct.families import FamilyConfig
 from tfacct.ledger import Ledger
 
-
 WITNESSES = {
     "published": "published total",
     "transformers": "total of the transformers class built from this config",
@@ -70,7 +69,10 @@ class Subject:
 
 
 def subject(
-    name: str, raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, provenance: Provenance | None = None
+    name: str,
+    raw: Mapping[str, Any],
+    sets: Mapping[str, Any] | None = None,
+    provenance: Provenance | None = None,
 ) -> Subject:
     """Read a config, with the fields in `sets` over it. Raises ConfigError, which names the model."""
     changed = dict(sets or {})

@@ -32,9 +32,7 @@ def dtype_name(name: str) -> str:
     """The short name of a dtype: `bfloat16` is bf16."""
     key = _TORCH_NAMES.get(name.lower(), name.lower())
     if key not in BITS:
-        raise NotFoundError(
-            f"unknown dtype {name!r}", nearest(name, BITS) or f"known dtypes: {', '.join(BITS)}"
-        )
+        raise NotFoundError(f"unknown dtype {name!r}", nearest(name, BITS) or f"known dtypes: {', '.join(BITS)}")
     return key
 
 
@@ -48,7 +46,8 @@ def read_tokens(option: str, text: str) -> int:
         )
     if len(match[1]) > 18:  # int() itself refuses absurd lengths, with a message about Python
         raise UsageError(f"{option} {text[:20]}… is absurdly large")
-    return int(match[1]) * 1024 ** (" km".index(match[2].lower()) if match[2] else 0)
+    steps = " km".index(match[2].lower()) if match[2] else 0
+    return int(match[1]) << 10 * steps
 
 
 def read_count(option: str, text: str) -> int:

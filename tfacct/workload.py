@@ -59,9 +59,7 @@ class Request:
         if self.logits not in ("all", "last"):
             raise UsageError(f"--logits is all or last, not {self.logits!r}")
         if self.decode and self.tokens not in (None, 1):
-            raise UsageError(
-                f"--decode is one new token, but --tokens is {self.tokens:,}", "leave one of the two out"
-            )
+            raise UsageError(f"--decode is one new token, but --tokens is {self.tokens:,}", "leave one of the two out")
 
     def workload(self, longest: int) -> Workload:
         """The workload for a model whose own longest context is `longest` positions."""

@@ -44,7 +44,9 @@ def flops(
     batch: opt.Batch = "1",
     train: Annotated[bool, typer.Option("--train", help="A training step: forward and backward.")] = False,
     masked: Annotated[bool, typer.Option("--masked", help="Only the pairs that the causal mask keeps.")] = False,
-    logits: Annotated[opt.LogitsChoice, typer.Option(help="Positions whose logits are computed.")] = opt.LogitsChoice.all,
+    logits: Annotated[
+        opt.LogitsChoice, typer.Option(help="Positions whose logits are computed.")
+    ] = opt.LogitsChoice.all,
     by: Annotated[opt.ByChoice, typer.Option(help="What a row stands for.")] = opt.ByChoice.line,
     pointwise: Annotated[
         bool, typer.Option("--pointwise", help="List norms, softmax and activations too, in elements.")

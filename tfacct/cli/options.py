@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import Enum
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -15,14 +15,14 @@ from tfacct.subject import Subject
 from tfacct.workload import Request
 
 
-class LogitsChoice(str, Enum):
+class LogitsChoice(StrEnum):
     """Which positions get logits."""
 
     all = "all"
     last = "last"
 
 
-class ByChoice(str, Enum):
+class ByChoice(StrEnum):
     """What a row stands for."""
 
     line = "line"

@@ -45,7 +45,7 @@ def read(raw: Mapping[str, Any]) -> Reading:
     model_type = raw.get("model_type")
     if model_type is None:
         raise ConfigError(
-            "the config has no model_type", f"known: {', '.join(names())}; add \"model_type\": … to the file"
+            "the config has no model_type", f'known: {", ".join(names())}; add "model_type": … to the file'
         )
     if not isinstance(model_type, str) or model_type not in names():
         close = nearest(model_type, names()) if isinstance(model_type, str) else None

@@ -21,20 +21,19 @@ Switch = Annotated[bool, Field(strict=True)]
 
 HARMLESS = frozenset(
     """
-    architectures model_type transformers_version torch_dtype dtype _name_or_path name_or_path
-    bos_token_id eos_token_id pad_token_id unk_token_id sep_token_id decoder_start_token_id forced_bos_token_id
-    forced_eos_token_id bad_words_ids suppress_tokens begin_suppress_tokens
-    use_cache use_return_dict return_dict output_attentions output_hidden_states output_scores torchscript
-    return_dict_in_generate is_decoder is_encoder_decoder use_bfloat16 tie_encoder_decoder
-    initializer_range attention_dropout hidden_dropout resid_pdrop embd_pdrop attn_pdrop residual_dropout
-    hidden_act activation_function rms_norm_eps layer_norm_epsilon layer_norm_eps
-    rope_theta rope_scaling rope_parameters rope_interleaved max_window_layers original_max_position_embeddings
-    pretraining_tp gradient_checkpointing _attn_implementation _attn_implementation_autoset attn_implementation
-    finetuning_task task_specific_params problem_type id2label label2id num_labels prefix tokenizer_class
-    max_length min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature top_k
-    top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size
-    num_return_sequences exponential_decay_length_penalty remove_invalid_values chunk_size_feed_forward
-    quantization_config
+    architectures model_type transformers_version torch_dtype dtype _name_or_path name_or_path bos_token_id
+    eos_token_id pad_token_id unk_token_id sep_token_id decoder_start_token_id forced_bos_token_id
+    forced_eos_token_id bad_words_ids suppress_tokens begin_suppress_tokens use_cache use_return_dict
+    return_dict output_attentions output_hidden_states output_scores torchscript return_dict_in_generate
+    is_decoder is_encoder_decoder use_bfloat16 tie_encoder_decoder initializer_range attention_dropout
+    hidden_dropout resid_pdrop embd_pdrop attn_pdrop residual_dropout hidden_act activation_function
+    rms_norm_eps layer_norm_epsilon layer_norm_eps rope_theta rope_scaling rope_parameters rope_interleaved
+    max_window_layers original_max_position_embeddings pretraining_tp gradient_checkpointing
+    _attn_implementation _attn_implementation_autoset attn_implementation finetuning_task task_specific_params
+    problem_type id2label label2id num_labels prefix tokenizer_class max_length min_length do_sample
+    early_stopping num_beams num_beam_groups diversity_penalty temperature top_k top_p typical_p
+    repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size num_return_sequences
+    exponential_decay_length_penalty remove_invalid_values chunk_size_feed_forward quantization_config
     """.split()
 )
 """Fields that change no parameter, product or cached byte. (`quantization_config` changes stored bytes: `memory`
@@ -42,19 +41,20 @@ asks for a dtype instead of guessing.)"""
 
 CHANGES_COUNTS = frozenset(
     """
-    sliding_window use_sliding_window layer_types sliding_window_pattern attention_chunk_size local_attention window_size
-    num_experts num_local_experts n_routed_experts n_shared_experts num_experts_per_tok moe_intermediate_size
-    shared_expert_intermediate_size moe_layers num_shared_experts first_k_dense_replace decoder_sparse_step mlp_only_layers
-    q_lora_rank kv_lora_rank qk_rope_head_dim qk_nope_head_dim v_head_dim num_nextn_predict_layers mtp_num_layers
-    add_cross_attention cross_attention_hidden_size encoder_layers decoder_layers num_hidden_layers_encoder
-    pruned_heads qk_norm use_qk_norm qk_layernorm attention_bias qkv_bias mlp_bias lm_head_bias use_bias bias
-    head_dim num_key_value_heads num_kv_heads multi_query parallel_attn parallel_residual use_parallel_residual
-    intermediate_size ffn_dim n_inner hidden_size num_hidden_layers num_attention_heads n_embd n_layer n_head n_positions
-    word_embed_proj_dim embedding_size altup_num_inputs num_kv_shared_layers vision_config audio_config text_config
-    state_size conv_kernel mamba_d_state attn_layer_period kv_sharing cross_decoder_layers tie_word_embeddings
+    sliding_window use_sliding_window layer_types sliding_window_pattern attention_chunk_size local_attention
+    window_size num_experts num_local_experts n_routed_experts n_shared_experts num_experts_per_tok
+    moe_intermediate_size shared_expert_intermediate_size moe_layers num_shared_experts first_k_dense_replace
+    decoder_sparse_step mlp_only_layers q_lora_rank kv_lora_rank qk_rope_head_dim qk_nope_head_dim v_head_dim
+    num_nextn_predict_layers mtp_num_layers add_cross_attention cross_attention_hidden_size encoder_layers
+    decoder_layers num_hidden_layers_encoder pruned_heads qk_norm use_qk_norm qk_layernorm attention_bias
+    qkv_bias mlp_bias lm_head_bias use_bias bias head_dim num_key_value_heads num_kv_heads multi_query
+    parallel_attn parallel_residual use_parallel_residual intermediate_size ffn_dim n_inner hidden_size
+    num_hidden_layers num_attention_heads n_embd n_layer n_head n_positions word_embed_proj_dim embedding_size
+    altup_num_inputs num_kv_shared_layers vision_config audio_config text_config state_size conv_kernel
+    mamba_d_state attn_layer_period kv_sharing cross_decoder_layers tie_word_embeddings
     """.split()
 )
-"""Fields that change counts in some architecture. One that a family does not read, and that is switched on, is refused."""
+"""Fields that change counts in some architecture. One that is on, and that a family does not read, is refused."""
 
 
 class FamilyConfig(BaseModel):
@@ -86,9 +86,7 @@ def fields_of(family: type[FamilyConfig]) -> frozenset[str]:
     return frozenset(family.model_fields) | HARMLESS | family.harmless
 
 
-def validate(
-    family: type[FamilyConfig], raw: Mapping[str, Any]
-) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
+def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
     """The checked fields of `raw`, those that took a default, and the names that nobody here knows."""
     given: dict[str, Any] = {}
     unsaid: set[str] = set(family.model_fields)

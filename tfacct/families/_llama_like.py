@@ -60,7 +60,9 @@ class LlamaLike(FamilyConfig):
             hidden=hidden,
             kv_heads=self.num_key_value_heads,
             group=share(
-                self.num_attention_heads, self.num_key_value_heads, "num_attention_heads by num_key_value_heads"
+                self.num_attention_heads,
+                self.num_key_value_heads,
+                "num_attention_heads by num_key_value_heads",
             ),
             head_dim=self.head_dim,
             qkv_bias=qkv,

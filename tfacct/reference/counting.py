@@ -20,13 +20,13 @@ PRODUCTS = ("linear", "matmul", "bmm", "addmm")
 POINTWISE = frozenset(
     f"aten::{name}"
     for name in """
-    add mul div neg pow mean rsqrt cos sin softmax gelu silu triu unflatten embedding
+    add mul div neg pow mean rsqrt cos sin softmax gelu silu triu embedding
     """.split()
 )
 """Operators that fvcore does not count and that are no products. Any other that it skips is an error."""
 
 
-class UncountedOperator(RuntimeError):
+class UncountedOperatorError(RuntimeError):
     """The model ran an operator that the counter does not know: its count would be silently too small."""
 
 
@@ -46,7 +46,7 @@ def multiply_adds(model: Decoder, given: Inputs) -> dict[str, int]:
     unknown = set(analysis.unsupported_ops()) - POINTWISE
     unknown |= {name for name in counted[""] if counted[""][name] and name not in PRODUCTS}
     if unknown:
-        raise UncountedOperator(f"fvcore does not count {', '.join(sorted(unknown))}")
+        raise UncountedOperatorError(f"fvcore does not count {', '.join(sorted(unknown))}")
     leaves = {
         path: int(sum(counted[path].values()))
         for path, module in model.named_modules()
@@ -54,7 +54,7 @@ def multiply_adds(model: Decoder, given: Inputs) -> dict[str, int]:
     }
     strays = int(sum(counted[""].values())) - sum(leaves.values())
     if strays:
-        raise UncountedOperator(f"{strays:,} multiply-adds belong to no product's module")
+        raise UncountedOperatorError(f"{strays:,} multiply-adds belong to no product's module")
     return leaves
 
 

@@ -91,9 +91,7 @@ def build(shape: architecture.Transformer, *, device: str = "meta", logits: str 
     return model
 
 
-def inputs(
-    shape: architecture.Transformer, *, batch: int, tokens: int, context: int, device: str = "meta"
-) -> Inputs:
+def inputs(shape: architecture.Transformer, *, batch: int, tokens: int, context: int, device: str = "meta") -> Inputs:
     """Inputs for `tokens` new tokens of `context`."""
     old = context - tokens
     past = tuple(

@@ -106,7 +106,8 @@ class Attention(nn.Module):
         return self.o_proj(mixed.transpose(1, 2).flatten(2)), k, v
 
     def _split(self, x: Tensor, heads: int) -> Tensor:
-        return x.unflatten(2, (heads, self.head_dim)).transpose(1, 2)
+        batch, tokens, _ = x.shape
+        return x.view(batch, tokens, heads, self.head_dim).transpose(1, 2)
 
     def _shared(self, x: Tensor) -> Tensor:
         """Every query head's own view of the key/value head it reads."""

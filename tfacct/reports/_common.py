@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 from tfacct.ledger import Matmul
+from tfacct.report import Cell, Row
 from tfacct.subject import Subject
 from tfacct.workload import Request, Workload
 
@@ -125,6 +127,12 @@ def component_of(path: str, line: Matmul) -> str:
     if part != "attn":
         return part
     return "attn projections" if line.weight_axes() is not None else "scores + values"
+
+
+def with_share(row: Mapping[str, Cell], part: int, whole: int) -> Row:
+    """The row with its share of the whole, as a number and as a bar."""
+    share = Fraction(part, whole)
+    return {**row, "share": share, "bar": share}
 
 
 def short(path: str) -> str:

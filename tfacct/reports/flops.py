@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from tfacct.errors import UsageError
 from tfacct.ledger import FLOPS_PER_MULTIPLY_ADD, Product
-from tfacct.report import Column, Report, Row
+from tfacct.report import Column, Report, Row, Table
 from tfacct.reports import _common as common
 from tfacct.subject import Subject
 from tfacct.workload import Request, Workload
@@ -29,7 +29,7 @@ class _Counted:
 
     def flops(self, product: Product) -> int:
         """What the line costs in all: forward, and backward in a training step."""
-        return int(product.flops + product.backward if self.train else product.flops)
+        return int(product.forward + product.backward if self.train else product.forward)
 
     @property
     def total(self) -> int:
@@ -124,43 +124,43 @@ def _facts(counted: _Counted, masked: bool, pointwise: bool) -> dict[str, Any]:
 
 def _line_facts(counted: _Counted, product: Product) -> dict[str, Any]:
     dims = product.dims
-    facts = {"path": product.path, "spec": product.line.spec}
+    facts: dict[str, Any] = {"path": product.path, "spec": product.line.spec}
     facts |= {"m": dims.m, "k": dims.k, "n": dims.n, "times": dims.times, "flops": counted.flops(product)}
     if counted.train:
-        facts |= {"forward_flops": product.flops, "backward_flops": product.backward}
+        facts |= {"forward_flops": product.forward, "backward_flops": product.backward}
     return facts
 
 
-def _by_line(counted: _Counted, pointwise: bool) -> tuple[tuple[Column, ...], tuple[tuple[Row, ...], ...], tuple[Row, ...]]:
+def _by_line(counted: _Counted, pointwise: bool) -> Table:
     columns = (
         Column("operation", "operation"),
         Column("spec", "einsum", drop=6),
         Column("m k n", "m × k × n", "dims"),
         Column("times", "times", "count"),
-        *((Column("forward", "forward", "flops", drop=4), Column("backward", "backward", "flops", drop=4)) if counted.train else ()),
+        *(
+            (Column("forward", "forward", "flops", drop=4), Column("backward", "backward", "flops", drop=4))
+            if counted.train
+            else ()
+        ),
         Column("flops", "FLOPs", "flops"),
         *((Column("elements", "elements", "flops"),) if pointwise else ()),
         Column("share", "share", "share"),
         Column("bar", "", "bar", drop=5),
     )
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for product in counted.products:
         dims, flops = product.dims, counted.flops(product)
-        share = Fraction(flops, counted.total)
-        rows.append(
-            {
-                "part": common.part_of(product.path),
-                "operation": common.short(product.path),
-                "spec": product.line.spec.replace("->", "→"),
-                "m k n": (dims.m, dims.k, dims.n),
-                "times": dims.times,
-                "forward": product.flops,
-                "backward": product.backward,
-                "flops": flops,
-                "share": share,
-                "bar": share,
-            }
-        )
+        row: dict[str, Any] = {
+            "part": common.part_of(product.path),
+            "operation": common.short(product.path),
+            "spec": product.line.spec.replace("->", "→"),
+            "m k n": (dims.m, dims.k, dims.n),
+            "times": dims.times,
+            "forward": product.forward,
+            "backward": product.backward,
+            "flops": flops,
+        }
+        rows.append(common.with_share(row, flops, counted.total))
     sections = [tuple(section) for _, section in groupby(rows, key=lambda row: row["part"])]
     if pointwise:
         elements = counted.subject.ledger.pointwise(counted.work.axes())
@@ -168,18 +168,21 @@ def _by_line(counted: _Counted, pointwise: bool) -> tuple[tuple[Column, ...], tu
     return columns, tuple(sections), _totals(counted, "operation")
 
 
-def _by_part(counted: _Counted) -> tuple[tuple[Column, ...], tuple[tuple[Row, ...], ...], tuple[Row, ...]]:
+def _by_part(counted: _Counted) -> Table:
     columns = (
         Column("part", "part"),
         Column("flops", "FLOPs", "flops"),
         Column("share", "share", "share"),
         Column("bar", "", "bar", drop=5),
     )
-    rows = tuple(_shared({"part": name, "flops": flops}, counted) for name, flops in counted.by_component().items())
+    rows = tuple(
+        common.with_share({"part": name, "flops": flops}, flops, counted.total)
+        for name, flops in counted.by_component().items()
+    )
     return columns, (rows,), _totals(counted, "part")
 
 
-def _by_block(counted: _Counted) -> tuple[tuple[Column, ...], tuple[tuple[Row, ...], ...], tuple[Row, ...]]:
+def _by_block(counted: _Counted) -> Table:
     """One row for each run of equal blocks, and one for each product outside them."""
     columns = (
         Column("block", "block"),
@@ -193,8 +196,8 @@ def _by_block(counted: _Counted) -> tuple[tuple[Column, ...], tuple[tuple[Row, .
     for (numbers, outside), products in groupby(counted.products, key=_block_of):
         flops = sum(counted.flops(product) for product in products)
         count = len(numbers) or 1
-        row = {"block": outside or _span(numbers), "count": count, "each": flops // count, "flops": flops}
-        rows.append(_shared(row, counted))
+        row: dict[str, Any] = {"block": outside or _span(numbers), "count": count, "each": flops // count, "flops": flops}
+        rows.append(common.with_share(row, flops, counted.total))
     return columns, (tuple(rows),), _totals(counted, "block")
 
 
@@ -209,11 +212,6 @@ def _span(numbers: Sequence[int]) -> str:
     if len(numbers) == last - first + 1:
         return f"blocks.{first}–{last}"
     return f"blocks.{first}, {numbers[1]}, … {last}"
-
-
-def _shared(row: dict[str, Any], counted: _Counted) -> Row:
-    share = Fraction(row["flops"], counted.total)
-    return {**row, "share": share, "bar": share}
 
 
 def _totals(counted: _Counted, first: str) -> tuple[Row, ...]:
@@ -231,7 +229,7 @@ def _totals(counted: _Counted, first: str) -> tuple[Row, ...]:
 
 def _side_by_side(
     counted: Iterable[_Counted],
-) -> tuple[tuple[Column, ...], tuple[tuple[Row, ...], ...], tuple[Row, ...]]:
+) -> Table:
     """One row per model: what it costs, and the share of each component."""
     counted = list(counted)
     names = list(dict.fromkeys(name for c in counted for name in c.by_component()))
@@ -243,19 +241,18 @@ def _side_by_side(
         *(Column(name, {"attn projections": "attn proj"}.get(name, name), "share") for name in names),
         Column("ratio", f"÷ {'6' if any(c.train for c in counted) else '2'}·P·tok", "ratio", drop=1),
     )
-    rows: list[Row] = []
-    for c in counted:
-        rows.append(
-            {
-                "model": common.name_of(c.subject),
-                "keys": c.work.context,
-                "flops": c.total,
-                "flops_per_token": Fraction(c.total, c.tokens),
-                **{name: Fraction(flops, c.total) for name, flops in c.by_component().items()},
-                "ratio": Fraction(c.total, c.rule_of_thumb),
-            }
-        )
-    return columns, (tuple(rows),), ()
+    rows = tuple(
+        {
+            "model": common.name_of(c.subject),
+            "keys": c.work.context,
+            "flops": c.total,
+            "flops_per_token": Fraction(c.total, c.tokens),
+            **{name: Fraction(flops, c.total) for name, flops in c.by_component().items()},
+            "ratio": Fraction(c.total, c.rule_of_thumb),
+        }
+        for c in counted
+    )
+    return columns, (rows,), ()
 
 
 def _convention(request: Request, train: bool, masked: bool) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from tfacct import units
 from tfacct.errors import UsageError
 from tfacct.memory import Footprint, footprint, largest_that_fits
-from tfacct.report import Column, Report, Row
+from tfacct.report import Column, Report, Row, Table
 from tfacct.reports import _common as common
 from tfacct.subject import Subject
 from tfacct.workload import LARGEST, Request, Workload
@@ -32,7 +32,8 @@ def memory(
     for subject in subjects:
         if subject.quantized and dtype is None:
             raise UsageError(
-                f"{subject.name} has a quantization_config: what its weights take is not guessed", "give --dtype"
+                f"{subject.name} has a quantization_config: what its weights take is not guessed",
+                "give --dtype",
             )
     facts = tuple(_facts(subject, request, stored, cached, fit) for subject in subjects)
     if fit is not None and all(fact["fit"]["largest_context"] is None for fact in facts):
@@ -133,13 +134,13 @@ def _fit_notes(facts: Sequence[dict[str, Any]], fit: int | None) -> list[str]:
         many = f"a batch of up to {batch:,}, slack {_size(found['batch_slack_bytes'])}" if batch else "not even batch 1"
         notes.append(f"at context {work['keys']:,}: {many}")
     if len(facts) > 1:
-        notes.append(f"max ctx, max batch: the largest that fit {_size(fit)}; – where not even one token or sequence does.")
+        notes.append(
+            f"max ctx, max batch: the largest that fit {_size(fit)}; – where not even one token or sequence does."
+        )
     return notes
 
 
-def _one(
-    subject: Subject, request: Request, stored: str, cached: str, facts: dict[str, Any]
-) -> tuple[tuple[Column, ...], tuple[tuple[Row, ...], ...], tuple[Row, ...]]:
+def _one(subject: Subject, request: Request, stored: str, cached: str, facts: dict[str, Any]) -> Table:
     columns = (
         Column("what", "what"),
         Column("elements", "elements", "params"),
@@ -153,10 +154,12 @@ def _one(
     at = request.workload(subject.context).axes()
 
     def rows(elements: dict[str, int], taken: dict[str, int], dtype: str) -> tuple[Row, ...]:
-        shares = {what: Fraction(size, total) for what, size in taken.items()}
         return tuple(
-            {"what": what, "elements": elements[what], "dtype": dtype, "bytes": size, "gigabytes": size}
-            | {"share": shares[what], "bar": shares[what]}
+            common.with_share(
+                {"what": what, "elements": elements[what], "dtype": dtype, "bytes": size, "gigabytes": size},
+                size,
+                total,
+            )
             for what, size in taken.items()
         )
 
@@ -178,9 +181,7 @@ def _sized(taken: int, whole: int | None) -> dict[str, Any]:
     return {"bytes": taken, "gigabytes": taken, "share": Fraction(taken, whole) if whole else None}
 
 
-def _several(
-    subjects: Sequence[Subject], facts: Sequence[dict[str, Any]], fit: int | None
-) -> tuple[tuple[Column, ...], tuple[tuple[Row, ...], ...], tuple[Row, ...]]:
+def _several(subjects: Sequence[Subject], facts: Sequence[dict[str, Any]], fit: int | None) -> Table:
     fitting = (Column("largest_context", "max ctx", "count"), Column("largest_batch", "max batch", "count"))
     columns = (
         Column("model", "model"),

@@ -115,4 +115,3 @@ def _source_notes(provenance: Provenance | None) -> list[str]:
         f"source: {provenance.url}, {provenance.kind}{via}",
         f"expected parameters: {provenance.expected:,} ({WITNESSES[provenance.expected_from]})",
     ]
-

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from tfacct.ledger import Tensor
-from tfacct.report import Column, Report, Row
+from tfacct.report import Column, Report, Row, Table
 from tfacct.reports import _common as common
 from tfacct.subject import WITNESSES, Subject
 
@@ -22,7 +22,7 @@ def params(subjects: Sequence[Subject]) -> Report:
     if len(subjects) == 1:
         columns, sections, totals = _one(subjects[0], facts[0])
         title = f"{common.name_of(subjects[0])}: parameters"
-        tied = _tied_notes(subjects[0], facts[0])
+        tied = _witness_notes(facts[0])
     else:
         columns, sections, totals = _several(subjects, facts)
         title = "Parameters by part"
@@ -33,7 +33,11 @@ def params(subjects: Sequence[Subject]) -> Report:
         columns=columns,
         sections=sections,
         totals=totals,
-        notes=("Every stored tensor once, biases and norms included.", *tied, *common.defaulted_notes(subjects)),
+        notes=(
+            "Every stored tensor once, biases and norms included.",
+            *tied,
+            *common.defaulted_notes(subjects),
+        ),
         hints=tuple(common.unknown_hints(subjects)),
         models=facts,
         convention=CONVENTION,
@@ -54,7 +58,12 @@ def _facts(subject: Subject) -> dict[str, Any]:
         "published_params": subject.published,
         "published_from": subject.provenance.expected_from if subject.provenance and subject.published else None,
         "lines": [
-            {"path": tensor.path, "shape": list(tensor.shape), "times": tensor.count, "params": _in_all(tensor)}
+            {
+                "path": tensor.path,
+                "shape": list(tensor.shape),
+                "times": tensor.count,
+                "params": _in_all(tensor),
+            }
             for tensor in tensors
         ],
     }
@@ -64,9 +73,7 @@ def _in_all(tensor: Tensor) -> int:
     return int(tensor.count * tensor.elements)
 
 
-def _one(
-    subject: Subject, facts: dict[str, Any]
-) -> tuple[tuple[Column, ...], tuple[tuple[Row, ...], ...], tuple[Row, ...]]:
+def _one(subject: Subject, facts: dict[str, Any]) -> Table:
     columns = (
         Column("parameter", "parameter"),
         Column("shape", "shape", "dims", drop=3),
@@ -80,17 +87,9 @@ def _one(
     for _, tensors in groupby(subject.ledger.tensors(), key=lambda tensor: tensor.path.rsplit(".", 2)[0]):
         rows: list[Row] = []
         for tensor in tensors:
-            share = Fraction(_in_all(tensor), total)
-            rows.append(
-                {
-                    "parameter": common.short(tensor.path),
-                    "shape": tensor.shape,
-                    "times": tensor.count,
-                    "params": _in_all(tensor),
-                    "share": share,
-                    "bar": share,
-                }
-            )
+            params = _in_all(tensor)
+            row = {"parameter": common.short(tensor.path), "shape": tensor.shape, "times": tensor.count}
+            rows.append(common.with_share({**row, "params": params}, params, total))
         sections.append(tuple(rows))
     totals: list[Row] = [
         {"parameter": "total", "params": total, "share": Fraction(1)},
@@ -108,7 +107,7 @@ def _one(
     return columns, tuple(sections), tuple(totals)
 
 
-def _tied_notes(subject: Subject, facts: dict[str, Any]) -> list[str]:
+def _witness_notes(facts: dict[str, Any]) -> list[str]:
     notes = []
     if facts["tied_head"]:
         notes.append("lm_head is tied to embed: one table, counted once, as embedding.")
@@ -122,9 +121,7 @@ def _tied_notes(subject: Subject, facts: dict[str, Any]) -> list[str]:
     return notes
 
 
-def _several(
-    subjects: Sequence[Subject], facts: Sequence[dict[str, Any]]
-) -> tuple[tuple[Column, ...], tuple[tuple[Row, ...], ...], tuple[Row, ...]]:
+def _several(subjects: Sequence[Subject], facts: Sequence[dict[str, Any]]) -> Table:
     rows: list[dict[str, Any]] = []
     for subject, fact in zip(subjects, facts, strict=True):
         row: dict[str, Any] = {"model": common.name_of(subject), "total": fact["total_params"]}

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from tfacct.errors import MissingExtraError
 from tfacct.ledger import FLOPS_PER_MULTIPLY_ADD
-from tfacct.report import Column, Report, Row
+from tfacct.report import Column, Report, Row, Table, Tick, unwatched
 from tfacct.reports import _common as common
 from tfacct.subject import Subject
 from tfacct.workload import Request, Workload
 
 CONVENTION = "2 FLOPs per multiply-add; products only; full T x S attention; all logits"
-Progress = Callable[[str, int, int], None]
+
+Pair: TypeAlias = tuple[int | None, int | None]
+"""Formula and measurement; None where one side does not know the path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +25,8 @@ class _Compared:
 
     subject: Subject
     work: Workload
-    flops: dict[str, tuple[int | None, int | None]]
-    params: dict[str, tuple[int | None, int | None]]
+    flops: dict[str, Pair]
+    params: dict[str, Pair]
 
     @property
     def agrees(self) -> bool:
@@ -37,25 +39,23 @@ class _Compared:
         return self.subject.published in (None, self.total(self.params, 0))
 
     @staticmethod
-    def total(pairs: Mapping[str, tuple[int | None, int | None]], side: int) -> int:
+    def total(pairs: Mapping[str, Pair], side: int) -> int:
         """The sum of one side: 0 the formula's, 1 the measured."""
         return sum(pair[side] or 0 for pair in pairs.values())
 
 
-def verify(
-    subjects: Sequence[Subject], request: Request, *, progress: Progress = lambda what, done, of: None
-) -> Report:
-    """Count the reference model of each subject with fvcore, on meta at full size, and compare. Needs torch, fvcore."""
+def verify(subjects: Sequence[Subject], request: Request, *, progress: Tick = unwatched) -> Report:
+    """Count each reference model with fvcore, on meta at full size, and compare. Needs torch and fvcore."""
     compared = []
     for done, subject in enumerate(subjects):
         progress(subject.name, done, len(subjects))
         compared.append(_compare(subject, request))
     one = compared[0] if len(compared) == 1 else None
     columns, sections, totals = _one(one) if one else _several(compared)
-    who = common.name_of(subjects[0]) if one else "formulas"
+    who = common.name_of(subjects[0]) if one else "presets"
     return Report(
         command="verify",
-        title=f"{who}: formula against fvcore, full size on the meta device, {common.workload_words(subjects, request)}",
+        title=f"{who}: formula against fvcore at {common.workload_words(subjects, request)}",
         columns=columns,
         sections=sections,
         totals=totals,
@@ -86,9 +86,7 @@ def _compare(subject: Subject, request: Request) -> _Compared:
     )
 
 
-def _side_by_side(
-    formula: Mapping[str, int], measured: Mapping[str, int]
-) -> dict[str, tuple[int | None, int | None]]:
+def _side_by_side(formula: Mapping[str, int], measured: Mapping[str, int]) -> dict[str, Pair]:
     return {path: (formula.get(path), measured.get(path)) for path in dict.fromkeys((*formula, *measured))}
 
 
@@ -121,8 +119,8 @@ _COLUMNS = (
 )
 
 
-def _one(compared: _Compared) -> tuple[tuple[Column, ...], tuple[tuple[Row, ...], ...], tuple[Row, ...]]:
-    params = {"parameters": (compared.total(compared.params, 0), compared.total(compared.params, 1))}
+def _one(compared: _Compared) -> Table:
+    params: dict[str, Pair] = {"parameters": (compared.total(compared.params, 0), compared.total(compared.params, 1))}
     params |= {path: pair for path, pair in compared.params.items() if pair[0] != pair[1]}
     if compared.subject.published is not None:
         params["parameters, as expected"] = (params["parameters"][0], compared.subject.published)
@@ -135,10 +133,10 @@ def _one(compared: _Compared) -> tuple[tuple[Column, ...], tuple[tuple[Row, ...]
 
 
 def _folded(
-    pairs: Mapping[str, tuple[int | None, int | None]],
-) -> dict[str, tuple[int | None, int | None]]:
+    pairs: Mapping[str, Pair],
+) -> dict[str, Pair]:
     """All blocks of a path in one row where every block agrees; a block that differs keeps its own."""
-    folded: dict[str, tuple[int | None, int | None]] = {}
+    folded: dict[str, Pair] = {}
     for path, (formula, measured) in pairs.items():
         block, _, rest = path.removeprefix("blocks.").partition(".")
         name = f"blocks.*.{rest}" if block.isdigit() and formula == measured else path
@@ -150,7 +148,7 @@ def _folded(
     return folded
 
 
-def _rows(pairs: Mapping[str, tuple[int | None, int | None]]) -> tuple[Row, ...]:
+def _rows(pairs: Mapping[str, Pair]) -> tuple[Row, ...]:
     return tuple(
         {"what": path, "formula": formula, "measured": measured, "verdict": _word(formula, measured)}
         for path, (formula, measured) in pairs.items()
@@ -167,7 +165,7 @@ def _word(formula: int | None, measured: int | None) -> str:
 
 def _several(
     compared: Sequence[_Compared],
-) -> tuple[tuple[Column, ...], tuple[tuple[Row, ...], ...], tuple[Row, ...]]:
+) -> Table:
     columns = (
         Column("model", "model"),
         Column("paths", "products", "count", drop=1),

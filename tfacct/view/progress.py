@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
-Tick = Callable[[str, int, int], None]
-"""Called with what is being done, how many are done, and of how many."""
+from tfacct.report import Tick, unwatched
 
 
 @contextmanager
 def progress() -> Iterator[Tick]:
     """A callable for the rooms below, which know no progress bar."""
     if not sys.stderr.isatty():
-        yield lambda what, done, of: None
+        yield unwatched
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 

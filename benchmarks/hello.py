@@ -1,0 +1,39 @@
+"""The floor: a command line with as many commands as tfacct, one checked model, one table. Nothing else.
+
+What tfacct takes beyond this is its own; what this takes is Python, typer, pydantic and rich.
+"""
+
+from __future__ import annotations
+
+import typer
+from pydantic import BaseModel
+from rich.console import Console
+from rich.table import Table
+
+app = typer.Typer()
+
+
+class Rows(BaseModel):
+    """How many rows the table has."""
+
+    count: int
+
+
+@app.command()
+def hello() -> None:
+    """Print a table of ten rows."""
+    table = Table("row", "square")
+    for row in range(Rows(count=10).count):
+        table.add_row(str(row), str(row * row))
+    Console().print(table)
+
+
+def nothing() -> None:
+    """Stand for a command that is not asked for."""
+
+
+for name in ("flops", "params", "memory", "kv", "show", "verify"):
+    app.command(name)(nothing)
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,146 @@
+"""Measures what tfacct costs over its floors, in one run, as ratios: `python benchmarks/run.py`.
+
+A command and its floor take turns, so that a machine that slows down slows both; every run is a fresh process.
+The ratio is that of the fastest runs, that of the medians stands beside it. Goals are printed, never enforced: how long
+a run takes is the machine's affair. Needs a POSIX system (`os.wait4`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import timeit
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+from tfacct import load
+from tfacct.workload import Workload
+
+HELLO = (str(Path(__file__).with_name("hello.py")), "hello")
+FLOPS = ("-m", "tfacct", "flops", "gpt2-xl", "--ctx", "16384")
+MEMORY = ("-m", "tfacct", "memory", "--dtype", "bf16")
+VERIFY = ("-m", "tfacct", "verify", "gpt2-xl", "--ctx", "16384")
+TORCH = ("-c", "import torch, fvcore.nn")
+
+VERIFY_RUNS = 3
+EVALUATIONS = 1000
+BYTECODE = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+"""An installed tool has its bytecode: without it every run would compile tfacct anew, and the floor would not."""
+MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one process took."""
+
+    seconds: float
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """One row of the table: what counts against the goal, and the median beside it."""
+
+    what: str
+    measured: float
+    middle: float
+    goal: float
+    unit: str
+
+    def cells(self) -> tuple[str, ...]:
+        """The row as it is printed."""
+        numbers = (f"{number:.4g} {self.unit}" for number in (self.measured, self.middle, self.goal))
+        return self.what, *numbers, "ok" if self.measured <= self.goal else "over"
+
+
+def run(arguments: Sequence[str]) -> Run:
+    """Time and peak resident memory of one fresh interpreter with these arguments."""
+    start = perf_counter()
+    command, nowhere = [sys.executable, *arguments], subprocess.DEVNULL
+    with subprocess.Popen(command, stdout=nowhere, stderr=nowhere, env=BYTECODE) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = perf_counter() - start
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        sys.exit(f"failed: python {' '.join(arguments)}")
+    return Run(seconds, usage.ru_maxrss * MAXRSS_UNIT)
+
+
+def in_turn(command: Sequence[str], floor: Sequence[str], runs: int) -> tuple[list[Run], list[Run]]:
+    """Runs of a command and of its floor, one after the other, after one of each that is not counted."""
+    run(command), run(floor)
+    pairs = [(run(command), run(floor)) for _ in range(runs)]
+    return [mine for mine, _ in pairs], [theirs for _, theirs in pairs]
+
+
+def ratio(what: str, mine: Sequence[Run], theirs: Sequence[Run], goal: float) -> Result:
+    """The time of a command over that of its floor."""
+    a, b = [run.seconds for run in mine], [run.seconds for run in theirs]
+    return Result(what, min(a) / min(b), median(a) / median(b), goal, "x")
+
+
+def start_up(runs: int) -> list[Result]:
+    """The two commands that people wait for, over the floor."""
+    return [
+        ratio("flops gpt2-xl / hello", *in_turn(FLOPS, HELLO, runs), goal=1.25),
+        ratio("memory of all presets / hello", *in_turn(MEMORY, HELLO, runs), goal=1.5),
+    ]
+
+
+def verification(runs: int) -> list[Result]:
+    """`verify` over the import of what it stands on, and the most memory that it held."""
+    mine, theirs = in_turn(VERIFY, TORCH, runs)
+    peaks = [run.peak_bytes / 1e6 for run in mine]
+    return [
+        ratio("verify gpt2-xl / import torch, fvcore", mine, theirs, goal=3),
+        Result("verify gpt2-xl, peak memory", max(peaks), median(peaks), 600, "MB"),
+    ]
+
+
+def evaluation(runs: int) -> Result:
+    """One ledger evaluated at one workload, in this process."""
+    ledger = load("gpt2-xl").ledger
+    times = timeit.repeat(
+        lambda: sum(ledger.flops(Workload(16384, 16384).axes()).values()), repeat=runs, number=EVALUATIONS
+    )
+    each = [seconds / EVALUATIONS * 1e6 for seconds in times]
+    return Result("ledger.flops, summed", min(each), median(each), 50, "µs")
+
+
+def show(results: Sequence[Result]) -> None:
+    """Print the table."""
+    rows = [("what", "measured", "median", "goal", ""), *(result.cells() for result in results)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for what, *numbers, verdict in rows:
+        cells = [what.ljust(widths[0]), *(n.rjust(w) for n, w in zip(numbers, widths[1:-1], strict=True))]
+        print("  ".join([*cells, verdict]).rstrip())
+
+
+def main() -> None:
+    """Measure everything and print it."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--runs", type=int, default=15, help="runs of each command (default 15)")
+    runs: int = parser.parse_args().runs
+
+    libraries = ", ".join(f"{name} {version(name)}" for name in ("typer", "rich", "pydantic"))
+    print(f"Python {platform.python_version()}, {libraries}; {runs} runs of each\n")
+    results = start_up(runs)
+    measurable = find_spec("torch") is not None and find_spec("fvcore") is not None
+    if measurable:
+        results += verification(min(runs, VERIFY_RUNS))
+    results.append(evaluation(runs))
+    show(results)
+    if not measurable:
+        print("\nverify was left out: it needs torch and fvcore (pip install 'tfacct[measure]')")
+
+
+if __name__ == "__main__":
+    main()
