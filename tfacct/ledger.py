@@ -53,6 +53,14 @@ def letters(spec: str) -> Letters:
     return axes
 
 
+def stored(path: str, spec: str) -> Letters:
+    """The axes of something that is stored once: none of them may belong to the workload."""
+    axes = letters(spec)
+    if any(axis in workload.AXES for axis in axes):
+        raise SpecError(f"{path}: a parameter {spec!r} cannot grow with the workload")
+    return axes
+
+
 @cache
 def einsum(spec: str) -> Einsum:
     """Parse `left, right -> out`, and refuse what cannot be a matrix product.
@@ -130,6 +138,8 @@ class Matmul:
 
     def __post_init__(self) -> None:
         einsum(self.spec)
+        if self.weight is not None and self.weight_axes() is None:
+            raise SpecError(f"{self.path}: {self.spec!r} has no operand that could be the weight of {self.weight}")
         if self.mask != "full" and not {"T", "S"} <= set(self.einsum.every):
             raise SpecError(f"{self.spec!r} is masked but has no query–key pairs T S")
 
@@ -200,7 +210,7 @@ class Table:
     spec: str
 
     def __post_init__(self) -> None:
-        letters(self.spec)
+        stored(self.path, self.spec)
 
     def parameters(self) -> tuple[Parameter, ...]:
         """The table itself."""
@@ -241,7 +251,7 @@ class Pointwise:
 
     def __post_init__(self) -> None:
         for operand in (self.weight, self.bias):
-            if not set(letters(operand)) <= set(letters(self.spec)):
+            if not set(stored(self.path, operand)) <= set(letters(self.spec)):
                 raise SpecError(f"{self.path}: parameters {operand!r} do not fit the result {self.spec!r}")
 
     def parameters(self) -> tuple[Parameter, ...]:

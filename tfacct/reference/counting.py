@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from tfacct.errors import MissingExtraError
@@ -67,12 +67,25 @@ def parameters(model: nn.Module) -> dict[str, int]:
     return {path: parameter.numel() for path, parameter in model.named_parameters()}
 
 
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A product as it ran: `times` × (m × k by k × n), and the elements of both operands and of the result."""
+
+    m: int
+    k: int
+    n: int
+    times: int
+    left: int
+    right: int
+    out: int
+
+
 @dataclass(slots=True)
 class Seen:
-    """What the modules saw in one forward pass, by path: (m, k, n, times) of products, elements of other results,
-    elements of the keys and values left at the end."""
+    """What the modules saw in one forward pass, by path: products, elements of other results, elements of the keys
+    and values left at the end."""
 
-    products: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
+    products: dict[str, Ran] = field(default_factory=dict)
     pointwise: dict[str, int] = field(default_factory=dict)
     states: dict[str, int] = field(default_factory=dict)
 
@@ -84,11 +97,15 @@ def seen(model: Decoder, given: Inputs) -> Seen:
     def hook(path: str) -> Any:
         def write(module: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> None:
             if isinstance(module, nn.Linear):
-                rows = args[0].numel() // module.in_features
-                found.products[path] = (rows, module.in_features, module.out_features, 1)
+                left, right = args[0], module.weight
+                m, times = left.numel() // module.in_features, 1
+                dims = (m, module.in_features, module.out_features, times)
+                found.products[path] = Ran(*dims, left.numel(), right.numel(), out.numel())
             elif isinstance(module, Product):
-                *repeats, m, k = args[0].shape
-                found.products[path] = (m, k, args[1].shape[-1], torch.Size(repeats).numel())
+                left, right = args
+                *repeats, m, k = left.shape
+                dims = (m, k, right.shape[-1], math.prod(repeats))
+                found.products[path] = Ran(*dims, left.numel(), right.numel(), out.numel())
             else:
                 found.pointwise[path] = out.numel()
 

@@ -27,10 +27,16 @@ class Embedding(nn.Embedding):
 
 
 class Product(nn.Module):
-    """A product of two activations."""
+    """A product of two activations: every query head with its own view of the key/value head it shares."""
+
+    def __init__(self, group: int) -> None:
+        super().__init__()
+        self.group = group
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor:
-        return left @ right
+        batch, kv_heads, rows, columns = right.shape
+        shared = right[:, :, None].expand(batch, kv_heads, self.group, rows, columns)
+        return left @ shared.reshape(batch, kv_heads * self.group, rows, columns)
 
 
 class Add(nn.Module):
@@ -87,7 +93,8 @@ class Attention(nn.Module):
         self.k_proj = Linear(part.hidden, keys, bias=part.qkv_bias)
         self.v_proj = Linear(part.hidden, keys, bias=part.qkv_bias)
         self.o_proj = Linear(queries, part.hidden, bias=part.out_bias)
-        self.scores, self.softmax, self.values = Product(), Softmax(part.head_dim), Product()
+        self.scores, self.values = Product(part.group), Product(part.group)
+        self.softmax = Softmax(part.head_dim)
         self.q_rotary = Rotary() if part.rotary else None
         self.k_rotary = Rotary() if part.rotary else None
 
@@ -101,19 +108,13 @@ class Attention(nn.Module):
             q, k = self.q_rotary(q, *turn), self.k_rotary(k, *turn)
         if past is not None:
             k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
-        weights = self.softmax(self.scores(q, self._shared(k).transpose(2, 3)), mask)
-        mixed = self.values(weights, self._shared(v))
+        weights = self.softmax(self.scores(q, k.transpose(2, 3)), mask)
+        mixed = self.values(weights, v)
         return self.o_proj(mixed.transpose(1, 2).flatten(2)), k, v
 
     def _split(self, x: Tensor, heads: int) -> Tensor:
         batch, tokens, _ = x.shape
         return x.view(batch, tokens, heads, self.head_dim).transpose(1, 2)
-
-    def _shared(self, x: Tensor) -> Tensor:
-        """Every query head's own view of the key/value head it reads."""
-        batch, _, keys, _ = x.shape
-        shape = (batch, self.kv_heads, self.heads // self.kv_heads, keys, self.head_dim)
-        return x[:, :, None].expand(shape).reshape(batch, self.heads, keys, self.head_dim)
 
 
 class Activation(nn.Module):

@@ -196,7 +196,12 @@ def _by_block(counted: _Counted) -> Table:
     for (numbers, outside), products in groupby(counted.products, key=_block_of):
         flops = sum(counted.flops(product) for product in products)
         count = len(numbers) or 1
-        row: dict[str, Any] = {"block": outside or _span(numbers), "count": count, "each": flops // count, "flops": flops}
+        row: dict[str, Any] = {
+            "block": outside or _span(numbers),
+            "count": count,
+            "each": flops // count,
+            "flops": flops,
+        }
         rows.append(common.with_share(row, flops, counted.total))
     return columns, (tuple(rows),), _totals(counted, "block")
 

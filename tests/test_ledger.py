@@ -1,0 +1,188 @@
+"""The grammar, and that everything follows from the letters."""
+
+import pytest
+
+from tests.conftest import tiny
+from tfacct import workload
+from tfacct.architecture import Block, Stack, Transformer
+from tfacct.ledger import Group, Ledger, Matmul, Pointwise, SpecError, State, Table, pairs, whole_bytes
+from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm
+from tfacct.workload import Workload
+
+SIZES = {"B": 2, "T": 3, "S": 5, "D": 7, "K": 11, "G": 13, "H": 17, "N": 11 * 13, "F": 19}
+
+
+@pytest.mark.parametrize(
+    ("spec", "complaint"),
+    [
+        ("B T D, D F", "is not `left, right -> out`"),
+        ("B T D -> B T D", "is not `left, right -> out`"),
+        ("B T D, D F -> B T F -> B", "is not `left, right -> out`"),
+        ("B T D, D d -> B T d", "'d' is no axis"),
+        ("B T T, T F -> B T F", "stands twice"),
+        ("B T D, D F -> B T", "axis F stands in one operand only"),
+        ("B T D, D F -> B T F X", "axis X stands in one operand only"),
+        ("B T, B T -> B T", "no axis is contracted"),
+    ],
+)
+def test_the_grammar_refuses_nonsense(spec: str, complaint: str) -> None:
+    with pytest.raises(SpecError, match=complaint):
+        Matmul("x", spec)
+
+
+def test_a_mask_needs_pairs() -> None:
+    with pytest.raises(SpecError, match="no query–key pairs"):
+        Matmul("x", "B T D, D F -> B T F", mask="causal")
+
+
+def test_parameters_of_pointwise_work_fit_its_result() -> None:
+    with pytest.raises(SpecError, match="do not fit"):
+        Pointwise("x", "B T D", weight="F")
+
+
+def test_a_projection() -> None:
+    line = Matmul("q_proj", "B T D, D K H -> B T K H", bias=True)
+    # 2 multiply-adds' worth of FLOPs for each of B·T·D·K·H
+    assert line.flops(SIZES) == 2 * 2 * 3 * 7 * 11 * 17
+    dims = line.dims(SIZES)
+    assert (dims.m, dims.k, dims.n, dims.times) == (2 * 3, 7, 11 * 17, 1)
+    assert [(p.path, p.axes) for p in line.parameters()] == [
+        ("q_proj.weight", ("D", "K", "H")),
+        ("q_proj.bias", ("K", "H")),
+    ]
+    assert line.bits(SIZES, 16) == (2 * 3 * 7 * 16, 7 * 11 * 17 * 16, 2 * 3 * 11 * 17 * 16)
+
+
+def test_a_product_of_activations() -> None:
+    line = Matmul("scores", "B T K G H, B S K H -> B K G T S", mask="causal")
+    assert line.parameters() == ()
+    dims = line.dims(SIZES)
+    assert (dims.m, dims.k, dims.n, dims.times) == (3, 17, 5, 2 * 11 * 13)
+    assert line.flops(SIZES) == 2 * dims.m * dims.k * dims.n * dims.times
+    # the last 3 of 5 tokens see 3 + 4 + 5 keys
+    assert line.flops(SIZES, masked=True) == 2 * (3 + 4 + 5) * 17 * 2 * 11 * 13
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(q, k) for k in range(1, 12) for q in range(1, k + 1)])
+def test_pairs_equal_a_count_over_the_mask(queries: int, keys: int) -> None:
+    old = keys - queries
+    assert pairs("causal", queries, keys) == sum(k <= old + q for q in range(queries) for k in range(keys))
+    assert pairs("full", queries, keys) == queries * keys
+
+
+def test_every_part_agrees_with_m_k_n(tiny_subject) -> None:
+    at = Workload(context=11, tokens=5, batch=3).axes()
+    for product in tiny_subject.ledger.products(at):
+        dims = product.dims
+        assert product.forward == 2 * dims.m * dims.k * dims.n * dims.times
+        assert product.backward == 2 * product.forward
+
+
+def test_the_backward_pass_is_the_same_letters_exchanged() -> None:
+    left, right = Matmul("down", "B T F, F D -> B T D").backward()
+    assert left.spec == "B T D, F D -> B T F"
+    assert right.spec == "B T F, B T D -> F D"
+
+
+def test_a_tied_head_is_one_tensor() -> None:
+    tied, untied = tiny("qwen2"), tiny("qwen2", tie_word_embeddings=False)
+    table = 73 * 40
+    count = sum(tied.ledger.parameters().values())
+    assert sum(untied.ledger.parameters().values()) == count + table
+    assert "lm_head.weight" not in tied.ledger.parameters()
+
+
+def test_a_weight_of_two_shapes_is_refused() -> None:
+    lines = (Table("embed", "V D"), Matmul("lm_head", "B O D, D F -> B O F", weight="embed"))
+    ledger = Ledger((Group(lines, {"V": 5, "D": 3, "F": 7}),))
+    with pytest.raises(SpecError, match="read in two shapes"):
+        ledger.parameters()
+
+
+def test_a_decode_step_reads_exactly_the_kv_cache(tiny_subject) -> None:
+    """K and G apart: the right operands of scores and values are what the cache holds."""
+    at = Workload(context=11, tokens=1, batch=3).axes()
+    read = 0
+    for group in tiny_subject.ledger.groups:
+        for line in group.lines:
+            if isinstance(line, Matmul) and line.weight_axes() is None:
+                read += group.count * line.bits({**group.axes, **at}, 16)[1]
+    assert read == 8 * sum(tiny_subject.ledger.state_bytes(at, 16).values())
+
+
+def test_unfolded_adds_up_and_no_path_stands_twice(tiny_subject) -> None:
+    at = Workload(context=11, tokens=5, batch=3).axes()
+    ledger = tiny_subject.ledger
+    folded, unfolded = ledger.flops(at), ledger.flops(at, unfolded=True)
+    assert sum(folded.values()) == sum(unfolded.values())
+    assert all("*" not in path for path in unfolded)
+    assert sum(ledger.parameters().values()) == sum(ledger.parameters(unfolded=True).values())
+    paths = [
+        place for group in ledger.groups for line in group.lines for place, _ in group.places(line.path, unfolded=True)
+    ]
+    assert len(paths) == len(set(paths))
+
+
+def test_odd_elements_of_four_bits_round_up() -> None:
+    assert whole_bytes(7, 4) == 4
+    assert whole_bytes(8, 4) == 4
+    assert whole_bytes(7, 8) == 7
+
+
+def shaped(D, K, G, H, F, V, L) -> Transformer:
+    """A Llama of any kind of number."""
+    norm = Norm(D, "rms")
+    block = Block(norm, Attention(D, K, G, H, rotary=True), norm, FeedForward(D, F, gated=True))
+    return Transformer(Embedding(V, D), (Stack(block, L),), norm, Head(D, V))
+
+
+def test_ints_arrays_and_symbols_agree() -> None:
+    numpy, sympy = pytest.importorskip("numpy"), pytest.importorskip("sympy")
+    names = "B T S D K G H F V L".split()
+    symbols = dict(zip(names, sympy.symbols(" ".join(names), positive=True, integer=True), strict=True))
+    points = [
+        (1, 4, 9, 5, 2, 3, 7, 11, 13, 17),
+        (2, 8, 16, 10, 4, 1, 3, 20, 50, 6),
+        (7, 1, 2**20, 16384, 8, 16, 128, 53248, 128256, 126),
+    ]
+
+    def counts(values: dict) -> list:
+        shape = shaped(*(values[name] for name in "D K G H F V L".split()))
+        at = Workload(context=values["S"], tokens=values["T"], batch=values["B"]).axes()
+        ledger = shape.ledger()
+        return [
+            sum(ledger.flops(at).values()),
+            sum(ledger.flops(at, masked=True).values()),
+            sum(ledger.parameters().values()),
+            sum(ledger.states(at).values()),
+            sum(ledger.pointwise(at).values()),
+        ]
+
+    formulas = counts(symbols)
+    arrays = counts(
+        {name: numpy.array(column, dtype=object) for name, column in zip(names, zip(*points, strict=True), strict=True)}
+    )
+    for index, point in enumerate(points):
+        exact = counts(dict(zip(names, point, strict=True)))
+        assert all(isinstance(count, int) for count in exact)
+        assert [array[index] for array in arrays] == exact
+        at = {symbols[name]: value for name, value in zip(names, point, strict=True)}
+        assert [formula.subs(at) for formula in formulas] == exact
+
+
+def test_every_letter_is_explained_once_and_every_spec_uses_explained_letters(tiny_subject) -> None:
+    legend = dict(workload.AXES)
+    shape = tiny_subject.architecture
+    blocks = [part for stack in shape.stacks for _, part in stack.block.parts()]
+    parts = [shape.embed, shape.positions, shape.final_norm, shape.head, *blocks]
+    for part in filter(None, parts):
+        for axis, meaning in part.legend.items():
+            assert legend.setdefault(axis, meaning) == meaning, f"{axis} is explained twice, differently"
+        assert set(part.axes()) == set(part.legend)
+        for line in part.lines("x"):
+            used = set(line.spec.replace(",", " ").replace("->", " ").split())
+            assert used <= set(workload.AXES) | set(part.legend), f"{line.path}: {used}"
+
+
+def test_states_are_what_is_kept() -> None:
+    assert State("k", "B S K H").elements(SIZES) == 2 * 5 * 11 * 17
