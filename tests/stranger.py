@@ -1,0 +1,87 @@
+"""The transformers model of the same config, on meta, as a witness: nobody here wrote it."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import transformers
+from torch.utils.flop_counter import FlopCounterMode
+
+from tfacct.families import config_class
+from tfacct.subject import Subject
+
+transformers.logging.set_verbosity_error()
+
+
+def build(config: Mapping[str, Any]) -> Any:
+    """The causal language model of a config, without numbers."""
+    fields = {name: value for name, value in config.items() if name != "model_type"}
+    made = transformers.AutoConfig.for_model(config["model_type"], **fields)
+    with torch.device("meta"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return transformers.AutoModelForCausalLM.from_config(made, attn_implementation="eager").eval()
+
+
+def run(model: Any, *, batch: int, tokens: int, context: int) -> tuple[dict[str, int], dict[str, int]]:
+    """FLOPs that each module computes itself, and elements of each layer's cache, after `tokens` new of `context`."""
+    old = context - tokens
+    past = None
+    if old:
+        past = model(torch.zeros(batch, old, dtype=torch.long, device="meta")).past_key_values
+    with FlopCounterMode(display=False) as counter:
+        result = model(torch.zeros(batch, tokens, dtype=torch.long, device="meta"), past_key_values=past)
+    root = type(model).__name__
+    totals = {
+        path.removeprefix(f"{root}.").removeprefix(root): sum(counts.values())
+        for path, counts in counter.get_flop_counts().items()
+        if path != "Global"
+    }
+    own: Counter[str] = Counter(totals)
+    for path, total in totals.items():
+        if path:
+            own[parent(path, totals)] -= total
+    cached = {
+        f"blocks.{number}.attn.{name}_cache": kept.numel()
+        for number, layer in enumerate(result.past_key_values.layers)
+        for name, kept in (("k", layer.keys), ("v", layer.values))
+    }
+    return {path: count for path, count in own.items() if count}, cached
+
+
+def parent(path: str, known: Mapping[str, int]) -> str:
+    """The nearest module above `path` that was counted."""
+    while "." in path:
+        path = path.rpartition(".")[0]
+        if path in known:
+            return path
+    return ""
+
+
+def parameters(model: Any) -> dict[str, int]:
+    """Elements of each parameter by its name; a tied one once."""
+    return {name: parameter.numel() for name, parameter in model.named_parameters()}
+
+
+def translated(counts: Mapping[str, int], subject: Subject) -> dict[str, int]:
+    """Our counts under the class's module paths: several of ours may be one of theirs."""
+    table = config_class(subject.family).hf_paths
+    theirs: Counter[str] = Counter()
+    for path, count in counts.items():
+        module, dot, tensor = path.rpartition(".")
+        if dot and tensor in ("weight", "bias"):
+            theirs[f"{_renamed(module, table)}.{tensor}"] += count
+        else:
+            theirs[_renamed(path, table)] += count
+    return dict(theirs)
+
+
+def _renamed(path: str, table: Mapping[str, str]) -> str:
+    words = path.split(".")
+    if words[0] == "blocks":
+        number, words[1] = words[1], "*"
+        return table[".".join(words)].replace("*", number)
+    return table[path]

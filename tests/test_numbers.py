@@ -1,0 +1,166 @@
+"""Numbers that must come out of the command line, from outside: published totals, the course, hand arithmetic."""
+
+import ast
+import json
+import operator
+
+import pytest
+
+from tfacct import load, presets
+from tfacct.api import Model
+
+# model, parameters, context, forward FLOPs, KV-cache bytes in bf16 at batch 1. FLOPs by hand for gpt2-xl @ 1,024:
+# 48 · (4 · 2·1024·1600² + 2 · 2·1024²·1600 + 2 · 2·1024·1600·6400) + 2·1024·1600·50257.
+TABLE = [
+    ("gpt2-xl", 1_557_611_200, 1_024, 3_506_703_564_800, 314_572_800),
+    ("gpt2-xl", 1_557_611_200, 16_384, 133_416_668_364_800, 5_033_164_800),
+    ("cs336-gpt2-xl", 2_127_057_600, 1_024, 4_513_336_524_800, 314_572_800),
+    ("cs336-gpt2-xl", 2_127_057_600, 16_384, 149_522_795_724_800, 5_033_164_800),
+    ("llama-3-8b", 8_030_261_248, 8_192, 158_140_695_838_720, 1_073_741_824),
+    ("qwen2-7b", 7_615_616_512, 4_096, 64_654_290_190_336, 234_881_024),
+    ("gpt2", 124_439_808, 1_024, 291_648_307_200, 37_748_736),
+]
+
+
+@pytest.mark.parametrize(("name", "params", "ctx", "flops", "cache"), TABLE)
+def test_the_command_line_meets_the_table(run, name, params, ctx, flops, cache) -> None:
+    counted = json.loads(run("flops", name, "--ctx", str(ctx), "--json").out)["models"][0]
+    assert (counted["total_flops"], counted["total_params"]) == (flops, params)
+    assert sum(line["flops"] for line in counted["lines"]) == flops
+    held = json.loads(run("memory", name, "--ctx", str(ctx), "--json").out)["models"][0]
+    assert (held["kv_cache_bytes"], held["weights_bytes"]) == (cache, 2 * params)
+    kept = json.loads(run("kv", name, "--ctx", str(ctx), "--json").out)["models"][0]
+    assert kept["kv_cache_bytes"] == cache
+    assert json.loads(run("params", name, "--json").out)["models"][0]["total_params"] == params
+
+
+@pytest.mark.parametrize(("name", "flops"), [("llama-3.1-8b", 19_304_284_160), ("qwen2-7b", 17_428_905_984)])
+def test_a_decode_step(name: str, flops: int) -> None:
+    assert load(name).flops(ctx=8192, decode=True).total == flops
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_a_training_step_is_three_forward_passes(name: str) -> None:
+    model = load(name)
+    assert model.flops(ctx=999, train=True).total == 3 * model.flops(ctx=999).total
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_every_preset_meets_its_expected_total(name: str) -> None:
+    model = load(name)
+    assert model.params().total == model.subject.published
+
+
+def evaluated(working: str) -> int:
+    """Integer arithmetic in a string: + · ** only."""
+    operators = {ast.Add: operator.add, ast.Mult: operator.mul, ast.Pow: operator.pow}
+
+    def value(node: ast.AST) -> int:
+        if isinstance(node, ast.BinOp):
+            return operators[type(node.op)](value(node.left), value(node.right))
+        assert isinstance(node, ast.Constant) and isinstance(node.value, int)
+        return node.value
+
+    return value(ast.parse(working, mode="eval").body)
+
+
+def test_hand_arithmetic_in_a_preset_adds_up() -> None:
+    by_hand = [s.provenance for s in presets.load_all() if s.provenance.expected_from == "arithmetic"]
+    assert len(by_hand) == 4
+    for provenance in by_hand:
+        assert evaluated(provenance.working) == provenance.expected
+
+
+def test_every_preset_says_where_it_comes_from() -> None:
+    for subject in presets.load_all():
+        source = subject.provenance
+        assert source.url.startswith("https://")
+        assert source.kind in ("copied", "transcribed")
+        assert (source.via is not None) == (source.kind == "copied")
+        assert source.expected_from in ("published", "transformers", "arithmetic")
+
+
+def shares(model: Model, ctx: int) -> dict[str, float]:
+    """Percent of the blocks' FLOPs, the head left out."""
+    components = {k: v for k, v in model.flops(ctx=ctx).models[0]["components"].items() if k != "lm_head"}
+    whole = sum(components.values())
+    return {name: round(100 * flops / whole, 1) for name, flops in components.items()}
+
+
+@pytest.mark.parametrize(
+    ("size", "mlp", "scores", "projections"),
+    [("small", 64.3, 14.3, 21.4), ("medium", 66.7, 11.1, 22.2), ("large", 68.2, 9.1, 22.7), ("xl", 69.4, 7.4, 23.1)],
+)
+def test_the_course_shapes_shares(size: str, mlp: float, scores: float, projections: float) -> None:
+    assert shares(load(f"cs336-gpt2-{size}"), 1024) == {
+        "attn projections": projections,
+        "scores + values": scores,
+        "mlp": mlp,
+    }
+
+
+def test_sixteen_times_the_context_costs_thirty_three_times() -> None:
+    model = load("cs336-gpt2-xl")
+    long, short = model.flops(ctx=16384), model.flops(ctx=1024)
+    assert f"{long.total / short.total:.2f}" == "33.13"
+    blocks = [sum(line["flops"] for line in report.lines if line["path"] != "lm_head") for report in (long, short)]
+    assert f"{blocks[0] / blocks[1]:.1f}" == "33.8"
+    xl = load("gpt2-xl")
+    assert f"{xl.flops(ctx=16384).total / xl.flops(ctx=1024).total:.2f}" == "38.05"
+
+
+def test_logits_for_the_last_position_only() -> None:
+    """The head is 27 % of gpt2's FLOPs at its own context; a server's prefill computes one position of it."""
+    all_of_it, last = load("gpt2").flops(), load("gpt2").flops(logits="last")
+    head = 2 * 1024 * 768 * 50257
+    assert f"{head / all_of_it.total:.0%}" == "27%"
+    assert all_of_it.total - last.total == head - head // 1024
+
+
+def test_masked_counts_the_pairs_the_mask_keeps() -> None:
+    full, masked = load("gpt2").flops(ctx=1024), load("gpt2").flops(ctx=1024, masked=True)
+    # per block and head: scores and values, 2·H FLOPs for each of 1024·1025/2 pairs instead of 1024²
+    saved = 12 * 12 * 2 * 2 * 64 * (1024 * 1024 - 1024 * 1025 // 2)
+    assert full.total - masked.total == saved
+
+
+def test_bytes_round_up_per_tensor() -> None:
+    """768·3·… are even, so int4 halves; the odd tensors of an odd model do not share a byte."""
+    odd = load(
+        {
+            "model_type": "cs336",
+            "vocab_size": 3,
+            "context_length": 5,
+            "num_layers": 1,
+            "d_model": 1,
+            "num_heads": 1,
+            "d_ff": 3,
+        }
+    )
+    # embed 3 → 2 bytes; q k v o 1 → 1 each; gate up down 3 → 2 each; two norms 1 → 1 each; last norm 1; head 3 → 2
+    assert odd.memory(dtype="int4").models[0]["weights_bytes"] == 2 + 4 * 1 + 3 * 2 + 2 * 1 + 1 + 2
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp8", "int4"])
+def test_fit_is_exact_at_the_boundary(dtype: str) -> None:
+    model, budget = load("llama-3.1-8b"), 24 * 1024**3
+    found = model.memory(dtype=dtype, ctx=4096, fit=budget + (20 * 1024**3 if dtype == "fp32" else 0)).models[0]["fit"]
+    budget = found["budget_bytes"]
+
+    def held(ctx: int, batch: int) -> int:
+        return model.memory(ctx=ctx, batch=batch, dtype=dtype).total
+
+    context, batch = found["largest_context"], found["largest_batch"]
+    assert budget - held(context, 1) == found["context_slack_bytes"] >= 0
+    assert held(context + 1, 1) > budget
+    assert budget - held(4096, batch) == found["batch_slack_bytes"] >= 0
+    assert held(4096, batch + 1) > budget
+
+
+def test_gqa_changes_keys_and_values_but_not_the_scores() -> None:
+    built, shared = load("llama-3.1-8b"), load("llama-3.1-8b", num_key_value_heads=1)
+    before, after = ({line["path"]: line["flops"] for line in m.flops(ctx=4096).lines} for m in (built, shared))
+    assert {path for path in before if before[path] != after[path]} == {"blocks.*.attn.k_proj", "blocks.*.attn.v_proj"}
+    assert built.kv(ctx=4096).total == 8 * shared.kv(ctx=4096).total
+    # what `kv` shows as MQA is what setting one head really gives
+    assert built.kv(ctx=4096).lines[-1]["mqa"] == shared.kv(ctx=4096).total
