@@ -178,7 +178,9 @@ def _plain(value: Any) -> Any:
 def _raw(cell: Cell, width: int) -> list[object]:
     if cell is None:
         return [""] * width
-    return list(cell) if isinstance(cell, tuple) else [_plain(cell)]
+    if isinstance(cell, tuple):
+        return list(cell) if width > 1 else ["x".join(map(str, cell))]  # a shape of any length is one cell
+    return [_plain(cell)]
 
 
 def _md(text: str) -> str:

@@ -1,0 +1,257 @@
+"""Every mistake a user can make: exit 2, one clear message on stderr, no traceback, nothing on stdout."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import TINY
+from tfacct import families, load
+from tfacct.errors import TfacctError
+from tfacct.subject import subject
+
+LLAMA = {"model_type": "llama", "vocab_size": 32, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("flops gpt2xl", ["no preset or file named 'gpt2xl'", "did you mean gpt2-xl"]),
+        ("flops nothing-like-it", ["no preset or file named", "tfacct models"]),
+        ("flops Qwen/Qwen2-7B", ["no preset or file named", "did you mean qwen2-7b", "hub ids are not fetched"]),
+        ("flops gpt2 --ctx 0", ["--ctx must be at least 1, not 0"]),
+        ("flops gpt2 --ctx=-5", ["--ctx must be a whole number", "'-5'"]),
+        ("flops gpt2 --ctx abc", ["--ctx must be a whole number", "'abc'", "16k for 16,384"]),
+        ("flops gpt2 --ctx 1.5k", ["--ctx must be a whole number", "'1.5k'"]),
+        ("flops gpt2 --ctx 99999999999999", ["--ctx must be at most 1,000,000,000,000"]),
+        (f"flops gpt2 --ctx {'9' * 5000}", ["absurdly large"]),
+        ("flops gpt2 --batch 0", ["--batch must be at least 1, not 0"]),
+        ("flops gpt2 --tokens 2k --ctx 1k", ["--tokens 2,048 is more than the context 1,024", "--ctx 2,048"]),
+        ("flops gpt2 --decode --train", ["--train counts whole sequences"]),
+        ("flops gpt2 --tokens 5 --train", ["--train counts whole sequences"]),
+        ("flops gpt2 --decode --tokens 5", ["--decode is one new token, but --tokens is 5"]),
+        ("flops gpt2 --json --csv", ["choose one"]),
+        ("memory gpt2 --dtype bf61", ["unknown dtype 'bf61'", "did you mean bf16"]),
+        ("memory gpt2 --kv-dtype 16", ["unknown dtype '16'", "did you mean fp16 or bf16?"]),
+        ("kv gpt2 --dtype nonsense", ["unknown dtype 'nonsense'"]),
+        # 7,615,616,512 parameters · 2 bytes = 15,231,233,024; less 8 GiB = 8,589,934,592
+        ("memory qwen2-7b --fit 8GiB", ["the weights alone are", "6,641,298,432 bytes) more than --fit"]),
+        ("memory gpt2 --fit 24", ["--fit must be a size with its unit, not '24'", "24GiB or 80GB"]),
+        ("memory gpt2 --fit 24G", ["--fit must be a size with its unit"]),
+        ("models --family lama", ["no family 'lama'", "did you mean llama"]),
+        ("models --max-params tiny", ["--max-params must be a number of parameters"]),
+        ("models --max-params 1", ["no preset passes"]),
+        ("flops gpt2 --family gpt2", ["name no model with them"]),
+        ("flops gpt2 --set n_layers=3", ["gpt2: no field 'n_layers' in gpt2", "did you mean n_layer"]),
+        ("flops gpt2 --set n_layer", ["--set wants FIELD=VALUE, not 'n_layer'"]),
+        ("flops gpt2 --set n_layer=three", ['gpt2: n_layer must be a whole number, not "three"']),
+        ("flops gpt2 --set n_layer=1 --set n_layer=2", ["--set names n_layer twice"]),
+        ("flops gpt2 --set n_head=7", ["n_embd by n_head: 768 is not divisible by 7"]),
+        ("flops llama-3-8b --set num_key_value_heads=5", ["32 is not divisible by 5"]),
+        ("flops gpt2 --set vocab_size=null", ["vocab_size must be a whole number, not null"]),
+        ("show gpt2 --set model_type=elephant", ["unknown model_type 'elephant'"]),
+        ("verify gpt2xl", ["no preset or file named 'gpt2xl'"]),
+    ],
+)  # fmt: skip
+def test_options_and_names(run, arguments: str, says: list[str]) -> None:
+    ran = run(*arguments.split())
+    assert ran.code == 2
+    assert ran.out == ""
+    for words in says:
+        assert words in ran.err
+    assert "Traceback" not in ran.err and ran.err.startswith("error: ")
+    assert len(ran.err.splitlines()) <= 2
+
+
+@pytest.mark.parametrize(
+    "arguments", ["memry", "flops gpt2 --nope", "flops gpt2 --logits some", "show", "flops gpt2 --by row"]
+)
+def test_what_typer_itself_refuses(run, arguments: str) -> None:
+    ran = run(*arguments.split())
+    assert ran.code == 2 and ran.out == "" and "Traceback" not in ran.err and ran.err
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "is empty"),
+        (b"  \n", "is empty"),
+        (b'{"model_type": "llama", "vocab', "is not JSON"),
+        (b"hello", "is not JSON"),
+        (b"\x80\x00\xff\xfe" * 10, "is not text"),
+        (b"[1, 2]", "holds a JSON list"),
+        (b"null", "holds a JSON NoneType"),
+        (b'{"model_type": "llama"}' + b" " * 1_000_000, "larger than 1 MB"),
+        (b'{"vocab_size": 5, "vocab_size": 6}', "field 'vocab_size' stands twice"),
+        (b'{"vocab_size": ' + b"9" * 5000 + b"}", "absurd"),
+        (b"[" * 100_000, "absurd"),
+        (b"{}", "has no model_type"),
+        (b'{"model_type": "mamba"}', "unknown model_type 'mamba'"),
+        (b'{"model_type": ["llama"]}', "unknown model_type"),
+        (b'{"model_type": "lama"}', "did you mean llama? known: cs336, gpt2, llama, qwen2"),
+    ],
+)
+def test_files(run, tmp_path: Path, content: bytes, says: str) -> None:
+    file = tmp_path / "broken.json"
+    file.write_bytes(content)
+    for ran in (run("flops", str(file)), run("flops", "-", stdin=content)):
+        assert (ran.code, ran.out) == (2, "")
+        assert says in ran.err and "Traceback" not in ran.err
+
+
+def test_unreadable_places(run, tmp_path: Path) -> None:
+    ran = run("flops", str(tmp_path))  # a folder without a config.json
+    assert (ran.code, ran.out) == (2, "") and "cannot read" in ran.err
+    for odd in ("a\0b", "x" * 5000):
+        ran = run("flops", odd)
+        assert (ran.code, ran.out) == (2, "") and "no preset or file named" in ran.err
+
+
+@pytest.mark.parametrize("field", ["vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"])
+def test_required_fields(field: str) -> None:
+    config = {name: value for name, value in LLAMA.items() if name != field}
+    with pytest.raises(TfacctError, match=f"required field '{field}' is missing"):
+        load(config)
+
+
+@pytest.mark.parametrize(
+    "field", ["hidden_size", "num_hidden_layers", "num_key_value_heads", "head_dim", "intermediate_size"]
+)
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("32", 'must be a whole number, not "32"'),
+        (True, "must be a whole number, not true"),
+        (1.5, "must be a whole number, not 1.5"),
+        (4.0, "must be a whole number, not 4.0"),
+        (float("nan"), "must be a whole number, not NaN"),
+        ([4], r"must be a whole number, not \[4\]"),
+        (0, "must be at least 1, not 0"),
+        (-4, "must be at least 1, not -4"),
+        (10**30, "must be at most 1,000,000,000,000, not 1000000000000000000000000000000"),
+    ],
+)
+def test_sizes_of_the_wrong_kind(field: str, value: object, says: str) -> None:
+    with pytest.raises(TfacctError, match=f"{field} {says}"):
+        load({**LLAMA, field: value})
+
+
+def test_null_where_the_class_takes_none() -> None:
+    with pytest.raises(TfacctError, match="hidden_size must be a whole number, not null"):
+        load({**LLAMA, "hidden_size": None})
+    assert load({**LLAMA, "head_dim": None}).subject.defaulted["head_dim"] == 4
+
+
+def test_heads_that_do_not_divide() -> None:
+    with pytest.raises(TfacctError, match="hidden_size by num_attention_heads: 16 is not divisible by 3"):
+        load({**LLAMA, "num_attention_heads": 3})
+    assert load({**LLAMA, "num_attention_heads": 3, "head_dim": 5}).params().total > 0
+
+
+def test_qwen2_without_kv_heads_takes_the_classs_32() -> None:
+    qwen = {**LLAMA, "model_type": "qwen2"}
+    with pytest.raises(TfacctError, match="4 is not divisible by 32"):
+        load(qwen)
+    assert load({**qwen, "num_key_value_heads": None}).subject.config.num_key_value_heads == 4
+
+
+@pytest.mark.parametrize(
+    ("model_type", "field", "value"),
+    [
+        ("llama", "sliding_window", 4096),
+        ("llama", "num_local_experts", 8),
+        ("llama", "kv_lora_rank", 512),
+        ("gpt2", "add_cross_attention", True),
+        ("gpt2", "hidden_size", 1024),
+        ("gpt2", "head_dim", 32),
+        ("cs336", "num_key_value_heads", 1),
+        ("qwen2", "use_sliding_window", True),
+        ("qwen2", "layer_types", ["sliding_attention", "full_attention"]),
+        ("qwen2", "layer_types", ["full_attention"]),
+    ],
+)
+def test_fields_that_change_counts_and_are_not_understood_are_refused_by_name(model_type, field, value) -> None:
+    with pytest.raises(TfacctError, match=field):
+        subject("mine", {**TINY[model_type], field: value})
+
+
+def test_the_same_fields_switched_off_are_fine() -> None:
+    for field, value in [("sliding_window", None), ("num_experts", 0), ("layer_types", ["full_attention"] * 2)]:
+        assert subject("mine", {**TINY["qwen2"], field: value}).unknown == ()
+
+
+def test_harmless_fields_are_silent_and_unknown_ones_are_named(run, tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**LLAMA, "attention_dropout": 0.1, "bos_token_id": 1, "frobnicate": 3}))
+    ran = run("flops", str(file))
+    assert ran.code == 0
+    assert "frobnicate" in ran.err and "warning" in ran.err
+    assert "attention_dropout" not in ran.err and "bos_token_id" not in ran.err
+
+
+def test_a_quantized_config_needs_a_dtype(run, tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**LLAMA, "quantization_config": {"bits": 4}}))
+    assert run("flops", str(file)).code == 0
+    ran = run("memory", str(file))
+    assert (ran.code, ran.out) == (2, "") and "quantization_config" in ran.err and "--dtype" in ran.err
+    assert run("memory", str(file), "--dtype", "int4").code == 0
+
+
+def test_past_the_trained_context_is_answered_with_a_hint(run) -> None:
+    ran = run("flops", "gpt2-xl", "--ctx", "16k")
+    assert ran.code == 0 and "16,384" in ran.out
+    # (16,384 − 1,024) rows of 1,600
+    assert "trained with 1,024 positions" in ran.err and "would add 24,576,000 parameters" in ran.err
+    ran = run("flops", "llama-3-8b", "--ctx", "16k")
+    assert ran.code == 0 and "trained with 8,192 positions" in ran.err and "would add" not in ran.err
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=8), children, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=300, deadline=None, database=None)
+@given(data=st.data(), family=st.sampled_from(families.names()))
+def test_junk_never_raises_anything_but_our_own_error(data: st.DataObject, family: str) -> None:
+    """Any field replaced by anything, fields dropped, fields invented."""
+    config = dict(TINY[family])
+    names = st.sampled_from(
+        [*config, *families.config_class(family).model_fields, "num_experts", "layer_types"]
+    ) | st.text(max_size=12)
+    for name in data.draw(st.lists(names, max_size=4)):
+        config[name] = data.draw(JUNK)
+    for name in data.draw(st.lists(st.sampled_from(sorted(config)), max_size=2)):
+        config.pop(name, None)
+    try:
+        model = load(config)
+        model.flops(ctx=9)
+        model.params()
+        model.memory(ctx=9, dtype="bf16")
+        model.kv(ctx=9)
+        model.show()
+    except TfacctError as error:
+        assert error.message
+
+
+@settings(max_examples=200, deadline=None, database=None)
+@given(st.binary(max_size=200))
+def test_junk_bytes_never_raise_anything_but_our_own_error(tmp_path_factory, content: bytes) -> None:
+    file = tmp_path_factory.mktemp("junk") / "config.json"
+    file.write_bytes(content)
+    with pytest.raises(TfacctError):
+        load(file)
+
+
+@settings(max_examples=200, deadline=None, database=None)
+@given(st.text(max_size=30).filter(lambda name: name != "-"))
+def test_junk_names_never_raise_anything_but_our_own_error(name: str) -> None:
+    try:
+        load(name)
+    except TfacctError as error:
+        assert error.message

@@ -1,0 +1,263 @@
+"""What a user sees: tables at several widths, pipes, JSON, CSV, Markdown; and that they say the same."""
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tfacct import __version__, presets
+
+COMMANDS = ["flops", "params", "memory", "kv"]
+FLOPS_GPT2_XL = """\
+gpt2-xl: forward FLOPs at context 16,384, batch 1
+
+ operation                      m × k × n  times   FLOPs   share
+ ───────────────────────────────────────────────────────────────────────────────
+ attn.q_proj       16,384 × 1,600 × 1,600     48  4.03 T    3.0%  █▌
+ attn.k_proj       16,384 × 1,600 × 1,600     48  4.03 T    3.0%  █▌
+ attn.v_proj       16,384 × 1,600 × 1,600     48  4.03 T    3.0%  █▌
+ attn.scores         16,384 × 64 × 16,384  1,200  41.2 T   30.9%  ██████████████
+ attn.values         16,384 × 16,384 × 64  1,200  41.2 T   30.9%  ██████████████
+ attn.o_proj       16,384 × 1,600 × 1,600     48  4.03 T    3.0%  █▌
+
+ mlp.up_proj       16,384 × 1,600 × 6,400     48  16.1 T   12.1%  █████▌
+ mlp.down_proj     16,384 × 6,400 × 1,600     48  16.1 T   12.1%  █████▌
+
+ lm_head          16,384 × 1,600 × 50,257      1  2.63 T    2.0%  █
+
+ total                                             133 T  100.0%
+ per token                                        8.14 G
+ 2·params·tokens                                  51.0 T  × 2.61
+
+Matrix products only, 2·m·k·n each; full T × S attention; logits for every
+position.
+Left out: norms, softmax, activations, rotary, additions, embedding look-ups.
+defaulted: n_inner = 6,400, tie_word_embeddings = true
+"""
+
+
+def test_the_main_job_at_80_columns(run) -> None:
+    assert run("flops", "gpt2-xl", "--ctx", "16384").out == FLOPS_GPT2_XL
+
+
+@pytest.mark.parametrize("columns", [20, 60, 80, 100, 120, 200])
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("models", [["gpt2-xl"], ["gpt2", "llama-3.1-405b"], []], ids=["one", "two", "all"])
+def test_tables_fit_and_never_break_a_number(run, command: str, models: list[str], columns: int) -> None:
+    ran = run(command, *models, columns=columns)
+    assert ran.code == 0
+    lines = ran.out.splitlines()
+    if columns >= 80:
+        assert max(map(len, lines)) <= columns
+    assert all(line == line.rstrip() for line in lines)
+    assert "\x1b" not in ran.out  # a pipe gets plain text
+    for name in models or presets.names():
+        assert any(name in line for line in lines)
+
+
+def test_a_wide_terminal_shows_the_einsum(run) -> None:
+    assert "B T K G H, B S K H → B K G T S" in run("flops", "gpt2", columns=120).out
+    assert "→" not in run("flops", "gpt2", columns=80).out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("models", [["gpt2-xl"], ["gpt2", "qwen2-7b"], []], ids=["one", "two", "all"])
+def test_json_has_one_shape_for_one_or_many(run, command: str, models: list[str]) -> None:
+    document = json.loads(run(command, *models, "--json").out)
+    assert list(document) == ["schema", "command", "convention", "models"]
+    assert document["schema"] == 1 and document["command"] == command
+    assert {m["model"] for m in document["models"]} == set(models or presets.names())
+    assert len({tuple(model) for model in document["models"]}) == 1  # the same keys
+
+
+# What docs/json.md promises.
+CONTRACT = {
+    "flops": {
+        "workload",
+        "total_flops",
+        "flops_per_token",
+        "total_params",
+        "rule_of_thumb_flops",
+        "components",
+        "lines",
+    },
+    "params": {"total_params", "embedding_params", "non_embedding_params", "tied_head", "published_params", "lines"},
+    "memory": {
+        "workload",
+        "total_params",
+        "weights_bytes",
+        "kv_cache_bytes",
+        "kv_bytes_per_token",
+        "total_bytes",
+        "kv_dtype",
+    },
+    "kv": {"workload", "kv_cache_bytes", "kv_bytes_per_token", "query_heads", "kv_heads", "lines"},
+}
+LINES = {
+    "flops": {"path", "spec", "m", "k", "n", "times", "flops"},
+    "params": {"path", "shape", "times", "params"},
+    "kv": {"keys", "mha", "as_built", "mqa"},
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_json_contract(run, command: str) -> None:
+    model = json.loads(run(command, "llama-3-8b", "--json").out)["models"][0]
+    assert {"model", "family", "set", "defaulted"} | CONTRACT[command] <= set(model)
+    assert model["defaulted"] == {"head_dim": 128, "attention_bias": False, "mlp_bias": False}
+    if command in LINES:
+        assert LINES[command] <= set(model["lines"][0])
+    if "workload" in model:
+        assert list(model["workload"]) == ["batch", "tokens", "keys", "source", "logits", "masked", "dtype"]
+
+
+def test_json_is_exact_where_floats_would_round(run) -> None:
+    """Llama-3.1-405B at a million tokens is past 2⁶³."""
+    model = json.loads(run("flops", "llama-3.1-405b", "--ctx", "1m", "--json").out)["models"][0]
+    assert model["total_flops"] > 2**63
+    assert model["total_flops"] == sum(2 * i["m"] * i["k"] * i["n"] * i["times"] for i in model["lines"])
+
+
+def test_a_decode_step_is_one_token_with_s_keys(run) -> None:
+    model = json.loads(run("flops", "gpt2", "--decode", "--ctx", "100", "--json").out)["models"][0]
+    assert (model["workload"]["tokens"], model["workload"]["keys"]) == (1, 100)
+    scores = next(line for line in model["lines"] if line["path"].endswith("scores"))
+    assert (scores["m"], scores["k"], scores["n"]) == (1, 64, 100)
+
+
+@pytest.mark.parametrize(
+    "extra", [[], ["--train"], ["--masked"], ["--decode"], ["--logits", "last"], ["--by", "part"], ["--by", "block"]]
+)
+@pytest.mark.parametrize("model", ["gpt2-xl", "qwen2-0.5b"])
+def test_columns_re_add_to_their_total(run, model: str, extra: list[str]) -> None:
+    """The CSV's rows add up to the JSON's total: nothing twice, nothing lost."""
+    rows = list(csv.DictReader(io.StringIO(run("flops", model, "--ctx", "999", *extra, "--csv").out)))
+    total = json.loads(run("flops", model, "--ctx", "999", *extra, "--json").out)["models"][0]["total_flops"]
+    assert sum(int(row["flops"]) for row in rows) == total
+    assert abs(sum(float(row["share"]) for row in rows) - 1) < 1e-12  # floats only to be read
+    exact = run("flops", model, "--ctx", "999", *extra, "--exact").out
+    assert f"{total:,}" in exact
+
+
+@pytest.mark.parametrize("model", presets.names())
+def test_parameters_and_bytes_re_add(run, model: str) -> None:
+    rows = list(csv.DictReader(io.StringIO(run("params", model, "--csv").out)))
+    facts = json.loads(run("params", model, "--json").out)["models"][0]
+    assert sum(int(row["params"]) for row in rows) == facts["total_params"]
+    assert facts["embedding_params"] + facts["non_embedding_params"] == facts["total_params"]
+    rows = list(csv.DictReader(io.StringIO(run("memory", model, "--csv").out)))
+    facts = json.loads(run("memory", model, "--json").out)["models"][0]
+    assert sum(int(row["bytes"]) for row in rows) == facts["total_bytes"]
+    assert facts["weights_bytes"] + facts["kv_cache_bytes"] == facts["total_bytes"]
+
+
+def test_csv_is_raw_and_one_header(run) -> None:
+    lines = run("flops", "gpt2", "--csv").out.splitlines()
+    assert lines[0] == "operation,spec,m,k,n,times,flops,share"
+    assert lines[1].startswith('attn.q_proj,"B T D, D N H → B T N H",1024,768,768,12,14495514624,')
+    assert len(lines) == 1 + 9
+
+
+def test_markdown_is_a_table(run) -> None:
+    lines = run("memory", "gpt2", "qwen2-7b", "--markdown").out.splitlines()
+    assert lines[0].startswith("**Memory to serve")
+    assert lines[2].count("|") == lines[3].count("|") == lines[4].count("|")
+    assert "| gpt2 | 124 M |" in lines[4]
+
+
+def test_bars_are_longest_where_the_share_is(run) -> None:
+    lines = run("flops", "gpt2", "--by", "part").out.splitlines()
+    bars = {line.split()[0]: line.count("█") for line in lines if "█" in line}
+    assert max(bars, key=bars.__getitem__) == "mlp"
+
+
+@pytest.mark.parametrize("form", ["--json", "--csv", "--markdown"])
+def test_show_names_its_source_and_what_was_defaulted(run, form: str) -> None:
+    assert "n_inner" in run("show", "gpt2", form).out
+    table = run("show", "gpt2").out
+    assert "huggingface.co/openai-community/gpt2" in table and "transcribed" in table
+    line = next(line for line in table.splitlines() if line.startswith(" n_inner"))
+    assert line.split() == ["n_inner", "3072", "defaulted"]
+
+
+def test_what_is_set_is_said(run) -> None:
+    ran = run("params", "gpt2", "--set", "tie_word_embeddings=false")
+    assert ran.out.startswith("gpt2 (tie_word_embeddings=False): parameters") and "is not tied" in ran.out
+    assert "published total" not in ran.out  # it is another model now
+
+
+def test_models_filters(run) -> None:
+    out = run("models", "--family", "llama", "--max-params", "8.03B").out
+    assert "llama-3.2-3b" in out and "llama-3-8b" not in out and "gpt2" not in out
+    assert run("models", "--max-params", "8.1B", "--family", "llama").out.count("llama-3") == 4
+
+
+def test_fit_for_one_and_for_all(run) -> None:
+    one = run("memory", "llama-3.1-8b", "--fit", "24GiB", "--ctx", "8k").out
+    assert "a context of up to 74,075" in one and "slack" in one
+    table = run("memory", "--fit", "24GiB", columns=120).out
+    line = next(line for line in table.splitlines() if line.startswith(" llama-3.1-405b"))
+    assert line.split()[-2:] == ["–", "–"]
+
+
+def test_version_and_help(run) -> None:
+    assert run("--version").out == f"tfacct {__version__}\n"
+    assert run("-h").code == 0
+    out = run("--help").out
+    for command in (*COMMANDS, "models", "show", "verify"):
+        assert command in out
+    assert run().code == 2 and "Usage" in run().err + run().out
+
+
+def test_stdin(run) -> None:
+    config = json.dumps({"model_type": "gpt2", "vocab_size": 50257, "n_embd": 768, "n_layer": 12, "n_head": 12})
+    assert "124,439,808" in run("params", "-", "--exact", stdin=config.encode()).out
+
+
+def test_a_file_is_called_by_its_folder(run, tmp_path) -> None:
+    folder = tmp_path / "my-model"
+    folder.mkdir()
+    config = {
+        "model_type": "llama",
+        "vocab_size": 32,
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    for path in (folder, folder / "config.json"):
+        out = run("flops", str(path)).out
+        assert out.startswith("my-model: ")
+        assert "intermediate_size = 11,008" in out and "max_position_embeddings = 2,048" in out
+
+
+def test_completion_offers_preset_names() -> None:
+    from tfacct.cli.options import complete_model
+
+    assert complete_model("gpt2-") == ["gpt2-large", "gpt2-medium", "gpt2-xl"]
+
+
+def process(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
+    env = {**os.environ, "PYTHONIOENCODING": "utf-8", **environment}
+    return subprocess.run([sys.executable, "-m", "tfacct", *arguments], capture_output=True, env=env, timeout=60)
+
+
+def test_colour_only_where_it_is_wanted() -> None:
+    assert b"\x1b[" in process("flops", "gpt2", FORCE_COLOR="1", TERM="xterm-256color").stdout
+    for plain in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        assert b"\x1b" not in process("flops", "gpt2", **{"FORCE_COLOR": "1", "TERM": "xterm-256color"} | plain).stdout
+
+
+def test_a_terminal_without_the_signs_gets_question_marks_not_a_traceback() -> None:
+    ran = process("flops", "gpt2", PYTHONIOENCODING="ascii")
+    assert ran.returncode == 0 and b"1,024 ? 768 ? 768" in ran.stdout
+
+
+def test_a_closed_pipe_is_no_traceback() -> None:
+    command = f"{sys.executable} -m tfacct params --json | head -1"
+    ran = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60)
+    assert ran.stdout.strip() == b"{" and b"Traceback" not in ran.stderr
