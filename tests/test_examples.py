@@ -1,0 +1,35 @@
+"""Every example runs and says what its text promises."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+SAYS = {
+    "cs336_accounting.py": [
+        "2,127,057,600 parameters, 8,508,230,400 bytes",
+        "4,513,336,524,800",
+        "149,522,795,724,800 FLOPs, 33.13 times",
+        "the blocks alone give 33.8, with the head 33.13",
+    ],
+    # 2 · 32 layers · 16,384 tokens · K heads · 128 · 2 bytes, for K = 32, 8, 1
+    "gqa_on_llama.py": ["8,589,934,592", "2,147,483,648", "268,435,456", "GQA keeps 25% of the cache"],
+    # parameters: 2·151,936·2,048 + 2,048 + 16·(4·2,048² + 3·2,048 (q, k, v biases) + 3·2,048·11,008 + 2·2,048)
+    "qwen2_from_config.py": ["num_key_value_heads = 32", "head_dim = 64", "1,973,061,632", "15,728,640 bytes"],
+}
+
+
+def test_every_example_is_run() -> None:
+    assert set(SAYS) == {path.name for path in EXAMPLES.glob("*.py")}
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_it_runs_and_says_so(name: str, tmp_path: Path) -> None:
+    ran = subprocess.run([sys.executable, EXAMPLES / name], capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr == ""
+    for words in SAYS[name]:
+        assert words in ran.stdout

@@ -1,0 +1,112 @@
+"""The house: what is imported, what is packed, where things may stand."""
+
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+import tfacct
+
+ROOT = Path(__file__).parent.parent
+HEAVY = ("torch", "numpy", "sympy", "fvcore", "transformers", "matplotlib")
+
+
+def imported_by(code: str) -> set[str]:
+    """The heavy modules that are loaded after `code` ran in a fresh interpreter."""
+    script = f"import sys; sys.argv = ['tfacct']\n{code}\nprint(*[m for m in {HEAVY!r} if m in sys.modules])"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    return set(ran.stdout.splitlines()[-1].split())
+
+
+def commanded(*arguments: str) -> str:
+    return f"""
+from tfacct.cli import main
+sys.argv += {list(arguments)!r}
+try: main()
+except SystemExit: pass
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["flops", "gpt2-xl", "--ctx", "16384"],
+        ["flops"],
+        ["params"],
+        ["memory", "--dtype", "bf16", "--fit", "24GiB"],
+        ["kv", "llama-3.1-8b"],
+        ["models"],
+        ["show", "gpt2"],
+        ["flops", "--json"],
+        ["--help"],
+    ],
+    ids=" ".join,
+)
+def test_no_command_but_verify_imports_what_it_does_not_need(arguments: list[str]) -> None:
+    assert imported_by(commanded(*arguments)) == set()
+
+
+def test_the_check_above_can_fail() -> None:
+    assert imported_by("import numpy") == {"numpy"}
+
+
+def test_the_python_face_is_light() -> None:
+    assert imported_by("import tfacct; tfacct.load('gpt2').flops(ctx=99).total") == set()
+    assert imported_by("import tfacct; assert 'pydantic' not in sys.modules") == set()
+
+
+def test_torch_is_named_under_reference_only() -> None:
+    for file in (ROOT / "tfacct").rglob("*.py"):
+        if file.parent.name != "reference":
+            lines = file.read_text().splitlines()
+            imports = [line for line in lines if line.lstrip().startswith(("import ", "from "))]
+            assert not any(f" {name}" in line for line in imports for name in ("torch", "fvcore")), file
+
+
+def test_two_times_stands_once() -> None:
+    """FLOPs per multiply-add is one number in one place."""
+    defined = [f for f in (ROOT / "tfacct").rglob("*.py") if "FLOPS_PER_MULTIPLY_ADD =" in f.read_text()]
+    assert [f.name for f in defined] == ["ledger.py"]
+
+
+def test_rooms_are_rooms() -> None:
+    """No file of the package outgrows what one reader holds in mind."""
+    sizes = {file.name: len(file.read_text().splitlines()) for file in (ROOT / "tfacct").rglob("*.py")}
+    assert {name: size for name, size in sizes.items() if size > 400} == {}
+
+
+def test_an_unknown_attribute_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'laod'"):
+        _ = tfacct.laod
+
+
+def test_a_report_shows_itself_in_a_notebook() -> None:
+    html = tfacct.load("gpt2").flops(ctx=1024)._repr_html_()
+    assert html.startswith("<table>") and "1,024 × 768 × 768" in html and "<th" in html
+
+
+def test_the_installed_wheel_runs_the_main_job_elsewhere(tmp_path: Path) -> None:
+    """Built, installed into a clean environment beside its dependencies' own folder, run from another folder."""
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path / "dist"), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True, timeout=300)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    venv.create(tmp_path / "env", with_pip=True)
+    python = tmp_path / "env" / "bin" / "python"
+    install = [python, "-m", "pip", "install", "--no-deps", "--no-index", "--disable-pip-version-check", wheel]
+    subprocess.run(install, check=True, capture_output=True, timeout=300)
+    # The dependencies come from this environment, behind the clean one's own folder; the checkout is not among them.
+    site = next(path for path in sys.path if path.endswith("site-packages"))
+    code = f"import sys; sys.path.append({site!r}); import tfacct; print(tfacct.__file__); from tfacct.cli import main; main()"
+    ran = subprocess.run(
+        [python, "-P", "-c", code, "flops", "gpt2-xl", "--ctx", "16384", "--exact"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    where, _, table = ran.stdout.partition("\n")
+    assert where.startswith(str(tmp_path / "env"))
+    assert "133,416,668,364,800" in table
