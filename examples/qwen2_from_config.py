@@ -1,4 +1,4 @@
-"""A model that is no preset: a `config.json` as Qwen2Config writes it, with fields left out, counted for 4 × 30 tokens."""
+"""A model that is no preset: a `config.json` as Qwen2Config writes it, fields left out, counted for 4 × 30 tokens."""
 
 from __future__ import annotations
 

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from tests import stranger  # noqa: E402
-from tfacct import families, presets  # noqa: E402
-from tfacct.subject import Subject, subject  # noqa: E402
-from tfacct.workload import Workload  # noqa: E402
+from tests import stranger
+from tfacct import families, presets
+from tfacct.subject import Subject, subject
+from tfacct.workload import Workload
 
 WITH_CLASS = [name for name in presets.names() if not name.startswith("cs336")]  # the course's model has no class
 
