@@ -70,9 +70,8 @@ check(f"{long.total / forward.total:.2f}", "33.13")
 
 print("\nWhere a commonly seen answer sheet departs from its own formulas:")
 before, after = (sum(v for k, v in components(xl, ctx).items() if k != "lm_head") for ctx in (1024, 16384))
-print(
-    f"  - it says 34 times in (e); the blocks alone give {after / before:.1f}, with the head {long.total / forward.total:.2f}"
-)
+ratio = long.total / forward.total
+print(f"  - it says 34 times in (e); the blocks alone give {after / before:.1f}, with the head {ratio:.2f}")
 check(f"{after / before:.1f}", "33.8")
 print("  - its shares in (d) are not those of d_ff = 4·d_model; the blocks' shares above are")
 small = {k: v for k, v in components(load("cs336-gpt2-small"), 1024).items() if k != "lm_head"}

@@ -98,7 +98,8 @@ def test_the_installed_wheel_runs_the_main_job_elsewhere(tmp_path: Path) -> None
     subprocess.run(install, check=True, capture_output=True, timeout=300)
     # The dependencies come from this environment, behind the clean one's own folder; the checkout is not among them.
     site = next(path for path in sys.path if path.endswith("site-packages"))
-    code = f"import sys; sys.path.append({site!r}); import tfacct; print(tfacct.__file__); from tfacct.cli import main; main()"
+    code = f"import sys; sys.path.append({site!r})\n"
+    code += "import tfacct; print(tfacct.__file__); from tfacct.cli import main; main()"
     ran = subprocess.run(
         [python, "-P", "-c", code, "flops", "gpt2-xl", "--ctx", "16384", "--exact"],
         cwd=tmp_path,
