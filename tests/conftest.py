@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tfacct.ledger import Axes, Matmul
+from tfacct.ledger import Matmul
+from tfacct.notation import Axes
 from tfacct.subject import Subject, subject
 
 # Every size distinct, heads · head_dim ≠ hidden where the family allows it, G > 1: a swapped letter changes a number.

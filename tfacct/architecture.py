@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from tfacct.ledger import Group, Ledger, Size
+from tfacct.ledger import Group, Ledger
+from tfacct.notation import Size
 from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm, Part, Positions, Residual
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tfacct.ledger import Axes, Ledger
+from tfacct.ledger import Ledger
+from tfacct.notation import Axes
 
 
 @dataclass(frozen=True, slots=True)

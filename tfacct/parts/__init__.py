@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Protocol
 
-from tfacct.ledger import Line, Size
+from tfacct.ledger import Line
+from tfacct.notation import Size
 from tfacct.parts.attention import Attention
 from tfacct.parts.embedding import Embedding, Head, Positions
 from tfacct.parts.feed_forward import FeedForward

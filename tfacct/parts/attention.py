@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tfacct.ledger import Line, Matmul, Pointwise, Size, State
+from tfacct.ledger import Line, Matmul, Pointwise, State
+from tfacct.notation import Size
 
 
 @dataclass(frozen=True, slots=True)

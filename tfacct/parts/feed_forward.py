@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tfacct.ledger import Line, Matmul, Pointwise, Size
+from tfacct.ledger import Line, Matmul, Pointwise
+from tfacct.notation import Size
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tfacct.ledger import Line, Pointwise, Size
+from tfacct.ledger import Line, Pointwise
+from tfacct.notation import Size
 
 
 @dataclass(frozen=True, slots=True)

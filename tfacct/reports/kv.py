@@ -7,7 +7,8 @@ from fractions import Fraction
 from typing import Any
 
 from tfacct import units
-from tfacct.ledger import State, letters
+from tfacct.ledger import State
+from tfacct.notation import letters
 from tfacct.report import Column, Report, Row
 from tfacct.reports import _common as common
 from tfacct.reports.memory import DEFAULT_DTYPE

@@ -1,0 +1,101 @@
+"""The notation: products as einsums over named axes, and the little arithmetic that counts need.
+
+Sizes are ints (exact, every report), numpy arrays (a sweep) or sympy expressions (the formula itself): counts only
+add, multiply, halve and round up, so one code serves all three. Never int64 for counts: it wraps silently.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from typing import Any, Literal, TypeAlias
+
+from tfacct import workload
+
+Size: TypeAlias = Any
+"""An int, a numpy array or a sympy expression."""
+Axes: TypeAlias = Mapping[str, Size]
+Letters: TypeAlias = tuple[str, ...]
+Mask: TypeAlias = Literal["full", "causal"]
+
+
+class SpecError(ValueError):
+    """A spec that cannot be a product, a table or a state: our mistake, never a user's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Einsum:
+    """A product of two operands, axis by axis."""
+
+    left: Letters
+    right: Letters
+    out: Letters
+    every: Letters  # each axis once: their product is the number of multiply-adds
+
+
+@cache
+def letters(spec: str) -> Letters:
+    """The axes of one operand: `B T D` → ("B", "T", "D"). No axis twice."""
+    axes = tuple(spec.split())
+    for axis in axes:
+        if not re.fullmatch("[A-Z][a-z]*", axis):
+            raise SpecError(f"{spec!r}: {axis!r} is no axis; an axis is a capital and optional small letters")
+    if len(set(axes)) < len(axes):
+        raise SpecError(f"{spec!r}: an axis stands twice in one operand")
+    return axes
+
+
+def stored(path: str, spec: str) -> Letters:
+    """The axes of something that is stored once: none of them may belong to the workload."""
+    axes = letters(spec)
+    if any(axis in workload.AXES for axis in axes):
+        raise SpecError(f"{path}: a parameter {spec!r} cannot grow with the workload")
+    return axes
+
+
+@cache
+def einsum(spec: str) -> Einsum:
+    """Parse `left, right -> out`, and refuse what cannot be a matrix product.
+
+    Every axis stands in at least two of the three operands (else it would be summed or copied on the side),
+    and at least one is contracted. Almost every one-letter slip is caught here.
+    """
+    match = re.fullmatch("([^,>-]+),([^,>-]+)->([^,>-]+)", spec)
+    if match is None:
+        raise SpecError(f"{spec!r} is not `left, right -> out`")
+    left, right, out = (letters(part.strip()) for part in match.groups())
+    every = tuple(dict.fromkeys(left + right + out))
+    for axis in every:
+        if (axis in left) + (axis in right) + (axis in out) < 2:
+            raise SpecError(f"{spec!r}: axis {axis} stands in one operand only")
+    if all(axis in out for axis in every):
+        raise SpecError(f"{spec!r}: no axis is contracted")
+    return Einsum(left, right, out, every)
+
+
+def size(axes: Axes, names: Letters) -> Size:
+    """The number of elements of an operand with these axes."""
+    return prod(axes[name] for name in names)
+
+
+def halve(value: Size) -> Size:
+    """Half of an even count. `//` on a symbol would wrap it in a floor."""
+    return value / 2 if hasattr(value, "free_symbols") else value // 2
+
+
+def pairs(mask: Mask, queries: Size, keys: Size) -> Size:
+    """Query–key pairs that a mask keeps, of the last `queries` positions among `keys`.
+
+    causal: the i-th of T new tokens sees the S − T old ones and i new ones: T·(S − T) + T·(T + 1)/2.
+    """
+    if mask == "full":
+        return queries * keys
+    return halve(queries * (2 * keys - queries + 1))
+
+
+def whole_bytes(elements: Size, width: int) -> Size:
+    """Bytes that hold `elements` of `width` bits, rounded up."""
+    return elements * (width // 8) if width % 8 == 0 else -(-elements * width // 8)
