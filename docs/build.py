@@ -16,6 +16,11 @@ ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMANDS = ("flops", "params", "memory", "kv", "models", "show", "verify")
 
+EXIT_CODES = """\
+Data goes to stdout; hints, warnings and progress to stderr. Exit codes: 0 fine, 1 `verify` found a difference, 2 wrong usage
+or bad input. `NO_COLOR`, pipes and `TERM=dumb` give plain text; a narrow terminal drops columns, never digits.
+"""
+
 
 def printed(command: str) -> str:
     """What a command shows in a terminal of 80 columns: its table, then its hints."""
@@ -38,7 +43,7 @@ def refreshed(text: str) -> str:
 
 def cli_reference() -> str:
     """docs/cli.md: the help of every command."""
-    parts = ["# Command line\n\nPrinted by the program: `python docs/build.py`.\n"]
+    parts = ["# Command line\n\nPrinted by the program: `python docs/build.py`.\n\n" + EXIT_CODES]
     for command in ("", *COMMANDS):
         words = f"tfacct {command}".strip()
         help_text = "\n".join(line.rstrip() for line in printed(f"{words} --help").strip().splitlines())

@@ -76,6 +76,6 @@ check(f"{after / before:.1f}", "33.8")
 print("  - its shares in (d) are not those of d_ff = 4·d_model; the blocks' shares above are")
 small = {k: v for k, v in components(load("cs336-gpt2-small"), 1024).items() if k != "lm_head"}
 check(
-    [round(1000 * small[k] / sum(small.values())) for k in ("mlp", "scores + values", "attn projections")],
+    [round(1000 * small[k] / sum(small.values())) for k in ("mlp", "attn_scores_values", "attn_projections")],
     [643, 143, 214],
 )

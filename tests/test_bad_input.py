@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import TINY
-from tfacct import families, load
+from tfacct import families, load, presets
 from tfacct.errors import TfacctError
 from tfacct.subject import subject
 
@@ -21,6 +21,8 @@ LLAMA = {"model_type": "llama", "vocab_size": 32, "hidden_size": 16, "num_hidden
         ("flops gpt2xl", ["no preset or file named 'gpt2xl'", "did you mean gpt2-xl"]),
         ("flops nothing-like-it", ["no preset or file named", "tfacct models"]),
         ("flops Qwen/Qwen2-7B", ["no preset or file named", "did you mean qwen2-7b", "hub ids are not fetched"]),
+        ("flops nosuch.json", ["no file 'nosuch.json' here"]),
+        ("flops --set n_layer=4", ["no field 'n_layer'", "--set without a MODEL changes every preset"]),
         ("flops gpt2 --ctx 0", ["--ctx must be at least 1, not 0"]),
         ("flops gpt2 --ctx=-5", ["--ctx must be a whole number", "'-5'"]),
         ("flops gpt2 --ctx abc", ["--ctx must be a whole number", "'abc'", "16k for 16,384"]),
@@ -37,7 +39,7 @@ LLAMA = {"model_type": "llama", "vocab_size": 32, "hidden_size": 16, "num_hidden
         ("memory gpt2 --kv-dtype 16", ["unknown dtype '16'", "did you mean fp16 or bf16?"]),
         ("kv gpt2 --dtype nonsense", ["unknown dtype 'nonsense'"]),
         # 7,615,616,512 parameters · 2 bytes = 15,231,233,024; less 8 GiB = 8,589,934,592
-        ("memory qwen2-7b --fit 8GiB", ["the weights alone are", "6,641,298,432 bytes) more than --fit"]),
+        ("memory qwen2-7b --fit 8GiB", ["the weights alone are 15,231,233,024 bytes", "6,641,298,432 bytes (6.19 GiB, 6.64 GB) more than --fit"]),
         ("memory gpt2 --fit 24", ["--fit must be a size with its unit, not '24'", "24GiB or 80GB"]),
         ("memory gpt2 --fit 24G", ["--fit must be a size with its unit"]),
         ("models --family lama", ["no family 'lama'", "did you mean llama"]),
@@ -99,6 +101,34 @@ def test_files(run, tmp_path: Path, content: bytes, says: str) -> None:
     for ran in (run("flops", str(file)), run("flops", "-", stdin=content)):
         assert (ran.code, ran.out) == (2, "")
         assert says in ran.err and "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("[source", "is not TOML"),
+        ('[expect]\nparameters = 1\nfrom = "published"', "[source] has no url"),
+        ('source = { url = "u", kind = "typed" }\nexpect = { parameters = 1, from = "published" }', "[config] has no model_type"),
+        ('source = { url = "u", kind = "typed" }\nexpect = { parameters = 1, from = "published" }\nconfig = { model_type = "gpt2" }', "not 'typed'"),
+        ('source = { url = "u", kind = "copied" }\nexpect = { parameters = 1, from = "published" }\nconfig = { model_type = "gpt2" }', "copied with a via"),
+        ('source = { url = "u", kind = "transcribed" }\nexpect = { parameters = 1, from = "me" }\nconfig = { model_type = "gpt2" }', "from is published"),
+    ],
+)  # fmt: skip
+def test_a_broken_preset_is_named(run, tmp_path: Path, content: str, says: str) -> None:
+    (tmp_path / "mine.toml").write_text(content)
+    ran = run("flops", str(tmp_path / "mine.toml"))
+    assert (ran.code, ran.out) == (2, "") and "mine.toml" in ran.err and says in ran.err and "Traceback" not in ran.err
+
+
+def test_a_preset_whose_total_differs_says_so(run, tmp_path: Path) -> None:
+    text = (presets.folder() / "gpt2.toml").read_text().replace("n_layer = 12", "n_layer = 11")
+    (tmp_path / "mine.toml").write_text(text)
+    ran = run("params", str(tmp_path / "mine.toml"))
+    # a block of gpt2 is 12·768² + 13·768 parameters
+    assert (
+        ran.code == 0
+        and f"{124_439_808 - 12 * 768**2 - 13 * 768:,} parameters, but 124,439,808 are expected" in ran.err
+    )
 
 
 def test_unreadable_places(run, tmp_path: Path) -> None:

@@ -85,7 +85,15 @@ CONTRACT = {
         "components",
         "lines",
     },
-    "params": {"total_params", "embedding_params", "non_embedding_params", "tied_head", "published_params", "lines"},
+    "params": {
+        "total_params",
+        "embedding_params",
+        "non_embedding_params",
+        "tied_head",
+        "expected_params",
+        "expected_from",
+        "lines",
+    },
     "memory": {
         "workload",
         "total_params",
@@ -158,8 +166,21 @@ def test_parameters_and_bytes_re_add(run, model: str) -> None:
 def test_csv_is_raw_and_one_header(run) -> None:
     lines = run("flops", "gpt2", "--csv").out.splitlines()
     assert lines[0] == "operation,spec,m,k,n,times,flops,share"
-    assert lines[1].startswith('attn.q_proj,"B T D, D N H → B T N H",1024,768,768,12,14495514624,')
+    assert lines[1].startswith('attn.q_proj,"B T D, D N H -> B T N H",1024,768,768,12,14495514624,')
     assert len(lines) == 1 + 9
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("models", [["gpt2"], ["gpt2", "qwen2-7b"]], ids=["one", "two"])
+@pytest.mark.parametrize("extra", [[], ["--train"], ["--pointwise"], ["--fit", "24GiB"]], ids=" ".join)
+def test_every_csv_row_has_its_headers_cells(run, command: str, models: list[str], extra: list[str]) -> None:
+    ran = run(command, *models, *extra, "--csv")
+    if ran.code == 2:  # an option of another command
+        assert extra and ran.out == ""
+        return
+    rows = list(csv.reader(io.StringIO(ran.out)))
+    assert len(rows) > 1 and {len(row) for row in rows} == {len(rows[0])}
+    assert len(set(rows[0])) == len(rows[0]) and all(key.isidentifier() for key in rows[0])
 
 
 def test_markdown_is_a_table(run) -> None:
@@ -198,7 +219,7 @@ def test_models_filters(run) -> None:
 
 def test_fit_for_one_and_for_all(run) -> None:
     one = run("memory", "llama-3.1-8b", "--fit", "24GiB", "--ctx", "8k").out
-    assert "a context of up to 74,075" in one and "slack" in one
+    assert "a context of up to 74,075:" in one and "slack" in one
     table = run("memory", "--fit", "24GiB", columns=120).out
     line = next(line for line in table.splitlines() if line.startswith(" llama-3.1-405b"))
     assert line.split()[-2:] == ["–", "–"]

@@ -34,6 +34,13 @@ def test_python_blocks_run(page: Path) -> None:
     assert attempted > 3 and failed == 0
 
 
+def test_the_readmes_python_prints_what_its_comments_say(capsys: pytest.CaptureFixture) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert len([line for line in code.splitlines() if line]) == 6
+    exec(compile(code, "README.md", "exec"), {})
+    assert capsys.readouterr().out.splitlines() == re.findall(r"# (.*)$", code, re.MULTILINE)
+
+
 def test_docstrings_run() -> None:
     import tfacct.api
 
@@ -71,6 +78,6 @@ def test_the_walk_through_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (tmp_path / "mistral-7b-shape.toml").write_text(toml)
     monkeypatch.setattr(presets, "folder", lambda: tmp_path)
     subject = presets.load("mistral-7b-shape")
-    assert sum(subject.ledger.parameters().values()) == subject.published == 7_241_732_096
+    assert sum(subject.ledger.parameters().values()) == subject.expected == 7_241_732_096
     wrong = presets.load("mistral-7b-shape", {"num_key_value_heads": 32})
     assert f"{sum(wrong.ledger.parameters().values()):,}" in page

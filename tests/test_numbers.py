@@ -48,7 +48,7 @@ def test_a_training_step_is_three_forward_passes(name: str) -> None:
 @pytest.mark.parametrize("name", presets.names())
 def test_every_preset_meets_its_expected_total(name: str) -> None:
     model = load(name)
-    assert model.params().total == model.subject.published
+    assert model.params().total == model.subject.expected
 
 
 def evaluated(working: str) -> int:
@@ -93,8 +93,8 @@ def shares(model: Model, ctx: int) -> dict[str, float]:
 )
 def test_the_course_shapes_shares(size: str, mlp: float, scores: float, projections: float) -> None:
     assert shares(load(f"cs336-gpt2-{size}"), 1024) == {
-        "attn projections": projections,
-        "scores + values": scores,
+        "attn_projections": projections,
+        "attn_scores_values": scores,
         "mlp": mlp,
     }
 

@@ -32,6 +32,8 @@ class NotFoundError(TfacctError):
 class MissingExtraError(TfacctError):
     """A command that needs a package which is not installed."""
 
+    MEASURE = "pip install 'tfacct[measure]', or '.[measure]' in a checkout"
+
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """`did you mean gpt2-xl?` for the one or two names most like `name`, or None."""

@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from tfacct import families
-from tfacct.errors import NotFoundError, nearest
-from tfacct.subject import Provenance, Subject, subject
+from tfacct.errors import ConfigError, NotFoundError, nearest
+from tfacct.subject import WITNESSES, Provenance, Subject, subject
+
+NEEDED = {"source": ("url", "kind"), "expect": ("parameters", "from"), "config": ("model_type",)}
+KINDS = ("copied", "transcribed")
 
 
 @cache
@@ -28,14 +31,34 @@ def names() -> list[str]:
 
 def load(name: str, sets: Mapping[str, object] | None = None) -> Subject:
     """The preset `name`, with the fields in `sets` over its config."""
-    return _subject(name, _read(name), sets)
+    return load_file(folder() / f"{name}.toml", sets)
 
 
-def _read(name: str) -> dict[str, Any]:
-    return tomllib.loads((folder() / f"{name}.toml").read_text(encoding="utf-8"))
+def load_file(path: Path, sets: Mapping[str, object] | None = None) -> Subject:
+    """A preset that lies anywhere. Raises ConfigError, which names the file."""
+    return _subject(path, _read(path), sets)
 
 
-def _subject(name: str, file: dict[str, Any], sets: Mapping[str, object] | None) -> Subject:
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        file = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+    for table, keys in NEEDED.items():
+        for key in keys:
+            if key not in file.get(table, {}):
+                raise ConfigError(f"{path}: [{table}] has no {key}", "docs/adding-a-model.md shows a whole preset")
+    source, expect = file["source"], file["expect"]
+    if source["kind"] not in KINDS or (source["kind"] == "copied" and "via" not in source):
+        raise ConfigError(f"{path}: kind is transcribed, or copied with a via, not {source['kind']!r}")
+    if expect["from"] not in WITNESSES or (expect["from"] == "arithmetic" and "working" not in expect):
+        raise ConfigError(f"{path}: from is published, transformers, or arithmetic with a working")
+    return file
+
+
+def _subject(path: Path, file: dict[str, Any], sets: Mapping[str, object] | None) -> Subject:
     source, expect = file["source"], file["expect"]
     provenance = Provenance(
         url=source["url"],
@@ -46,7 +69,7 @@ def _subject(name: str, file: dict[str, Any], sets: Mapping[str, object] | None)
         expected_from=expect["from"],
         working=expect.get("working"),
     )
-    return subject(name, file["config"], sets, provenance)
+    return subject(path.stem, file["config"], sets, provenance)
 
 
 def load_all(
@@ -58,9 +81,10 @@ def load_all(
         raise NotFoundError(f"no family {family!r}", nearest(family, families.names()) or known)
     sized = []
     for name in names():
-        file = _read(name)
-        if family is None or file["config"].get("model_type") == family:
-            found = _subject(name, file, sets)
+        path = folder() / f"{name}.toml"
+        file = _read(path)
+        if family is None or file["config"]["model_type"] == family:
+            found = _subject(path, file, sets)
             sized.append((found.family, sum(found.ledger.parameters().values()), found))
     sized = [entry for entry in sized if max_params is None or entry[1] <= max_params]
     if not sized:

@@ -20,7 +20,12 @@ Cell: TypeAlias = int | Fraction | str | tuple[int, ...] | None
 Row: TypeAlias = Mapping[str, Cell]
 Tick: TypeAlias = Callable[[str, int, int], None]
 """Progress: called with what is being done, how many are done, and of how many."""
-Kind: TypeAlias = Literal["text", "count", "flops", "params", "bytes", "gigabytes", "share", "ratio", "dims", "bar"]
+Kind: TypeAlias = Literal[
+    "text", "spec", "count", "flops", "params", "bytes", "gigabytes", "share", "ratio", "dims", "bar"
+]
+
+LEFT = ("text", "spec", "bar")
+"""Kinds of cells that start at the left; numbers end at the right."""
 
 
 def unwatched(_what: str, _done: int, _of: int) -> None:
@@ -32,20 +37,26 @@ class Column:
     """One column: the key of its cells, what stands above it, and how a cell is written.
 
     `drop`: 0 stays; of the others the highest leaves first when a terminal is narrow.
-    A `dims` cell holds several numbers, named by the words of its key (`m k n`).
+    A `dims` cell holds several numbers; `keys` names them where a CSV has a column for each.
     """
 
     key: str
     label: str
     kind: Kind = "text"
     drop: int = 0
+    keys: tuple[str, ...] = ()
+
+    @property
+    def raw(self) -> bool:
+        """Whether a program wants it: bars, and bytes said a second time in GB, are for the eye."""
+        return self.kind not in ("bar", "gigabytes")
 
     def text(self, cell: Cell, exact: bool = False) -> str:
         """A cell as people read it; `exact` spells every digit."""
         if cell is None:
             return ""
         if isinstance(cell, str):
-            return cell
+            return cell.replace("->", "→") if self.kind == "spec" else cell
         if isinstance(cell, tuple):
             return " × ".join(f"{number:,}" for number in cell)
         match self.kind:
@@ -53,19 +64,19 @@ class Column:
                 return f"{float(cell):.1%}"
             case "ratio":
                 return f"{float(cell):.2f}"
-            case "gigabytes" if not exact:
+            case "gigabytes":
                 return units.decimal_bytes(round(cell))
             case "flops" | "params" | "bytes" if not exact:
                 spoken = {"flops": units.si, "params": units.people, "bytes": units.binary}[self.kind]
                 return spoken(round(cell))
-        return f"{cell:,}" if isinstance(cell, int) else f"{float(cell):,.2f}"
+        return f"{int(cell):,}" if cell == int(cell) else f"{float(cell):,.2f}"
 
 
 Table: TypeAlias = tuple[tuple[Column, ...], tuple[tuple[Row, ...], ...], tuple[Row, ...]]
 """Columns, sections of rows, totals."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Report:
     """The answer to one question about one or several models.
 
@@ -87,6 +98,9 @@ class Report:
     """The key of the one number that `total` returns."""
     agrees: bool = True
     """False where a witness was asked and gave another number."""
+
+    def __repr__(self) -> str:
+        return f"<tfacct {self.command} report: {self.title}>"
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -121,24 +135,20 @@ class Report:
 
     def to_csv(self) -> str:
         """The rows as CSV, raw numbers, no totals: whoever adds the column up gets each thing once."""
-        columns = [column for column in self.columns if column.kind != "bar"]
+        columns = [column for column in self.columns if column.raw]
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow([key for column in columns for key in column.key.split()])
+        writer.writerow([key for column in columns for key in column.keys or (column.key,)])
         for row in self.rows:
-            cells: list[object] = []
-            for column in columns:
-                cell = row.get(column.key)
-                cells += _raw(cell, len(column.key.split()))
-            writer.writerow(cells)
+            writer.writerow([cell for column in columns for cell in _raw(row.get(column.key), column)])
         return stream.getvalue()
 
     def to_markdown(self, exact: bool = False) -> str:
         """The table, its totals in bold, and the notes."""
-        columns = [column for column in self.columns if column.kind != "bar"]
+        columns = [column for column in self.columns if column.raw]
         out = [f"**{_md(self.title)}**", ""]
         out.append(f"| {' | '.join(_md(column.label) for column in columns)} |")
-        out.append(f"|{'|'.join('---' if column.kind == 'text' else '---:' for column in columns)}|")
+        out.append(f"|{'|'.join('---' if column.kind in LEFT else '---:' for column in columns)}|")
         for row, bold in [(row, "") for row in self.rows] + [(row, "**") for row in self.totals]:
             texts = [_md(column.text(row.get(column.key), exact)) for column in columns]
             out.append(f"| {' | '.join(f'{bold}{text}{bold}' if text else '' for text in texts)} |")
@@ -147,10 +157,10 @@ class Report:
         return "\n".join(out) + "\n"
 
     def _repr_html_(self) -> str:
-        columns = [column for column in self.columns if column.kind != "bar"]
+        columns = [column for column in self.columns if column.raw]
 
         def cell(tag: str, column: Column, text: str) -> str:
-            side = "left" if column.kind == "text" else "right"
+            side = "left" if column.kind in LEFT else "right"
             return f'<{tag} style="text-align:{side}">{html.escape(text)}</{tag}>'
 
         head = "".join(cell("th", column, column.label) for column in columns)
@@ -175,11 +185,11 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _raw(cell: Cell, width: int) -> list[object]:
+def _raw(cell: Cell, column: Column) -> list[object]:
     if cell is None:
-        return [""] * width
+        return [""] * (len(column.keys) or 1)
     if isinstance(cell, tuple):
-        return list(cell) if width > 1 else ["x".join(map(str, cell))]  # a shape of any length is one cell
+        return list(cell) if column.keys else ["x".join(map(str, cell))]  # a shape of any length is one cell
     return [_plain(cell)]
 
 

@@ -1,4 +1,4 @@
-"""Finds what a user calls MODEL: a preset, a path to a config.json, `-` for standard input."""
+"""Finds what a user calls MODEL: a preset, a path to a config.json or a preset's TOML, `-` for standard input."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ def find(model: str, sets: Mapping[str, Any] | None = None) -> Subject:
     path = Path(model)
     if _exists(path):
         file = path / "config.json" if path.is_dir() else path
+        if file.suffix == ".toml":
+            return presets.load_file(file, sets)
         return subject(_short_name(file), _parse(str(file), _read(file)), sets)
+    if path.suffix in (".json", ".toml"):
+        raise NotFoundError(f"no file {model!r} here", nearest(path.stem, presets.names()))
     raise NotFoundError(f"no preset or file named {model!r}", _suggestion(model))
 
 

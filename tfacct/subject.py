@@ -58,7 +58,7 @@ class Subject:
         return self.config.context
 
     @property
-    def published(self) -> int | None:
+    def expected(self) -> int | None:
         """Its expected number of parameters, where it is as published."""
         return self.provenance.expected if self.provenance and not self.changed else None
 

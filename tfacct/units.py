@@ -42,7 +42,7 @@ def read_tokens(option: str, text: str) -> int:
     if match is None:
         raise UsageError(
             f"{option} must be a whole number of at least 1, not {text!r}",
-            "for example 1024, or 16k for 16,384",
+            "for example 512, or 16k for 16,384",
         )
     if len(match[1]) > 18:  # int() itself refuses absurd lengths, with a message about Python
         raise UsageError(f"{option} {text[:20]}… is absurdly large")

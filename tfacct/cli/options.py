@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from tfacct import presets, sources, units
-from tfacct.errors import UsageError
+from tfacct import families, presets, sources, units
+from tfacct.errors import TfacctError, UsageError
 from tfacct.report import Report
 from tfacct.subject import Subject
 from tfacct.workload import Request
@@ -83,7 +83,13 @@ Sets = Annotated[
 ]
 Family = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Only presets of this family.", rich_help_panel=_CONFIG, show_default=False),
+    typer.Option(
+        metavar="NAME",
+        help="Only presets of this family.",
+        rich_help_panel=_CONFIG,
+        show_default=False,
+        autocompletion=families.names,
+    ),
 ]
 MaxParams = Annotated[
     str | None,
@@ -134,7 +140,12 @@ def subjects(
     if named:
         return [sources.find(model, changed) for model in named]
     limit = units.read_count("--max-params", max_params) if max_params else None
-    return presets.load_all(changed, family=family, max_params=limit)
+    try:
+        return presets.load_all(changed, family=family, max_params=limit)
+    except TfacctError as error:
+        if changed:
+            error.hint = "--set without a MODEL changes every preset: name one, or narrow with --family"
+        raise
 
 
 def show(report: Report, *, as_json: bool, as_csv: bool, as_markdown: bool, exact: bool) -> None:

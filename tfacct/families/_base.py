@@ -123,7 +123,7 @@ def _refuse_if_on(name: str, value: object, family: type[FamilyConfig]) -> None:
         return
     raise ConfigError(
         f"{name} = {_shown(value)} changes the counts, and is not understood for this model_type",
-        f"fields read: {', '.join(family.model_fields)}",
+        f"if you know that it changes nothing here, count without it: --set {name}=null",
     )
 
 

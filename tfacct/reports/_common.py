@@ -14,6 +14,9 @@ from tfacct.workload import Request, Workload
 PARTS = ("embed", "pos_embed", "attn", "mlp", "norms", "lm_head")
 """The parts that parameters are summed by."""
 
+COMPONENTS = {"attn_projections": "attn proj", "attn_scores_values": "scores + values"}
+"""Components whose name in a table is not their key in the JSON."""
+
 
 def workload_facts(work: Workload, *, masked: bool = False, dtype: str | None = None) -> dict[str, Any]:
     """The workload as it stands in the JSON."""
@@ -98,12 +101,12 @@ def context_hints(subjects: Sequence[Subject], request: Request) -> list[str]:
 
 
 def _past_context(subject: Subject, context: int) -> str:
-    hint = f"hint: {subject.name} was trained with {subject.context:,} positions; counting {context:,}"
+    hint = f"hint: {subject.name} was trained with {subject.context:,} positions; {context:,} are counted all the same"
     longer = subject.architecture.with_positions(context).ledger()
     added = sum(longer.parameters().values()) - sum(subject.ledger.parameters().values())
     if not added:
         return hint
-    return f"{hint} as if its position table were longer (that table would add {added:,} parameters, not counted)"
+    return f"{hint}, as if its position table were longer (that table would add {added:,} parameters, not counted)"
 
 
 def part_of(path: str) -> str:
@@ -126,7 +129,7 @@ def component_of(path: str, line: Matmul) -> str:
     part = part_of(path)
     if part != "attn":
         return part
-    return "attn projections" if line.weight_axes() is not None else "scores + values"
+    return "attn_projections" if line.weight_axes() is not None else "attn_scores_values"
 
 
 def with_share(row: Mapping[str, Cell], part: int, whole: int) -> Row:

@@ -50,7 +50,7 @@ class _Counted:
         return FLOPS_PER_MULTIPLY_ADD * passes * self.params * self.tokens
 
     def by_component(self) -> dict[str, int]:
-        """FLOPs by attention projections, scores + values, mlp, lm_head."""
+        """FLOPs by component: attn_projections, attn_scores_values, mlp, lm_head."""
         summed: dict[str, int] = {}
         for product in self.products:
             name = common.component_of(product.path, product.line)
@@ -134,8 +134,8 @@ def _line_facts(counted: _Counted, product: Product) -> dict[str, Any]:
 def _by_line(counted: _Counted, pointwise: bool) -> Table:
     columns = (
         Column("operation", "operation"),
-        Column("spec", "einsum", drop=6),
-        Column("m k n", "m × k × n", "dims"),
+        Column("spec", "einsum", "spec", drop=6),
+        Column("dims", "m × k × n", "dims", keys=("m", "k", "n")),
         Column("times", "times", "count"),
         *(
             (Column("forward", "forward", "flops", drop=4), Column("backward", "backward", "flops", drop=4))
@@ -153,8 +153,8 @@ def _by_line(counted: _Counted, pointwise: bool) -> Table:
         row: dict[str, Any] = {
             "part": common.part_of(product.path),
             "operation": common.short(product.path),
-            "spec": product.line.spec.replace("->", "→"),
-            "m k n": (dims.m, dims.k, dims.n),
+            "spec": product.line.spec,
+            "dims": (dims.m, dims.k, dims.n),
             "times": dims.times,
             "forward": product.forward,
             "backward": product.backward,
@@ -176,7 +176,7 @@ def _by_part(counted: _Counted) -> Table:
         Column("bar", "", "bar", drop=5),
     )
     rows = tuple(
-        common.with_share({"part": name, "flops": flops}, flops, counted.total)
+        common.with_share({"part": common.COMPONENTS.get(name, name), "flops": flops}, flops, counted.total)
         for name, flops in counted.by_component().items()
     )
     return columns, (rows,), _totals(counted, "part")
@@ -243,7 +243,7 @@ def _side_by_side(
         Column("keys", "context", "count"),
         Column("flops", "FLOPs", "flops"),
         Column("flops_per_token", "/ token", "flops", drop=2),
-        *(Column(name, {"attn projections": "attn proj"}.get(name, name), "share") for name in names),
+        *(Column(name, common.COMPONENTS.get(name, name), "share") for name in names),
         Column("ratio", f"÷ {'6' if any(c.train for c in counted) else '2'}·P·tok", "ratio", drop=1),
     )
     rows = tuple(

@@ -53,7 +53,7 @@ def memory(
         totals=totals,
         notes=(
             "Weights and KV cache only: activations, the engine's buffers and fragmentation are left out.",
-            *_fit_notes(facts, fit),
+            *_fit_notes(subjects, facts, fit),
             *common.defaulted_notes(subjects),
         ),
         hints=(*common.context_hints(subjects, request), *common.unknown_hints(subjects)),
@@ -117,27 +117,25 @@ def _too_large(fact: dict[str, Any], fit: int) -> str:
 
 
 def _size(value: int) -> str:
-    return f"{units.binary(value)} ({value:,} bytes)"
+    return f"{value:,} bytes ({units.binary(value)}, {units.decimal_bytes(value)})"
 
 
-def _fit_notes(facts: Sequence[dict[str, Any]], fit: int | None) -> list[str]:
+def _fit_notes(subjects: Sequence[Subject], facts: Sequence[dict[str, Any]], fit: int | None) -> list[str]:
     if fit is None:
         return []
-    notes = []
-    for fact in facts if len(facts) == 1 else ():
-        found, work = fact["fit"], fact["workload"]
-        notes.append(
-            f"fits {_size(fit)}: at batch {work['batch']:,} a context of up to {found['largest_context']:,},"
-            f" slack {_size(found['context_slack_bytes'])}"
-        )
-        batch = found["largest_batch"]
-        many = f"a batch of up to {batch:,}, slack {_size(found['batch_slack_bytes'])}" if batch else "not even batch 1"
-        notes.append(f"at context {work['keys']:,}: {many}")
     if len(facts) > 1:
-        notes.append(
-            f"max ctx, max batch: the largest that fit {_size(fit)}; – where not even one token or sequence does."
-        )
-    return notes
+        return [f"max ctx, max batch: the largest that fit {_size(fit)}; –: not even 1 does."]
+    found, work, trained = facts[0]["fit"], facts[0]["workload"], subjects[0].context
+    context, batch = found["largest_context"], found["largest_batch"]
+    past = f", past the trained {trained:,}" if context > trained else ""
+    at_batch = f"at batch {work['batch']:,} a context of up to {context:,}{past}"
+    notes = [f"In {_size(fit)} fits {at_batch}: slack {_size(found['context_slack_bytes'])}."]
+    if batch is None:
+        return [*notes, f"At context {work['keys']:,} not even one sequence fits."]
+    return [
+        *notes,
+        f"At context {work['keys']:,} a batch of up to {batch:,}: slack {_size(found['batch_slack_bytes'])}.",
+    ]
 
 
 def _one(subject: Subject, request: Request, stored: str, cached: str, facts: dict[str, Any]) -> Table:

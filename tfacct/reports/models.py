@@ -31,7 +31,7 @@ def models(subjects: Sequence[Subject]) -> Report:
         title=f"{len(subjects)} presets",
         columns=columns,
         sections=(facts,),
-        notes=("fields: copied from a public config.json, or transcribed by hand. `tfacct show MODEL` prints one.",),
+        notes=("`tfacct show MODEL` prints a model's config and where it comes from.",),
         models=facts,
         convention="unique tensors, a tied head once",
     )
@@ -80,7 +80,7 @@ def show(subject: Subject) -> Report:
                 "source": _source(subject.provenance),
             },
         ),
-        convention="fields above the blank line are what the counts depend on",
+        convention="defaulted: fields left to the class's default; the rest as given",
     )
 
 

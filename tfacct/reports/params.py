@@ -38,7 +38,7 @@ def params(subjects: Sequence[Subject]) -> Report:
             *tied,
             *common.defaulted_notes(subjects),
         ),
-        hints=tuple(common.unknown_hints(subjects)),
+        hints=(*_differing(facts), *common.unknown_hints(subjects)),
         models=facts,
         convention=CONVENTION,
         headline="total_params",
@@ -55,8 +55,8 @@ def _facts(subject: Subject) -> dict[str, Any]:
         "embedding_params": embedding,
         "non_embedding_params": total - embedding,
         "tied_head": subject.architecture.head.tied,
-        "published_params": subject.published,
-        "published_from": subject.provenance.expected_from if subject.provenance and subject.published else None,
+        "expected_params": subject.expected,
+        "expected_from": subject.provenance.expected_from if subject.provenance and subject.expected else None,
         "lines": [
             {
                 "path": tensor.path,
@@ -67,6 +67,14 @@ def _facts(subject: Subject) -> dict[str, Any]:
             for tensor in tensors
         ],
     }
+
+
+def _differing(facts: Sequence[dict[str, Any]]) -> list[str]:
+    return [
+        f"warning: {fact['model']}: {fact['total_params']:,} parameters, but {fact['expected_params']:,} are expected"
+        for fact in facts
+        if fact["expected_params"] not in (None, fact["total_params"])
+    ]
 
 
 def _in_all(tensor: Tensor) -> int:
@@ -113,9 +121,9 @@ def _witness_notes(facts: dict[str, Any]) -> list[str]:
         notes.append("lm_head is tied to embed: one table, counted once, as embedding.")
     else:
         notes.append("lm_head is not tied: it has its own weight, counted as non-embedding.")
-    expected = facts["published_params"]
+    expected = facts["expected_params"]
     if expected is not None:
-        source = WITNESSES[facts["published_from"]]
+        source = WITNESSES[facts["expected_from"]]
         verdict = "equal" if expected == facts["total_params"] else f"differs by {facts['total_params'] - expected:+,}"
         notes.append(f"{source}: {expected:,} ({verdict})")
     return notes
@@ -125,12 +133,12 @@ def _several(subjects: Sequence[Subject], facts: Sequence[dict[str, Any]]) -> Ta
     rows: list[dict[str, Any]] = []
     for subject, fact in zip(subjects, facts, strict=True):
         row: dict[str, Any] = {"model": common.name_of(subject), "total": fact["total_params"]}
-        row["published"] = fact["published_params"]
+        row["expected_params"] = fact["expected_params"]
         rows.append(row | common.by_part(subject.ledger.parameters()))
     columns = (
         Column("model", "model"),
         Column("total", "params", "params"),
         *(Column(part, part, "params") for part in common.PARTS if any(part in row for row in rows)),
-        Column("published", "expected", "params", drop=1),
+        Column("expected_params", "expected", "params", drop=1),
     )
     return columns, (tuple(rows),), ()

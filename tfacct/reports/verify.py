@@ -32,11 +32,11 @@ class _Compared:
     def agrees(self) -> bool:
         """Whether every path is in both, with the same number, and the expected total is met."""
         pairs = (*self.flops.values(), *self.params.values())
-        return all(formula == measured for formula, measured in pairs) and self.published_agrees
+        return all(formula == measured for formula, measured in pairs) and self.expectation_met
 
     @property
-    def published_agrees(self) -> bool:
-        return self.subject.published in (None, self.total(self.params, 0))
+    def expectation_met(self) -> bool:
+        return self.subject.expected in (None, self.total(self.params, 0))
 
     @staticmethod
     def total(pairs: Mapping[str, Pair], side: int) -> int:
@@ -72,7 +72,7 @@ def _compare(subject: Subject, request: Request) -> _Compared:
     try:
         from tfacct.reference import counting, model
     except ImportError:
-        raise MissingExtraError("verify needs torch and fvcore", "pip install 'tfacct[measure]'") from None
+        raise MissingExtraError("verify needs torch and fvcore", MissingExtraError.MEASURE) from None
     work = request.workload(subject.context)
     reference = model.build(subject.architecture, logits=work.logits)
     given = model.inputs(subject.architecture, batch=work.batch, tokens=work.tokens, context=work.context)
@@ -99,7 +99,7 @@ def _facts(compared: _Compared) -> dict[str, Any]:
         "measured_flops": compared.total(compared.flops, 1),
         "total_params": compared.total(compared.params, 0),
         "measured_params": compared.total(compared.params, 1),
-        "published_params": compared.subject.published,
+        "expected_params": compared.subject.expected,
         "lines": [
             {"path": path, "flops": formula, "measured_flops": measured, "equal": formula == measured}
             for path, (formula, measured) in compared.flops.items()
@@ -122,8 +122,8 @@ _COLUMNS = (
 def _one(compared: _Compared) -> Table:
     params: dict[str, Pair] = {"parameters": (compared.total(compared.params, 0), compared.total(compared.params, 1))}
     params |= {path: pair for path, pair in compared.params.items() if pair[0] != pair[1]}
-    if compared.subject.published is not None:
-        params["parameters, as expected"] = (params["parameters"][0], compared.subject.published)
+    if compared.subject.expected is not None:
+        params["parameters, as expected"] = (params["parameters"][0], compared.subject.expected)
     total = (compared.total(compared.flops, 0), compared.total(compared.flops, 1))
     return (
         _COLUMNS,

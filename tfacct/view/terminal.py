@@ -11,7 +11,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
-from tfacct.report import Column, Report, Row
+from tfacct.report import LEFT, Column, Report, Row
 
 BAR_AT_LEAST, BAR_AT_MOST = 6, 24
 GAP = 2
@@ -74,7 +74,7 @@ def _line(columns: list[Column], widths: dict[str, int], cells: dict[str, str], 
     """One row: text to the left, numbers to the right, nothing behind the last cell."""
     padded = (
         cells[column.key].ljust(widths[column.key])
-        if column.kind in ("text", "bar")
+        if column.kind in LEFT
         else cells[column.key].rjust(widths[column.key])
         for column in columns
     )
