@@ -76,7 +76,8 @@ def run(arguments: Sequence[str]) -> Run:
 
 def in_turn(command: Sequence[str], floor: Sequence[str], runs: int) -> tuple[list[Run], list[Run]]:
     """Runs of a command and of its floor, one after the other, after one of each that is not counted."""
-    run(command), run(floor)
+    for warming in (command, floor):
+        run(warming)
     pairs = [(run(command), run(floor)) for _ in range(runs)]
     return [mine for mine, _ in pairs], [theirs for _, theirs in pairs]
 

@@ -17,8 +17,8 @@ BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMANDS = ("flops", "params", "memory", "kv", "models", "show", "verify")
 
 EXIT_CODES = """\
-Data goes to stdout; hints, warnings and progress to stderr. Exit codes: 0 fine, 1 `verify` found a difference, 2 wrong usage
-or bad input. `NO_COLOR`, pipes and `TERM=dumb` give plain text; a narrow terminal drops columns, never digits.
+Data goes to stdout; hints, warnings and progress to stderr. Exit codes: 0 fine, 1 `verify` found a difference, 2 wrong
+usage or bad input. `NO_COLOR`, pipes and `TERM=dumb` give plain text; a narrow terminal drops columns, never digits.
 """
 
 

@@ -218,7 +218,7 @@ def test_models_filters(run) -> None:
 
 
 def test_fit_for_one_and_for_all(run) -> None:
-    one = run("memory", "llama-3.1-8b", "--fit", "24GiB", "--ctx", "8k").out
+    one = " ".join(run("memory", "llama-3.1-8b", "--fit", "24GiB", "--ctx", "8k").out.split())
     assert "a context of up to 74,075:" in one and "slack" in one
     table = run("memory", "--fit", "24GiB", columns=120).out
     line = next(line for line in table.splitlines() if line.startswith(" llama-3.1-405b"))

@@ -101,7 +101,7 @@ def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[Family
         elif name in HARMLESS or name in family.harmless:
             continue
         elif name in CHANGES_COUNTS:
-            _refuse_if_on(name, value, family)
+            _refuse_if_on(name, value)
         else:
             unknown.append(name)
     try:
@@ -118,7 +118,7 @@ def _default_may_follow(family: type[FamilyConfig], name: str) -> bool:
     return field.default_factory is not None or field.default is None
 
 
-def _refuse_if_on(name: str, value: object, family: type[FamilyConfig]) -> None:
+def _refuse_if_on(name: str, value: object) -> None:
     if value in (None, False, 0, [], {}):
         return
     raise ConfigError(
