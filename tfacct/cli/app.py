@@ -155,6 +155,7 @@ def kv(
 
 @app.command(rich_help_panel=PRESETS)
 def models(
+    sets: opt.Sets = None,
     family: opt.Family = None,
     max_params: opt.MaxParams = None,
     as_json: opt.Json = False,
@@ -165,7 +166,7 @@ def models(
     """The presets, by family and size."""
     from tfacct.reports.models import models
 
-    report = models(opt.subjects(None, None, family, max_params))
+    report = models(opt.subjects(None, sets, family, max_params))
     opt.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
 
 
@@ -176,12 +177,13 @@ def show(
     as_json: opt.Json = False,
     as_csv: opt.Csv = False,
     as_markdown: opt.Markdown = False,
+    exact: opt.Exact = False,
 ) -> None:
     """One model's config, its source, and what was defaulted."""
     from tfacct.reports.models import show
 
     (subject,) = opt.subjects([model], sets)
-    opt.show(show(subject), as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=True)
+    opt.show(show(subject), as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
 
 
 @app.command(rich_help_panel=TRUST)

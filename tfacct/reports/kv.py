@@ -9,7 +9,7 @@ from typing import Any
 from tfacct import units
 from tfacct.ledger import State
 from tfacct.notation import letters
-from tfacct.report import Column, Report, Row
+from tfacct.report import Column, Report, Table
 from tfacct.reports import _common as common
 from tfacct.reports.memory import DEFAULT_DTYPE
 from tfacct.subject import Subject
@@ -22,7 +22,7 @@ def kv(subjects: Sequence[Subject], request: Request, *, dtype: str | None = Non
     """KV-cache bytes per token and by context, and what grouped queries save. Raises UsageError."""
     cached = units.dtype_name(dtype or DEFAULT_DTYPE)
     facts = tuple(_facts(subject, request, cached) for subject in subjects)
-    columns, sections = _one(facts[0]) if len(subjects) == 1 else _several(subjects, facts)
+    columns, sections, totals = _one(subjects[0], facts[0], cached) if len(subjects) == 1 else _several(subjects, facts)
     who = f"{common.name_of(subjects[0])}: " if len(subjects) == 1 else ""
     where = f"batch {request.batch:,}" if len(subjects) == 1 else common.workload_words(subjects, request)
     notes = [_formula(subjects[0], request, cached)] if len(subjects) == 1 else []
@@ -31,6 +31,7 @@ def kv(subjects: Sequence[Subject], request: Request, *, dtype: str | None = Non
         title=f"{who}KV cache in {cached}, {where}",
         columns=columns,
         sections=sections,
+        totals=totals,
         notes=(
             *notes,
             "MHA: each query head has its own keys and values. MQA: all share one. The queries stay as they are.",
@@ -76,23 +77,21 @@ def _at(subject: Subject, context: int, batch: int, cached: str) -> dict[str, in
     return {"keys": context, **sizes}
 
 
-def _one(fact: dict[str, Any]) -> tuple[tuple[Column, ...], tuple[tuple[Row, ...], ...]]:
+def _one(subject: Subject, fact: dict[str, Any], cached: str) -> Table:
     columns = (
         Column("keys", "context", "count"),
         Column("mha", f"MHA ({_heads(fact['query_heads'])})", "bytes"),
         Column("as_built", f"as built ({_heads(fact['kv_heads'])})", "bytes"),
         Column("mqa", f"MQA ({_heads(1)})", "bytes"),
     )
-    return columns, (tuple(fact["lines"]),)
+    return columns, (tuple(fact["lines"]),), ({**_at(subject, 1, 1, cached), "keys": "per token"},)
 
 
 def _heads(count: int) -> str:
     return f"{count} KV head{'' if count == 1 else 's'}"
 
 
-def _several(
-    subjects: Sequence[Subject], facts: Sequence[dict[str, Any]]
-) -> tuple[tuple[Column, ...], tuple[tuple[Row, ...], ...]]:
+def _several(subjects: Sequence[Subject], facts: Sequence[dict[str, Any]]) -> Table:
     columns = (
         Column("model", "model"),
         Column("heads", "heads", "count", drop=2),
@@ -108,7 +107,7 @@ def _several(
         | {key: fact[key] for key in ("kv_heads", "kv_bytes_per_token")}
         for subject, fact in zip(subjects, facts, strict=True)
     )
-    return columns, (rows,)
+    return columns, (rows,), ()
 
 
 def _formula(subject: Subject, request: Request, cached: str) -> str:
