@@ -7,7 +7,7 @@ from tfacct import workload
 from tfacct.architecture import Block, Stack, Transformer
 from tfacct.ledger import Group, Ledger, Matmul, Pointwise, State, Table
 from tfacct.notation import SpecError, pairs, whole_bytes
-from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm
+from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm, Rotary
 from tfacct.workload import Workload
 
 SIZES = {"B": 2, "T": 3, "S": 5, "D": 7, "K": 11, "G": 13, "H": 17, "N": 11 * 13, "F": 19}
@@ -133,7 +133,7 @@ def test_odd_elements_of_four_bits_round_up() -> None:
 def shaped(D, K, G, H, F, V, L) -> Transformer:
     """A Llama of any kind of number."""
     norm = Norm(D, "rms")
-    block = Block(norm, Attention(D, K, G, H, rotary=True), norm, FeedForward(D, F, gated=True))
+    block = Block(norm, Attention(D, K, G, H, rotary=Rotary(10_000.0)), norm, FeedForward(D, F, gated=True))
     return Transformer(Embedding(V, D), (Stack(block, L),), norm, Head(D, V))
 
 

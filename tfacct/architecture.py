@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
 from itertools import chain
+from typing import Any
 
 from tfacct.ledger import Group, Ledger
 from tfacct.notation import Size
@@ -72,15 +73,29 @@ class Transformer:
         """The attention of the first block."""
         return self.stacks[0].block.attn
 
+    def mapped(self, change: Callable[[Any], Any], count: Callable[[Size], Size] = lambda count: count) -> Transformer:
+        """The same model with every part put through `change`, and every stack's number of blocks through `count`."""
+
+        def block(old: Block) -> Block:
+            return Block(**{part.name: change(getattr(old, part.name)) for part in fields(Block)})
+
+        return Transformer(
+            embed=change(self.embed),
+            stacks=tuple(Stack(block(stack.block), count(stack.count)) for stack in self.stacks),
+            final_norm=change(self.final_norm),
+            head=change(self.head),
+            positions=None if self.positions is None else change(self.positions),
+        )
+
     def with_kv_heads(self, kv_heads: int | None) -> Transformer:
         """The same model with its query heads sharing `kv_heads` key/value heads; None: each has its own."""
 
-        def changed(stack: Stack) -> Stack:
-            attn = stack.block.attn
-            attn = attn.with_kv_heads(attn.heads if kv_heads is None else kv_heads)
-            return replace(stack, block=replace(stack.block, attn=attn))
+        def shared(part: Part) -> Part:
+            if not isinstance(part, Attention):
+                return part
+            return part.with_kv_heads(part.heads if kv_heads is None else kv_heads)
 
-        return replace(self, stacks=tuple(changed(stack) for stack in self.stacks))
+        return self.mapped(shared)
 
     def with_positions(self, rows: int) -> Transformer:
         """The same model with a position table of `rows` rows, where it has one."""

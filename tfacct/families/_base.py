@@ -18,6 +18,9 @@ from tfacct.workload import LARGEST
 Count = Annotated[int, Field(strict=True, ge=1, le=LARGEST)]
 """A size in a config: a whole number, never `"32"`, `true`, `1.5` or null."""
 Switch = Annotated[bool, Field(strict=True)]
+Real = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+Word = Annotated[str, Field(strict=True)]
+Fields = Annotated[dict[str, Any], Field(strict=True)]
 
 HARMLESS = frozenset(
     """
@@ -68,6 +71,8 @@ class FamilyConfig(BaseModel):
     """Our module path → the transformers class's. Several of ours may be one of theirs; `scores` and `values`
     are what their attention module computes itself."""
 
+    uncounted: ClassVar[frozenset[str]] = frozenset()
+    """Fields that are read for the reference model only: no count depends on them."""
     nulls: ClassVar[Mapping[str, str]] = {}
     """Fields that may be null although their default is a number: null means the value of this other field."""
 
@@ -108,7 +113,8 @@ def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[Family
         config = family(**given)
     except ValidationError as error:
         raise _config_error(error, raw) from None
-    values = {name: getattr(config, name) for name in family.model_fields if name in unsaid}
+    counted = (name for name in family.model_fields if name in unsaid and name not in family.uncounted)
+    values = {name: getattr(config, name) for name in counted}
     return config, {name: value for name, value in values.items() if value is not None}, unknown
 
 
@@ -142,6 +148,11 @@ def _config_error(error: ValidationError, raw: Mapping[str, Any]) -> ConfigError
         "int_from_float": "a whole number",
         "int_parsing_size": "a whole number",
         "bool_type": "true or false",
+        "float_type": "a number",
+        "finite_number": "a finite number",
+        "greater_than": "above 0",
+        "string_type": "text",
+        "dict_type": "an object of fields",
         "greater_than_equal": "at least 1",
         "less_than_equal": f"at most {LARGEST:,}",
     }.get(first["type"])

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from tfacct.architecture import Block, Stack, Transformer
-from tfacct.families._base import Count, FamilyConfig, Switch, share
-from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm
+from tfacct.families._base import Count, FamilyConfig, Fields, Real, Switch, Word, share
+from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm, Rotary
 
 
 def head_dim_from(fields: dict[str, Any]) -> int:
@@ -29,7 +29,13 @@ class LlamaLike(FamilyConfig):
     head_dim: Count = Field(default_factory=head_dim_from)
     max_position_embeddings: Count
     tie_word_embeddings: Switch = False
+    hidden_act: Word = "silu"
+    rms_norm_eps: Real = 1e-6
+    rope_theta: Real | None = None
+    rope_scaling: Fields | None = None
+    rope_parameters: Fields | None = None
 
+    uncounted: ClassVar = frozenset({"hidden_act", "rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters"})
     hf_paths: ClassVar = {
         "embed": "model.embed_tokens",
         "blocks.*.attn_norm": "model.layers.*.input_layernorm",
@@ -52,10 +58,16 @@ class LlamaLike(FamilyConfig):
         """max_position_embeddings."""
         return self.max_position_embeddings
 
+    def rotary(self) -> Rotary:
+        """Angles, as transformers 4 (rope_theta, rope_scaling) or 5 (rope_parameters) spells them."""
+        spelled = self.rope_parameters or self.rope_scaling
+        base = self.rope_theta or (spelled or {}).get("rope_theta") or 10_000.0
+        return Rotary(base, spelled)
+
     def with_biases(self, *, qkv: bool, out: bool, mlp: bool) -> Transformer:
         """Equal pre-norm blocks, with biases where the family has them."""
         hidden = self.hidden_size
-        norm = Norm(hidden, "rms")
+        norm = Norm(hidden, "rms", self.rms_norm_eps)
         attn = Attention(
             hidden=hidden,
             kv_heads=self.num_key_value_heads,
@@ -67,9 +79,9 @@ class LlamaLike(FamilyConfig):
             head_dim=self.head_dim,
             qkv_bias=qkv,
             out_bias=out,
-            rotary=True,
+            rotary=self.rotary(),
         )
-        feed_forward = FeedForward(hidden, self.intermediate_size, gated=True, bias=mlp)
+        feed_forward = FeedForward(hidden, self.intermediate_size, gated=True, bias=mlp, activation=self.hidden_act)
         return Transformer(
             embed=Embedding(self.vocab_size, hidden),
             stacks=(Stack(Block(norm, attn, norm, feed_forward), self.num_hidden_layers),),

@@ -1,14 +1,16 @@
 """The Transformer LM of Stanford's course CS336: Llama's block without grouped queries, in the course's field names.
 
 RMSNorm, SwiGLU with three matrices, rotary positions, no biases, an untied head. No class stands behind it, so no
-field has a default.
+field that counts has a default.
 """
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from tfacct.architecture import Block, Stack, Transformer
-from tfacct.families._base import Count, FamilyConfig, share
-from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm
+from tfacct.families._base import Count, FamilyConfig, Real, share
+from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm, Rotary
 
 
 class Config(FamilyConfig):
@@ -20,6 +22,9 @@ class Config(FamilyConfig):
     d_model: Count
     num_heads: Count
     d_ff: Count
+    rope_theta: Real = 10_000.0
+
+    uncounted: ClassVar = frozenset({"rope_theta"})
 
     @property
     def context(self) -> int:
@@ -34,9 +39,9 @@ class Config(FamilyConfig):
             kv_heads=self.num_heads,
             group=1,
             head_dim=share(self.d_model, self.num_heads, "d_model by num_heads"),
-            rotary=True,
+            rotary=Rotary(self.rope_theta),
         )
-        mlp = FeedForward(self.d_model, self.d_ff, gated=True)
+        mlp = FeedForward(self.d_model, self.d_ff, gated=True, activation="silu")
         return Transformer(
             embed=Embedding(self.vocab_size, self.d_model),
             stacks=(Stack(Block(norm, attn, norm, mlp), self.num_layers),),

@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from tfacct.architecture import Block, Stack, Transformer
-from tfacct.families._base import Count, FamilyConfig, Switch, share
+from tfacct.families._base import Count, FamilyConfig, Real, Switch, Word, share
 from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm, Positions
 
 
@@ -21,7 +21,10 @@ class Config(FamilyConfig):
     n_positions: Count = 1024
     n_inner: Count = Field(default_factory=lambda fields: 4 * fields["n_embd"])
     tie_word_embeddings: Switch = True
+    activation_function: Word = "gelu_new"
+    layer_norm_epsilon: Real = 1e-5
 
+    uncounted: ClassVar = frozenset({"activation_function", "layer_norm_epsilon"})
     harmless: ClassVar = frozenset(
         """
         n_ctx scale_attn_weights scale_attn_by_inverse_layer_idx reorder_and_upcast_attn
@@ -53,7 +56,7 @@ class Config(FamilyConfig):
     def architecture(self) -> Transformer:
         """Equal pre-norm blocks; heads of n_embd / n_head."""
         hidden = self.n_embd
-        norm = Norm(hidden, "layer")
+        norm = Norm(hidden, "layer", self.layer_norm_epsilon)
         attn = Attention(
             hidden=hidden,
             kv_heads=self.n_head,
@@ -62,7 +65,7 @@ class Config(FamilyConfig):
             qkv_bias=True,
             out_bias=True,
         )
-        mlp = FeedForward(hidden, self.n_inner, bias=True)
+        mlp = FeedForward(hidden, self.n_inner, bias=True, activation=self.activation_function)
         return Transformer(
             embed=Embedding(self.vocab_size, hidden),
             positions=Positions(self.n_positions, hidden),

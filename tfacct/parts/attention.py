@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tfacct.ledger import Line, Matmul, Pointwise, State
 from tfacct.notation import Size
+from tfacct.parts.part import Part
 
 
 @dataclass(frozen=True, slots=True)
-class Attention:
+class Rotary:
+    """Rotary positions: the base of their angles, and how a longer context stretches them. No count depends on it."""
+
+    base: float
+    scaling: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attention(Part):
     """Causal self-attention over `kv_heads` key/value heads, each read by `group` query heads.
 
     `head_dim` is its own number: heads · head_dim need not be the hidden size.
@@ -22,8 +32,9 @@ class Attention:
     head_dim: Size
     qkv_bias: bool = False
     out_bias: bool = False
-    rotary: bool = False
+    rotary: Rotary | None = None
 
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "kv_heads": "K", "group": "G", "head_dim": "H"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "N": "query heads, K · G",
@@ -37,13 +48,13 @@ class Attention:
         """Query heads, N = K · G."""
         return self.kv_heads * self.group
 
+    def axes(self) -> dict[str, Size]:
+        """D, K, G, H and N = K · G."""
+        return {**Part.axes(self), "N": self.heads}
+
     def with_kv_heads(self, kv_heads: int) -> Attention:
         """The same query heads sharing another number of key/value heads: MHA at N, MQA at 1."""
         return replace(self, kv_heads=kv_heads, group=self.heads // kv_heads)
-
-    def axes(self) -> dict[str, Size]:
-        """D, N, K, G, H."""
-        return {"D": self.hidden, "N": self.heads, "K": self.kv_heads, "G": self.group, "H": self.head_dim}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Four projections, QKᵀ and PV (both sides activations), and the two caches."""
@@ -55,7 +66,7 @@ class Attention:
             Matmul(f"{at}.q_proj", "B T D, D N H -> B T N H", bias=self.qkv_bias),
             Matmul(f"{at}.k_proj", "B T D, D K H -> B T K H", bias=self.qkv_bias),
             Matmul(f"{at}.v_proj", "B T D, D K H -> B T K H", bias=self.qkv_bias),
-            *(rotary if self.rotary else ()),
+            *(rotary if self.rotary is not None else ()),
             Matmul(f"{at}.scores", "B T K G H, B S K H -> B K G T S", mask="causal"),
             Pointwise(f"{at}.softmax", "B K G T S"),
             Matmul(f"{at}.values", "B K G T S, B S K H -> B T K G H", mask="causal"),

@@ -7,20 +7,18 @@ from typing import ClassVar
 
 from tfacct.ledger import Line, Matmul, Pointwise, Table
 from tfacct.notation import Size
+from tfacct.parts.part import Part
 
 
 @dataclass(frozen=True, slots=True)
-class Embedding:
+class Embedding(Part):
     """The token table: read by row, never multiplied."""
 
     vocab: Size
     hidden: Size
 
+    letters: ClassVar[dict[str, str]] = {"vocab": "V", "hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"V": "vocabulary", "D": "hidden size"}
-
-    def axes(self) -> dict[str, Size]:
-        """V and D."""
-        return {"V": self.vocab, "D": self.hidden}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """The table."""
@@ -28,17 +26,14 @@ class Embedding:
 
 
 @dataclass(frozen=True, slots=True)
-class Positions:
+class Positions(Part):
     """A learned table of absolute positions, added to the token's row."""
 
     rows: Size
     hidden: Size
 
+    letters: ClassVar[dict[str, str]] = {"rows": "P", "hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"P": "rows of the position table", "D": "hidden size"}
-
-    def axes(self) -> dict[str, Size]:
-        """P and D."""
-        return {"P": self.rows, "D": self.hidden}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """The table and the addition."""
@@ -46,7 +41,7 @@ class Positions:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class Head(Part):
     """Logits over the vocabulary, for the O positions the workload asks for.
 
     Tied: the token table is the weight, so it is stored once and used by two lines.
@@ -56,11 +51,8 @@ class Head:
     vocab: Size
     tied: bool = False
 
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "vocab": "V"}
     legend: ClassVar[dict[str, str]] = {"D": "hidden size", "V": "vocabulary"}
-
-    def axes(self) -> dict[str, Size]:
-        """D and V."""
-        return {"D": self.hidden, "V": self.vocab}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """One product."""

@@ -7,22 +7,24 @@ from typing import ClassVar
 
 from tfacct.ledger import Line, Matmul, Pointwise
 from tfacct.notation import Size
+from tfacct.parts.part import Part
 
 
 @dataclass(frozen=True, slots=True)
-class FeedForward:
-    """`hidden` → `width` → `hidden`. Gated: the activation of one projection multiplies another."""
+class FeedForward(Part):
+    """`hidden` → `width` → `hidden`. Gated: the activation of one projection multiplies another.
+
+    `activation` is the name configs use. No count depends on it.
+    """
 
     hidden: Size
     width: Size
     gated: bool = False
     bias: bool = False
+    activation: str = "gelu_new"
 
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "F"}
     legend: ClassVar[dict[str, str]] = {"D": "hidden size", "F": "feed-forward width"}
-
-    def axes(self) -> dict[str, Size]:
-        """D and F."""
-        return {"D": self.hidden, "F": self.width}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """The projections, and the activation (with the gate's multiplication, where there is one)."""

@@ -7,20 +7,19 @@ from typing import ClassVar, Literal
 
 from tfacct.ledger import Line, Pointwise
 from tfacct.notation import Size
+from tfacct.parts.part import Part
 
 
 @dataclass(frozen=True, slots=True)
-class Norm:
+class Norm(Part):
     """LayerNorm (scale and shift) or RMSNorm (scale only)."""
 
     hidden: Size
     kind: Literal["layer", "rms"]
+    eps: float = 1e-5
 
+    letters: ClassVar[dict[str, str]] = {"hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"D": "hidden size"}
-
-    def axes(self) -> dict[str, Size]:
-        """D."""
-        return {"D": self.hidden}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """One pointwise line."""

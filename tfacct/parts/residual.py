@@ -7,19 +7,17 @@ from typing import ClassVar
 
 from tfacct.ledger import Line, Pointwise
 from tfacct.notation import Size
+from tfacct.parts.part import Part
 
 
 @dataclass(frozen=True, slots=True)
-class Residual:
+class Residual(Part):
     """A sublayer's result added to the stream it read."""
 
     hidden: Size
 
+    letters: ClassVar[dict[str, str]] = {"hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"D": "hidden size"}
-
-    def axes(self) -> dict[str, Size]:
-        """D."""
-        return {"D": self.hidden}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """One pointwise line."""

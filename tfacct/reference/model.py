@@ -6,39 +6,41 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from tfacct import architecture
-from tfacct.reference.modules import Add, Attention, Embedding, FeedForward, Linear, Positions, norm
-
-ROTARY_BASE = 10_000.0
+from tfacct.reference.modules import Add, Attention, Embedding, FeedForward, Linear, Positions, Step, norm
+from tfacct.reference.rotary import frequencies
 
 
 class Block(nn.Module):
     """x + attn(attn_norm(x)), then x + mlp(mlp_norm(x))."""
 
-    def __init__(self, block: architecture.Block) -> None:
+    def __init__(self, block: architecture.Block, fused: bool) -> None:
         super().__init__()
-        self.attn_norm, self.attn, self.attn_add = norm(block.attn_norm), Attention(block.attn), Add()
+        self.attn_norm, self.attn, self.attn_add = norm(block.attn_norm), Attention(block.attn, fused), Add()
         self.mlp_norm, self.mlp, self.mlp_add = norm(block.mlp_norm), FeedForward(block.mlp), Add()
 
-    def forward(
-        self, x: Tensor, mask: Tensor, turn: tuple[Tensor, Tensor], past: tuple[Tensor, Tensor] | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        attended, k, v = self.attn(self.attn_norm(x), mask, turn, past)
+    def forward(self, x: Tensor, step: Step, past: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor, Tensor]:
+        attended, k, v = self.attn(self.attn_norm(x), step, past)
         x = self.attn_add(x, attended)
         return self.mlp_add(x, self.mlp(self.mlp_norm(x))), k, v
 
 
 class Decoder(nn.Module):
-    """The whole model. `logits` is `all` or `last`, as in the workload."""
+    """The whole model. `logits` is `all` or `last`, as in the workload; `fused` attention is for speed, not for
+    counting; `recompute` keeps no activations of the blocks and runs them again in the backward pass.
+    """
 
-    def __init__(self, shape: architecture.Transformer, logits: str = "all") -> None:
+    def __init__(
+        self, shape: architecture.Transformer, *, logits: str = "all", fused: bool = False, recompute: bool = False
+    ) -> None:
         super().__init__()
-        self.logits = logits
-        self.head_dim = shape.attention.head_dim
+        self.logits, self.fused, self.recompute = logits, fused, recompute
+        self.rotary, self.head_dim = shape.attention.rotary, shape.attention.head_dim
         self.embed = Embedding(shape.embed.vocab, shape.embed.hidden)
         self.pos_embed = None if shape.positions is None else Positions(shape.positions)
-        self.blocks = nn.ModuleList(Block(stack.block) for stack in shape.stacks for _ in range(stack.count))
+        self.blocks = nn.ModuleList(Block(stack.block, fused) for stack in shape.stacks for _ in range(stack.count))
         self.final_norm = norm(shape.final_norm)
         self.lm_head = Linear(shape.head.hidden, shape.head.vocab, bias=False)
         if shape.head.tied:
@@ -55,20 +57,30 @@ class Decoder(nn.Module):
         x = self.embed(tokens)
         if self.pos_embed is not None:
             x = self.pos_embed(x, positions)
-        mask = torch.full((new, old + new), float("-inf"), dtype=x.dtype, device=x.device).triu(old + 1)
-        turn = self._turn(positions, x.dtype)
+        step = Step(self._mask(x, old), self._turn(positions, x.dtype))
         caches: list[Tensor] = []
         for number, block in enumerate(self.blocks):
             before = (past[2 * number], past[2 * number + 1]) if past else None
-            x, k, v = block(x, mask, turn, before)
+            if self.recompute:
+                x, k, v = checkpoint(block, x, step, before, use_reentrant=False)
+            else:
+                x, k, v = block(x, step, before)
             caches += (k, v)
         x = self.final_norm(x)
         return (self.lm_head(x if self.logits == "all" else x[:, -1:]), *caches)
 
-    def _turn(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def _mask(self, x: Tensor, old: int) -> Tensor | None:
+        """−∞ where a query would see a later key. One new token sees all; a fused prefill knows by itself."""
+        new = x.shape[1]
+        if self.fused and (new == 1 or old == 0):
+            return None
+        return torch.full((new, old + new), float("-inf"), dtype=x.dtype, device=x.device).triu(old + 1)
+
+    def _turn(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor] | None:
         """Cosine and sine of every position's angles."""
-        steps = torch.arange(0, self.head_dim, 2, device=positions.device)[: self.head_dim // 2] / self.head_dim
-        angles = positions[:, None] * (ROTARY_BASE**-steps)[None]
+        if self.rotary is None:
+            return None
+        angles = positions[:, None] * frequencies(self.rotary, self.head_dim, positions.device)[None]
         angles = torch.cat((angles, angles), dim=-1)
         return angles.cos().to(dtype), angles.sin().to(dtype)
 
@@ -81,13 +93,23 @@ class Inputs:
     past: tuple[Tensor, ...]
 
 
-def build(shape: architecture.Transformer, *, device: str = "meta", logits: str = "all") -> Decoder:
-    """The model on `device`. On meta it has every shape and no numbers, so any size takes no memory."""
+def build(
+    shape: architecture.Transformer,
+    *,
+    device: str = "meta",
+    dtype: torch.dtype = torch.float32,
+    logits: str = "all",
+    fused: bool = False,
+    recompute: bool = False,
+) -> Decoder:
+    """The model on `device`, with random weights. On meta it has every shape and no numbers, and takes no memory."""
     with torch.device(device):
-        model = Decoder(shape, logits)
+        model = Decoder(shape, logits=logits, fused=fused, recompute=recompute).to(dtype)
     if device != "meta":
-        for parameter in model.parameters():
-            nn.init.normal_(parameter, std=0.02)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                # Scales near one keep activations finite; everything else is small and centred.
+                parameter.normal_(mean=1.0 if name.endswith("norm.weight") else 0.0, std=0.02)
     return model
 
 

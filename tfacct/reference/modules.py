@@ -6,10 +6,15 @@ Shapes: x is (batch, tokens, hidden); heads are (batch, heads, tokens, head size
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
 from tfacct import parts
+from tfacct.errors import ConfigError
 
 
 class Linear(nn.Linear):
@@ -49,18 +54,25 @@ class Add(nn.Module):
 class RMSNorm(nn.Module):
     """x / rms(x), scaled."""
 
-    def __init__(self, hidden: int, eps: float = 1e-6) -> None:
+    def __init__(self, hidden: int, eps: float) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(hidden))
+        self.weight = nn.Parameter(torch.empty(hidden))
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
         return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps))
 
 
+class LayerNorm(nn.LayerNorm):
+    """(x − mean) / deviation, scaled and shifted."""
+
+    def reset_parameters(self) -> None:
+        pass
+
+
 def norm(part: parts.Norm) -> nn.Module:
     """LayerNorm or RMSNorm."""
-    return nn.LayerNorm((part.hidden,)) if part.kind == "layer" else RMSNorm(part.hidden)
+    return LayerNorm((part.hidden,), part.eps) if part.kind == "layer" else RMSNorm(part.hidden, part.eps)
 
 
 class Softmax(nn.Module):
@@ -70,8 +82,9 @@ class Softmax(nn.Module):
         super().__init__()
         self.scale = head_dim**-0.5
 
-    def forward(self, scores: Tensor, mask: Tensor) -> Tensor:
-        return torch.softmax(scores * self.scale + mask, dim=-1)
+    def forward(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        scaled = scores * self.scale
+        return torch.softmax(scaled if mask is None else scaled + mask, dim=-1)
 
 
 class Rotary(nn.Module):
@@ -82,12 +95,24 @@ class Rotary(nn.Module):
         return heads * cos + torch.cat((-right, left), dim=-1) * sin
 
 
-class Attention(nn.Module):
-    """Causal self-attention of the new tokens over a cache and themselves."""
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What every block of one forward pass shares: the causal mask to add, and the angles of the new positions."""
 
-    def __init__(self, part: parts.Attention) -> None:
+    mask: Tensor | None
+    turn: tuple[Tensor, Tensor] | None
+
+
+class Attention(nn.Module):
+    """Causal self-attention of the new tokens over a cache and themselves.
+
+    `fused` runs torch's scaled_dot_product_attention instead of scores, softmax and values: faster, same result,
+    and not for counting, because counters see nothing in it.
+    """
+
+    def __init__(self, part: parts.Attention, fused: bool = False) -> None:
         super().__init__()
-        self.heads, self.kv_heads, self.head_dim = part.heads, part.kv_heads, part.head_dim
+        self.heads, self.kv_heads, self.head_dim, self.fused = part.heads, part.kv_heads, part.head_dim, fused
         queries, keys = part.heads * part.head_dim, part.kv_heads * part.head_dim
         self.q_proj = Linear(part.hidden, queries, bias=part.qkv_bias)
         self.k_proj = Linear(part.hidden, keys, bias=part.qkv_bias)
@@ -95,21 +120,24 @@ class Attention(nn.Module):
         self.o_proj = Linear(queries, part.hidden, bias=part.out_bias)
         self.scores, self.values = Product(part.group), Product(part.group)
         self.softmax = Softmax(part.head_dim)
-        self.q_rotary = Rotary() if part.rotary else None
-        self.k_rotary = Rotary() if part.rotary else None
+        self.q_rotary = None if part.rotary is None else Rotary()
+        self.k_rotary = None if part.rotary is None else Rotary()
 
-    def forward(
-        self, x: Tensor, mask: Tensor, turn: tuple[Tensor, Tensor], past: tuple[Tensor, Tensor] | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, x: Tensor, step: Step, past: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor, Tensor]:
         q = self._split(self.q_proj(x), self.heads)
         k = self._split(self.k_proj(x), self.kv_heads)
         v = self._split(self.v_proj(x), self.kv_heads)
-        if self.q_rotary is not None and self.k_rotary is not None:
-            q, k = self.q_rotary(q, *turn), self.k_rotary(k, *turn)
+        if self.q_rotary is not None and self.k_rotary is not None and step.turn is not None:
+            q, k = self.q_rotary(q, *step.turn), self.k_rotary(k, *step.turn)
         if past is not None:
             k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
-        weights = self.softmax(self.scores(q, k.transpose(2, 3)), mask)
-        mixed = self.values(weights, v)
+        if self.fused:
+            mixed = nn.functional.scaled_dot_product_attention(
+                q, k, v, attn_mask=step.mask, is_causal=step.mask is None and q.shape[2] > 1, enable_gqa=True
+            )
+        else:
+            weights = self.softmax(self.scores(q, k.transpose(2, 3)), step.mask)
+            mixed = self.values(weights, v)
         return self.o_proj(mixed.transpose(1, 2).flatten(2)), k, v
 
     def _split(self, x: Tensor, heads: int) -> Tensor:
@@ -117,11 +145,28 @@ class Attention(nn.Module):
         return x.view(batch, tokens, heads, self.head_dim).transpose(1, 2)
 
 
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": nn.functional.gelu,
+    "gelu_new": partial(nn.functional.gelu, approximate="tanh"),
+    "gelu_pytorch_tanh": partial(nn.functional.gelu, approximate="tanh"),
+    "relu": nn.functional.relu,
+    "silu": nn.functional.silu,
+    "swish": nn.functional.silu,
+}
+"""By the names that configs use."""
+
+
 class Activation(nn.Module):
-    """GELU, or SiLU of a gate times what it lets through."""
+    """The activation of one projection, or of a gate, times what the gate lets through."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        if name not in ACTIVATIONS:
+            raise ConfigError(f"the reference model has no activation {name!r}", f"it has {', '.join(ACTIVATIONS)}")
+        self.function = ACTIVATIONS[name]
 
     def forward(self, x: Tensor, gate: Tensor | None = None) -> Tensor:
-        return nn.functional.gelu(x, approximate="tanh") if gate is None else nn.functional.silu(gate) * x
+        return self.function(x) if gate is None else self.function(gate) * x
 
 
 class FeedForward(nn.Module):
@@ -131,7 +176,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.gate_proj = Linear(part.hidden, part.width, bias=part.bias) if part.gated else None
         self.up_proj = Linear(part.hidden, part.width, bias=part.bias)
-        self.act = Activation()
+        self.act = Activation(part.activation)
         self.down_proj = Linear(part.width, part.hidden, bias=part.bias)
 
     def forward(self, x: Tensor) -> Tensor:

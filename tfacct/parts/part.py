@@ -1,0 +1,27 @@
+"""What every part is: fields that hold sizes, the letters those sizes have in a spec, and lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tfacct.ledger import Line
+from tfacct.notation import Size
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a transformer. Its sizes hold any kind of number: ints, arrays, symbols."""
+
+    letters: ClassVar[dict[str, str]] = {}
+    """Field → the axis it is the size of: the one bridge between names and letters."""
+    legend: ClassVar[dict[str, str]] = {}
+    """What each of the part's axes means, explained here and nowhere else."""
+
+    def axes(self) -> dict[str, Size]:
+        """The sizes of the part's axes."""
+        return {letter: getattr(self, field) for field, letter in self.letters.items()}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """The part's lines, under the path `at`."""
+        raise NotImplementedError
