@@ -95,6 +95,7 @@ CONTRACT = {
         "lines",
     },
     "memory": {
+        "lines",
         "workload",
         "total_params",
         "weights_bytes",
@@ -109,6 +110,7 @@ LINES = {
     "flops": {"path", "spec", "m", "k", "n", "times", "flops"},
     "params": {"path", "shape", "times", "params"},
     "kv": {"keys", "mha", "as_built", "mqa"},
+    "memory": {"what", "kind", "elements", "dtype", "bytes"},
 }
 
 
@@ -202,12 +204,12 @@ def test_show_names_its_source_and_what_was_defaulted(run, form: str) -> None:
     table = run("show", "gpt2").out
     assert "huggingface.co/openai-community/gpt2" in table and "transcribed" in table
     line = next(line for line in table.splitlines() if line.startswith(" n_inner"))
-    assert line.split() == ["n_inner", "3072", "defaulted"]
+    assert line.split() == ["n_inner", "defaulted", "3072"]
 
 
 def test_what_is_set_is_said(run) -> None:
     ran = run("params", "gpt2", "--set", "tie_word_embeddings=false")
-    assert ran.out.startswith("gpt2 (tie_word_embeddings=False): parameters") and "is not tied" in ran.out
+    assert ran.out.startswith("gpt2 (tie_word_embeddings=false): parameters") and "is not tied" in ran.out
     assert "published total" not in ran.out  # it is another model now
 
 
@@ -223,6 +225,43 @@ def test_fit_for_one_and_for_all(run) -> None:
     table = run("memory", "--fit", "24GiB", columns=120).out
     line = next(line for line in table.splitlines() if line.startswith(" llama-3.1-405b"))
     assert line.split()[-2:] == ["–", "–"]
+    rows = list(csv.DictReader(io.StringIO(run("memory", "--fit", "24GiB", "--csv").out)))
+    assert {row["largest_context"] for row in rows if row["model"] == "llama-3.1-405b"} == {""}
+    assert all(row["largest_context"].isdigit() for row in rows if row["model"].startswith("gpt2"))
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_show_fits_80_columns(run, name: str) -> None:
+    table, _, _ = run("show", name).out.partition("\nsource:")
+    assert max(map(len, table.splitlines())) <= 80
+
+
+def test_the_title_says_how_many_tokens(run) -> None:
+    title = run("flops", "gpt2", "llama-3-8b", "--tokens", "512").out.splitlines()[0]
+    assert title == "Forward FLOPs at 512 new tokens at each model's own longest context, batch 1"
+    assert run("flops", "gpt2", "llama-3-8b", "--decode").out.startswith("Forward FLOPs at 1 new token at each")
+    assert run("flops", "gpt2", "--decode", "--ctx", "99").out.startswith(
+        "gpt2: forward FLOPs at 1 new token at context 99"
+    )
+
+
+def test_a_terminal_of_no_width_is_survived(run) -> None:
+    assert run("flops", "gpt2", columns=0).code == 0
+
+
+def test_exact_means_every_digit(run) -> None:
+    out = run("memory", "llama-3.1-8b", "--exact", columns=130).out
+    assert "17,179,869,184" in out and out.count("17,179,869,184") == 1  # the GB beside it stay GB
+    assert ".00" not in run("flops", "gpt2", "--exact").out
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "models", "show"])
+def test_json_is_strict(run, command: str) -> None:
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    arguments = ["gpt2"] if command != "models" else []
+    json.loads(run(command, *arguments, "--json").out, parse_constant=refuse)
 
 
 def test_version_and_help(run) -> None:

@@ -13,7 +13,7 @@ from tfacct.subject import Subject, subject
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from tfacct.reference import model
+from tfacct.reference import model  # noqa: E402
 
 LLAMA3 = {
     "rope_type": "llama3",

@@ -125,20 +125,12 @@ def test_masked_counts_the_pairs_the_mask_keeps() -> None:
 
 
 def test_bytes_round_up_per_tensor() -> None:
-    """768·3·… are even, so int4 halves; the odd tensors of an odd model do not share a byte."""
-    odd = load(
-        {
-            "model_type": "cs336",
-            "vocab_size": 3,
-            "context_length": 5,
-            "num_layers": 1,
-            "d_model": 1,
-            "num_heads": 1,
-            "d_ff": 3,
-        }
-    )
-    # embed 3 → 2 bytes; q k v o 1 → 1 each; gate up down 3 → 2 each; two norms 1 → 1 each; last norm 1; head 3 → 2
-    assert odd.memory(dtype="int4").models[0]["weights_bytes"] == 2 + 4 * 1 + 3 * 2 + 2 * 1 + 1 + 2
+    """Two odd tensors do not share a byte."""
+    fields = {"vocab_size": 5, "n_embd": 1, "n_layer": 2, "n_head": 1, "n_positions": 7, "n_inner": 3}
+    odd = load({"model_type": "gpt2", **fields})
+    # int4: tables 5 → 3 and 7 → 4 bytes; per block two norms 2 · 2, q k v o (1 + 1) · 4, up 3 → 2 and 3 → 2,
+    # down 3 → 2 and 1; last norm 2
+    assert odd.memory(dtype="int4").models[0]["weights_bytes"] == 3 + 4 + 2 * (4 + 8 + 4 + 3) + 2
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp8", "int4"])
@@ -164,3 +156,74 @@ def test_gqa_changes_keys_and_values_but_not_the_scores() -> None:
     assert built.kv(ctx=4096).total == 8 * shared.kv(ctx=4096).total
     # what `kv` shows as MQA is what setting one head really gives
     assert built.kv(ctx=4096).lines[-1]["mqa"] == shared.kv(ctx=4096).total
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_a_batch_counts_everywhere(run, train: bool) -> None:
+    """gpt2, 3 sequences of 100 tokens: the same FLOPs per token as one, the rule of thumb by hand."""
+    extra = ["--train"] if train else []
+    one, three = (
+        json.loads(run("flops", "gpt2", "--ctx", "100", "--batch", str(batch), *extra, "--json").out)["models"][0]
+        for batch in (1, 3)
+    )
+    assert three["total_flops"] == 3 * one["total_flops"]
+    assert three["flops_per_token"] == one["flops_per_token"] == one["total_flops"] // 100
+    assert three["rule_of_thumb_flops"] == (6 if train else 2) * 124_439_808 * 300
+
+
+def test_the_table_says_the_same_as_the_json(run) -> None:
+    """Per token, the rule of thumb and its factor, with a batch."""
+    facts = json.loads(run("flops", "gpt2", "--ctx", "100", "--batch", "3", "--json").out)["models"][0]
+    table = run("flops", "gpt2", "--ctx", "100", "--batch", "3", "--exact", columns=120).out
+    assert f" {facts['flops_per_token']:,}\n" in table
+    factor = facts["total_flops"] / facts["rule_of_thumb_flops"]
+    assert f"{facts['rule_of_thumb_flops']:,}  × {factor:.2f}" in table
+    rows = run("flops", "gpt2", "gpt2-xl", "--ctx", "100", "--batch", "3", columns=120).out.splitlines()
+    assert next(row for row in rows if row.startswith(" gpt2 ")).split()[-1] == f"{factor:.2f}"
+
+
+def test_one_block_is_one_nth_of_its_stack(run) -> None:
+    rows = run("flops", "gpt2", "--by", "block", "--csv").out.splitlines()
+    name, count, each, flops, _ = rows[1].split(",")
+    assert (name, int(count)) == ("blocks.0–11", 12) and int(each) * 12 == int(flops)
+
+
+def test_embeddings_are_the_two_tables() -> None:
+    facts = load("gpt2").params().models[0]
+    assert facts["embedding_params"] == 50257 * 768 + 1024 * 768
+    untied = load("llama-3-8b").params().models[0]
+    assert untied["embedding_params"] == 128256 * 4096 and untied["tied_head"] is False
+
+
+@pytest.mark.parametrize(
+    ("weights", "cache", "expected"),
+    [
+        # gpt2 at 1,024 tokens keeps 2 · 12 · 1024 · 768 = 18,874,368 elements
+        ("fp32", None, (4 * 124_439_808, 4 * 18_874_368)),
+        ("tf32", None, (4 * 124_439_808, 4 * 18_874_368)),
+        ("bf16", None, (2 * 124_439_808, 2 * 18_874_368)),
+        ("fp16", "fp8", (2 * 124_439_808, 18_874_368)),
+        ("fp8", None, (124_439_808, 18_874_368)),
+        ("int8", None, (124_439_808, 2 * 18_874_368)),  # quantized weights keep a bf16 cache
+        ("int4", None, (124_439_808 // 2, 2 * 18_874_368)),
+        ("int4", "int4", (124_439_808 // 2, 18_874_368 // 2)),
+    ],
+)
+def test_bytes_by_dtype(weights: str, cache: str | None, expected: tuple[int, int]) -> None:
+    facts = load("gpt2").memory(dtype=weights, kv_dtype=cache).models[0]
+    assert (facts["weights_bytes"], facts["kv_cache_bytes"]) == expected
+    assert facts["kv_bytes_per_token"] == expected[1] // 1024
+    assert sum(line["bytes"] for line in facts["lines"]) == facts["total_bytes"]
+
+
+def test_kv_variants_by_hand() -> None:
+    """llama-3.1-8b, bf16: 2 · 32 layers · S · heads · 128 · 2 bytes, for 32, 8 and 1 heads."""
+    for line in load("llama-3.1-8b").kv(batch=3).lines:
+        per_head = 3 * 2 * 32 * line["keys"] * 128 * 2
+        assert (line["mha"], line["as_built"], line["mqa"]) == (32 * per_head, 8 * per_head, per_head)
+    assert [line["keys"] for line in load("llama-3.1-8b").kv().lines] == [1024, 4096, 16384, 65536, 131072]
+
+
+def test_a_context_that_fits_past_the_trained_one_says_so(run) -> None:
+    ran = run("memory", "gpt2-xl", "--fit", "24GiB")
+    assert "past the trained 1,024" in " ".join(ran.out.split()) and "position table were longer" in ran.err

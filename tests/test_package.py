@@ -25,7 +25,7 @@ def commanded(*arguments: str) -> str:
 from tfacct.cli import main
 sys.argv += {list(arguments)!r}
 try: main()
-except SystemExit: pass
+except SystemExit as stop: assert not stop.code, stop.code
 """
 
 
@@ -50,6 +50,8 @@ def test_no_command_but_verify_imports_what_it_does_not_need(arguments: list[str
 
 def test_the_check_above_can_fail() -> None:
     assert imported_by("import numpy") == {"numpy"}
+    with pytest.raises(subprocess.CalledProcessError):
+        imported_by(commanded("flops", "no-such-model"))
 
 
 def test_the_python_face_is_light() -> None:
@@ -75,6 +77,11 @@ def test_rooms_are_rooms() -> None:
     """No file of the package outgrows what one reader holds in mind."""
     sizes = {file.name: len(file.read_text().splitlines()) for file in (ROOT / "tfacct").rglob("*.py")}
     assert {name: size for name, size in sizes.items() if size > 400} == {}
+
+
+def test_help_and_completion_do_without_pydantic() -> None:
+    for arguments in (["--version"], ["--help"], ["flops", "--help"]):
+        assert imported_by(commanded(*arguments) + "assert 'pydantic' not in sys.modules") == set()
 
 
 def test_an_unknown_attribute_is_an_attribute_error() -> None:

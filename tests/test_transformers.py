@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from tests import stranger
 from tfacct import families, presets
+from tfacct.reference import stranger
 from tfacct.subject import Subject, subject
 from tfacct.workload import Workload
 
@@ -20,8 +20,9 @@ def agree(ours: Subject, work: Workload) -> None:
     model = stranger.build(ours.raw)
     flops, cached = stranger.run(model, batch=work.batch, tokens=work.tokens, context=work.context)
     ledger, at = ours.ledger, work.axes()
-    assert stranger.translated(ledger.parameters(unfolded=True), ours) == stranger.parameters(model)
-    assert stranger.translated(ledger.flops(at, unfolded=True), ours) == flops
+    table = ours.config.hf_paths
+    assert stranger.renamed(ledger.parameters(unfolded=True), table) == stranger.parameters(model)
+    assert stranger.renamed(ledger.flops(at, unfolded=True), table) == flops
     assert ledger.states(at, unfolded=True) == cached
 
 
@@ -33,7 +34,7 @@ def test_every_preset_agrees_module_by_module(name: str) -> None:
 def test_a_wrong_path_table_would_be_seen() -> None:
     """The comparison is by module: moving one product's FLOPs to another module is a difference."""
     ours = presets.load("gpt2")
-    theirs = stranger.translated(ours.ledger.flops(Workload(7, 7).axes(), unfolded=True), ours)
+    theirs = stranger.renamed(ours.ledger.flops(Workload(7, 7).axes(), unfolded=True), ours.config.hf_paths)
     flops, _ = stranger.run(stranger.build(ours.raw), batch=1, tokens=7, context=7)
     assert theirs == flops
     theirs["transformer.h.0.attn"] += 2

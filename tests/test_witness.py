@@ -6,6 +6,7 @@ from tests.conftest import TINY, ran, tiny
 from tfacct import presets
 from tfacct.errors import TfacctError
 from tfacct.ledger import Matmul
+from tfacct.report import Report
 from tfacct.reports.verify import verify
 from tfacct.subject import Subject
 from tfacct.workload import Request, Workload
@@ -56,18 +57,63 @@ def test_parameters_agree_tensor_by_tensor(tiny_subject: Subject) -> None:
     assert counting.parameters(reference) == tiny_subject.ledger.parameters(unfolded=True)
 
 
+def holds(report: Report, count: int) -> None:
+    """Every model agrees, and every witness was really asked."""
+    assert report.agrees and len(report.models) == count
+    for facts in report.models:
+        assert facts["total_flops"] == facts["measured_flops"] == sum(line["flops"] for line in facts["lines"]) > 0
+        said = {w["witness"].split(" of ")[0]: w for w in facts["witnesses"]}
+        assert all(w["equal"] and w["formula"] == w["measured"] > 0 for w in said.values())
+        assert set(WITNESSES) <= set(said)
+        forward = said["torch, forward"]["measured"]
+        assert said["torch, backward (2 ×)"]["measured"] == 2 * forward
+        assert said["torch, training step (3 ×)"]["measured"] == 3 * forward
+
+
+WITNESSES = [
+    "fvcore, forward",
+    "torch, forward",
+    "torch, backward (2 ×)",
+    "torch, training step (3 ×)",
+    "torch, full recomputation",
+    "fvcore, decode at T = 1",
+    "fvcore, chunk",
+    "parameters",
+    "parameter bytes, fp32",
+    "KV cache bytes, fp32",
+]
+
+
 def test_every_preset_verifies_at_full_size() -> None:
     report = verify(presets.load_all(), Request())
-    assert report.agrees
-    assert len(report.models) == len(presets.names()) >= 22
-    for facts in report.models:
-        assert facts["total_flops"] == facts["measured_flops"] > 0
-        assert facts["expected_params"] == facts["measured_params"]
+    holds(report, len(presets.names()))
+    assert all(facts["blocks_traced"] == 1 < facts["blocks"] for facts in report.models)
+    assert all(len(facts["witnesses"]) == 1 + len(WITNESSES) for facts in report.models)  # and the expected total
 
 
-def test_a_context_past_the_trained_one_and_a_batch_verify() -> None:
-    report = verify([presets.load("gpt2")], Request(ctx=3001, batch=7))
-    assert report.agrees and report.models[0]["workload"]["keys"] == 3001
+@pytest.mark.parametrize("name", ["gpt2-xl", "cs336-gpt2-small", "llama-3.1-405b", "qwen2-0.5b"])
+def test_all_layers_say_the_same_as_one(name: str) -> None:
+    one, every = (verify([presets.load(name)], Request(ctx=2048), all_layers=flag) for flag in (False, True))
+    holds(every, 1)
+    assert every.models[0]["blocks_traced"] == every.models[0]["blocks"]
+    assert every.models[0]["lines"] == one.models[0]["lines"]
+    assert every.models[0]["witnesses"] == one.models[0]["witnesses"]
+
+
+@pytest.mark.parametrize(
+    "request_", [Request(ctx=3001, batch=7), Request(ctx=2000, tokens=13, batch=2), Request(decode=True)]
+)
+def test_other_workloads_verify(request_: Request) -> None:
+    holds(verify([presets.load("gpt2")], request_), 1)
+
+
+@pytest.mark.parametrize("family", TINY)
+def test_tiny_models_verify_with_transformers_asked_too(family: str) -> None:
+    pytest.importorskip("transformers")
+    report = verify([tiny(family)], Request(ctx=23, tokens=13, batch=9), against="transformers")
+    holds(report, 1)
+    said = [w["witness"] for w in report.models[0]["witnesses"] if w["witness"].startswith("transformers")]
+    assert len(said) == (0 if family == "cs336" else 3)
 
 
 @pytest.mark.parametrize("family", TINY)
@@ -116,7 +162,11 @@ def test_an_operator_that_fvcore_skips_is_an_error() -> None:
         counting.multiply_adds(fused, given)
 
 
-def test_verify_says_which_path_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+def differing(report: Report) -> dict[str, str]:
+    return {row["what"]: row["verdict"] for row in report.rows if row["verdict"] != "ok"}
+
+
+def test_verify_says_which_path_differs(monkeypatch: pytest.MonkeyPatch, run) -> None:
     """A witness that counts one product wrong in one block makes verify fail and name the block."""
     honest = counting.multiply_adds
 
@@ -126,27 +176,70 @@ def test_verify_says_which_path_differs(monkeypatch: pytest.MonkeyPatch) -> None
         return counts
 
     monkeypatch.setattr(counting, "multiply_adds", wrong)
-    report = verify([tiny("llama")], Request())
+    report = verify([tiny("llama")], Request(), all_layers=True)
     assert not report.agrees
-    assert [row for row in report.rows if row["verdict"] != "ok"] == [
-        {
-            "what": "blocks.1.attn.values",
-            "formula": 2 * 53 * 53 * 10 * 6,  # 2·T·S·H·N
-            "measured": 2 * 53 * 53 * 10 * 6 + 2,
-            "verdict": "DIFFERS by +2",
-        }
-    ]
+    row = next(row for row in report.rows if row["what"] == "blocks.1.attn.values")
+    flops = 2 * 53 * 53 * 10 * 6  # 2·T·S·H·N
+    assert (row["formula"], row["measured"], row["verdict"]) == (flops, flops + 2, "DIFFERS by +2")
+    ran = run("verify", "gpt2", "--ctx", "64", "--all-layers")
+    assert ran.code == 1 and "blocks.1.attn.values" in ran.out and "DIFFERS by +2" in ran.out
 
 
-def test_verify_compares_parameters_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = counting.parameters
-    monkeypatch.setattr(counting, "parameters", lambda m: {**honest(m), "extra.weight": 5})
+# What each witness is made of, how it lies, and the checks that must go red.
+LIES = {
+    "multiply_adds": (
+        lambda honest: lambda *a: {**honest(*a), "lm_head": honest(*a)["lm_head"] + 1},
+        {"fvcore, forward", "fvcore, decode at T = 1", "fvcore, chunk"},
+    ),
+    "passes": (
+        lambda honest: lambda *a: (honest(*a)[0] + 2, honest(*a)[1]),
+        {"torch, forward", "torch, training step (3 ×)", "torch, full recomputation"},
+    ),
+    "parameters": (lambda honest: lambda *a: {**honest(*a), "extra.weight": 5}, {"parameters"}),
+    "storage_bytes": (lambda honest: lambda *a: honest(*a) + 1, {"parameter bytes, fp32", "KV cache bytes, fp32"}),
+    "cache_bytes": (lambda honest: lambda *a: honest(*a) - 1, {"KV cache bytes, fp32"}),
+}
+
+
+@pytest.mark.parametrize("witness", LIES)
+def test_every_witness_is_really_asked(witness: str, monkeypatch: pytest.MonkeyPatch, run) -> None:
+    """Each in turn is replaced by one that lies: exactly its checks go red, by name, and the command exits 1."""
+    lie, red = LIES[witness]
+    monkeypatch.setattr(counting, witness, lie(getattr(counting, witness)))
     report = verify([tiny("gpt2")], Request())
-    assert not report.agrees
-    assert {row["what"]: row["verdict"] for row in report.rows if row["verdict"] != "ok"} == {
-        "parameters": "DIFFERS by +5",
-        "extra.weight": "not in the formula",
-    }
+    assert {w["witness"].split(" of ")[0] for w in report.models[0]["witnesses"] if not w["equal"]} == red
+    ran = run("verify", "gpt2", "--ctx", "64")
+    assert ran.code == 1 and "DIFFERS" in ran.out
+    assert all(name in " ".join(ran.out.split()) for name in red)
+
+
+def test_a_backward_pass_that_lies_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = counting.passes
+    monkeypatch.setattr(counting, "passes", lambda *a: (honest(*a)[0], honest(*a)[1] + 4))
+    assert "torch, backward (2 ×)" in differing(verify([tiny("qwen2")], Request()))
+
+
+def test_a_published_total_that_differs_is_named(tmp_path) -> None:
+    text = (presets.folder() / "gpt2.toml").read_text().replace("n_layer = 12", "n_layer = 11")
+    (tmp_path / "mine.toml").write_text(text)
+    report = verify([presets.load_file(tmp_path / "mine.toml")], Request(ctx=9))
+    assert list(differing(report)) == ["parameters, as expected"]
+
+
+def test_a_stranger_that_lies_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers")
+    from tfacct.reference import stranger
+
+    honest = stranger.run
+
+    def wrong(*args, **kwargs):
+        flops, cached = honest(*args, **kwargs)
+        return {**flops, "lm_head": flops["lm_head"] + 2}, {**cached, "blocks.0.attn.k_cache": 1}
+
+    monkeypatch.setattr(stranger, "run", wrong)
+    report = verify([tiny("llama")], Request(), against="transformers")
+    red = differing(report)
+    assert {"transformers, forward", "lm_head", "transformers, cached elements", "blocks.0.attn.k_cache"} == set(red)
 
 
 def test_missing_torch_is_said_plainly(monkeypatch: pytest.MonkeyPatch) -> None:

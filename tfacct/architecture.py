@@ -62,10 +62,10 @@ class Transformer:
         for stack in self.stacks:
             group = _group([(f"blocks.*.{name}", part) for name, part in stack.block.parts()])
             if isinstance(stack.count, int):
-                numbers = tuple(range(first, first + stack.count))
+                numbers = range(first, first + stack.count)
                 first += stack.count
             else:
-                numbers = ()  # a symbol or an array: no block has a number of its own
+                numbers = range(0)  # a symbol or an array: no block has a number of its own
             yield replace(group, count=stack.count, numbers=numbers)
 
     @property

@@ -16,6 +16,11 @@ class TfacctError(ValueError):
     def __str__(self) -> str:
         return self.message if self.hint is None else f"{self.message}\n{self.hint}"
 
+    def lines(self) -> list[str]:
+        """What to print: the message, then the hint, without characters that would steer a terminal."""
+        texts = [f"error: {self.message}"] + ([f"hint: {self.hint}"] if self.hint else [])
+        return [printable(text) for text in texts]
+
 
 class UsageError(TfacctError):
     """An option or argument that makes no sense."""
@@ -33,6 +38,11 @@ class MissingExtraError(TfacctError):
     """A command that needs a package which is not installed."""
 
     MEASURE = "pip install 'tfacct[measure]', or '.[measure]' in a checkout"
+
+
+def printable(text: str) -> str:
+    """The text without control characters: a field's name must not steer the terminal."""
+    return "".join(char if char.isprintable() else "�" for char in text)
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -203,7 +203,7 @@ class Group:
     lines: tuple[Line, ...]
     axes: Axes
     count: Size = 1
-    numbers: tuple[int, ...] = ()
+    numbers: range = range(0)
 
     def places(self, path: str, unfolded: bool) -> Iterator[tuple[str, Size]]:
         """Where `path` stands and how often: once for all blocks, or, unfolded, once in each."""
@@ -219,7 +219,7 @@ class Product:
     """One line of products, evaluated for a group of blocks: FLOPs of all `dims.times` runs, forward and backward."""
 
     path: str
-    numbers: tuple[int, ...]
+    numbers: range
     line: Matmul
     dims: Dims
     forward: Size
@@ -273,7 +273,7 @@ class Ledger:
                     tensor = Tensor(path, shape, prod(shape), count)
                     owner = index if "*" in path else -1  # blocks of another kind own other tensors
                     known = found.setdefault((path, owner), tensor)
-                    if sorted(known.shape, key=str) != sorted(shape, key=str):
+                    if known.shape != shape and sorted(known.shape, key=str) != sorted(shape, key=str):
                         raise SpecError(f"{path} is read in two shapes: {known.shape} and {shape}")
         return list(found.values())
 

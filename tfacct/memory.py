@@ -12,7 +12,7 @@ from tfacct.notation import Axes
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Bytes of the weights and of everything kept between steps. `per_token`: one more token of one sequence."""
+    """Bytes of the weights and of everything kept between steps. `per_token`: for one token of one sequence."""
 
     weights: Any
     cache: Any
@@ -30,12 +30,10 @@ def footprint(ledger: Ledger, at: Axes, bits: int, cache_bits: int) -> Footprint
     def cached(step: Axes) -> Any:
         return sum(ledger.state_bytes(step, cache_bits).values())
 
-    one_more = {**at, "B": 1, "S": at["S"] + 1}
-    alone = {**at, "B": 1}
     return Footprint(
         weights=sum(ledger.weight_bytes(bits).values()),
         cache=cached(at),
-        per_token=cached(one_more) - cached(alone),
+        per_token=cached({**at, "B": 1, "S": 1}),
     )
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import csv
-import html
 import io
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -45,6 +45,7 @@ class Column:
     kind: Kind = "text"
     drop: int = 0
     keys: tuple[str, ...] = ()
+    empty: str = ""
 
     @property
     def raw(self) -> bool:
@@ -54,7 +55,7 @@ class Column:
     def text(self, cell: Cell, exact: bool = False) -> str:
         """A cell as people read it; `exact` spells every digit."""
         if cell is None:
-            return ""
+            return self.empty
         if isinstance(cell, str):
             return cell.replace("->", "→") if self.kind == "spec" else cell
         if isinstance(cell, tuple):
@@ -110,6 +111,8 @@ class Report:
     @property
     def total(self) -> int:
         """The headline of a report about one model: FLOPs, parameters or bytes."""
+        if not self.headline:
+            raise ValueError(f"a {self.command} report has no total")
         value: int = self._one()[self.headline]
         return value
 
@@ -157,6 +160,8 @@ class Report:
         return "\n".join(out) + "\n"
 
     def _repr_html_(self) -> str:
+        import html
+
         columns = [column for column in self.columns if column.raw]
 
         def cell(tag: str, column: Column, text: str) -> str:
@@ -178,6 +183,8 @@ def _plain(value: Any) -> Any:
     """Fractions as the number they are: an int where it is one."""
     if isinstance(value, Fraction):
         return value.numerator if value.denominator == 1 else float(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no word for it
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

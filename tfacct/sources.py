@@ -18,9 +18,13 @@ LARGEST_FILE = 1_000_000
 def find(model: str, sets: Mapping[str, Any] | None = None) -> Subject:
     """The model that `model` names. Raises a TfacctError that says what would work."""
     if model == "-":
-        return subject("stdin", _parse("standard input", sys.stdin.buffer.read(LARGEST_FILE + 1)), sets)
+        return subject("stdin", _parse("standard input", _read_stdin()), sets)
     if model in presets.names():
         return presets.load(model, sets)
+    if not model.strip():
+        raise NotFoundError(
+            "the MODEL is empty", "`tfacct models` lists the presets; a path to a config.json works too"
+        )
     path = Path(model)
     if _exists(path):
         file = path / "config.json" if path.is_dir() else path
@@ -44,7 +48,7 @@ def read_sets(assignments: Iterable[str]) -> dict[str, Any]:
             raise UsageError(f"--set names {name} twice")
         try:
             sets[name] = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             sets[name] = value
     return sets
 
@@ -77,6 +81,13 @@ def _read(file: Path) -> bytes:
             return stream.read(LARGEST_FILE + 1)
     except OSError as error:
         raise ConfigError(f"cannot read {file}: {error.strerror}") from None
+
+
+def _read_stdin() -> bytes:
+    try:
+        return sys.stdin.buffer.read(LARGEST_FILE + 1)
+    except (AttributeError, OSError, ValueError):  # closed
+        raise ConfigError("cannot read standard input: it is closed") from None
 
 
 def _parse(where: str, data: bytes) -> dict[str, Any]:

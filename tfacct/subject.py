@@ -65,7 +65,7 @@ class Subject:
     @property
     def quantized(self) -> bool:
         """Whether the config says that its weights are stored quantized."""
-        return bool(self.raw.get("quantization_config"))
+        return any(self.raw.get(field) for field in ("quantization_config", "quantization", "compression_config"))
 
 
 def subject(
@@ -79,7 +79,8 @@ def subject(
     try:
         if changed:
             _check_fields(raw, changed)
-        reading = families.read({**raw, **changed})
+        fields = _over(raw, changed)
+        reading = families.read(fields)
         architecture = reading.config.architecture()
     except (ConfigError, NotFoundError) as error:
         error.message = f"{name}: {error.message}"
@@ -87,7 +88,7 @@ def subject(
     return Subject(
         name=name,
         family=reading.family,
-        raw={**raw, **changed},
+        raw=fields,
         config=reading.config,
         defaulted=reading.defaulted,
         unknown=tuple(reading.unknown),
@@ -96,6 +97,15 @@ def subject(
         provenance=provenance,
         changed=changed,
     )
+
+
+def _over(raw: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
+    """The config with what was set over it. A list of equal layers is no reason not to change their number."""
+    fields = {**raw, **changed}
+    layers = raw.get("layer_types")
+    if "num_hidden_layers" in changed and isinstance(layers, list) and len(set(map(str, layers))) == 1:
+        fields["layer_types"] = changed.get("layer_types")
+    return fields
 
 
 def _check_fields(raw: Mapping[str, Any], changed: Mapping[str, Any]) -> None:

@@ -10,6 +10,9 @@ from tfacct.errors import NotFoundError, UsageError, nearest
 BITS = {"fp32": 32, "tf32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4}
 """Bits that one stored element takes. tf32 is a way to multiply: it is stored in 32 bits."""
 
+LARGEST_BYTES = 10**16
+"""Ten petabytes: no budget above it is meant seriously."""
+
 _TORCH_NAMES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 SI = ("", "K", "M", "G", "T", "P", "E", "Z", "Y", "R", "Q")
@@ -17,15 +20,15 @@ PEOPLE = ("", "K", "M", "B", "T", "Q")
 """Parameters are spoken of in billions (`7B`), FLOPs in giga."""
 BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB")
 
-_TOKENS = re.compile(r"([1-9]\d*|0)(k|m)?", re.IGNORECASE | re.ASCII)
+_WHOLE = r"(\d{1,3}(?:,\d{3})+|\d[\d_]*)"
+_TOKENS = re.compile(_WHOLE + r"(k|m)?", re.IGNORECASE | re.ASCII)
 _COUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([KMBT]?)", re.IGNORECASE | re.ASCII)
 _BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(i?)B", re.IGNORECASE | re.ASCII)
 
 
 def dtype_bits(name: str) -> int:
     """Bits per stored element of the dtype `name` (fp32, tf32, bf16, fp16, fp8, int8, int4)."""
-    key = dtype_name(name)
-    return BITS[key]
+    return BITS[dtype_name(name)]
 
 
 def dtype_name(name: str) -> str:
@@ -38,21 +41,22 @@ def dtype_name(name: str) -> str:
 
 def read_tokens(option: str, text: str) -> int:
     """A number of tokens or sequences: `1024`, `16,384`, `16k` = 16,384, `1m` = 1,048,576."""
-    match = _TOKENS.fullmatch(text.strip().replace(",", "").replace("_", ""))
+    match = _TOKENS.fullmatch(text.strip())
     if match is None:
         raise UsageError(
             f"{option} must be a whole number of at least 1, not {text!r}",
             "for example 512, or 16k for 16,384",
         )
-    if len(match[1]) > 18:  # int() itself refuses absurd lengths, with a message about Python
+    digits = match[1].replace(",", "").replace("_", "")
+    if len(digits) > 18:  # int() itself refuses absurd lengths, with a message about Python
         raise UsageError(f"{option} {text[:20]}… is absurdly large")
     steps = " km".index(match[2].lower()) if match[2] else 0
-    return int(match[1]) << 10 * steps
+    return int(digits) << 10 * steps
 
 
 def read_count(option: str, text: str) -> int:
     """A number of parameters as people say it: `8B` = 8 · 10⁹, `500M`."""
-    match = _COUNT.fullmatch(text.strip().replace(",", "").replace("_", ""))
+    match = _COUNT.fullmatch(text.strip())
     if match is None or len(match[1]) > 18:
         raise UsageError(f"{option} must be a number of parameters, not {text!r}", "for example 8B or 500M")
     return int(Fraction(match[1]) * 1000 ** " KMBT".index(match[2].upper() or " "))
@@ -64,7 +68,10 @@ def read_bytes(option: str, text: str) -> int:
     if match is None or (match[3] and not match[2]) or len(match[1]) > 18:
         raise UsageError(f"{option} must be a size with its unit, not {text!r}", "for example 24GiB or 80GB")
     base = 1024 if match[3] else 1000
-    return int(Fraction(match[1]) * base ** " KMGTP".index(match[2].upper() or " "))
+    size = int(Fraction(match[1]) * base ** " KMGTP".index(match[2].upper() or " "))
+    if size > LARGEST_BYTES:
+        raise UsageError(f"{option} {text} is absurdly large")
+    return size
 
 
 def _scaled(value: int, base: int, names: tuple[str, ...]) -> str:
@@ -79,12 +86,15 @@ def _scaled(value: int, base: int, names: tuple[str, ...]) -> str:
     while step + 1 < len(names) and value >= base ** (step + 1):
         step += 1
     number = Fraction(value, base**step)
-    for decimals, limit in ((2, 10), (1, 100), (0, base)):
+    last = step + 1 == len(names)
+    for decimals, limit in ((2, 10), (1, 100), (0, 1000)):
         rounded = round(number * 10**decimals)
-        if rounded < limit * 10**decimals or (decimals == 0 and step + 1 == len(names)):
+        if rounded < limit * 10**decimals or (decimals == 0 and last):
             whole, part = divmod(rounded, 10**decimals)
             return f"{sign}{whole:,}{f'.{part:0{decimals}}' if decimals else ''} {names[step]}"
-    return f"{sign}1.00 {names[step + 1]}"
+    # What rounds up to 1,000, and 1,000 to 1,023 of a binary unit, is said in the next one.
+    part = float(number / base)
+    return f"{sign}{part:.3f} {names[step + 1]}" if part < 0.9995 else f"{sign}1.00 {names[step + 1]}"
 
 
 def si(value: int) -> str:

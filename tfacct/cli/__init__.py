@@ -16,7 +16,5 @@ def main() -> None:
     try:
         app(prog_name="tfacct")
     except TfacctError as error:
-        print(f"error: {error.message}", file=sys.stderr)
-        if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
+        print(*error.lines(), sep="\n", file=sys.stderr)
         sys.exit(2)

@@ -1,6 +1,4 @@
-"""The commands."""
-
-from __future__ import annotations
+"""The commands. (Annotations are not postponed here: typer would evaluate each string four times at start-up.)"""
 
 from typing import Annotated
 
@@ -125,7 +123,7 @@ def memory(
         opt.request(ctx, batch=batch),
         dtype=dtype,
         kv_dtype=kv_dtype,
-        fit=units.read_bytes("--fit", fit) if fit else None,
+        fit=None if fit is None else units.read_bytes("--fit", fit),
     )
     opt.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
 
@@ -190,7 +188,15 @@ def show(
 def verify(
     models: opt.Models = None,
     ctx: opt.Ctx = None,
+    tokens: opt.Tokens = None,
+    decode: opt.Decode = False,
     batch: opt.Batch = "1",
+    against: Annotated[
+        str | None, typer.Option(metavar="transformers", help="Ask the transformers class too, module by module.")
+    ] = None,
+    all_layers: Annotated[
+        bool, typer.Option("--all-layers", help="Run every block, not one of each kind that stands for its equals.")
+    ] = False,
     sets: opt.Sets = None,
     family: opt.Family = None,
     max_params: opt.MaxParams = None,
@@ -199,12 +205,19 @@ def verify(
     as_markdown: opt.Markdown = False,
     exact: opt.Exact = False,
 ) -> None:
-    """Run the model under fvcore, without memory, and compare it block by block. Needs torch and fvcore."""
+    """Ask the witnesses: fvcore, torch, published totals. Needs torch and fvcore; runs without memory."""
     from tfacct.reports.verify import verify
     from tfacct.view.progress import progress
 
+    request = opt.request(ctx, tokens=tokens, decode=decode, batch=batch)
     with progress() as tick:
-        report = verify(opt.subjects(models, sets, family, max_params), opt.request(ctx, batch=batch), progress=tick)
+        report = verify(
+            opt.subjects(models, sets, family, max_params),
+            request,
+            all_layers=all_layers,
+            against=against,
+            progress=tick,
+        )
     opt.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
     if not report.agrees:
         raise typer.Exit(1)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tfacct import families, presets, sources, units
-from tfacct.errors import TfacctError, UsageError
-from tfacct.report import Report
-from tfacct.subject import Subject
+from tfacct import units
+from tfacct.errors import TfacctError, UsageError, printable
 from tfacct.workload import Request
+
+if TYPE_CHECKING:  # pydantic is behind these: help and completion do without
+    from tfacct.report import Report
+    from tfacct.subject import Subject
 
 
 class LogitsChoice(StrEnum):
@@ -32,7 +35,16 @@ class ByChoice(StrEnum):
 
 def complete_model(incomplete: str) -> list[str]:
     """Preset names, for the shell."""
+    from tfacct import presets
+
     return [name for name in presets.names() if name.startswith(incomplete)]
+
+
+def complete_family() -> list[str]:
+    """Families, for the shell."""
+    from tfacct import families
+
+    return families.names()
 
 
 Models = Annotated[
@@ -88,7 +100,7 @@ Family = Annotated[
         help="Only presets of this family.",
         rich_help_panel=_CONFIG,
         show_default=False,
-        autocompletion=families.names,
+        autocompletion=complete_family,
     ),
 ]
 MaxParams = Annotated[
@@ -133,13 +145,15 @@ def subjects(
     max_params: str | None = None,
 ) -> list[Subject]:
     """The models that were named; none named: every preset that the filters leave."""
+    from tfacct import presets, sources
+
     changed = sources.read_sets(sets or ())
     named = list(models or ())
-    if named and (family or max_params):
+    if named and (family is not None or max_params is not None):
         raise UsageError("--family and --max-params choose among the presets: name no model with them")
     if named:
         return [sources.find(model, changed) for model in named]
-    limit = units.read_count("--max-params", max_params) if max_params else None
+    limit = None if max_params is None else units.read_count("--max-params", max_params)
     try:
         return presets.load_all(changed, family=family, max_params=limit)
     except TfacctError as error:
@@ -150,8 +164,6 @@ def subjects(
 
 def show(report: Report, *, as_json: bool, as_csv: bool, as_markdown: bool, exact: bool) -> None:
     """Print a report in the form that was asked for."""
-    from tfacct.view import terminal
-
     if as_json + as_csv + as_markdown > 1:
         raise UsageError("--json, --csv and --markdown are one form each: choose one")
     if as_json:
@@ -161,5 +173,8 @@ def show(report: Report, *, as_json: bool, as_csv: bool, as_markdown: bool, exac
     elif as_markdown:
         print(report.to_markdown(exact), end="")
     else:
+        from tfacct.view import terminal
+
         terminal.show(report, exact=exact)
-    terminal.show_hints(report)
+    for hint in report.hints:
+        print(printable(hint), file=sys.stderr)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ class Reading:
     unknown: list[str]
 
 
+@cache
 def names() -> list[str]:
     """Every known `model_type`."""
     rooms = (path.stem for path in Path(__file__).parent.glob("*.py"))

@@ -17,6 +17,8 @@ from tfacct.workload import LARGEST
 
 Count = Annotated[int, Field(strict=True, ge=1, le=LARGEST)]
 """A size in a config: a whole number, never `"32"`, `true`, `1.5` or null."""
+Layers = Annotated[int, Field(strict=True, ge=1, le=100_000)]
+"""A number of blocks: each is a thing of its own, so fewer of them are credible than of anything else."""
 Switch = Annotated[bool, Field(strict=True)]
 Real = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 Word = Annotated[str, Field(strict=True)]
@@ -37,10 +39,16 @@ HARMLESS = frozenset(
     early_stopping num_beams num_beam_groups diversity_penalty temperature top_k top_p typical_p
     repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size num_return_sequences
     exponential_decay_length_penalty remove_invalid_values chunk_size_feed_forward quantization_config
+    quantization compression_config max_sequence_length output_past predict_special_tokens n_special
+    is_llama_config neftune_noise_alpha unsloth_version unsloth_fixed model_max_length tf_legacy_loss
+    partial_rotary_factor cache_implementation renormalize_logits _num_labels _flash_attn_2_enabled
     """.split()
 )
-"""Fields that change no parameter, product or cached byte. (`quantization_config` changes stored bytes: `memory`
-asks for a dtype instead of guessing.)"""
+"""Fields that change no parameter, product or cached byte. (The quantization ones change stored bytes:
+`memory` asks for a dtype instead of guessing.)"""
+
+CAUSAL = ("ForCausalLM", "LMHeadModel")
+"""How the classes that are counted here end."""
 
 CHANGES_COUNTS = frozenset(
     """
@@ -53,8 +61,9 @@ CHANGES_COUNTS = frozenset(
     qkv_bias mlp_bias lm_head_bias use_bias bias head_dim num_key_value_heads num_kv_heads multi_query
     parallel_attn parallel_residual use_parallel_residual intermediate_size ffn_dim n_inner hidden_size
     num_hidden_layers num_attention_heads n_embd n_layer n_head n_positions word_embed_proj_dim embedding_size
-    altup_num_inputs num_kv_shared_layers vision_config audio_config text_config state_size conv_kernel
-    mamba_d_state attn_layer_period kv_sharing cross_decoder_layers tie_word_embeddings
+    altup_num_inputs num_kv_shared_layers vision_config audio_config text_config use_mrope
+    dual_chunk_attention_config state_size conv_kernel mamba_d_state attn_layer_period kv_sharing
+    cross_decoder_layers tie_word_embeddings
     """.split()
 )
 """Fields that change counts in some architecture. One that is on, and that a family does not read, is refused."""
@@ -73,6 +82,8 @@ class FamilyConfig(BaseModel):
 
     uncounted: ClassVar[frozenset[str]] = frozenset()
     """Fields that are read for the reference model only: no count depends on them."""
+    aliases: ClassVar[Mapping[str, str]] = {}
+    """Other names that the class reads a field by."""
     nulls: ClassVar[Mapping[str, str]] = {}
     """Fields that may be null although their default is a number: null means the value of this other field."""
 
@@ -96,7 +107,8 @@ def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[Family
     given: dict[str, Any] = {}
     unsaid: set[str] = set(family.model_fields)
     unknown: list[str] = []
-    for name, value in raw.items():
+    _check_architectures(raw.get("architectures"))
+    for name, value in _unaliased(raw, family.aliases).items():
         if name in family.model_fields:
             if value is None and name in family.nulls:
                 given[name] = raw.get(family.nulls[name])
@@ -118,14 +130,38 @@ def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[Family
     return config, {name: value for name, value in values.items() if value is not None}, unknown
 
 
+def _unaliased(raw: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
+    """The fields under the names that the family reads them by."""
+    fields: dict[str, Any] = {}
+    for name, value in raw.items():
+        read_as = aliases.get(name, name)
+        if read_as in fields and fields[read_as] != value:
+            raise ConfigError(f"{name} = {_shown(value)} contradicts {read_as} = {_shown(fields[read_as])}")
+        fields[read_as] = value
+    return fields
+
+
+def _check_architectures(classes: object) -> None:
+    """Another head, or none, is another count: only language models are counted."""
+    if isinstance(classes, list) and classes and not any(str(c).endswith(CAUSAL) for c in classes):
+        raise ConfigError(
+            f"architectures = {_shown(classes)} is no causal language model: its head is another, or none",
+            "to count it with a language model's head all the same: --set architectures=null",
+        )
+
+
 def _default_may_follow(family: type[FamilyConfig], name: str) -> bool:
     """The transformers classes read null as absent where the default follows from other fields, or is null."""
     field = family.model_fields[name]
     return field.default_factory is not None or field.default is None
 
 
+def _all_full(layer_types: object) -> bool:
+    return isinstance(layer_types, list) and all(kind == "full_attention" for kind in layer_types)
+
+
 def _refuse_if_on(name: str, value: object) -> None:
-    if value in (None, False, 0, [], {}):
+    if value in (None, False, 0, [], {}) or (name == "layer_types" and _all_full(value)):
         return
     raise ConfigError(
         f"{name} = {_shown(value)} changes the counts, and is not understood for this model_type",
@@ -154,7 +190,7 @@ def _config_error(error: ValidationError, raw: Mapping[str, Any]) -> ConfigError
         "string_type": "text",
         "dict_type": "an object of fields",
         "greater_than_equal": "at least 1",
-        "less_than_equal": f"at most {LARGEST:,}",
+        "less_than_equal": f"at most {first.get('ctx', {}).get('le', LARGEST):,}",
     }.get(first["type"])
     must = f"must be {wanted}" if wanted else first["msg"]
     return ConfigError(f"{name} {must}, not {_shown(first['input'])}")
@@ -165,6 +201,13 @@ def _shown(value: object) -> str:
 
     text = json.dumps(value, default=repr)
     return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def even(head_dim: int) -> int:
+    """A head size that rotary positions can turn in pairs."""
+    if head_dim % 2:
+        raise ConfigError(f"head_dim {head_dim:,} is odd: rotary positions turn a head's numbers in pairs")
+    return head_dim
 
 
 def share(whole: int, parts: int, what: str, hint: str | None = None) -> int:

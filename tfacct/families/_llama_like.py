@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from tfacct.architecture import Block, Stack, Transformer
-from tfacct.families._base import Count, FamilyConfig, Fields, Real, Switch, Word, share
+from tfacct.families._base import Count, FamilyConfig, Fields, Layers, Real, Switch, Word, even, share
 from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm, Rotary
 
 
@@ -22,7 +22,7 @@ class LlamaLike(FamilyConfig):
 
     vocab_size: Count
     hidden_size: Count
-    num_hidden_layers: Count
+    num_hidden_layers: Layers
     num_attention_heads: Count
     intermediate_size: Count
     num_key_value_heads: Count
@@ -76,7 +76,7 @@ class LlamaLike(FamilyConfig):
                 self.num_key_value_heads,
                 "num_attention_heads by num_key_value_heads",
             ),
-            head_dim=self.head_dim,
+            head_dim=even(self.head_dim),
             qkv_bias=qkv,
             out_bias=out,
             rotary=self.rotary(),

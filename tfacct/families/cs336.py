@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tfacct.architecture import Block, Stack, Transformer
-from tfacct.families._base import Count, FamilyConfig, Real, share
+from tfacct.families._base import Count, FamilyConfig, Layers, Real, even, share
 from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm, Rotary
 
 
@@ -18,7 +18,7 @@ class Config(FamilyConfig):
 
     vocab_size: Count
     context_length: Count
-    num_layers: Count
+    num_layers: Layers
     d_model: Count
     num_heads: Count
     d_ff: Count
@@ -38,7 +38,7 @@ class Config(FamilyConfig):
             hidden=self.d_model,
             kv_heads=self.num_heads,
             group=1,
-            head_dim=share(self.d_model, self.num_heads, "d_model by num_heads"),
+            head_dim=even(share(self.d_model, self.num_heads, "d_model by num_heads")),
             rotary=Rotary(self.rope_theta),
         )
         mlp = FeedForward(self.d_model, self.d_ff, gated=True, activation="silu")

@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from tfacct.architecture import Block, Stack, Transformer
-from tfacct.families._base import Count, FamilyConfig, Real, Switch, Word, share
+from tfacct.families._base import Count, FamilyConfig, Layers, Real, Switch, Word, share
 from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm, Positions
 
 
@@ -16,7 +16,7 @@ class Config(FamilyConfig):
 
     vocab_size: Count
     n_embd: Count
-    n_layer: Count
+    n_layer: Layers
     n_head: Count
     n_positions: Count = 1024
     n_inner: Count = Field(default_factory=lambda fields: 4 * fields["n_embd"])
@@ -31,6 +31,12 @@ class Config(FamilyConfig):
         summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
         """.split()
     )
+    aliases: ClassVar = {
+        "hidden_size": "n_embd",
+        "num_hidden_layers": "n_layer",
+        "num_attention_heads": "n_head",
+        "max_position_embeddings": "n_positions",
+    }
     hf_paths: ClassVar = {
         "embed": "transformer.wte",
         "pos_embed": "transformer.wpe",

@@ -19,15 +19,22 @@ class Config(LlamaLike):
     num_key_value_heads: Count = 32
     max_position_embeddings: Count = 32768
     use_sliding_window: Switch = False
+    sliding_window: Count | None = 4096
+    max_window_layers: Annotated[int, Field(strict=True, ge=0)] = 28
     layer_types: Annotated[list[str], Field(strict=True)] | None = None
 
-    harmless: ClassVar = frozenset({"sliding_window"})  # without use_sliding_window it is never read
+    harmless: ClassVar = frozenset({"qkv_bias"})  # q, k and v have biases, whatever it says
+    uncounted: ClassVar = LlamaLike.uncounted | {"sliding_window", "max_window_layers"}
     nulls: ClassVar = {"num_key_value_heads": "num_attention_heads"}
 
     @model_validator(mode="after")
     def _no_windows(self) -> Config:
-        if self.use_sliding_window:
-            raise ConfigError("use_sliding_window = true changes the counts, and windows are not understood yet")
+        slides = self.use_sliding_window and self.sliding_window is not None
+        if slides and self.max_window_layers < self.num_hidden_layers:
+            raise ConfigError(
+                f"use_sliding_window = true gives the layers from {self.max_window_layers} on a window, which changes"
+                " the counts, and windows are not understood yet"
+            )
         if self.layer_types is not None and self.layer_types != ["full_attention"] * self.num_hidden_layers:
             raise ConfigError(
                 f"layer_types must be {self.num_hidden_layers} times full_attention: other layers change the counts,"

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+from tfacct.errors import UsageError
 from tfacct.ledger import Matmul
 from tfacct.report import Cell, Row
 from tfacct.subject import Subject
@@ -41,24 +42,37 @@ def model_facts(subject: Subject) -> dict[str, Any]:
     }
 
 
+def workload(subject: Subject, request: Request) -> Workload:
+    """What is asked of one model. Raises UsageError, which names it."""
+    try:
+        return request.workload(subject.context)
+    except UsageError as error:
+        error.message = f"{subject.name}: {error.message}"
+        raise
+
+
 def workload_words(subjects: Sequence[Subject], request: Request) -> str:
     """`context 16,384, batch 1`, or what stands for it when every model has its own."""
     batch = f"batch {request.batch:,}"
     if request.ctx is None and len({subject.context for subject in subjects}) > 1:
-        step = "one new token at" if request.decode or request.tokens == 1 else ""
-        return f"{step} each model's own longest context, {batch}".strip()
+        new = 1 if request.decode else request.tokens
+        step = "" if new is None else f"{_new_tokens(new)} at "
+        return f"{step}each model's own longest context, {batch}"
     work = request.workload(subjects[0].context)
     if work.tokens == work.context:
         return f"context {work.context:,}, {batch}"
-    new = "1 new token" if work.tokens == 1 else f"{work.tokens:,} new tokens"
-    return f"{new} at context {work.context:,}, {batch}"
+    return f"{_new_tokens(work.tokens)} at context {work.context:,}, {batch}"
+
+
+def _new_tokens(count: int) -> str:
+    return "1 new token" if count == 1 else f"{count:,} new tokens"
 
 
 def name_of(subject: Subject) -> str:
     """The model's name with what was set over it: `gpt2-xl (n_layer=2)`."""
     if not subject.changed:
         return subject.name
-    return f"{subject.name} ({', '.join(f'{name}={value}' for name, value in subject.changed.items())})"
+    return f"{subject.name} ({', '.join(f'{name}={spoken(value)}' for name, value in subject.changed.items())})"
 
 
 def defaulted_notes(subjects: Sequence[Subject]) -> list[str]:
@@ -85,7 +99,7 @@ def spoken(value: object) -> str:
 def unknown_hints(subjects: Sequence[Subject]) -> list[str]:
     """Names the fields that nobody here knows."""
     return [
-        f"warning: {subject.name}: not known here, taken to change no count: {', '.join(subject.unknown)}"
+        f"warning: {subject.name}: not known here, so not counted if they add anything: {', '.join(subject.unknown)}"
         for subject in subjects
         if subject.unknown
     ]

@@ -68,11 +68,15 @@ def flops(
     pointwise: bool = False,
 ) -> Report:
     """FLOPs of the matrix products, 2 per multiply-add, with m × k × n of each. Raises UsageError."""
-    if train and (request.decode or request.tokens not in (None, request.ctx)):
-        raise UsageError("--train counts whole sequences: it goes with neither --decode nor --tokens")
     if by not in ("line", "part", "block"):
         raise UsageError(f"--by is line, part or block, not {by!r}")
+    if pointwise and (by != "line" or len(subjects) > 1):
+        raise UsageError("--pointwise lists lines: it goes with one MODEL, and with no other --by")
+    if by == "block" and len(subjects) > 1:
+        raise UsageError("--by block goes with one MODEL: several are compared by part")
     counted = [_count(subject, request, train, masked) for subject in subjects]
+    if train and any(c.work.tokens != c.work.context for c in counted):
+        raise UsageError("--train counts whole sequences: it goes with neither --decode nor --tokens")
     if len(counted) != 1:
         columns, sections, totals = _side_by_side(counted)
     elif by == "line":
@@ -98,7 +102,7 @@ def flops(
 
 
 def _count(subject: Subject, request: Request, train: bool, masked: bool) -> _Counted:
-    work = request.workload(subject.context)
+    work = common.workload(subject, request)
     return _Counted(subject, work, subject.ledger.products(work.axes(), masked=masked), train)
 
 
@@ -206,17 +210,12 @@ def _by_block(counted: _Counted) -> Table:
     return columns, (tuple(rows),), _totals(counted, "block")
 
 
-def _block_of(product: Product) -> tuple[tuple[int, ...], str]:
+def _block_of(product: Product) -> tuple[range, str]:
     return product.numbers, "" if product.numbers else product.path
 
 
-def _span(numbers: Sequence[int]) -> str:
-    first, last = numbers[0], numbers[-1]
-    if first == last:
-        return f"blocks.{first}"
-    if len(numbers) == last - first + 1:
-        return f"blocks.{first}–{last}"
-    return f"blocks.{first}, {numbers[1]}, … {last}"
+def _span(numbers: range) -> str:
+    return f"blocks.{numbers[0]}" if len(numbers) == 1 else f"blocks.{numbers[0]}–{numbers[-1]}"
 
 
 def _totals(counted: _Counted, first: str) -> tuple[Row, ...]:

@@ -45,7 +45,7 @@ def kv(subjects: Sequence[Subject], request: Request, *, dtype: str | None = Non
 
 
 def _facts(subject: Subject, request: Request, cached: str) -> dict[str, Any]:
-    work = request.workload(subject.context)
+    work = common.workload(subject, request)
     by_context = [_at(subject, context, request.batch, cached) for context in _contexts(work.context)]
     return {
         **common.model_facts(subject),

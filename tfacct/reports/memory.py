@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import groupby
 from typing import Any
 
 from tfacct import units
@@ -27,8 +28,10 @@ def memory(
     fit: int | None = None,
 ) -> Report:
     """Bytes of weights and KV cache. `fit`: a budget in bytes, for the largest context and batch that fit it."""
-    stored = units.dtype_name(dtype or DEFAULT_DTYPE)
-    cached = units.dtype_name(kv_dtype) if kv_dtype else cache_dtype(stored)
+    if fit is not None and (not isinstance(fit, int) or isinstance(fit, bool) or fit < 1):
+        raise UsageError(f"--fit must be a whole number of bytes, not {fit!r}")
+    stored = units.dtype_name(DEFAULT_DTYPE if dtype is None else dtype)
+    cached = cache_dtype(stored) if kv_dtype is None else units.dtype_name(kv_dtype)
     for subject in subjects:
         if subject.quantized and dtype is None:
             raise UsageError(
@@ -36,10 +39,10 @@ def memory(
                 "give --dtype",
             )
     facts = tuple(_facts(subject, request, stored, cached, fit) for subject in subjects)
-    if fit is not None and all(fact["fit"]["largest_context"] is None for fact in facts):
-        raise UsageError(_too_large(facts[0], fit), "a smaller --dtype, or a larger --fit")
+    if fit is not None and not any(fact["fit"]["largest_context"] or fact["fit"]["largest_batch"] for fact in facts):
+        raise UsageError("; ".join(_too_large(fact, fit) for fact in facts), "a smaller --dtype, or a larger --fit")
     if len(subjects) == 1:
-        columns, sections, totals = _one(subjects[0], request, stored, cached, facts[0])
+        columns, sections, totals = _one(facts[0])
         title = f"{common.name_of(subjects[0])}: memory"
     else:
         columns, sections, totals = _several(subjects, facts, fit)
@@ -56,7 +59,11 @@ def memory(
             *_fit_notes(subjects, facts, fit),
             *common.defaulted_notes(subjects),
         ),
-        hints=(*common.context_hints(subjects, request), *common.unknown_hints(subjects)),
+        hints=(
+            *common.context_hints(subjects, request),
+            *_fit_hints(subjects, facts, fit),
+            *common.unknown_hints(subjects),
+        ),
         models=facts,
         convention=CONVENTION,
         headline="total_bytes",
@@ -69,7 +76,7 @@ def cache_dtype(stored: str) -> str:
 
 
 def _facts(subject: Subject, request: Request, stored: str, cached: str, fit: int | None) -> dict[str, Any]:
-    work = request.workload(subject.context)
+    work = common.workload(subject, request)
     held = _footprint(subject, work, stored, cached)
     facts: dict[str, Any] = {
         **common.model_facts(subject),
@@ -80,6 +87,7 @@ def _facts(subject: Subject, request: Request, stored: str, cached: str, fit: in
         "kv_cache_bytes": held.cache,
         "kv_bytes_per_token": held.per_token,
         "total_bytes": held.total,
+        "lines": _lines(subject, work, stored, cached),
     }
     if fit is not None:
         facts["fit"] = _fit(subject, work, stored, cached, fit)
@@ -113,7 +121,9 @@ def _too_large(fact: dict[str, Any], fit: int) -> str:
     what = f"{fact['model']}: the weights alone are {_size(weights)}"
     if short > 0:
         return f"{what}, {_size(short)} more than --fit {_size(fit)}"
-    return f"{what}: {_size(-short)} left of {_size(fit)}, less than one token's KV cache"
+    batch = fact["workload"]["batch"]
+    many = "one token" if batch == 1 else f"one token of each of {batch:,} sequences"
+    return f"{what}: {_size(-short)} are left of {_size(fit)}, less than the KV cache of {many}"
 
 
 def _size(value: int) -> str:
@@ -124,12 +134,15 @@ def _fit_notes(subjects: Sequence[Subject], facts: Sequence[dict[str, Any]], fit
     if fit is None:
         return []
     if len(facts) > 1:
-        return [f"max ctx, max batch: the largest that fit {_size(fit)}; –: not even 1 does."]
+        return [f"max ctx, max batch: the largest that fit {_size(fit)}, trained for it or not; –: not even 1 does."]
     found, work, trained = facts[0]["fit"], facts[0]["workload"], subjects[0].context
     context, batch = found["largest_context"], found["largest_batch"]
-    past = f", past the trained {trained:,}" if context > trained else ""
-    at_batch = f"at batch {work['batch']:,} a context of up to {context:,}{past}"
-    notes = [f"In {_size(fit)} fits {at_batch}: slack {_size(found['context_slack_bytes'])}."]
+    if context is None:
+        notes = [f"In {_size(fit)} not even one token of {work['batch']:,} sequences fits."]
+    else:
+        past = f", past the trained {trained:,}" if context > trained else ""
+        at_batch = f"at batch {work['batch']:,} a context of up to {context:,}{past}"
+        notes = [f"In {_size(fit)} fits {at_batch}: slack {_size(found['context_slack_bytes'])}."]
     if batch is None:
         return [*notes, f"At context {work['keys']:,} not even one sequence fits."]
     return [
@@ -138,7 +151,13 @@ def _fit_notes(subjects: Sequence[Subject], facts: Sequence[dict[str, Any]], fit
     ]
 
 
-def _one(subject: Subject, request: Request, stored: str, cached: str, facts: dict[str, Any]) -> Table:
+def _fit_hints(subjects: Sequence[Subject], facts: Sequence[dict[str, Any]], fit: int | None) -> list[str]:
+    """Says it where the context that fits one model is past what it was trained for."""
+    found = facts[0]["fit"]["largest_context"] if fit is not None and len(facts) == 1 else None
+    return common.context_hints(subjects, Request(ctx=found)) if found else []
+
+
+def _one(facts: dict[str, Any]) -> Table:
     columns = (
         Column("what", "what"),
         Column("elements", "elements", "params"),
@@ -148,31 +167,34 @@ def _one(subject: Subject, request: Request, stored: str, cached: str, facts: di
         Column("share", "share", "share"),
         Column("bar", "", "bar", drop=5),
     )
-    total, ledger = facts["total_bytes"], subject.ledger
-    at = request.workload(subject.context).axes()
+    total = facts["total_bytes"]
 
-    def rows(elements: dict[str, int], taken: dict[str, int], dtype: str) -> tuple[Row, ...]:
-        return tuple(
-            common.with_share(
-                {"what": what, "elements": elements[what], "dtype": dtype, "bytes": size, "gigabytes": size},
-                size,
-                total,
-            )
-            for what, size in taken.items()
-        )
-
-    bits = units.dtype_bits(stored)
-    weights = rows(common.by_part(ledger.parameters()), common.by_part(ledger.weight_bytes(bits)), stored)
-    states = {common.short(path): elements for path, elements in ledger.states(at).items()}
-    sizes = ledger.state_bytes(at, units.dtype_bits(cached))
-    cache = rows(states, {common.short(path): size for path, size in sizes.items()}, cached)
+    rows = [common.with_share({**line, "gigabytes": line["bytes"]}, line["bytes"], total) for line in facts["lines"]]
+    sections = tuple(tuple(group) for _, group in groupby(rows, key=lambda row: row["kind"]))
+    cached = sum(line["elements"] for line in facts["lines"] if line["kind"] == "cache")
     totals = (
         {"what": "weights", "elements": facts["total_params"], **_sized(facts["weights_bytes"], total)},
-        {"what": "KV cache", "elements": sum(states.values()), **_sized(facts["kv_cache_bytes"], total)},
+        {"what": "KV cache", "elements": cached, **_sized(facts["kv_cache_bytes"], total)},
         {"what": "total", **_sized(total, total)},
         {"what": "KV / token", **_sized(facts["kv_bytes_per_token"], None)},
     )
-    return columns, (weights, cache), totals
+    return columns, sections, totals
+
+
+def _lines(subject: Subject, work: Workload, stored: str, cached: str) -> list[dict[str, Any]]:
+    """Weights by part, and every state."""
+    ledger, at = subject.ledger, work.axes()
+    elements, taken = ledger.parameters(), ledger.weight_bytes(units.dtype_bits(stored))
+    parts = common.by_part(elements)
+    weights = common.by_part(taken)
+    states, kept = ledger.states(at), ledger.state_bytes(at, units.dtype_bits(cached))
+    return [
+        {"what": part, "kind": "weights", "elements": parts[part], "dtype": stored, "bytes": weights[part]}
+        for part in parts
+    ] + [
+        {"what": common.short(path), "kind": "cache", "elements": states[path], "dtype": cached, "bytes": kept[path]}
+        for path in states
+    ]
 
 
 def _sized(taken: int, whole: int | None) -> dict[str, Any]:
@@ -180,7 +202,10 @@ def _sized(taken: int, whole: int | None) -> dict[str, Any]:
 
 
 def _several(subjects: Sequence[Subject], facts: Sequence[dict[str, Any]], fit: int | None) -> Table:
-    fitting = (Column("largest_context", "max ctx", "count"), Column("largest_batch", "max batch", "count"))
+    fitting = (
+        Column("largest_context", "max ctx", "count", empty="–"),
+        Column("largest_batch", "max batch", "count", empty="–"),
+    )
     columns = (
         Column("model", "model"),
         Column("total_params", "params", "params", drop=2),
@@ -195,6 +220,6 @@ def _several(subjects: Sequence[Subject], facts: Sequence[dict[str, Any]], fit: 
     for subject, fact in zip(subjects, facts, strict=True):
         row = {**fact, "model": common.name_of(subject), "keys": fact["workload"]["keys"]}
         for key in ("largest_context", "largest_batch") if fit is not None else ():
-            row[key] = fact["fit"][key] or "–"
+            row[key] = fact["fit"][key]
         rows.append(row)
     return columns, (tuple(rows),), ()

@@ -62,13 +62,13 @@ def show(subject: Subject) -> Report:
         if any(row["field"] == name for row in rows):
             continue
         value = subject.defaulted.get(name, subject.raw.get(name))
-        rows.append({"field": name, "value": json.dumps(value), "how": _how(subject, name, name in read)})
+        rows.append({"field": name, "how": _how(subject, name, name in read), "value": _shortened(json.dumps(value))})
     counted = tuple(row for row in rows if row["field"] in read)
     others = tuple(row for row in rows if row["field"] not in read)
     return Report(
         command="show",
         title=f"{common.name_of(subject)}: {subject.family}",
-        columns=(Column("field", "field"), Column("value", "value"), Column("how", "")),
+        columns=(Column("field", "field"), Column("how", ""), Column("value", "value")),
         sections=tuple(section for section in (counted, others) if section),
         notes=tuple(_source_notes(subject.provenance)),
         hints=tuple(common.unknown_hints([subject])),
@@ -82,6 +82,11 @@ def show(subject: Subject) -> Report:
         ),
         convention="defaulted: fields left to the class's default; the rest as given",
     )
+
+
+def _shortened(value: str) -> str:
+    """A long value's beginning: the JSON has all of it."""
+    return value if len(value) <= 36 else f"{value[:35]}…"
 
 
 def _how(subject: Subject, name: str, read: bool) -> str:

@@ -1,4 +1,4 @@
-"""The formulas against a model that runs: path by path, block by block, exactly."""
+"""The formulas against models that run: path by path, block by block, exactly."""
 
 from __future__ import annotations
 
@@ -6,191 +6,194 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from tfacct.errors import MissingExtraError
-from tfacct.ledger import FLOPS_PER_MULTIPLY_ADD
+from tfacct.errors import UsageError
 from tfacct.report import Column, Report, Row, Table, Tick, unwatched
 from tfacct.reports import _common as common
+from tfacct.reports._witnesses import Check, checks, traced_blocks
 from tfacct.subject import Subject
 from tfacct.workload import Request, Workload
 
-CONVENTION = "2 FLOPs per multiply-add; products only; full T x S attention; all logits"
-
+CONVENTION = "2 FLOPs per multiply-add; products only; full T x S attention"
 Pair: TypeAlias = tuple[int | None, int | None]
 """Formula and measurement; None where one side does not know the path."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Compared:
-    """Formula and measurement of one model, by path, no two blocks together."""
+class _Verified:
+    """One model, and what every witness said of it."""
 
     subject: Subject
     work: Workload
-    flops: dict[str, Pair]
-    params: dict[str, Pair]
+    checks: list[Check]
+    traced: tuple[int, int]
 
     @property
     def agrees(self) -> bool:
-        """Whether every path is in both, with the same number, and the expected total is met."""
-        pairs = (*self.flops.values(), *self.params.values())
-        return all(formula == measured for formula, measured in pairs) and self.expectation_met
-
-    @property
-    def expectation_met(self) -> bool:
-        return self.subject.expected in (None, self.total(self.params, 0))
-
-    @staticmethod
-    def total(pairs: Mapping[str, Pair], side: int) -> int:
-        """The sum of one side: 0 the formula's, 1 the measured."""
-        return sum(pair[side] or 0 for pair in pairs.values())
+        return all(check.agrees for check in self.checks)
 
 
-def verify(subjects: Sequence[Subject], request: Request, *, progress: Tick = unwatched) -> Report:
-    """Count each reference model with fvcore, on meta at full size, and compare. Needs torch and fvcore."""
-    compared = []
+def verify(
+    subjects: Sequence[Subject],
+    request: Request,
+    *,
+    all_layers: bool = False,
+    against: str | None = None,
+    progress: Tick = unwatched,
+) -> Report:
+    """Ask every witness about each model, on meta at full size, and compare exactly. Needs torch and fvcore.
+
+    `all_layers` runs every block instead of one of each kind; `against` may be `transformers`.
+    """
+    if against not in (None, "transformers"):
+        raise UsageError(f"--against knows transformers, not {against!r}")
+    verified = []
     for done, subject in enumerate(subjects):
         progress(subject.name, done, len(subjects))
-        compared.append(_compare(subject, request))
-    one = compared[0] if len(compared) == 1 else None
-    columns, sections, totals = _one(one) if one else _several(compared)
-    who = common.name_of(subjects[0]) if one else "presets"
+        work = common.workload(subject, request)
+        asked = _ask(subject, work, all_layers, against is not None)
+        verified.append(_Verified(subject, work, asked, traced_blocks(subject, all_layers)))
+    one = verified[0] if len(verified) == 1 else None
+    columns, sections, totals = _one(one) if one else _several(verified)
+    what = f"{common.name_of(subjects[0])}: formulas" if one else "Formulas"
     return Report(
         command="verify",
-        title=f"{who}: formula against fvcore at {common.workload_words(subjects, request)}",
+        title=f"{what} against witnesses at {common.workload_words(subjects, request)}",
         columns=columns,
         sections=sections,
         totals=totals,
-        notes=(_verdict(compared),),
+        notes=(_traced(verified, all_layers), _verdict(verified)),
         hints=(*common.context_hints(subjects, request), *common.unknown_hints(subjects)),
-        models=tuple(_facts(c) for c in compared),
+        models=tuple(_facts(v) for v in verified),
         convention=CONVENTION,
         headline="total_flops",
-        agrees=all(c.agrees for c in compared),
+        agrees=all(v.agrees for v in verified),
     )
 
 
-def _compare(subject: Subject, request: Request) -> _Compared:
+def _ask(subject: Subject, work: Workload, all_layers: bool, against: bool) -> list[Check]:
     try:
-        from tfacct.reference import counting, model
-    except ImportError:
-        raise MissingExtraError("verify needs torch and fvcore", MissingExtraError.MEASURE) from None
-    work = request.workload(subject.context)
-    reference = model.build(subject.architecture, logits=work.logits)
-    given = model.inputs(subject.architecture, batch=work.batch, tokens=work.tokens, context=work.context)
-    multiply_adds = counting.multiply_adds(reference, given)
-    measured = {path: FLOPS_PER_MULTIPLY_ADD * count for path, count in multiply_adds.items()}
-    return _Compared(
-        subject,
-        work,
-        flops=_side_by_side(subject.ledger.flops(work.axes(), unfolded=True), measured),
-        params=_side_by_side(subject.ledger.parameters(unfolded=True), counting.parameters(reference)),
-    )
+        return checks(subject, work, all_layers=all_layers, against=against)
+    except RuntimeError as error:
+        if "overflow" not in str(error):
+            raise
+        raise UsageError(
+            f"{subject.name}: tensors of {work.tokens:,} × {work.context:,} are more than torch can describe",
+            "a smaller --ctx or --batch",
+        ) from None
 
 
-def _side_by_side(formula: Mapping[str, int], measured: Mapping[str, int]) -> dict[str, Pair]:
-    return {path: (formula.get(path), measured.get(path)) for path in dict.fromkeys((*formula, *measured))}
-
-
-def _facts(compared: _Compared) -> dict[str, Any]:
+def _facts(verified: _Verified) -> dict[str, Any]:
+    fvcore = verified.checks[0]
+    formula, measured = fvcore.totals
     return {
-        **common.model_facts(compared.subject),
-        "workload": common.workload_facts(compared.work),
-        "agrees": compared.agrees,
-        "total_flops": compared.total(compared.flops, 0),
-        "measured_flops": compared.total(compared.flops, 1),
-        "total_params": compared.total(compared.params, 0),
-        "measured_params": compared.total(compared.params, 1),
-        "expected_params": compared.subject.expected,
-        "lines": [
-            {"path": path, "flops": formula, "measured_flops": measured, "equal": formula == measured}
-            for path, (formula, measured) in compared.flops.items()
+        **common.model_facts(verified.subject),
+        "workload": common.workload_facts(verified.work),
+        "agrees": verified.agrees,
+        "blocks_traced": verified.traced[0],
+        "blocks": verified.traced[1],
+        "total_flops": formula,
+        "measured_flops": measured,
+        "expected_params": verified.subject.expected,
+        "witnesses": [
+            {
+                "witness": check.witness,
+                "unit": check.unit,
+                "formula": check.totals[0],
+                "measured": check.totals[1],
+                "equal": check.agrees,
+                "differences": {path: list(pair) for path, pair in check.pairs().items() if pair[0] != pair[1]},
+            }
+            for check in verified.checks
         ],
-        "parameters": [
-            {"path": path, "params": formula, "measured_params": measured, "equal": formula == measured}
-            for path, (formula, measured) in compared.params.items()
+        "lines": [
+            {"path": path, "flops": pair[0], "measured_flops": pair[1], "equal": pair[0] == pair[1]}
+            for path, pair in fvcore.pairs().items()
         ],
     }
 
 
-_COLUMNS = (
-    Column("what", "operation"),
-    Column("formula", "formula", "count"),
-    Column("measured", "measured", "count"),
-    Column("verdict", ""),
-)
-
-
-def _one(compared: _Compared) -> Table:
-    params: dict[str, Pair] = {"parameters": (compared.total(compared.params, 0), compared.total(compared.params, 1))}
-    params |= {path: pair for path, pair in compared.params.items() if pair[0] != pair[1]}
-    if compared.subject.expected is not None:
-        params["parameters, as expected"] = (params["parameters"][0], compared.subject.expected)
-    total = (compared.total(compared.flops, 0), compared.total(compared.flops, 1))
-    return (
-        _COLUMNS,
-        (_rows(_folded(compared.flops)), _rows(params)),
-        _rows({"total FLOPs": total}),
+def _one(verified: _Verified) -> Table:
+    columns = (
+        Column("what", "operation"),
+        Column("formula", "formula", "count"),
+        Column("measured", "measured", "count"),
+        Column("verdict", ""),
     )
+    fvcore, *others = verified.checks
+    further: dict[str, tuple[Pair, bool]] = {}
+    for check in others:
+        further[check.witness] = check.totals, check.agrees
+        if len(check.formula) > 1:
+            further |= {path: (pair, False) for path, pair in check.pairs().items() if pair[0] != pair[1]}
+    total = {"total FLOPs by fvcore": (fvcore.totals, fvcore.agrees)}
+    return columns, (_rows(_folded(fvcore.pairs())), _rows(total), _rows(further)), ()
 
 
-def _folded(
-    pairs: Mapping[str, Pair],
-) -> dict[str, Pair]:
+def _folded(pairs: Mapping[str, Pair]) -> dict[str, tuple[Pair, bool]]:
     """All blocks of a path in one row where every block agrees; a block that differs keeps its own."""
-    folded: dict[str, Pair] = {}
+    folded: dict[str, tuple[Pair, bool]] = {}
     for path, (formula, measured) in pairs.items():
+        if formula != measured or formula is None:
+            folded[path] = (formula, measured), False
+            continue
         block, _, rest = path.removeprefix("blocks.").partition(".")
-        name = f"blocks.*.{rest}" if block.isdigit() and formula == measured else path
-        before = folded.get(name, (0, 0))
-        if formula == measured:
-            folded[name] = ((before[0] or 0) + (formula or 0), (before[1] or 0) + (measured or 0))
-        else:
-            folded[name] = (formula, measured)
+        name = f"blocks.*.{rest}" if block.isdigit() else path
+        before = folded[name][0][0] or 0 if name in folded else 0
+        folded[name] = (before + formula, before + formula), True
     return folded
 
 
-def _rows(pairs: Mapping[str, Pair]) -> tuple[Row, ...]:
+def _rows(pairs: Mapping[str, tuple[Pair, bool]]) -> tuple[Row, ...]:
     return tuple(
-        {"what": path, "formula": formula, "measured": measured, "verdict": _word(formula, measured)}
-        for path, (formula, measured) in pairs.items()
+        {"what": what, "formula": pair[0], "measured": pair[1], "verdict": _word(pair, agrees)}
+        for what, (pair, agrees) in pairs.items()
     )
 
 
-def _word(formula: int | None, measured: int | None) -> str:
-    if formula == measured:
+def _word(pair: Pair, agrees: bool) -> str:
+    formula, measured = pair
+    if agrees:
         return "ok"
     if formula is None or measured is None:
         return "not in the formula" if formula is None else "not measured"
-    return f"DIFFERS by {measured - formula:+,}"
+    return f"DIFFERS by {measured - formula:+,}" if measured != formula else "DIFFERS in parts"
 
 
-def _several(
-    compared: Sequence[_Compared],
-) -> Table:
+def _several(verified: Sequence[_Verified]) -> Table:
     columns = (
         Column("model", "model"),
-        Column("paths", "products", "count", drop=1),
         Column("formula", "formula (FLOPs)", "count"),
-        Column("measured", "measured (2 × MACs)", "count"),
-        Column("params", "params", "count", drop=2),
+        Column("measured", "fvcore (2 × MACs)", "count"),
+        Column("witnesses", "checks", "count", drop=1),
         Column("verdict", ""),
     )
     rows = tuple(
         {
-            "model": common.name_of(c.subject),
-            "paths": len(c.flops),
-            "formula": c.total(c.flops, 0),
-            "measured": c.total(c.flops, 1),
-            "params": c.total(c.params, 1),
-            "verdict": "ok" if c.agrees else "DIFFERS",
+            "model": common.name_of(v.subject),
+            "formula": v.checks[0].totals[0],
+            "measured": v.checks[0].totals[1],
+            "witnesses": len(v.checks),
+            "verdict": "ok" if v.agrees else "DIFFERS",
         }
-        for c in compared
+        for v in verified
     )
     return columns, (rows,), ()
 
 
-def _verdict(compared: Sequence[_Compared]) -> str:
-    wrong = [c.subject.name for c in compared if not c.agrees]
+def _traced(verified: Sequence[_Verified], all_layers: bool) -> str:
+    run, blocks = (sum(v.traced[side] for v in verified) for side in (0, 1))
+    if all_layers:
+        return f"All {blocks:,} blocks traced, at full size on the meta device."
+    return (
+        f"{run:,} of {blocks:,} blocks traced, one of each kind, at full size on the meta device; each stands for its"
+        " equals. --all-layers traces them all."
+    )
+
+
+def _verdict(verified: Sequence[_Verified]) -> str:
+    wrong = [f"{v.subject.name} ({', '.join(c.witness for c in v.checks if not c.agrees)})" for v in verified]
+    wrong = [words for words, v in zip(wrong, verified, strict=True) if not v.agrees]
     if wrong:
-        return f"Differs: {', '.join(wrong)}. Ask for one alone to see the paths that do."
-    products, tensors = sum(len(c.flops) for c in compared), sum(len(c.params) for c in compared)
-    return f"Every product of every block ({products:,}) and every parameter ({tensors:,} tensors) agrees exactly."
+        return f"Differs: {'; '.join(wrong)}."
+    numbers = sum(len(check.formula) for v in verified for check in v.checks)
+    return f"Every number of every witness agrees exactly: {numbers:,} of them."

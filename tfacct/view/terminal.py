@@ -11,10 +11,12 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
+from tfacct.errors import printable
 from tfacct.report import LEFT, Column, Report, Row
 
 BAR_AT_LEAST, BAR_AT_MOST = 6, 24
 GAP = 2
+NARROWEST = 20
 
 
 def console(stream: TextIO) -> Console:
@@ -33,6 +35,7 @@ def console(stream: TextIO) -> Console:
 def show(report: Report, *, exact: bool = False) -> None:
     """Print a report on stdout: title, table, notes."""
     out = console(sys.stdout)
+    out.width = max(out.width, NARROWEST)
     texts = [
         {column.key: column.text(row.get(column.key), exact) for column in report.columns}
         for row in (*report.rows, *report.totals)
@@ -44,7 +47,7 @@ def show(report: Report, *, exact: bool = False) -> None:
     widths |= {column.key: bar for column in columns if column.kind == "bar"}
 
     lines = [
-        Text(report.title, "bold"),
+        Text(printable(report.title), "bold"),
         Text(),
         _line(columns, widths, {column.key: column.label for column in columns}, "dim"),
         Text(" " + "─" * (sum(widths[column.key] + GAP for column in columns) - GAP), "dim"),
@@ -78,14 +81,7 @@ def _line(columns: list[Column], widths: dict[str, int], cells: dict[str, str], 
         else cells[column.key].rjust(widths[column.key])
         for column in columns
     )
-    return Text((" " + (" " * GAP).join(padded)).rstrip(), style)
-
-
-def show_hints(report: Report) -> None:
-    """What the person at the terminal should know, on stderr."""
-    err = console(sys.stderr)
-    for hint in report.hints:
-        err.print(Text(hint), soft_wrap=True)
+    return Text(printable(" " + (" " * GAP).join(padded)).rstrip(), style)
 
 
 def _fitting(columns: tuple[Column, ...], widths: dict[str, int], width: int) -> tuple[list[Column], int]:

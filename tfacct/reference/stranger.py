@@ -11,10 +11,7 @@ import torch
 import transformers
 from torch.utils.flop_counter import FlopCounterMode
 
-from tfacct.families import config_class
-from tfacct.subject import Subject
-
-transformers.logging.set_verbosity_error()
+transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 
 
 def build(config: Mapping[str, Any]) -> Any:
@@ -23,7 +20,10 @@ def build(config: Mapping[str, Any]) -> Any:
     made = transformers.AutoConfig.for_model(config["model_type"], **fields)
     with torch.device("meta"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return transformers.AutoModelForCausalLM.from_config(made, attn_implementation="eager").eval()
+        built = transformers.AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+            made, attn_implementation="eager"
+        )
+        return built.eval()
 
 
 def run(model: Any, *, batch: int, tokens: int, context: int) -> tuple[dict[str, int], dict[str, int]]:
@@ -66,13 +66,15 @@ def parameters(model: Any) -> dict[str, int]:
     return {name: parameter.numel() for name, parameter in model.named_parameters()}
 
 
-def translated(counts: Mapping[str, int], subject: Subject) -> dict[str, int]:
-    """Our counts under the class's module paths: several of ours may be one of theirs."""
-    table = config_class(subject.family).hf_paths
+def renamed(counts: Mapping[str, int], table: Mapping[str, str]) -> dict[str, int]:
+    """Counts by our paths as counts by the class's: several of ours may be one of theirs.
+
+    `table` maps our module paths to theirs, with `*` for a block's number; a tensor's path ends in its name.
+    """
     theirs: Counter[str] = Counter()
     for path, count in counts.items():
-        module, dot, tensor = path.rpartition(".")
-        if dot and tensor in ("weight", "bias"):
+        module, _, tensor = path.rpartition(".")
+        if tensor in ("weight", "bias"):
             theirs[f"{_renamed(module, table)}.{tensor}"] += count
         else:
             theirs[_renamed(path, table)] += count

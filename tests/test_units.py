@@ -1,0 +1,109 @@
+"""How sizes are read and written."""
+
+import pytest
+
+from tfacct import units
+from tfacct.errors import TfacctError
+
+
+@pytest.mark.parametrize(
+    ("value", "si", "people", "binary", "decimal"),
+    [
+        (0, "0", "0", "0 B", "0 B"),
+        (7, "7", "7", "7 B", "7 B"),
+        (999, "999", "999", "999 B", "999 B"),
+        (1000, "1.00 K", "1.00 K", "1,000 B", "1.00 KB"),
+        (1023, "1.02 K", "1.02 K", "1,023 B", "1.02 KB"),
+        (1024, "1.02 K", "1.02 K", "1.00 KiB", "1.02 KB"),
+        (9_994, "9.99 K", "9.99 K", "9.76 KiB", "9.99 KB"),
+        (9_996, "10.0 K", "10.0 K", "9.76 KiB", "10.0 KB"),
+        (99_960, "100 K", "100 K", "97.6 KiB", "100 KB"),
+        (999_499, "999 K", "999 K", "976 KiB", "999 KB"),
+        (999_500, "1.00 M", "1.00 M", "976 KiB", "1.00 MB"),
+        (1000 * 1024, "1.02 M", "1.02 M", "0.977 MiB", "1.02 MB"),
+        (1024**2 - 1, "1.05 M", "1.05 M", "1.00 MiB", "1.05 MB"),
+        (7_615_616_512, "7.62 G", "7.62 B", "7.09 GiB", "7.62 GB"),
+        (24 * 1024**3, "25.8 G", "25.8 B", "24.0 GiB", "25.8 GB"),
+        (133_416_668_364_800, "133 T", "133 T", "121 TiB", "133 TB"),
+        (10**36, "1,000,000 Q", "1,000,000,000,000,000,000,000 Q", "827,180,612,553 YiB", "1,000,000,000,000 YB"),
+        (-1536, "-1.54 K", "-1.54 K", "-1.50 KiB", "-1.54 KB"),
+    ],
+)
+def test_written(value: int, si: str, people: str, binary: str, decimal: str) -> None:
+    assert units.si(value) == si
+    assert units.people(value) == people
+    assert units.binary(value) == binary
+    assert units.decimal_bytes(value) == decimal
+
+
+def test_large_integers_are_not_rounded_through_floats() -> None:
+    """2⁵³ + 1 has no float; 9,995 followed by zeros rounds up whatever its length."""
+    assert units.si(99949 * 10**40) == "999,490,000,000,000 Q"
+    assert units.si(2**53 + 1) == "9.01 P"
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("1", 1),
+        ("1024", 1024),
+        ("16k", 16_384),
+        ("16K", 16_384),
+        ("1m", 1_048_576),
+        ("16,384", 16_384),
+        ("16_384", 16_384),
+    ],
+)
+def test_tokens(text: str, tokens: int) -> None:
+    assert units.read_tokens("--ctx", text) == tokens
+
+
+@pytest.mark.parametrize("text", ["", "k", "-1", "1.5k", "1,5k", "16,38", "0x10", "１６", "1e3", "16 k", "4kk"])
+def test_no_tokens(text: str) -> None:
+    with pytest.raises(TfacctError, match="--ctx must be a whole number"):
+        units.read_tokens("--ctx", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("24GiB", 24 * 1024**3),
+        ("24gib", 24 * 1024**3),
+        ("80GB", 80 * 1000**3),
+        ("1.5 TB", 1_500_000_000_000),
+        ("512MiB", 512 * 1024**2),
+        ("100B", 100),
+        ("0.5KiB", 512),
+    ],
+)
+def test_bytes(text: str, size: int) -> None:
+    assert units.read_bytes("--fit", text) == size
+
+
+@pytest.mark.parametrize("text", ["", "24", "24G", "GiB", "24iB", "-1GB", "1,5GB", "24GiBs"])
+def test_no_bytes(text: str) -> None:
+    with pytest.raises(TfacctError, match="must be a size with its unit"):
+        units.read_bytes("--fit", text)
+
+
+@pytest.mark.parametrize(("text", "count"), [("8B", 8 * 10**9), ("500M", 5 * 10**8), ("1.5b", 15 * 10**8), ("12", 12)])
+def test_counts(text: str, count: int) -> None:
+    assert units.read_count("--max-params", text) == count
+
+
+@pytest.mark.parametrize(
+    ("name", "bits"),
+    [
+        ("fp32", 32),
+        ("tf32", 32),
+        ("bf16", 16),
+        ("fp16", 16),
+        ("fp8", 8),
+        ("int8", 8),
+        ("int4", 4),
+        ("bfloat16", 16),
+        ("FP32", 32),
+    ],
+)
+def test_dtypes(name: str, bits: int) -> None:
+    assert units.dtype_bits(name) == bits

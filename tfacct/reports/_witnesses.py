@@ -1,0 +1,202 @@
+"""What each witness says of one model, beside what the formulas say: by path, as dicts that must be equal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import TypeAlias
+
+from tfacct.architecture import Transformer
+from tfacct.errors import MissingExtraError
+from tfacct.ledger import FLOPS_PER_MULTIPLY_ADD, Ledger
+from tfacct.passes import backward_flops, forward_flops, recomputed_flops
+from tfacct.subject import Subject
+from tfacct.workload import Workload
+
+Counts: TypeAlias = dict[str, int]
+
+BITS = 32
+"""The reference model on meta holds float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One witness's counts beside the formulas', in one unit. They agree when the dicts are equal."""
+
+    witness: str
+    unit: str
+    formula: Mapping[str, int]
+    measured: Mapping[str, int]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every path is in both, with the same number."""
+        return dict(self.formula) == dict(self.measured)
+
+    @property
+    def totals(self) -> tuple[int, int]:
+        """Both sides added up."""
+        return sum(self.formula.values()), sum(self.measured.values())
+
+    def pairs(self) -> dict[str, tuple[int | None, int | None]]:
+        """Both sides by path; None where one does not know the path."""
+        paths = dict.fromkeys((*self.formula, *self.measured))
+        return {path: (self.formula.get(path), self.measured.get(path)) for path in paths}
+
+
+def checks(subject: Subject, work: Workload, *, all_layers: bool, against: bool) -> list[Check]:
+    """Ask every witness about one workload. The first check is fvcore's, product by product."""
+    asked = _Asked(subject, work, all_layers)
+    found = [
+        asked.fvcore("fvcore, forward", work),
+        *asked.torch_passes(),
+        asked.fvcore("fvcore, decode at T = 1", replace(work, tokens=1)),
+        asked.fvcore(f"fvcore, chunk of T = {_chunk(work):,}", replace(work, tokens=_chunk(work))),
+        asked.parameters(),
+        *asked.expected(),
+        asked.parameter_bytes(),
+        asked.cache_bytes(),
+    ]
+    return [*found, *stranger_checks(subject, work)] if against else found
+
+
+def traced_blocks(subject: Subject, all_layers: bool) -> tuple[int, int]:
+    """How many blocks are run, and how many the model has."""
+    stacks = subject.architecture.stacks
+    blocks = sum(stack.count for stack in stacks)
+    return (blocks if all_layers else len(stacks)), blocks
+
+
+def _chunk(work: Workload) -> int:
+    return max(1, int(work.context) // 3)
+
+
+def _reference() -> tuple[ModuleType, ModuleType]:
+    try:
+        from tfacct.reference import counting, model
+    except ImportError:
+        raise MissingExtraError("verify needs torch and fvcore", MissingExtraError.MEASURE) from None
+    return counting, model
+
+
+class _Asked:
+    """One model and its witnesses. Unless `all_layers`, one block of each kind is run and stands for its equals."""
+
+    def __init__(self, subject: Subject, work: Workload, all_layers: bool) -> None:
+        self.subject, self.work, self.all_layers = subject, work, all_layers
+        self.shape = subject.architecture if all_layers else _counts(subject.architecture, {})
+        self.counting, self.model = _reference()
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.subject.ledger
+
+    def fvcore(self, name: str, work: Workload) -> Check:
+        """Every product's FLOPs by path, of every block."""
+        reference = self.model.build(self.shape, logits=work.logits)
+        counted: Counts = self.counting.multiply_adds(reference, self._inputs(self.shape, work))
+        flops = {path: FLOPS_PER_MULTIPLY_ADD * count for path, count in counted.items()}
+        return Check(name, "FLOPs", self.ledger.flops(work.axes(), unfolded=True), self._for_all(flops))
+
+    def torch_passes(self) -> Iterator[Check]:
+        """Totals of FlopCounterMode: forward, backward, both, and both with the blocks run again."""
+        forward = self._extrapolated(lambda shape: self._passes(shape, recompute=False)[0])
+        backward = self._extrapolated(lambda shape: self._passes(shape, recompute=False)[1])
+        again = self._extrapolated(lambda shape: sum(self._passes(shape, recompute=True)))
+        at = self.work.axes()
+        ours = forward_flops(self.ledger, at), backward_flops(self.ledger, at)
+        redone = recomputed_flops(self.ledger, at)
+        yield Check("torch, forward", "FLOPs", {"total": ours[0]}, {"total": forward})
+        yield Check("torch, backward (2 ×)", "FLOPs", {"total": ours[1]}, {"total": backward})
+        yield Check("torch, training step (3 ×)", "FLOPs", {"total": sum(ours)}, {"total": forward + backward})
+        yield Check("torch, full recomputation", "FLOPs", {"total": sum(ours) + redone}, {"total": again})
+
+    def parameters(self) -> Check:
+        """Every parameter's elements by path."""
+        counted: Counts = self.counting.parameters(self.model.build(self.shape))
+        return Check("parameters", "elements", self.ledger.parameters(unfolded=True), self._for_all(counted))
+
+    def expected(self) -> Iterator[Check]:
+        """The total that somebody else published."""
+        if self.subject.expected is not None:
+            ours = sum(self.ledger.parameters().values())
+            yield Check("parameters, as expected", "elements", {"total": ours}, {"total": self.subject.expected})
+
+    def parameter_bytes(self) -> Check:
+        """Bytes of the storages that hold the parameters."""
+        held = self._extrapolated(lambda shape: self.counting.storage_bytes(self.model.build(shape).parameters()))
+        ours = sum(self.ledger.weight_bytes(BITS).values())
+        return Check("parameter bytes, fp32", "bytes", {"total": ours}, {"total": held})
+
+    def cache_bytes(self) -> Check:
+        """Bytes of the storages that hold every block's keys and values."""
+
+        def held(shape: Transformer) -> int:
+            kept: int = self.counting.cache_bytes(self.model.build(shape), self._inputs(shape, self.work))
+            return kept
+
+        ours = sum(self.ledger.state_bytes(self.work.axes(), BITS).values())
+        return Check("KV cache bytes, fp32", "bytes", {"total": ours}, {"total": self._extrapolated(held)})
+
+    def _inputs(self, shape: Transformer, work: Workload) -> object:
+        return self.model.inputs(shape, batch=work.batch, tokens=work.tokens, context=work.context)
+
+    def _passes(self, shape: Transformer, recompute: bool) -> tuple[int, int]:
+        reference = self.model.build(shape, logits=self.work.logits, recompute=recompute)
+        counted: tuple[int, int] = self.counting.passes(reference, self._inputs(shape, self.work))
+        return counted
+
+    def _for_all(self, counted: Mapping[str, int]) -> Counts:
+        """Counts of the blocks that were run, as counts of every block they stand for."""
+        if self.all_layers:
+            return dict(counted)
+        numbers = [group.numbers for group in self.ledger.groups if group.numbers]
+        whole: Counts = {}
+        for path, count in counted.items():
+            block, _, rest = path.removeprefix("blocks.").partition(".")
+            if path.startswith("blocks."):
+                whole |= {f"blocks.{number}.{rest}": count for number in numbers[int(block)]}
+            else:
+                whole[path] = count
+        return whole
+
+    def _extrapolated(self, measure: Callable[[Transformer], int]) -> int:
+        """A total for all blocks: that of one block of each kind, and what each further block adds.
+
+        Measured too, by giving one kind a second block: the blocks of a kind are the same code with the same sizes.
+        """
+        if self.all_layers:
+            return measure(self.subject.architecture)
+        base = measure(self.shape)
+        total = base
+        for index, stack in enumerate(self.subject.architecture.stacks):
+            if stack.count > 1:
+                two = measure(_counts(self.subject.architecture, {index: 2}))
+                total += (stack.count - 1) * (two - base)
+        return total
+
+
+def _counts(shape: Transformer, counts: Mapping[int, int]) -> Transformer:
+    """The model with one block in every stack, but those whose counts are given."""
+    stacks = tuple(replace(stack, count=counts.get(index, 1)) for index, stack in enumerate(shape.stacks))
+    return replace(shape, stacks=stacks)
+
+
+def stranger_checks(subject: Subject, work: Workload) -> Iterator[Check]:
+    """What the transformers class says, module by module; nothing where the family has no class."""
+    table = type(subject.config).hf_paths
+    if not table:
+        return
+    try:
+        from tfacct.reference import stranger
+    except ImportError:
+        raise MissingExtraError("--against transformers needs transformers", "pip install transformers") from None
+    theirs = stranger.build(subject.raw)
+    flops, cached = stranger.run(theirs, batch=work.batch, tokens=work.tokens, context=work.context)
+    ledger, at = subject.ledger, replace(work, logits="all").axes()
+    ours = stranger.renamed(ledger.flops(at, unfolded=True), table)
+    params = stranger.renamed(ledger.parameters(unfolded=True), table)
+    yield Check("transformers, forward", "FLOPs", ours, flops)
+    yield Check("transformers, parameters", "elements", params, stranger.parameters(theirs))
+    yield Check("transformers, cached elements", "elements", ledger.states(at, unfolded=True), cached)
