@@ -1,5 +1,7 @@
 """The reference model against the ledger: fvcore, shapes seen by the modules, parameters, caches."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.conftest import TINY, ran, tiny
@@ -192,12 +194,11 @@ LIES = {
         {"fvcore, forward", "fvcore, decode at T = 1", "fvcore, chunk"},
     ),
     "passes": (
-        lambda honest: lambda *a: (honest(*a)[0] + 2, honest(*a)[1]),
+        lambda honest: lambda *a: replace(honest(*a), forward=honest(*a).forward + 2),
         {"torch, forward", "torch, training step (3 ×)", "torch, full recomputation"},
     ),
     "parameters": (lambda honest: lambda *a: {**honest(*a), "extra.weight": 5}, {"parameters"}),
     "storage_bytes": (lambda honest: lambda *a: honest(*a) + 1, {"parameter bytes, fp32", "KV cache bytes, fp32"}),
-    "cache_bytes": (lambda honest: lambda *a: honest(*a) - 1, {"KV cache bytes, fp32"}),
 }
 
 
@@ -215,8 +216,19 @@ def test_every_witness_is_really_asked(witness: str, monkeypatch: pytest.MonkeyP
 
 def test_a_backward_pass_that_lies_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = counting.passes
-    monkeypatch.setattr(counting, "passes", lambda *a: (honest(*a)[0], honest(*a)[1] + 4))
+    monkeypatch.setattr(counting, "passes", lambda *a: replace(honest(*a), backward=honest(*a).backward + 4))
     assert "torch, backward (2 ×)" in differing(verify([tiny("qwen2")], Request()))
+
+
+def test_a_cache_that_holds_more_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = counting.passes
+
+    def wasteful(reference, given):
+        ran = honest(reference, given)
+        return replace(ran, caches=[*ran.caches, torch.empty(1, device="meta")])
+
+    monkeypatch.setattr(counting, "passes", wasteful)
+    assert list(differing(verify([tiny("qwen2")], Request()))) == ["KV cache bytes, fp32"]
 
 
 def test_a_published_total_that_differs_is_named(tmp_path) -> None:

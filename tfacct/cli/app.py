@@ -197,6 +197,13 @@ def verify(
     all_layers: Annotated[
         bool, typer.Option("--all-layers", help="Run every block, not one of each kind that stands for its equals.")
     ] = False,
+    prove: Annotated[
+        str | None,
+        typer.Option(metavar="FAMILY|MODEL", help="Prove the formula for all sizes: the same polynomial as the model."),
+    ] = None,
+    by: Annotated[
+        opt.ProofChoice, typer.Option(help="How --prove proves: with symbols for sizes, or on a grid of small ones.")
+    ] = opt.ProofChoice.symbols,
     sets: opt.Sets = None,
     family: opt.Family = None,
     max_params: opt.MaxParams = None,
@@ -209,15 +216,19 @@ def verify(
     from tfacct.reports.verify import verify
     from tfacct.view.progress import progress
 
-    request = opt.request(ctx, tokens=tokens, decode=decode, batch=batch)
     with progress() as tick:
-        report = verify(
-            opt.subjects(models, sets, family, max_params),
-            request,
-            all_layers=all_layers,
-            against=against,
-            progress=tick,
-        )
+        if prove is not None:
+            from tfacct.reports.prove import prove as proven
+
+            report = proven(opt.one_of_family(prove, models, sets), by=by.value, progress=tick)
+        else:
+            report = verify(
+                opt.subjects(models, sets, family, max_params),
+                opt.request(ctx, tokens=tokens, decode=decode, batch=batch),
+                all_layers=all_layers,
+                against=against,
+                progress=tick,
+            )
     opt.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
     if not report.agrees:
         raise typer.Exit(1)

@@ -33,6 +33,13 @@ class ByChoice(StrEnum):
     block = "block"
 
 
+class ProofChoice(StrEnum):
+    """How a formula is proven."""
+
+    symbols = "symbols"
+    grid = "grid"
+
+
 def complete_model(incomplete: str) -> list[str]:
     """Preset names, for the shell."""
     from tfacct import presets
@@ -160,6 +167,17 @@ def subjects(
         if changed:
             error.hint = "--set without a MODEL changes every preset: name one, or narrow with --family"
         raise
+
+
+def one_of_family(name: str, models: Iterable[str] | None, sets: Iterable[str] | None) -> Subject:
+    """The model that is named, or the smallest preset of the family that is."""
+    from tfacct import families, presets, sources
+
+    if models:
+        raise UsageError("--prove names its own FAMILY or MODEL: leave the other out")
+    if name in families.names() and name not in presets.names():
+        return presets.load_all(sources.read_sets(sets or ()), family=name)[0]
+    return subjects([name], sets)[0]
 
 
 def show(report: Report, *, as_json: bool, as_csv: bool, as_markdown: bool, exact: bool) -> None:

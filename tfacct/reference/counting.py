@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -65,28 +64,30 @@ def _nothing(_inputs: Any, _outputs: Any) -> int:
     return 0
 
 
-def passes(model: Decoder, given: Inputs) -> tuple[int, int]:
-    """FLOPs of the forward and of the backward pass, as torch's FlopCounterMode counts them. Totals only: what it
-    gives each module of a backward pass is wrong."""
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """FLOPs of a forward and a backward pass, and the keys and values that the forward pass left."""
+
+    forward: int
+    backward: int
+    caches: list[Tensor]
+
+
+def passes(model: Decoder, given: Inputs) -> Passes:
+    """Both passes, as torch's FlopCounterMode counts them. Totals only: what it gives each module of a backward pass
+    is wrong."""
     with FlopCounterMode(display=False) as counter:
-        logits, *_ = model(given.tokens, given.past)
+        logits, *caches = model(given.tokens, given.past)
         forward = counter.get_total_flops()
         logits.sum().backward()
     model.zero_grad(set_to_none=True)
-    return forward, counter.get_total_flops() - forward
+    return Passes(forward, counter.get_total_flops() - forward, caches)
 
 
 def storage_bytes(tensors: Iterable[Tensor]) -> int:
     """Bytes of the storages behind some tensors, a shared one once."""
     storages = {storage._cdata: storage for storage in (tensor.untyped_storage() for tensor in tensors)}
     return sum(storage.nbytes() for storage in storages.values())
-
-
-def cache_bytes(model: Decoder, given: Inputs) -> int:
-    """Bytes of the storages that hold every block's keys and values at the end of the step."""
-    with torch.no_grad():
-        _, *caches = model(given.tokens, given.past)
-    return storage_bytes(caches)
 
 
 def parameters(model: nn.Module) -> dict[str, int]:

@@ -91,7 +91,8 @@ class Rotary(nn.Module):
     """Each half of a head turned by its position."""
 
     def forward(self, heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        left, right = heads.chunk(2, dim=-1)
+        *outer, size = heads.shape
+        left, right = heads.view(*outer, 2, size // 2).unbind(-2)  # `chunk` would ask whether the halves are equal
         return heads * cos + torch.cat((-right, left), dim=-1) * sin
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from tfacct.architecture import Transformer
 from tfacct.errors import MissingExtraError
@@ -13,6 +13,9 @@ from tfacct.ledger import FLOPS_PER_MULTIPLY_ADD, Ledger
 from tfacct.passes import backward_flops, forward_flops, recomputed_flops
 from tfacct.subject import Subject
 from tfacct.workload import Workload
+
+if TYPE_CHECKING:
+    from tfacct.reference.counting import Passes
 
 Counts: TypeAlias = dict[str, int]
 
@@ -87,6 +90,7 @@ class _Asked:
         self.subject, self.work, self.all_layers = subject, work, all_layers
         self.shape = subject.architecture if all_layers else _counts(subject.architecture, {})
         self.counting, self.model = _reference()
+        self._ran: dict[tuple[tuple[int, ...], bool], Passes] = {}
 
     @property
     def ledger(self) -> Ledger:
@@ -101,9 +105,9 @@ class _Asked:
 
     def torch_passes(self) -> Iterator[Check]:
         """Totals of FlopCounterMode: forward, backward, both, and both with the blocks run again."""
-        forward = self._extrapolated(lambda shape: self._passes(shape, recompute=False)[0])
-        backward = self._extrapolated(lambda shape: self._passes(shape, recompute=False)[1])
-        again = self._extrapolated(lambda shape: sum(self._passes(shape, recompute=True)))
+        forward = self._extrapolated(lambda shape: self._passes(shape).forward)
+        backward = self._extrapolated(lambda shape: self._passes(shape).backward)
+        again = self._extrapolated(lambda shape: self._both_passes(shape, recompute=True))
         at = self.work.axes()
         ours = forward_flops(self.ledger, at), backward_flops(self.ledger, at)
         redone = recomputed_flops(self.ledger, at)
@@ -132,20 +136,24 @@ class _Asked:
     def cache_bytes(self) -> Check:
         """Bytes of the storages that hold every block's keys and values."""
 
-        def held(shape: Transformer) -> int:
-            kept: int = self.counting.cache_bytes(self.model.build(shape), self._inputs(shape, self.work))
-            return kept
-
+        held = self._extrapolated(lambda shape: self.counting.storage_bytes(self._passes(shape).caches))
         ours = sum(self.ledger.state_bytes(self.work.axes(), BITS).values())
-        return Check("KV cache bytes, fp32", "bytes", {"total": ours}, {"total": self._extrapolated(held)})
+        return Check("KV cache bytes, fp32", "bytes", {"total": ours}, {"total": held})
 
     def _inputs(self, shape: Transformer, work: Workload) -> object:
         return self.model.inputs(shape, batch=work.batch, tokens=work.tokens, context=work.context)
 
-    def _passes(self, shape: Transformer, recompute: bool) -> tuple[int, int]:
-        reference = self.model.build(shape, logits=self.work.logits, recompute=recompute)
-        counted: tuple[int, int] = self.counting.passes(reference, self._inputs(shape, self.work))
-        return counted
+    def _passes(self, shape: Transformer, recompute: bool = False) -> Passes:
+        """One forward and one backward pass; each shape is run once."""
+        key = (tuple(stack.count for stack in shape.stacks), recompute)
+        if key not in self._ran:
+            reference = self.model.build(shape, logits=self.work.logits, recompute=recompute)
+            self._ran[key] = self.counting.passes(reference, self._inputs(shape, self.work))
+        return self._ran[key]
+
+    def _both_passes(self, shape: Transformer, recompute: bool) -> int:
+        ran = self._passes(shape, recompute)
+        return ran.forward + ran.backward
 
     def _for_all(self, counted: Mapping[str, int]) -> Counts:
         """Counts of the blocks that were run, as counts of every block they stand for."""

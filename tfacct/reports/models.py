@@ -86,7 +86,7 @@ def show(subject: Subject) -> Report:
 
 def _shortened(value: str) -> str:
     """A long value's beginning: the JSON has all of it."""
-    return value if len(value) <= 36 else f"{value[:35]}…"
+    return value if len(value) <= 30 else f"{value[:29]}…"
 
 
 def _how(subject: Subject, name: str, read: bool) -> str:

@@ -1,0 +1,123 @@
+"""The formula is the same polynomial as what the model does."""
+
+import json
+
+import pytest
+
+from tests.conftest import tiny
+from tfacct import presets
+from tfacct.ledger import Matmul
+from tfacct.parts import FeedForward
+from tfacct.reports import prove as room
+from tfacct.reports.prove import prove
+
+pytest.importorskip("torch")
+sympy = pytest.importorskip("sympy")
+
+COUNTS = ["forward", "backward", "parameters", "cached", "forward at T = 1", "backward at T = 1", "cached at T = 1"]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama-3-8b", "llama-3.2-1b", "qwen2-7b", "cs336-gpt2-small"])
+def test_every_family_is_proven_with_symbols(name: str) -> None:
+    report = prove(presets.load(name))
+    assert report.agrees
+    (facts,) = report.models
+    assert facts["by"] == "symbols" and facts["proven"]
+    assert [s["what"] for s in facts["statements"]] == COUNTS
+    assert all(s["difference"] == "0" and s["evidence"] == "no assumption" for s in facts["statements"])
+
+
+def test_the_polynomial_is_the_one_in_the_books() -> None:
+    """2·B·T·(L·(3·D·F + 2·D·H·(N + K) + 2·N·H·S) + D·V) with N = K·G and S = C + T, written down by hand."""
+    (facts,) = prove(presets.load("llama-3-8b")).models
+    found = sympy.sympify({s["what"]: s["formula"] for s in facts["statements"]}["forward"])
+    B, T, C, L, D, F, K, G, H, V = sympy.symbols("B T C L D F K G H V")
+    N, S = K * G, C + T
+    book = 2 * B * T * (L * (3 * D * F + 2 * D * H * (N + K) + 2 * N * H * S) + D * V)
+    assert sympy.expand(found.subs({s: sympy.Symbol(s.name) for s in found.free_symbols}) - book) == 0
+
+
+def test_a_slip_is_not_proven(monkeypatch: pytest.MonkeyPatch, run) -> None:
+    """A spec that forgets the down projection differs by exactly that polynomial."""
+    honest = FeedForward.lines
+
+    def forgetful(self, at):
+        return tuple(line for line in honest(self, at) if not (isinstance(line, Matmul) and "down" in line.path))
+
+    monkeypatch.setattr(FeedForward, "lines", forgetful)
+    report = prove(tiny("llama"))
+    assert not report.agrees
+    (facts,) = report.models
+    said = {s["what"]: s["difference"] for s in facts["statements"]}
+    assert (said["forward"], said["backward"]) == ("2*B*D*F*L*T", "4*B*D*F*L*T")
+    assert said["cached"] == "0"
+    ran = run("verify", "--prove", "gpt2")
+    assert ran.code == 1 and "NOT PROVEN" in ran.out and "2*B*D*F*L*T" in ran.out
+
+
+def test_an_assumption_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+
+    from tfacct.reference import symbolic
+
+    honest = symbolic.polynomials
+    monkeypatch.setattr(symbolic, "polynomials", lambda *a, **k: replace(honest(*a, **k), guards=["D > 7"]))
+    report = prove(tiny("gpt2"))
+    assert not report.agrees
+    assert {row["verdict"] for row in report.rows} == {"NOT PROVEN"}
+
+
+def test_the_grid_proves_the_same_and_sees_a_slip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,536 models counted by fvcore and by torch, in processes of their own."""
+    subject = presets.load("llama-3-8b")
+    from tfacct.reference import grid
+
+    counted = []
+
+    def remember(points):
+        for found in honest(points):
+            counted.append(found)
+            yield found
+
+    honest = grid.counts
+    monkeypatch.setattr(grid, "counts", remember)
+    report = prove(subject, by="grid")
+    assert report.agrees and len(counted) == 1536
+    (facts,) = report.models
+    by_symbols = {s["what"]: s["formula"] for s in prove(subject).models[0]["statements"]}
+    by_grid = {s["what"]: s["formula"] for s in facts["statements"]}
+    assert by_grid["forward"] == by_grid["forward, by torch"] == by_symbols["forward"]
+    assert by_grid["backward"] == by_symbols["backward"]
+    # The same counts against a formula without the down projection: no point agrees.
+    monkeypatch.setattr(grid, "counts", lambda points: iter(counted))
+    lines = FeedForward.lines
+    monkeypatch.setattr(
+        FeedForward, "lines", lambda self, at: tuple(line for line in lines(self, at) if "down" not in line.path)
+    )
+    slipped = prove(subject, by="grid")
+    assert not slipped.agrees
+    assert {row["difference"] for row in slipped.rows} == {"0 at 0 of 1,536"}
+
+
+def test_without_the_private_interface_it_falls_back_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tfacct.reference import symbolic
+
+    def gone(*_, **__):
+        raise AttributeError("ShapeEnv is gone")
+
+    asked = []
+    monkeypatch.setattr(symbolic, "polynomials", gone)
+    monkeypatch.setattr(room, "_by_grid", lambda *a: asked.append(a) or iter(()))
+    report = prove(tiny("llama"))
+    assert asked and report.models[0]["by"] == "grid"
+    assert "ShapeEnv is gone" in report.hints[0] and "proven by grid instead" in report.hints[0]
+
+
+def test_the_command_line(run) -> None:
+    ran = run("verify", "--prove", "llama", "--json")
+    (facts,) = json.loads(ran.out)["models"]
+    assert ran.code == 0 and facts["proven"] and facts["family"] == "llama"
+    assert facts["legend"]["G"] == "query heads per key/value head"
+    assert run("verify", "gpt2", "--prove", "llama").code == 2
+    assert run("verify", "--prove", "lama").code == 2
+    assert run("verify", "--prove", "gpt2", "--by", "magic").code == 2

@@ -1,0 +1,55 @@
+"""Counts of the reference model at every point of a grid of tiny sizes, in processes of their own.
+
+Public interfaces only: fvcore for the forward pass, torch's FlopCounterMode for the backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from multiprocessing import get_context
+
+from tfacct.architecture import Transformer
+from tfacct.reference.counting import multiply_adds, passes
+from tfacct.reference.model import build, inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A model of tiny sizes, and a workload of it."""
+
+    shape: Transformer
+    batch: int
+    tokens: int
+    context: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What was counted at a point: multiply-adds by fvcore, FLOPs of both passes by torch."""
+
+    multiply_adds: int
+    forward: int
+    backward: int
+
+
+def count(points: Sequence[Point]) -> list[Counted]:
+    """Count every point, in this process."""
+    found = []
+    for point in points:
+        model = build(point.shape)
+        given = inputs(point.shape, batch=point.batch, tokens=point.tokens, context=point.context)
+        ran = passes(model, given)
+        found.append(Counted(sum(multiply_adds(model, given).values()), ran.forward, ran.backward))
+    return found
+
+
+def counts(points: Sequence[Point], processes: int = 2, chunk: int = 48) -> Iterator[Counted]:
+    """Count every point, in fresh processes: fake tensors elsewhere would disturb the tracer that fvcore uses."""
+    rest = iter(points)
+    chunks = iter(lambda: list(islice(rest, chunk)), [])
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        for counted in pool.map(count, chunks):
+            yield from counted
