@@ -89,7 +89,7 @@ def test_the_grid_proves_the_same_and_sees_a_slip(monkeypatch: pytest.MonkeyPatc
     assert by_grid["forward"] == by_grid["forward, by torch"] == by_symbols["forward"]
     assert by_grid["backward"] == by_symbols["backward"]
     # The same counts against a formula without the down projection: no point agrees.
-    monkeypatch.setattr(grid, "counts", lambda points: iter(counted))
+    monkeypatch.setattr(grid, "counts", lambda _: iter(counted))
     lines = FeedForward.lines
     monkeypatch.setattr(
         FeedForward, "lines", lambda self, at: tuple(line for line in lines(self, at) if "down" not in line.path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tfacct import sources, units
 from tfacct.architecture import Transformer
@@ -100,11 +100,45 @@ class Model:
 
         return show(self.subject)
 
-    def verify(self, *, ctx: int | None = None, batch: int = 1) -> Report:
-        """The formulas against fvcore's count of the reference model, block by block (needs torch and fvcore)."""
+    def verify(
+        self,
+        *,
+        ctx: int | None = None,
+        tokens: int | None = None,
+        decode: bool = False,
+        batch: int = 1,
+        all_layers: bool = False,
+        against: str | None = None,
+    ) -> Report:
+        """The formulas against every witness, path by path (needs torch and fvcore); `.agrees` is the verdict."""
         from tfacct.reports.verify import verify
 
-        return verify([self.subject], Request(ctx=ctx, batch=batch))
+        request = Request(ctx, tokens, decode, batch)
+        return verify([self.subject], request, all_layers=all_layers, against=against)
+
+    def prove(self, *, by: Literal["symbols", "grid"] = "symbols") -> Report:
+        """The formula is the polynomial that the reference model's count is, for all sizes (needs torch and fvcore)."""
+        from tfacct.reports.prove import prove
+
+        return prove(self.subject, by=by)
+
+    def measure(
+        self,
+        *,
+        ctx: int | None = None,
+        batch: int = 1,
+        decode: bool = False,
+        steps: int = 5,
+        train: bool = False,
+        sdpa: bool = False,
+        device: str = "cpu",
+        dtype: str = "fp32",
+    ) -> Report:
+        """Run the model with random weights: seconds, FLOP/s, bytes really held (needs torch and fvcore)."""
+        from tfacct.reports.measure import Plan, measure
+
+        request = Request(ctx=ctx, batch=batch, decode=decode)
+        return measure(self.subject, request, Plan(device, dtype, steps, train, sdpa))
 
 
 def load(source: str | os.PathLike[str] | Mapping[str, Any], **sets: Any) -> Model:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tfacct.ledger import Ledger
-from tfacct.notation import Axes
+from tfacct.ledger import Ledger, Matmul, Pointwise
+from tfacct.notation import Axes, size
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +50,28 @@ def largest_that_fits(cost: Callable[[int], int], budget: int, limit: int) -> in
         middle = (low + high) // 2
         low, high = (middle, high) if cost(middle) <= budget else (low, middle)
     return low
+
+
+def working_bytes(ledger: Ledger, at: Axes, bits: int, *, train: bool) -> Any:
+    """About what an unfused pass needs beside weights and cache: an estimate, to refuse what cannot fit.
+
+    Inference holds a few of its largest results at once. Training keeps every result of every block, and a gradient
+    beside each weight.
+    """
+    results = list(_results(ledger, at))
+    largest = max(elements for elements, _ in results)
+    if not train:
+        return 4 * largest * bits // 8
+    kept = sum(elements * count for elements, count in results)
+    return (kept + 4 * largest) * bits // 8 + sum(ledger.weight_bytes(bits).values())
+
+
+def _results(ledger: Ledger, at: Axes) -> Iterator[tuple[Any, Any]]:
+    """Elements of the result of every line that computes something, and how many blocks have it."""
+    for group in ledger.groups:
+        axes = {**group.axes, **at}
+        for line in group.lines:
+            if isinstance(line, Matmul):
+                yield size(axes, line.einsum.out), group.count
+            elif isinstance(line, Pointwise):
+                yield line.elements(axes), group.count

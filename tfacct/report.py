@@ -99,6 +99,8 @@ class Report:
     """The key of the one number that `total` returns."""
     agrees: bool = True
     """False where a witness was asked and gave another number."""
+    interrupted: bool = False
+    """True where Ctrl-C ended the work and the report holds what was finished."""
 
     def __repr__(self) -> str:
         return f"<tfacct {self.command} report: {self.title}>"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tfacct import families
@@ -61,6 +61,11 @@ class Subject:
     def expected(self) -> int | None:
         """Its expected number of parameters, where it is as published."""
         return self.provenance.expected if self.provenance and not self.changed else None
+
+    def with_layers(self, count: int) -> Subject:
+        """The same model with `count` blocks in each stack."""
+        fewer = self.architecture.mapped(lambda part: part, lambda _: count)
+        return replace(self, architecture=fewer, ledger=fewer.ledger())
 
     @property
     def quantized(self) -> bool:

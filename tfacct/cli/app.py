@@ -1,5 +1,6 @@
 """The commands. (Annotations are not postponed here: typer would evaluate each string four times at start-up.)"""
 
+import sys
 from typing import Annotated
 
 import typer
@@ -230,5 +231,40 @@ def verify(
                 progress=tick,
             )
     opt.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
+    if not report.agrees:
+        raise typer.Exit(1)
+
+
+@app.command(rich_help_panel=TRUST)
+def measure(
+    model: opt.OneModel,
+    ctx: opt.Ctx = None,
+    batch: opt.Batch = "1",
+    decode: opt.Decode = False,
+    steps: Annotated[int, typer.Option(metavar="N", help="Timed runs, or decode steps.")] = 5,
+    train: Annotated[bool, typer.Option("--train", help="Forward and backward.")] = False,
+    sdpa: Annotated[bool, typer.Option("--sdpa", help="Fused attention: faster, and not counted itself.")] = False,
+    device: Annotated[str, typer.Option(metavar="cpu|cuda|mps", help="Where it runs.")] = "cpu",
+    dtype: Annotated[str, typer.Option(metavar="DTYPE", help="fp32, bf16 or fp16.")] = "fp32",
+    sets: opt.Sets = None,
+    as_json: opt.Json = False,
+    as_csv: opt.Csv = False,
+    as_markdown: opt.Markdown = False,
+) -> None:
+    """Run the model here, with random weights: time, MFU, bytes really held. Needs torch and fvcore."""
+    from tfacct.reports.measure import Plan, measure
+    from tfacct.view.progress import progress
+
+    (subject,) = opt.subjects([model], sets)
+    plan = Plan(device=device, dtype=dtype, steps=steps, train=train, sdpa=sdpa)
+    try:
+        with progress() as tick:
+            report = measure(subject, opt.request(ctx, decode=decode, batch=batch), plan, progress=tick)
+    except KeyboardInterrupt:
+        print("interrupted before the first run was finished", file=sys.stderr)
+        raise typer.Exit(130) from None
+    opt.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=False)
+    if report.interrupted:
+        raise typer.Exit(130)
     if not report.agrees:
         raise typer.Exit(1)

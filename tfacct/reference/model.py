@@ -113,11 +113,19 @@ def build(
     return model
 
 
-def inputs(shape: architecture.Transformer, *, batch: int, tokens: int, context: int, device: str = "meta") -> Inputs:
-    """Inputs for `tokens` new tokens of `context`."""
+def inputs(
+    shape: architecture.Transformer,
+    *,
+    batch: int,
+    tokens: int,
+    context: int,
+    device: str = "meta",
+    dtype: torch.dtype = torch.float32,
+) -> Inputs:
+    """Inputs for `tokens` new tokens of `context`: token 0 throughout, and zeros where there is a past."""
     old = context - tokens
     past = tuple(
-        torch.zeros(batch, stack.block.attn.kv_heads, old, stack.block.attn.head_dim, device=device)
+        torch.zeros(batch, stack.block.attn.kv_heads, old, stack.block.attn.head_dim, device=device, dtype=dtype)
         for stack in shape.stacks
         for _ in range(stack.count)
         for _ in ("k", "v")

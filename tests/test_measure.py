@@ -1,0 +1,151 @@
+"""Running the model here: what is held and counted equals the prediction. No test asserts a time."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.conftest import tiny
+from tfacct import load
+from tfacct.errors import TfacctError
+from tfacct.reports.measure import Plan, measure
+from tfacct.workload import Request
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("fvcore")
+
+from tfacct.reference import running  # noqa: E402
+
+PLANS = {
+    "prefill": (Request(ctx=23, batch=3), Plan(steps=2)),
+    "fused": (Request(ctx=23, batch=3), Plan(steps=2, sdpa=True)),
+    "bf16": (Request(ctx=23, batch=3), Plan(steps=2, dtype="bf16")),
+    "training": (Request(ctx=23, batch=3), Plan(steps=2, train=True)),
+    "decode": (Request(ctx=23, batch=3, decode=True), Plan(steps=4)),
+    "decode fused": (Request(ctx=23, batch=3, decode=True), Plan(steps=4, sdpa=True)),
+}
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_bytes_and_counts_equal_the_prediction(family: str, plan: str) -> None:
+    request, what = PLANS[plan]
+    subject = tiny(family)
+    (facts,) = measure(subject, request, what).models
+    width = 2 if what.dtype == "bf16" else 4
+    assert (
+        facts["measured_weights_bytes"] == facts["weights_bytes"] == width * sum(subject.ledger.parameters().values())
+    )
+    shape = subject.architecture
+    layers, kept = shape.stacks[0].count, shape.attention.kv_heads * shape.attention.head_dim
+    assert facts["measured_kv_cache_bytes"] == facts["kv_cache_bytes"] == 2 * layers * 3 * 23 * kept * width
+    assert facts["counted_flops"] == facts["forward_flops"] > 0
+    assert facts["runs"] == what.steps and 0 < facts["seconds_min"] <= facts["seconds_median"] <= facts["seconds_max"]
+    assert facts["masked_flops"] <= facts["total_flops"]
+    assert facts["peak_bytes"] > facts["measured_weights_bytes"]
+
+
+def test_decode_adds_up_its_steps() -> None:
+    """Four steps that end at 23 keys: 20, 21, 22 and 23, one new token each."""
+    (facts,) = load("gpt2", n_layer=1).measure(ctx=23, decode=True, steps=4).models
+    one = load("gpt2", n_layer=1)
+    assert facts["total_flops"] == sum(one.flops(ctx=s, decode=True).total for s in (20, 21, 22, 23))
+    assert facts["masked_flops"] == facts["total_flops"]  # the newest token sees every key
+
+
+def test_the_command_line(run) -> None:
+    """The issue's own example: gpt2 at 256 tokens on a CPU, to the byte."""
+    ran = run("measure", "gpt2", "--ctx", "256", "--steps", "1", "--json")
+    (facts,) = json.loads(ran.out)["models"]
+    assert ran.code == 0
+    assert facts["measured_weights_bytes"] == 4 * 124_439_808
+    assert facts["measured_kv_cache_bytes"] == 2 * 12 * 256 * 768 * 4
+    assert {"device", "device_name", "torch", "threads", "mfu", "interrupted"} <= set(facts)
+    table = run("measure", "gpt2", "--set", "n_layer=1", "--ctx", "16", "--steps", "1")
+    assert table.code == 0 and "MFU" in table.out
+    assert sum(line.endswith("  ok") for line in table.out.splitlines()) == 3
+    assert max(map(len, table.out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("gpt2 --device cuda:99" if torch.cuda.is_available() else "gpt2 --device cuda", "no"),
+        ("gpt2 --device tpu", "no device 'tpu'"),
+        ("gpt2 --dtype int4", "int4 is a way to store"),
+        ("gpt2 --dtype nonsense", "unknown dtype"),
+        ("gpt2 --train --decode", "--train measures whole sequences"),
+        ("gpt2 --steps 0", "--steps must be at least 1"),
+        ("gpt2 --ctx 4 --decode --steps 9", "nothing before the first"),
+        ("llama-3.1-70b --ctx 64", "of 80 layers would fit"),
+        ("gpt2 --ctx 1m", "--ctx "),
+        ("gpt2 --ctx 512 --batch 100k", "--batch "),
+    ],
+)
+def test_what_cannot_run_is_refused_before_anything_is_allocated(run, arguments: str, says: str) -> None:
+    ran = run("measure", *arguments.split())
+    assert ran.code == 2 and ran.out == "" and says in ran.err and "Traceback" not in ran.err
+
+
+def test_what_is_said_to_fit_does_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The context in the hint is the largest: it passes the same check, one more does not."""
+    from tfacct.reports import measure as room
+
+    subject = tiny("llama")
+    monkeypatch.setattr(running, "free_bytes", lambda _: 2_000_000)
+    with pytest.raises(TfacctError) as refused:
+        measure(subject, Request(ctx=5000, batch=3), Plan())
+    found = int(refused.value.hint.split("--ctx ")[1].split(" ")[0].replace(",", ""))
+
+    def fits(context: int) -> bool:
+        work = Request(ctx=context, batch=3).workload(context)
+        return room._needed(subject, work, 32, Plan()) <= 2_000_000 * 10 // 11
+
+    assert fits(found) and not fits(found + 1)
+
+
+def test_running_out_of_memory_is_said(monkeypatch: pytest.MonkeyPatch, run) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("allocate 9 GiB")
+
+    monkeypatch.setattr(running, "prepare", full)
+    ran = run("measure", "gpt2", "--ctx", "16")
+    assert ran.code == 2 and ran.out == "" and "out of memory on cpu, with" in ran.err
+
+
+def test_logits_that_are_no_numbers_are_an_error(monkeypatch: pytest.MonkeyPatch, run) -> None:
+    honest = running.prepare
+
+    def broken(*args, **kwargs):
+        built = honest(*args, **kwargs)
+        with torch.no_grad():
+            built.final_norm.weight.fill_(float("nan"))
+        return built
+
+    monkeypatch.setattr(running, "prepare", broken)
+    ran = run("measure", "gpt2", "--set", "n_layer=1", "--ctx", "16")
+    assert ran.code == 2 and "logits are not finite" in ran.err
+
+
+def test_ctrl_c_gives_what_was_finished() -> None:
+    command = [sys.executable, "-m", "tfacct", "measure", "gpt2", "--ctx", "64", "--steps", "100000", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ}) as process:
+        time.sleep(25)  # long past the imports and the first runs, far from the last
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    (facts,) = json.loads(out)["models"]
+    assert facts["interrupted"] and 0 < facts["runs"] < 100_000
+
+
+def test_ctrl_c_before_the_first_run(monkeypatch: pytest.MonkeyPatch, run) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "prepare", stop)
+    ran = run("measure", "gpt2", "--ctx", "16")
+    assert ran.code == 130 and ran.out == "" and "before the first run" in ran.err

@@ -1,0 +1,245 @@
+"""The model run on this machine: how long it takes, how close that comes to the hardware's limit, what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+from types import ModuleType
+from typing import Any
+
+from tfacct import units
+from tfacct.errors import MissingExtraError, UsageError
+from tfacct.ledger import FLOPS_PER_MULTIPLY_ADD
+from tfacct.memory import footprint, largest_that_fits, working_bytes
+from tfacct.passes import backward_flops, forward_flops
+from tfacct.report import Column, Report, Row, Tick, unwatched
+from tfacct.reports import _common as common
+from tfacct.subject import Subject
+from tfacct.workload import LARGEST, Request, Workload
+
+CONVENTION = "2 FLOPs per multiply-add; products only; MFU against a matmul timed on the same device in the same run"
+ROOM = 10, 11
+"""The share of free memory that a run may plan with: the estimate is one, and others use the machine too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be run."""
+
+    device: str = "cpu"
+    dtype: str = "fp32"
+    steps: int = 5
+    train: bool = False
+    sdpa: bool = False
+
+
+def measure(subject: Subject, request: Request, plan: Plan, *, progress: Tick = unwatched) -> Report:
+    """Run one model on a device and compare time and bytes with the formulas. Needs torch and fvcore."""
+    counting, model, running = _rooms()
+    if plan.train and (request.decode or request.tokens is not None):
+        raise UsageError("--train measures whole sequences: it goes with neither --decode nor --tokens")
+    if plan.steps < 1:
+        raise UsageError(f"--steps must be at least 1, not {plan.steps}")
+    work = common.workload(subject, request)
+    works = _workloads(work, request.decode, plan.steps)
+    on = running.device(plan.device)
+    of = running.dtype(units.dtype_name(plan.dtype), on)
+    bits = units.dtype_bits(plan.dtype)
+    _check_fits(subject, work, bits, plan, running.free_bytes(on))
+
+    shape = subject.architecture
+    with running.memory_errors(on):
+        progress("timing a matmul", 0, plan.steps)
+        peak = FLOPS_PER_MULTIPLY_ADD * running.matmul_peak(on, of)
+        progress("making random weights", 0, plan.steps)
+        reference = running.prepare(shape, on, of, fused=plan.sdpa, logits=work.logits)
+        first = works[0]
+        given = model.inputs(
+            shape, batch=work.batch, tokens=first.tokens, context=first.context, device=str(on), dtype=of
+        )
+
+        def tick(done: int) -> None:
+            progress("running", done, plan.steps)
+
+        if request.decode:
+            timed = running.timed_decode(reference, given, on, steps=plan.steps, tick=tick)
+        else:
+            timed = running.timed_passes(reference, given, on, runs=plan.steps, train=plan.train, tick=tick)
+        if not timed.seconds:
+            raise KeyboardInterrupt
+        if plan.sdpa:  # counters see nothing in a fused kernel: its twin on meta is counted
+            reference = model.build(shape, logits=work.logits)
+            given = model.inputs(shape, batch=work.batch, tokens=first.tokens, context=first.context)
+        counted = counting.multiply_adds(reference, given)
+
+    works = works[: len(timed.seconds)]
+    flops, masked = (sum(_flops(subject, w, plan.train, m) for w in works) for m in (False, True))
+    total = sum(timed.seconds)
+    last = works[-1]
+    held = footprint(subject.ledger, last.axes(), bits, bits)
+    facts: dict[str, Any] = {
+        **common.model_facts(subject),
+        "workload": common.workload_facts(last, dtype=units.dtype_name(plan.dtype)),
+        **running.describe(on),
+        "attention": "scaled_dot_product_attention" if plan.sdpa else "counted",
+        "train": plan.train,
+        "interrupted": timed.interrupted,
+        "runs": len(timed.seconds),
+        "seconds_min": min(timed.seconds),
+        "seconds_median": median(timed.seconds),
+        "seconds_max": max(timed.seconds),
+        "tokens_per_second": sum(w.batch * w.tokens for w in works) / total,
+        "total_flops": flops,
+        "masked_flops": masked,
+        "flops_per_second": flops / total,
+        "masked_flops_per_second": masked / total,
+        "peak_flops_per_second": peak,
+        "mfu": flops / total / peak,
+        "masked_mfu": masked / total / peak,
+        "weights_bytes": held.weights,
+        "measured_weights_bytes": timed.parameter_bytes,
+        "kv_cache_bytes": held.cache,
+        "measured_kv_cache_bytes": timed.cache_bytes,
+        "peak_bytes": timed.peak_bytes,
+        "forward_flops": forward_flops(subject.ledger, first.axes()),
+        "counted_flops": FLOPS_PER_MULTIPLY_ADD * sum(counted.values()),
+    }
+    return _report(subject, request, plan, facts)
+
+
+def _rooms() -> tuple[ModuleType, ModuleType, ModuleType]:
+    try:
+        from tfacct.reference import counting, model, running
+    except ImportError:
+        raise MissingExtraError("measure needs torch and fvcore", MissingExtraError.MEASURE) from None
+    return counting, model, running
+
+
+def _workloads(work: Workload, decode: bool, steps: int) -> list[Workload]:
+    """One workload per run. Decode steps follow each other, and the last one ends at the context."""
+    if not decode:
+        return [work] * steps
+    if work.context <= steps:
+        raise UsageError(
+            f"{steps} decode steps end at context {work.context:,}: there is nothing before the first",
+            f"--ctx of at least {steps + 1}, or fewer --steps",
+        )
+    return [Workload(work.context - steps + 1 + i, 1, work.batch, work.logits) for i in range(steps)]
+
+
+def _flops(subject: Subject, work: Workload, train: bool, masked: bool) -> int:
+    at = work.axes()
+    forward = sum(subject.ledger.flops(at, masked=masked).values())
+    if not train:
+        return int(forward)
+    backward = (
+        sum(product.backward for product in subject.ledger.products(at, masked=True))
+        if masked
+        else backward_flops(subject.ledger, at)
+    )
+    return int(forward + backward)
+
+
+def _needed(subject: Subject, work: Workload, bits: int, plan: Plan) -> int:
+    """About the bytes a run holds at the most."""
+    at = work.axes()
+    held = footprint(subject.ledger, at, bits, bits)
+    return int(held.total + working_bytes(subject.ledger, at, bits, train=plan.train))
+
+
+def _check_fits(subject: Subject, work: Workload, bits: int, plan: Plan, free: int) -> None:
+    """Refuse before anything is allocated, and say what would fit."""
+    budget = free * ROOM[0] // ROOM[1]
+    needed = _needed(subject, work, bits, plan)
+    if needed <= budget:
+        return
+
+    def at(context: int, batch: int) -> int:
+        tokens = work.tokens if work.tokens == 1 else context
+        return _needed(subject, Workload(context, tokens, batch, work.logits), bits, plan)
+
+    context = largest_that_fits(lambda n: at(n, work.batch), budget, min(work.context, LARGEST))
+    batch = largest_that_fits(lambda n: at(work.context, n), budget, work.batch)
+    blocks = subject.architecture.stacks[0].count
+
+    def with_layers(count: int) -> int:
+        fewer = subject.with_layers(count)
+        return _needed(fewer, Workload(min(16, work.context), min(16, work.tokens), 1), bits, plan)
+
+    if context:
+        hint = f"--ctx {context:,} would fit at batch {work.batch:,}"
+        hint += f", or --batch {batch:,} at context {work.context:,}" if batch else ""
+    elif batch:
+        hint = f"--batch {batch:,} would fit"
+    else:
+        layers = largest_that_fits(with_layers, budget, blocks)
+        hint = f"its first {layers:,} of {blocks:,} layers would fit" if layers else "not even one layer would fit"
+    raise UsageError(
+        f"{subject.name} needs about {units.binary(needed)} ({needed:,} bytes) in {plan.dtype},"
+        f" and {units.binary(free)} are free",
+        f"{hint}; a smaller --dtype needs less",
+    )
+
+
+def _report(subject: Subject, request: Request, plan: Plan, facts: Mapping[str, Any]) -> Report:
+    spread = facts["seconds_max"] / facts["seconds_min"] - 1
+    what = "training step" if plan.train else "decode step" if request.decode else "forward pass"
+    speed: list[Row] = [
+        {"what": "wall time, fastest", "value": _time(facts["seconds_min"])},
+        {"what": "wall time, median", "value": _time(facts["seconds_median"])},
+        {"what": f"spread of {facts['runs']} runs", "value": f"{spread:.0%}"},
+        {"what": "tokens/s", "value": f"{facts['tokens_per_second']:,.1f}"},
+        {"what": "achieved, full T × S", "value": f"{units.si(round(facts['flops_per_second']))}FLOP/s"},
+        {"what": "achieved, masked pairs only", "value": f"{units.si(round(facts['masked_flops_per_second']))}FLOP/s"},
+        {"what": "matmul peak here", "value": f"{units.si(round(facts['peak_flops_per_second']))}FLOP/s"},
+        {"what": "MFU, full T × S", "value": f"{facts['mfu']:.1%}"},
+        {"what": "MFU, masked pairs only", "value": f"{facts['masked_mfu']:.1%}"},
+    ]
+    checks = (
+        ("parameter bytes", "weights_bytes", "measured_weights_bytes"),
+        ("KV cache bytes", "kv_cache_bytes", "measured_kv_cache_bytes"),
+        ("forward FLOPs, by fvcore", "forward_flops", "counted_flops"),
+    )
+    held: list[Row] = [
+        {
+            "what": name,
+            "value": f"{facts[measured]:,}",
+            "formula": f"{facts[formula]:,}",
+            "verdict": "ok" if facts[formula] == facts[measured] else "DIFFERS",
+        }
+        for name, formula, measured in checks
+    ]
+    held.append({"what": "most bytes held", "value": f"{facts['peak_bytes']:,}"})
+    columns = (
+        Column("what", what),
+        Column("value", "measured", "count"),
+        Column("formula", "formula", "count"),
+        Column("verdict", ""),
+    )
+    partial = " (interrupted: what was finished)" if facts["interrupted"] else ""
+    where = "resident memory of the process" if facts["device"] == "cpu" else "torch's allocator"
+    counted = "its unfused twin" if plan.sdpa else "the very model that ran"
+    return Report(
+        command="measure",
+        title=f"{common.name_of(subject)}: {what} in {units.dtype_name(plan.dtype)} at"
+        f" {common.workload_words([subject], request)}{partial}",
+        columns=columns,
+        sections=(tuple(speed), tuple(held)),
+        notes=(
+            f"{facts['device_name']} ({facts['device']}), torch {facts['torch']}, {facts['threads']} threads;"
+            f" random weights; attention: {facts['attention']}.",
+            f"The peak is the best square matmul timed here and now. Most bytes held: {where}.",
+            f"fvcore counted {counted}.",
+        ),
+        hints=(*common.context_hints([subject], request), *common.unknown_hints([subject])),
+        models=(dict(facts),),
+        convention=CONVENTION,
+        headline="total_flops",
+        agrees=all(facts[formula] == facts[measured] for _, formula, measured in checks),
+        interrupted=facts["interrupted"],
+    )
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.3f} s" if seconds >= 1 else f"{seconds * 1000:.2f} ms"
