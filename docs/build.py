@@ -14,11 +14,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-COMMANDS = ("flops", "params", "memory", "kv", "models", "show", "verify")
+COMMANDS = ("flops", "params", "memory", "kv", "models", "show", "verify", "measure")
 
 EXIT_CODES = """\
 Data goes to stdout; hints, warnings and progress to stderr. Exit codes: 0 fine, 1 `verify` found a difference, 2 wrong
-usage or bad input. `NO_COLOR`, pipes and `TERM=dumb` give plain text; a narrow terminal drops columns, never digits.
+usage or bad input, 130 interrupted. `NO_COLOR`, pipes and `TERM=dumb` give plain text; a narrow terminal drops
+columns, never digits.
 """
 
 

@@ -268,7 +268,7 @@ def test_version_and_help(run) -> None:
     assert run("--version").out == f"tfacct {__version__}\n"
     assert run("-h").code == 0
     out = run("--help").out
-    for command in (*COMMANDS, "models", "show", "verify"):
+    for command in (*COMMANDS, "models", "show", "verify", "measure"):
         assert command in out
     assert run().code == 2 and "Usage" in run().err + run().out
 

@@ -37,9 +37,8 @@ def test_bytes_and_counts_equal_the_prediction(family: str, plan: str) -> None:
     subject = tiny(family)
     (facts,) = measure(subject, request, what).models
     width = 2 if what.dtype == "bf16" else 4
-    assert (
-        facts["measured_weights_bytes"] == facts["weights_bytes"] == width * sum(subject.ledger.parameters().values())
-    )
+    params = sum(subject.ledger.parameters().values())
+    assert facts["measured_weights_bytes"] == facts["weights_bytes"] == width * params
     shape = subject.architecture
     layers, kept = shape.stacks[0].count, shape.attention.kv_heads * shape.attention.head_dim
     assert facts["measured_kv_cache_bytes"] == facts["kv_cache_bytes"] == 2 * layers * 3 * 23 * kept * width

@@ -134,7 +134,7 @@ class Attention(nn.Module):
             k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
         if self.fused:
             mixed = nn.functional.scaled_dot_product_attention(
-                q, k, v, attn_mask=step.mask, is_causal=step.mask is None and q.shape[2] > 1, enable_gqa=True
+                q, k, v, attn_mask=step.mask, is_causal=step.mask is None and bool(q.shape[2] > 1), enable_gqa=True
             )
         else:
             weights = self.softmax(self.scores(q, k.transpose(2, 3)), step.mask)
