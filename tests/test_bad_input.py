@@ -239,6 +239,7 @@ def test_qwen2_without_kv_heads_takes_the_classs_32() -> None:
         ("llama", "num_local_experts", 8),
         ("llama", "kv_lora_rank", 512),
         ("gpt2", "add_cross_attention", True),
+        ("llama", "is_encoder_decoder", True),
         ("gpt2", "head_dim", 32),
         ("cs336", "num_key_value_heads", 1),
         ("qwen2", "layer_types", ["sliding_attention", "full_attention"]),
@@ -250,6 +251,21 @@ def test_qwen2_without_kv_heads_takes_the_classs_32() -> None:
 def test_fields_that_change_counts_and_are_not_understood_are_refused_by_name(model_type, field, value) -> None:
     with pytest.raises(TfacctError, match=field):
         subject("mine", {**TINY[model_type], field: value})
+
+
+def test_what_a_refusal_advises_works(run, tmp_path: Path) -> None:
+    """A field of the file can be set away, and another model_type tried, as the hint and the docs say."""
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**LLAMA, "model_type": "llama", "sliding_window": 4096}))
+    ran = run("params", str(file))
+    assert ran.code == 2 and "--set sliding_window=null" in ran.err
+    assert run("params", str(file), "--set", "sliding_window=null").code == 0
+    file.write_text(json.dumps({**LLAMA, "model_type": "mistral", "sliding_window": 4096}))
+    ran = run("params", str(file), "--set", "model_type=llama", "--set", "sliding_window=null")
+    assert ran.code == 0 and "model_type=llama" in ran.out
+    file.write_text(json.dumps({**LLAMA, "architectures": ["LlamaModel"]}))
+    assert run("params", str(file)).code == 2
+    assert run("params", str(file), "--set", "architectures=null").code == 0
 
 
 def test_odd_heads_cannot_turn() -> None:

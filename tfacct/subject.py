@@ -114,10 +114,10 @@ def _over(raw: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_fields(raw: Mapping[str, Any], changed: Mapping[str, Any]) -> None:
-    model_type = raw.get("model_type")
+    model_type = changed.get("model_type", raw.get("model_type"))
     if model_type not in families.names():
         return  # reading it says so better
-    known = families.fields_of(families.config_class(str(model_type)))
+    known = families.fields_of(families.config_class(str(model_type))) | set(raw)
     for name in changed:
         if name not in known:
             read = ", ".join(families.config_class(str(model_type)).model_fields)

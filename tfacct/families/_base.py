@@ -30,7 +30,7 @@ HARMLESS = frozenset(
     eos_token_id pad_token_id unk_token_id sep_token_id decoder_start_token_id forced_bos_token_id
     forced_eos_token_id bad_words_ids suppress_tokens begin_suppress_tokens use_cache use_return_dict
     return_dict output_attentions output_hidden_states output_scores torchscript return_dict_in_generate
-    is_decoder is_encoder_decoder use_bfloat16 tie_encoder_decoder initializer_range attention_dropout
+    is_decoder use_bfloat16 tie_encoder_decoder initializer_range attention_dropout
     hidden_dropout resid_pdrop embd_pdrop attn_pdrop residual_dropout hidden_act activation_function
     rms_norm_eps layer_norm_epsilon layer_norm_eps rope_theta rope_scaling rope_parameters rope_interleaved
     max_window_layers original_max_position_embeddings pretraining_tp gradient_checkpointing
@@ -63,7 +63,7 @@ CHANGES_COUNTS = frozenset(
     num_hidden_layers num_attention_heads n_embd n_layer n_head n_positions word_embed_proj_dim embedding_size
     altup_num_inputs num_kv_shared_layers vision_config audio_config text_config use_mrope
     dual_chunk_attention_config state_size conv_kernel mamba_d_state attn_layer_period kv_sharing
-    cross_decoder_layers tie_word_embeddings
+    cross_decoder_layers tie_word_embeddings is_encoder_decoder
     """.split()
 )
 """Fields that change counts in some architecture. One that is on, and that a family does not read, is refused."""
@@ -189,7 +189,7 @@ def _config_error(error: ValidationError, raw: Mapping[str, Any]) -> ConfigError
         "greater_than": "above 0",
         "string_type": "text",
         "dict_type": "an object of fields",
-        "greater_than_equal": "at least 1",
+        "greater_than_equal": f"at least {first.get('ctx', {}).get('ge', 1)}",
         "less_than_equal": f"at most {first.get('ctx', {}).get('le', LARGEST):,}",
     }.get(first["type"])
     must = f"must be {wanted}" if wanted else first["msg"]
