@@ -75,11 +75,12 @@ def _chunk(work: Workload) -> int:
     return max(1, int(work.context) // 3)
 
 
-def _reference() -> tuple[ModuleType, ModuleType]:
+def reference_rooms(asking: str) -> tuple[ModuleType, ModuleType]:
+    """The rooms that import torch: what counts, and the model. Raises MissingExtraError where there is no torch."""
     try:
         from tfacct.reference import counting, model
     except ImportError:
-        raise MissingExtraError("verify needs torch and fvcore", MissingExtraError.MEASURE) from None
+        raise MissingExtraError(f"{asking} needs torch and fvcore", MissingExtraError.MEASURE) from None
     return counting, model
 
 
@@ -89,7 +90,7 @@ class _Asked:
     def __init__(self, subject: Subject, work: Workload, all_layers: bool) -> None:
         self.subject, self.work, self.all_layers = subject, work, all_layers
         self.shape = subject.architecture if all_layers else _counts(subject.architecture, {})
-        self.counting, self.model = _reference()
+        self.counting, self.model = reference_rooms("verify")
         self._ran: dict[tuple[tuple[int, ...], bool], Passes] = {}
 
     @property

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
-from types import ModuleType
 from typing import Any
 
 from tfacct import units
-from tfacct.errors import MissingExtraError, UsageError
+from tfacct.errors import UsageError
 from tfacct.ledger import FLOPS_PER_MULTIPLY_ADD
 from tfacct.memory import footprint, largest_that_fits, working_bytes
 from tfacct.passes import backward_flops, forward_flops
 from tfacct.report import Column, Report, Row, Tick, unwatched
 from tfacct.reports import _common as common
+from tfacct.reports._witnesses import reference_rooms
 from tfacct.subject import Subject
 from tfacct.workload import LARGEST, Request, Workload
 
@@ -36,7 +36,9 @@ class Plan:
 
 def measure(subject: Subject, request: Request, plan: Plan, *, progress: Tick = unwatched) -> Report:
     """Run one model on a device and compare time and bytes with the formulas. Needs torch and fvcore."""
-    counting, model, running = _rooms()
+    counting, model = reference_rooms("measure")
+    from tfacct.reference import running
+
     if plan.train and (request.decode or request.tokens is not None):
         raise UsageError("--train measures whole sequences: it goes with neither --decode nor --tokens")
     if plan.steps < 1:
@@ -106,14 +108,6 @@ def measure(subject: Subject, request: Request, plan: Plan, *, progress: Tick = 
         "counted_flops": FLOPS_PER_MULTIPLY_ADD * sum(counted.values()),
     }
     return _report(subject, request, plan, facts)
-
-
-def _rooms() -> tuple[ModuleType, ModuleType, ModuleType]:
-    try:
-        from tfacct.reference import counting, model, running
-    except ImportError:
-        raise MissingExtraError("measure needs torch and fvcore", MissingExtraError.MEASURE) from None
-    return counting, model, running
 
 
 def _workloads(work: Workload, decode: bool, steps: int) -> list[Workload]:

@@ -12,10 +12,11 @@ from typing import Any, Literal
 import sympy
 
 from tfacct.architecture import Transformer
-from tfacct.errors import MissingExtraError, UsageError
+from tfacct.errors import UsageError
 from tfacct.ledger import FLOPS_PER_MULTIPLY_ADD
 from tfacct.passes import backward_flops, forward_flops
 from tfacct.report import Column, Report, Row, Tick, unwatched
+from tfacct.reports._witnesses import reference_rooms
 from tfacct.subject import Subject
 from tfacct.symbols import with_sizes
 from tfacct.workload import Workload
@@ -43,6 +44,7 @@ def prove(subject: Subject, *, by: By = "symbols", progress: Tick = unwatched) -
     """Prove that formula and model are the same polynomial, for all sizes. Needs torch and fvcore; sympy."""
     if by not in ("symbols", "grid"):
         raise UsageError(f"--by is symbols or grid, not {by!r}")
+    reference_rooms("--prove")
     hints: list[str] = []
     shape = subject.architecture
     if len(shape.stacks) > 1:
@@ -85,10 +87,6 @@ def _formulas(shape: Transformer, symbols: Mapping[str, Any], tokens: Any) -> di
 
 def _by_symbols(shape: Transformer, progress: Tick) -> Iterator[Proven]:
     """Torch's own count with symbols for all sizes; the number of blocks by linearity."""
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        raise MissingExtraError("--prove needs torch and fvcore", MissingExtraError.MEASURE) from None
     from tfacct.reference.symbolic import polynomials
 
     symbols, letters = _symbols(shape), list(_letters(shape))
@@ -123,10 +121,8 @@ def _by_grid(shape: Transformer, progress: Tick) -> Iterator[Proven]:
 
     Two polynomials of these degrees that agree on the whole grid are the same polynomial.
     """
-    try:
-        from tfacct.reference import grid
-    except ImportError:
-        raise MissingExtraError("--prove needs torch and fvcore", MissingExtraError.MEASURE) from None
+    from tfacct.reference import grid
+
     symbols = _symbols(shape)
     counted = [letter for letter in symbols if letter != "P"]
     formulas = _formulas(shape, symbols, symbols["T"])
