@@ -24,6 +24,12 @@ def test_bytes_and_counts(name: str, dtype: str, sdpa: bool) -> None:
     assert facts["peak_bytes"] >= facts["weights_bytes"] + facts["kv_cache_bytes"]
 
 
+def test_a_device_by_its_number() -> None:
+    last = f"cuda:{torch.cuda.device_count() - 1}"
+    (facts,) = load("gpt2").measure(ctx=256, steps=2, device=last, dtype="bf16").models
+    assert facts["device"] == last and facts["seconds_min"] > 0 and 0 < facts["mfu"] < 2
+
+
 @pytest.mark.parametrize("name", ["llama-3.2-1b", "gpt2-xl"])
 def test_decode_holds_the_cache_that_was_predicted(name: str) -> None:
     (facts,) = load(name).measure(ctx=512, steps=8, decode=True, device="cuda", dtype="bf16").models

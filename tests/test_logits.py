@@ -30,6 +30,10 @@ CONFIGS = {
     "llama plain": {**TINY["llama"], "attention_bias": False, "mlp_bias": False, "rope_theta": 500.0},
     "llama stretched": {**TINY["llama"], "rope_theta": 1000.0, "rope_scaling": LLAMA3, "rms_norm_eps": 1e-3},
     "llama slowed": {**TINY["llama"], "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
+    "llama as transformers 5 spells it": {
+        **TINY["llama"],
+        "rope_parameters": {**LLAMA3, "rope_theta": 700.0},
+    },
     "llama relu": {**TINY["llama"], "hidden_act": "relu"},
     "qwen2": TINY["qwen2"],
     "qwen2 untied": {**TINY["qwen2"], "tie_word_embeddings": False, "rope_theta": 1e6},
@@ -108,7 +112,7 @@ def test_without_the_classs_casts_they_are_equal_to_rounding(pair, monkeypatch: 
     if rotary is not None:
         from tfacct.reference.rotary import frequencies
 
-        exact = frequencies(rotary, about.architecture.attention.head_dim, torch.device("cpu"))
+        exact = frequencies(rotary, about.architecture.attention.head_dim)
         buffer = stranger.model.rotary_emb.inv_freq
         assert gap(exact, buffer) < 1e-6  # the class computes the same angles, in float32
         stranger.model.rotary_emb.inv_freq = exact

@@ -20,6 +20,13 @@ pytest.importorskip("fvcore")
 
 from tfacct.reference import running  # noqa: E402
 
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
 PLANS = {
     "prefill": (Request(ctx=23, batch=3), Plan(steps=2)),
     "fused": (Request(ctx=23, batch=3), Plan(steps=2, sdpa=True)),
@@ -31,10 +38,10 @@ PLANS = {
 
 
 @pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.parametrize("family", ["gpt2", "llama"])
+@pytest.mark.parametrize("family", ["gpt2", "llama", "scaled llama"])
 def test_bytes_and_counts_equal_the_prediction(family: str, plan: str) -> None:
     request, what = PLANS[plan]
-    subject = tiny(family)
+    subject = tiny("llama", rope_scaling=LLAMA3) if family == "scaled llama" else tiny(family)
     (facts,) = measure(subject, request, what).models
     width = 2 if what.dtype == "bf16" else 4
     params = sum(subject.ledger.parameters().values())
@@ -78,10 +85,13 @@ def test_the_command_line(run) -> None:
         ("gpt2 --dtype int4", "int4 is a way to store"),
         ("gpt2 --dtype nonsense", "unknown dtype"),
         ("gpt2 --train --decode", "--train measures whole sequences"),
-        ("gpt2 --steps 0", "--steps must be at least 1"),
+        ("gpt2 --steps 0", "--steps must be from 1"),
         ("gpt2 --ctx 4 --decode --steps 9", "nothing before the first"),
         ("llama-3.1-70b --ctx 64", "of 80 layers would fit"),
-        ("gpt2 --ctx 1m", "--ctx "),
+        ("gpt2 --ctx 2k", "has 1,024 positions: it cannot run at context 2,048"),
+        ("gpt2 --steps 1000000000000", "--steps must be from 1 to 1,000,000"),
+        ("llama-3.2-1b --ctx 100k", "--ctx "),
+        ("gpt2 --set activation_function=xyz --ctx 8", "no activation 'xyz'"),
         ("gpt2 --ctx 512 --batch 100k", "--batch "),
     ],
 )

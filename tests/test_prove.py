@@ -14,7 +14,8 @@ from tfacct.reports.prove import prove
 pytest.importorskip("torch")
 sympy = pytest.importorskip("sympy")
 
-COUNTS = ["forward", "backward", "parameters", "cached", "forward at T = 1", "backward at T = 1", "cached at T = 1"]
+COUNTS = ["forward", "backward", "parameters", "cached"]
+COUNTS += [f"all four at {edge}" for edge in ("T = 1", "C = 0", "B = 1", "K = 1", "G = 1", "B = 1, C = 0")]
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama-3-8b", "llama-3.2-1b", "qwen2-7b", "cs336-gpt2-small"])
@@ -53,6 +54,37 @@ def test_a_slip_is_not_proven(monkeypatch: pytest.MonkeyPatch, run) -> None:
     assert said["cached"] == "0"
     ran = run("verify", "--prove", "gpt2")
     assert ran.code == 1 and "NOT PROVEN" in ran.out and "2*B*D*F*L*T" in ran.out
+
+
+def test_what_a_symbol_leaves_out_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that does more in a plain prefill, for one sequence or for MHA, is not proven, and it is said where."""
+    from tfacct.reference import model, modules
+
+    honest = model.Decoder.forward
+
+    def eager(self, tokens, past=()):
+        result = honest(self, tokens, past)
+        if not past:
+            self.lm_head(self.embed(tokens))
+        return result
+
+    monkeypatch.setattr(model.Decoder, "forward", eager)
+    report = prove(tiny("gpt2"))
+    assert {row["what"] for row in report.rows if row["verdict"] != "proven"} == {
+        "all four at C = 0",
+        "all four at B = 1, C = 0",
+    }
+    monkeypatch.setattr(model.Decoder, "forward", honest)
+    product = modules.Product.forward
+
+    def doubled(self, left, right):
+        if isinstance(self.group, int) and self.group == 1:
+            product(self, left, right)
+        return product(self, left, right)
+
+    monkeypatch.setattr(modules.Product, "forward", doubled)
+    report = prove(tiny("gpt2"))
+    assert {row["what"] for row in report.rows if row["verdict"] != "proven"} == {"all four at G = 1"}
 
 
 def test_an_assumption_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +138,7 @@ def test_without_the_private_interface_it_falls_back_and_says_so(monkeypatch: py
         raise AttributeError("ShapeEnv is gone")
 
     asked = []
-    monkeypatch.setattr(symbolic, "polynomials", gone)
+    monkeypatch.setattr(symbolic, "ShapeEnv", gone)
     monkeypatch.setattr(room, "_by_grid", lambda *a: asked.append(a) or iter(()))
     report = prove(tiny("llama"))
     assert asked and report.models[0]["by"] == "grid"
@@ -121,3 +153,14 @@ def test_the_command_line(run) -> None:
     assert run("verify", "gpt2", "--prove", "llama").code == 2
     assert run("verify", "--prove", "lama").code == 2
     assert run("verify", "--prove", "gpt2", "--by", "magic").code == 2
+    assert run("verify", "--prove", "gpt2", "--ctx", "5").code == 2
+    assert run("verify", "gpt2", "--by", "grid").code == 2
+
+
+def test_a_mistake_of_ours_is_no_excuse_for_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_):
+        raise TypeError("ours")
+
+    monkeypatch.setattr(room, "_formulas", broken)
+    with pytest.raises(TypeError, match="ours"):
+        prove(tiny("gpt2"))

@@ -106,7 +106,8 @@ def test_all_layers_say_the_same_as_one(name: str) -> None:
     "request_", [Request(ctx=3001, batch=7), Request(ctx=2000, tokens=13, batch=2), Request(decode=True)]
 )
 def test_other_workloads_verify(request_: Request) -> None:
-    holds(verify([presets.load("gpt2")], request_), 1)
+    report = verify([presets.load("gpt2")], request_)
+    assert report.agrees and len(report.models[0]["witnesses"]) >= len(WITNESSES)
 
 
 @pytest.mark.parametrize("family", TINY)
@@ -252,6 +253,29 @@ def test_a_stranger_that_lies_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     report = verify([tiny("llama")], Request(), against="transformers")
     red = differing(report)
     assert {"transformers, forward", "lm_head", "transformers, cached elements", "blocks.0.attn.k_cache"} == set(red)
+
+
+def test_what_no_count_depends_on_stops_no_count(run) -> None:
+    """Activations, angles and their scaling may be anything: on meta they have shapes only."""
+    odd = {
+        "hidden_act": "xyz",
+        "rope_parameters": {"rope_theta": "1e6", "rope_type": "bogus"},
+        "rope_scaling": {"type": "yarn", "factor": 4.0},
+    }
+    for field, value in odd.items():
+        assert verify([tiny("llama", **{field: value})], Request(ctx=23)).agrees
+    ran = run("measure", "llama-3.2-1b", "--set", "num_hidden_layers=1", "--ctx", "8", "--set", "hidden_act=xyz")
+    assert ran.code == 2 and "no activation 'xyz'" in ran.err
+
+
+def test_a_workload_is_asked_once() -> None:
+    said = [w["witness"] for w in verify([tiny("gpt2")], Request(ctx=9, decode=True)).models[0]["witnesses"]]
+    assert "fvcore, decode at T = 1" not in said and "fvcore, chunk of T = 3" in said
+
+
+def test_a_family_without_a_class_says_so() -> None:
+    report = verify([tiny("cs336")], Request(ctx=9), against="transformers")
+    assert report.hints == ("hint: transformers has no class to ask for tiny-cs336",)
 
 
 def test_missing_torch_is_said_plainly(monkeypatch: pytest.MonkeyPatch) -> None:

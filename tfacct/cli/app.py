@@ -7,6 +7,7 @@ import typer
 
 from tfacct import __version__, units
 from tfacct.cli import options as opt
+from tfacct.errors import UsageError
 
 app = typer.Typer(
     help="Count the parameters, FLOPs and memory of a transformer from its config.json.",
@@ -203,8 +204,9 @@ def verify(
         typer.Option(metavar="FAMILY|MODEL", help="Prove the formula for all sizes: the same polynomial as the model."),
     ] = None,
     by: Annotated[
-        opt.ProofChoice, typer.Option(help="How --prove proves: with symbols for sizes, or on a grid of small ones.")
-    ] = opt.ProofChoice.symbols,
+        opt.ProofChoice | None,
+        typer.Option(help="How --prove proves: with symbols for sizes (default), or on a grid of small ones."),
+    ] = None,
     sets: opt.Sets = None,
     family: opt.Family = None,
     max_params: opt.MaxParams = None,
@@ -221,7 +223,12 @@ def verify(
         if prove is not None:
             from tfacct.reports.prove import prove as proven
 
-            report = proven(opt.one_of_family(prove, models, sets), by=by.value, progress=tick)
+            if ctx or tokens or decode or batch != "1" or against or all_layers or family or max_params:
+                raise UsageError("--prove is for all sizes: it goes with --by and --set only")
+            asked = opt.one_of_family(prove, models, sets)
+            report = proven(asked, by=(by or opt.ProofChoice.symbols).value, progress=tick)
+        elif by is not None:
+            raise UsageError("--by says how to --prove: it means nothing without it")
         else:
             report = verify(
                 opt.subjects(models, sets, family, max_params),

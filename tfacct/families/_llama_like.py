@@ -61,7 +61,7 @@ class LlamaLike(FamilyConfig):
     def rotary(self) -> Rotary:
         """Angles, as transformers 4 (rope_theta, rope_scaling) or 5 (rope_parameters) spells them."""
         spelled = self.rope_parameters or self.rope_scaling
-        base = self.rope_theta or (spelled or {}).get("rope_theta") or 10_000.0
+        base = (spelled or {}).get("rope_theta") or self.rope_theta or 10_000.0
         return Rotary(base, spelled)
 
     def with_biases(self, *, qkv: bool, out: bool, mlp: bool) -> Transformer:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -32,9 +33,13 @@ class UncountedOperatorError(RuntimeError):
     """The model ran an operator that the counter does not know: its count would be silently too small."""
 
 
+class PrivateInterfaceError(RuntimeError):
+    """Torch's symbolic shapes are not what they were when they were first used here."""
+
+
 def multiply_adds(model: Decoder, given: Inputs) -> dict[str, int]:
     """Multiply-adds of each product by its module's path, as fvcore counts them (not FLOPs: those are twice)."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore", DeprecationWarning)  # fvcore touches torch.jit on import
         try:
             from fvcore.nn import FlopCountAnalysis

@@ -28,11 +28,13 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What was counted at a point: multiply-adds by fvcore, FLOPs of both passes by torch."""
+    """What was counted at a point: multiply-adds by fvcore, FLOPs of both passes by torch, and elements."""
 
     multiply_adds: int
     forward: int
     backward: int
+    parameters: int
+    cached: int
 
 
 def count(points: Sequence[Point]) -> list[Counted]:
@@ -42,7 +44,10 @@ def count(points: Sequence[Point]) -> list[Counted]:
         model = build(point.shape)
         given = inputs(point.shape, batch=point.batch, tokens=point.tokens, context=point.context)
         ran = passes(model, given)
-        found.append(Counted(sum(multiply_adds(model, given).values()), ran.forward, ran.backward))
+        products = sum(multiply_adds(model, given).values())
+        params = sum(parameter.numel() for parameter in model.parameters())
+        cached = sum(cache.numel() for cache in ran.caches)
+        found.append(Counted(products, ran.forward, ran.backward, params, cached))
     return found
 
 

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tfacct import architecture
-from tfacct.reference.modules import Add, Attention, Embedding, FeedForward, Linear, Positions, Step, norm
+from tfacct.errors import ConfigError
+from tfacct.reference.modules import ACTIVATIONS, Add, Attention, Embedding, FeedForward, Linear, Positions, Step, norm
 from tfacct.reference.rotary import frequencies
 
 
@@ -37,7 +38,8 @@ class Decoder(nn.Module):
     ) -> None:
         super().__init__()
         self.logits, self.fused, self.recompute = logits, fused, recompute
-        self.rotary, self.head_dim = shape.attention.rotary, shape.attention.head_dim
+        rotary, head_dim = shape.attention.rotary, shape.attention.head_dim
+        self.frequencies = None if rotary is None else frequencies(rotary, head_dim)
         self.embed = Embedding(shape.embed.vocab, shape.embed.hidden)
         self.pos_embed = None if shape.positions is None else Positions(shape.positions)
         self.blocks = nn.ModuleList(Block(stack.block, fused) for stack in shape.stacks for _ in range(stack.count))
@@ -57,7 +59,7 @@ class Decoder(nn.Module):
         x = self.embed(tokens)
         if self.pos_embed is not None:
             x = self.pos_embed(x, positions)
-        step = Step(self._mask(x, old), self._turn(positions, x.dtype))
+        step = Step(self._mask(x, old), self._turn(x, old))
         caches: list[Tensor] = []
         for number, block in enumerate(self.blocks):
             before = (past[2 * number], past[2 * number + 1]) if past else None
@@ -76,13 +78,14 @@ class Decoder(nn.Module):
             return None
         return torch.full((new, old + new), float("-inf"), dtype=x.dtype, device=x.device).triu(old + 1)
 
-    def _turn(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor] | None:
-        """Cosine and sine of every position's angles."""
-        if self.rotary is None:
+    def _turn(self, x: Tensor, old: int) -> tuple[Tensor, Tensor] | None:
+        """Cosine and sine of every new position's angles, computed in float64 where the frequencies are."""
+        if self.frequencies is None:
             return None
-        angles = positions[:, None] * frequencies(self.rotary, self.head_dim, positions.device)[None]
+        positions = torch.arange(old, old + x.shape[1], device=self.frequencies.device)
+        angles = positions[:, None] * self.frequencies[None]
         angles = torch.cat((angles, angles), dim=-1)
-        return angles.cos().to(dtype), angles.sin().to(dtype)
+        return angles.cos().to(x.device, x.dtype), angles.sin().to(x.device, x.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,11 @@ def build(
     with torch.device(device):
         model = Decoder(shape, logits=logits, fused=fused, recompute=recompute).to(dtype)
     if device != "meta":
+        unknown = {stack.block.mlp.activation for stack in shape.stacks} - set(ACTIVATIONS)
+        if unknown:
+            raise ConfigError(
+                f"the reference model has no activation {unknown.pop()!r}", f"it has {', '.join(ACTIVATIONS)}"
+            )
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 # Scales near one keep activations finite; everything else is small and centred.

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from tfacct import parts
-from tfacct.errors import ConfigError
 
 
 class Linear(nn.Linear):
@@ -158,13 +157,14 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Activation(nn.Module):
-    """The activation of one projection, or of a gate, times what the gate lets through."""
+    """The activation of one projection, or of a gate, times what the gate lets through.
+
+    One that is not known stands for any: on meta all have the same shape, and `build` refuses it elsewhere.
+    """
 
     def __init__(self, name: str) -> None:
         super().__init__()
-        if name not in ACTIVATIONS:
-            raise ConfigError(f"the reference model has no activation {name!r}", f"it has {', '.join(ACTIVATIONS)}")
-        self.function = ACTIVATIONS[name]
+        self.function = ACTIVATIONS.get(name, nn.functional.silu)
 
     def forward(self, x: Tensor, gate: Tensor | None = None) -> Tensor:
         return self.function(x) if gate is None else self.function(gate) * x

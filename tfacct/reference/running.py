@@ -32,6 +32,10 @@ PEAK_SIDES = {"cpu": (512, 1024, 2048), "cuda": (4096, 8192), "mps": (2048, 4096
 ResultT = TypeVar("ResultT")
 
 
+SLOW = 0.05
+"""Seconds of one product after which no larger one is tried."""
+
+
 class NotANumberError(TfacctError):
     """The model gave logits that are no numbers: a time for them means nothing."""
 
@@ -110,6 +114,8 @@ def matmul_peak(on: torch.device, of: torch.dtype) -> float:
         run()
         fastest = min(_timed(run, on)[0] for _ in range(5))
         best = max(best, side**3 / fastest)
+        if fastest > SLOW:
+            break  # a larger one would take long, and be no faster
     return best
 
 
@@ -165,9 +171,10 @@ def timed_passes(
         _check(once()[0])
         for done in range(runs):
             tick(done)
-            seconds, (_, *caches) = _timed(once, on)
+            seconds, result = _timed(once, on)
             found.seconds.append(seconds)
-            found.cache_bytes = storage_bytes(caches)
+            found.cache_bytes = storage_bytes(result[1:])
+            del result  # else it would be held beside the next run's
     except KeyboardInterrupt:
         found.interrupted = True
     found.peak_bytes = peak_bytes(on)
@@ -183,10 +190,11 @@ def timed_decode(model: Decoder, given: Inputs, on: torch.device, *, steps: int,
             _check(model(given.tokens, past)[0])
             for done in range(steps):
                 tick(done)
-                seconds, (_, *caches) = _timed(partial(model, given.tokens, past), on)
+                seconds, result = _timed(partial(model, given.tokens, past), on)
                 found.seconds.append(seconds)
-                past = tuple(caches)
+                past = result[1:]
                 found.cache_bytes = storage_bytes(past)
+                del result
     except KeyboardInterrupt:
         found.interrupted = True
     found.peak_bytes = peak_bytes(on)
@@ -201,13 +209,14 @@ def _check(logits: Tensor) -> None:
 def _timed(run: Callable[[], ResultT], on: torch.device) -> tuple[float, ResultT]:
     """Wall time of one run in seconds, and what it gave; on cuda between two events of the stream."""
     if on.type == "cuda":
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        torch.cuda.synchronize(on)
-        start.record()
-        result = run()
-        end.record()
-        torch.cuda.synchronize(on)
-        return float(start.elapsed_time(end)) / 1000, result
+        with torch.cuda.device(on):  # events are recorded on the current device's stream
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+            torch.cuda.synchronize(on)
+            start.record()
+            result = run()
+            end.record()
+            torch.cuda.synchronize(on)
+            return float(start.elapsed_time(end)) / 1000, result
     began = time.perf_counter()
     result = run()
     if on.type == "mps":

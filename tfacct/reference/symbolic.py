@@ -1,12 +1,13 @@
 """Counts of the reference model with symbols for sizes: what torch's counter returns is then a polynomial.
 
 Rests on a private interface of torch (fake tensors whose sizes are symbols). `guards` are the assumptions that torch
-made about the symbols on the way: with none, the polynomial holds for all sizes of at least 2.
+made about the symbols on the way: with none, the polynomial holds for all sizes of at least 2. Smaller ones are
+fixed, each in a run of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from tfacct.architecture import Transformer
-from tfacct.reference.counting import passes
+from tfacct.reference.counting import PrivateInterfaceError, passes
 from tfacct.reference.model import Decoder, inputs
 
 
@@ -29,30 +30,39 @@ class Polynomials:
 
 
 def polynomials(
-    open_shape: Callable[[Callable[[str], Any]], Transformer], letters: Iterable[str], *, one_token: bool
+    open_shape: Callable[[Callable[[str], Any]], Transformer],
+    letters: Iterable[str],
+    fixed: Mapping[str, int] | None = None,
 ) -> Polynomials:
     """Forward and backward FLOPs, parameters and cached elements of a model whose sizes are symbols.
 
-    `open_shape` makes the model from a size for each of `letters`. The workload's letters are B, T (or one token)
-    and C, the tokens already in the cache.
+    `open_shape` makes the model from a size for each of `letters`. The workload's letters are B, T and C, the tokens
+    already in the cache. A symbol stands for sizes of at least 2: those that `fixed` names are that number instead.
     """
-    env = ShapeEnv(duck_shape=False)  # two symbols that happen to have the same example are still two
-    sizes = {letter: _symbol(env, letter, 2 * hint + 3) for hint, letter in enumerate(("B", "T", "C", *letters))}
+    fixed = fixed or {}
+    try:
+        env = ShapeEnv(duck_shape=False)  # two symbols that happen to have the same example are still two
+        sizes = {
+            letter: fixed[letter] if letter in fixed else _symbol(env, letter, 2 * hint + 3)
+            for hint, letter in enumerate(("B", "T", "C", *letters))
+        }
+        mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
+        mode.cache_enabled = False  # no two tensors are alike here: looking for them is half the time
+    except (AttributeError, TypeError) as error:
+        raise PrivateInterfaceError(str(error)) from error
     # Rotary positions turn a head in halves: H = 2 · half holds for every even head without an assumption.
     shape = open_shape(lambda letter: 2 * sizes["H"] if letter == "H" else sizes[letter])
-    tokens = 1 if one_token else sizes["T"]
-    mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
-    mode.cache_enabled = False  # no two tensors are alike here: looking for them is half the time
     with mode:
         model = Decoder(shape)
-        given = inputs(shape, batch=sizes["B"], tokens=tokens, context=sizes["C"] + tokens, device="cpu")
+        context = sizes["C"] + sizes["T"]
+        given = inputs(shape, batch=sizes["B"], tokens=sizes["T"], context=context, device="cpu")
         ran = passes(model, given)
         params = sum(parameter.numel() for parameter in model.parameters())
         cached = sum(cache.numel() for cache in ran.caches)
     counts = {"forward": ran.forward, "backward": ran.backward, "parameters": params, "cached": cached}
     return Polynomials(
         counts={name: _expression(count) for name, count in counts.items()},
-        symbols={letter: _expression(size) for letter, size in sizes.items()},
+        symbols={letter: _expression(size) for letter, size in sizes.items() if letter not in fixed},
         guards=[str(guard.expr) for guard in env.guards],
     )
 

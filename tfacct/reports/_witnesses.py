@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias
 
 from tfacct.architecture import Transformer
-from tfacct.errors import MissingExtraError
+from tfacct.errors import MissingExtraError, UsageError
 from tfacct.ledger import FLOPS_PER_MULTIPLY_ADD, Ledger
 from tfacct.passes import backward_flops, forward_flops, recomputed_flops
 from tfacct.subject import Subject
@@ -54,8 +54,7 @@ def checks(subject: Subject, work: Workload, *, all_layers: bool, against: bool)
     found = [
         asked.fvcore("fvcore, forward", work),
         *asked.torch_passes(),
-        asked.fvcore("fvcore, decode at T = 1", replace(work, tokens=1)),
-        asked.fvcore(f"fvcore, chunk of T = {_chunk(work):,}", replace(work, tokens=_chunk(work))),
+        *asked.other_steps(),
         asked.parameters(),
         *asked.expected(),
         asked.parameter_bytes(),
@@ -69,10 +68,6 @@ def traced_blocks(subject: Subject, all_layers: bool) -> tuple[int, int]:
     stacks = subject.architecture.stacks
     blocks = sum(stack.count for stack in stacks)
     return (blocks if all_layers else len(stacks)), blocks
-
-
-def _chunk(work: Workload) -> int:
-    return max(1, int(work.context) // 3)
 
 
 def reference_rooms(asking: str) -> tuple[ModuleType, ModuleType]:
@@ -103,6 +98,14 @@ class _Asked:
         counted: Counts = self.counting.multiply_adds(reference, self._inputs(self.shape, work))
         flops = {path: FLOPS_PER_MULTIPLY_ADD * count for path, count in counted.items()}
         return Check(name, "FLOPs", self.ledger.flops(work.axes(), unfolded=True), self._for_all(flops))
+
+    def other_steps(self) -> Iterator[Check]:
+        """The same context reached by one token, and by a chunk, where those are other workloads."""
+        one, some = replace(self.work, tokens=1), replace(self.work, tokens=max(1, int(self.work.context) // 3))
+        if one != self.work:
+            yield self.fvcore("fvcore, decode at T = 1", one)
+        if some not in (self.work, one):
+            yield self.fvcore(f"fvcore, chunk of T = {some.tokens:,}", some)
 
     def torch_passes(self) -> Iterator[Check]:
         """Totals of FlopCounterMode: forward, backward, both, and both with the blocks run again."""
@@ -201,7 +204,10 @@ def stranger_checks(subject: Subject, work: Workload) -> Iterator[Check]:
         from tfacct.reference import stranger
     except ImportError:
         raise MissingExtraError("--against transformers needs transformers", "pip install transformers") from None
-    theirs = stranger.build(subject.raw)
+    try:
+        theirs = stranger.build(subject.raw)
+    except (KeyError, ValueError, TypeError) as error:
+        raise UsageError(f"{subject.name}: the transformers class refuses this config: {error!r}") from None
     flops, cached = stranger.run(theirs, batch=work.batch, tokens=work.tokens, context=work.context)
     ledger, at = subject.ledger, replace(work, logits="all").axes()
     ours = stranger.renamed(ledger.flops(at, unfolded=True), table)

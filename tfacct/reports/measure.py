@@ -19,6 +19,7 @@ from tfacct.subject import Subject
 from tfacct.workload import LARGEST, Request, Workload
 
 CONVENTION = "2 FLOPs per multiply-add; products only; MFU against a matmul timed on the same device in the same run"
+MOST_STEPS = 1_000_000
 ROOM = 10, 11
 """The share of free memory that a run may plan with: the estimate is one, and others use the machine too."""
 
@@ -41,14 +42,20 @@ def measure(subject: Subject, request: Request, plan: Plan, *, progress: Tick = 
 
     if plan.train and (request.decode or request.tokens is not None):
         raise UsageError("--train measures whole sequences: it goes with neither --decode nor --tokens")
-    if plan.steps < 1:
-        raise UsageError(f"--steps must be at least 1, not {plan.steps}")
+    if not 1 <= plan.steps <= MOST_STEPS:
+        raise UsageError(f"--steps must be from 1 to {MOST_STEPS:,}, not {plan.steps:,}")
     work = common.workload(subject, request)
-    works = _workloads(work, request.decode, plan.steps)
+    positions = subject.architecture.positions
+    if positions is not None and work.context > positions.rows:
+        raise UsageError(
+            f"{subject.name} has {positions.rows:,} positions: it cannot run at context {work.context:,}",
+            f"--ctx {positions.rows:,}; `flops` answers past it",
+        )
     on = running.device(plan.device)
     of = running.dtype(units.dtype_name(plan.dtype), on)
     bits = units.dtype_bits(plan.dtype)
     _check_fits(subject, work, bits, plan, running.free_bytes(on))
+    works = _workloads(work, request.decode, plan.steps)
 
     shape = subject.architecture
     with running.memory_errors(on):
@@ -139,7 +146,9 @@ def _needed(subject: Subject, work: Workload, bits: int, plan: Plan) -> int:
     """About the bytes a run holds at the most."""
     at = work.axes()
     held = footprint(subject.ledger, at, bits, bits)
-    return int(held.total + working_bytes(subject.ledger, at, bits, train=plan.train))
+    # A decode step has the cache it was given, the one before it and the one it makes, all at once.
+    caches = 3 if work.tokens == 1 else 1
+    return int(held.weights + caches * held.cache + working_bytes(subject.ledger, at, bits, train=plan.train))
 
 
 def _check_fits(subject: Subject, work: Workload, bits: int, plan: Plan, free: int) -> None:
@@ -182,7 +191,7 @@ def _report(subject: Subject, request: Request, plan: Plan, facts: Mapping[str, 
     speed: list[Row] = [
         {"what": "wall time, fastest", "value": _time(facts["seconds_min"])},
         {"what": "wall time, median", "value": _time(facts["seconds_median"])},
-        {"what": f"spread of {facts['runs']} runs", "value": f"{spread:.0%}"},
+        *([{"what": f"spread of {facts['runs']} runs", "value": f"{spread:.0%}"}] if facts["runs"] > 1 else []),
         {"what": "tokens/s", "value": f"{facts['tokens_per_second']:,.1f}"},
         {"what": "achieved, full T × S", "value": f"{units.si(round(facts['flops_per_second']))}FLOP/s"},
         {"what": "achieved, masked pairs only", "value": f"{units.si(round(facts['masked_flops_per_second']))}FLOP/s"},
@@ -212,7 +221,7 @@ def _report(subject: Subject, request: Request, plan: Plan, facts: Mapping[str, 
         Column("verdict", ""),
     )
     partial = " (interrupted: what was finished)" if facts["interrupted"] else ""
-    where = "resident memory of the process" if facts["device"] == "cpu" else "torch's allocator"
+    where = "resident memory of the process" if facts["device"].startswith("cpu") else "torch's allocator"
     counted = "its unfused twin" if plan.sdpa else "the very model that ran"
     return Report(
         command="measure",

@@ -62,12 +62,22 @@ def verify(
         sections=sections,
         totals=totals,
         notes=(_traced(verified, all_layers), _verdict(verified)),
-        hints=(*common.context_hints(subjects, request), *common.unknown_hints(subjects)),
+        hints=(
+            *common.context_hints(subjects, request),
+            *(_classless(subjects) if against else ()),
+            *common.unknown_hints(subjects),
+        ),
         models=tuple(_facts(v) for v in verified),
         convention=CONVENTION,
         headline="total_flops",
         agrees=all(v.agrees for v in verified),
     )
+
+
+def _classless(subjects: Sequence[Subject]) -> list[str]:
+    """Says whose class could not be asked, because there is none."""
+    names = [subject.name for subject in subjects if not subject.config.hf_paths]
+    return [f"hint: transformers has no class to ask for {', '.join(names)}"] if names else []
 
 
 def _ask(subject: Subject, work: Workload, all_layers: bool, against: bool) -> list[Check]:
@@ -195,5 +205,4 @@ def _verdict(verified: Sequence[_Verified]) -> str:
     wrong = [words for words, v in zip(wrong, verified, strict=True) if not v.agrees]
     if wrong:
         return f"Differs: {'; '.join(wrong)}."
-    numbers = sum(len(check.formula) for v in verified for check in v.checks)
-    return f"Every number of every witness agrees exactly: {numbers:,} of them."
+    return f"Every check agrees exactly, path by path: {sum(len(v.checks) for v in verified):,} of them."
