@@ -38,6 +38,16 @@ TINY = {
 }  # fmt: skip
 
 
+# Llama 3.1's stretched angles, at a length that tiny contexts reach.
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+
+
 def tiny(family: str, **sets: object) -> Subject:
     """The tiny model of a family."""
     return subject(f"tiny-{family}", TINY[family], sets)

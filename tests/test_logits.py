@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.conftest import TINY
+from tests.conftest import LLAMA3, TINY
 from tfacct.families import config_class
 from tfacct.subject import Subject, subject
 
@@ -15,13 +15,6 @@ transformers = pytest.importorskip("transformers")
 
 from tfacct.reference import model  # noqa: E402
 
-LLAMA3 = {
-    "rope_type": "llama3",
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 16,
-}
 # The class wants hidden divisible by heads even where head_dim is given.
 CONFIGS = {
     "gpt2": TINY["gpt2"],

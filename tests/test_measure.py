@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.conftest import tiny
+from tests.conftest import LLAMA3, tiny
 from tfacct import load
 from tfacct.errors import TfacctError
 from tfacct.reports.measure import Plan, measure
@@ -20,13 +20,6 @@ pytest.importorskip("fvcore")
 
 from tfacct.reference import running  # noqa: E402
 
-LLAMA3 = {
-    "rope_type": "llama3",
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 16,
-}
 PLANS = {
     "prefill": (Request(ctx=23, batch=3), Plan(steps=2)),
     "fused": (Request(ctx=23, batch=3), Plan(steps=2, sdpa=True)),

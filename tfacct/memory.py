@@ -26,15 +26,16 @@ class Footprint:
 
 def footprint(ledger: Ledger, at: Axes, bits: int, cache_bits: int) -> Footprint:
     """What `ledger` keeps at the end of the step `at`, with weights and cache of so many bits per element."""
-
-    def cached(step: Axes) -> Any:
-        return sum(ledger.state_bytes(step, cache_bits).values())
-
     return Footprint(
         weights=sum(ledger.weight_bytes(bits).values()),
-        cache=cached(at),
-        per_token=cached({**at, "B": 1, "S": 1}),
+        cache=cache_bytes(ledger, at, cache_bits),
+        per_token=cache_bytes(ledger, {**at, "B": 1, "S": 1}, cache_bits),
     )
+
+
+def cache_bytes(ledger: Ledger, at: Axes, bits: int) -> Any:
+    """Bytes of everything kept between steps, at the end of the step `at`."""
+    return sum(ledger.state_bytes(at, bits).values())
 
 
 def largest_that_fits(cost: Callable[[int], int], budget: int, limit: int) -> int:

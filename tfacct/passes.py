@@ -6,14 +6,14 @@ from tfacct.ledger import Ledger
 from tfacct.notation import Axes, Size
 
 
-def forward_flops(ledger: Ledger, at: Axes) -> Size:
+def forward_flops(ledger: Ledger, at: Axes, *, masked: bool = False) -> Size:
     """FLOPs of the forward pass."""
-    return sum(product.forward for product in ledger.products(at))
+    return sum(ledger.flops(at, masked=masked).values())
 
 
-def backward_flops(ledger: Ledger, at: Axes) -> Size:
+def backward_flops(ledger: Ledger, at: Axes, *, masked: bool = False) -> Size:
     """FLOPs of the backward pass: two products for each of the forward pass."""
-    return sum(product.backward for product in ledger.products(at))
+    return sum(product.backward for product in ledger.products(at, masked=masked))
 
 
 def recomputed_flops(ledger: Ledger, at: Axes) -> Size:

@@ -77,6 +77,11 @@ class Passes:
     backward: int
     caches: list[Tensor]
 
+    @property
+    def both(self) -> int:
+        """FLOPs of both passes together."""
+        return self.forward + self.backward
+
 
 def passes(model: Decoder, given: Inputs) -> Passes:
     """Both passes, as torch's FlopCounterMode counts them. Totals only: what it gives each module of a backward pass

@@ -111,7 +111,7 @@ class _Asked:
         """Totals of FlopCounterMode: forward, backward, both, and both with the blocks run again."""
         forward = self._extrapolated(lambda shape: self._passes(shape).forward)
         backward = self._extrapolated(lambda shape: self._passes(shape).backward)
-        again = self._extrapolated(lambda shape: self._both_passes(shape, recompute=True))
+        again = self._extrapolated(lambda shape: self._passes(shape, recompute=True).both)
         at = self.work.axes()
         ours = forward_flops(self.ledger, at), backward_flops(self.ledger, at)
         redone = recomputed_flops(self.ledger, at)
@@ -154,10 +154,6 @@ class _Asked:
             reference = self.model.build(shape, logits=self.work.logits, recompute=recompute)
             self._ran[key] = self.counting.passes(reference, self._inputs(shape, self.work))
         return self._ran[key]
-
-    def _both_passes(self, shape: Transformer, recompute: bool) -> int:
-        ran = self._passes(shape, recompute)
-        return ran.forward + ran.backward
 
     def _for_all(self, counted: Mapping[str, int]) -> Counts:
         """Counts of the blocks that were run, as counts of every block they stand for."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from tfacct import units
 from tfacct.ledger import State
+from tfacct.memory import cache_bytes
 from tfacct.notation import letters
 from tfacct.report import Column, Report, Table
 from tfacct.reports import _common as common
@@ -73,7 +74,7 @@ def _at(subject: Subject, context: int, batch: int, cached: str) -> dict[str, in
     built = subject.architecture
     variants = {"mha": built.with_kv_heads(None), "as_built": built, "mqa": built.with_kv_heads(1)}
     bits = units.dtype_bits(cached)
-    sizes = {name: sum(model.ledger().state_bytes(at, bits).values()) for name, model in variants.items()}
+    sizes = {name: cache_bytes(model.ledger(), at, bits) for name, model in variants.items()}
     return {"keys": context, **sizes}
 
 

@@ -130,16 +130,9 @@ def _workloads(work: Workload, decode: bool, steps: int) -> list[Workload]:
 
 
 def _flops(subject: Subject, work: Workload, train: bool, masked: bool) -> int:
-    at = work.axes()
-    forward = sum(subject.ledger.flops(at, masked=masked).values())
-    if not train:
-        return int(forward)
-    backward = (
-        sum(product.backward for product in subject.ledger.products(at, masked=True))
-        if masked
-        else backward_flops(subject.ledger, at)
-    )
-    return int(forward + backward)
+    ledger, at = subject.ledger, work.axes()
+    backward = backward_flops(ledger, at, masked=masked) if train else 0
+    return int(forward_flops(ledger, at, masked=masked) + backward)
 
 
 def _needed(subject: Subject, work: Workload, bits: int, plan: Plan) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tfacct import units
 from tfacct.errors import UsageError
-from tfacct.memory import Footprint, footprint, largest_that_fits
+from tfacct.memory import cache_bytes, footprint, largest_that_fits
 from tfacct.report import Column, Report, Row, Table
 from tfacct.reports import _common as common
 from tfacct.subject import Subject
@@ -77,7 +77,7 @@ def cache_dtype(stored: str) -> str:
 
 def _facts(subject: Subject, request: Request, stored: str, cached: str, fit: int | None) -> dict[str, Any]:
     work = common.workload(subject, request)
-    held = _footprint(subject, work, stored, cached)
+    held = footprint(subject.ledger, work.axes(), units.dtype_bits(stored), units.dtype_bits(cached))
     facts: dict[str, Any] = {
         **common.model_facts(subject),
         "workload": common.workload_facts(work, dtype=stored),
@@ -90,28 +90,26 @@ def _facts(subject: Subject, request: Request, stored: str, cached: str, fit: in
         "lines": _lines(subject, work, stored, cached),
     }
     if fit is not None:
-        facts["fit"] = _fit(subject, work, stored, cached, fit)
+        facts["fit"] = _fit(subject, work, cached, fit, held.weights)
     return facts
 
 
-def _footprint(subject: Subject, work: Workload, stored: str, cached: str) -> Footprint:
-    return footprint(subject.ledger, work.axes(), units.dtype_bits(stored), units.dtype_bits(cached))
-
-
-def _fit(subject: Subject, work: Workload, stored: str, cached: str, budget: int) -> dict[str, Any]:
+def _fit(subject: Subject, work: Workload, cached: str, budget: int, weights: int) -> dict[str, Any]:
     """The largest context at this batch and the largest batch at this context; None where not even 1 fits."""
+    room = budget - weights
 
-    def held(context: int, batch: int) -> int:
-        return int(_footprint(subject, Workload(context, context, batch), stored, cached).total)
+    def cache(context: int, batch: int) -> int:
+        at = Workload(context, context, batch).axes()
+        return int(cache_bytes(subject.ledger, at, units.dtype_bits(cached)))
 
-    context = largest_that_fits(lambda n: held(n, work.batch), budget, LARGEST)
-    batch = largest_that_fits(lambda n: held(work.context, n), budget, LARGEST)
+    context = largest_that_fits(lambda n: cache(n, work.batch), room, LARGEST)
+    batch = largest_that_fits(lambda n: cache(work.context, n), room, LARGEST)
     return {
         "budget_bytes": budget,
         "largest_context": context or None,
-        "context_slack_bytes": budget - held(context, work.batch) if context else None,
+        "context_slack_bytes": room - cache(context, work.batch) if context else None,
         "largest_batch": batch or None,
-        "batch_slack_bytes": budget - held(work.context, batch) if batch else None,
+        "batch_slack_bytes": room - cache(work.context, batch) if batch else None,
     }
 
 
