@@ -40,6 +40,12 @@ def test_fvcore_agrees_path_by_path(tiny_subject: Subject, work: Workload) -> No
 
 
 @pytest.mark.parametrize("work", WORKLOADS.values(), ids=WORKLOADS)
+def test_torch_agrees_path_by_path(tiny_subject: Subject, work: Workload) -> None:
+    counted = counting.module_flops(*built(tiny_subject, work))
+    assert counted == tiny_subject.ledger.flops(work.axes(), unfolded=True)
+
+
+@pytest.mark.parametrize("work", WORKLOADS.values(), ids=WORKLOADS)
 def test_the_modules_see_the_ledgers_shapes(tiny_subject: Subject, work: Workload) -> None:
     ledger, at = tiny_subject.ledger, work.axes()
     seen = counting.seen(*built(tiny_subject, work))
@@ -78,8 +84,8 @@ WITNESSES = [
     "torch, backward (2 ×)",
     "torch, training step (3 ×)",
     "torch, full recomputation",
-    "fvcore, decode at T = 1",
-    "fvcore, chunk",
+    "torch, decode at T = 1",
+    "torch, chunk",
     "parameters",
     "parameter bytes, fp32",
     "KV cache bytes, fp32",
@@ -149,6 +155,8 @@ def test_a_product_outside_a_named_module_is_an_error() -> None:
         stray = Stray(subject.architecture)
     with pytest.raises(counting.UncountedOperatorError, match="belong to no product's module"):
         counting.multiply_adds(stray, given)
+    with pytest.raises(counting.UncountedOperatorError, match="FLOPs belong to no product's module"):
+        counting.module_flops(stray, given)
 
 
 def test_an_operator_that_fvcore_skips_is_an_error() -> None:
@@ -192,7 +200,11 @@ def test_verify_says_which_path_differs(monkeypatch: pytest.MonkeyPatch, run) ->
 LIES = {
     "multiply_adds": (
         lambda honest: lambda *a: {**honest(*a), "lm_head": honest(*a)["lm_head"] + 1},
-        {"fvcore, forward", "fvcore, decode at T = 1", "fvcore, chunk"},
+        {"fvcore, forward"},
+    ),
+    "module_flops": (
+        lambda honest: lambda *a: {**honest(*a), "lm_head": honest(*a)["lm_head"] + 2},
+        {"torch, decode at T = 1", "torch, chunk"},
     ),
     "passes": (
         lambda honest: lambda *a: replace(honest(*a), forward=honest(*a).forward + 2),
@@ -270,7 +282,7 @@ def test_what_no_count_depends_on_stops_no_count(run) -> None:
 
 def test_a_workload_is_asked_once() -> None:
     said = [w["witness"] for w in verify([tiny("gpt2")], Request(ctx=9, decode=True)).models[0]["witnesses"]]
-    assert "fvcore, decode at T = 1" not in said and "fvcore, chunk of T = 3" in said
+    assert "torch, decode at T = 1" not in said and "torch, chunk of T = 3" in said
 
 
 def test_a_family_without_a_class_says_so() -> None:

@@ -23,7 +23,7 @@ PRODUCTS = ("linear", "matmul", "bmm", "addmm")
 POINTWISE = frozenset(
     f"aten::{name}"
     for name in """
-    add mul div neg pow mean rsqrt cos sin softmax gelu silu triu embedding
+    add mul neg rms_norm cos sin softmax gelu silu relu triu embedding
     """.split()
 )
 """Operators that fvcore does not count and that are no products. Any other that it skips is an error."""
@@ -54,15 +54,30 @@ def multiply_adds(model: Decoder, given: Inputs) -> dict[str, int]:
     unknown |= {name for name in counted[""] if counted[""][name] and name not in PRODUCTS}
     if unknown:
         raise UncountedOperatorError(f"fvcore does not count {', '.join(sorted(unknown))}")
-    leaves = {
-        path: int(sum(counted[path].values()))
-        for path, module in model.named_modules()
-        if isinstance(module, (nn.Linear, Product))
-    }
-    strays = int(sum(counted[""].values())) - sum(leaves.values())
-    if strays:
-        raise UncountedOperatorError(f"{strays:,} multiply-adds belong to no product's module")
+    leaves = {path: int(sum(counted[path].values())) for path in _products(model)}
+    _no_strays(int(sum(counted[""].values())) - sum(leaves.values()), "multiply-adds")
     return leaves
+
+
+def module_flops(model: Decoder, given: Inputs) -> dict[str, int]:
+    """FLOPs of each product of a forward pass by its module's path, as torch's FlopCounterMode counts them."""
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(given.tokens, given.past)
+    by_module = {path: sum(counts.values()) for path, counts in counter.get_flop_counts().items()}
+    root = type(model).__name__
+    leaves = {path: by_module.get(f"{root}.{path}", 0) for path in _products(model)}
+    _no_strays(counter.get_total_flops() - sum(leaves.values()), "FLOPs")
+    return leaves
+
+
+def _products(model: Decoder) -> list[str]:
+    """The paths of the modules that are products."""
+    return [path for path, module in model.named_modules() if isinstance(module, (nn.Linear, Product))]
+
+
+def _no_strays(strays: int, unit: str) -> None:
+    if strays:
+        raise UncountedOperatorError(f"{strays:,} {unit} belong to no product's module")
 
 
 def _nothing(_inputs: Any, _outputs: Any) -> int:

@@ -64,7 +64,9 @@ class Decoder(nn.Module):
         for number, block in enumerate(self.blocks):
             before = (past[2 * number], past[2 * number + 1]) if past else None
             if self.recompute:
-                x, k, v = checkpoint(block, x, step, before, use_reentrant=False)
+                x, k, v = checkpoint(
+                    block, x, step, before, use_reentrant=False, preserve_rng_state=False, determinism_check="none"
+                )
             else:
                 x, k, v = block(x, step, before)
             caches += (k, v)
@@ -84,8 +86,9 @@ class Decoder(nn.Module):
             return None
         positions = torch.arange(old, old + x.shape[1], device=self.frequencies.device)
         angles = positions[:, None] * self.frequencies[None]
-        angles = torch.cat((angles, angles), dim=-1)
-        return angles.cos().to(x.device, x.dtype), angles.sin().to(x.device, x.dtype)
+        cos, sin = angles.cos(), angles.sin()
+        turn = torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
+        return turn[0].to(x.device, x.dtype), turn[1].to(x.device, x.dtype)
 
 
 @dataclass(frozen=True, slots=True)

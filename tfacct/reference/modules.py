@@ -39,7 +39,7 @@ class Product(nn.Module):
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor:
         batch, kv_heads, rows, columns = right.shape
-        shared = right[:, :, None].expand(batch, kv_heads, self.group, rows, columns)
+        shared = right.unsqueeze(2).expand(batch, kv_heads, self.group, rows, columns)
         return left @ shared.reshape(batch, kv_heads * self.group, rows, columns)
 
 
@@ -59,7 +59,7 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps))
+        return nn.functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
 class LayerNorm(nn.LayerNorm):
@@ -87,12 +87,12 @@ class Softmax(nn.Module):
 
 
 class Rotary(nn.Module):
-    """Each half of a head turned by its position."""
+    """Each half of a head turned by its position. The sine comes with the sign of each half's share of the other."""
 
     def forward(self, heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         *outer, size = heads.shape
         left, right = heads.view(*outer, 2, size // 2).unbind(-2)  # `chunk` would ask whether the halves are equal
-        return heads * cos + torch.cat((-right, left), dim=-1) * sin
+        return heads * cos + torch.cat((right, left), dim=-1) * sin
 
 
 @dataclass(frozen=True, slots=True)

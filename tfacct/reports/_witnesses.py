@@ -52,7 +52,7 @@ def checks(subject: Subject, work: Workload, *, all_layers: bool, against: bool)
     """Ask every witness about one workload. The first check is fvcore's, product by product."""
     asked = _Asked(subject, work, all_layers)
     found = [
-        asked.fvcore("fvcore, forward", work),
+        asked.fvcore(),
         *asked.torch_passes(),
         *asked.other_steps(),
         asked.parameters(),
@@ -92,20 +92,21 @@ class _Asked:
     def ledger(self) -> Ledger:
         return self.subject.ledger
 
-    def fvcore(self, name: str, work: Workload) -> Check:
+    def fvcore(self) -> Check:
         """Every product's FLOPs by path, of every block."""
-        reference = self.model.build(self.shape, logits=work.logits)
-        counted: Counts = self.counting.multiply_adds(reference, self._inputs(self.shape, work))
+        counted: Counts = self.counting.multiply_adds(self._built(), self._inputs(self.shape, self.work))
         flops = {path: FLOPS_PER_MULTIPLY_ADD * count for path, count in counted.items()}
-        return Check(name, "FLOPs", self.ledger.flops(work.axes(), unfolded=True), self._for_all(flops))
+        return self._by_path("fvcore, forward", self.work, flops)
 
     def other_steps(self) -> Iterator[Check]:
         """The same context reached by one token, and by a chunk, where those are other workloads."""
         one, some = replace(self.work, tokens=1), replace(self.work, tokens=max(1, int(self.work.context) // 3))
-        if one != self.work:
-            yield self.fvcore("fvcore, decode at T = 1", one)
-        if some not in (self.work, one):
-            yield self.fvcore(f"fvcore, chunk of T = {some.tokens:,}", some)
+        steps = {one: "torch, decode at T = 1"}
+        steps.setdefault(some, f"torch, chunk of T = {some.tokens:,}")
+        for work, name in steps.items():
+            if work != self.work:
+                counted: Counts = self.counting.module_flops(self._built(), self._inputs(self.shape, work))
+                yield self._by_path(name, work, counted)
 
     def torch_passes(self) -> Iterator[Check]:
         """Totals of FlopCounterMode: forward, backward, both, and both with the blocks run again."""
@@ -143,6 +144,12 @@ class _Asked:
         held = self._extrapolated(lambda shape: self.counting.storage_bytes(self._passes(shape).caches))
         ours = sum(self.ledger.state_bytes(self.work.axes(), BITS).values())
         return Check("KV cache bytes, fp32", "bytes", {"total": ours}, {"total": held})
+
+    def _built(self) -> object:
+        return self.model.build(self.shape, logits=self.work.logits)
+
+    def _by_path(self, name: str, work: Workload, flops: Counts) -> Check:
+        return Check(name, "FLOPs", self.ledger.flops(work.axes(), unfolded=True), self._for_all(flops))
 
     def _inputs(self, shape: Transformer, work: Workload) -> object:
         return self.model.inputs(shape, batch=work.batch, tokens=work.tokens, context=work.context)
