@@ -7,9 +7,24 @@ from dataclasses import dataclass, fields, replace
 from itertools import chain
 from typing import Any
 
-from tfacct.ledger import Group, Ledger
+from tfacct.ledger import Group, Ledger, Matmul
 from tfacct.notation import Size
 from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm, Part, Positions, Residual
+
+
+def part_of(path: str) -> str:
+    """The part of the model a path belongs to: attn, mlp, norms, embed, pos_embed, lm_head."""
+    words = path.split(".")
+    part = words[2] if words[0] == "blocks" else words[0]
+    return "norms" if part.endswith("_norm") else part
+
+
+def component_of(path: str, line: Matmul) -> str:
+    """The component a product is summed under: its part, but the products of two activations stand apart."""
+    part = part_of(path)
+    if part != "attn":
+        return part
+    return "attn_projections" if line.weight_axes() is not None else "attn_scores_values"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +102,7 @@ class Transformer:
             positions=None if self.positions is None else change(self.positions),
         )
 
-    def with_kv_heads(self, kv_heads: int | None) -> Transformer:
+    def with_kv_heads(self, kv_heads: Size | None) -> Transformer:
         """The same model with its query heads sharing `kv_heads` key/value heads; None: each has its own."""
 
         def shared(part: Part) -> Part:

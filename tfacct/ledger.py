@@ -7,7 +7,7 @@ This room knows axes, not transformers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeAlias, TypeVar
@@ -80,14 +80,20 @@ class Matmul:
                 return operand
         return None
 
+    def factors(self, axes: Axes, masked: bool = False) -> list[Size]:
+        """What multiplies to the FLOPs: 2 per multiply-add, and every axis once.
+
+        `masked` counts only the query–key pairs that the mask keeps.
+        """
+        every = self.einsum.every
+        if not masked or self.mask == "full":
+            return [FLOPS_PER_MULTIPLY_ADD, *(axes[axis] for axis in every)]
+        others = (axes[axis] for axis in every if axis not in ("T", "S"))
+        return [FLOPS_PER_MULTIPLY_ADD, pairs(self.mask, axes["T"], axes["S"]), *others]
+
     def flops(self, axes: Axes, masked: bool = False) -> Size:
-        """FLOPs: 2 per multiply-add. `masked` counts only the query–key pairs that the mask keeps."""
-        if masked and self.mask != "full":
-            others = tuple(axis for axis in self.einsum.every if axis not in ("T", "S"))
-            multiply_adds = pairs(self.mask, axes["T"], axes["S"]) * size(axes, others)
-        else:
-            multiply_adds = size(axes, self.einsum.every)
-        return FLOPS_PER_MULTIPLY_ADD * multiply_adds
+        """FLOPs: the product of all factors."""
+        return prod(self.factors(axes, masked))
 
     def dims(self, axes: Axes) -> Dims:
         """m × k × n and how many times.
@@ -236,6 +242,10 @@ class Tensor:
     count: Size
 
 
+def _all(_path: str, _line: Matmul) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Ledger:
     """All lines of a model. Holds leaves only: every subtotal is computed, so nothing is counted twice.
@@ -262,6 +272,29 @@ class Ledger:
         """FLOPs of one forward pass, by product."""
         each = self._each(Matmul, at, unfolded)
         return _summed((path, count * line.flops(axes, masked)) for path, line, axes, count in each)
+
+    def total_flops(
+        self, at: Axes, *, masked: bool = False, backward: bool = False, keep: Callable[[str, Matmul], bool] = _all
+    ) -> Size:
+        """FLOPs of a forward or a backward pass: of all products, or of those that `keep` holds for.
+
+        Ints are multiplied and added before anything else is, so that arrays meet few operations and few roundings.
+        """
+        whole: dict[tuple[int, ...], tuple[int, list[Size]]] = {}
+        for path, line, axes, count in self._each(Matmul, at):
+            if not keep(path, line):
+                continue
+            for product in line.backward() if backward else (line,):
+                known, others = 1, []
+                for factor in (count, *product.factors(axes, masked)):
+                    if isinstance(factor, int):
+                        known *= factor
+                    else:
+                        others.append(factor)
+                alike = tuple(sorted(map(id, others)))
+                before, _ = whole.get(alike, (0, others))
+                whole[alike] = before + known, others  # which keeps them alive, and their ids theirs
+        return sum(prod(others, start=known) for known, others in whole.values())
 
     def tensors(self, *, unfolded: bool = False) -> list[Tensor]:
         """Every stored parameter. A weight that two lines use is one tensor, so it stands once."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 from math import prod
 from typing import Any, Literal, TypeAlias
@@ -81,9 +82,22 @@ def size(axes: Axes, names: Letters) -> Size:
     return prod(axes[name] for name in names)
 
 
+def divided(whole: Size, parts: Size) -> Size:
+    """`whole / parts` that comes out even. `//` on a symbol would wrap it in a floor."""
+    symbolic = hasattr(whole, "free_symbols") or hasattr(parts, "free_symbols")
+    return whole / parts if symbolic else whole // parts
+
+
 def halve(value: Size) -> Size:
-    """Half of an even count. `//` on a symbol would wrap it in a floor."""
-    return value / 2 if hasattr(value, "free_symbols") else value // 2
+    """Half of an even count."""
+    return divided(value, 2)
+
+
+def ratio(part: Size, whole: Size) -> Size:
+    """`part / whole`: an exact fraction of ints, and whatever arrays and symbols make of it."""
+    if isinstance(part, (int, Fraction)) and isinstance(whole, (int, Fraction)):
+        return Fraction(part) / Fraction(whole)
+    return part / whole
 
 
 def pairs(mask: Mask, queries: Size, keys: Size) -> Size:
@@ -97,5 +111,9 @@ def pairs(mask: Mask, queries: Size, keys: Size) -> Size:
 
 
 def whole_bytes(elements: Size, width: int) -> Size:
-    """Bytes that hold `elements` of `width` bits, rounded up."""
-    return elements * (width // 8) if width % 8 == 0 else -(-elements * width // 8)
+    """Bytes that hold `elements` of `width` bits, rounded up; a symbol is not rounded."""
+    if width % 8 == 0:
+        return elements * (width // 8)
+    if hasattr(elements, "free_symbols"):
+        return elements * width / 8
+    return -(-elements * width // 8)

@@ -8,12 +8,12 @@ from tfacct.notation import Axes, Size
 
 def forward_flops(ledger: Ledger, at: Axes, *, masked: bool = False) -> Size:
     """FLOPs of the forward pass."""
-    return sum(ledger.flops(at, masked=masked).values())
+    return ledger.total_flops(at, masked=masked)
 
 
 def backward_flops(ledger: Ledger, at: Axes, *, masked: bool = False) -> Size:
     """FLOPs of the backward pass: two products for each of the forward pass."""
-    return sum(product.backward for product in ledger.products(at, masked=masked))
+    return ledger.total_flops(at, masked=masked, backward=True)
 
 
 def recomputed_flops(ledger: Ledger, at: Axes) -> Size:

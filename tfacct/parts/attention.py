@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from tfacct.ledger import Line, Matmul, Pointwise, State
-from tfacct.notation import Size
+from tfacct.notation import Size, divided
 from tfacct.parts.part import Part
 
 
@@ -52,9 +52,9 @@ class Attention(Part):
         """D, K, G, H and N = K · G."""
         return {**Part.axes(self), "N": self.heads}
 
-    def with_kv_heads(self, kv_heads: int) -> Attention:
+    def with_kv_heads(self, kv_heads: Size) -> Attention:
         """The same query heads sharing another number of key/value heads: MHA at N, MQA at 1."""
-        return replace(self, kv_heads=kv_heads, group=self.heads // kv_heads)
+        return replace(self, kv_heads=kv_heads, group=divided(self.heads, kv_heads))
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Four projections, QKᵀ and PV (both sides activations), and the two caches."""

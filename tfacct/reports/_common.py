@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+from tfacct import architecture
 from tfacct.errors import UsageError
 from tfacct.ledger import Matmul
 from tfacct.report import Cell, Row
@@ -124,10 +125,7 @@ def _past_context(subject: Subject, context: int) -> str:
 
 
 def part_of(path: str) -> str:
-    """The part of the model a path belongs to: attn, mlp, norms, embed, pos_embed, lm_head."""
-    words = path.split(".")
-    part = words[2] if words[0] == "blocks" else words[0]
-    return "norms" if part.endswith("_norm") else part
+    return architecture.part_of(path)
 
 
 def by_part(counts: Mapping[str, int]) -> dict[str, int]:
@@ -139,11 +137,7 @@ def by_part(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def component_of(path: str, line: Matmul) -> str:
-    """The component a product is summed under; the products of two activations stand apart."""
-    part = part_of(path)
-    if part != "attn":
-        return part
-    return "attn_projections" if line.weight_axes() is not None else "attn_scores_values"
+    return architecture.component_of(path, line)
 
 
 def with_share(row: Mapping[str, Cell], part: int, whole: int) -> Row:

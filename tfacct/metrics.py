@@ -1,0 +1,171 @@
+"""Numbers about a model at a workload, by name: what a sweep lists, an equation names, an array evaluates.
+
+Each is read off the ledger, so its sizes may be ints (exact), arrays or symbols. The names are the keys of the JSON,
+and `flops.NAME` and `share.NAME` of any product, part or component: `share.attn.scores`, `share.attn`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from tfacct import memory
+from tfacct.architecture import component_of, part_of
+from tfacct.errors import NotFoundError, nearest
+from tfacct.ledger import FLOPS_PER_MULTIPLY_ADD, Ledger, Matmul
+from tfacct.notation import Axes, Size, ratio
+from tfacct.workload import Workload
+
+Unit = Literal["flops", "params", "bytes", "share", "ratio"]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One model at one workload: all that a metric reads. Weights take `bits` per element, the cache `cache_bits`."""
+
+    ledger: Ledger
+    work: Workload
+    bits: int = 16
+    cache_bits: int = 16
+    masked: bool = False
+    train: bool = False
+
+    @property
+    def at(self) -> Axes:
+        """What the workload binds."""
+        return self.work.axes()
+
+    @property
+    def tokens(self) -> Size:
+        """New tokens of all sequences."""
+        return self.work.batch * self.work.tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A number with a name. `integer`: it is one wherever the sizes are."""
+
+    name: str
+    unit: Unit
+    about: str
+    of: Callable[[Point], Size]
+
+    @property
+    def integer(self) -> bool:
+        """Whether it is a count, not a quotient."""
+        return self.unit not in ("share", "ratio") and self.name != "flops_per_token"
+
+
+def flops_of(point: Point, keep: Callable[[str, Matmul], bool] = lambda _path, _line: True) -> Size:
+    """FLOPs of the products that `keep` holds for: forward, and backward too in a training step."""
+    forward = point.ledger.total_flops(point.at, masked=point.masked, keep=keep)
+    if not point.train:
+        return forward
+    return forward + point.ledger.total_flops(point.at, masked=point.masked, backward=True, keep=keep)
+
+
+def params_of(point: Point, keep: Callable[[str], bool] = lambda _path: True) -> Size:
+    """Stored parameters of the tensors that `keep` holds for."""
+    return sum(count for path, count in point.ledger.parameters().items() if keep(path))
+
+
+def rule_of_thumb(point: Point) -> Size:
+    """2·params·tokens, and three times that in a training step: what the back of an envelope says."""
+    return FLOPS_PER_MULTIPLY_ADD * (3 if point.train else 1) * params_of(point) * point.tokens
+
+
+def _embedding(path: str) -> bool:
+    return part_of(path) in ("embed", "pos_embed")
+
+
+def _held(point: Point) -> memory.Footprint:
+    return memory.footprint(point.ledger, point.at, point.bits, point.cache_bits)
+
+
+METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric("total_flops", "flops", "FLOPs of one forward pass, or of a training step", flops_of),
+        Metric(
+            "flops_per_token",
+            "flops",
+            "FLOPs per new token",
+            lambda point: ratio(flops_of(point), point.tokens),
+        ),
+        Metric("rule_of_thumb_flops", "flops", "2 · parameters · tokens (6 in a training step)", rule_of_thumb),
+        Metric(
+            "ratio_to_2params",
+            "ratio",
+            "FLOPs over 2 · parameters · tokens (6 in a training step)",
+            lambda point: ratio(flops_of(point), rule_of_thumb(point)),
+        ),
+        Metric("total_params", "params", "stored parameters", params_of),
+        Metric("embedding_params", "params", "parameters of the tables", lambda point: params_of(point, _embedding)),
+        Metric(
+            "non_embedding_params",
+            "params",
+            "parameters but the tables",
+            lambda point: params_of(point, lambda path: not _embedding(path)),
+        ),
+        Metric("weights_bytes", "bytes", "bytes of the weights", lambda point: _held(point).weights),
+        Metric("kv_cache_bytes", "bytes", "bytes kept between steps", lambda point: _held(point).cache),
+        Metric(
+            "kv_bytes_per_token",
+            "bytes",
+            "bytes kept for one token of one sequence",
+            lambda point: _held(point).per_token,
+        ),
+        Metric("total_bytes", "bytes", "weights and cache", lambda point: _held(point).total),
+    )
+}
+"""Those that every model has."""
+
+
+def products(ledgers: Iterable[Ledger]) -> list[str]:
+    """What `flops.` and `share.` may be asked of: products, parts and components."""
+    names: dict[str, None] = {}
+    for ledger in ledgers:
+        for group in ledger.groups:
+            for line in group.lines:
+                if isinstance(line, Matmul):
+                    names |= dict.fromkeys(_names(line.path, line))
+    return list(names)
+
+
+def _names(path: str, line: Matmul) -> tuple[str, ...]:
+    """What one product answers to: `attn`, `attn_scores_values`, `attn.scores`."""
+    return part_of(path), component_of(path, line), path.removeprefix("blocks.*.")
+
+
+def metric(name: str, ledgers: Iterable[Ledger]) -> Metric:
+    """The metric of this name. Raises NotFoundError, which names the nearest."""
+    if name in METRICS:
+        return METRICS[name]
+    asked, _, of = name.partition(".")
+    there = products(ledgers)
+    if asked in ("flops", "share") and of in there:
+        return _flops_of(of) if asked == "flops" else _share_of(of)
+    known = [*METRICS, *(f"{word}.{of}" for word in ("share", "flops") for of in there)]
+    raise NotFoundError(
+        f"unknown metric {name!r}", nearest(name, known) or f"metrics: {', '.join(METRICS)}, share.NAME"
+    )
+
+
+def _flops_of(name: str) -> Metric:
+    def of(point: Point) -> Size:
+        return flops_of(point, lambda path, line: name in _names(path, line))
+
+    return Metric(f"flops.{name}", "flops", f"FLOPs of {name}", of)
+
+
+def _share_of(name: str) -> Metric:
+    part = _flops_of(name)
+    return Metric(
+        f"share.{name}", "share", f"share of {name} in all FLOPs", lambda point: ratio(part.of(point), flops_of(point))
+    )
+
+
+def moved(point: Point, **changes: object) -> Point:
+    """The same model at another workload."""
+    return replace(point, work=replace(point.work, **changes))  # type: ignore[arg-type]

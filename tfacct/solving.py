@@ -1,0 +1,212 @@
+"""Equations between metrics: the largest whole context, batch or number of key heads until one side overtakes.
+
+The closed form comes from the same ledger with a symbol for the unknown; the answer is then held against whole numbers,
+on both sides of the boundary, so that no rounding can move it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from tfacct import units
+from tfacct.architecture import Transformer
+from tfacct.errors import NotFoundError, UsageError, nearest
+from tfacct.metrics import Metric, Point, metric, moved
+from tfacct.notation import Size
+
+UNKNOWNS = {
+    "ctx": "context at the end of the step",
+    "batch": "sequences",
+    "num_key_value_heads": "key/value heads that the query heads share",
+}
+"""What an equation may be solved for."""
+
+_SIDE = re.compile(r"(?:(\d+(?:\.\d+)?)\s*\*\s*)?([a-z_][\w.]*)", re.ASCII)
+_NUMBER = re.compile(r"(\d[\d,]*(?:\.\d+)?)\s*([KMGTPE%]?)", re.ASCII)
+
+
+class NoSolutionError(UsageError):
+    """An equation that nothing solves, or more than one number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A metric, `times` over, or a number."""
+
+    text: str
+    times: Fraction
+    metric: Metric | None = None
+
+    def at(self, point: Point) -> Size:
+        """Its value: exact for ints."""
+        if self.metric is None:
+            return self.times
+        value = self.metric.of(point)
+        return value * (self.times.numerator if self.times.denominator == 1 else self.times)
+
+
+@dataclass(frozen=True, slots=True)
+class Equation:
+    """`left = right`."""
+
+    left: Side
+    right: Side
+
+    def difference(self, point: Point) -> Size:
+        """Left less right."""
+        return self.left.at(point) - self.right.at(point)
+
+    def __str__(self) -> str:
+        return f"{self.left.text} = {self.right.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """`answer` is the last whole number up to which the sides stand as they do at the smallest, or are equal; at
+    `beyond` they do not. `root`: where exactly they are equal, if that is known. `rises`: the left side overtakes.
+    """
+
+    answer: int
+    beyond: int
+    rises: bool
+    root: Any = None
+
+
+def read(text: str, point: Point) -> Equation:
+    """An equation as a user words it: `kv_cache_bytes=weights_bytes`, `total_bytes=24GiB`, `share.attn=0.5`."""
+    sides = [side.strip() for side in text.split("=")]
+    if len(sides) != 2 or not all(sides):
+        raise UsageError(f"--until is LEFT=RIGHT, not {text!r}", 'for example "kv_cache_bytes=weights_bytes"')
+    left, right = (_side(side, point) for side in sides)
+    if left.metric is None and right.metric is None:
+        raise UsageError(f"{text!r} has no metric on either side", 'for example "total_bytes=24GiB"')
+    if left.metric is None:
+        left, right = right, left
+    assert left.metric is not None
+    _comparable(left.metric, right)
+    return Equation(left, right)
+
+
+def _side(text: str, point: Point) -> Side:
+    if match := _SIDE.fullmatch(text):
+        return Side(text, Fraction(match[1] or 1), metric(match[2], [point.ledger]))
+    if re.fullmatch(r".*[\d\s]([KMGTP]i?)?B", text, re.IGNORECASE):
+        return Side(text, Fraction(units.read_bytes("--until", text)))
+    match = _NUMBER.fullmatch(text)
+    if match is None or len(text) > 40:
+        raise UsageError(f"{text[:60]!r} is neither a metric nor a number", "for example 24GiB, 0.5, 50% or 4.5T")
+    number = Fraction(match[1].replace(",", ""))
+    scale = Fraction(1, 100) if match[2] == "%" else Fraction(1000 ** " KMGTPE".index(match[2] or " "))
+    return Side(text, number * scale)
+
+
+def _comparable(left: Metric, right: Side) -> None:
+    """Refuse to hold bytes against a bare number, or shares against bytes."""
+    if right.metric is not None:
+        if right.metric.unit != left.unit:
+            raise UsageError(f"{left.name} is in {left.unit}, {right.metric.name} in {right.metric.unit}")
+    elif (left.unit == "bytes") != right.text.upper().endswith("B"):
+        wanted = "a size with its unit: 24GiB, 80GB" if left.unit == "bytes" else "a number without bytes: 0.5, 4.5T"
+        raise UsageError(f"{left.name} is in {left.unit}, so it cannot be {right.text!r}", wanted)
+    elif left.unit == "share" and not 0 < right.times < 1:
+        raise UsageError(f"{left.name} is a share, between 0 and 1, so it cannot be {right.text!r}")
+
+
+def placed(unknown: str, shape: Transformer, point: Point, *, chunk: bool) -> Callable[[Size], Point]:
+    """The point as a function of the unknown. `chunk`: the new tokens stay as many when the context grows."""
+    if unknown == "ctx":
+        if chunk:
+            return lambda value: moved(point, context=value)
+        return lambda value: moved(point, context=value, tokens=value)
+    if unknown == "batch":
+        return lambda value: moved(point, batch=value)
+    if unknown == "num_key_value_heads":
+        return lambda value: replace(point, ledger=shape.with_kv_heads(value).ledger())
+    raise NotFoundError(
+        f"no unknown {unknown!r}", nearest(unknown, UNKNOWNS) or f"--for is one of {', '.join(UNKNOWNS)}"
+    )
+
+
+def solved(unknown: str, equation: Equation, at: Callable[[Size], Point], smallest: int) -> Solution:
+    """Solve for a context or a batch of at least `smallest`. Raises NoSolutionError, which says why there is none."""
+    import sympy
+
+    x = sympy.Symbol("x", positive=True)
+    polynomial = sympy.Poly(sympy.numer(sympy.together(equation.difference(at(x)))), x)
+    if polynomial.is_zero:
+        raise NoSolutionError(f"{equation} for every {unknown}")
+    roots = [root for root in dict.fromkeys(sympy.real_roots(polynomial)) if root != 0]
+    roots = [root for root in roots if _turns(polynomial, root)]
+    there = [root for root in roots if root >= smallest]
+    if len(there) != 1:
+        raise _unsolved(unknown, equation, at, smallest, roots, there)
+    rises = _sign(equation.difference(at(int(sympy.floor(there[0])) + 1))) > 0
+
+    def past(value: int) -> bool:
+        return _sign(equation.difference(at(value))) == (1 if rises else -1)
+
+    answer = int(sympy.floor(there[0]))
+    while answer > smallest and past(answer):  # whole bytes are rounded up, symbols are not
+        answer -= 1
+    while not past(answer + 1):
+        answer += 1
+    return Solution(answer, answer + 1, rises, there[0])
+
+
+def among(unknown: str, equation: Equation, at: Callable[[Size], Point], values: list[int]) -> Solution:
+    """Solve for one of `values`, in rising order: the last before the sides change places."""
+    signs = [_sign(equation.difference(at(value))) for value in values]
+    if not any(signs):
+        raise NoSolutionError(f"{equation} for every {unknown}")
+    turns = [i for i in range(len(signs) - 1) if signs[i] <= 0 < signs[i + 1] or signs[i] >= 0 > signs[i + 1]]
+    if len(turns) != 1:
+        said = ", ".join(str(values[i]) for i in turns)
+        what = f"it has several solutions: {unknown} = {said}" if turns else _stays(equation, signs[-1] or signs[0])
+        raise NoSolutionError(f"{equation}: {what}", f"{unknown} was {', '.join(map(str, values))}")
+    (turn,) = turns
+    return Solution(values[turn], values[turn + 1], rises=signs[turn + 1] > 0)
+
+
+def _turns(polynomial: Any, root: Any) -> bool:
+    """Whether the sides change places at a root: they only touch where its multiplicity is even."""
+    multiplicity = 0
+    while polynomial.eval(root).equals(0):
+        polynomial, multiplicity = polynomial.diff(), multiplicity + 1
+    return multiplicity % 2 == 1
+
+
+def _sign(value: Any) -> int:
+    return int(value > 0) - int(value < 0)
+
+
+def _stays(equation: Equation, sign: int) -> str:
+    side = {1: "above", -1: "below", 0: "at"}[sign]
+    return f"no solution: {equation.left.text} stays {side} {equation.right.text}"
+
+
+def _unsolved(
+    unknown: str, equation: Equation, at: Callable[[Size], Point], smallest: int, roots: list[Any], there: list[Any]
+) -> NoSolutionError:
+    """Why there is not one solution."""
+    if there:
+        return NoSolutionError(f"{equation}: it has several solutions: {unknown} = {_said(there)}")
+    stays = _stays(equation, _sign(equation.difference(at(smallest))))
+    positive = [root for root in roots if root > 0]
+    if positive:
+        return NoSolutionError(f"{equation}: {stays} from {unknown} = {smallest:,} on", f"solved at {_said(positive)}")
+    if roots:
+        return NoSolutionError(f"{equation}: only a negative solution, {unknown} = {_said(roots)}")
+    return NoSolutionError(f"{equation}: {stays} for every {unknown}")
+
+
+def _said(roots: list[Any]) -> str:
+    return " and ".join(decimal(root) for root in roots)
+
+
+def decimal(root: Any) -> str:
+    """A number with two decimals, or whole."""
+    return f"{int(root):,}" if root == int(root) else f"{float(root):,.2f}"
