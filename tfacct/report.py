@@ -7,7 +7,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
@@ -16,15 +16,25 @@ from tfacct import units
 SCHEMA = 1
 """Version of the JSON contract in docs/json.md; a key that changes its meaning raises it."""
 
-Cell: TypeAlias = int | Fraction | str | tuple[int, ...] | None
-Row: TypeAlias = Mapping[str, Cell]
 Tick: TypeAlias = Callable[[str, int, int], None]
 """Progress: called with what is being done, how many are done, and of how many."""
 Kind: TypeAlias = Literal[
-    "text", "spec", "count", "flops", "params", "bytes", "gigabytes", "share", "ratio", "dims", "bar"
+    "text", "spec", "formula", "count", "flops", "params", "bytes", "gigabytes", "share", "ratio", "dims", "bar"
 ]
 
-LEFT = ("text", "spec", "bar")
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A number that brings its own kind, for a column whose rows are of several."""
+
+    value: int | Fraction
+    kind: Kind
+
+
+Cell: TypeAlias = int | Fraction | str | tuple[int, ...] | Amount | None
+Row: TypeAlias = Mapping[str, Cell]
+
+LEFT = ("text", "spec", "formula", "bar")
 """Kinds of cells that start at the left; numbers end at the right."""
 
 
@@ -37,7 +47,8 @@ class Column:
     """One column: the key of its cells, what stands above it, and how a cell is written.
 
     `drop`: 0 stays; of the others the highest leaves first when a terminal is narrow.
-    A `dims` cell holds several numbers; `keys` names them where a CSV has a column for each.
+    A `dims` cell holds several numbers; `keys` names them where a CSV has a column for each. `empty` is written for
+    nothing; in a `signed` column, for no difference.
     """
 
     key: str
@@ -46,6 +57,7 @@ class Column:
     drop: int = 0
     keys: tuple[str, ...] = ()
     empty: str = ""
+    signed: bool = False
 
     @property
     def raw(self) -> bool:
@@ -54,10 +66,14 @@ class Column:
 
     def text(self, cell: Cell, exact: bool = False) -> str:
         """A cell as people read it; `exact` spells every digit."""
-        if cell is None:
+        if isinstance(cell, Amount):
+            return replace(self, kind=cell.kind).text(cell.value, exact)
+        if cell is None or (self.signed and cell == 0):
             return self.empty
+        if self.signed and not isinstance(cell, (str, tuple)):
+            return ("+" if cell > 0 else "") + replace(self, signed=False).text(cell, exact)
         if isinstance(cell, str):
-            return cell.replace("->", "→") if self.kind == "spec" else cell
+            return _spelled(cell, self.kind)
         if isinstance(cell, tuple):
             return " × ".join(f"{number:,}" for number in cell)
         match self.kind:
@@ -71,6 +87,13 @@ class Column:
                 spoken = {"flops": units.si, "params": units.people, "bytes": units.binary}[self.kind]
                 return spoken(round(cell))
         return f"{int(cell):,}" if cell == int(cell) else f"{float(cell):,.2f}"
+
+
+def _spelled(text: str, kind: Kind) -> str:
+    """Notation as people write it; a formula is held as Python reads it."""
+    if kind == "spec":
+        return text.replace("->", "→")
+    return text.replace("**", "^").replace("*", "·") if kind == "formula" else text
 
 
 Table: TypeAlias = tuple[tuple[Column, ...], tuple[tuple[Row, ...], ...], tuple[Row, ...]]
@@ -199,7 +222,7 @@ def _raw(cell: Cell, column: Column) -> list[object]:
         return [""] * (len(column.keys) or 1)
     if isinstance(cell, tuple):
         return list(cell) if column.keys else ["x".join(map(str, cell))]  # a shape of any length is one cell
-    return [_plain(cell)]
+    return [_plain(cell.value if isinstance(cell, Amount) else cell)]
 
 
 def _md(text: str) -> str:

@@ -7,7 +7,7 @@ on both sides of the boundary, so that no rounding can move it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -17,6 +17,7 @@ from tfacct.architecture import Transformer
 from tfacct.errors import NotFoundError, UsageError, nearest
 from tfacct.metrics import Metric, Point, metric, moved
 from tfacct.notation import Size
+from tfacct.symbols import KEYS, ORDER, sizes, with_sizes
 
 UNKNOWNS = {
     "ctx": "context at the end of the step",
@@ -24,6 +25,12 @@ UNKNOWNS = {
     "num_key_value_heads": "key/value heads that the query heads share",
 }
 """What an equation may be solved for."""
+
+LARGEST_IN_LETTERS = 10**6
+"""A larger number among letters, a card's bytes, hides what it is."""
+
+LONGEST_FORM = 160
+"""Characters of a closed form; a longer one is no explanation."""
 
 _SIDE = re.compile(r"(?:(\d+(?:\.\d+)?)\s*\*\s*)?([a-z_][\w.]*)", re.ASCII)
 _NUMBER = re.compile(r"(\d[\d,]*(?:\.\d+)?)\s*([KMGTPE%]?)", re.ASCII)
@@ -169,6 +176,59 @@ def among(unknown: str, equation: Equation, at: Callable[[Size], Point], values:
         raise NoSolutionError(f"{equation}: {what}", f"{unknown} was {', '.join(map(str, values))}")
     (turn,) = turns
     return Solution(values[turn], values[turn + 1], rises=signs[turn + 1] > 0)
+
+
+def closed_form(
+    unknown: str, equation: Equation, shape: Transformer, point: Point, *, chunk: bool, fixed: frozenset[str]
+) -> str | None:
+    """The solution in letters, where the equation is linear in the unknown and the answer a short sum; else None.
+
+    The letters in `fixed` keep their numbers.
+    """
+    import sympy
+
+    if equation.right.metric is None and equation.right.times > LARGEST_IN_LETTERS:
+        return None
+    symbols = {letter: sympy.Symbol(letter, positive=True) for letter in (*ORDER, *sizes(shape), KEYS)}
+    open_shape = with_sizes(shape, symbols.__getitem__, symbols["L"], fixed)
+    known = {"batch": symbols["B"], "context": symbols["S"], "tokens": symbols["T"] if chunk else symbols["S"]}
+    open_point = replace(moved(point, **known), ledger=open_shape.ledger())
+    x = sympy.Symbol("x", positive=True)
+    difference = equation.difference(placed(unknown, open_shape, open_point, chunk=chunk)(x))
+    polynomial = sympy.Poly(sympy.numer(sympy.together(difference)), x)
+    *higher, slope, constant = (sympy.expand(c) for c in _without_zero_roots(polynomial).all_coeffs())
+    if higher:
+        return None
+    grouped = {symbols["G"]: symbols["N"] / symbols["K"]}
+    root = sympy.expand(sympy.expand(-constant / slope).subs(grouped))
+    terms = [_written(term, symbols) for term in root.as_ordered_terms()]
+    if None in terms or len(text := " + ".join(filter(None, terms))) > LONGEST_FORM:
+        return None
+    return text.replace("+ -", "− ")
+
+
+def _without_zero_roots(polynomial: Any) -> Any:
+    while polynomial.degree() > 1 and polynomial.eval(0) == 0:
+        polynomial = polynomial.quo(polynomial.gen.as_poly(polynomial.gen))
+    return polynomial
+
+
+def _written(term: Any, symbols: Mapping[str, Any]) -> str | None:
+    """A product over a product, `D·K/N`; None where it is more than that."""
+    over, under = term.as_numer_denom()
+    sides = []
+    for side in (over, under):
+        powers = side.as_powers_dict()
+        if not all(base.is_Symbol or base.is_Integer for base in powers):
+            return None
+        coefficient, _ = side.as_coeff_Mul()
+        letters = [letter for letter, symbol in symbols.items() for _ in range(int(powers.get(symbol, 0)))]
+        sign = "-" if coefficient < 0 else ""
+        number = [] if abs(coefficient) == 1 and letters else [f"{abs(int(coefficient)):,}"]
+        sides.append(sign + "·".join([*number, *letters]))
+    if sides[1] == "1":
+        return sides[0]
+    return f"{sides[0]}/{sides[1]}" if "·" not in sides[1] else f"{sides[0]}/({sides[1]})"
 
 
 def _turns(polynomial: Any, root: Any) -> bool:

@@ -42,11 +42,9 @@ def flops(
     tokens: opt.Tokens = None,
     decode: opt.Decode = False,
     batch: opt.Batch = "1",
-    train: Annotated[bool, typer.Option("--train", help="A training step: forward and backward.")] = False,
-    masked: Annotated[bool, typer.Option("--masked", help="Only the pairs that the causal mask keeps.")] = False,
-    logits: Annotated[
-        opt.LogitsChoice, typer.Option(help="Positions whose logits are computed.")
-    ] = opt.LogitsChoice.all,
+    train: opt.Train = False,
+    masked: opt.Masked = False,
+    logits: opt.Logits = opt.LogitsChoice.all,
     by: Annotated[opt.ByChoice, typer.Option(help="What a row stands for.")] = opt.ByChoice.line,
     pointwise: Annotated[
         bool, typer.Option("--pointwise", help="List norms, softmax and activations too, in elements.")
@@ -97,14 +95,8 @@ def memory(
     models: opt.Models = None,
     ctx: opt.Ctx = None,
     batch: opt.Batch = "1",
-    dtype: Annotated[
-        str | None,
-        typer.Option(metavar="DTYPE", help=f"How weights are stored: {', '.join(units.BITS)}. Default: bf16."),
-    ] = None,
-    kv_dtype: Annotated[
-        str | None,
-        typer.Option(metavar="DTYPE", help="How the KV cache is stored. Default: as --dtype; bf16 for int8 and int4."),
-    ] = None,
+    dtype: opt.Dtype = None,
+    kv_dtype: opt.KvDtype = None,
     fit: Annotated[
         str | None,
         typer.Option(metavar="SIZE", help="Add the largest context and batch that fit: 24GiB, 80GB."),

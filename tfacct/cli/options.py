@@ -89,6 +89,18 @@ Decode = Annotated[
 ]
 Batch = Annotated[str, typer.Option(metavar="B", help="Sequences.", rich_help_panel=_WORKLOAD)]
 
+Logits = Annotated[LogitsChoice, typer.Option(help="Positions whose logits are computed.")]
+Train = Annotated[bool, typer.Option("--train", help="A training step: forward and backward.")]
+Masked = Annotated[bool, typer.Option("--masked", help="Only the pairs that the causal mask keeps.")]
+Dtype = Annotated[
+    str | None,
+    typer.Option(metavar="DTYPE", help=f"How weights are stored: {', '.join(units.BITS)}. Default: bf16."),
+]
+KvDtype = Annotated[
+    str | None,
+    typer.Option(metavar="DTYPE", help="How the KV cache is stored. Default: as --dtype; bf16 for int8 and int4."),
+]
+
 _CONFIG = "Which models"
 Sets = Annotated[
     list[str] | None,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from tfacct import architecture
+from tfacct import architecture, units
 from tfacct.errors import UsageError
 from tfacct.ledger import Matmul
 from tfacct.report import Cell, Row
@@ -16,8 +16,30 @@ from tfacct.workload import Request, Workload
 PARTS = ("embed", "pos_embed", "attn", "mlp", "norms", "lm_head")
 """The parts that parameters are summed by."""
 
+DEFAULT_DTYPE = "bf16"
+
 COMPONENTS = {"attn_projections": "attn proj", "attn_scores_values": "scores + values"}
 """Components whose name in a table is not their key in the JSON."""
+
+
+def dtypes(dtype: str | None, kv_dtype: str | None = None) -> tuple[str, str]:
+    """The names of the weights' dtype and the cache's.
+
+    Where none was named the cache has that of the activations, which int8 and int4 weights leave in bf16.
+    """
+    stored = units.dtype_name(DEFAULT_DTYPE if dtype is None else dtype)
+    if kv_dtype is not None:
+        return stored, units.dtype_name(kv_dtype)
+    return stored, DEFAULT_DTYPE if stored.startswith("int") else stored
+
+
+def check_stored(subjects: Sequence[Subject], dtype: str | None) -> None:
+    """Refuse to guess what quantized weights take."""
+    for subject in subjects:
+        if subject.quantized and dtype is None:
+            raise UsageError(
+                f"{subject.name} has a quantization_config: what its weights take is not guessed", "give --dtype"
+            )
 
 
 def workload_facts(work: Workload, *, masked: bool = False, dtype: str | None = None) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from tfacct.memory import cache_bytes
 from tfacct.notation import letters
 from tfacct.report import Column, Report, Table
 from tfacct.reports import _common as common
-from tfacct.reports.memory import DEFAULT_DTYPE
 from tfacct.subject import Subject
 from tfacct.workload import Request, Workload
 
@@ -21,7 +20,7 @@ CONVENTION = "bytes an engine must keep for every token of the context; weights 
 
 def kv(subjects: Sequence[Subject], request: Request, *, dtype: str | None = None) -> Report:
     """KV-cache bytes per token and by context, and what grouped queries save. Raises UsageError."""
-    cached = units.dtype_name(dtype or DEFAULT_DTYPE)
+    _, cached = common.dtypes(None, dtype)
     facts = tuple(_facts(subject, request, cached) for subject in subjects)
     columns, sections, totals = _one(subjects[0], facts[0], cached) if len(subjects) == 1 else _several(subjects, facts)
     who = f"{common.name_of(subjects[0])}: " if len(subjects) == 1 else ""

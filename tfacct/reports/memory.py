@@ -16,7 +16,6 @@ from tfacct.subject import Subject
 from tfacct.workload import LARGEST, Request, Workload
 
 CONVENTION = "weights and KV cache only; every tensor rounded up to whole bytes"
-DEFAULT_DTYPE = "bf16"
 
 
 def memory(
@@ -30,14 +29,8 @@ def memory(
     """Bytes of weights and KV cache. `fit`: a budget in bytes, for the largest context and batch that fit it."""
     if fit is not None and (not isinstance(fit, int) or isinstance(fit, bool) or fit < 1):
         raise UsageError(f"--fit must be a whole number of bytes, not {fit!r}")
-    stored = units.dtype_name(DEFAULT_DTYPE if dtype is None else dtype)
-    cached = cache_dtype(stored) if kv_dtype is None else units.dtype_name(kv_dtype)
-    for subject in subjects:
-        if subject.quantized and dtype is None:
-            raise UsageError(
-                f"{subject.name} has a quantization_config: what its weights take is not guessed",
-                "give --dtype",
-            )
+    stored, cached = common.dtypes(dtype, kv_dtype)
+    common.check_stored(subjects, dtype)
     facts = tuple(_facts(subject, request, stored, cached, fit) for subject in subjects)
     if fit is not None and not any(fact["fit"]["largest_context"] or fact["fit"]["largest_batch"] for fact in facts):
         raise UsageError("; ".join(_too_large(fact, fit) for fact in facts), "a smaller --dtype, or a larger --fit")
@@ -68,11 +61,6 @@ def memory(
         convention=CONVENTION,
         headline="total_bytes",
     )
-
-
-def cache_dtype(stored: str) -> str:
-    """The KV cache's dtype where none was named: that of the activations, which int8 and int4 weights leave in bf16."""
-    return DEFAULT_DTYPE if stored.startswith("int") else stored
 
 
 def _facts(subject: Subject, request: Request, stored: str, cached: str, fit: int | None) -> dict[str, Any]:

@@ -1,0 +1,139 @@
+"""An equation solved: the largest context, batch or number of key heads before one side overtakes the other."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from tfacct.errors import UsageError
+from tfacct.metrics import Metric, Point
+from tfacct.report import Amount, Column, Report, Row
+from tfacct.reports import _common as common
+from tfacct.reports._points import CONVENTION, Terms
+from tfacct.solving import Equation, Side, Solution, among, closed_form, decimal, placed, read, solved
+from tfacct.subject import Subject
+from tfacct.workload import Request
+
+
+def solve(subject: Subject, request: Request, *, unknown: str, until: str, terms: Terms | None = None) -> Report:
+    """The last whole `unknown` (ctx, batch, num_key_value_heads) until `until`, such as `kv_cache_bytes=weights_bytes`.
+
+    Exact: the answer is held against whole numbers on both sides of the boundary. Raises UsageError where there is
+    no solution, or more than one. Needs sympy.
+    """
+    terms = terms or Terms()
+    if unknown == "ctx" and request.ctx is not None:
+        raise UsageError("--for ctx finds the context: leave --ctx out")
+    if unknown == "batch" and request.batch != 1:
+        raise UsageError("--for batch finds the batch: leave --batch out")
+    work = common.workload(subject, request)
+    equation = read(until, terms.point(subject, work))
+    metrics = [side.metric for side in (equation.left, equation.right) if side.metric is not None]
+    point = terms.point(subject, work, metrics)
+    chunk = request.decode or request.tokens is not None
+    at = placed(unknown, subject.architecture, point, chunk=chunk)
+    if unknown == "num_key_value_heads":
+        heads = subject.architecture.attention.heads
+        found = among(unknown, equation, at, [n for n in range(1, heads + 1) if heads % n == 0])
+        form = None
+    else:
+        found = solved(unknown, equation, at, work.tokens if unknown == "ctx" and chunk else 1)
+        fixed = subject.config.fixed
+        form = closed_form(unknown, equation, subject.architecture, point, chunk=chunk, fixed=fixed)
+    points = {value: at(value) for value in (found.answer, found.beyond)}
+    return Report(
+        command="solve",
+        title=f"{common.name_of(subject)}: {unknown} until {equation}{_where(unknown, request, subject)}",
+        columns=_columns(unknown, equation),
+        sections=(tuple(_row(unknown, equation, value, there) for value, there in points.items()),),
+        notes=(
+            _answer(unknown, equation, found),
+            *_closed(unknown, found, form),
+            *terms.words(metrics, request.logits),
+            *common.defaulted_notes([subject]),
+        ),
+        hints=(
+            *common.context_hints([subject], Request(ctx=found.answer) if unknown == "ctx" else request),
+            *common.unknown_hints([subject]),
+        ),
+        models=(
+            {
+                **common.model_facts(subject),
+                **terms.facts(points[found.answer].work),
+                "for": unknown,
+                "until": str(equation),
+                "answer": found.answer,
+                "beyond": found.beyond,
+                "root": None if found.root is None else float(found.root),
+                "closed_form": form,
+                "lines": [_facts(unknown, equation, value, there) for value, there in points.items()],
+            },
+        ),
+        convention=CONVENTION,
+        headline="answer",
+    )
+
+
+def _where(unknown: str, request: Request, subject: Subject) -> str:
+    """What is known: the context, unless it is asked for, and the batch, unless that is."""
+    if unknown == "ctx":
+        new = 1 if request.decode else request.tokens
+        step = "" if new is None else f", {new:,} new token{'' if new == 1 else 's'}"
+        return f"{step}, batch {request.batch:,}"
+    words = common.workload_words([subject], request)
+    return f", {words.rpartition(', batch')[0] if unknown == 'batch' else words}"
+
+
+def _columns(unknown: str, equation: Equation) -> tuple[Column, ...]:
+    return (
+        Column("value", unknown, "count"),
+        Column("left", equation.left.text, "count"),
+        Column("stands", "", "text"),
+        Column("right", equation.right.text, "count"),
+        Column("holds", "", "text"),
+    )
+
+
+def _row(unknown: str, equation: Equation, value: int, point: Point) -> Row:
+    left, right = equation.left.at(point), equation.right.at(point)
+    metric = equation.left.metric
+    assert metric is not None
+    return {
+        "value": value,
+        "left": _spelled(metric, left, right),
+        "stands": "=" if left == right else "<" if left < right else ">",
+        "right": _spelled(metric, right, left),
+    }
+
+
+def _spelled(metric: Metric, value: Any, other: Any) -> str:
+    """Every digit of a count; of a quotient as many as tell it from the other side."""
+    if metric.integer and Fraction(value).denominator == 1:
+        return f"{int(value):,}"
+    for digits in range(2, 16):
+        if round(value, digits) != round(other, digits) or value == other:
+            break
+    return f"{float(value):,.{digits}f}"
+
+
+def _answer(unknown: str, equation: Equation, found: Solution) -> str:
+    over = "above" if found.rises else "below"
+    return (
+        f"The last {unknown} is {found.answer:,}: from {found.beyond:,} on {equation.left.text} is {over}"
+        f" {equation.right.text}."
+    )
+
+
+def _closed(unknown: str, found: Solution, form: str | None) -> list[str]:
+    if found.root is None:
+        return [f"{unknown} must divide the query heads: every such number was tried."]
+    value = decimal(found.root)
+    return [f"Both sides are equal at {unknown} = {value if form is None else f'{form} = {value}'}."]
+
+
+def _facts(unknown: str, equation: Equation, value: int, point: Point) -> dict[str, Any]:
+    return {unknown: value, "left": _number(equation.left, point), "right": _number(equation.right, point)}
+
+
+def _number(side: Side, point: Point) -> Any:
+    return Fraction(side.at(point))
