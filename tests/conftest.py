@@ -58,7 +58,7 @@ def ran(line: Matmul, axes: Axes) -> Any:
     from tfacct.reference.counting import Ran
 
     dims = line.dims(axes)
-    left, right, out = line.bits(axes, 1)
+    left, right, out = line.bits(axes, 1, 1)
     return Ran(dims.m, dims.k, dims.n, dims.times, left, right, out)
 
 

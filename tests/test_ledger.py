@@ -51,7 +51,7 @@ def test_a_projection() -> None:
         ("q_proj.weight", ("D", "K", "H")),
         ("q_proj.bias", ("K", "H")),
     ]
-    assert line.bits(SIZES, 16) == (2 * 3 * 7 * 16, 7 * 11 * 17 * 16, 2 * 3 * 11 * 17 * 16)
+    assert line.bits(SIZES, 4, 16) == (2 * 3 * 7 * 16, 7 * 11 * 17 * 4, 2 * 3 * 11 * 17 * 16)
 
 
 def test_a_product_of_activations() -> None:
@@ -107,7 +107,7 @@ def test_a_decode_step_reads_exactly_the_kv_cache(tiny_subject) -> None:
     for group in tiny_subject.ledger.groups:
         for line in group.lines:
             if isinstance(line, Matmul) and line.weight_axes() is None:
-                read += group.count * line.bits({**group.axes, **at}, 16)[1]
+                read += group.count * line.bits({**group.axes, **at}, 4, 16)[1]
     assert read == 8 * sum(tiny_subject.ledger.state_bytes(at, 16).values())
 
 

@@ -49,6 +49,11 @@ class Dims:
     times: Size
 
 
+def _is_weight(operand: Letters) -> bool:
+    """Whether an operand is stored, not computed: it carries no axis of the workload."""
+    return not any(axis in workload.AXES for axis in operand)
+
+
 @dataclass(frozen=True, slots=True)
 class Matmul:
     """A product. `weight` names the module whose weight it reads when that is not its own (a tied head);
@@ -76,7 +81,7 @@ class Matmul:
     def weight_axes(self) -> Letters | None:
         """The axes of the operand that carries no axis of the workload; None where both are activations."""
         for operand in (self.einsum.right, self.einsum.left):
-            if not any(axis in workload.AXES for axis in operand):
+            if _is_weight(operand):
                 return operand
         return None
 
@@ -108,10 +113,13 @@ class Matmul:
         repeats = tuple(a for a in out if a not in rows and a not in columns)
         return Dims(size(axes, rows), size(axes, contracted), size(axes, columns), size(axes, repeats))
 
-    def bits(self, axes: Axes, width: int) -> tuple[Size, Size, Size]:
-        """Bits of the left operand, the right operand and the result, at `width` bits per element."""
-        e = self.einsum
-        return size(axes, e.left) * width, size(axes, e.right) * width, size(axes, e.out) * width
+    def bits(self, axes: Axes, weights: int, activations: int) -> tuple[Size, Size, Size]:
+        """Bits of the left operand, the right operand and the result, at so many bits per element of either kind."""
+
+        def taken(operand: Letters) -> Size:
+            return size(axes, operand) * (weights if _is_weight(operand) else activations)
+
+        return taken(self.einsum.left), taken(self.einsum.right), taken(self.einsum.out)
 
     def parameters(self) -> tuple[Parameter, ...]:
         """The weight, if one operand is a weight, and the bias."""
@@ -222,14 +230,27 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """One line of products, evaluated for a group of blocks: FLOPs of all `dims.times` runs, forward and backward."""
+    """One line of products, evaluated for a group of blocks: FLOPs of all `dims.times` runs, forward and backward.
+
+    `axes` are the sizes of its letters, `count` the blocks it stands for.
+    """
 
     path: str
     numbers: range
     line: Matmul
+    axes: Axes
+    count: Size
     dims: Dims
     forward: Size
     backward: Size
+
+    def moved(self, weights: int, activations: int) -> tuple[Size, Size, Size]:
+        """Bytes of the left operand, the right operand and the result in all blocks, each rounded up in each block.
+
+        An unfused kernel reads the operands and writes the result, each once.
+        """
+        left, right, out = (whole_bytes(bits, 1) for bits in self.line.bits(self.axes, weights, activations))
+        return self.count * left, self.count * right, self.count * out
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +286,8 @@ class Ledger:
                 dims, flops = line.dims(axes), line.flops(axes, masked)
                 backward = sum(gradient.flops(axes, masked) for gradient in line.backward())
                 dims = replace(dims, times=group.count * dims.times)
-                found.append(Product(line.path, group.numbers, line, dims, group.count * flops, group.count * backward))
+                each = (line.path, group.numbers, line, axes, group.count, dims)
+                found.append(Product(*each, group.count * flops, group.count * backward))
         return found
 
     def flops(self, at: Axes, *, masked: bool = False, unfolded: bool = False) -> dict[str, Size]:
