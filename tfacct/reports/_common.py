@@ -18,6 +18,8 @@ PARTS = ("embed", "pos_embed", "attn", "mlp", "norms", "lm_head")
 
 DEFAULT_DTYPE = "bf16"
 
+LEFT_OUT = "Left out: norms, softmax, activations, rotary, additions, embedding look-ups."
+
 COMPONENTS = {"attn_projections": "attn proj", "attn_scores_values": "scores + values"}
 """Components whose name in a table is not their key in the JSON."""
 
@@ -53,6 +55,20 @@ def workload_facts(work: Workload, *, masked: bool = False, dtype: str | None = 
         "masked": masked,
         "dtype": dtype,
     }
+
+
+def products_convention(request: Request, masked: bool) -> str:
+    """What was counted as FLOPs, for the JSON."""
+    pairs = "only the query-key pairs the causal mask keeps" if masked else "full T x S attention"
+    logits = "all logits" if request.logits == "all" else "logits of the last position"
+    return f"2 FLOPs per multiply-add; products only; {pairs}; {logits}"
+
+
+def products_note(request: Request, masked: bool) -> str:
+    """What was counted as FLOPs, for a reader."""
+    attention = "of attention only the pairs that the causal mask keeps" if masked else "full T × S attention"
+    logits = "logits for every position" if request.logits == "all" else "logits for the last position"
+    return f"Matrix products only, 2·m·k·n each; {attention}; {logits}."
 
 
 def model_facts(subject: Subject) -> dict[str, Any]:

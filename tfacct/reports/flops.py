@@ -260,20 +260,16 @@ def _side_by_side(
 
 
 def _convention(request: Request, train: bool, masked: bool) -> str:
-    pairs = "only the query-key pairs the causal mask keeps" if masked else "full T x S attention"
-    logits = "all logits" if request.logits == "all" else "logits of the last position"
     backward = "; backward 2 x forward" if train else ""
-    return f"2 FLOPs per multiply-add; products only; {pairs}; {logits}{backward}"
+    return f"{common.products_convention(request, masked)}{backward}"
 
 
 def _notes(request: Request, train: bool, masked: bool, pointwise: bool) -> list[str]:
-    attention = "of attention only the pairs that the causal mask keeps" if masked else "full T × S attention"
-    logits = "logits for every position" if request.logits == "all" else "logits for the last position"
-    notes = [f"Matrix products only, 2·m·k·n each; {attention}; {logits}."]
+    notes = [common.products_note(request, masked)]
     if train:
         notes.append("A training step is one forward and one backward pass; the optimizer's update is left out.")
     if pointwise:
         notes.append("Pointwise work is counted in elements of its results, and in no total.")
     else:
-        notes.append("Left out: norms, softmax, activations, rotary, additions, embedding look-ups.")
+        notes.append(common.LEFT_OUT)
     return notes
