@@ -15,7 +15,7 @@ from tfacct.architecture import component_of, part_of
 from tfacct.errors import NotFoundError, nearest
 from tfacct.ledger import FLOPS_PER_MULTIPLY_ADD, Ledger, Matmul
 from tfacct.notation import Axes, Size, ratio
-from tfacct.workload import Workload
+from tfacct.workload import LARGEST, Workload
 
 Unit = Literal["flops", "params", "bytes", "share", "ratio"]
 
@@ -169,3 +169,30 @@ def _share_of(name: str) -> Metric:
 def moved(point: Point, **changes: object) -> Point:
     """The same model at another workload."""
     return replace(point, work=replace(point.work, **changes))  # type: ignore[arg-type]
+
+
+def attention_overtakes(point: Point, *, chunk: bool) -> int | None:
+    """The first context at which scores + values cost more than everything else; None where none up to 10¹² does.
+
+    `chunk`: the new tokens stay as many while the context grows; else all of it is new.
+    """
+
+    def ahead(context: int) -> int:
+        there = moved(point, context=context) if chunk else moved(point, context=context, tokens=context)
+        attention = flops_of(there, lambda path, line: component_of(path, line) == "attn_scores_values")
+        return int(2 * attention - flops_of(there))
+
+    smallest = point.work.tokens if chunk else 1
+    last = smallest - 1 + memory.largest_that_fits(lambda n: ahead(smallest - 1 + n), 0, LARGEST)
+    return last + 1 if last < LARGEST else None
+
+
+def cache_overtakes(point: Point) -> int | None:
+    """The first context at which the cache takes more bytes than the weights; None where none up to 10¹² does."""
+    weights = memory.footprint(point.ledger, point.at, point.bits, point.cache_bits).weights
+
+    def ahead(context: int) -> int:
+        return int(memory.cache_bytes(point.ledger, moved(point, context=context).at, point.cache_bits) - weights)
+
+    last = memory.largest_that_fits(ahead, 0, LARGEST)
+    return last + 1 if last < LARGEST else None

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import prod
 from typing import Any
 
 from tfacct import units
@@ -17,7 +18,7 @@ from tfacct.architecture import Transformer
 from tfacct.errors import NotFoundError, UsageError, nearest
 from tfacct.metrics import Metric, Point, metric, moved
 from tfacct.notation import Size
-from tfacct.symbols import KEYS, ORDER, sizes, with_sizes
+from tfacct.symbols import opened
 
 UNKNOWNS = {
     "ctx": "context at the end of the step",
@@ -188,23 +189,32 @@ def closed_form(
     import sympy
 
     if equation.right.metric is None and equation.right.times > LARGEST_IN_LETTERS:
-        return None
-    symbols = {letter: sympy.Symbol(letter, positive=True) for letter in (*ORDER, *sizes(shape), KEYS)}
-    open_shape = with_sizes(shape, symbols.__getitem__, symbols["L"], fixed)
+        return _in_numbers(equation, placed(unknown, shape, point, chunk=chunk))
+    letters = opened(shape, fixed=fixed)
+    symbols = letters.symbols
     known = {"batch": symbols["B"], "context": symbols["S"], "tokens": symbols["T"] if chunk else symbols["S"]}
-    open_point = replace(moved(point, **known), ledger=open_shape.ledger())
     x = sympy.Symbol("x", positive=True)
-    difference = equation.difference(placed(unknown, open_shape, open_point, chunk=chunk)(x))
-    polynomial = sympy.Poly(sympy.numer(sympy.together(difference)), x)
+    at = placed(unknown, shape, replace(moved(point, **known), ledger=letters.ledger), chunk=chunk)
+    polynomial = sympy.Poly(sympy.numer(sympy.together(equation.difference(at(x)))), x)
     *higher, slope, constant = (sympy.expand(c) for c in _without_zero_roots(polynomial).all_coeffs())
     if higher:
         return None
-    grouped = {symbols["G"]: symbols["N"] / symbols["K"]}
-    root = sympy.expand(sympy.expand(-constant / slope).subs(grouped))
+    root = sympy.expand(-constant / slope)
+    for letter in letters.products:  # N for K · G: the last factor is the product over the others
+        *others, last = letters.factors(letter)
+        root = sympy.expand(root.subs(symbols[last], symbols[letter] / prod(symbols[other] for other in others)))
     terms = [_written(term, symbols) for term in root.as_ordered_terms()]
     if None in terms or len(text := " + ".join(filter(None, terms))) > LONGEST_FORM:
         return None
     return text.replace("+ -", "− ")
+
+
+def _in_numbers(equation: Equation, at: Callable[[Size], Point]) -> str | None:
+    """What is left of a budget over what each step takes; None where the steps differ."""
+    first, second, third = (equation.left.at(at(value)) for value in (1, 2, 3))
+    if second - first != third - second or second == first:
+        return None
+    return f"({int(equation.right.times):,} − {2 * first - second:,})/{second - first:,}"
 
 
 def _without_zero_roots(polynomial: Any) -> Any:

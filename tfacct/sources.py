@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tfacct import presets
+from tfacct import presets, ranges
 from tfacct.errors import ConfigError, NotFoundError, UsageError, nearest
 from tfacct.subject import Subject, subject
 
 LARGEST_FILE = 1_000_000
 
 
-def find(model: str, sets: Mapping[str, Any] | None = None) -> Subject:
-    """The model that `model` names. Raises a TfacctError that says what would work."""
+def find(model: str, sets: Mapping[str, Any] | None = None, also: Iterable[str] = ()) -> Subject:
+    """The model that `model` names. Raises a TfacctError that says what would work, a name in `also` for one."""
     if model == "-":
         return subject("stdin", _parse("standard input", _read_stdin()), sets)
     if model in presets.names():
@@ -33,30 +34,51 @@ def find(model: str, sets: Mapping[str, Any] | None = None) -> Subject:
         return subject(_short_name(file), _parse(str(file), _read(file)), sets)
     if path.suffix in (".json", ".toml"):
         raise NotFoundError(f"no file {model!r} here", nearest(path.stem, presets.names()))
-    raise NotFoundError(f"no preset or file named {model!r}", _suggestion(model))
+    raise NotFoundError(f"no preset or file named {model!r}", _suggestion(model, also))
 
 
 def read_sets(assignments: Iterable[str]) -> dict[str, Any]:
     """`FIELD=VALUE` pairs; a value is JSON where it can be, else text."""
-    sets: dict[str, Any] = {}
-    for text in assignments:
+    return {name: _value(text) for name, text in _assignments(assignments)}
+
+
+def read_lists(assignments: Iterable[str]) -> dict[str, Sequence[Any]]:
+    """`FIELD=VALUES` pairs: a list `1,2,4`, a range `1..32`, or one value. Commas within brackets part nothing."""
+    return {
+        name: [value for piece in re.split(r",(?![^\[{]*[\]}])", text) for value in _values(name, piece)]
+        for name, text in _assignments(assignments)
+    }
+
+
+def _values(name: str, piece: str) -> Iterable[Any]:
+    return ranges.read_values(f"--set {name}", piece) if ranges.is_range(piece) else [_value(piece)]
+
+
+def _assignments(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Names and what stands behind the `=`; no name twice."""
+    seen: set[str] = set()
+    for text in texts:
         name, equals, value = text.partition("=")
         name = name.strip()
         if not equals or not name:
             raise UsageError(f"--set wants FIELD=VALUE, not {text!r}", "for example --set num_key_value_heads=1")
-        if name in sets:
+        if name in seen:
             raise UsageError(f"--set names {name} twice")
-        try:
-            sets[name] = json.loads(value)
-        except (ValueError, RecursionError):
-            sets[name] = value
-    return sets
+        seen.add(name)
+        yield name, value
 
 
-def _suggestion(model: str) -> str:
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _suggestion(model: str, also: Iterable[str]) -> str:
     tail = model.rsplit("/", 1)[-1]
     looks_like_hub_id = model.count("/") == 1 and not model.startswith((".", "/"))
-    close = nearest(tail, presets.names())
+    close = nearest(tail, [*presets.names(), *also])
     if looks_like_hub_id:
         note = "hub ids are not fetched: download its config.json and give the path"
         return f"{close} {note}" if close else note

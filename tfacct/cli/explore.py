@@ -5,9 +5,107 @@ from typing import Annotated
 import typer
 
 from tfacct.cli import options as opt
-from tfacct.cli.app import app
+from tfacct.cli.app import EXPLORE, app
 
-EXPLORE = "Explore"
+
+@app.command(rich_help_panel=EXPLORE)
+def diff(
+    model: opt.OneModel,
+    other: Annotated[
+        str | None, typer.Argument(metavar="[OTHER]", help="A second model. None: the first, changed.")
+    ] = None,
+    sets: opt.Sets = None,
+    ctx: opt.Ctx = None,
+    tokens: opt.Tokens = None,
+    decode: opt.Decode = False,
+    batch: opt.Batch = "1",
+    to_ctx: Annotated[str | None, typer.Option(metavar="S", help="The new side's context.")] = None,
+    to_tokens: Annotated[str | None, typer.Option(metavar="T", help="The new side's new tokens.")] = None,
+    to_batch: Annotated[str | None, typer.Option(metavar="B", help="The new side's sequences.")] = None,
+    logits: opt.Logits = opt.LogitsChoice.all,
+    train: opt.Train = False,
+    masked: opt.Masked = False,
+    dtype: opt.Dtype = None,
+    kv_dtype: opt.KvDtype = None,
+    as_json: opt.Json = False,
+    as_csv: opt.Csv = False,
+    as_markdown: opt.Markdown = False,
+    exact: opt.Exact = False,
+) -> None:
+    """What a knob changes, line by line: old, new and the difference. --set turns the new side's."""
+    from tfacct.reports._points import Terms
+    from tfacct.reports.diff import diff
+
+    (old,) = opt.subjects([model], None)
+    new = opt.changed(old, sets) if other is None else opt.subjects([other], sets)[0]
+    before = opt.request(ctx, tokens=tokens, decode=decode, batch=batch, logits=logits)
+    after = opt.request(
+        to_ctx or ctx, tokens=to_tokens or tokens, decode=decode, batch=to_batch or batch, logits=logits
+    )
+    report = diff(old, new, before, after, terms=Terms(dtype, kv_dtype, masked, train))
+    opt.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
+
+
+@app.command(rich_help_panel=EXPLORE)
+def sweep(
+    models: Annotated[
+        list[str],
+        typer.Argument(metavar="MODEL", help="Preset, or path to a config.json.", autocompletion=opt.complete_model),
+    ],
+    ctx: Annotated[
+        str | None,
+        typer.Option(metavar="S", help="Contexts: 1k..128k doubles, 1k..8k:1k counts up, 1k,4k lists."),
+    ] = None,
+    batch: Annotated[str, typer.Option(metavar="B", help="Batches, written alike: 1,8,64.")] = "1",
+    sets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="FIELD=VALUES", help="Fields: num_key_value_heads=1,2,4,8. Repeatable.", show_default=False
+        ),
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Numbers by their JSON keys, share.NAME, flops.NAME; comma-separated or repeated. The last is drawn.",
+            show_default=False,
+        ),
+    ] = None,
+    tokens: opt.Tokens = None,
+    decode: opt.Decode = False,
+    logits: opt.Logits = opt.LogitsChoice.all,
+    train: opt.Train = False,
+    masked: opt.Masked = False,
+    dtype: opt.Dtype = None,
+    kv_dtype: opt.KvDtype = None,
+    as_json: opt.Json = False,
+    as_csv: opt.Csv = False,
+    as_markdown: opt.Markdown = False,
+    exact: opt.Exact = False,
+) -> None:
+    """Any number against context, batch or any field: every combination."""
+    from tfacct import ranges, sources
+    from tfacct.reports._points import Terms
+    from tfacct.reports.sweep import DEFAULT, Grid, sweep
+    from tfacct.view.progress import progress
+
+    grid = Grid(
+        contexts=None if ctx is None else ranges.read_values("--ctx", ctx),
+        batches=ranges.read_values("--batch", batch),
+        fields=sources.read_lists(sets or ()),
+    )
+    names = [name.strip() for text in metric or () for name in text.split(",")] or DEFAULT
+    with progress() as tick:
+        report = sweep(
+            sources.find,
+            models,
+            grid,
+            metrics=names,
+            request=opt.request(None, tokens=tokens, decode=decode, logits=logits),
+            terms=Terms(dtype, kv_dtype, masked, train),
+            progress=tick,
+        )
+    opt.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
 
 
 @app.command(rich_help_panel=EXPLORE)

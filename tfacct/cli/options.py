@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,6 +33,15 @@ class ByChoice(StrEnum):
     block = "block"
 
 
+class OfChoice(StrEnum):
+    """What a formula counts."""
+
+    flops = "flops"
+    params = "params"
+    kv = "kv"
+    train = "train"
+
+
 class ProofChoice(StrEnum):
     """How a formula is proven."""
 
@@ -54,6 +63,11 @@ def complete_family() -> list[str]:
     return families.names()
 
 
+def complete_family_or_model(incomplete: str) -> list[str]:
+    """Families and presets, for the shell."""
+    return [name for name in (*complete_family(), *complete_model("")) if name.startswith(incomplete)]
+
+
 Models = Annotated[
     list[str] | None,
     typer.Argument(
@@ -67,6 +81,16 @@ OneModel = Annotated[
     str,
     typer.Argument(
         metavar="MODEL", help="Preset, path to a config.json, or - for stdin.", autocompletion=complete_model
+    ),
+]
+
+FamilyOrModel = Annotated[
+    str,
+    typer.Argument(
+        metavar="FAMILY|MODEL",
+        help="Family, preset, path to a config.json, or - for stdin.",
+        autocompletion=complete_family_or_model,
+        show_default=False,
     ),
 ]
 
@@ -101,6 +125,23 @@ KvDtype = Annotated[
     typer.Option(metavar="DTYPE", help="How the KV cache is stored. Default: as --dtype; bf16 for int8 and int4."),
 ]
 
+Generate = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N",
+        help="A whole request: a prompt of --ctx tokens, then N new ones, with logits for the last position only.",
+        rich_help_panel=_WORKLOAD,
+        show_default=False,
+    ),
+]
+Bytes = Annotated[
+    bool, typer.Option("--bytes", help="Bytes that each product reads and writes, and its FLOPs per byte.")
+]
+BytesDtype = Annotated[
+    str | None,
+    typer.Option(metavar="DTYPE", help="How weights are stored, for --bytes. Default: bf16.", show_default=False),
+]
+
 _CONFIG = "Which models"
 Sets = Annotated[
     list[str] | None,
@@ -133,6 +174,7 @@ MaxParams = Annotated[
 ]
 
 _OUTPUT = "Output"
+Latex = Annotated[bool, typer.Option("--latex", help="An align* environment.", rich_help_panel=_OUTPUT)]
 Json = Annotated[bool, typer.Option("--json", help="Exact integers, stable keys.", rich_help_panel=_OUTPUT)]
 Csv = Annotated[bool, typer.Option("--csv", help="The rows, raw numbers.", rich_help_panel=_OUTPUT)]
 Markdown = Annotated[bool, typer.Option("--markdown", help="The table for a document.", rich_help_panel=_OUTPUT)]
@@ -155,6 +197,13 @@ def request(
         batch=units.read_tokens("--batch", batch),
         logits=logits.value,
     )
+
+
+def apart(option: str, others: Mapping[str, object]) -> None:
+    """Refuse an option beside another that was given too and means nothing with it."""
+    for other, given in others.items():
+        if given:
+            raise UsageError(f"{option} does not go with {other}", "leave one of the two out")
 
 
 def subjects(
@@ -181,6 +230,14 @@ def subjects(
         raise
 
 
+def changed(subject: Subject, sets: Iterable[str] | None) -> Subject:
+    """The same model with fields set over its config."""
+    from tfacct import sources
+    from tfacct.subject import subject as read
+
+    return read(subject.name, subject.raw, sources.read_sets(sets or ()), subject.provenance)
+
+
 def one_of_family(name: str, models: Iterable[str] | None, sets: Iterable[str] | None) -> Subject:
     """The model that is named, or the smallest preset of the family that is."""
     from tfacct import families, presets, sources
@@ -190,6 +247,17 @@ def one_of_family(name: str, models: Iterable[str] | None, sets: Iterable[str] |
     if name in families.names() and name not in presets.names():
         return presets.load_all(sources.read_sets(sets or ()), family=name)[0]
     return subjects([name], sets)[0]
+
+
+def family_or_model(name: str, sets: Iterable[str] | None) -> tuple[Subject, bool]:
+    """The model that is named, or the largest preset of the family that is; and whether it is a family."""
+    from tfacct import families, presets, sources
+
+    changed = sources.read_sets(sets or ())
+    if name in families.names() and name not in presets.names():
+        largest = presets.load_all(family=name)[-1]
+        return presets.load(largest.name, changed), True
+    return sources.find(name, changed, also=families.names()), False
 
 
 def show(report: Report, *, as_json: bool, as_csv: bool, as_markdown: bool, exact: bool) -> None:

@@ -162,6 +162,11 @@ def _past_context(subject: Subject, context: int) -> str:
     return f"{hint}, as if its position table were longer (that table would add {added:,} parameters, not counted)"
 
 
+def overtaken(context: int | None) -> list[str]:
+    """Says from which context on attention costs more than all the rest."""
+    return [] if context is None else [f"From context {context:,} on, scores + values are more than all the rest."]
+
+
 def part_of(path: str) -> str:
     return architecture.part_of(path)
 

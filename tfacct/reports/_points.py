@@ -55,7 +55,7 @@ class Terms:
         return {"workload": facts, "kv_dtype": cached, "train": self.train}
 
 
-CONVENTION = "2 FLOPs per multiply-add; products only; weights and KV cache only; every tensor rounded up to whole bytes"
+CONVENTION = "2 FLOPs per multiply-add; products only; bytes of weights and KV cache, every tensor rounded up"
 
 
 def amount(metric: Metric, value: int | Fraction) -> Amount:

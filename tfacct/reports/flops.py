@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from tfacct.errors import UsageError
 from tfacct.ledger import FLOPS_PER_MULTIPLY_ADD, Product
+from tfacct.metrics import Point, attention_overtakes
 from tfacct.report import Column, Report, Row, Table
 from tfacct.reports import _common as common
 from tfacct.subject import Subject
@@ -93,7 +94,11 @@ def flops(
         columns=columns,
         sections=sections,
         totals=totals,
-        notes=(*_notes(request, train, masked, pointwise), *common.defaulted_notes(subjects)),
+        notes=(
+            *(_overtaken(counted[0], request, masked) if len(counted) == 1 else ()),
+            *_notes(request, train, masked, pointwise),
+            *common.defaulted_notes(subjects),
+        ),
         hints=(*common.context_hints(subjects, request), *common.unknown_hints(subjects)),
         models=tuple(_facts(c, masked, pointwise) for c in counted),
         convention=_convention(request, train, masked),
@@ -104,6 +109,13 @@ def flops(
 def _count(subject: Subject, request: Request, train: bool, masked: bool) -> _Counted:
     work = common.workload(subject, request)
     return _Counted(subject, work, subject.ledger.products(work.axes(), masked=masked), train)
+
+
+def _overtaken(counted: _Counted, request: Request, masked: bool) -> list[str]:
+    """Where attention outgrows the rest, if the context grows and the rest of what is asked stays."""
+    point = Point(counted.subject.ledger, counted.work, masked=masked, train=counted.train)
+    chunk = request.decode or request.tokens is not None
+    return common.overtaken(attention_overtakes(point, chunk=chunk))
 
 
 def _facts(counted: _Counted, masked: bool, pointwise: bool) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 from tfacct import units
 from tfacct.ledger import State
 from tfacct.memory import cache_bytes
+from tfacct.metrics import Point, cache_overtakes
 from tfacct.notation import letters
 from tfacct.report import Column, Report, Table
 from tfacct.reports import _common as common
@@ -34,6 +35,7 @@ def kv(subjects: Sequence[Subject], request: Request, *, dtype: str | None = Non
         totals=totals,
         notes=(
             *notes,
+            *(_overtaken(subjects[0], facts[0], cached) if len(subjects) == 1 else ()),
             "MHA: each query head has its own keys and values. MQA: all share one. The queries stay as they are.",
             *common.defaulted_notes(subjects),
         ),
@@ -56,6 +58,17 @@ def _facts(subject: Subject, request: Request, cached: str) -> dict[str, Any]:
         "kv_cache_bytes": by_context[-1]["as_built"],
         "lines": by_context,
     }
+
+
+def _overtaken(subject: Subject, fact: dict[str, Any], cached: str) -> list[str]:
+    """Where the cache outgrows the weights, both in the cache's dtype."""
+    if subject.quantized:
+        return []
+    bits, batch = units.dtype_bits(cached), fact["workload"]["batch"]
+    context = cache_overtakes(Point(subject.ledger, Workload(1, 1, batch), bits, bits))
+    if context is None:
+        return []
+    return [f"From context {context:,} on, the cache at batch {batch:,} takes more than the weights in {cached}."]
 
 
 def _contexts(longest: int) -> list[int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tfacct.errors import UsageError
 from tfacct.metrics import Metric, Point
-from tfacct.report import Amount, Column, Report, Row
+from tfacct.report import Column, Report, Row
 from tfacct.reports import _common as common
 from tfacct.reports._points import CONVENTION, Terms
 from tfacct.solving import Equation, Side, Solution, among, closed_form, decimal, placed, read, solved
@@ -45,7 +45,7 @@ def solve(subject: Subject, request: Request, *, unknown: str, until: str, terms
         command="solve",
         title=f"{common.name_of(subject)}: {unknown} until {equation}{_where(unknown, request, subject)}",
         columns=_columns(unknown, equation),
-        sections=(tuple(_row(unknown, equation, value, there) for value, there in points.items()),),
+        sections=(tuple(_row(equation, value, there) for value, there in points.items()),),
         notes=(
             _answer(unknown, equation, found),
             *_closed(unknown, found, form),
@@ -94,7 +94,7 @@ def _columns(unknown: str, equation: Equation) -> tuple[Column, ...]:
     )
 
 
-def _row(unknown: str, equation: Equation, value: int, point: Point) -> Row:
+def _row(equation: Equation, value: int, point: Point) -> Row:
     left, right = equation.left.at(point), equation.right.at(point)
     metric = equation.left.metric
     assert metric is not None

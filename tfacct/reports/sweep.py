@@ -1,0 +1,198 @@
+"""Numbers against knobs: every combination of contexts, batches and fields, and what was asked of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+from math import prod
+from time import monotonic
+from typing import Any
+
+from tfacct.errors import UsageError
+from tfacct.metrics import Metric, attention_overtakes, metric
+from tfacct.report import Cell, Column, Report, Row, Tick, unwatched
+from tfacct.reports import _common as common
+from tfacct.reports._points import CONVENTION, Terms
+from tfacct.subject import Subject
+from tfacct.workload import Request
+
+DEFAULT = ("total_flops", "flops_per_token", "ratio_to_2params", "share.attn_scores_values")
+MOST = 10**7
+"""More combinations than anybody reads: arrays evaluate them."""
+PATIENCE = 1.0
+"""Seconds before progress is shown."""
+
+LABELS = {
+    "total_flops": "FLOPs",
+    "flops_per_token": "/ token",
+    "ratio_to_2params": "÷ 2·P·tok",
+    "total_params": "params",
+    "weights_bytes": "weights",
+    "kv_cache_bytes": "KV cache",
+    "kv_bytes_per_token": "KV / token",
+    "total_bytes": "total",
+    "share.attn_scores_values": "scores + values",
+}
+"""Metrics whose name in a table is shorter than their key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The values of every knob. `contexts` None: each model's own longest."""
+
+    contexts: Collection[int] | None = None
+    batches: Collection[int] = (1,)
+    fields: Mapping[str, Sequence[Any]] | None = None
+
+    def size(self, models: int) -> int:
+        """How many combinations there are."""
+        fields = (len(values) for values in (self.fields or {}).values())
+        return models * prod(fields) * (1 if self.contexts is None else len(self.contexts)) * len(self.batches)
+
+    def settings(self) -> Iterator[dict[str, Any]]:
+        """Every combination of fields."""
+        names = list(self.fields or {})
+        for values in product(*(self.fields or {}).values()):
+            yield dict(zip(names, values, strict=True))
+
+    @property
+    def varied(self) -> list[str]:
+        """The knobs that have more than one value."""
+        knobs = {name: len(values) for name, values in (self.fields or {}).items()}
+        knobs |= {"ctx": len(self.contexts or ()), "batch": len(self.batches)}
+        return [name for name, values in knobs.items() if values > 1]
+
+
+def sweep(
+    load: Callable[[str, Mapping[str, Any]], Subject],
+    models: Sequence[str],
+    grid: Grid,
+    *,
+    metrics: Sequence[str] = DEFAULT,
+    request: Request | None = None,
+    terms: Terms | None = None,
+    progress: Tick = unwatched,
+) -> Report:
+    """The metrics of every combination, exact. `load` reads a model with fields set over its config.
+
+    `request` says the rest of the workload: decode or new tokens, logits. Raises UsageError for more than 10⁷ points.
+    """
+    request, terms = request or Request(), terms or Terms()
+    points = grid.size(len(models))
+    if points > MOST:
+        raise UsageError(
+            f"that makes {points:,} points: at most {MOST:,}", "`Model.evaluate` takes arrays: docs/python.md"
+        )
+    subjects = [[load(name, settings) for settings in grid.settings()] for name in models]
+    every = [subject for settings in subjects for subject in settings]
+    asked = [metric(name, (subject.ledger for subject in every)) for name in dict.fromkeys(metrics)]
+    rows: list[dict[str, Any]] = []
+    began = monotonic()
+    for subject in every:
+        for values in _evaluated(subject, grid, asked, request, terms):
+            rows.append(values)
+            if len(rows) % 1000 == 0 and monotonic() - began > PATIENCE:
+                progress("sweeping", len(rows), points)
+    return _report(subjects, grid, asked, request, terms, rows)
+
+
+def _evaluated(
+    subject: Subject, grid: Grid, asked: Sequence[Metric], request: Request, terms: Terms
+) -> Iterator[dict[str, Any]]:
+    """One model's metrics at every context and batch."""
+    for context, batch in product([None] if grid.contexts is None else grid.contexts, grid.batches):
+        work = common.workload(subject, _at(request, context, batch))
+        point = terms.point(subject, work, asked)
+        knobs = {"model": subject.name, **subject.changed, "ctx": work.context, "batch": batch}
+        yield knobs | {metric.name: metric.of(point) for metric in asked}
+
+
+def _at(request: Request, context: int | None, batch: int) -> Request:
+    return Request(context, request.tokens, request.decode, batch, request.logits)
+
+
+def _report(
+    subjects: Sequence[Sequence[Subject]],
+    grid: Grid,
+    asked: Sequence[Metric],
+    request: Request,
+    terms: Terms,
+    rows: list[dict[str, Any]],
+) -> Report:
+    first = [settings[0] for settings in subjects]
+    knobs = [*(["model"] if len(first) > 1 else []), *grid.varied] or ["ctx"]
+    drawn, each = asked[-1], len(rows) // len(subjects)
+    return Report(
+        command="sweep",
+        title=_title(first, knobs, rows[0]),
+        columns=(
+            *(Column(knob, knob, "text" if knob == "model" else "amount") for knob in knobs),
+            *(_column(metric, 0 if metric is drawn else rank) for rank, metric in enumerate(asked, 1)),
+            Column("bar", "", "bar", drop=len(asked) + 1),
+        ),
+        sections=tuple(
+            tuple(_row(values, drawn) for values in rows[start : start + each]) for start in range(0, len(rows), each)
+        ),
+        notes=(
+            *_crossing(subjects, grid, asked, request, terms),
+            *terms.words(asked, request.logits),
+            *common.defaulted_notes(first),
+        ),
+        hints=(
+            *common.context_hints(first, Request(ctx=max(grid.contexts or [1]))),
+            *common.unknown_hints(first),
+        ),
+        models=tuple(
+            {
+                **common.model_facts(subject),
+                "set": {name: values[0] for name, values in (grid.fields or {}).items() if len(values) == 1},
+                "swept": knobs,
+                "metrics": [metric.name for metric in asked],
+                **terms.facts(common.workload(subject, _at(request, *_corner(grid)))),
+                "lines": rows[number * each : (number + 1) * each],
+            }
+            for number, subject in enumerate(first)
+        ),
+        convention=CONVENTION,
+    )
+
+
+def _column(metric: Metric, drop: int) -> Column:
+    return Column(metric.name, LABELS.get(metric.name, metric.name), metric.unit, drop)
+
+
+def _corner(grid: Grid) -> tuple[int | None, int]:
+    """The largest of the contexts and of the batches: the workload that the JSON names beside the lines."""
+    return (max(grid.contexts) if grid.contexts else None), max(grid.batches)
+
+
+def _title(first: Sequence[Subject], knobs: Sequence[str], values: Mapping[str, Any]) -> str:
+    """The model, what varies, and what does not."""
+    still = {name: value for name, value in values.items() if name in ("ctx", "batch") and name not in knobs}
+    still |= {name: value for name, value in first[0].changed.items() if name not in knobs}
+    if len(first) > 1 and "ctx" in still and len({subject.context for subject in first}) > 1:
+        del still["ctx"]
+    fixed = "".join(f", {name} {common.spoken(value)}" for name, value in still.items())
+    return f"{first[0].name if len(first) == 1 else 'Sweep'} over {', '.join(knobs)}{fixed}"
+
+
+def _row(values: Mapping[str, Any], drawn: Metric) -> Row:
+    cells: dict[str, Cell] = {
+        name: value if isinstance(value, (int, Fraction, str)) and not isinstance(value, bool) else common.spoken(value)
+        for name, value in values.items()
+    }
+    return {**cells, "bar": Fraction(values[drawn.name])}
+
+
+def _crossing(
+    subjects: Sequence[Sequence[Subject]], grid: Grid, asked: Sequence[Metric], request: Request, terms: Terms
+) -> list[str]:
+    """Where attention overtakes the rest, in a sweep of one model over contexts that shows its share."""
+    shown = any(metric.name == "share.attn_scores_values" for metric in asked)
+    if len(subjects) > 1 or len(subjects[0]) > 1 or "ctx" not in grid.varied or not shown:
+        return []
+    work = common.workload(subjects[0][0], _at(request, *_corner(grid)))
+    chunk = request.decode or request.tokens is not None
+    return common.overtaken(attention_overtakes(terms.point(subjects[0][0], work), chunk=chunk))
