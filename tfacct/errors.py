@@ -38,6 +38,8 @@ class MissingExtraError(TfacctError):
     """A command that needs a package which is not installed."""
 
     MEASURE = "pip install 'tfacct[measure]', or '.[measure]' in a checkout"
+    ARRAYS = "pip install 'tfacct[arrays]', or '.[arrays]' in a checkout"
+    PLOT = "pip install 'tfacct[plot]', or '.[plot]' in a checkout"
 
 
 def printable(text: str) -> str:

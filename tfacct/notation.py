@@ -94,10 +94,9 @@ def halve(value: Size) -> Size:
 
 
 def ratio(part: Size, whole: Size) -> Size:
-    """`part / whole`: an exact fraction of ints, and whatever arrays and symbols make of it."""
-    if isinstance(part, (int, Fraction)) and isinstance(whole, (int, Fraction)):
-        return Fraction(part) / Fraction(whole)
-    return part / whole
+    """`part / whole`: an exact fraction of ints and of arrays of ints, and whatever floats and symbols make of it."""
+    exact = all(isinstance(n, (int, Fraction)) or getattr(n, "dtype", None) == object for n in (part, whole))
+    return part * Fraction(1) / whole if exact else part / whole
 
 
 def pairs(mask: Mask, queries: Size, keys: Size) -> Size:

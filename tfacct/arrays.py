@@ -1,0 +1,94 @@
+"""A metric at a million points: the same ledger with numpy arrays for sizes.
+
+In float64 every value is within 10⁻¹⁵ of the exact one (relative): the ledger multiplies and adds whole numbers first, so
+that an array meets a handful of roundings. With `exact` the arrays hold Python's ints and fractions, of any size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tfacct.architecture import Transformer
+from tfacct.errors import MissingExtraError, NotFoundError, UsageError, nearest
+from tfacct.metrics import Metric, Point
+from tfacct.notation import Size
+from tfacct.symbols import size_letters, with_sizes
+from tfacct.workload import Workload
+
+if TYPE_CHECKING:
+    import numpy as np
+
+WORKLOAD = ("ctx", "tokens", "batch")
+KV_HEADS = "num_key_value_heads"
+AT_ONCE = 1 << 14
+"""Points evaluated together: their arrays stay in the processor's cache."""
+
+
+def evaluate(metric: Metric, shape: Transformer, point: Point, knobs: Mapping[str, Any], *, exact: bool) -> np.ndarray:
+    """The metric at every element of the knobs, which are broadcast against each other.
+
+    Knobs: ctx, tokens (default: all of the context), batch, num_key_value_heads (the query heads stay), and the letters
+    of the model's sizes and L. Raises UsageError. Needs numpy.
+    """
+    try:
+        import numpy as np
+    except ImportError:
+        raise MissingExtraError("arrays need numpy", MissingExtraError.ARRAYS) from None
+    _check_names(shape, knobs)
+    given = {name: _checked(np, name, values, exact) for name, values in knobs.items()}
+    whole = np.broadcast_shapes(*(values.shape for values in given.values()))
+    flat = {name: np.broadcast_to(values, whole).reshape(-1) for name, values in given.items()}
+    result = np.empty(flat[next(iter(flat))].shape if flat else (1,), dtype=object if exact else np.float64)
+    for start in range(0, result.size, AT_ONCE):
+        some = slice(start, start + AT_ONCE)
+        result[some] = metric.of(_placed(shape, point, {name: values[some] for name, values in flat.items()}))
+    return result.reshape(whole)
+
+
+def _placed(shape: Transformer, point: Point, knobs: Mapping[str, Size]) -> Point:
+    """The point with arrays for what is varied."""
+    work = point.work
+    if "ctx" in knobs:
+        work = replace(work, context=knobs["ctx"], tokens=knobs["ctx"] if work.tokens == work.context else work.tokens)
+    work = Workload(work.context, knobs.get("tokens", work.tokens), knobs.get("batch", work.batch), work.logits)
+    letters = {name: values for name, values in knobs.items() if name not in (*WORKLOAD, KV_HEADS)}
+    if letters:
+        fixed = frozenset(size_letters(shape)) - frozenset(letters)
+        shape = with_sizes(shape, letters.__getitem__, letters.get("L", shape.stacks[0].count), fixed)
+    if KV_HEADS in knobs:
+        shape = shape.with_kv_heads(knobs[KV_HEADS])
+    return replace(point, work=work, ledger=shape.ledger() if letters or KV_HEADS in knobs else point.ledger)
+
+
+def _check_names(shape: Transformer, knobs: Mapping[str, Any]) -> None:
+    known = [*WORKLOAD, KV_HEADS, "L", *size_letters(shape)]
+    for name in knobs:
+        if name not in known:
+            raise NotFoundError(f"no knob {name!r}", nearest(name, known) or f"knobs: {', '.join(known)}")
+    if "K" in knobs and KV_HEADS in knobs:
+        raise UsageError(f"K and {KV_HEADS} are the same: give one")
+    if not knobs:
+        raise UsageError("nothing varies", f"knobs: {', '.join(known)}")
+
+
+def _checked(np: Any, name: str, values: Any, exact: bool) -> Any:
+    """Whole numbers of at least 1, as float64 or as Python's own."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "iu" and not (array.dtype.kind in "fO" and _all(array, lambda v: v == int(v))):
+        raise UsageError(f"{name} must be whole numbers, not {array.dtype}")
+    if array.size and array.min() < 1:
+        raise UsageError(f"{name} must be at least 1, not {array.min():,}")
+    if not exact:
+        return array.astype(np.float64)
+    whole = np.empty(array.shape, dtype=object)
+    whole[...] = array.astype(object) if array.dtype.kind != "f" else np.vectorize(int, otypes=[object])(array)
+    return whole
+
+
+def _all(array: Any, test: Callable[[Any], bool]) -> bool:
+    try:
+        return all(test(value) for value in array.flat)
+    except (TypeError, ValueError, OverflowError):
+        return False
