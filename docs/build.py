@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-COMMANDS = ("flops", "params", "memory", "kv", "models", "show", "verify", "measure")
+COMMANDS = ("flops", "params", "memory", "kv", "formula", "models", "show", "verify", "measure")
 
 EXIT_CODES = """\
 Data goes to stdout; hints, warnings and progress to stderr. Exit codes: 0 fine, 1 `verify` found a difference, 2 wrong

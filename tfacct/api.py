@@ -94,6 +94,23 @@ class Model:
 
         return kv([self.subject], Request(ctx=ctx, batch=batch), dtype=dtype)
 
+    def formula(
+        self,
+        *,
+        of: Literal["flops", "params", "kv", "train"] = "flops",
+        ctx: int | None = None,
+        tokens: int | None = None,
+        decode: bool = False,
+        batch: int = 1,
+    ) -> Report:
+        """A count in letters, line by line, with its values: FLOPs, stored parameters, or cached elements.
+
+        `.models[0]["total"]` is the formula as sympy parses it, its letters symbols (see `reports.formula.formula`).
+        """
+        from tfacct.reports.formula import formula
+
+        return formula(self.subject, Request(ctx, tokens, decode, batch), of=of)
+
     def show(self) -> Report:
         """The config, field by field, with its source and what was defaulted."""
         from tfacct.reports.models import show

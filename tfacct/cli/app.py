@@ -17,7 +17,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-ACCOUNT, PRESETS, TRUST = "Account", "Presets", "Trust"
+ACCOUNT, EXPLORE, PRESETS, TRUST = "Account", "Explore", "Presets", "Trust"
 
 
 def _version(asked: bool) -> None:
@@ -143,6 +143,37 @@ def kv(
 
     report = kv(opt.subjects(models, sets, family, max_params), opt.request(ctx, batch=batch), dtype=dtype)
     opt.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
+
+
+@app.command(rich_help_panel=EXPLORE)
+def formula(
+    name: opt.FamilyOrModel,
+    of: Annotated[opt.OfChoice, typer.Option(help="What is counted.")] = opt.OfChoice.flops,
+    ctx: opt.Ctx = None,
+    tokens: opt.Tokens = None,
+    decode: opt.Decode = False,
+    batch: opt.Batch = "1",
+    sets: opt.Sets = None,
+    as_latex: opt.Latex = False,
+    as_json: opt.Json = False,
+    as_csv: opt.Csv = False,
+    as_markdown: opt.Markdown = False,
+    exact: opt.Exact = False,
+) -> None:
+    """The formulas themselves, in symbols: each line, and the total factored for reading."""
+    from tfacct.reports.formula import formula
+
+    if as_latex:
+        opt.apart("--latex", {"--json": as_json, "--csv": as_csv, "--markdown": as_markdown})
+    subject, family = opt.family_or_model(name, sets)
+    request = opt.request(ctx, tokens=tokens, decode=decode, batch=batch)
+    report = formula(subject, request, of=of.value, family=family)
+    if as_latex:
+        from tfacct.view import latex
+
+        print(latex.align(report))
+    else:
+        opt.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
 
 
 @app.command(rich_help_panel=PRESETS)

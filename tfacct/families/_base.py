@@ -80,6 +80,8 @@ class FamilyConfig(BaseModel):
     """Our module path → the transformers class's. Several of ours may be one of theirs; `scores` and `values`
     are what their attention module computes itself."""
 
+    fixed: ClassVar[frozenset[str]] = frozenset()
+    """Letters whose sizes this family cannot change: its formulas hold their numbers."""
     uncounted: ClassVar[frozenset[str]] = frozenset()
     """Fields that are read for the reference model only: no count depends on them."""
     aliases: ClassVar[Mapping[str, str]] = {}

@@ -24,6 +24,7 @@ class Config(FamilyConfig):
     d_ff: Count
     rope_theta: Real = 10_000.0
 
+    fixed: ClassVar = frozenset({"G"})  # every head has its own keys
     uncounted: ClassVar = frozenset({"rope_theta"})
 
     @property

@@ -24,6 +24,7 @@ class Config(FamilyConfig):
     activation_function: Word = "gelu_new"
     layer_norm_epsilon: Real = 1e-5
 
+    fixed: ClassVar = frozenset({"G"})  # every head has its own keys
     uncounted: ClassVar = frozenset({"activation_function", "layer_norm_epsilon"})
     harmless: ClassVar = frozenset(
         """

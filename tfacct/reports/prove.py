@@ -12,13 +12,12 @@ import sympy
 
 from tfacct.architecture import Transformer
 from tfacct.errors import UsageError
+from tfacct.factored import BLOCKS
 from tfacct.ledger import FLOPS_PER_MULTIPLY_ADD
-from tfacct.passes import backward_flops, forward_flops
 from tfacct.report import Column, Report, Row, Tick, unwatched
 from tfacct.reports._witnesses import reference_rooms
 from tfacct.subject import Subject
-from tfacct.symbols import with_sizes
-from tfacct.workload import Workload
+from tfacct.symbols import Formula, Opened, opened, size_letters, with_sizes
 
 By = Literal["symbols", "grid"]
 
@@ -36,7 +35,7 @@ class Proven:
     """One statement: two polynomials, and what was found of their difference."""
 
     what: str
-    formula: Any
+    formula: Formula | None
     difference: str
     evidence: str
     holds: bool
@@ -53,47 +52,33 @@ def prove(subject: Subject, *, by: By = "symbols", progress: Tick = unwatched) -
     shape = subject.architecture
     if len(shape.stacks) > 1:
         raise UsageError(f"{subject.name} has blocks of several kinds: its proof is not written yet")
+    symbolic = opened(shape, cached=True)
     if by == "symbols":
         try:
-            proven = list(_by_symbols(shape, progress))
+            proven = list(_by_symbols(shape, symbolic, progress))
         except (ImportError, PrivateInterfaceError) as error:
             hints.append(f"hint: torch's private symbolic shapes have changed ({error}): proven by grid instead")
             by = "grid"
     if by == "grid":
-        proven = list(_by_grid(shape, progress))
-    return _report(subject, by, proven, hints)
+        proven = list(_by_grid(shape, symbolic, progress))
+    return _report(subject, symbolic, by, proven, hints)
 
 
-def _letters(shape: Transformer) -> dict[str, str]:
-    """Every letter that is a size of its own, with its meaning, in the order of the parts."""
-    parts = [shape.embed, *([shape.positions] if shape.positions else []), shape.final_norm, shape.head]
-    parts += [part for _, part in shape.stacks[0].block.parts()]
-    return {letter: part.legend[letter] for part in parts for letter in part.letters.values()}
-
-
-def _symbols(shape: Transformer) -> dict[str, Any]:
-    """A symbol for every letter, for L, and for C, the tokens already in the cache."""
-    letters = ("B", "T", "C", "L", *_letters(shape))
-    return {letter: sympy.Symbol(letter, positive=True, integer=True) for letter in letters}
-
-
-def _formulas(shape: Transformer, symbols: Mapping[str, Any]) -> dict[str, Any]:
+def _formulas(symbolic: Opened) -> dict[str, Formula]:
     """What the ledger says, with every size a symbol."""
-    ledger = with_sizes(shape, lambda letter: symbols[letter], symbols["L"]).ledger()
-    at = Workload(context=symbols["C"] + symbols["T"], tokens=symbols["T"], batch=symbols["B"]).axes()
     return {
-        "forward": sympy.expand(forward_flops(ledger, at)),
-        "backward": sympy.expand(backward_flops(ledger, at)),
-        "parameters": sympy.expand(sum(ledger.parameters().values())),
-        "cached": sympy.expand(sum(ledger.states(at).values())),
+        "forward": symbolic.flops(lambda product: product.forward),
+        "backward": symbolic.flops(lambda product: product.backward),
+        "parameters": symbolic.parameters(),
+        "cached": symbolic.cached(),
     }
 
 
-def _by_symbols(shape: Transformer, progress: Tick) -> Iterator[Proven]:
+def _by_symbols(shape: Transformer, symbolic: Opened, progress: Tick) -> Iterator[Proven]:
     """Torch's own count with symbols for all sizes, then with each size that may be smaller than 2 fixed there."""
     from tfacct.reference.symbolic import polynomials
 
-    symbols, letters = _symbols(shape), list(_letters(shape))
+    symbols, letters = symbolic.symbols, list(size_letters(shape))
     steps = len(LAYERS_TRIED) + len(EDGES)
 
     def counted(done: int, layers: int, fixed: Mapping[str, int]) -> tuple[dict[str, Any], list[str]]:
@@ -104,18 +89,18 @@ def _by_symbols(shape: Transformer, progress: Tick) -> Iterator[Proven]:
         return {name: sympy.expand(c.subs(ours, simultaneous=True)) for name, c in found.counts.items()}, found.guards
 
     runs = [counted(done, layers, {}) for done, layers in enumerate(LAYERS_TRIED)]
-    formulas = _formulas(shape, symbols)
+    formulas = _formulas(symbolic)
     assumed = _assumed([guard for _, guards in runs for guard in guards])
     for name, formula in formulas.items():
         first, second, third = (counts[name] for counts, _ in runs)
         linear = sympy.expand(third - 2 * second + first) == 0
-        difference = sympy.expand(first + (symbols["L"] - 1) * (second - first) - formula)
+        difference = sympy.expand(first + (symbols["L"] - 1) * (second - first) - formula.expression)
         evidence = assumed + ("" if linear else ", not linear in L")
         yield Proven(name, formula, str(difference), evidence, difference == 0 and linear and assumed == NOTHING)
     for done, fixed in enumerate(EDGES, start=len(LAYERS_TRIED)):
         counts, guards = counted(done, 1, fixed)
         at = {symbols[letter]: value for letter, value in {**fixed, "L": 1}.items()}
-        wrong = {name: sympy.expand(counts[name] - formula.subs(at)) for name, formula in formulas.items()}
+        wrong = {name: sympy.expand(counts[name] - formula.expression.subs(at)) for name, formula in formulas.items()}
         wrong = {name: difference for name, difference in wrong.items() if difference != 0}
         what = "all four at " + ", ".join(f"{letter} = {value}" for letter, value in fixed.items())
         said = "; ".join(f"{name}: {difference}" for name, difference in wrong.items()) or "0"
@@ -126,23 +111,23 @@ def _assumed(guards: list[str]) -> str:
     return f"{len(guards)} assumptions" if guards else NOTHING
 
 
-def _by_grid(shape: Transformer, progress: Tick) -> Iterator[Proven]:
+def _by_grid(shape: Transformer, symbolic: Opened, progress: Tick) -> Iterator[Proven]:
     """Exact counts at every point of a grid with one more value per size than its degree.
 
     Two polynomials of these degrees that agree on the whole grid are the same polynomial.
     """
     from tfacct.reference import grid
 
-    symbols = _symbols(shape)
-    letters = list(symbols)
-    formulas = _formulas(shape, symbols)
+    letters = ["B", "T", "C", BLOCKS, *size_letters(shape)]
+    symbols = {letter: symbolic.symbols[letter] for letter in letters}
+    formulas = _formulas(symbolic)
     values = {letter: _values(letter) for letter in letters}
     sizes = [dict(zip(letters, point, strict=True)) for point in product(*values.values())]
     points = [
         grid.Point(with_sizes(shape, at.__getitem__, at["L"]), at["B"], at["T"], at["C"] + at["T"]) for at in sizes
     ]
     evaluate: dict[str, Callable[..., int]] = {
-        name: sympy.lambdify(list(symbols.values()), formula) for name, formula in formulas.items()
+        name: sympy.lambdify(list(symbols.values()), formula.expression) for name, formula in formulas.items()
     }
     witnesses: dict[str, Callable[[grid.Counted], int]] = {
         "forward": lambda found: FLOPS_PER_MULTIPLY_ADD * found.multiply_adds,
@@ -161,7 +146,9 @@ def _by_grid(shape: Transformer, progress: Tick) -> Iterator[Proven]:
     for what, points_wrong in wrong.items():
         formula = formulas[what.split(",")[0]]
         bounded = all(
-            sympy.degree(formula, symbols[letter]) < len(values[letter]) for letter in letters if letter != "P"
+            sympy.degree(formula.expression, symbols[letter]) < len(values[letter])
+            for letter in letters
+            if letter != "P"
         )
         agreeing = f"0 at {len(points) - points_wrong:,} of {len(points):,}"
         by = {"forward": "fvcore", "parameters": "numel", "cached": "numel"}.get(what, "FlopCounterMode")
@@ -175,7 +162,7 @@ def _values(letter: str) -> list[int]:
     return [first + step * i for i in range(count)]
 
 
-def _report(subject: Subject, by: By, proven: list[Proven], hints: list[str]) -> Report:
+def _report(subject: Subject, symbolic: Opened, by: By, proven: list[Proven], hints: list[str]) -> Report:
     columns = (
         Column("what", "count"),
         Column("difference", "model − formula"),
@@ -191,13 +178,7 @@ def _report(subject: Subject, by: By, proven: list[Proven], hints: list[str]) ->
         }
         for p in proven
     ]
-    legend = {
-        "B": "batch",
-        "T": "new tokens",
-        "C": "tokens in the cache",
-        "L": "blocks",
-        **_letters(subject.architecture),
-    }
+    legend = {letter: symbolic.legend[letter] for letter in symbolic.symbols}
     formulas = {p.what: p.formula for p in proven if p.formula is not None and "," not in p.what}
     return Report(
         command="verify",
@@ -205,8 +186,8 @@ def _report(subject: Subject, by: By, proven: list[Proven], hints: list[str]) ->
         columns=columns,
         sections=(tuple(rows),),
         notes=(
-            *(f"{name} = {spoken(formula)}" for name, formula in formulas.items()),
-            ", ".join(f"{letter} {meaning}" for letter, meaning in legend.items()),
+            *(f"{name} = {formula.written.text}" for name, formula in formulas.items()),
+            "; ".join(f"{letter} {meaning}" for letter, meaning in legend.items()),
             _means(subject, by),
         ),
         hints=tuple(hints),
@@ -220,7 +201,7 @@ def _report(subject: Subject, by: By, proven: list[Proven], hints: list[str]) ->
                 "statements": [
                     {
                         "what": p.what,
-                        "formula": None if p.formula is None else str(p.formula),
+                        "formula": None if p.formula is None else str(p.formula.expression),
                         "difference": p.difference,
                         "evidence": p.evidence,
                         "proven": p.holds,
@@ -232,11 +213,6 @@ def _report(subject: Subject, by: By, proven: list[Proven], hints: list[str]) ->
         convention="2 FLOPs per multiply-add; products only; full T x S attention, S = C + T; all logits",
         agrees=all(p.holds for p in proven),
     )
-
-
-def spoken(formula: Any) -> str:
-    """A polynomial as people write it: factored, with a dot for times."""
-    return str(sympy.factor(formula)).replace("**", "^").replace("*", "·")
 
 
 def _means(subject: Subject, by: By) -> str:

@@ -1,0 +1,321 @@
+"""The formulas themselves: every line of the ledger in letters, and the total factored for reading."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any, Literal, get_args
+
+from tfacct import units
+from tfacct.errors import UsageError, nearest
+from tfacct.factored import BLOCKS, Factored
+from tfacct.ledger import Ledger, Matmul, Product, State
+from tfacct.notation import Axes, Size
+from tfacct.report import Column, Kind, Report, Row, Table
+from tfacct.reports import _common as common
+from tfacct.reports import kv, params
+from tfacct.subject import Subject
+from tfacct.symbols import Formula, Opened, opened
+from tfacct.workload import Request
+
+Of = Literal["flops", "params", "kv", "train"]
+
+LEGEND_WIDTH = 79
+"""The letters are explained in lines that a terminal of 80 columns does not break."""
+CACHED = "bf16"
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """How a count is spoken of; `unit` and `total` are its keys in the JSON."""
+
+    title: str
+    line: str
+    axes: str
+    unit: str
+    label: str
+    kind: Kind
+    total: str
+    convention: str
+    notes: tuple[str, ...]
+
+
+_FLOPS = _Words(
+    title="one forward pass",
+    line="operation",
+    axes="einsum",
+    unit="flops",
+    label="FLOPs",
+    kind="flops",
+    total="total_flops",
+    convention=common.products_convention(Request(), masked=False),
+    notes=(f"{common.products_note(Request(), masked=False)} O is written T.", common.LEFT_OUT),
+)
+WORDS: dict[str, _Words] = {
+    "flops": _FLOPS,
+    "train": replace(
+        _FLOPS,
+        title="one training step",
+        convention=f"{_FLOPS.convention}; backward 2 x forward",
+        notes=("A forward and a backward pass; the optimizer's update is left out.", *_FLOPS.notes),
+    ),
+    "params": _Words(
+        title="parameters",
+        line="parameter",
+        axes="axes",
+        unit="params",
+        label="params",
+        kind="params",
+        total="total_params",
+        convention=params.CONVENTION,
+        notes=("Every stored tensor once, biases and norms included.",),
+    ),
+    "kv": _Words(
+        title="KV cache",
+        line="state",
+        axes="axes",
+        unit="elements",
+        label="elements",
+        kind="count",
+        total="kv_cache_elements",
+        convention=kv.CONVENTION,
+        notes=(f"Bytes are elements × the bytes of the cache's dtype: × {units.BITS[CACHED] // 8} in {CACHED}.",),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One line of the ledger in letters, and in numbers where there are any; `weights`: of a product's own module."""
+
+    path: str
+    spec: str
+    count: Factored
+    values: Mapping[str, int]
+    weights: Factored | None
+
+
+def formula(subject: Subject, request: Request | None = None, *, of: Of = "flops", family: bool = False) -> Report:
+    """A count in letters, line by line: FLOPs, stored parameters, or cached elements. Raises UsageError.
+
+    Of a model its values stand beside them, at the workload of `request`; of a `family`, which has no sizes, only the
+    biases and ties of `subject` count. In the report's facts, `total` and the formulas of the lines are what sympy
+    parses, every letter a symbol: `sympify(total, locals={letter: Symbol(letter) for letter in facts["legend"]})`.
+    Without `locals` sympy reads S, N, E, I and O as names of its own.
+    """
+    request = request or Request()
+    _check(subject, request, of, family)
+    words, symbolic = WORDS[of], opened(subject.architecture, fixed=subject.config.fixed)
+    workloads = not family and of != "params"
+    work = common.workload(subject, request) if workloads else None
+    at = {} if work is None else work.axes()
+    lines = _lines(subject.ledger, symbolic, of, None if family else at)
+    total = _total(symbolic, of).written
+    legend = _legend(symbolic, lines, total, {} if family else _sizes(subject) | at)
+    facts = {
+        **common.model_facts(subject),
+        **({"model": subject.family} if family else {}),
+        "biases_and_ties_of": subject.name,
+        "workload": None if work is None else common.workload_facts(work, dtype=CACHED if of == "kv" else None),
+        "of": of,
+        "total": total.code,
+        "total_text": total.text,
+        "total_latex": total.latex,
+        **_summed(words, lines),
+        "lines": [{"path": line.path, **_cells(words, line), "latex": line.count.latex} for line in lines],
+        "legend": legend,
+    }
+    columns, sections, totals = _table(words, lines, facts)
+    where = f" and at {common.workload_words([subject], request)}" if workloads else ""
+    return Report(
+        command="formula",
+        title=f"{subject.family if family else common.name_of(subject)}: {words.title}, in symbols{where}",
+        columns=columns,
+        sections=sections,
+        totals=totals,
+        notes=(
+            f"total = {total.text}",
+            *_legend_notes(legend),
+            *words.notes,
+            *_special_notes(subject, symbolic, words, family),
+            *([] if family else common.defaulted_notes([subject])),
+        ),
+        hints=() if family else (*common.context_hints([subject], request), *common.unknown_hints([subject])),
+        models=(facts,),
+        convention=words.convention,
+        headline="" if family else words.total,
+    )
+
+
+def _check(subject: Subject, request: Request, of: str, family: bool) -> None:
+    if of not in get_args(Of):
+        raise UsageError(f"--of is flops, params, kv or train, not {of!r}", nearest(of, get_args(Of)))
+    if len(subject.architecture.stacks) > 1:
+        raise UsageError(f"{subject.name} has blocks of several kinds: their formula is not written yet")
+    if request == Request():
+        return
+    if family:
+        raise UsageError(
+            f"{subject.family} is a family and has no sizes: it goes without --ctx, --tokens, --decode and --batch",
+            f"name one of its models, such as {subject.name}",
+        )
+    if of == "params":
+        raise UsageError("parameters do not depend on the workload: no --ctx, --tokens, --decode or --batch")
+    if of == "kv" and (request.tokens is not None or request.decode):
+        raise UsageError("the KV cache holds the whole context, old tokens and new: no --tokens or --decode")
+    work = request.workload(subject.context)
+    if of == "train" and work.tokens != work.context:
+        raise UsageError("--of train counts whole sequences: it goes with neither --decode nor --tokens")
+
+
+def _counts(ledger: Ledger, at: Axes, of: Of) -> dict[str, Size]:
+    """By line, in numbers or in letters: whatever the ledger's sizes and `at` are."""
+    match of:
+        case "flops":
+            return ledger.flops(at)
+        case "train":
+            return {product.path: _step(product) for product in ledger.products(at)}
+        case "params":
+            return ledger.parameters()
+        case "kv":
+            return ledger.states(at)
+
+
+def _total(symbolic: Opened, of: Of) -> Formula:
+    match of:
+        case "flops":
+            return symbolic.flops(lambda product: product.forward)
+        case "train":
+            return symbolic.flops(_step)
+        case "params":
+            return symbolic.parameters()
+        case "kv":
+            return symbolic.cached()
+
+
+def _step(product: Product) -> Size:
+    return product.forward + product.backward
+
+
+def _lines(ledger: Ledger, symbolic: Opened, of: Of, at: Axes | None) -> list[_Line]:
+    """Every line in letters and, where `at` is a workload, in numbers."""
+    values: dict[str, dict[str, Size]] = {}
+    if at is not None:
+        values[f"{WORDS[of].unit}_value"] = _counts(ledger, at, of)
+        values |= {"bytes_value": ledger.state_bytes(at, units.BITS[CACHED])} if of == "kv" else {}
+    specs, weights = dict(_specs(ledger)), _weights(symbolic)
+    return [
+        _Line(
+            path=path,
+            spec=specs[path],
+            count=symbolic.formula([count]).written,
+            values={key: int(by_path[path]) for key, by_path in values.items()},
+            weights=weights.get(path),
+        )
+        for path, count in _counts(symbolic.ledger, symbolic.at, of).items()
+    ]
+
+
+def _specs(ledger: Ledger) -> Iterator[tuple[str, str]]:
+    """The axes of every product, state and parameter, by path."""
+    for line in (line for group in ledger.groups for line in group.lines):
+        if isinstance(line, (Matmul, State)):
+            yield line.path, line.spec
+        for parameter in line.parameters():
+            yield parameter.path, " ".join(parameter.axes)
+
+
+def _weights(symbolic: Opened) -> dict[str, Factored]:
+    """The parameters of each module, weight and bias together."""
+    stored = symbolic.ledger.parameters().items()
+    modules = groupby(stored, key=lambda tensor: tensor[0].rpartition(".")[0])
+    return {module: symbolic.formula(count for _, count in tensors).written for module, tensors in modules}
+
+
+def _cells(words: _Words, line: _Line) -> dict[str, Any]:
+    """What the table and the JSON say of a line."""
+    own = {"params": line.weights.code if line.weights else None} if words.line == "operation" else {}
+    return {"spec": line.spec, words.unit: line.count.code, **own, **line.values}
+
+
+def _summed(words: _Words, lines: list[_Line]) -> dict[str, int]:
+    """The totals in numbers, under the names that other commands give them."""
+    names = {f"{words.unit}_value": words.total, "bytes_value": "kv_cache_bytes"}
+    keys = {key: None for line in lines for key in line.values}
+    return {names[key]: sum(line.values[key] for line in lines) for key in keys}
+
+
+def _table(words: _Words, lines: list[_Line], facts: Mapping[str, Any]) -> Table:
+    products, value = words.line == "operation", f"{words.unit}_value"
+    numbers = (Column(value, "value", words.kind),) if words.total in facts else ()
+    stored = (Column("bytes_value", f"in {CACHED}", "bytes"),) if "kv_cache_bytes" in facts else ()
+    columns = (
+        Column(words.line, words.line),
+        Column("spec", words.axes, "spec", drop=6),
+        Column(words.unit, words.label, "formula"),
+        *((Column("params", "params", "formula", drop=4, empty="–"),) if products else ()),
+        *numbers,
+        *stored,
+    )
+
+    def section(line: _Line) -> str:
+        return common.part_of(line.path) if products else line.path.rsplit(".", 2)[0]
+
+    sections: list[tuple[Row, ...]] = [
+        tuple({words.line: common.short(line.path), **_cells(words, line)} for line in together)
+        for _, together in groupby(lines, key=section)
+    ]
+    if not numbers:
+        return columns, tuple(sections), ()
+    total = {words.line: "total", "params": "", value: facts[words.total], "bytes_value": facts.get("kv_cache_bytes")}
+    return columns, tuple(sections), (total,)
+
+
+def _sizes(subject: Subject) -> dict[str, int]:
+    """The sizes of a model, by letter."""
+    sizes = {letter: size for group in subject.ledger.groups for letter, size in group.axes.items()}
+    return sizes | {BLOCKS: subject.architecture.stacks[0].count}
+
+
+def _legend(
+    symbolic: Opened, lines: list[_Line], total: Factored, values: Mapping[str, int]
+) -> dict[str, dict[str, Any]]:
+    """Every letter that is shown, once, with its meaning and, of a model, its value."""
+    shown = " ".join(f"{line.spec} {line.count.code} {line.weights.code if line.weights else ''}" for line in lines)
+    letters = set(re.findall("[A-Z][a-z]*", f"{shown} {total.code}"))
+    letters |= {factor for letter in symbolic.products if letter in letters for factor in symbolic.factors(letter)}
+    return {
+        letter: {"meaning": meaning, **({"value": values[letter]} if letter in values else {})}
+        for letter, meaning in symbolic.legend.items()
+        if letter in letters
+    }
+
+
+def _legend_notes(legend: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The letters, as many on a line as fit."""
+    notes: list[str] = []
+    for letter, about in legend.items():
+        value = f" = {about['value']:,}" if "value" in about else ""
+        entry = f"{letter}{value} {about['meaning']}"
+        if notes and len(f"{notes[-1]}; {entry}") < LEGEND_WIDTH:
+            notes[-1] += f"; {entry}"
+        else:
+            notes.append(entry)
+    return notes
+
+
+def _special_notes(subject: Subject, symbolic: Opened, words: _Words, family: bool) -> Iterator[str]:
+    """What another model's formulas need not have: sizes that are fixed, a weight of two lines, biases and ties."""
+    sizes = _sizes(subject)
+    fixed = ", ".join(f"{letter} = {sizes[letter]}" for letter in sorted(subject.config.fixed))
+    for letter in symbolic.products:
+        if len(symbolic.factors(letter)) == 1:
+            yield f"{fixed} in every {subject.family}: {symbolic.factors(letter)[0]} is written {letter}."
+    if words.line == "operation":
+        for line in (line for group in subject.ledger.groups for line in group.lines):
+            if isinstance(line, Matmul) and line.weight is not None:
+                yield f"{line.path} is tied to {line.weight}: it has no parameters of its own."
+    if family:
+        yield f"{subject.family} is a family: its biases and ties as in {common.name_of(subject)}, any sizes."
