@@ -67,6 +67,30 @@ class Model:
         request = Request(ctx, tokens, decode, batch, logits)
         return flops([self.subject], request, train=train, masked=masked, by=by, pointwise=pointwise)
 
+    def generate(self, *, ctx: int, new_tokens: int, batch: int = 1, masked: bool = False) -> Report:
+        """FLOPs of a whole request, 2 per multiply-add: the prefill of a prompt of `ctx` tokens, and all decode steps.
+
+        Logits for the last position only; they are the first of the `new_tokens`. As `flops --generate` prints it.
+        """
+        from tfacct.reports.generate import generate
+
+        return generate([self.subject], Request(ctx=ctx, batch=batch), new_tokens, masked=masked)
+
+    def traffic(
+        self,
+        *,
+        ctx: int | None = None,
+        tokens: int | None = None,
+        decode: bool = False,
+        batch: int = 1,
+        logits: Logits = "all",
+        dtype: str | None = None,
+    ) -> Report:
+        """Bytes that each product reads and writes, unfused, and its FLOPs per byte. As `flops --bytes` prints it."""
+        from tfacct.reports.traffic import traffic
+
+        return traffic([self.subject], Request(ctx, tokens, decode, batch, logits), dtype=dtype)
+
     def params(self) -> Report:
         """Stored parameters, tensor by tensor, every tensor once."""
         from tfacct.reports.params import params

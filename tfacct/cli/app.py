@@ -49,6 +49,9 @@ def flops(
     pointwise: Annotated[
         bool, typer.Option("--pointwise", help="List norms, softmax and activations too, in elements.")
     ] = False,
+    generate: opt.Generate = None,
+    moved: opt.Bytes = False,
+    dtype: opt.BytesDtype = None,
     sets: opt.Sets = None,
     family: opt.Family = None,
     max_params: opt.MaxParams = None,
@@ -57,18 +60,28 @@ def flops(
     as_markdown: opt.Markdown = False,
     exact: opt.Exact = False,
 ) -> None:
-    """FLOPs of one forward pass, product by product."""
-    from tfacct.reports.flops import flops
-
+    """FLOPs of one forward pass, or of a whole request, product by product."""
+    if dtype is not None and not moved:
+        raise UsageError("--dtype changes no FLOPs: it goes with --bytes")
+    lines_only = {"--train": train, "--pointwise": pointwise, f"--by {by.value}": by is not opt.ByChoice.line}
+    if generate is not None:
+        opt.apart("--generate", {"--tokens": tokens, "--decode": decode, **lines_only, "--bytes": moved})
+    if moved:
+        opt.apart("--bytes", {**lines_only, "--masked": masked})
     request = opt.request(ctx, tokens=tokens, decode=decode, batch=batch, logits=logits)
-    report = flops(
-        opt.subjects(models, sets, family, max_params),
-        request,
-        train=train,
-        masked=masked,
-        by=by.value,
-        pointwise=pointwise,
-    )
+    chosen = opt.subjects(models, sets, family, max_params)
+    if generate is not None:
+        from tfacct.reports.generate import generate as requested
+
+        report = requested(chosen, request, units.read_tokens("--generate", generate), masked=masked)
+    elif moved:
+        from tfacct.reports.traffic import traffic
+
+        report = traffic(chosen, request, dtype=dtype)
+    else:
+        from tfacct.reports.flops import flops
+
+        report = flops(chosen, request, train=train, masked=masked, by=by.value, pointwise=pointwise)
     opt.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
 
 

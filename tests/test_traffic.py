@@ -1,0 +1,238 @@
+"""Bytes and FLOPs per byte: hand arithmetic, the KV cache, and the operands that torch's modules really see."""
+
+import csv
+import io
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import TINY, tiny
+from tests.test_package import commanded, imported_by
+from tfacct import load, presets
+from tfacct.errors import TfacctError
+from tfacct.reports.traffic import traffic
+from tfacct.subject import Subject
+from tfacct.workload import Request, Workload
+
+REQUESTS = {
+    "prefill": Request(ctx=23, batch=9),
+    "chunk": Request(ctx=23, tokens=13, batch=9),
+    "decode": Request(ctx=23, decode=True, batch=9),
+    "last logits": Request(ctx=23, tokens=13, batch=9, logits="last"),
+}
+
+
+def test_gpt2_xl_by_hand(run) -> None:
+    """1,024 tokens in bf16: 2 bytes an element, 48 blocks, 25 heads; read, written."""
+    facts = json.loads(run("flops", "gpt2-xl", "--bytes", "--json").out)["models"][0]
+    stream, wide, scores, head = 1024 * 1600, 1024 * 6400, 25 * 1024**2, 1024 * 50257
+    square, up, table = 1600**2, 1600 * 6400, 1600 * 50257
+    each = {
+        "attn.q_proj": (stream + square, stream),
+        "attn.k_proj": (stream + square, stream),
+        "attn.v_proj": (stream + square, stream),
+        "attn.scores": (stream + stream, scores),
+        "attn.values": (scores + stream, stream),
+        "attn.o_proj": (stream + square, stream),
+        "mlp.up_proj": (stream + up, wide),
+        "mlp.down_proj": (wide + up, stream),
+    }
+    expected = {f"blocks.*.{path}": (48 * 2 * read, 48 * 2 * written) for path, (read, written) in each.items()}
+    expected["lm_head"] = (2 * (stream + table), 2 * head)
+    assert {line["path"]: (line["read_bytes"], line["written_bytes"]) for line in facts["lines"]} == expected
+    read, written = (sum(pair[i] for pair in expected.values()) for i in (0, 1))
+    assert (facts["total_read_bytes"], facts["total_written_bytes"]) == (read, written)
+    assert facts["total_moved_bytes"] == read + written
+    assert facts["total_flops"] == 3_506_703_564_800  # as without --bytes
+    assert facts["flops_per_byte"] == 3_506_703_564_800 / (read + written)
+    scored = next(line for line in facts["lines"] if line["path"].endswith("scores"))
+    # per head 2 · 64 · 1024² FLOPs for 2 · (1024 · 64 + 1024 · 64 + 1024²) bytes
+    assert scored["flops_per_byte"] == 64 * 1024 / (64 + 64 + 1024)
+    assert (facts["workload"]["dtype"], facts["activation_dtype"]) == ("bf16", "bf16")
+
+
+def test_a_decode_step_reads_the_weights_of_its_products_once() -> None:
+    """llama-3.1-8b in bf16: all 8,030,261,248 parameters but the token table and 65 norms."""
+    products = presets.load("llama-3.1-8b").ledger.products(Workload(8192, 1, 4).axes())
+    weights = sum(product.moved(16, 16)[1] for product in products if product.line.weight_axes() is not None)
+    assert weights == 2 * (8_030_261_248 - 128256 * 4096 - 65 * 4096)
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 6], ids=["MQA", "GQA", "MHA"])
+@pytest.mark.parametrize("width", [4, 8, 16, 32])
+def test_a_decode_step_reads_the_kv_cache(kv_heads: int, width: int) -> None:
+    """Right operands of scores and values, cache by cache; odd sizes, so that 4 bits round up in every block."""
+    model = tiny("llama", num_key_value_heads=kv_heads, head_dim=2)
+    at = Workload(context=11, tokens=1, batch=3).axes()
+    read = {product.path: product.moved(99, width)[1] for product in model.ledger.products(at)}
+    kept = model.ledger.state_bytes(at, width)
+    assert read["blocks.*.attn.scores"] == kept["blocks.*.attn.k_cache"] > 0
+    assert read["blocks.*.attn.values"] == kept["blocks.*.attn.v_cache"] > 0
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_the_kv_bytes_read_are_the_memory_reports(name: str) -> None:
+    """What `flops --bytes --decode` reads beside weights, queries and probabilities is what `memory` keeps."""
+    model = load(name)
+    shape = model.architecture.attention
+    lines = {line["path"]: line for line in model.traffic(ctx=999, decode=True, batch=3).lines}
+    blocks = model.architecture.stacks[0].count
+    queries = 2 * 3 * blocks * shape.heads * shape.head_dim
+    probabilities = 2 * 3 * blocks * shape.heads * 999
+    read = lines["blocks.*.attn.scores"]["read_bytes"] - queries
+    read += lines["blocks.*.attn.values"]["read_bytes"] - probabilities
+    assert read == model.memory(ctx=999, batch=3).models[0]["kv_cache_bytes"] > 0
+
+
+@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
+@pytest.mark.parametrize("family", TINY)
+def test_the_modules_of_torch_see_these_bytes(family: str, request_: Request) -> None:
+    """Operands and results of every module in every block, at 4 bytes an element."""
+    pytest.importorskip("torch")
+    pytest.importorskip("fvcore")
+    from tfacct.reference import counting, model
+
+    subject = tiny(family)
+    built = model.build(subject.architecture, logits=request_.logits)
+    tokens = 1 if request_.decode else request_.tokens or request_.ctx
+    given = model.inputs(subject.architecture, batch=request_.batch, tokens=tokens, context=request_.ctx)
+    expected: dict[str, tuple[int, int]] = {}
+    for path, product in counting.seen(built, given).products.items():
+        words = path.split(".")
+        folded = ".".join(["blocks", "*", *words[2:]]) if words[0] == "blocks" else path
+        read, written = expected.get(folded, (0, 0))
+        expected[folded] = read + 4 * (product.left + product.right), written + 4 * product.out
+    lines = traffic([subject], request_, dtype="fp32").lines
+    assert {line["path"]: (line["read_bytes"], line["written_bytes"]) for line in lines} == expected
+
+
+@pytest.mark.parametrize(
+    ("dtype", "weights", "activations"),
+    [("fp32", 32, 32), ("fp16", 16, 16), ("fp8", 8, 8), ("int8", 8, 16), ("int4", 4, 16), (None, 16, 16)],
+)
+def test_weights_and_activations_each_have_their_width(dtype: str | None, weights: int, activations: int) -> None:
+    facts = load("gpt2").traffic(ctx=100, dtype=dtype).models[0]
+    lines = {line["path"]: (8 * line["read_bytes"], 8 * line["written_bytes"]) for line in facts["lines"]}
+    stream = 12 * 100 * 768 * activations
+    assert lines["blocks.*.attn.k_proj"] == (stream + 12 * 768**2 * weights, stream)
+    assert lines["blocks.*.attn.scores"] == (2 * stream, 12 * 12 * 100 * 100 * activations)
+    assert facts["activation_dtype"] == {"int8": "bf16", "int4": "bf16", None: "bf16"}.get(dtype, dtype)
+    assert facts["workload"]["dtype"] == (dtype or "bf16")
+
+
+def test_odd_bits_round_up_in_every_block() -> None:
+    """int4: a weight of 1 element takes a byte in each of 2 blocks, of 3 elements 2 bytes, of 5 elements 3."""
+    fields = {"vocab_size": 5, "n_embd": 1, "n_layer": 2, "n_head": 1, "n_positions": 7, "n_inner": 3}
+    lines = load({"model_type": "gpt2", **fields}).traffic(dtype="int4").lines
+    read = {line["path"].removeprefix("blocks.*."): line["read_bytes"] for line in lines}
+    stream = 7 * 2  # 7 tokens of one element in bf16
+    assert read["attn.q_proj"] == 2 * (stream + 1)
+    assert read["mlp.up_proj"] == 2 * (stream + 2)
+    assert read["mlp.down_proj"] == 2 * (3 * stream + 2)
+    assert read["lm_head"] == stream + 3
+
+
+@pytest.mark.parametrize("extra", [[], ["--decode"], ["--tokens", "7"], ["--logits", "last"], ["--dtype", "int8"]])
+def test_columns_re_add_to_their_totals(run, extra: list[str]) -> None:
+    arguments = ["flops", "llama-3.2-1b", "--ctx", "999", "--batch", "3", "--bytes", *extra]
+    rows = list(csv.DictReader(io.StringIO(run(*arguments, "--csv").out)))
+    facts = json.loads(run(*arguments, "--json").out)["models"][0]
+    assert sum(int(row["flops"]) for row in rows) == facts["total_flops"]
+    assert sum(int(row["read_bytes"]) for row in rows) == facts["total_read_bytes"]
+    assert sum(int(row["written_bytes"]) for row in rows) == facts["total_written_bytes"]
+    assert abs(sum(float(row["share"]) for row in rows) - 1) < 1e-12
+    counted = [extra[i : i + 2] for i in range(0, len(extra), 2) if extra[i] != "--dtype"]
+    plain = ["flops", "llama-3.2-1b", "--ctx", "999", "--batch", "3", *(word for pair in counted for word in pair)]
+    assert facts["total_flops"] == json.loads(run(*plain, "--json").out)["models"][0]["total_flops"]
+    for line in facts["lines"]:
+        assert line["flops_per_byte"] == line["flops"] / (line["read_bytes"] + line["written_bytes"])
+
+
+TABLE = """\
+gpt2-xl: bytes moved in bf16, context 1,024, batch 1
+
+ operation       FLOPs      read   written  FLOP/B  of bytes
+ ───────────────────────────────────────────────────────────────────────────────
+ attn.q_proj     252 G   384 MiB   150 MiB  449.12      4.8%  ███▌
+ attn.k_proj     252 G   384 MiB   150 MiB  449.12      4.8%  ███▌
+ attn.v_proj     252 G   384 MiB   150 MiB  449.12      4.8%  ███▌
+ attn.scores     161 G   300 MiB  2.34 GiB   56.89     24.2%  ██████████████████
+ attn.values     161 G  2.49 GiB   150 MiB   56.89     24.2%  ██████████████████
+ attn.o_proj     252 G   384 MiB   150 MiB  449.12      4.8%  ███▌
+
+ mlp.up_proj    1.01 T  1.06 GiB   600 MiB  568.89     15.1%  ███████████
+ mlp.down_proj  1.01 T  1.50 GiB   150 MiB  568.89     15.1%  ███████████
+
+ lm_head         165 G   156 MiB  98.2 MiB  616.73      2.3%  █▌
+
+ total          3.51 T  7.00 GiB  3.90 GiB  299.47    100.0%
+
+Matrix products only, 2·m·k·n each; full T × S attention; logits for every
+position.
+The traffic of unfused kernels: every operand is read once and every result
+written once; keys and values once for all the query heads that share them.
+Fused attention never moves the T × S scores.
+FLOP/B: FLOPs per byte, read and written.
+Left out: norms, softmax, activations, rotary, additions, embedding look-ups,
+biases.
+defaulted: n_inner = 6,400, tie_word_embeddings = true
+"""
+
+
+def test_the_table_at_80_columns(run) -> None:
+    assert run("flops", "gpt2-xl", "--bytes").out == TABLE
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("models", [["gpt2-xl"], ["gpt2", "llama-3.1-405b"], []], ids=["one", "two", "all"])
+def test_tables_fit(run, models: list[str], columns: int) -> None:
+    ran = run("flops", *models, "--bytes", "--ctx", "1m", "--tokens", "7", "--dtype", "int4", columns=columns)
+    assert ran.code == 0 and "Weights in int4; activations, keys and values in bf16." in ran.out.replace("\n", " ")
+    if columns >= 80:
+        assert max(map(len, ran.out.splitlines())) <= columns
+    for name in models or presets.names():
+        assert name in ran.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("--dtype bf16", ["--dtype changes no FLOPs", "--bytes"]),
+        ("--bytes --dtype bf61", ["unknown dtype 'bf61'", "did you mean bf16"]),
+        ("--bytes --dtype=", ["unknown dtype ''"]),
+        ("--bytes --train", ["--bytes does not go with --train"]),
+        ("--bytes --masked", ["--bytes does not go with --masked"]),
+        ("--bytes --pointwise", ["--bytes does not go with --pointwise"]),
+        ("--bytes --by part", ["--bytes does not go with --by part"]),
+        ("--bytes --by block", ["--bytes does not go with --by block"]),
+        ("--bytes --generate 5 --ctx 5", ["--bytes", "--generate"]),
+        ("--bytes --ctx 5 --tokens 6", ["--tokens 6 is more than the context 5"]),
+    ],
+)
+def test_refusals(run, arguments: str, says: list[str]) -> None:
+    ran = run("flops", "gpt2", *arguments.split())
+    assert (ran.code, ran.out) == (2, "") and ran.err.startswith("error: ") and "Traceback" not in ran.err
+    assert all(words in ran.err for words in says)
+
+
+def test_a_quantized_config_needs_a_dtype(run, tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**TINY["llama"], "quantization_config": {"bits": 4}}))
+    ran = run("flops", str(file), "--bytes")
+    assert (ran.code, ran.out) == (2, "") and "quantization_config" in ran.err and "--dtype" in ran.err
+    assert run("flops", str(file), "--bytes", "--dtype", "int4").code == 0
+    with pytest.raises(TfacctError, match="quantization_config"):
+        load(file).traffic()
+
+
+def test_nothing_heavy_is_imported() -> None:
+    assert imported_by(commanded("flops", "gpt2-xl", "--bytes", "--decode")) == set()
+
+
+def test_the_report_in_python(tiny_subject: Subject) -> None:
+    report = load(tiny_subject.raw).traffic(ctx=9, batch=3)
+    facts = report.models[0]
+    assert report.total == facts["total_read_bytes"] + facts["total_written_bytes"]
+    assert facts["flops_per_byte"] == Fraction(facts["total_flops"], report.total)

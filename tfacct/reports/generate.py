@@ -1,0 +1,231 @@
+"""FLOPs of a whole request: the prompt in one pass, then one decode step for each new token but the first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import groupby
+from typing import Any
+
+from tfacct.errors import UsageError
+from tfacct.passes import decode_flops
+from tfacct.report import Amount, Column, Report, Row, Table
+from tfacct.reports import _common as common
+from tfacct.subject import Subject
+from tfacct.workload import LARGEST, Request, Workload, check_size
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """One model's request: FLOPs by product of the prefill `work` and of all decode `steps` together."""
+
+    subject: Subject
+    work: Workload
+    steps: int
+    specs: dict[str, str]
+    prefill: dict[str, int]
+    decode: dict[str, int]
+
+    @property
+    def prefill_total(self) -> int:
+        return sum(self.prefill.values())
+
+    @property
+    def decode_total(self) -> int:
+        return sum(self.decode.values())
+
+    @property
+    def total(self) -> int:
+        return self.prefill_total + self.decode_total
+
+    @property
+    def per_prompt_token(self) -> Fraction:
+        """FLOPs of the prefill by the prompt tokens of all sequences."""
+        return Fraction(self.prefill_total, self.work.batch * self.work.tokens)
+
+    @property
+    def per_new_token(self) -> Fraction | None:
+        """FLOPs of the decode steps by their tokens of all sequences; None where there is no step."""
+        return Fraction(self.decode_total, self.work.batch * self.steps) if self.steps else None
+
+
+def generate(subjects: Sequence[Subject], request: Request, new_tokens: int, *, masked: bool = False) -> Report:
+    """FLOPs of the matrix products of a request, 2 per multiply-add: prefill, all decode steps, and both.
+
+    The prompt is the context of `request`. Its last position alone gets logits, as a server does, and they are the
+    first new token; the others take a step each: what the `generate` of transformers runs. Raises UsageError.
+    """
+    prompt = _checked(request, new_tokens)
+    steps = new_tokens - 1
+    request = replace(request, logits="last")
+    counted = [_count(subject, request, steps, masked) for subject in subjects]
+    columns, sections, totals = _by_line(counted[0]) if len(counted) == 1 else _side_by_side(counted)
+    who = f"{common.name_of(subjects[0])}: " if len(subjects) == 1 else ""
+    tokens = "1 new token" if new_tokens == 1 else f"{new_tokens:,} new tokens"
+    return Report(
+        command="flops",
+        title=f"{who}FLOPs of a request: prompt {prompt:,}, {tokens}, batch {request.batch:,}",
+        columns=columns,
+        sections=sections,
+        totals=totals,
+        notes=(
+            common.products_note(request, masked),
+            _steps_note(prompt, steps),
+            common.LEFT_OUT,
+            *common.defaulted_notes(subjects),
+        ),
+        hints=(
+            *common.context_hints(subjects, replace(request, ctx=prompt + steps)),
+            *common.unknown_hints(subjects),
+        ),
+        models=tuple(_facts(c, masked) for c in counted),
+        convention=f"{common.products_convention(request, masked)}; one prefill, then new tokens - 1 decode steps",
+        headline="total_flops",
+    )
+
+
+def _checked(request: Request, new_tokens: int) -> int:
+    """The prompt's length, where there is one and the context at the end is one that a model may be asked for."""
+    check_size("--generate", new_tokens)
+    if request.ctx is None:
+        raise UsageError("--generate needs to know how long the prompt is", "give --ctx: its tokens, for example 2k")
+    end = request.ctx + new_tokens - 1
+    if end > LARGEST:
+        raise UsageError(
+            f"--ctx {request.ctx:,} with --generate {new_tokens:,} ends at a context of {end:,}: at most {LARGEST:,}"
+        )
+    return request.ctx
+
+
+def _count(subject: Subject, request: Request, steps: int, masked: bool) -> _Counted:
+    work = common.workload(subject, request)
+    ledger, at = subject.ledger, work.axes()
+    return _Counted(
+        subject,
+        work,
+        steps,
+        specs={product.path: product.line.spec for product in ledger.products(at)},
+        prefill=ledger.flops(at, masked=masked),
+        decode=decode_flops(ledger, batch=work.batch, prompt=work.context, steps=steps),  # one query sees every key
+    )
+
+
+def _steps_note(prompt: int, steps: int) -> str:
+    first = "The prefill's logits are the first new token"
+    if steps == 0:
+        return f"{first}: there is no decode step."
+    if steps == 1:
+        return f"{first}; the other takes a decode step of one token with {prompt + 1:,} keys."
+    return (
+        f"{first}; the others take {steps:,} decode steps, each of one token with {prompt + 1:,} to"
+        f" {prompt + steps:,} keys."
+    )
+
+
+def _facts(counted: _Counted, masked: bool) -> dict[str, Any]:
+    work = counted.work
+
+    def phase(name: str, steps: int, flops: dict[str, int]) -> dict[str, Any]:
+        lines = [{"path": path, "spec": counted.specs[path], "flops": count} for path, count in flops.items()]
+        return {"phase": name, "steps": steps, "flops": sum(flops.values()), "lines": lines}
+
+    return {
+        **common.model_facts(counted.subject),
+        "workload": common.workload_facts(work, masked=masked),
+        "prompt_tokens": work.tokens,
+        "new_tokens": counted.steps + 1,
+        "decode_steps": counted.steps,
+        "total_flops": counted.total,
+        "prefill_flops": counted.prefill_total,
+        "decode_flops": counted.decode_total,
+        "flops_per_prompt_token": counted.per_prompt_token,
+        "flops_per_new_token": counted.per_new_token,
+        "phases": [phase("prefill", 1, counted.prefill), phase("decode", counted.steps, counted.decode)],
+        "lines": [
+            {
+                "path": path,
+                "spec": spec,
+                "prefill_flops": counted.prefill[path],
+                "decode_flops": counted.decode[path],
+                "flops": counted.prefill[path] + counted.decode[path],
+            }
+            for path, spec in counted.specs.items()
+        ],
+    }
+
+
+def _by_line(counted: _Counted) -> Table:
+    columns = (
+        Column("operation", "operation"),
+        Column("spec", "einsum", "spec", drop=6),
+        Column("prefill_flops", "prefill", "flops"),
+        Column("decode_flops", "decode", "flops", empty="–"),
+        Column("flops", "FLOPs", "flops"),
+        Column("share", "share", "share"),
+        Column("bar", "", "bar", drop=5),
+    )
+    rows: list[Row] = []
+    for path, spec in counted.specs.items():
+        prefill, decode = counted.prefill[path], counted.decode[path]
+        row: dict[str, Any] = {
+            "part": common.part_of(path),
+            "operation": common.short(path),
+            "spec": spec,
+            "prefill_flops": prefill,
+            "decode_flops": decode,
+            "flops": prefill + decode,
+        }
+        rows.append(common.with_share(row, prefill + decode, counted.total))
+    sections = tuple(tuple(section) for _, section in groupby(rows, key=lambda row: row["part"]))
+    return columns, sections, _totals(counted)
+
+
+def _totals(counted: _Counted) -> tuple[Row, ...]:
+    prefill, decode = counted.prefill_total, counted.decode_total
+    return (
+        {
+            "operation": "total",
+            "prefill_flops": prefill,
+            "decode_flops": decode,
+            "flops": counted.total,
+            "share": Fraction(1),
+        },
+        {
+            "operation": "share",
+            "prefill_flops": Amount(Fraction(prefill, counted.total), "share"),
+            "decode_flops": Amount(Fraction(decode, counted.total), "share"),
+        },
+        {
+            "operation": "per token",
+            "prefill_flops": counted.per_prompt_token,
+            "decode_flops": counted.per_new_token,
+        },
+    )
+
+
+def _side_by_side(counted: Sequence[_Counted]) -> Table:
+    """One row per model: both phases, and how much of the whole is decoding."""
+    columns = (
+        Column("model", "model"),
+        Column("prefill_flops", "prefill", "flops"),
+        Column("decode_flops", "decode", "flops"),
+        Column("flops_per_new_token", "/ new token", "flops", drop=2, empty="–"),
+        Column("flops", "FLOPs", "flops"),
+        Column("decode_share", "decode share", "share"),
+        Column("bar", "", "bar", drop=3),
+    )
+    rows = []
+    for c in counted:
+        share = Fraction(c.decode_total, c.total)
+        row: Row = {
+            "model": common.name_of(c.subject),
+            "prefill_flops": c.prefill_total,
+            "decode_flops": c.decode_total,
+            "flops_per_new_token": c.per_new_token,
+            "flops": c.total,
+            "decode_share": share,
+            "bar": share,
+        }
+        rows.append(row)
+    return columns, (tuple(rows),), ()

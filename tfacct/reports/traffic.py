@@ -1,0 +1,161 @@
+"""Bytes that the products of a pass read and write, and FLOPs per byte: the traffic of unfused kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import groupby
+from typing import Any
+
+from tfacct import units
+from tfacct.ledger import Product
+from tfacct.report import Column, Report, Row, Table
+from tfacct.reports import _common as common
+from tfacct.subject import Subject
+from tfacct.workload import Request, Workload
+
+CONVENTION = "every operand of a product read once, every result written once, each rounded up to whole bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """FLOPs, and bytes read and written: of one line, or of several together."""
+
+    flops: int
+    read: int
+    written: int
+
+    @property
+    def moved(self) -> int:
+        return self.read + self.written
+
+    @property
+    def intensity(self) -> Fraction:
+        """FLOPs per byte moved."""
+        return Fraction(self.flops, self.moved)
+
+    @property
+    def cells(self) -> dict[str, Any]:
+        """As a row, and as the JSON."""
+        return {
+            "flops": self.flops,
+            "read_bytes": self.read,
+            "written_bytes": self.written,
+            "flops_per_byte": self.intensity,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """One model's products at one workload, with what each moves."""
+
+    subject: Subject
+    work: Workload
+    lines: list[tuple[Product, _Moved]]
+
+    @property
+    def total(self) -> _Moved:
+        return _together(moved for _, moved in self.lines)
+
+
+def _together(lines: Iterable[_Moved]) -> _Moved:
+    lines = list(lines)
+    return _Moved(
+        sum(line.flops for line in lines), sum(line.read for line in lines), sum(line.written for line in lines)
+    )
+
+
+def traffic(subjects: Sequence[Subject], request: Request, *, dtype: str | None = None) -> Report:
+    """Bytes that each product of a forward pass reads and writes, and its FLOPs per byte. Raises TfacctError.
+
+    Weights are stored in `dtype`; activations, cached keys and values among them, as `memory` keeps the cache.
+    """
+    stored, kept = common.dtypes(dtype)
+    common.check_stored(subjects, dtype)
+    counted = [_count(subject, request, stored, kept) for subject in subjects]
+    columns, sections, totals = _by_line(counted[0]) if len(counted) == 1 else _side_by_side(counted)
+    who = f"{common.name_of(subjects[0])}: bytes" if len(subjects) == 1 else "Bytes"
+    return Report(
+        command="flops",
+        title=f"{who} moved in {stored}, {common.workload_words(subjects, request)}",
+        columns=columns,
+        sections=sections,
+        totals=totals,
+        notes=(
+            common.products_note(request, masked=False),
+            "The traffic of unfused kernels: every operand is read once and every result written once; keys and values"
+            " once for all the query heads that share them. Fused attention never moves the T × S scores.",
+            *([] if stored == kept else [f"Weights in {stored}; activations, keys and values in {kept}."]),
+            "FLOP/B: FLOPs per byte, read and written.",
+            f"{common.LEFT_OUT.rstrip('.')}, biases.",
+            *common.defaulted_notes(subjects),
+        ),
+        hints=(*common.context_hints(subjects, request), *common.unknown_hints(subjects)),
+        models=tuple(_facts(c, stored, kept) for c in counted),
+        convention=f"{CONVENTION}; {common.products_convention(request, masked=False)}",
+        headline="total_moved_bytes",
+    )
+
+
+def _count(subject: Subject, request: Request, stored: str, kept: str) -> _Counted:
+    work = common.workload(subject, request)
+    lines = []
+    for product in subject.ledger.products(work.axes()):
+        left, right, result = product.moved(units.dtype_bits(stored), units.dtype_bits(kept))
+        lines.append((product, _Moved(product.forward, left + right, result)))
+    return _Counted(subject, work, lines)
+
+
+def _facts(counted: _Counted, stored: str, kept: str) -> dict[str, Any]:
+    total = counted.total
+    return {
+        **common.model_facts(counted.subject),
+        "workload": common.workload_facts(counted.work, dtype=stored),
+        "activation_dtype": kept,
+        "total_flops": total.flops,
+        "total_read_bytes": total.read,
+        "total_written_bytes": total.written,
+        "total_moved_bytes": total.moved,
+        "flops_per_byte": total.intensity,
+        "lines": [{"path": p.path, "spec": p.line.spec, **moved.cells} for p, moved in counted.lines],
+    }
+
+
+def _by_line(counted: _Counted) -> Table:
+    columns = (
+        Column("operation", "operation"),
+        Column("spec", "einsum", "spec", drop=6),
+        Column("flops", "FLOPs", "flops"),
+        Column("read_bytes", "read", "bytes"),
+        Column("written_bytes", "written", "bytes"),
+        Column("flops_per_byte", "FLOP/B", "ratio"),
+        Column("share", "of bytes", "share"),
+        Column("bar", "", "bar", drop=5),
+    )
+    total = counted.total
+    rows: list[Row] = []
+    for product, moved in counted.lines:
+        row: dict[str, Any] = {
+            "part": common.part_of(product.path),
+            "operation": common.short(product.path),
+            "spec": product.line.spec,
+            **moved.cells,
+        }
+        rows.append(common.with_share(row, moved.moved, total.moved))
+    sections = tuple(tuple(section) for _, section in groupby(rows, key=lambda row: row["part"]))
+    return columns, sections, ({"operation": "total", **total.cells, "share": Fraction(1)},)
+
+
+def _side_by_side(counted: Sequence[_Counted]) -> Table:
+    """One row per model."""
+    columns = (
+        Column("model", "model"),
+        Column("keys", "context", "count"),
+        Column("flops", "FLOPs", "flops"),
+        Column("read_bytes", "read", "bytes"),
+        Column("written_bytes", "written", "bytes"),
+        Column("flops_per_byte", "FLOP/B", "ratio"),
+    )
+    rows = tuple({"model": common.name_of(c.subject), "keys": c.work.context, **c.total.cells} for c in counted)
+    return columns, (rows,), ()
