@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tfacct import sources, units
 from tfacct.architecture import Transformer
@@ -14,6 +14,9 @@ from tfacct.report import Report
 from tfacct.reports.flops import By
 from tfacct.subject import Subject, subject
 from tfacct.workload import Logits, Request
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class Model:
@@ -134,6 +137,96 @@ class Model:
         from tfacct.reports.formula import formula
 
         return formula(self.subject, Request(ctx, tokens, decode, batch), of=of)
+
+    def diff(
+        self,
+        other: Model | None = None,
+        *,
+        ctx: int | None = None,
+        to_ctx: int | None = None,
+        batch: int = 1,
+        to_batch: int | None = None,
+        dtype: str | None = None,
+        **sets: Any,
+    ) -> Report:
+        """FLOPs, parameters and bytes, old → new: of this model with `sets` over its config, or of `other`."""
+        from tfacct.reports._points import Terms
+        from tfacct.reports.diff import diff
+
+        new = self._with(sets) if other is None else other._with(sets) if sets else other.subject
+        before = Request(ctx=ctx, batch=batch)
+        after = Request(ctx=to_ctx or ctx, batch=to_batch or batch)
+        return diff(self.subject, new, before, after, terms=Terms(dtype))
+
+    def sweep(
+        self,
+        *metrics: str,
+        ctx: Collection[int] | None = None,
+        batch: Collection[int] = (1,),
+        decode: bool = False,
+        dtype: str | None = None,
+        **sets: Sequence[Any],
+    ) -> Report:
+        """Metrics by name at every combination of contexts, batches and values of fields, exact."""
+        from tfacct.reports._points import Terms
+        from tfacct.reports.sweep import DEFAULT, Grid, sweep
+
+        return sweep(
+            lambda _name, fields: self._with(fields),
+            [self.name],
+            Grid(ctx, batch, sets),
+            metrics=metrics or DEFAULT,
+            request=Request(decode=decode),
+            terms=Terms(dtype),
+        )
+
+    def solve(
+        self,
+        unknown: str,
+        until: str,
+        *,
+        ctx: int | None = None,
+        batch: int = 1,
+        decode: bool = False,
+        dtype: str | None = None,
+    ) -> Report:
+        """The largest `unknown` (ctx, batch, num_key_value_heads) until `until`: `"kv_cache_bytes=weights_bytes"`."""
+        from tfacct.reports._points import Terms
+        from tfacct.reports.solve import solve
+
+        request = Request(ctx=ctx, batch=batch, decode=decode)
+        return solve(self.subject, request, unknown=unknown, until=until, terms=Terms(dtype))
+
+    def evaluate(
+        self,
+        metric: str,
+        *,
+        exact: bool = False,
+        masked: bool = False,
+        train: bool = False,
+        logits: Logits = "all",
+        dtype: str | None = None,
+        kv_dtype: str | None = None,
+        **knobs: Any,
+    ) -> np.ndarray[Any, Any]:
+        """A metric by name at every element of arrays: `evaluate("total_flops", ctx=np.arange(1, 10**6))`.
+
+        Knobs are broadcast: ctx, tokens (default all of the context), batch, num_key_value_heads, and the letters of
+        sizes. In float64, within 10⁻¹⁵ of the exact value; `exact` gives Python's ints and fractions. Needs numpy.
+        """
+        from tfacct.arrays import evaluate
+        from tfacct.metrics import metric as named
+        from tfacct.reports._points import Terms
+
+        asked = named(metric, [self.ledger])
+        work = Request(logits=logits).workload(self.subject.context)
+        point = Terms(dtype, kv_dtype, masked, train).point(self.subject, work, [asked])
+        return evaluate(asked, self.architecture, point, knobs, exact=exact)
+
+    def _with(self, sets: Mapping[str, Any]) -> Subject:
+        """The same config with fields set over it."""
+        fields = {**self.subject.changed, **sets}
+        return subject(self.name, self.subject.raw, fields, self.subject.provenance)
 
     def show(self) -> Report:
         """The config, field by field, with its source and what was defaulted."""

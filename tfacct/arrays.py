@@ -1,7 +1,7 @@
 """A metric at a million points: the same ledger with numpy arrays for sizes.
 
-In float64 every value is within 10⁻¹⁵ of the exact one (relative): the ledger multiplies and adds whole numbers first, so
-that an array meets a handful of roundings. With `exact` the arrays hold Python's ints and fractions, of any size.
+In float64 every value is within 10⁻¹⁵ of the exact one (relative): the ledger multiplies and adds whole numbers first,
+so that an array meets a handful of roundings. With `exact` the arrays hold Python's ints and fractions, of any size.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def halve(value: Size) -> Size:
 
 def ratio(part: Size, whole: Size) -> Size:
     """`part / whole`: an exact fraction of ints and of arrays of ints, and whatever floats and symbols make of it."""
-    exact = all(isinstance(n, (int, Fraction)) or getattr(n, "dtype", None) == object for n in (part, whole))
+    exact = all(isinstance(n, (int, Fraction)) or getattr(n, "dtype", None) == "O" for n in (part, whole))
     return part * Fraction(1) / whole if exact else part / whole
 
 

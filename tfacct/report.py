@@ -19,7 +19,19 @@ SCHEMA = 1
 Tick: TypeAlias = Callable[[str, int, int], None]
 """Progress: called with what is being done, how many are done, and of how many."""
 Kind: TypeAlias = Literal[
-    "text", "spec", "formula", "count", "flops", "params", "bytes", "gigabytes", "share", "ratio", "dims", "bar", "amount"
+    "text",
+    "spec",
+    "formula",
+    "count",
+    "flops",
+    "params",
+    "bytes",
+    "gigabytes",
+    "share",
+    "ratio",
+    "dims",
+    "bar",
+    "amount",
 ]
 
 

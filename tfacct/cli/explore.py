@@ -78,6 +78,8 @@ def sweep(
     masked: opt.Masked = False,
     dtype: opt.Dtype = None,
     kv_dtype: opt.KvDtype = None,
+    plot: opt.Plot = None,
+    force: opt.Force = False,
     as_json: opt.Json = False,
     as_csv: opt.Csv = False,
     as_markdown: opt.Markdown = False,
@@ -86,9 +88,11 @@ def sweep(
     """Any number against context, batch or any field: every combination."""
     from tfacct import ranges, sources
     from tfacct.reports._points import Terms
+    from tfacct.reports.charts import sweep_chart
     from tfacct.reports.sweep import DEFAULT, Grid, sweep
     from tfacct.view.progress import progress
 
+    opt.check_plot(plot, force)
     grid = Grid(
         contexts=None if ctx is None else ranges.read_values("--ctx", ctx),
         batches=ranges.read_values("--batch", batch),
@@ -106,6 +110,7 @@ def sweep(
             progress=tick,
         )
     opt.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
+    opt.draw(plot, force, lambda: sweep_chart(report))
 
 
 @app.command(rich_help_panel=EXPLORE)

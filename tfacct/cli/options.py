@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +14,7 @@ from tfacct.errors import TfacctError, UsageError, printable
 from tfacct.workload import Request
 
 if TYPE_CHECKING:  # pydantic is behind these: help and completion do without
+    from tfacct.chart import Chart
     from tfacct.report import Report
     from tfacct.subject import Subject
 
@@ -178,6 +179,11 @@ Latex = Annotated[bool, typer.Option("--latex", help="An align* environment.", r
 Json = Annotated[bool, typer.Option("--json", help="Exact integers, stable keys.", rich_help_panel=_OUTPUT)]
 Csv = Annotated[bool, typer.Option("--csv", help="The rows, raw numbers.", rich_help_panel=_OUTPUT)]
 Markdown = Annotated[bool, typer.Option("--markdown", help="The table for a document.", rich_help_panel=_OUTPUT)]
+Plot = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="A picture too: FILE.png, .svg or .pdf.", rich_help_panel=_OUTPUT),
+]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite the picture.", rich_help_panel=_OUTPUT)]
 Exact = Annotated[bool, typer.Option("--exact", help="Every digit in the table.", rich_help_panel=_OUTPUT)]
 
 
@@ -258,6 +264,25 @@ def family_or_model(name: str, sets: Iterable[str] | None) -> tuple[Subject, boo
         largest = presets.load_all(family=name)[-1]
         return presets.load(largest.name, changed), True
     return sources.find(name, changed, also=families.names()), False
+
+
+def check_plot(file: str | None, force: bool) -> None:
+    """Refuse a picture that cannot be written, before anything is counted."""
+    if file is not None:
+        from tfacct.view import plot
+
+        plot.check(file, force=force)
+    elif force:
+        raise UsageError("--force overwrites a picture: it goes with --plot")
+
+
+def draw(file: str | None, force: bool, chart: Callable[[], Chart]) -> None:
+    """Draw a chart, if a picture was asked for."""
+    if file is not None:
+        from tfacct.view import plot
+
+        plot.save(chart(), plot.check(file, force=force))
+        print(printable(f"drew {file}"), file=sys.stderr)
 
 
 def show(report: Report, *, as_json: bool, as_csv: bool, as_markdown: bool, exact: bool) -> None:

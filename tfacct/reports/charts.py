@@ -1,0 +1,157 @@
+"""What the pictures show, read off the same metrics as the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from tfacct.chart import Chart
+from tfacct.errors import UsageError
+from tfacct.metrics import Point, attention_overtakes, metric, moved
+from tfacct.report import Kind, Report
+from tfacct.reports import _common as common
+from tfacct.reports.sweep import LABELS
+from tfacct.subject import Subject
+from tfacct.workload import Request
+
+STEPS = 8
+"""Points an octave: a smooth line."""
+WIDEST = 8
+"""The axis ends at least so many times past the crossover."""
+COMPONENTS = ("attn_scores_values", "attn_projections", "mlp", "lm_head")
+"""From the bottom up: the upper edge of the first is its share."""
+Y_LABELS: Mapping[str, str] = {
+    "flops": "FLOPs",
+    "bytes": "bytes",
+    "params": "parameters",
+    "share": "share of all FLOPs",
+    "ratio": "ratio",
+}
+
+
+def flops_chart(
+    subjects: Sequence[Subject], request: Request, report: Report, *, masked: bool = False, train: bool = False
+) -> Chart:
+    """Of one model the shares of its components against the context; of several their components side by side."""
+    if len(subjects) == 1:
+        return _shares_by_context(subjects[0], request, masked, train)
+    names = [common.name_of(subject) for subject in subjects]
+    parts = list(dict.fromkeys(part for facts in report.models for part in facts["components"]))
+    return Chart(
+        kind="bars",
+        title=f"{report.title}, by component",
+        caption=_caption(report.notes[:1]),
+        x_label="model",
+        y_label="share of all FLOPs",
+        x=names,
+        series={
+            _label(part): [facts["components"].get(part, 0) / facts["total_flops"] for facts in report.models]
+            for part in sorted(
+                parts, key=lambda part: COMPONENTS.index(part) if part in COMPONENTS else len(COMPONENTS)
+            )
+        },
+        unit="share",
+    )
+
+
+def _shares_by_context(subject: Subject, request: Request, masked: bool, train: bool) -> Chart:
+    work = common.workload(subject, request)
+    chunk = request.decode or request.tokens is not None
+    point = Point(subject.ledger, work, masked=masked, train=train)
+    crossover = attention_overtakes(point, chunk=chunk)
+    last = max(work.context, subject.context, WIDEST * (crossover or 1))
+    contexts = _octaves(max(64, work.tokens if chunk else 1), last)
+    places = [moved(point, context=n) if chunk else moved(point, context=n, tokens=n) for n in contexts]
+    shares = {name: metric(f"share.{name}", [subject.ledger]) for name in COMPONENTS}
+    new = f", {work.tokens:,} new token{'' if work.tokens == 1 else 's'}" if chunk else ""
+    return Chart(
+        kind="areas",
+        title=f"{common.name_of(subject)}: where the FLOPs go as the context grows",
+        caption=_caption(
+            [
+                f"{'Training step' if train else 'Forward pass'}{new}, batch {work.batch:,}; matrix products only;"
+                f" {'pairs that the causal mask keeps' if masked else 'full T × S attention'};"
+                f" logits for {'every position' if request.logits == 'all' else 'the last position'}."
+            ]
+        ),
+        x_label="context (tokens)",
+        y_label="share of all FLOPs",
+        x=contexts,
+        series={_label(name): [float(share.of(place)) for place in places] for name, share in shares.items()},
+        unit="share",
+        mark=None
+        if crossover is None
+        else (crossover, f"scores + values are half of all FLOPs from {crossover:,} tokens on"),
+    )
+
+
+def sweep_chart(report: Report) -> Chart:
+    """The last metric of a sweep against its context, or against its first knob where that stays; a line for each
+    combination of the others."""
+    facts = report.models[0]
+    knobs: list[str] = facts["swept"]
+    drawn = metric_of(report)
+    numeric = [knob for knob in knobs if knob != "model" and all(_is_number(line[knob]) for line in facts["lines"])]
+    if not numeric:
+        raise UsageError(
+            f"no knob to draw against: {', '.join(knobs)} are no numbers", "sweep --ctx, --batch or a size"
+        )
+    across = "ctx" if "ctx" in numeric else numeric[0]
+    series: dict[str, dict[int, float]] = {}
+    for model in report.models:
+        for line in model["lines"]:
+            name = ", ".join(_setting(knob, line[knob]) for knob in knobs if knob != across) or LABELS.get(drawn, drawn)
+            series.setdefault(name, {})[line[across]] = float(line[drawn])
+    x = sorted({place for values in series.values() for place in values})
+    if len(x) < 2:
+        raise UsageError(f"{across} has one value: nothing to draw against", "sweep a range: --ctx 1k..128k")
+    return Chart(
+        kind="lines",
+        title=f"{LABELS.get(drawn, drawn)}: {report.title}",
+        caption=_caption([note for note in report.notes if note.startswith(("FLOPs:", "Bytes:", "From"))]),
+        x_label="context (tokens)" if across == "ctx" else "batch (sequences)" if across == "batch" else across,
+        y_label=f"{LABELS.get(drawn, drawn)} ({Y_LABELS[_unit(report, drawn)]})",
+        x=x,
+        series={name: [values.get(place, float("nan")) for place in x] for name, values in series.items()},
+        unit=_unit(report, drawn),
+    )
+
+
+def metric_of(report: Report) -> str:
+    """The metric that a sweep draws."""
+    name: str = report.models[0]["metrics"][-1]
+    return name
+
+
+def _unit(report: Report, name: str) -> Kind:
+    return next(column.kind for column in report.columns if column.key == name)
+
+
+def _setting(knob: str, value: Any) -> str:
+    return str(value) if knob == "model" else f"{knob} {common.spoken(value)}"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _label(component: str) -> str:
+    return {"attn_projections": "attention projections", "lm_head": "head"}.get(component) or common.COMPONENTS.get(
+        component, component
+    )
+
+
+def _octaves(first: int, last: int) -> list[int]:
+    """Whole numbers from `first` to `last`, evenly on a log axis."""
+    places, place = [first], first
+    while place < last:
+        octave = [round(place * 2 ** (step / STEPS)) for step in range(1, STEPS + 1)]
+        places += octave
+        place = octave[-1]
+    kept = [n for n in places if n < last] + [last]
+    return [kept[0], *(b for a, b in pairwise(kept) if b > a)]
+
+
+def _caption(notes: Sequence[str]) -> str:
+    return " ".join(notes)

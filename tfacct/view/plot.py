@@ -1,0 +1,177 @@
+"""Charts as pictures, by matplotlib: readable in grey, no letter under 9 points, never half-written."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfacct import units
+from tfacct.chart import Chart
+from tfacct.errors import MissingExtraError, UsageError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ENDINGS = (".png", ".svg", ".pdf")
+POINTS = 9
+INCHES = (7.5, 5.0)
+GREYS = ("0.25", "0.55", "0.78", "0.92")
+HATCHES = ("", "///", "...", "\\\\\\")
+STYLES = ("-", "--", ":", "-.")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+FEW = 20
+"""Points that each get a marker; a denser line is drawn without."""
+
+
+def check(file: str, *, force: bool) -> Path:
+    """The file that a picture may be written to. Raises UsageError before anything is drawn."""
+    path = Path(file)
+    if path.suffix.lower() not in ENDINGS:
+        raise UsageError(f"--plot {file}: no picture ends in {path.suffix or 'nothing'!r}", f"use {', '.join(ENDINGS)}")
+    if path.is_dir() or not path.parent.is_dir():
+        raise UsageError(f"--plot {file}: {'that is a folder' if path.is_dir() else 'no folder ' + str(path.parent)}")
+    if path.exists() and not force:
+        raise UsageError(f"--plot {file} is there already", "--force overwrites it")
+    if not os.access(path.parent, os.W_OK):
+        raise UsageError(f"--plot {file}: {path.parent} cannot be written to")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise MissingExtraError("--plot needs matplotlib", MissingExtraError.PLOT) from None
+    return path
+
+
+def save(chart: Chart, path: Path) -> None:
+    """Draw a chart into `path`: written beside it first, so that no half of a picture is ever there."""
+    figure = draw(chart)
+    handle, beside = tempfile.mkstemp(suffix=path.suffix, prefix=f".{path.stem}-", dir=path.parent)
+    os.close(handle)
+    try:
+        figure.savefig(beside, format=path.suffix[1:].lower(), dpi=150, metadata=_undated(path))
+        Path(beside).chmod(0o644)
+        Path(beside).replace(path)
+    except OSError as error:
+        raise UsageError(f"--plot {path}: {error.strerror or error}") from None
+    finally:
+        Path(beside).unlink(missing_ok=True)
+
+
+def _undated(path: Path) -> dict[str, Any]:
+    """The same chart gives the same file."""
+    return {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower(), {})
+
+
+def draw(chart: Chart) -> Figure:
+    """The figure of a chart."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context({"font.size": POINTS + 1, "hatch.linewidth": 0.6, "svg.hashsalt": "tfacct"}):
+        figure = Figure(figsize=INCHES, layout="constrained")
+        axes = figure.add_subplot()
+        {"areas": _areas, "bars": _bars, "lines": _lines}[chart.kind](axes, chart)
+        axes.set_title(textwrap.fill(chart.title, 80), fontsize=POINTS + 2, loc="left")
+        axes.set_xlabel(chart.x_label)
+        axes.set_ylabel(chart.y_label)
+        _write_values(axes, chart)
+        figure.supxlabel(textwrap.fill(chart.caption, 108), fontsize=POINTS, x=0.01, ha="left")
+    return figure
+
+
+def _areas(axes: Axes, chart: Chart) -> None:
+    stacks = axes.stackplot(
+        list(chart.x), *chart.series.values(), labels=list(chart.series), colors=GREYS, edgecolor="0.1", linewidth=0.5
+    )
+    for stack, hatch in zip(stacks, HATCHES, strict=False):
+        stack.set_hatch(hatch)
+    axes.set_ylim(0, 1)
+    _log_x(axes, chart)
+    if chart.mark is not None:
+        place, text = chart.mark
+        axes.axvline(place, color="black", linewidth=1.2, linestyle="--")
+        axes.plot([place], [0.5], "o", color="white", markeredgecolor="black", markersize=7)
+        axes.annotate(
+            textwrap.fill(text, 24),
+            (place, 0.5),
+            xytext=(-10, 24),
+            textcoords="offset points",
+            ha="right",
+            fontsize=POINTS,
+            bbox={"boxstyle": "round", "facecolor": "white", "edgecolor": "0.3"},
+        )
+    _legend(axes, chart)
+
+
+def _bars(axes: Axes, chart: Chart) -> None:
+    floor = [0.0] * len(chart.x)
+    for (name, values), grey, hatch in zip(chart.series.items(), GREYS, HATCHES, strict=False):
+        names = [str(place) for place in chart.x]
+        axes.bar(names, list(values), bottom=floor, label=name, color=grey, hatch=hatch, edgecolor="0.1", linewidth=0.5)
+        floor = [below + value for below, value in zip(floor, values, strict=True)]
+    axes.set_ylim(0, 1)
+    if len(chart.x) > 4:
+        axes.tick_params(axis="x", rotation=90 if len(chart.x) > 10 else 30)
+    _legend(axes, chart)
+
+
+def _lines(axes: Axes, chart: Chart) -> None:
+    for number, (name, values) in enumerate(chart.series.items()):
+        axes.plot(
+            list(chart.x),
+            list(values),
+            label=name,
+            color=GREYS[number % 2],
+            linestyle=STYLES[number % len(STYLES)],
+            marker=MARKERS[number % len(MARKERS)] if len(chart.x) <= FEW else None,
+            clip_on=False,
+        )
+    known = [value for values in chart.series.values() for value in values if value == value]
+    if chart.unit == "share":
+        axes.set_ylim(0, 1)
+    elif min(known) > 0 and max(known) / min(known) > 50:
+        axes.set_yscale("log", base=2 if chart.unit == "bytes" else 10)
+    else:
+        axes.set_ylim(bottom=0)
+    _log_x(axes, chart)
+    axes.grid(color="0.85")
+    if len(chart.series) > 1:
+        _legend(axes, chart)
+
+
+def _log_x(axes: Axes, chart: Chart) -> None:
+    """Powers of two, spelled in full."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    numbers = [place for place in chart.x if isinstance(place, int)]
+    axes.set_xlim(min(numbers), max(numbers))
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(LogLocator(base=2, numticks=10))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+
+
+def _write_values(axes: Axes, chart: Chart) -> None:
+    from matplotlib.ticker import FuncFormatter
+
+    def spoken(value: float, _place: object) -> str:
+        match chart.unit:
+            case "share":
+                return f"{value:.0%}"
+            case "flops" | "params" | "bytes":
+                spoken = {"flops": units.si, "params": units.people, "bytes": units.binary}[chart.unit]
+                return spoken(round(value))
+        return f"{value:g}"
+
+    axes.yaxis.set_major_formatter(FuncFormatter(spoken))
+
+
+def _legend(axes: Axes, chart: Chart) -> None:
+    """Beside the picture, in the order in which areas and bars are stacked."""
+    handles, labels = axes.get_legend_handles_labels()
+    if chart.kind != "lines":
+        handles, labels = handles[::-1], labels[::-1]
+    axes.legend(handles, labels, fontsize=POINTS, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
