@@ -23,6 +23,7 @@ Kind: TypeAlias = Literal[
     "spec",
     "formula",
     "count",
+    "number",
     "flops",
     "params",
     "bytes",
@@ -91,6 +92,8 @@ class Column:
         match self.kind:
             case "share":
                 return f"{float(cell):.1%}"
+            case "number" if cell != int(cell):
+                return f"{float(cell):,.8g}"
             case "ratio":
                 return f"{float(cell):.2f}"
             case "gigabytes":

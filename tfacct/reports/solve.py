@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from tfacct.errors import UsageError
-from tfacct.metrics import Metric, Point
+from tfacct.metrics import Point
 from tfacct.report import Column, Report, Row
 from tfacct.reports import _common as common
 from tfacct.reports._points import CONVENTION, Terms
@@ -87,33 +87,20 @@ def _where(unknown: str, request: Request, subject: Subject) -> str:
 def _columns(unknown: str, equation: Equation) -> tuple[Column, ...]:
     return (
         Column("value", unknown, "count"),
-        Column("left", equation.left.text, "count"),
+        Column("left", equation.left.text, "number"),
         Column("stands", "", "text"),
-        Column("right", equation.right.text, "count"),
-        Column("holds", "", "text"),
+        Column("right", equation.right.text, "number"),
     )
 
 
 def _row(equation: Equation, value: int, point: Point) -> Row:
     left, right = equation.left.at(point), equation.right.at(point)
-    metric = equation.left.metric
-    assert metric is not None
     return {
         "value": value,
-        "left": _spelled(metric, left, right),
+        "left": left,
         "stands": "=" if left == right else "<" if left < right else ">",
-        "right": _spelled(metric, right, left),
+        "right": right,
     }
-
-
-def _spelled(metric: Metric, value: Any, other: Any) -> str:
-    """Every digit of a count; of a quotient as many as tell it from the other side."""
-    if metric.integer and Fraction(value).denominator == 1:
-        return f"{int(value):,}"
-    for digits in range(2, 16):
-        if round(value, digits) != round(other, digits) or value == other:
-            break
-    return f"{float(value):,.{digits}f}"
 
 
 def _answer(unknown: str, equation: Equation, found: Solution) -> str:

@@ -1,0 +1,181 @@
+"""Metrics by name: the numbers of the other commands, in whole numbers, in arrays and in letters."""
+
+import sys
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import TINY, tiny
+from tfacct import load
+from tfacct.errors import TfacctError
+from tfacct.metrics import METRICS, Metric, Point, attention_overtakes, cache_overtakes, metric
+from tfacct.subject import Subject
+from tfacct.workload import Workload
+
+np = pytest.importorskip("numpy")
+
+NAMES = [*METRICS, "share.attn", "share.attn.scores", "share.attn_scores_values", "flops.mlp", "flops.lm_head"]
+
+
+def named(name: str, subject: Subject) -> Metric:
+    return metric(name, [subject.ledger])
+
+
+def test_they_are_the_numbers_of_the_other_commands() -> None:
+    model = load("llama-3.1-8b")
+    point = Point(model.ledger, Workload(4096, 4096, 3))
+    facts = model.flops(ctx=4096, batch=3).models[0] | model.memory(ctx=4096, batch=3).models[0]
+    facts |= model.params().models[0]
+    for name in METRICS.keys() - {"ratio_to_2params"}:
+        assert METRICS[name].of(point) == facts[name], name
+    assert METRICS["ratio_to_2params"].of(point) == Fraction(facts["total_flops"], facts["rule_of_thumb_flops"])
+    components = model.flops(ctx=4096, batch=3).models[0]["components"]
+    for name, flops in components.items():
+        assert named(f"flops.{name}", model.subject).of(point) == flops
+        assert named(f"share.{name}", model.subject).of(point) == Fraction(flops, facts["total_flops"])
+    assert sum(named(f"share.{name}", model.subject).of(point) for name in components) == 1
+
+
+def test_golden_numbers() -> None:
+    """The table of facts: published totals, and the training step that is three times the forward pass."""
+    xl = load("gpt2-xl").subject
+    assert METRICS["total_flops"].of(Point(xl.ledger, Workload(16384, 16384))) == 133_416_668_364_800
+    assert METRICS["total_flops"].of(Point(xl.ledger, Workload(1024, 1024), train=True)) == 3 * 3_506_703_564_800
+    assert METRICS["total_params"].of(Point(xl.ledger, Workload(1, 1))) == 1_557_611_200
+    assert METRICS["kv_cache_bytes"].of(Point(xl.ledger, Workload(1024, 1024))) == 314_572_800
+    # scores + values of gpt2-xl at 1,024: 2 · 48 · 25 · 2 · 1,024² · 64
+    assert named("flops.attn_scores_values", xl).of(Point(xl.ledger, Workload(1024, 1024))) == 322_122_547_200
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_totals_that_are_grouped_are_the_sum_of_the_lines(tiny_subject: Subject, masked: bool, train: bool) -> None:
+    at = Workload(23, 13, 9).axes()
+    products = tiny_subject.ledger.products(at, masked=masked)
+    assert tiny_subject.ledger.total_flops(at, masked=masked) == sum(product.forward for product in products)
+    backward = tiny_subject.ledger.total_flops(at, masked=masked, backward=True)
+    assert backward == sum(product.backward for product in products) > 0
+
+
+# What scores + values cost against the rest, by hand: 4·T²·L·N·H > T·(rest per token), so T > rest / (4·L·N·H).
+# gpt2-xl: D + D·K/N + D·F/(N·H) + D·V/(2·L·N·H) = 1,600 + 1,600 + 6,400 + 523.5…  → 10,124
+# llama-3.1-8b: 4,096 + 1,024 + 3·4,096·14,336/(2·4,096) + 4,096·128,256/(2·32·4,096) = 28,628 exactly → 28,629
+@pytest.mark.parametrize(("name", "context"), [("gpt2-xl", 10_124), ("llama-3.1-8b", 28_629)])
+@pytest.mark.parametrize("tokens", [None, 1])
+def test_where_attention_overtakes(name: str, context: int, tokens: int | None) -> None:
+    subject = load(name).subject
+    point = Point(subject.ledger, Workload(5, tokens or 5, 7))
+    assert attention_overtakes(point, chunk=tokens is not None) == context
+
+
+def test_a_chunk_that_is_ahead_from_the_start() -> None:
+    """With 100,000 new tokens the smallest context there is is past gpt2-xl's crossover."""
+    subject = load("gpt2-xl").subject
+    assert attention_overtakes(Point(subject.ledger, Workload(200_000, 100_000)), chunk=True) == 100_000
+
+
+def test_where_the_cache_overtakes() -> None:
+    """llama-3.1-8b in bf16: 131,072 bytes a token against 16,060,522,496: 122,532.06 tokens."""
+    subject = load("llama-3.1-8b").subject
+    assert cache_overtakes(Point(subject.ledger, Workload(1, 1))) == 122_533
+    assert cache_overtakes(Point(subject.ledger, Workload(1, 1, 119))) == 1030  # 122,532.06 / 119 = 1,029.7
+    assert cache_overtakes(Point(subject.ledger, Workload(1, 1), bits=32, cache_bits=32)) == 122_533
+
+
+def test_flops_and_kv_say_so(run) -> None:
+    assert "From context 10,124 on, scores + values are more" in run("flops", "gpt2-xl", "--ctx", "16384").out
+    assert "From context 10,124 on" in run("flops", "gpt2-xl", "--ctx", "16384", "--decode").out
+    said = " ".join(run("kv", "llama-3.1-8b").out.split())
+    assert "From context 122,533 on, the cache at batch 1 takes more than the weights in bf16" in said
+    assert "From context" not in run("flops", "gpt2", "gpt2-xl").out + run("kv", "gpt2", "gpt2-xl").out
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("family", TINY)
+def test_arrays_are_within_a_rounding_of_the_exact_numbers(name: str, family: str) -> None:
+    """Float64 within 10⁻¹⁵, object arrays exactly, both against one whole number at a time."""
+    model = load(TINY[family])
+    rng = np.random.default_rng(3)
+    contexts, batches = rng.integers(1, 10**9, 50), rng.integers(1, 10**6, 50)
+    fast = model.evaluate(name, ctx=contexts, batch=batches)
+    exact = model.evaluate(name, ctx=contexts, batch=batches, exact=True)
+    assert fast.dtype == np.float64 and exact.dtype == object
+    for context, batch, near, value in zip(contexts.tolist(), batches.tolist(), fast, exact, strict=True):
+        wanted = named(name, model.subject).of(Point(model.ledger, Workload(context, context, batch)))
+        assert value == wanted and isinstance(value, (int, Fraction))
+        assert abs(Fraction(float(near)) - wanted) <= wanted / 10**15
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    context=st.integers(1, 2**40),
+    batch=st.integers(1, 2**20),
+    name=st.sampled_from(NAMES),
+    preset=st.sampled_from(["gpt2-xl", "llama-3.1-405b", "qwen2-7b"]),
+    train=st.booleans(),
+)
+def test_no_sizes_make_float64_worse(context: int, batch: int, name: str, preset: str, train: bool) -> None:
+    model = load(preset)
+    exact = model.evaluate(name, ctx=context, batch=batch, exact=True, train=train)[()]
+    near = model.evaluate(name, ctx=context, batch=batch, train=train)[()]
+    assert abs(Fraction(float(near)) - exact) <= exact / Fraction(10**15)
+
+
+def test_arrays_past_the_largest_machine_integer() -> None:
+    """405B at a million tokens is more than 2⁶³, where integers of a machine wrap."""
+    model = load("llama-3.1-405b")
+    (exact,) = model.evaluate("total_flops", ctx=[2**20], exact=True)
+    assert exact == model.flops(ctx=2**20).total > 2**63
+
+
+def test_arrays_of_fields_and_letters() -> None:
+    model = load("llama-3.1-8b")
+    heads = [1, 2, 4, 8, 16, 32]
+    for name in ("total_flops", "kv_cache_bytes", "total_params"):
+        found = model.evaluate(name, ctx=4096, num_key_value_heads=heads, exact=True)
+        one_by_one = [model.sweep(name, ctx=[4096], num_key_value_heads=[n]).rows[0][name] for n in heads]
+        assert list(found) == one_by_one
+    wider = load("llama-3.1-8b", intermediate_size=1000, num_hidden_layers=5).flops(ctx=100).total
+    assert model.evaluate("total_flops", ctx=100, F=[1000], L=5, exact=True).tolist() == [wider]
+
+
+def test_knobs_are_broadcast() -> None:
+    grid = load("gpt2").evaluate("total_flops", ctx=np.array([[64], [128]]), batch=np.array([1, 2, 3]))
+    assert grid.shape == (2, 3)
+    assert grid[1, 2] == load("gpt2").flops(ctx=128, batch=3).total
+
+
+def test_tokens_stay_when_the_context_grows() -> None:
+    found = load("gpt2").evaluate("total_flops", ctx=[64, 128], tokens=1, exact=True)
+    assert list(found) == [load("gpt2").flops(ctx=n, decode=True).total for n in (64, 128)]
+
+
+@pytest.mark.parametrize(
+    ("knobs", "words"),
+    [
+        ({"context": [1]}, "no knob 'context'"),
+        ({"ctx": [0, 5]}, "at least 1, not 0"),
+        ({"ctx": [1.5]}, "whole numbers"),
+        ({"ctx": ["a"]}, "whole numbers"),
+        ({}, "nothing varies"),
+        ({"K": [1], "num_key_value_heads": [1]}, "the same"),
+    ],
+)
+def test_knobs_that_make_no_sense(knobs: dict, words: str) -> None:
+    with pytest.raises(TfacctError, match=words):
+        load("gpt2").evaluate("total_flops", **knobs)
+
+
+def test_an_unknown_metric_names_the_nearest() -> None:
+    with pytest.raises(TfacctError, match=r"unknown metric 'total_flop'\ndid you mean total_flops"):
+        load("gpt2").evaluate("total_flop", ctx=[1])
+    with pytest.raises(TfacctError, match=r"did you mean share\.attn\.scores"):
+        load("gpt2").sweep("share.attn.score")
+
+
+def test_without_numpy_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    with pytest.raises(TfacctError, match=r"pip install 'tfacct\[arrays\]'"):
+        load("gpt2").evaluate("total_flops", ctx=[1])

@@ -1,0 +1,187 @@
+"""Equations solved: both sides of every boundary, the closed form, and what has no answer."""
+
+import json
+import re
+from fractions import Fraction
+
+import pytest
+
+from tests.conftest import TINY, tiny
+from tfacct import load
+from tfacct.errors import TfacctError, UsageError
+from tfacct.metrics import Point
+from tfacct.reports._points import Terms
+from tfacct.reports.solve import solve
+from tfacct.solving import Equation, placed, read, solved
+from tfacct.workload import Request, Workload
+
+# (model, unknown, equation, workload, answer), each by hand:
+BY_HAND = [
+    # 16,060,522,496 bytes of weights / 131,072 a token = 122,532.06
+    ("llama-3.1-8b", "ctx", "kv_cache_bytes=weights_bytes", Request(), 122_532),
+    # (24 · 1024³ − 16,060,522,496) / 131,072 = 74,075.94
+    ("llama-3.1-8b", "ctx", "total_bytes=24GiB", Request(), 74_075),
+    # 122,532.06 / 8,192 = 14.96
+    ("llama-3.1-8b", "batch", "kv_cache_bytes = weights_bytes", Request(ctx=8192), 14),
+    # the same seen from the other side
+    ("llama-3.1-8b", "ctx", "weights_bytes=kv_cache_bytes", Request(), 122_532),
+    ("llama-3.1-8b", "ctx", "24GiB=total_bytes", Request(), 74_075),
+    # twice the weights: 245,064.125
+    ("llama-3.1-8b", "ctx", "kv_cache_bytes=2*weights_bytes", Request(), 245_064),
+    # D + D·K/N + D·F/(N·H) + D·V/(2·L·N·H) = 10,123.51; llama's with 3·D·F/(2·N·H) is 28,628 exactly, and holds there
+    ("gpt2-xl", "ctx", "share.attn_scores_values=50%", Request(), 10_123),
+    ("llama-3.1-8b", "ctx", "share.attn_scores_values=0.5", Request(), 28_628),
+    ("llama-3.1-8b", "ctx", "share.attn_scores_values=0.5", Request(decode=True), 28_628),
+    # 64 layers' worth of 8 heads: 2 · 32 · 8,192 · K · 128 · 2 bytes = 1 GiB at K = 8
+    ("llama-3.1-8b", "num_key_value_heads", "kv_cache_bytes=1GiB", Request(ctx=8192), 8),
+    ("llama-3.1-8b", "num_key_value_heads", "kv_cache_bytes=2147483647B", Request(ctx=8192), 8),
+]
+
+
+@pytest.mark.parametrize(("name", "unknown", "until", "request_", "answer"), BY_HAND)
+def test_answers_by_hand(name: str, unknown: str, until: str, request_: Request, answer: int) -> None:
+    assert solve(load(name).subject, request_, unknown=unknown, until=until).total == answer
+
+
+SIDES = [
+    "kv_cache_bytes=weights_bytes",
+    "total_bytes=1MB",
+    "share.attn=0.5",
+    "share.mlp=25%",
+    "ratio_to_2params=1.5",
+    "flops.attn_scores_values=flops.mlp",
+    "flops.lm_head=0.1*total_flops",
+    "total_flops=2G",
+    "flops_per_token=300K",
+]
+
+
+@pytest.mark.parametrize("until", SIDES)
+@pytest.mark.parametrize("unknown", ["ctx", "batch"])
+@pytest.mark.parametrize("dtype", ["bf16", "int4"])
+@pytest.mark.parametrize("family", TINY)
+def test_the_answer_holds_and_the_next_does_not(family: str, dtype: str, unknown: str, until: str) -> None:
+    """Against the reports of the other commands; up to the answer the sides stand as they do at 1."""
+    subject = tiny(family)
+    terms = Terms(dtype)
+    try:
+        facts = solve(subject, Request(), unknown=unknown, until=until, terms=terms).models[0]
+    except UsageError as error:
+        assert re.search("no solution|negative|for every", error.message)
+        return
+    point = terms.point(subject, Request().workload(subject.context))
+    equation, at = read(until, point), placed(unknown, subject.architecture, point, chunk=False)
+
+    def sign(value: int) -> int:
+        difference = equation.difference(at(value))
+        return (difference > 0) - (difference < 0)
+
+    answer, beyond = facts["answer"], facts["beyond"]
+    assert beyond == answer + 1
+    past = sign(beyond)
+    assert past and sign(answer) != past
+    assert all(sign(value) != past for value in (1, 2, 3, answer // 2, answer - 1, answer) if 1 <= value <= answer)
+    assert all(sign(value) == past for value in (beyond, beyond + 1, 2 * beyond, 100 * beyond))
+
+
+@pytest.mark.parametrize(
+    ("name", "until"), [("gpt2-xl", "share.attn_scores_values=0.5"), ("qwen2-7b", "share.mlp=0.25")]
+)
+def test_the_printed_closed_form_is_the_boundary(name: str, until: str, run) -> None:
+    """Parsed back from the text, with the model's sizes for its letters, it lies between the two whole numbers."""
+    ran = run("solve", name, "--for", "ctx", "--until", until, "--json")
+    facts = json.loads(ran.out)["models"][0]
+    attn, shape = load(name).architecture.attention, load(name).architecture
+    sizes = {
+        "D": attn.hidden, "K": attn.kv_heads, "N": attn.heads, "H": attn.head_dim, "F": shape.stacks[0].block.mlp.width,
+        "L": shape.stacks[0].count, "V": shape.head.vocab,
+    }  # fmt: skip
+    text = facts["closed_form"].replace("·", "*").replace("−", "-").replace(",", "")
+    text = re.sub(r"\b(\d+|[A-Z])\b", r"Fraction(\1)", text)
+    root = eval(text, {"Fraction": Fraction, **sizes})  # our own output, and letters only
+    assert facts["answer"] <= root < facts["beyond"]
+    assert facts["root"] == float(root)
+
+
+def test_the_closed_form_of_a_budget_has_its_numbers(run) -> None:
+    out = " ".join(run("solve", "llama-3.1-8b", "--for", "ctx", "--until", "total_bytes=24GiB").out.split())
+    assert "ctx = (25,769,803,776 − 16,060,522,496)/131,072 = 74,075.94" in out
+    assert "The last ctx is 74,075: from 74,076 on total_bytes is above 24GiB." in out
+
+
+def test_a_falling_side() -> None:
+    """mlp's share falls: it stays above 30 % up to the answer."""
+    report = solve(load("gpt2-xl").subject, Request(), unknown="ctx", until="share.mlp=0.3")
+    subject = load("gpt2-xl")
+    shares = [
+        Fraction(facts["components"]["mlp"], facts["total_flops"])
+        for facts in (subject.flops(ctx=report.total + i).models[0] for i in (0, 1))
+    ]
+    assert shares[0] >= Fraction(3, 10) > shares[1]
+
+
+@pytest.mark.parametrize(
+    ("unknown", "until", "words"),
+    [
+        ("ctx", "kv_cache=weights_bytes", "unknown metric 'kv_cache'\ndid you mean kv_cache_bytes"),
+        ("context", "total_bytes=1GiB", "no unknown 'context'"),
+        ("ctx", "total_bytes=24", "in bytes, so it cannot be '24'"),
+        ("ctx", "total_bytes=24GB=3", "LEFT=RIGHT"),
+        ("ctx", "total_bytes", "LEFT=RIGHT"),
+        ("ctx", "1=2", "no metric on either side"),
+        ("ctx", "share.attn=24GiB", "in share"),
+        ("ctx", "share.attn=1.5", "between 0 and 1"),
+        ("ctx", "total_bytes=total_params", "total_bytes is in bytes, total_params in params"),
+        ("ctx", "total_bytes=24Gx", "neither a metric nor a number|unknown metric"),
+        ("ctx", "weights_bytes=weights_bytes", "for every ctx"),
+        ("ctx", "total_params=2G", "stays above 2G for every ctx"),
+        ("ctx", "total_bytes=1GiB", "only a negative solution"),
+        ("ctx", "share.attn_scores_values=0.00001", "from ctx = 1 on"),
+        ("batch", "share.attn=0.5", "no solution"),
+        ("num_key_value_heads", "kv_cache_bytes=1TB", "no solution: kv_cache_bytes stays below 1TB"),
+    ],
+)
+def test_what_has_no_answer_says_why(unknown: str, until: str, words: str) -> None:
+    with pytest.raises(TfacctError, match=words):
+        solve(load("llama-3.1-8b").subject, Request(ctx=None), unknown=unknown, until=until)
+
+
+class Bent(Equation):
+    """(ctx − 3)·(ctx − 100) in the place of a difference: no two metrics of these families meet twice."""
+
+    def difference(self, point: Point):
+        return (point.work.context - 3) * (point.work.context - 100)
+
+
+def test_several_solutions_are_named() -> None:
+    model = load("gpt2-xl")
+    point = Point(model.ledger, Workload(64, 64))
+    equation = read("flops.attn_scores_values=flops.mlp", point)
+    at = placed("ctx", model.architecture, point, chunk=False)
+    with pytest.raises(UsageError, match="several solutions: ctx = 3 and 100"):
+        solved("ctx", Bent(equation.left, equation.right), at, 1)
+
+
+def test_the_unknown_is_not_given_too(run) -> None:
+    for arguments in (["--for", "ctx", "--ctx", "5"], ["--for", "batch", "--batch", "2"]):
+        ran = run("solve", "gpt2", *arguments, "--until", "total_bytes=1GiB")
+        assert ran.code == 2 and "leave" in ran.err
+
+
+def test_quantized_weights_are_not_guessed(tmp_path, run) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**TINY["llama"], "quantization_config": {"quant_method": "gptq"}}))
+    ran = run("solve", str(file), "--for", "ctx", "--until", "total_bytes=1GiB")
+    assert ran.code == 2 and "give --dtype" in ran.err
+    assert run("solve", str(file), "--for", "ctx", "--until", "share.attn=0.5").code == 0
+
+
+def test_forms_agree(run) -> None:
+    arguments = ("solve", "llama-3.1-8b", "--for", "ctx", "--until", "total_bytes=24GiB")
+    facts = json.loads(run(*arguments, "--json").out)["models"][0]
+    assert (facts["answer"], facts["beyond"]) == (74_075, 74_076)
+    assert facts["lines"][0]["left"] <= 24 * 1024**3 < facts["lines"][1]["left"]
+    rows = run(*arguments, "--csv").out.splitlines()
+    assert rows[0] == "value,left,stands,right" and rows[1] == "74075,25769680896,<,25769803776"
+    for columns in (80, 120):
+        assert all(len(line) <= columns for line in run(*arguments, columns=columns).out.splitlines())
