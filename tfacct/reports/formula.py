@@ -15,7 +15,7 @@ from tfacct.ledger import Ledger, Matmul, Product, State
 from tfacct.notation import Axes, Size
 from tfacct.report import Column, Kind, Report, Row, Table
 from tfacct.reports import _common as common
-from tfacct.reports import kv, params
+from tfacct.reports import params
 from tfacct.subject import Subject
 from tfacct.symbols import Formula, Opened, opened
 from tfacct.workload import Request
@@ -80,7 +80,7 @@ WORDS: dict[str, _Words] = {
         label="elements",
         kind="count",
         total="kv_cache_elements",
-        convention=kv.CONVENTION,
+        convention="elements an engine must keep for every token of the context; weights left out",
         notes=(f"Bytes are elements × the bytes of the cache's dtype: × {units.BITS[CACHED] // 8} in {CACHED}.",),
     ),
 }
@@ -165,38 +165,30 @@ def _check(subject: Subject, request: Request, of: str, family: bool) -> None:
         raise UsageError("parameters do not depend on the workload: no --ctx, --tokens, --decode or --batch")
     if of == "kv" and (request.tokens is not None or request.decode):
         raise UsageError("the KV cache holds the whole context, old tokens and new: no --tokens or --decode")
-    work = request.workload(subject.context)
+    work = common.workload(subject, request)
     if of == "train" and work.tokens != work.context:
         raise UsageError("--of train counts whole sequences: it goes with neither --decode nor --tokens")
 
 
 def _counts(ledger: Ledger, at: Axes, of: Of) -> dict[str, Size]:
     """By line, in numbers or in letters: whatever the ledger's sizes and `at` are."""
-    match of:
-        case "flops":
-            return ledger.flops(at)
-        case "train":
-            return {product.path: _step(product) for product in ledger.products(at)}
-        case "params":
-            return ledger.parameters()
-        case "kv":
-            return ledger.states(at)
+    if of == "params":
+        return ledger.parameters()
+    if of == "kv":
+        return ledger.states(at)
+    return {product.path: _flops(product, of) for product in ledger.products(at)}
 
 
 def _total(symbolic: Opened, of: Of) -> Formula:
-    match of:
-        case "flops":
-            return symbolic.flops(lambda product: product.forward)
-        case "train":
-            return symbolic.flops(_step)
-        case "params":
-            return symbolic.parameters()
-        case "kv":
-            return symbolic.cached()
+    if of == "params":
+        return symbolic.parameters()
+    if of == "kv":
+        return symbolic.cached()
+    return symbolic.flops(lambda product: _flops(product, of))
 
 
-def _step(product: Product) -> Size:
-    return product.forward + product.backward
+def _flops(product: Product, of: Of) -> Size:
+    return product.forward + (product.backward if of == "train" else 0)
 
 
 def _lines(ledger: Ledger, symbolic: Opened, of: Of, at: Axes | None) -> list[_Line]:
@@ -205,7 +197,7 @@ def _lines(ledger: Ledger, symbolic: Opened, of: Of, at: Axes | None) -> list[_L
     if at is not None:
         values[f"{WORDS[of].unit}_value"] = _counts(ledger, at, of)
         values |= {"bytes_value": ledger.state_bytes(at, units.BITS[CACHED])} if of == "kv" else {}
-    specs, weights = dict(_specs(ledger)), _weights(symbolic)
+    specs, weights = _specs(ledger), _weights(symbolic)
     return [
         _Line(
             path=path,
@@ -218,13 +210,15 @@ def _lines(ledger: Ledger, symbolic: Opened, of: Of, at: Axes | None) -> list[_L
     ]
 
 
-def _specs(ledger: Ledger) -> Iterator[tuple[str, str]]:
-    """The axes of every product, state and parameter, by path."""
+def _specs(ledger: Ledger) -> dict[str, str]:
+    """The axes of every product, state and parameter, by path; of a shared weight, as the first line has them."""
+    found: dict[str, str] = {}
     for line in (line for group in ledger.groups for line in group.lines):
         if isinstance(line, (Matmul, State)):
-            yield line.path, line.spec
+            found.setdefault(line.path, line.spec)
         for parameter in line.parameters():
-            yield parameter.path, " ".join(parameter.axes)
+            found.setdefault(parameter.path, " ".join(parameter.axes))
+    return found
 
 
 def _weights(symbolic: Opened) -> dict[str, Factored]:

@@ -1,0 +1,486 @@
+"""The printed formulas are the ledger: read back from the text and evaluated, they meet every other command."""
+
+import csv
+import io
+import json
+import random
+import re
+from math import prod
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import TINY, tiny
+from tests.test_package import commanded, imported_by
+from tfacct import load
+from tfacct.architecture import Stack
+from tfacct.errors import TfacctError
+from tfacct.factored import CODE, LATEX, TEXT, factored, latex_letter
+from tfacct.ledger import Matmul
+from tfacct.parts import Attention, FeedForward
+from tfacct.passes import backward_flops, forward_flops
+from tfacct.reports.formula import formula
+from tfacct.subject import Subject, subject
+from tfacct.symbols import opened, size_letters
+from tfacct.workload import Request, Workload
+
+sympy = pytest.importorskip("sympy")
+
+# As they stand in the books, with N = K · G; 2 per multiply-add, S keys, logits for every position.
+LLAMA = "2·B·T·(L·(3·D·F + 2·D·H·(N + K) + 2·N·H·S) + D·V)"
+GPT2 = "2·B·T·(L·(2·D·F + 4·D·N·H + 2·N·H·S) + D·V)"
+TOTALS = [
+    ("llama", "flops", LLAMA),
+    ("llama", "train", LLAMA.replace("2·B", "6·B", 1)),
+    ("llama", "kv", "2·B·L·K·H·S"),
+    # 2 norms in a block, one behind them; embedding and head apart
+    ("llama", "params", "D·(L·(3·F + 2·H·(N + K) + 2) + 2·V + 1)"),
+    ("llama-3.2-1b", "params", "D·(L·(3·F + 2·H·(N + K) + 2) + V + 1)"),
+    ("qwen2", "flops", LLAMA),
+    # biases on q, k and v
+    ("qwen2", "params", "L·(3·D·F + 2·D·H·(N + K) + 2·D + H·(N + 2·K)) + 2·D·V + D"),
+    ("gpt2", "flops", GPT2),
+    ("gpt2", "train", GPT2.replace("2·B", "6·B", 1)),
+    ("gpt2", "kv", "2·B·L·N·H·S"),
+    # a block: biases 3·N·H on q k v, D on o, F and D in the MLP; two norms of 2·D. Last norm 2·D, tied
+    ("gpt2", "params", "L·(2·D·F + 4·D·N·H + 6·D + F + 3·N·H) + D·V + D·P + 2·D"),
+    ("cs336", "flops", "2·B·T·(L·(3·D·F + 4·D·N·H + 2·N·H·S) + D·V)"),
+]
+
+
+@pytest.mark.parametrize(("name", "of", "total"), TOTALS)
+def test_the_totals_are_those_in_the_books(run, name: str, of: str, total: str) -> None:
+    ran = run("formula", name, "--of", of)
+    assert ran.code == 0 and f"total = {total}\n" in ran.out
+    facts = json.loads(run("formula", name, "--of", of, "--json").out)["models"][0]
+    assert facts["total_text"] == total and facts["total"] == total.replace("·", "*")
+
+
+LINES_LLAMA = """\
+llama: one forward pass, in symbols
+
+ operation      einsum                          FLOPs          params
+ ─────────────────────────────────────────────────────────────────────
+ attn.q_proj    B T D, D N H → B T N H          2·B·T·L·D·N·H  L·D·N·H
+ attn.k_proj    B T D, D K H → B T K H          2·B·T·L·D·K·H  L·D·K·H
+ attn.v_proj    B T D, D K H → B T K H          2·B·T·L·D·K·H  L·D·K·H
+ attn.scores    B T K G H, B S K H → B K G T S  2·B·T·L·N·H·S  –
+ attn.values    B K G T S, B S K H → B T K G H  2·B·T·L·N·H·S  –
+ attn.o_proj    B T N H, N H D → B T D          2·B·T·L·D·N·H  L·D·N·H
+
+ mlp.gate_proj  B T D, D F → B T F              2·B·T·L·D·F    L·D·F
+ mlp.up_proj    B T D, D F → B T F              2·B·T·L·D·F    L·D·F
+ mlp.down_proj  B T F, F D → B T D              2·B·T·L·D·F    L·D·F
+
+ lm_head        B O D, D V → B O V              2·B·T·D·V      D·V
+
+"""
+
+
+def test_the_main_job_at_80_columns(run) -> None:
+    out = run("formula", "llama").out
+    assert out.startswith(LINES_LLAMA)
+    assert "biases and ties as in llama-3.1-405b" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def sampled(family: str, seed: int) -> tuple[dict, dict[str, int]]:
+    """A config of the family with all sizes distinct, and its sizes by letter."""
+    draw = random.Random(f"{family} {seed}")
+    K, G, H, D, F, V, L, P, B, T, S = draw.sample(range(2, 60), 11)
+    T, S = sorted((T, S))
+    H, switches = 2 * H, [draw.random() < 0.5 for _ in range(3)]
+    if family in ("llama", "qwen2"):
+        F, V = F + 200, V + 300
+        config = {
+            "vocab_size": V, "hidden_size": D, "num_hidden_layers": L, "num_attention_heads": K * G,
+            "num_key_value_heads": K, "head_dim": H, "intermediate_size": F, "tie_word_embeddings": switches[0],
+        }  # fmt: skip
+        if family == "llama":
+            config |= {"attention_bias": switches[1], "mlp_bias": switches[2]}
+    else:
+        G, D = 1, K * H
+        names = {
+            "gpt2": "vocab_size n_embd n_layer n_head n_inner n_positions",
+            "cs336": "vocab_size d_model num_layers num_heads d_ff context_length",
+        }[family]
+        config = dict(zip(names.split(), (V, D, L, K, F, P), strict=True))
+        config |= {"tie_word_embeddings": switches[0]} if family == "gpt2" else {}
+    sizes = {"K": K, "G": G, "N": K * G, "H": H, "D": D, "F": F, "V": V, "L": L, "B": B, "T": T, "S": S}
+    return {"model_type": family, **config}, sizes | ({"P": P} if family == "gpt2" else {})
+
+
+def evaluated(text: str, sizes: dict[str, int]) -> int:
+    """A printed formula at these sizes. S, N, E, I and O are names in sympy: every letter has to be said."""
+    symbols = {letter: sympy.Symbol(letter) for letter in sizes}
+    read = sympy.sympify(text.replace("·", "*"), locals=symbols)
+    assert read.free_symbols <= set(symbols.values())
+    return int(read.subs({symbols[letter]: size for letter, size in sizes.items()}))
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """The table's rows by their first cell: what stands between two gaps. Then the total formula."""
+    lines = text.splitlines()
+    rule = next(index for index, line in enumerate(lines) if line.startswith(" ─"))
+    end = next(index for index, line in enumerate(lines) if line.startswith("total = "))
+    cells = (re.split(r"\s{2,}", line.strip()) for line in lines[rule + 1 : end] if line)
+    return {first: rest for first, *rest in cells} | {"=": [lines[end].removeprefix("total = ")]}
+
+
+def printed(run, config: dict, *arguments: str) -> dict[str, list[str]]:
+    ran = run("formula", "-", *arguments, "--exact", columns=300, stdin=json.dumps(config).encode())
+    assert ran.code == 0, ran.err
+    return rows(ran.out)
+
+
+def number(cell: str) -> int:
+    return int(cell.replace(",", ""))
+
+
+CASES = [(family, seed) for family in sorted(TINY) for seed in range(6)]
+
+
+@pytest.mark.parametrize(("family", "seed"), CASES)
+def test_flops_and_their_params_read_back(run, family: str, seed: int) -> None:
+    config, sizes = sampled(family, seed)
+    step = [f"--{name}={sizes[letter]}" for name, letter in (("ctx", "S"), ("tokens", "T"), ("batch", "B"))]
+    table, model = printed(run, config, *step), load(config)
+    flops = model.flops(ctx=sizes["S"], tokens=sizes["T"], batch=sizes["B"])
+    assert evaluated(table.pop("=")[0], sizes) == flops.total == number(table.pop("total")[-1])
+    assert [row[0] for row in table.values()] == [line["spec"].replace("->", "→") for line in flops.lines]
+    params: dict[str, int] = {}
+    for line in model.params().lines:
+        module = line["path"].removeprefix("blocks.*.").rpartition(".")[0]
+        params[module] = params.get(module, 0) + line["params"]
+    for (operation, (_, count, stored, value)), line in zip(table.items(), flops.lines, strict=True):
+        assert line["path"].endswith(operation)
+        assert evaluated(count, sizes) == line["flops"] == number(value)
+        assert (0 if stored == "–" else evaluated(stored, sizes)) == params.get(operation, 0)
+
+
+@pytest.mark.parametrize(("family", "seed"), CASES)
+def test_a_training_step_reads_back(run, family: str, seed: int) -> None:
+    config, sizes = sampled(family, seed)
+    table, ledger = printed(run, config, "--of", "train"), load(config).ledger
+    at = Workload(context=sizes["S"], tokens=sizes["T"], batch=sizes["B"]).axes()
+    assert evaluated(table["="][0], sizes) == forward_flops(ledger, at) + backward_flops(ledger, at)
+    for product in ledger.products(at):
+        count = table[product.path.removeprefix("blocks.*.")][1]
+        assert evaluated(count, sizes) == product.forward + product.backward
+    own = {**sizes, "T": sizes["S"]}
+    value = printed(run, config, "--of", "train", f"--ctx={own['S']}", f"--batch={own['B']}")["total"][-1]
+    assert number(value) == load(config).flops(ctx=own["S"], batch=own["B"], train=True).total
+    assert number(value) == evaluated(table["="][0], own)
+
+
+@pytest.mark.parametrize(("family", "seed"), CASES)
+def test_parameters_read_back(run, family: str, seed: int) -> None:
+    config, sizes = sampled(family, seed)
+    table, params = printed(run, config, "--of", "params"), load(config).params()
+    assert evaluated(table.pop("=")[0], sizes) == params.total == number(table.pop("total")[-1])
+    for (parameter, (axes, count, value)), line in zip(table.items(), params.lines, strict=True):
+        assert line["path"].endswith(parameter)
+        assert [sizes[axis] for axis in axes.split()] == line["shape"]
+        assert evaluated(count, sizes) == line["params"] == number(value)
+
+
+@pytest.mark.parametrize(("family", "seed"), CASES)
+def test_the_cache_reads_back(run, family: str, seed: int) -> None:
+    config, sizes = sampled(family, seed)
+    table = printed(run, config, "--of", "kv", f"--ctx={sizes['S']}", f"--batch={sizes['B']}")
+    in_bf16 = load(config).kv(ctx=sizes["S"], batch=sizes["B"]).total
+    *_, elements, held = table.pop("total")
+    assert 2 * evaluated(table.pop("=")[0], sizes) == in_bf16 == 2 * number(elements) == number(held)
+    assert list(table) == ["attn.k_cache", "attn.v_cache"]
+    for axes, count, value, held in table.values():
+        assert evaluated(count, sizes) == number(value) == sizes["L"] * prod(sizes[axis] for axis in axes.split())
+        assert number(held) == 2 * number(value) == in_bf16 // 2
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_familys_formula_holds_for_models_with_its_biases_and_ties(run, seed: int) -> None:
+    """The largest Llama has no biases, and its head is not tied."""
+    config, sizes = sampled("llama", seed)
+    plain = {**config, "attention_bias": False, "mlp_bias": False, "tie_word_embeddings": False}
+    table = rows(run("formula", "llama", "--of", "params", columns=300).out)
+    params = load(plain).params()
+    assert evaluated(table.pop("=")[0], sizes) == params.total
+    assert [evaluated(count, sizes) for _, count in table.values()] == [line["params"] for line in params.lines]
+    tied = rows(run("formula", "llama", "--of", "params", "--set", "tie_word_embeddings=true", columns=300).out)
+    assert evaluated(tied["="][0], sizes) == params.total - sizes["V"] * sizes["D"]
+
+
+@pytest.mark.parametrize(("family", "seed"), CASES[::3])
+@pytest.mark.parametrize("of", ["flops", "params", "kv", "train"])
+def test_the_json_is_parsable_and_complete(run, family: str, seed: int, of: str) -> None:
+    config, _ = sampled(family, seed)
+    out = run("formula", "-", "--of", of, "--json", stdin=json.dumps(config).encode()).out
+    document = json.loads(out)
+    (facts,) = document["models"]
+    assert document["command"] == "formula" and facts["of"] == of and facts["family"] == family
+    unit, total = {"params": ("params", "total_params"), "kv": ("elements", "kv_cache_elements")}.get(
+        of, ("flops", "total_flops")
+    )
+    sizes = {letter: about["value"] for letter, about in facts["legend"].items()}
+    assert evaluated(facts["total"], sizes) == facts[total] == sum(line[f"{unit}_value"] for line in facts["lines"])
+    for line in facts["lines"]:
+        assert evaluated(line[unit], sizes) == line[f"{unit}_value"]
+        assert set(re.findall("[A-Z][a-z]*", f"{line['spec']} {line[unit]}")) <= set(facts["legend"])
+        assert evaluated(unlatexed(line["latex"]), sizes) == line[f"{unit}_value"]
+    assert evaluated(unlatexed(facts["total_latex"]), sizes) == facts[total]
+    assert (facts["workload"] is None) == (of == "params")
+
+
+def unlatexed(text: str) -> str:
+    return text.replace(r"\left", "").replace(r"\right", "").replace(r"\,", "*")
+
+
+def test_a_family_has_no_values(run) -> None:
+    (facts,) = json.loads(run("formula", "llama", "--json").out)["models"]
+    assert facts["model"] == "llama" and facts["biases_and_ties_of"] == "llama-3.1-405b"
+    assert facts["workload"] is None and "total_flops" not in facts
+    assert facts["legend"]["N"] == {"meaning": "query heads, K · G"}
+    assert set(facts["lines"][0]) == {"path", "spec", "flops", "params", "latex"}
+    with pytest.raises(ValueError, match="has no total"):
+        _ = formula(load("llama-3-8b").subject, family=True).total
+
+
+def test_the_legend_names_every_letter_once_with_its_value(run) -> None:
+    text = run("formula", "llama-3-8b", "--ctx", "100", "--tokens", "7", "--batch", "3").out
+    legend = text.partition("total = ")[2].split("Matrix products")[0].partition("\n")[2]
+    entries = re.split(r"; |\n", legend.strip())
+    # from its config.json
+    assert {entry.partition(" = ")[0]: entry.split(" ")[2] for entry in entries} == {
+        "B": "3", "T": "7", "O": "7", "L": "32", "D": "4,096", "N": "32", "K": "8", "G": "4", "H": "128",
+        "F": "14,336", "V": "128,256", "S": "100",
+    }  # fmt: skip
+    assert len(entries) == 12
+
+
+def test_a_shared_weight_and_a_fixed_size_are_said(run) -> None:
+    out = run("formula", "gpt2").out
+    assert "lm_head is tied to embed" in out and "G = 1 in every gpt2: K is written N." in out
+    out = run("formula", "llama-3-8b").out
+    assert "tied" not in out and "written N" not in out
+
+
+@pytest.mark.parametrize("family", sorted(TINY))
+def test_what_a_family_holds_fixed_its_configs_cannot_change(family: str) -> None:
+    fixed = tiny(family).config.fixed
+    found: dict[str, set[int]] = {}
+    for seed in range(6):
+        config, _ = sampled(family, seed)
+        for group in subject("x", config).ledger.groups:
+            for letter, size in group.axes.items():
+                found.setdefault(letter, set()).add(size)
+    assert {letter for letter, sizes in found.items() if len(sizes) == 1} == set(fixed)
+
+
+def test_the_python_face() -> None:
+    model = load("gpt2-xl")
+    # as in tests/test_numbers.py, by hand there
+    assert model.formula(ctx=1024).total == 3_506_703_564_800
+    assert model.formula(of="params").total == 1_557_611_200
+    assert model.formula(of="kv", ctx=1024).models[0]["kv_cache_bytes"] == 314_572_800
+    assert model.formula(of="train", ctx=1024).total == 3 * 3_506_703_564_800
+    with pytest.raises(TfacctError, match="--of is flops, params, kv or train, not 'bytes'"):
+        model.formula(of="bytes")
+
+
+def test_csv_and_markdown(run) -> None:
+    read = list(csv.reader(io.StringIO(run("formula", "llama-3-8b", "--csv").out)))
+    assert read[0] == ["operation", "spec", "flops", "params", "flops_value"]
+    assert read[1][:4] == ["attn.q_proj", "B T D, D N H -> B T N H", "2*B*T*L*D*N*H", "L*D*N*H"]
+    assert sum(int(row[-1]) for row in read[1:]) == load("llama-3-8b").flops().total
+    lines = run("formula", "llama", "--markdown").out.splitlines()
+    assert lines[4] == "| attn.q_proj | B T D, D N H → B T N H | 2·B·T·L·D·N·H | L·D·N·H |"
+    assert f"total = {LLAMA}" in lines
+
+
+@pytest.mark.parametrize("columns", [20, 60, 80, 120])
+@pytest.mark.parametrize("of", ["flops", "params", "kv", "train"])
+@pytest.mark.parametrize("name", ["gpt2-xl", "llama-3.1-405b", "qwen2"])
+def test_tables_fit(run, name: str, of: str, columns: int) -> None:
+    ran = run("formula", name, "--of", of, columns=columns)
+    assert ran.code == 0 and "\x1b" not in ran.out
+    if columns >= 80:
+        assert max(map(len, ran.out.splitlines())) <= columns
+
+
+LATEX_CASES = [(name, of) for name in ("llama", "gpt2", "qwen2-7b", "cs336") for of in ("flops", "params", "kv")]
+
+
+@pytest.mark.parametrize(("name", "of"), LATEX_CASES)
+def test_latex_is_an_align_environment(run, name: str, of: str) -> None:
+    ran = run("formula", name, "--of", of, "--latex")
+    lines = [line for line in ran.out.splitlines() if not line.startswith("%")]
+    assert ran.code == 0 and "amsmath" in ran.out
+    assert (lines[0], lines[-1]) == (r"\begin{align*}", r"\end{align*}")
+    body = lines[1:-1]
+    count = len(json.loads(run("formula", name, "--of", of, "--json").out)["models"][0]["lines"])
+    assert len(body) == count + 1 and body[-1].startswith(r"  \text{total} &= ")
+    for line in body:
+        row = line.removesuffix(r" \\")
+        assert (row == line) == (line is body[-1])
+        assert re.fullmatch(r"  \\text\{(?:[a-z0-9.]|\\_)+\} &= [^&_%#$~]+", row), row
+        assert row.count("{") == row.count("}")
+        assert row.count(r"\left(") == row.count(r"\right)") == row.count("(") == row.count(")")
+
+
+@pytest.mark.parametrize(("name", "of"), LATEX_CASES)
+def test_latex_can_be_set(run, name: str, of: str) -> None:
+    mathtext = pytest.importorskip("matplotlib.mathtext")
+    sides = re.findall("&= (.*)", run("formula", name, "--of", of, "--latex").out)
+    assert sides
+    for side in sides:
+        mathtext.MathTextParser("path").parse(f"${side.removesuffix(chr(92) * 2)}$")
+    with pytest.raises(ValueError, match=r"ParseException|Expected"):
+        mathtext.MathTextParser("path").parse(r"$2\,\left(B$")
+
+
+def test_letters_of_several_characters() -> None:
+    """A latent rank Rq, squared, beside D: 3·D·Rq² + D·Rq, with what both share in front."""
+    written = factored(("D", "Rq"), [{(1, 2): 3}, {(1, 1): 1}])
+    assert written.text == "D·Rq·(3·Rq + 1)"
+    assert factored(("D", "Rq"), [{(1, 2): 3}]).text == "3·D·Rq^2"
+    assert factored(("D", "Rq"), [{(1, 2): 3}]).code == "3*D*Rq**2"
+    assert factored(("D", "Rq"), [{(1, 2): 3}]).latex == r"3\,D\,R_{\mathrm{q}}^{2}"
+    assert latex_letter("Hv") == r"H_{\mathrm{v}}" and latex_letter("H") == "H"
+    mathtext = pytest.importorskip("matplotlib.mathtext")
+    mathtext.MathTextParser("path").parse(rf"${written.latex}$")
+
+
+def test_every_style_spells_every_sign() -> None:
+    assert {style.times for style in (TEXT, CODE, LATEX)} == {"·", "*", r"\,"}
+    assert factored(("B",), []).text == factored(("B",), []).code == "0"
+    assert factored(("B",), [{(0,): 7}]).text == "7"
+    assert factored(("L", "D"), [{(1, 1): 1, (0, 1): 1}]).text == "D·(L + 1)"
+    assert factored(("L", "D"), [{(1, 1): 2, (0, 1): 1}, {(1, 0): 1}]).text == "L·(2·D + 1) + D"
+    # equal terms of two parts are one
+    assert factored(("L", "V"), [{(0, 1): 1}, {(0, 1): 1}, {(1, 0): 1}]).text == "L + 2·V"
+
+
+POWERS = st.tuples(*[st.integers(0, 2)] * 5)
+PARTS = st.lists(st.dictionaries(POWERS, st.integers(1, 12), max_size=4), max_size=4)
+
+
+@settings(max_examples=300, deadline=None, database=None)
+@given(parts=PARTS, after=PARTS)
+def test_any_polynomial_is_written_exactly(parts: list, after: list) -> None:
+    values = dict(zip("BLDKS", (2, 3, 5, 7, 11), strict=True))
+    said = sum(
+        count * prod(value**power for value, power in zip(values.values(), powers, strict=True))
+        for part in (*parts, *after)
+        for powers, count in part.items()
+    )
+    written = factored(tuple(values), parts, after)
+    assert eval(written.code, {}, values) == said
+    assert eval(written.text.replace("·", "*").replace("^", "**"), {}, values) == said
+    latex = re.sub(r"\^\{(\d)\}", r"**\1", unlatexed(written.latex))
+    assert eval(latex, {}, values) == said
+
+
+def test_n_is_written_for_k_times_g_exactly() -> None:
+    """K·G becomes N wherever both stand, and nothing else does."""
+    symbolic = opened(load("llama-3-8b").architecture)
+    K, G, D = (symbolic.symbols[letter] for letter in "KGD")
+    assert symbolic.formula([K * G * D]).written.text == "D·N"
+    assert symbolic.formula([K**2 * G + K]).written.text == "K·(N + 1)"
+    assert symbolic.formula([K * G**3]).written.text == "N·G^2"
+    assert symbolic.formula([K + G]).written.text == "K + G"
+    with pytest.raises(ValueError, match="whole coefficients"):
+        symbolic.formula([K / 2])
+
+
+def test_every_size_is_open() -> None:
+    for family in TINY:
+        shape = tiny(family).architecture
+        fixed = tiny(family).config.fixed
+        symbolic = opened(shape, fixed=fixed)
+        assert set(size_letters(shape)) - fixed <= set(symbolic.symbols) and not fixed & set(symbolic.symbols)
+        axes = {letter: size for group in symbolic.ledger.groups for letter, size in group.axes.items()}
+        assert {letter for letter, size in axes.items() if isinstance(size, int)} == fixed
+
+
+def test_a_slip_in_a_spec_is_read(monkeypatch: pytest.MonkeyPatch, run) -> None:
+    """The formula is the ledger's, not one that was written again."""
+    honest = FeedForward.lines
+
+    def forgetful(self, at):
+        return tuple(line for line in honest(self, at) if not (isinstance(line, Matmul) and "down" in line.path))
+
+    monkeypatch.setattr(FeedForward, "lines", forgetful)
+    assert "total = 2·B·T·(L·(D·F + 4·D·N·H + 2·N·H·S) + D·V)" in run("formula", "gpt2").out
+
+
+def test_n_is_written_for_what_the_part_says_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were it 2·K·G, no letter would stand for K·G."""
+    monkeypatch.setattr(Attention, "heads", property(lambda self: 2 * self.kv_heads * self.group))
+    assert opened(tiny("llama").architecture).products == {}
+
+
+def test_blocks_of_several_kinds_are_refused() -> None:
+    from dataclasses import replace
+
+    one = tiny("llama")
+    (stack,) = one.architecture.stacks
+    mixed = replace(one.architecture, stacks=(stack, Stack(stack.block, 2)))
+    both: Subject = replace(one, architecture=mixed, ledger=mixed.ledger())
+    with pytest.raises(TfacctError, match="blocks of several kinds"):
+        formula(both, Request())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("lama", ["no preset or file named 'lama'", "did you mean llama"]),
+        ("qwen", ["no preset or file named 'qwen'", "did you mean qwen2"]),
+        ("gpt2xl", ["no preset or file named 'gpt2xl'", "did you mean gpt2-xl"]),
+        ("nosuch.json", ["no file 'nosuch.json' here"]),
+        ("llama --latex --json", ["--latex does not go with --json"]),
+        ("llama --latex --csv", ["--latex does not go with --csv"]),
+        ("llama --json --markdown", ["choose one"]),
+        ("llama --ctx 1k", ["llama is a family and has no sizes", "such as llama-3.1-405b"]),
+        ("llama --decode", ["llama is a family and has no sizes"]),
+        ("cs336 --batch 2 --of kv", ["cs336 is a family and has no sizes"]),
+        ("llama --tokens 5 --of params", ["llama is a family and has no sizes"]),
+        ("gpt2 --of params --ctx 5", ["parameters do not depend on the workload"]),
+        ("gpt2 --of kv --decode", ["the KV cache holds the whole context"]),
+        ("gpt2 --of kv --tokens 3", ["the KV cache holds the whole context"]),
+        ("gpt2 --of train --decode", ["--of train counts whole sequences"]),
+        ("gpt2 --of train --tokens 5", ["--of train counts whole sequences"]),
+        ("gpt2 --tokens 2k", ["gpt2: --tokens 2,048 is more than the context 1,024"]),
+        ("gpt2 --ctx 0", ["--ctx must be at least 1"]),
+        ("llama --set n_layer=3", ["no field 'n_layer' in llama"]),
+    ],
+)
+def test_mistakes_are_named(run, arguments: str, says: list[str]) -> None:
+    ran = run("formula", *arguments.split())
+    assert (ran.code, ran.out) == (2, "") and ran.err.startswith("error: ") and "Traceback" not in ran.err
+    for words in says:
+        assert words in ran.err
+    assert len(ran.err.splitlines()) <= 2
+
+
+@pytest.mark.parametrize("arguments", ["", "llama --of bytes", "llama gpt2"])
+def test_what_typer_itself_refuses(run, arguments: str) -> None:
+    ran = run("formula", *arguments.split())
+    assert ran.code == 2 and ran.out == "" and "Traceback" not in ran.err and ran.err
+
+
+def test_past_the_trained_context_is_hinted(run) -> None:
+    ran = run("formula", "gpt2", "--ctx", "2k")
+    assert ran.code == 0 and "trained with 1,024 positions" in ran.err
+
+
+def test_completion_offers_families_and_presets() -> None:
+    from tfacct.cli.options import complete_family_or_model
+
+    assert complete_family_or_model("lla")[:2] == ["llama", "llama-2-70b"]
+
+
+def test_what_is_imported() -> None:
+    assert imported_by("import tfacct.cli.app; from tfacct.cli import explore") == set()
+    for arguments in (["llama"], ["gpt2", "--of", "params", "--json"], ["llama", "--latex"]):
+        assert imported_by(commanded("formula", *arguments)) == {"sympy"}
