@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import TINY, tiny
+from tests.conftest import TINY
 from tfacct import load
 from tfacct.errors import TfacctError
 from tfacct.metrics import METRICS, Metric, Point, attention_overtakes, cache_overtakes, metric

@@ -63,8 +63,8 @@ def test_a_decode_step_reads_the_weights_of_its_products_once() -> None:
 @pytest.mark.parametrize("kv_heads", [1, 2, 6], ids=["MQA", "GQA", "MHA"])
 @pytest.mark.parametrize("width", [4, 8, 16, 32])
 def test_a_decode_step_reads_the_kv_cache(kv_heads: int, width: int) -> None:
-    """Right operands of scores and values, cache by cache; odd sizes, so that 4 bits round up in every block."""
-    model = tiny("llama", num_key_value_heads=kv_heads, head_dim=2)
+    """Right operands of scores and values, cache by cache, in all blocks; what the weights take is another matter."""
+    model = tiny("llama", num_key_value_heads=kv_heads)
     at = Workload(context=11, tokens=1, batch=3).axes()
     read = {product.path: product.moved(99, width)[1] for product in model.ledger.products(at)}
     kept = model.ledger.state_bytes(at, width)

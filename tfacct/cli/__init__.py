@@ -10,7 +10,6 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without × or ─ gets a question mark, not a traceback
-    from tfacct.cli import explore  # noqa: F401  its commands join the others
     from tfacct.cli.app import app
     from tfacct.errors import TfacctError
 

@@ -1,11 +1,43 @@
-"""The commands that turn knobs. (Annotations are not postponed, as in `app`.)"""
+"""What the formulas are, and what the knobs do. (Annotations are not postponed: that keeps the start short.)"""
 
 from typing import Annotated
 
 import typer
 
+from tfacct.cli import ask
 from tfacct.cli import options as opt
-from tfacct.cli.app import EXPLORE, app
+from tfacct.cli.root import EXPLORE, app
+
+
+@app.command(rich_help_panel=EXPLORE)
+def formula(
+    name: opt.FamilyOrModel,
+    of: Annotated[opt.OfChoice, typer.Option(help="What is counted.")] = opt.OfChoice.flops,
+    ctx: opt.Ctx = None,
+    tokens: opt.Tokens = None,
+    decode: opt.Decode = False,
+    batch: opt.Batch = "1",
+    sets: opt.Sets = None,
+    as_latex: opt.Latex = False,
+    as_json: opt.Json = False,
+    as_csv: opt.Csv = False,
+    as_markdown: opt.Markdown = False,
+    exact: opt.Exact = False,
+) -> None:
+    """The formulas themselves, in symbols."""
+    from tfacct.reports.formula import formula
+
+    if as_latex:
+        ask.apart("--latex", {"--json": as_json, "--csv": as_csv, "--markdown": as_markdown})
+    subject, family = ask.family_or_model(name, sets)
+    request = ask.request(ctx, tokens=tokens, decode=decode, batch=batch)
+    report = formula(subject, request, of=of.value, family=family)
+    if as_latex:
+        from tfacct.view import latex
+
+        print(latex.align(report))
+    else:
+        ask.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
 
 
 @app.command(rich_help_panel=EXPLORE)
@@ -32,18 +64,18 @@ def diff(
     as_markdown: opt.Markdown = False,
     exact: opt.Exact = False,
 ) -> None:
-    """What a knob changes, line by line: old, new and the difference. --set turns the new side's."""
+    """What a knob changes, line by line."""
     from tfacct.reports._points import Terms
     from tfacct.reports.diff import diff
 
-    (old,) = opt.subjects([model], None)
-    new = opt.changed(old, sets) if other is None else opt.subjects([other], sets)[0]
-    before = opt.request(ctx, tokens=tokens, decode=decode, batch=batch, logits=logits)
-    after = opt.request(
+    (old,) = ask.subjects([model], None)
+    new = ask.changed(old, sets) if other is None else ask.subjects([other], sets)[0]
+    before = ask.request(ctx, tokens=tokens, decode=decode, batch=batch, logits=logits)
+    after = ask.request(
         to_ctx or ctx, tokens=to_tokens or tokens, decode=decode, batch=to_batch or batch, logits=logits
     )
     report = diff(old, new, before, after, terms=Terms(dtype, kv_dtype, masked, train))
-    opt.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
+    ask.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
 
 
 @app.command(rich_help_panel=EXPLORE)
@@ -85,14 +117,13 @@ def sweep(
     as_markdown: opt.Markdown = False,
     exact: opt.Exact = False,
 ) -> None:
-    """Any number against context, batch or any field: every combination."""
+    """Any number against context, batch or any field."""
     from tfacct import ranges, sources
     from tfacct.reports._points import Terms
-    from tfacct.reports.charts import sweep_chart
     from tfacct.reports.sweep import DEFAULT, Grid, sweep
     from tfacct.view.progress import progress
 
-    opt.check_plot(plot, force)
+    ask.check_plot(plot, force)
     grid = Grid(
         contexts=None if ctx is None else ranges.read_values("--ctx", ctx),
         batches=ranges.read_values("--batch", batch),
@@ -105,12 +136,15 @@ def sweep(
             models,
             grid,
             metrics=names,
-            request=opt.request(None, tokens=tokens, decode=decode, logits=logits),
+            request=ask.request(None, tokens=tokens, decode=decode, logits=logits),
             terms=Terms(dtype, kv_dtype, masked, train),
             progress=tick,
         )
-    opt.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
-    opt.draw(plot, force, lambda: sweep_chart(report))
+    ask.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
+    if plot is not None:
+        from tfacct.reports.charts import sweep_chart
+
+        ask.draw(plot, force, sweep_chart(report))
 
 
 @app.command(rich_help_panel=EXPLORE)
@@ -139,11 +173,11 @@ def solve(
     as_markdown: opt.Markdown = False,
     exact: opt.Exact = False,
 ) -> None:
-    """The largest context, batch or number of key heads until two numbers meet."""
+    """The largest context or batch until two numbers meet."""
     from tfacct.reports._points import Terms
     from tfacct.reports.solve import solve
 
-    (subject,) = opt.subjects([model], sets)
-    request = opt.request(ctx, tokens=tokens, decode=decode, batch=batch, logits=logits)
+    (subject,) = ask.subjects([model], sets)
+    request = ask.request(ctx, tokens=tokens, decode=decode, batch=batch, logits=logits)
     report = solve(subject, request, unknown=unknown, until=until, terms=Terms(dtype, kv_dtype, masked, train))
-    opt.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
+    ask.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)

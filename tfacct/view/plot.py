@@ -47,11 +47,14 @@ def check(file: str, *, force: bool) -> Path:
 
 def save(chart: Chart, path: Path) -> None:
     """Draw a chart into `path`: written beside it first, so that no half of a picture is ever there."""
+    from matplotlib import rc_context
+
     figure = draw(chart)
     handle, beside = tempfile.mkstemp(suffix=path.suffix, prefix=f".{path.stem}-", dir=path.parent)
     os.close(handle)
     try:
-        figure.savefig(beside, format=path.suffix[1:].lower(), dpi=150, metadata=_undated(path))
+        with rc_context({"svg.hashsalt": "tfacct"}):  # the same chart gives the same file
+            figure.savefig(beside, format=path.suffix[1:].lower(), dpi=150, metadata=_undated(path))
         Path(beside).chmod(0o644)
         Path(beside).replace(path)
     except OSError as error:
@@ -61,7 +64,7 @@ def save(chart: Chart, path: Path) -> None:
 
 
 def _undated(path: Path) -> dict[str, Any]:
-    """The same chart gives the same file."""
+    """No date in the file."""
     return {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower(), {})
 
 
@@ -70,7 +73,7 @@ def draw(chart: Chart) -> Figure:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    with rc_context({"font.size": POINTS + 1, "hatch.linewidth": 0.6, "svg.hashsalt": "tfacct"}):
+    with rc_context({"font.size": POINTS + 1, "hatch.linewidth": 0.6}):
         figure = Figure(figsize=INCHES, layout="constrained")
         axes = figure.add_subplot()
         {"areas": _areas, "bars": _bars, "lines": _lines}[chart.kind](axes, chart)

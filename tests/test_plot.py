@@ -1,0 +1,207 @@
+"""Pictures: they say what the tables say, in letters that can be read, and no file is half-written or overwritten."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tfacct import load, sources
+from tfacct.chart import Chart
+from tfacct.errors import TfacctError
+from tfacct.ranges import read_values
+from tfacct.reports.charts import flops_chart, sweep_chart
+from tfacct.reports.flops import flops
+from tfacct.reports.sweep import Grid, sweep
+from tfacct.workload import Request
+
+pytest.importorskip("matplotlib")
+
+from tfacct.view import plot
+
+GPT2 = ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl")
+
+
+def charted(*names: str, ctx: int | None = None, decode: bool = False, **flags: bool) -> Chart:
+    subjects, request = [load(name).subject for name in names], Request(ctx=ctx, decode=decode)
+    return flops_chart(subjects, request, flops(subjects, request, **flags), **flags)
+
+
+def of_sweep(*names: str, metrics: tuple[str, ...] = ("kv_cache_bytes",), **knobs: str) -> Chart:
+    ctx = read_values("--ctx", knobs.pop("ctx"))
+    fields = {name: list(read_values(name, values)) for name, values in knobs.items()}
+    return sweep_chart(sweep(sources.find, names, Grid(ctx, fields=fields), metrics=metrics))
+
+
+def components(name: str, **work: int) -> dict[str, float]:
+    facts = load(name).flops(**work).models[0]
+    return {part: count / facts["total_flops"] for part, count in facts["components"].items()}
+
+
+@pytest.mark.parametrize("decode", [False, True])
+def test_shares_against_the_context_are_those_of_the_table(decode: bool) -> None:
+    chart = charted("gpt2-xl", ctx=4096, decode=decode)
+    assert chart.kind == "areas" and chart.mark is not None and chart.mark[0] == 10_124
+    labels = {
+        "scores + values": "attn_scores_values",
+        "attention projections": "attn_projections",
+        "mlp": "mlp",
+        "head": "lm_head",
+    }
+    assert list(chart.series) == list(labels)
+    for place in (0, len(chart.x) // 2, len(chart.x) - 1):
+        expected = components("gpt2-xl", ctx=chart.x[place], decode=decode)
+        assert {labels[name]: values[place] for name, values in chart.series.items()} == pytest.approx(expected)
+    assert list(chart.x) == sorted(set(chart.x)) and chart.x[-1] >= 8 * 10_124
+    before, after = (
+        i
+        for i, x in enumerate(chart.x)
+        if x in (max(n for n in chart.x if n < 10_124), min(n for n in chart.x if n >= 10_124))
+    )
+    assert chart.series["scores + values"][before] < 0.5 <= chart.series["scores + values"][after]
+    assert ("1 new token" in chart.caption) == decode and "full T × S attention" in chart.caption
+
+
+def test_components_by_model_are_those_of_the_table() -> None:
+    chart = charted(*GPT2, ctx=1024)
+    assert chart.kind == "bars" and list(chart.x) == list(GPT2)
+    for place, name in enumerate(GPT2):
+        expected = components(name, ctx=1024)
+        assert chart.series["mlp"][place] == expected["mlp"]
+        assert sum(values[place] for values in chart.series.values()) == pytest.approx(1)
+
+
+def test_kv_by_kv_heads() -> None:
+    chart = of_sweep("llama-3.1-8b", ctx="1k..128k", num_key_value_heads="1..32")
+    assert chart.kind == "lines" and chart.unit == "bytes" and chart.x[-1] == 131_072
+    assert list(chart.series) == [f"num_key_value_heads {n}" for n in (1, 2, 4, 8, 16, 32)]
+    assert chart.series["num_key_value_heads 8"][-1] == 16 * 2**30
+    assert chart.series["num_key_value_heads 1"][0] == 2**24
+    assert "KV cache in bf16" in chart.caption
+
+
+def test_without_contexts_the_field_is_the_axis() -> None:
+    chart = of_sweep("llama-3.1-8b", ctx="8k", num_key_value_heads="1..32")
+    assert list(chart.x) == [1, 2, 4, 8, 16, 32] and chart.x_label == "num_key_value_heads"
+
+
+CHARTS = {
+    "areas": lambda: charted("gpt2-xl", ctx=16384),
+    "bars": lambda: charted(*GPT2, ctx=1024, masked=True),
+    "lines": lambda: of_sweep("llama-3.1-8b", ctx="1k..128k", num_key_value_heads="1..32"),
+    "models": lambda: of_sweep("gpt2-xl", "cs336-gpt2-xl", ctx="1k..64k", metrics=("share.attn",)),
+}
+
+
+@pytest.mark.parametrize("make", CHARTS.values(), ids=CHARTS)
+def test_everything_can_be_read(make) -> None:
+    """No letter under 9 points; axes named with units; the caption says what was counted; grey alone tells them apart."""
+    from matplotlib.colors import to_rgb
+    from matplotlib.text import Text
+
+    chart = make()
+    figure = plot.draw(chart)
+    texts = [text for text in figure.findobj(Text) if text.get_text().strip()]
+    assert texts and min(text.get_fontsize() for text in texts) >= 9
+    (axes,) = figure.axes
+    assert axes.get_xlabel() == chart.x_label and axes.get_ylabel() == chart.y_label
+    assert " ".join(figure.get_supxlabel().split()) == chart.caption
+    assert "matrix products only" in chart.caption.lower() or "Bytes" in chart.caption
+    colours = {to_rgb(c) for c in plot.GREYS}
+    assert all(r == g == b for r, g, b in colours)
+    legend = axes.get_legend()
+    if len(chart.series) > 1:
+        assert sorted(text.get_text() for text in legend.get_texts()) == sorted(chart.series)
+
+
+def test_areas_are_drawn_on_a_log_axis_with_the_crossover() -> None:
+    (axes,) = plot.draw(CHARTS["areas"]()).axes
+    assert axes.get_xscale() == "log" and axes.get_ylim() == (0, 1)
+    assert any(list(line.get_xdata()) == [10_124, 10_124] for line in axes.lines)
+    assert any("10,124" in text.get_text() for text in axes.texts)
+    assert len({patch.get_hatch() for patch in axes.collections}) == 4
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_commands_draw(ending: str, tmp_path: Path, run) -> None:
+    starts = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
+    for number, arguments in enumerate(
+        (
+            ("flops", "gpt2-xl", "--ctx", "16384"),
+            ("flops", *GPT2, "--ctx", "1k"),
+            (
+                "sweep",
+                "llama-3.1-8b",
+                "--ctx",
+                "1k..8k",
+                "--set",
+                "num_key_value_heads=1,8",
+                "--metric",
+                "kv_cache_bytes",
+            ),
+        )
+    ):
+        file = tmp_path / f"{number}.{ending}"
+        ran = run(*arguments, "--plot", str(file))
+        assert (
+            ran.code == 0 and f"drew {file}" in ran.err and ran.out.startswith(arguments[1][:4])
+        ) or "Forward" in ran.out
+        assert file.read_bytes().startswith(starts[ending])
+        assert [p.name for p in tmp_path.glob(".*")] == []
+
+
+def test_the_same_chart_is_the_same_file(tmp_path: Path) -> None:
+    files = [tmp_path / "a.svg", tmp_path / "b.svg"]
+    for file in files:
+        plot.save(CHARTS["lines"](), file)
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_a_picture_is_not_overwritten_unless_told(tmp_path: Path, run) -> None:
+    file = tmp_path / "x.png"
+    file.write_text("mine")
+    ran = run("flops", "gpt2", "--plot", str(file))
+    assert ran.code == 2 and "is there already" in ran.err and "--force" in ran.err and ran.out == ""
+    assert file.read_text() == "mine"
+    assert run("flops", "gpt2", "--plot", str(file), "--force").code == 0
+    assert file.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_failed_drawing_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib.figure import Figure
+
+    def broken(self, file, **_options):
+        Path(file).write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    file = tmp_path / "x.png"
+    file.write_text("mine")
+    monkeypatch.setattr(Figure, "savefig", broken)
+    with pytest.raises(TfacctError, match="No space left"):
+        plot.save(CHARTS["bars"](), file)
+    assert file.read_text() == "mine" and list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [("x.jpg", "no picture ends in '.jpg'"), ("x", "ends in 'nothing'"), ("nowhere/x.png", "no folder nowhere")],
+)
+def test_files_that_cannot_be(file: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run) -> None:
+    monkeypatch.chdir(tmp_path)
+    for command in (("flops", "gpt2"), ("sweep", "gpt2", "--ctx", "1,2")):
+        ran = run(*command, "--plot", file)
+        assert ran.code == 2 and words in ran.err and ran.out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_force_alone_and_axes_that_are_no_numbers(tmp_path: Path, run) -> None:
+    assert "goes with --plot" in run("flops", "gpt2", "--force").err
+    file = str(tmp_path / "x.png")
+    for arguments in (("--set", "tie_word_embeddings=true,false"), ("--ctx", "1k")):
+        ran = run("sweep", "gpt2", *arguments, "--plot", file)
+        assert ran.code == 2 and "to draw against" in ran.err and not Path(file).exists()
+
+
+def test_without_matplotlib_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    ran = run("flops", "gpt2", "--plot", str(tmp_path / "x.png"))
+    assert ran.code == 2 and "pip install 'tfacct[plot]'" in ran.err

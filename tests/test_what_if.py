@@ -1,0 +1,210 @@
+"""diff and sweep: the same numbers as the commands they compare, every combination, and what is refused."""
+
+import csv
+import io
+import json
+from itertools import product
+
+import pytest
+
+from tfacct import load
+from tfacct.errors import UsageError
+from tfacct.ranges import read_values
+
+
+def totals(facts: dict) -> dict:
+    return {line["path"]: line for line in facts["totals"]}
+
+
+def test_gqa_changes_k_and_v_and_the_cache_and_nothing_else(run) -> None:
+    """llama-3.1-8b with one key head instead of 8: k and v cost an eighth, the cache too, scores and values nothing."""
+    ran = run("diff", "llama-3.1-8b", "--set", "num_key_value_heads=1", "--ctx", "8k", "--json")
+    facts = json.loads(ran.out)["models"][0]
+    flops = {line["path"]: line for line in facts["lines"] if line["unit"] == "flops"}
+    changed = {path.removeprefix("blocks.*.") for path, line in flops.items() if line["delta"]}
+    assert changed == {"attn.k_proj", "attn.v_proj"}
+    each = 2 * 32 * 8192 * 4096 * 128  # 2·L·T·D·H for one key head
+    for path in ("blocks.*.attn.k_proj", "blocks.*.attn.v_proj"):
+        assert (flops[path]["old"], flops[path]["new"], flops[path]["delta"]) == (8 * each, each, -7 * each)
+    found = totals(facts)
+    assert (found["kv_cache_bytes"]["old"], found["kv_cache_bytes"]["new"]) == (2**30, 2**27)
+    assert found["total_params"]["delta"] == -7 * 2 * 32 * 4096 * 128
+    assert found["weights_bytes"]["delta"] == 2 * found["total_params"]["delta"]
+    text = run("diff", "llama-3.1-8b", "--set", "num_key_value_heads=1", "--ctx", "8k").out
+    for line in text.splitlines():
+        words = line.split()
+        if words and words[0] in ("attn.scores", "attn.values", "attn.q_proj", "mlp.up_proj", "lm_head"):
+            assert words[-1] == "unchanged"
+        if words and words[0] == "attn.k_proj":
+            assert words[-1] == "-87.5%"
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_both_sides_are_what_flops_and_memory_say(train: bool, run) -> None:
+    old, new = load("gpt2"), load("gpt2", n_layer=7)
+    arguments = ("--ctx", "64", "--to-ctx", "300", "--to-batch", "5", "--set", "n_layer=7", *["--train"] * train)
+    facts = json.loads(run("diff", "gpt2", *arguments, "--json").out)["models"][0]
+    sides = {"old": (old, {"ctx": 64}), "new": (new, {"ctx": 300, "batch": 5})}
+    for side, (model, work) in sides.items():
+        flops = model.flops(**work, train=train)
+        assert {line["path"]: line[side] for line in facts["lines"] if line["unit"] == "flops"} == {
+            line["path"]: line["flops"] for line in flops.lines
+        }
+        assert {line["path"]: line[side] for line in facts["lines"] if line["unit"] == "params"} == {
+            line["path"]: line["params"] for line in model.params().lines
+        }
+        found = totals(facts)
+        assert found["total_flops"][side] == flops.total
+        assert found["kv_cache_bytes"][side] == model.memory(**work).models[0]["kv_cache_bytes"]
+        assert found["total_bytes"][side] == model.memory(**work).total
+        assert facts[side]["workload"]["keys"] == work["ctx"]
+    assert all(line["delta"] == (line["new"] or 0) - (line["old"] or 0) for line in facts["lines"])
+
+
+def test_two_models_have_a_line_for_whatever_either_has(run) -> None:
+    ran = run("diff", "gpt2", "llama-3.2-1b", "--ctx", "1k")
+    rows = [line.split() for line in ran.out.splitlines()]
+    gate = next(row for row in rows if row[:1] == ["mlp.gate_proj"])
+    assert gate[2] == "–" and gate[-2].startswith("+")
+    assert next(row for row in rows if row[:1] == ["pos_embed.weight"])[-1] == "-100.0%"
+    names = [row[0] for row in rows if row[1:2] == ["FLOPs"] or row[:1] == ["mlp.gate_proj"]]
+    assert names.index("mlp.gate_proj") < names.index("mlp.up_proj")  # where it runs, not at the end
+
+
+def test_python_diff_is_the_commands(run) -> None:
+    ran = run("diff", "gpt2-xl", "cs336-gpt2-xl", "--ctx", "1k", "--json")
+    assert json.loads(ran.out) == load("gpt2-xl").diff(load("cs336-gpt2-xl"), ctx=1024).document()
+
+
+def test_a_model_from_stdin_is_read_once(run) -> None:
+    config = json.dumps({"model_type": "gpt2", "vocab_size": 10, "n_embd": 4, "n_layer": 2, "n_head": 2})
+    ran = run("diff", "-", "--set", "n_layer=3", "--ctx", "5", stdin=config.encode())
+    assert ran.code == 0 and "+50.0%" in ran.out
+
+
+def test_nothing_to_compare(run) -> None:
+    for arguments in (["gpt2"], ["gpt2", "gpt2"], ["gpt2", "--ctx", "5", "--to-ctx", "5"]):
+        ran = run("diff", *arguments)
+        assert ran.code == 2 and "nothing changes" in ran.err and "--to-ctx" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("1k", [1024]),
+        ("1k..8k", [1024, 2048, 4096, 8192]),
+        ("3..20", [3, 6, 12, 20]),  # the end is always one of them
+        ("5..5", [5]),
+        ("1..7:2", [1, 3, 5, 7]),
+        ("1..8:3", [1, 4, 7]),
+        ("1k,4k..16k,7", [1024, 4096, 8192, 16384, 7]),
+    ],
+)
+def test_values(text: str, values: list[int]) -> None:
+    found = read_values("--ctx", text)
+    assert list(found) == values and len(found) == len(values)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("8k..1k", "runs backwards"),
+        ("1k..", "whole number"),
+        ("1k...4k", "whole number"),
+        ("0..4", "at least 1"),
+        ("0", "at least 1"),
+        ("1..5:0", "a step is at least 1"),
+        ("", "whole number"),
+        ("1,,2", "whole number"),
+    ],
+)
+def test_values_that_make_no_sense(text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        read_values("--ctx", text)
+
+
+def test_a_range_is_counted_before_it_is_made(run) -> None:
+    ran = run("sweep", "gpt2", "--ctx", "1..1000000000:1", "--batch", "1,2")
+    assert ran.code == 2 and "2,000,000,000 points: at most 10,000,000" in ran.err
+
+
+def test_every_combination_is_what_the_commands_say(run) -> None:
+    metrics = "total_flops,flops_per_token,total_bytes,share.attn.scores,total_params"
+    ran = run(
+        "sweep", "llama-3.2-1b", "qwen2-0.5b", "--ctx", "100,1k..4k", "--batch", "1,3", "--set",
+        "num_key_value_heads=1,2", "--metric", metrics, "--dtype", "fp32", "--json",
+    )  # fmt: skip
+    document = json.loads(ran.out)
+    assert [model["model"] for model in document["models"]] == ["llama-3.2-1b", "qwen2-0.5b"]
+    for model in document["models"]:
+        lines = model["lines"]
+        knobs = [(line["num_key_value_heads"], line["ctx"], line["batch"]) for line in lines]
+        assert knobs == list(product((1, 2), (100, 1024, 2048, 4096), (1, 3)))
+        for line in lines:
+            asked = load(model["model"], num_key_value_heads=line["num_key_value_heads"])
+            work = {"ctx": line["ctx"], "batch": line["batch"]}
+            flops = asked.flops(**work)
+            scores = next(each["flops"] for each in flops.lines if each["path"].endswith("scores"))
+            assert line["total_flops"] == flops.total
+            assert line["flops_per_token"] == flops.total / (line["ctx"] * line["batch"])
+            assert line["total_bytes"] == asked.memory(**work, dtype="fp32").total
+            assert line["share.attn.scores"] == pytest.approx(scores / flops.total, rel=1e-15)
+            assert line["total_params"] == asked.params().total
+
+
+def test_the_mocks_table(run) -> None:
+    """The course's question: 16,384 tokens cost 38.05 times 1,024, and attention is more than half from 10,124 on."""
+    out = run("sweep", "gpt2-xl", "--ctx", "1k..32k").out
+    rows = [line.split() for line in out.splitlines() if line.strip()[:1].isdigit()]
+    assert [row[0] for row in rows] == ["1,024", "2,048", "4,096", "8,192", "16,384", "32,768"]
+    assert [row[-2] for row in rows] == ["9.2%", "16.8%", "28.8%", "44.7%", "61.8%", "76.4%"]
+    assert [row[5] for row in rows] == ["1.10", "1.20", "1.40", "1.81", "2.61", "4.23"]
+    assert "From context 10,124 on" in out
+    report = load("gpt2-xl").sweep("total_flops", ctx=[1024, 16384])
+    small, large = (row["total_flops"] for row in report.rows)
+    assert f"{large / small:.2f}" == "38.05"
+
+
+def test_csv_has_raw_numbers_and_markdown_a_table(run) -> None:
+    arguments = ("sweep", "gpt2", "--ctx", "1k,2k", "--metric", "total_flops", "--metric", "kv_cache_bytes")
+    rows = list(csv.DictReader(io.StringIO(run(*arguments, "--csv").out)))
+    assert [row["kv_cache_bytes"] for row in rows] == ["37748736", "75497472"]
+    assert rows[0]["total_flops"] == "291648307200"
+    assert run(*arguments, "--markdown").out.count("| 2,048 | 661 G | 72.0 MiB |") == 1
+    assert "291,648,307,200" in run(*arguments, "--exact").out
+
+
+def test_lists_in_brackets_are_one_value(run) -> None:
+    ran = run("sweep", "gpt2", "--set", 'task_specific_params={"a": [1, 2]}', "--set", "n_layer=1..4", "--json")
+    assert [line["n_layer"] for line in json.loads(ran.out)["models"][0]["lines"]] == [1, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["gpt2", "--metric", "share.atn"], "did you mean share.attn"),
+        (["gpt2", "--metric", "total_flop"], "did you mean total_flops"),
+        (["gpt2", "--set", "n_laier=1,2"], "did you mean n_layer"),
+        (["llama-3.1-8b", "--set", "num_key_value_heads=1,3"], "not divisible by 3"),
+        (["gpt2", "--ctx", "4k..1k"], "runs backwards"),
+        (["gpt2", "--batch", "x"], "--batch must be a whole number"),
+        (["gpt2", "--dtype", "fp23", "--metric", "total_bytes"], "unknown dtype"),
+        (["gpt2", "--tokens", "9", "--ctx", "1..16"], "more than the context"),
+        (["gpt2", "--decode", "--train"], "whole sequences"),
+        ([], "MODEL"),
+    ],
+)
+def test_sweeps_that_make_no_sense(arguments: list[str], words: str, run) -> None:
+    ran = run("sweep", *arguments)
+    assert ran.code == 2 and words in ran.err and "Traceback" not in ran.err
+
+
+def test_tables_fit(run) -> None:
+    for columns in (80, 120):
+        for arguments in (
+            ("sweep", "gpt2-xl", "cs336-gpt2-xl", "--ctx", "1k..16k", "--batch", "1,8"),
+            ("sweep", "llama-3.1-8b", "--set", "num_key_value_heads=1..32", "--ctx", "1k..128k"),
+            ("diff", "gpt2", "llama-3.1-405b", "--to-ctx", "128k"),
+        ):
+            out = run(*arguments, columns=columns).out
+            assert all(len(line) <= columns for line in out.splitlines()), out
