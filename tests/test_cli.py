@@ -33,6 +33,7 @@ gpt2-xl: forward FLOPs at context 16,384, batch 1
  per token                                        8.14 G
  2·params·tokens                                  51.0 T  × 2.61
 
+From context 10,124 on, scores + values are more than all the rest.
 Matrix products only, 2·m·k·n each; full T × S attention; logits for every
 position.
 Left out: norms, softmax, activations, rotary, additions, embedding look-ups.

@@ -52,12 +52,8 @@ def test_shares_against_the_context_are_those_of_the_table(decode: bool) -> None
         expected = components("gpt2-xl", ctx=chart.x[place], decode=decode)
         assert {labels[name]: values[place] for name, values in chart.series.items()} == pytest.approx(expected)
     assert list(chart.x) == sorted(set(chart.x)) and chart.x[-1] >= 8 * 10_124
-    before, after = (
-        i
-        for i, x in enumerate(chart.x)
-        if x in (max(n for n in chart.x if n < 10_124), min(n for n in chart.x if n >= 10_124))
-    )
-    assert chart.series["scores + values"][before] < 0.5 <= chart.series["scores + values"][after]
+    after = next(place for place, x in enumerate(chart.x) if x >= 10_124)
+    assert chart.series["scores + values"][after - 1] < 0.5 < chart.series["scores + values"][after]
     assert ("1 new token" in chart.caption) == decode and "full T × S attention" in chart.caption
 
 
@@ -94,7 +90,7 @@ CHARTS = {
 
 @pytest.mark.parametrize("make", CHARTS.values(), ids=CHARTS)
 def test_everything_can_be_read(make) -> None:
-    """No letter under 9 points; axes named with units; the caption says what was counted; grey alone tells them apart."""
+    """No letter under 9 points; axes named with units; the caption says what was counted; only greys."""
     from matplotlib.colors import to_rgb
     from matplotlib.text import Text
 
@@ -128,23 +124,12 @@ def test_commands_draw(ending: str, tmp_path: Path, run) -> None:
         (
             ("flops", "gpt2-xl", "--ctx", "16384"),
             ("flops", *GPT2, "--ctx", "1k"),
-            (
-                "sweep",
-                "llama-3.1-8b",
-                "--ctx",
-                "1k..8k",
-                "--set",
-                "num_key_value_heads=1,8",
-                "--metric",
-                "kv_cache_bytes",
-            ),
+            ("sweep", "gpt2", "--ctx", "1k..8k", "--batch", "1,8", "--metric", "kv_cache_bytes"),
         )
     ):
         file = tmp_path / f"{number}.{ending}"
         ran = run(*arguments, "--plot", str(file))
-        assert (
-            ran.code == 0 and f"drew {file}" in ran.err and ran.out.startswith(arguments[1][:4])
-        ) or "Forward" in ran.out
+        assert ran.code == 0 and f"drew {file}" in ran.err and len(ran.out.splitlines()) > 5
         assert file.read_bytes().startswith(starts[ending])
         assert [p.name for p in tmp_path.glob(".*")] == []
 
