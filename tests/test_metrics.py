@@ -28,6 +28,8 @@ def test_they_are_the_numbers_of_the_other_commands() -> None:
     point = Point(model.ledger, Workload(4096, 4096, 3))
     facts = model.flops(ctx=4096, batch=3).models[0] | model.memory(ctx=4096, batch=3).models[0]
     facts |= model.params().models[0]
+    traffic = model.traffic(ctx=4096, batch=3).models[0]
+    facts |= {key: traffic[key] for key in ("total_read_bytes", "total_written_bytes", "flops_per_byte")}
     for name in METRICS.keys() - {"ratio_to_2params"}:
         assert METRICS[name].of(point) == facts[name], name
     assert METRICS["ratio_to_2params"].of(point) == Fraction(facts["total_flops"], facts["rule_of_thumb_flops"])

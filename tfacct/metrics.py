@@ -44,17 +44,12 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A number with a name. `integer`: it is one wherever the sizes are."""
+    """A number with a name."""
 
     name: str
     unit: Unit
     about: str
     of: Callable[[Point], Size]
-
-    @property
-    def integer(self) -> bool:
-        """Whether it is a count, not a quotient."""
-        return self.unit not in ("share", "ratio") and self.name != "flops_per_token"
 
 
 def flops_of(point: Point, keep: Callable[[str, Matmul], bool] = lambda _path, _line: True) -> Size:
@@ -81,6 +76,20 @@ def _embedding(path: str) -> bool:
 
 def _held(point: Point) -> memory.Footprint:
     return memory.footprint(point.ledger, point.at, point.bits, point.cache_bits)
+
+
+def read_bytes(point: Point) -> Size:
+    """Bytes of both operands of every product of a forward pass, each read once: an unfused kernel's traffic."""
+    return sum(sum(product.moved(point.bits, point.cache_bits)[:2]) for product in point.ledger.products(point.at))
+
+
+def written_bytes(point: Point) -> Size:
+    """Bytes of the result of every product of a forward pass, each written once."""
+    return sum(product.moved(point.bits, point.cache_bits)[2] for product in point.ledger.products(point.at))
+
+
+def _intensity(point: Point) -> Size:
+    return ratio(point.ledger.total_flops(point.at), read_bytes(point) + written_bytes(point))
 
 
 METRICS = {
@@ -117,6 +126,9 @@ METRICS = {
             lambda point: _held(point).per_token,
         ),
         Metric("total_bytes", "bytes", "weights and cache", lambda point: _held(point).total),
+        Metric("total_read_bytes", "bytes", "bytes that the products of a forward pass read", read_bytes),
+        Metric("total_written_bytes", "bytes", "bytes that they write", written_bytes),
+        Metric("flops_per_byte", "ratio", "FLOPs of a forward pass per byte that it reads and writes", _intensity),
     )
 }
 """Those that every model has."""

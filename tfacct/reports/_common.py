@@ -95,15 +95,16 @@ def workload_words(subjects: Sequence[Subject], request: Request) -> str:
     batch = f"batch {request.batch:,}"
     if request.ctx is None and len({subject.context for subject in subjects}) > 1:
         new = 1 if request.decode else request.tokens
-        step = "" if new is None else f"{_new_tokens(new)} at "
+        step = "" if new is None else f"{new_tokens(new)} at "
         return f"{step}each model's own longest context, {batch}"
     work = request.workload(subjects[0].context)
     if work.tokens == work.context:
         return f"context {work.context:,}, {batch}"
-    return f"{_new_tokens(work.tokens)} at context {work.context:,}, {batch}"
+    return f"{new_tokens(work.tokens)} at context {work.context:,}, {batch}"
 
 
-def _new_tokens(count: int) -> str:
+def new_tokens(count: int) -> str:
+    """`1 new token`, `13 new tokens`."""
     return "1 new token" if count == 1 else f"{count:,} new tokens"
 
 

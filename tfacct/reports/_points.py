@@ -29,7 +29,7 @@ class Terms:
         """The model at a workload. Raises UsageError where one of the metrics would be a guess."""
         if self.train and work.tokens != work.context:
             raise UsageError("--train counts whole sequences: it goes with neither --decode nor --tokens")
-        if any(metric.unit == "bytes" for metric in metrics):
+        if any(metric.unit == "bytes" or metric.name in MOVED for metric in metrics):
             common.check_stored([subject], self.dtype)
         stored, cached = common.dtypes(self.dtype, self.kv_dtype)
         bits, cache_bits = units.dtype_bits(stored), units.dtype_bits(cached)
@@ -43,8 +43,13 @@ class Terms:
             step = "forward and backward" if self.train else "one forward pass"
             where = "logits for every position" if logits == "all" else "logits for the last position"
             said.append(f"FLOPs: matrix products only, 2·m·k·n each; {step}; {attention}; {where}.")
-        if any(metric.unit == "bytes" for metric in metrics):
-            stored, cached = common.dtypes(self.dtype, self.kv_dtype)
+        stored, cached = common.dtypes(self.dtype, self.kv_dtype)
+        if any(metric.name in MOVED for metric in metrics):
+            said.append(
+                "Bytes moved by unfused kernels: each operand read once, each result written once;"
+                f" weights in {stored}, activations in {cached}."
+            )
+        if any(metric.unit == "bytes" and metric.name not in MOVED for metric in metrics):
             said.append(f"Bytes: weights in {stored}, KV cache in {cached}, nothing else.")
         return said
 
@@ -55,6 +60,8 @@ class Terms:
         return {"workload": facts, "kv_dtype": cached, "train": self.train}
 
 
+MOVED = ("total_read_bytes", "total_written_bytes", "flops_per_byte")
+"""Metrics of the traffic, not of what is kept."""
 CONVENTION = "2 FLOPs per multiply-add; products only; bytes of weights and KV cache, every tensor rounded up"
 
 

@@ -64,7 +64,7 @@ def _shares_by_context(subject: Subject, request: Request, masked: bool, train: 
     contexts = _octaves(max(64, work.tokens if chunk else 1), last)
     places = [moved(point, context=n) if chunk else moved(point, context=n, tokens=n) for n in contexts]
     shares = {name: metric(f"share.{name}", [subject.ledger]) for name in COMPONENTS}
-    new = f", {work.tokens:,} new token{'' if work.tokens == 1 else 's'}" if chunk else ""
+    new = f", {common.new_tokens(work.tokens)}" if chunk else ""
     return Chart(
         kind="areas",
         title=f"{common.name_of(subject)}: where the FLOPs go as the context grows",

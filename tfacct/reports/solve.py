@@ -78,7 +78,7 @@ def _where(unknown: str, request: Request, subject: Subject) -> str:
     """What is known: the context, unless it is asked for, and the batch, unless that is."""
     if unknown == "ctx":
         new = 1 if request.decode else request.tokens
-        step = "" if new is None else f", {new:,} new token{'' if new == 1 else 's'}"
+        step = "" if new is None else f", {common.new_tokens(new)}"
         return f"{step}, batch {request.batch:,}"
     words = common.workload_words([subject], request)
     return f", {words.rpartition(', batch')[0] if unknown == 'batch' else words}"

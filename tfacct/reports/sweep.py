@@ -33,6 +33,9 @@ LABELS = {
     "kv_cache_bytes": "KV cache",
     "kv_bytes_per_token": "KV / token",
     "total_bytes": "total",
+    "total_read_bytes": "read",
+    "total_written_bytes": "written",
+    "flops_per_byte": "FLOP/B",
     "share.attn_scores_values": "scores + values",
 }
 """Metrics whose name in a table is shorter than their key."""
@@ -126,7 +129,7 @@ def _report(
     drawn, each = asked[-1], len(rows) // len(subjects)
     return Report(
         command="sweep",
-        title=_title(first, knobs, rows[0]),
+        title=_title(first, knobs, rows[0], request),
         columns=(
             *(Column(knob, knob, "text" if knob == "model" else "amount") for knob in knobs),
             *(_column(metric, 0 if metric is drawn else rank) for rank, metric in enumerate(asked, 1)),
@@ -168,13 +171,15 @@ def _corner(grid: Grid) -> tuple[int | None, int]:
     return (max(grid.contexts) if grid.contexts else None), max(grid.batches)
 
 
-def _title(first: Sequence[Subject], knobs: Sequence[str], values: Mapping[str, Any]) -> str:
+def _title(first: Sequence[Subject], knobs: Sequence[str], values: Mapping[str, Any], request: Request) -> str:
     """The model, what varies, and what does not."""
     still = {name: value for name, value in values.items() if name in ("ctx", "batch") and name not in knobs}
     still |= {name: value for name, value in first[0].changed.items() if name not in knobs}
     if len(first) > 1 and "ctx" in still and len({subject.context for subject in first}) > 1:
         del still["ctx"]
     fixed = "".join(f", {name} {common.spoken(value)}" for name, value in still.items())
+    new = 1 if request.decode else request.tokens
+    fixed += "" if new is None else f", {common.new_tokens(new)}"
     return f"{first[0].name if len(first) == 1 else 'Sweep'} over {', '.join(knobs)}{fixed}"
 
 
