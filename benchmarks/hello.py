@@ -32,7 +32,7 @@ def nothing() -> None:
     """Stand for a command that is not asked for."""
 
 
-for name in ("flops", "params", "memory", "kv", "show", "verify"):
+for name in "flops params memory kv formula diff sweep solve models show verify".split():
     app.command(name)(nothing)
 
 if __name__ == "__main__":

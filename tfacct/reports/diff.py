@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -59,6 +59,7 @@ def diff(old: Subject, new: Subject, before: Request, after: Request, *, terms: 
         ),
         sections=tuple(tuple(_row(line) for line in section) for section in shown),
         notes=(
+            _times(totals),
             *terms.words(metrics, before.logits),
             *([] if params in shown else ["Every parameter is as it was."]),
             *common.defaulted_notes([old] if old.name == new.name else [old, new]),
@@ -75,6 +76,13 @@ def diff(old: Subject, new: Subject, before: Request, after: Request, *, terms: 
         ),
         convention=CONVENTION,
     )
+
+
+def _times(totals: Sequence[Mapping[str, Any]]) -> str:
+    """How many times as much the new side is."""
+    said = {line["path"]: f"× {float(Fraction(line['new']) / line['old']):.2f}" for line in totals if line["old"]}
+    shown = ("total_flops", "total_params", "kv_cache_bytes", "total_bytes")
+    return f"In all: {', '.join(f'{TOTALS[name]} {said[name]}' for name in shown if name in said)}."
 
 
 def _names(old: Subject, new: Subject, before: Request, after: Request) -> tuple[str, str]:
