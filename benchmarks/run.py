@@ -30,6 +30,9 @@ MEMORY = ("-m", "tfacct", "memory", "--dtype", "bf16")
 VERIFY = ("-m", "tfacct", "verify", "gpt2-xl", "--ctx", "16384")
 LARGE = ("-m", "tfacct", "verify", "llama-3.1-405b", "--ctx", "131072")
 EVERY_LAYER = (*LARGE, "--all-layers")
+FORMULA = ("-m", "tfacct", "formula", "llama")
+SYMPY = ("-c", "import sympy")
+NOTHING = ("-c", "pass")
 PROVE = ("-m", "tfacct", "verify", "--prove", "llama")
 TORCH = ("-c", "import torch, fvcore.nn")
 
@@ -114,6 +117,38 @@ def verification(runs: int) -> list[Result]:
     return found
 
 
+def formula(runs: int) -> Result:
+    """`formula llama` over what it stands on: the floor, and what the import of sympy adds to a bare interpreter."""
+    mine, floors = in_turn(FORMULA, HELLO, runs)
+    sympy, bare = in_turn(SYMPY, NOTHING, runs)
+    seconds = [[run.seconds for run in each] for each in (mine, floors, sympy, bare)]
+    middle, best = ([of(each) for each in seconds] for of in (median, min))
+    measured, fastest = (took / (2 * floor + extra - nothing) for took, floor, extra, nothing in (middle, best))
+    return Result("formula llama / (2 hello + import sympy)", measured, fastest, 1, "x")
+
+
+def arrays(runs: int) -> list[Result]:
+    """A metric at a million contexts over the same polynomial through sympy.lambdify, both evaluated only."""
+    import numpy as np
+    import sympy
+
+    model, points = load("llama-3.1-8b"), np.arange(1, 10**6 + 1)
+    x = sympy.Symbol("x", positive=True)
+    at = Workload(x, x).axes()
+    polynomial = sympy.lambdify([x], sympy.expand(sum(model.ledger.flops(at).values())), "numpy")
+    floats = points.astype(np.float64)
+    assert np.allclose(polynomial(floats), model.evaluate("total_flops", ctx=points), rtol=1e-14)
+    mine, theirs = [], []
+    for _ in range(runs):  # in turn, as the commands
+        mine.append(timeit.timeit(lambda: model.evaluate("total_flops", ctx=points), number=1))
+        theirs.append(timeit.timeit(lambda: polynomial(floats), number=1))
+    exact = timeit.repeat(lambda: model.evaluate("total_flops", ctx=points, exact=True), repeat=1, number=1)
+    return [
+        Result("10^6 points, arrays / lambdify", median(mine) / median(theirs), min(mine) / min(theirs), 3, "x"),
+        Result("10^6 points, exact", exact[0], exact[0], 2.2, "s"),
+    ]
+
+
 def evaluation(runs: int) -> Result:
     """One ledger evaluated at one workload, in this process."""
     ledger = load("gpt2-xl").ledger
@@ -141,11 +176,13 @@ def main() -> None:
 
     libraries = ", ".join(f"{name} {version(name)}" for name in ("typer", "rich", "pydantic"))
     print(f"Python {platform.python_version()}, {libraries}; {runs} runs of each\n")
-    results = start_up(runs)
+    results = [*start_up(runs), formula(runs)]
     measurable = find_spec("torch") is not None and find_spec("fvcore") is not None
     if measurable:
         results += verification(min(runs, VERIFY_RUNS))
     results.append(evaluation(runs))
+    if find_spec("numpy") is not None:
+        results += arrays(runs)
     show(results)
     if not measurable:
         print("\nverify was left out: it needs torch and fvcore (pip install 'tfacct[measure]')")
