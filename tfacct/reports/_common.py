@@ -8,7 +8,6 @@ from typing import Any
 
 from tfacct import architecture, units
 from tfacct.errors import UsageError
-from tfacct.ledger import Matmul
 from tfacct.report import Cell, Row
 from tfacct.subject import Subject
 from tfacct.workload import Request, Workload
@@ -168,20 +167,12 @@ def overtaken(context: int | None) -> list[str]:
     return [] if context is None else [f"From context {context:,} on, scores + values are more than all the rest."]
 
 
-def part_of(path: str) -> str:
-    return architecture.part_of(path)
-
-
 def by_part(counts: Mapping[str, int]) -> dict[str, int]:
     """Counts by tensor, summed by the part they belong to, in the order of PARTS."""
     summed = dict.fromkeys(PARTS, 0)
     for path, count in counts.items():
-        summed[part_of(path)] += count
+        summed[architecture.part_of(path)] += count
     return {part: count for part, count in summed.items() if count}
-
-
-def component_of(path: str, line: Matmul) -> str:
-    return architecture.component_of(path, line)
 
 
 def with_share(row: Mapping[str, Cell], part: int, whole: int) -> Row:

@@ -8,9 +8,10 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any, Literal
 
+from tfacct.architecture import component_of, part_of
 from tfacct.errors import UsageError
-from tfacct.ledger import FLOPS_PER_MULTIPLY_ADD, Product
-from tfacct.metrics import Point, attention_overtakes
+from tfacct.ledger import Product
+from tfacct.metrics import Point, attention_overtakes, params_of, rule_of_thumb
 from tfacct.report import Column, Report, Row, Table
 from tfacct.reports import _common as common
 from tfacct.subject import Subject
@@ -27,6 +28,7 @@ class _Counted:
     work: Workload
     products: list[Product]
     train: bool
+    masked: bool
 
     def flops(self, product: Product) -> int:
         """What the line costs in all: forward, and backward in a training step."""
@@ -42,19 +44,23 @@ class _Counted:
 
     @property
     def params(self) -> int:
-        return int(sum(self.subject.ledger.parameters().values()))
+        return int(params_of(self.point))
 
     @property
     def rule_of_thumb(self) -> int:
-        """2·params·tokens, and three times that in a training step: what the back of an envelope says."""
-        passes = 3 if self.train else 1
-        return FLOPS_PER_MULTIPLY_ADD * passes * self.params * self.tokens
+        """What the back of an envelope says."""
+        return int(rule_of_thumb(self.point))
+
+    @property
+    def point(self) -> Point:
+        """As metrics see it."""
+        return Point(self.subject.ledger, self.work, masked=self.masked, train=self.train)
 
     def by_component(self) -> dict[str, int]:
         """FLOPs by component: attn_projections, attn_scores_values, mlp, lm_head."""
         summed: dict[str, int] = {}
         for product in self.products:
-            name = common.component_of(product.path, product.line)
+            name = component_of(product.path, product.line)
             summed[name] = summed.get(name, 0) + self.flops(product)
         return summed
 
@@ -95,7 +101,7 @@ def flops(
         sections=sections,
         totals=totals,
         notes=(
-            *(_overtaken(counted[0], request, masked) if len(counted) == 1 else ()),
+            *(_overtaken(counted[0], request) if len(counted) == 1 else ()),
             *_notes(request, train, masked, pointwise),
             *common.defaulted_notes(subjects),
         ),
@@ -108,14 +114,13 @@ def flops(
 
 def _count(subject: Subject, request: Request, train: bool, masked: bool) -> _Counted:
     work = common.workload(subject, request)
-    return _Counted(subject, work, subject.ledger.products(work.axes(), masked=masked), train)
+    return _Counted(subject, work, subject.ledger.products(work.axes(), masked=masked), train, masked)
 
 
-def _overtaken(counted: _Counted, request: Request, masked: bool) -> list[str]:
+def _overtaken(counted: _Counted, request: Request) -> list[str]:
     """Where attention outgrows the rest, if the context grows and the rest of what is asked stays."""
-    point = Point(counted.subject.ledger, counted.work, masked=masked, train=counted.train)
     chunk = request.decode or request.tokens is not None
-    return common.overtaken(attention_overtakes(point, chunk=chunk))
+    return common.overtaken(attention_overtakes(counted.point, chunk=chunk))
 
 
 def _facts(counted: _Counted, masked: bool, pointwise: bool) -> dict[str, Any]:
@@ -167,7 +172,7 @@ def _by_line(counted: _Counted, pointwise: bool) -> Table:
     for product in counted.products:
         dims, flops = product.dims, counted.flops(product)
         row: dict[str, Any] = {
-            "part": common.part_of(product.path),
+            "part": part_of(product.path),
             "operation": common.short(product.path),
             "spec": product.line.spec,
             "dims": (dims.m, dims.k, dims.n),

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any, Literal, get_args
 
 from tfacct import units
+from tfacct.architecture import part_of
 from tfacct.errors import UsageError, nearest
 from tfacct.factored import BLOCKS, Factored
 from tfacct.ledger import Ledger, Matmul, Product, State
@@ -255,7 +256,7 @@ def _table(words: _Words, lines: list[_Line], facts: Mapping[str, Any]) -> Table
     )
 
     def section(line: _Line) -> str:
-        return common.part_of(line.path) if products else line.path.rsplit(".", 2)[0]
+        return part_of(line.path) if products else line.path.rsplit(".", 2)[0]
 
     sections: list[tuple[Row, ...]] = [
         tuple({words.line: common.short(line.path), **_cells(words, line)} for line in together)

@@ -8,6 +8,7 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
+from tfacct.architecture import part_of
 from tfacct.errors import UsageError
 from tfacct.passes import decode_flops
 from tfacct.report import Amount, Column, Report, Row, Table
@@ -169,7 +170,7 @@ def _by_line(counted: _Counted) -> Table:
     for path, spec in counted.specs.items():
         prefill, decode = counted.prefill[path], counted.decode[path]
         row: dict[str, Any] = {
-            "part": common.part_of(path),
+            "part": part_of(path),
             "operation": common.short(path),
             "spec": spec,
             "prefill_flops": prefill,

@@ -7,6 +7,7 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
+from tfacct.architecture import part_of
 from tfacct.ledger import Tensor
 from tfacct.report import Column, Report, Row, Table
 from tfacct.reports import _common as common
@@ -48,7 +49,7 @@ def params(subjects: Sequence[Subject]) -> Report:
 def _facts(subject: Subject) -> dict[str, Any]:
     tensors = subject.ledger.tensors()
     total = sum(_in_all(tensor) for tensor in tensors)
-    embedding = sum(_in_all(tensor) for tensor in tensors if common.part_of(tensor.path) in EMBEDDINGS)
+    embedding = sum(_in_all(tensor) for tensor in tensors if part_of(tensor.path) in EMBEDDINGS)
     return {
         **common.model_facts(subject),
         "total_params": total,

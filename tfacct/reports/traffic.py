@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from tfacct import units
+from tfacct.architecture import part_of
 from tfacct.ledger import Product
 from tfacct.report import Column, Report, Row, Table
 from tfacct.reports import _common as common
@@ -137,7 +138,7 @@ def _by_line(counted: _Counted) -> Table:
     rows: list[Row] = []
     for product, moved in counted.lines:
         row: dict[str, Any] = {
-            "part": common.part_of(product.path),
+            "part": part_of(product.path),
             "operation": common.short(product.path),
             "spec": product.line.spec,
             **moved.cells,
