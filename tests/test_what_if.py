@@ -3,13 +3,19 @@
 import csv
 import io
 import json
+from fractions import Fraction
 from itertools import product
 
 import pytest
 
+from tests.conftest import tiny
 from tfacct import load
 from tfacct.errors import UsageError
+from tfacct.metrics import METRICS
 from tfacct.ranges import read_values
+from tfacct.reports._points import Terms
+from tfacct.reports.sweep import Grid, sweep
+from tfacct.workload import Request
 
 
 def totals(facts: dict) -> dict:
@@ -150,6 +156,22 @@ def test_every_combination_is_what_the_commands_say(run) -> None:
             assert line["total_bytes"] == asked.memory(**work, dtype="fp32").total
             assert line["share.attn.scores"] == pytest.approx(scores / flops.total, rel=1e-15)
             assert line["total_params"] == asked.params().total
+
+
+@pytest.mark.parametrize("tokens", [None, 7])
+@pytest.mark.parametrize("dtype", ["bf16", "int4"])
+def test_many_points_are_the_same_numbers(tokens: int | None, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through arrays of whole numbers, and one by one where there is no numpy."""
+    pytest.importorskip("numpy")
+    metrics = [*METRICS, "share.attn.scores", "flops.mlp"]
+    grid = Grid(read_values("--ctx", "7..40:3"), (1, 3, 10**9))
+    request, terms = Request(tokens=tokens), Terms(dtype, "int4")
+    once = [sweep(lambda name, _: tiny(name), ["llama"], grid, metrics=metrics, request=request, terms=terms)]
+    monkeypatch.setattr("tfacct.reports.sweep.MANY", 1)
+    once.append(sweep(lambda name, _: tiny(name), ["llama"], grid, metrics=metrics, request=request, terms=terms))
+    assert once[0].models == once[1].models and once[0].rows == once[1].rows
+    line = once[1].models[0]["lines"][-1]
+    assert type(line["total_flops"]) is int and type(line["share.attn.scores"]) is Fraction
 
 
 def test_the_mocks_table(run) -> None:

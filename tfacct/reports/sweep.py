@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from importlib.util import find_spec
 from itertools import product
 from math import prod
 from time import monotonic
 from typing import Any
 
+from tfacct.arrays import evaluate
 from tfacct.errors import UsageError
-from tfacct.metrics import Metric, attention_overtakes, metric
+from tfacct.metrics import Metric, Point, attention_overtakes, metric, moved
 from tfacct.report import Cell, Column, Report, Row, Tick, unwatched
 from tfacct.reports import _common as common
 from tfacct.reports._points import CONVENTION, Terms
@@ -21,6 +23,8 @@ from tfacct.workload import Request
 DEFAULT = ("total_flops", "flops_per_token", "ratio_to_2params", "share.attn_scores_values")
 MOST = 10**7
 """More combinations than anybody reads: arrays evaluate them."""
+MANY = 1000
+"""Points from which on arrays are worth the import of numpy, where there is one."""
 PATIENCE = 1.0
 """Seconds before progress is shown."""
 
@@ -105,11 +109,38 @@ def _evaluated(
     subject: Subject, grid: Grid, asked: Sequence[Metric], request: Request, terms: Terms
 ) -> Iterator[dict[str, Any]]:
     """One model's metrics at every context and batch."""
-    for context, batch in product([None] if grid.contexts is None else grid.contexts, grid.batches):
-        work = common.workload(subject, _at(request, context, batch))
-        point = terms.point(subject, work, asked)
-        knobs = {"model": subject.name, **subject.changed, "ctx": work.context, "batch": batch}
-        yield knobs | {metric.name: metric.of(point) for metric in asked}
+    contexts = [subject.context] if grid.contexts is None else grid.contexts
+    smallest = common.workload(subject, _at(request, min(contexts), 1))
+    point = terms.point(subject, smallest, asked)
+    chunk = smallest.tokens if request.decode or request.tokens is not None else None
+    if len(contexts) * len(grid.batches) >= MANY and find_spec("numpy") is not None:
+        values = _through_arrays(subject, point, contexts, grid.batches, chunk, asked)
+    else:
+        values = (
+            [metric.of(there) for metric in asked]
+            for there in (
+                moved(point, context=context, tokens=chunk or context, batch=batch)
+                for context, batch in product(contexts, grid.batches)
+            )
+        )
+    for (context, batch), found in zip(product(contexts, grid.batches), values, strict=True):
+        knobs = {"model": subject.name, **subject.changed, "ctx": context, "batch": batch}
+        yield knobs | dict(zip((metric.name for metric in asked), found, strict=True))
+
+
+def _through_arrays(
+    subject: Subject,
+    point: Point,
+    contexts: Collection[int],
+    batches: Collection[int],
+    chunk: int | None,
+    asked: Sequence[Metric],
+) -> Iterator[tuple[Any, ...]]:
+    """The same whole numbers, a thousand at once. Needs numpy."""
+    knobs: dict[str, Any] = {"ctx": [[context] for context in contexts], "batch": [list(batches)]}
+    knobs |= {} if chunk is None else {"tokens": chunk}
+    arrays = [evaluate(metric, subject.architecture, point, knobs, exact=True) for metric in asked]
+    return zip(*(array.ravel().tolist() for array in arrays), strict=True)
 
 
 def _at(request: Request, context: int | None, batch: int) -> Request:

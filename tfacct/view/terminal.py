@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import textwrap
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import TextIO
 
@@ -12,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tfacct.errors import printable
-from tfacct.report import LEFT, Column, Report, Row
+from tfacct.report import LEFT, Cell, Column, Report, Row
 
 BAR_AT_LEAST, BAR_AT_MOST = 6, 24
 GAP = 2
@@ -44,6 +45,7 @@ def show(report: Report, *, exact: bool = False) -> None:
         column.key: max(len(column.label), *(len(text[column.key]) for text in texts), 0) for column in report.columns
     }
     columns, bar = _fitting(report.columns, widths, out.width)
+    longest = {column.key: _longest(report, column.key) for column in columns if column.kind == "bar"}
     widths |= {column.key: bar for column in columns if column.kind == "bar"}
 
     lines = [
@@ -54,9 +56,9 @@ def show(report: Report, *, exact: bool = False) -> None:
     ]
     for index, section in enumerate(report.sections):
         lines += [Text()] if index else []
-        lines += [_line(columns, widths, _cells(report, columns, row, bar, exact)) for row in section]
+        lines += [_line(columns, widths, _cells(columns, row, bar, longest, exact)) for row in section]
     lines += [Text()] if report.totals else []
-    lines += [_line(columns, widths, _cells(report, columns, row, bar, exact), "bold") for row in report.totals]
+    lines += [_line(columns, widths, _cells(columns, row, bar, longest, exact), "bold") for row in report.totals]
     lines.append(Text())
     # A line too long is better than a broken number: only the notes are wrapped.
     out.print(Text("\n").join(lines), soft_wrap=True)
@@ -64,9 +66,9 @@ def show(report: Report, *, exact: bool = False) -> None:
         out.print(Text(textwrap.fill(note, out.width, break_long_words=False), "dim"), soft_wrap=True)
 
 
-def _cells(report: Report, columns: list[Column], row: Row, bar: int, exact: bool) -> dict[str, str]:
+def _cells(columns: list[Column], row: Row, bar: int, longest: Mapping[str, Fraction], exact: bool) -> dict[str, str]:
     return {
-        column.key: _bar(report, row, column.key, bar)
+        column.key: _bar(row.get(column.key), longest[column.key], bar)
         if column.kind == "bar"
         else column.text(row.get(column.key), exact)
         for column in columns
@@ -95,9 +97,12 @@ def _fitting(columns: tuple[Column, ...], widths: dict[str, int], width: int) ->
         kept.remove(max(droppable, key=lambda column: column.drop))
 
 
-def _bar(report: Report, row: Row, key: str, width: int) -> str:
-    cell = row.get(key)
-    longest = max((c for r in report.rows if isinstance(c := r.get(key), Fraction)), default=Fraction(1))
+def _longest(report: Report, key: str) -> Fraction:
+    """The value whose bar is as long as there is room."""
+    return max((cell for row in report.rows if isinstance(cell := row.get(key), Fraction)), default=Fraction(1))
+
+
+def _bar(cell: Cell, longest: Fraction, width: int) -> str:
     if not isinstance(cell, Fraction) or not longest:
         return ""
     halves = round(cell / longest * width * 2)
