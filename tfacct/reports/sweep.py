@@ -117,7 +117,7 @@ def _evaluated(
         values = _through_arrays(subject, point, contexts, grid.batches, chunk, asked)
     else:
         values = (
-            [metric.of(there) for metric in asked]
+            tuple(metric.of(there) for metric in asked)
             for there in (
                 moved(point, context=context, tokens=chunk or context, batch=batch)
                 for context, batch in product(contexts, grid.batches)
