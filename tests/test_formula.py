@@ -91,7 +91,7 @@ def sampled(family: str, seed: int) -> tuple[dict, dict[str, int]]:
     K, G, H, D, F, V, L, P, B, T, S = draw.sample(range(2, 60), 11)
     T, S = sorted((T, S))
     H, switches = 2 * H, [draw.random() < 0.5 for _ in range(3)]
-    if family in ("llama", "qwen2"):
+    if family in ("llama", "qwen2", "qwen3"):
         F, V = F + 200, V + 300
         config = {
             "vocab_size": V, "hidden_size": D, "num_hidden_layers": L, "num_attention_heads": K * G,
@@ -99,6 +99,8 @@ def sampled(family: str, seed: int) -> tuple[dict, dict[str, int]]:
         }  # fmt: skip
         if family == "llama":
             config |= {"attention_bias": switches[1], "mlp_bias": switches[2]}
+        if family == "qwen3":
+            config |= {"attention_bias": switches[1]}
     else:
         G, D = 1, K * H
         names = {
@@ -435,7 +437,7 @@ def test_blocks_of_several_kinds_are_refused() -> None:
     ("arguments", "says"),
     [
         ("lama", ["no preset or file named 'lama'", "did you mean llama"]),
-        ("qwen", ["no preset or file named 'qwen'", "did you mean qwen2"]),
+        ("qwen", ["no preset or file named 'qwen'", "did you mean qwen3"]),
         ("gpt2xl", ["no preset or file named 'gpt2xl'", "did you mean gpt2-xl"]),
         ("nosuch.json", ["no file 'nosuch.json' here"]),
         ("llama --latex --json", ["--latex does not go with --json"]),

@@ -29,6 +29,7 @@ CONFIGS = {
     },
     "llama relu": {**TINY["llama"], "hidden_act": "relu"},
     "qwen2": TINY["qwen2"],
+    "qwen3": TINY["qwen3"],
     "qwen2 untied": {**TINY["qwen2"], "tie_word_embeddings": False, "rope_theta": 1e6},
 }
 BATCH, TOKENS = 3, 29

@@ -72,6 +72,8 @@ def configs(draw: st.DrawFn, family: str) -> dict:
         if draw(st.booleans()):
             fields["num_key_value_heads"] = None
         optional = {"head_dim": st.just(even), "tie_word_embeddings": st.booleans()}
+        if family == "qwen3":
+            optional["attention_bias"] = st.booleans()
         if family == "llama":
             optional |= {"attention_bias": st.booleans(), "mlp_bias": st.booleans()}
             optional["head_dim"] = st.none() | st.just(even)
@@ -111,6 +113,7 @@ def test_absent_fields_take_the_classs_defaults(family: str) -> None:
         "gpt2": {"vocab_size": 37, "n_embd": 48, "n_layer": 2, "n_head": 4},
         "llama": {"vocab_size": 37, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4},
         "qwen2": {"vocab_size": 37, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 64},
+        "qwen3": {"vocab_size": 37, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 64},
     }[family]
     ours = subject("bare", {"model_type": family, **required})
     agree(ours, Workload(context=9, tokens=5, batch=2))

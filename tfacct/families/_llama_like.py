@@ -64,8 +64,8 @@ class LlamaLike(FamilyConfig):
         base = (spelled or {}).get("rope_theta") or self.rope_theta or 10_000.0
         return Rotary(base, spelled)
 
-    def with_biases(self, *, qkv: bool, out: bool, mlp: bool) -> Transformer:
-        """Equal pre-norm blocks, with biases where the family has them."""
+    def with_biases(self, *, qkv: bool, out: bool, mlp: bool, qk_norm_eps: float | None = None) -> Transformer:
+        """Equal pre-norm blocks, with biases and norms of queries and keys where the family has them."""
         hidden = self.hidden_size
         norm = Norm(hidden, "rms", self.rms_norm_eps)
         attn = Attention(
@@ -80,6 +80,7 @@ class LlamaLike(FamilyConfig):
             qkv_bias=qkv,
             out_bias=out,
             rotary=self.rotary(),
+            qk_norm_eps=qk_norm_eps,
         )
         feed_forward = FeedForward(hidden, self.intermediate_size, gated=True, bias=mlp, activation=self.hidden_act)
         return Transformer(

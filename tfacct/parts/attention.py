@@ -23,7 +23,8 @@ class Rotary:
 class Attention(Part):
     """Causal self-attention over `kv_heads` key/value heads, each read by `group` query heads.
 
-    `head_dim` is its own number: heads · head_dim need not be the hidden size.
+    `head_dim` is its own number: heads · head_dim need not be the hidden size. With `qk_norm_eps` every query and
+    every key head is RMS-normalised before its rotation, by one scale of `head_dim` numbers each.
     """
 
     hidden: Size
@@ -33,6 +34,7 @@ class Attention(Part):
     qkv_bias: bool = False
     out_bias: bool = False
     rotary: Rotary | None = None
+    qk_norm_eps: float | None = None
 
     letters: ClassVar[dict[str, str]] = {"hidden": "D", "kv_heads": "K", "group": "G", "head_dim": "H"}
     legend: ClassVar[dict[str, str]] = {
@@ -58,6 +60,10 @@ class Attention(Part):
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Four projections, QKᵀ and PV (both sides activations), and the two caches."""
+        norms = (
+            Pointwise(f"{at}.q_norm", "B T N H", weight="H"),
+            Pointwise(f"{at}.k_norm", "B T K H", weight="H"),
+        )
         rotary = (
             Pointwise(f"{at}.q_rotary", "B T N H"),
             Pointwise(f"{at}.k_rotary", "B T K H"),
@@ -66,6 +72,7 @@ class Attention(Part):
             Matmul(f"{at}.q_proj", "B T D, D N H -> B T N H", bias=self.qkv_bias),
             Matmul(f"{at}.k_proj", "B T D, D K H -> B T K H", bias=self.qkv_bias),
             Matmul(f"{at}.v_proj", "B T D, D K H -> B T K H", bias=self.qkv_bias),
+            *(norms if self.qk_norm_eps is not None else ()),
             *(rotary if self.rotary is not None else ()),
             Matmul(f"{at}.scores", "B T K G H, B S K H -> B K G T S", mask="causal"),
             Pointwise(f"{at}.softmax", "B K G T S"),

@@ -120,6 +120,9 @@ class Attention(nn.Module):
         self.o_proj = Linear(queries, part.hidden, bias=part.out_bias)
         self.scores, self.values = Product(part.group), Product(part.group)
         self.softmax = Softmax(part.head_dim)
+        normed = part.qk_norm_eps is not None
+        self.q_norm = RMSNorm(part.head_dim, part.qk_norm_eps or 0.0) if normed else None
+        self.k_norm = RMSNorm(part.head_dim, part.qk_norm_eps or 0.0) if normed else None
         self.q_rotary = None if part.rotary is None else Rotary()
         self.k_rotary = None if part.rotary is None else Rotary()
 
@@ -127,6 +130,8 @@ class Attention(nn.Module):
         q = self._split(self.q_proj(x), self.heads)
         k = self._split(self.k_proj(x), self.kv_heads)
         v = self._split(self.v_proj(x), self.kv_heads)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
         if self.q_rotary is not None and self.k_rotary is not None and step.turn is not None:
             q, k = self.q_rotary(q, *step.turn), self.k_rotary(k, *step.turn)
         if past is not None:
