@@ -36,6 +36,11 @@ TINY = {
         "num_key_value_heads": 3, "head_dim": 14, "intermediate_size": 97, "max_position_embeddings": 43,
         "attention_bias": True,
     },
+    "gemma": {
+        "model_type": "gemma", "vocab_size": 67, "hidden_size": 30, "num_hidden_layers": 2, "num_attention_heads": 6,
+        "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 101, "max_position_embeddings": 51,
+        "attention_bias": True, "hidden_act": "gelu",
+    },
     "cs336": {
         "model_type": "cs336", "vocab_size": 83, "context_length": 41, "num_layers": 2, "d_model": 48, "num_heads": 8,
         "d_ff": 89,

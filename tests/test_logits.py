@@ -30,6 +30,7 @@ CONFIGS = {
     "llama relu": {**TINY["llama"], "hidden_act": "relu"},
     "qwen2": TINY["qwen2"],
     "qwen3": TINY["qwen3"],
+    "gemma": TINY["gemma"],
     "qwen2 untied": {**TINY["qwen2"], "tie_word_embeddings": False, "rope_theta": 1e6},
 }
 BATCH, TOKENS = 3, 29
@@ -110,6 +111,10 @@ def test_without_the_classs_casts_they_are_equal_to_rounding(pair, monkeypatch: 
         buffer = stranger.model.rotary_emb.inv_freq
         assert gap(exact, buffer) < 1e-6  # the class computes the same angles, in float32
         stranger.model.rotary_emb.inv_freq = exact
+    if about.architecture.embed.scaled:  # the class keeps √hidden in float32
+        stranger.model.embed_tokens.embed_scale = torch.tensor(
+            about.architecture.embed.hidden**0.5, dtype=torch.float64
+        )
     with torch.no_grad():
         assert gap(ours(about, stranger)(tokens)[0], stranger(tokens).logits) <= 1e-9
 

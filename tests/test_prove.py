@@ -18,7 +18,9 @@ COUNTS = ["forward", "backward", "parameters", "cached"]
 COUNTS += [f"all four at {edge}" for edge in ("T = 1", "C = 0", "B = 1", "K = 1", "G = 1", "B = 1, C = 0")]
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama-3-8b", "llama-3.2-1b", "qwen2-7b", "qwen3-8b", "cs336-gpt2-small"])
+@pytest.mark.parametrize(
+    "name", ["gpt2", "llama-3-8b", "llama-3.2-1b", "qwen2-7b", "qwen3-8b", "gemma-2b", "cs336-gpt2-small"]
+)
 def test_every_family_is_proven_with_symbols(name: str) -> None:
     report = prove(presets.load(name))
     assert report.agrees

@@ -72,7 +72,10 @@ def configs(draw: st.DrawFn, family: str) -> dict:
         if draw(st.booleans()):
             fields["num_key_value_heads"] = None
         optional = {"head_dim": st.just(even), "tie_word_embeddings": st.booleans()}
-        if family == "qwen3":
+        if family == "gemma" and fields["num_key_value_heads"] is None:
+            del fields["num_key_value_heads"]  # its class wants a number, and takes 16 where there is none
+            fields["num_attention_heads"], fields["hidden_size"] = 16, 32
+        if family in ("qwen3", "gemma"):
             optional["attention_bias"] = st.booleans()
         if family == "llama":
             optional |= {"attention_bias": st.booleans(), "mlp_bias": st.booleans()}
@@ -113,6 +116,7 @@ def test_absent_fields_take_the_classs_defaults(family: str) -> None:
         "gpt2": {"vocab_size": 37, "n_embd": 48, "n_layer": 2, "n_head": 4},
         "llama": {"vocab_size": 37, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4},
         "qwen2": {"vocab_size": 37, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 64},
+        "gemma": {"vocab_size": 37, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 64},
         "qwen3": {"vocab_size": 37, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 64},
     }[family]
     ours = subject("bare", {"model_type": family, **required})

@@ -58,16 +58,30 @@ class LlamaLike(FamilyConfig):
         """max_position_embeddings."""
         return self.max_position_embeddings
 
+    @property
+    def activation(self) -> str:
+        """The activation that the class really runs."""
+        return self.hidden_act
+
     def rotary(self) -> Rotary:
         """Angles, as transformers 4 (rope_theta, rope_scaling) or 5 (rope_parameters) spells them."""
         spelled = self.rope_parameters or self.rope_scaling
         base = (spelled or {}).get("rope_theta") or self.rope_theta or 10_000.0
         return Rotary(base, spelled)
 
-    def with_biases(self, *, qkv: bool, out: bool, mlp: bool, qk_norm_eps: float | None = None) -> Transformer:
-        """Equal pre-norm blocks, with biases and norms of queries and keys where the family has them."""
+    def with_biases(
+        self,
+        *,
+        qkv: bool,
+        out: bool,
+        mlp: bool,
+        qk_norm_eps: float | None = None,
+        less_one: bool = False,
+        scaled: bool = False,
+    ) -> Transformer:
+        """Equal pre-norm blocks, with biases, norms of queries and keys, and scales where the family has them."""
         hidden = self.hidden_size
-        norm = Norm(hidden, "rms", self.rms_norm_eps)
+        norm = Norm(hidden, "rms", self.rms_norm_eps, less_one)
         attn = Attention(
             hidden=hidden,
             kv_heads=self.num_key_value_heads,
@@ -82,9 +96,9 @@ class LlamaLike(FamilyConfig):
             rotary=self.rotary(),
             qk_norm_eps=qk_norm_eps,
         )
-        feed_forward = FeedForward(hidden, self.intermediate_size, gated=True, bias=mlp, activation=self.hidden_act)
+        feed_forward = FeedForward(hidden, self.intermediate_size, gated=True, bias=mlp, activation=self.activation)
         return Transformer(
-            embed=Embedding(self.vocab_size, hidden),
+            embed=Embedding(self.vocab_size, hidden, scaled),
             stacks=(Stack(Block(norm, attn, norm, feed_forward), self.num_hidden_layers),),
             final_norm=norm,
             head=Head(hidden, self.vocab_size, tied=self.tie_word_embeddings),

@@ -12,17 +12,18 @@ from tfacct.parts.part import Part
 
 @dataclass(frozen=True, slots=True)
 class Embedding(Part):
-    """The token table: read by row, never multiplied."""
+    """The token table: read by row, never multiplied. `scaled`: each row times √hidden."""
 
     vocab: Size
     hidden: Size
+    scaled: bool = False
 
     letters: ClassVar[dict[str, str]] = {"vocab": "V", "hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"V": "vocabulary", "D": "hidden size"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """The table."""
-        return (Table(at, "V D"),)
+        """The table, and the scaling of what is read from it."""
+        return (Table(at, "V D"), *((Pointwise(f"{at}.scale", "B T D"),) if self.scaled else ()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,15 @@ from tfacct.parts.part import Part
 
 @dataclass(frozen=True, slots=True)
 class Norm(Part):
-    """LayerNorm (scale and shift) or RMSNorm (scale only)."""
+    """LayerNorm (scale and shift) or RMSNorm (scale only).
+
+    `less_one`: what is stored is the scale less 1. No count depends on it.
+    """
 
     hidden: Size
     kind: Literal["layer", "rms"]
     eps: float = 1e-5
+    less_one: bool = False
 
     letters: ClassVar[dict[str, str]] = {"hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"D": "hidden size"}

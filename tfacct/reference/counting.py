@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tfacct.errors import MissingExtraError
 from tfacct.reference.model import Decoder, Inputs
-from tfacct.reference.modules import Activation, Add, Product, RMSNorm, Rotary, Softmax
+from tfacct.reference.modules import Activation, Add, Product, RMSNorm, Rotary, Scale, Softmax
 
 PRODUCTS = ("linear", "matmul", "bmm", "addmm")
 """What fvcore calls the operators that the counted path may use."""
@@ -164,7 +164,7 @@ def seen(model: Decoder, given: Inputs) -> Seen:
 
         return write
 
-    watched = (nn.Linear, Product, nn.LayerNorm, RMSNorm, Softmax, Rotary, Activation, Add)
+    watched = (nn.Linear, Product, nn.LayerNorm, RMSNorm, Softmax, Rotary, Activation, Add, Scale)
     handles = [
         module.register_forward_hook(hook(path))
         for path, module in model.named_modules()

@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tfacct import architecture
 from tfacct.errors import ConfigError
-from tfacct.reference.modules import ACTIVATIONS, Add, Attention, Embedding, FeedForward, Linear, Positions, Step, norm
+from tfacct.reference.modules import ACTIVATIONS, Add, Attention, FeedForward, Linear, Positions, Step, Tokens, norm
 from tfacct.reference.rotary import frequencies
 
 
@@ -40,7 +40,7 @@ class Decoder(nn.Module):
         self.logits, self.fused, self.recompute = logits, fused, recompute
         rotary, head_dim = shape.attention.rotary, shape.attention.head_dim
         self.frequencies = None if rotary is None else frequencies(rotary, head_dim)
-        self.embed = Embedding(shape.embed.vocab, shape.embed.hidden)
+        self.embed = Tokens(shape.embed)
         self.pos_embed = None if shape.positions is None else Positions(shape.positions)
         self.blocks = nn.ModuleList(Block(stack.block, fused) for stack in shape.stacks for _ in range(stack.count))
         self.final_norm = norm(shape.final_norm)

@@ -30,6 +30,29 @@ class Embedding(nn.Embedding):
         pass
 
 
+class Scale(nn.Module):
+    """Times a constant."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.factor
+
+
+class Tokens(Embedding):
+    """The token table, its rows scaled where the part says so."""
+
+    def __init__(self, part: parts.Embedding) -> None:
+        super().__init__(part.vocab, part.hidden)
+        self.scale = Scale(part.hidden**0.5) if part.scaled else None
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        rows = super().forward(tokens)
+        return rows if self.scale is None else self.scale(rows)
+
+
 class Product(nn.Module):
     """A product of two activations: every query head with its own view of the key/value head it shares."""
 
@@ -51,15 +74,16 @@ class Add(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """x / rms(x), scaled."""
+    """x / rms(x), scaled. `less_one`: the weight is the scale less 1."""
 
-    def __init__(self, hidden: int, eps: float) -> None:
+    def __init__(self, hidden: int, eps: float, less_one: bool = False) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(hidden))
-        self.eps = eps
+        self.eps, self.less_one = eps, less_one
 
     def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        scale = self.weight + 1 if self.less_one else self.weight
+        return nn.functional.rms_norm(x, scale.shape, scale, self.eps)
 
 
 class LayerNorm(nn.LayerNorm):
@@ -71,7 +95,9 @@ class LayerNorm(nn.LayerNorm):
 
 def norm(part: parts.Norm) -> nn.Module:
     """LayerNorm or RMSNorm."""
-    return LayerNorm((part.hidden,), part.eps) if part.kind == "layer" else RMSNorm(part.hidden, part.eps)
+    if part.kind == "layer":
+        return LayerNorm((part.hidden,), part.eps)
+    return RMSNorm(part.hidden, part.eps, part.less_one)
 
 
 class Softmax(nn.Module):
