@@ -155,7 +155,7 @@ class Model:
 
         new = self._with(sets) if other is None else other._with(sets) if sets else other.subject
         before = Request(ctx=ctx, batch=batch)
-        after = Request(ctx=to_ctx or ctx, batch=to_batch or batch)
+        after = Request(ctx=ctx if to_ctx is None else to_ctx, batch=batch if to_batch is None else to_batch)
         return diff(self.subject, new, before, after, terms=Terms(dtype))
 
     def sweep(

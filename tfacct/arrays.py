@@ -1,7 +1,8 @@
 """A metric at a million points: the same ledger with numpy arrays for sizes.
 
-In float64 every value is within 10⁻¹⁵ of the exact one (relative): the ledger multiplies and adds whole numbers first,
-so that an array meets a handful of roundings. With `exact` the arrays hold Python's ints and fractions, of any size.
+In float64 every value is within 10⁻¹⁵ of the exact one (relative; 2 · 10⁻¹⁵ for the bytes that move and FLOPs per byte,
+which are sums over lines): the ledger multiplies and adds whole numbers first, so that an array meets few roundings.
+With `exact` the arrays hold Python's ints and fractions, of any size.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ def evaluate(metric: Metric, shape: Transformer, point: Point, knobs: Mapping[st
     _check_names(shape, knobs)
     given = {name: _checked(np, name, values, exact) for name, values in knobs.items()}
     whole = np.broadcast_shapes(*(values.shape for values in given.values()))
+    _check_together(np, shape, point, given)
     flat = {name: np.broadcast_to(values, whole).reshape(-1) for name, values in given.items()}
     result = np.empty(flat[next(iter(flat))].shape if flat else (1,), dtype=object if exact else np.float64)
     for start in range(0, result.size, AT_ONCE):
@@ -73,18 +75,36 @@ def _check_names(shape: Transformer, knobs: Mapping[str, Any]) -> None:
         raise UsageError("nothing varies", f"knobs: {', '.join(known)}")
 
 
+def _check_together(np: Any, shape: Transformer, point: Point, given: Mapping[str, Any]) -> None:
+    """Refuse what no model and no step can be, as the other commands do."""
+    context, tokens = given.get("ctx", point.work.context), given.get("tokens")
+    if tokens is not None and np.any(tokens > context):
+        raise UsageError("tokens are more than the context that holds them")
+    if point.train and tokens is not None:
+        raise UsageError("a training step takes whole sequences: leave tokens out")
+    heads = shape.attention.heads
+    if KV_HEADS in given and np.any(heads % given[KV_HEADS] != 0):
+        raise UsageError(f"{KV_HEADS} must divide the {heads:,} query heads")
+    if "H" in given and shape.attention.rotary is not None and np.any(given["H"] % 2 != 0):
+        raise UsageError("H must be even: rotary positions turn a head's numbers in pairs")
+
+
 def _checked(np: Any, name: str, values: Any, exact: bool) -> Any:
     """Whole numbers of at least 1, as float64 or as Python's own."""
     array = np.asarray(values)
-    if array.dtype.kind not in "iu" and not (array.dtype.kind in "fO" and _all(array, lambda v: v == int(v))):
+    if array.dtype.kind not in "iu" and not (array.dtype.kind in "fO" and _all(array, _is_whole)):
         raise UsageError(f"{name} must be whole numbers, not {array.dtype}")
     if array.size and array.min() < 1:
         raise UsageError(f"{name} must be at least 1, not {array.min():,}")
     if not exact:
         return array.astype(np.float64)
     whole = np.empty(array.shape, dtype=object)
-    whole[...] = array.astype(object) if array.dtype.kind != "f" else np.vectorize(int, otypes=[object])(array)
+    whole[...] = np.frompyfunc(int, 1, 1)(array)  # Python's own, which never wrap
     return whole
+
+
+def _is_whole(value: Any) -> bool:
+    return not isinstance(value, bool) and bool(value == int(value))
 
 
 def _all(array: Any, test: Callable[[Any], bool]) -> bool:

@@ -263,6 +263,22 @@ class Tensor:
     count: Size
 
 
+def _same_sizes(some: tuple[Size, ...], others: tuple[Size, ...]) -> bool:
+    """Whether two shapes have the same sizes, in any order: a tied head reads its table the other way round."""
+    rest = list(others)
+    for size_ in some:
+        index = next((i for i, other in enumerate(rest) if _same_size(size_, other)), None)
+        if index is None:
+            return bool(hasattr(size_, "free_symbols")) and sorted(map(str, some)) == sorted(map(str, others))
+        rest.pop(index)
+    return not rest
+
+
+def _same_size(one: Size, other: Size) -> bool:
+    """Whether two sizes are the same number or the same array; an array is not compared element by element."""
+    return one is other or (isinstance(one, int) and isinstance(other, int) and one == other)
+
+
 def _all(_path: str, _line: Matmul) -> bool:
     return True
 
@@ -328,7 +344,7 @@ class Ledger:
                     tensor = Tensor(path, shape, prod(shape), count)
                     owner = index if "*" in path else -1  # blocks of another kind own other tensors
                     known = found.setdefault((path, owner), tensor)
-                    if known.shape != shape and sorted(known.shape, key=str) != sorted(shape, key=str):
+                    if not _same_sizes(known.shape, shape):
                         raise SpecError(f"{path} is read in two shapes: {known.shape} and {shape}")
         return list(found.values())
 

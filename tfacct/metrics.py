@@ -88,8 +88,13 @@ def written_bytes(point: Point) -> Size:
     return sum(product.moved(point.bits, point.cache_bits)[2] for product in point.ledger.products(point.at))
 
 
+def moved_bytes(point: Point) -> Size:
+    """Bytes that the products of a forward pass read and write."""
+    return read_bytes(point) + written_bytes(point)
+
+
 def _intensity(point: Point) -> Size:
-    return ratio(point.ledger.total_flops(point.at), read_bytes(point) + written_bytes(point))
+    return ratio(point.ledger.total_flops(point.at), moved_bytes(point))
 
 
 METRICS = {
@@ -128,6 +133,7 @@ METRICS = {
         Metric("total_bytes", "bytes", "weights and cache", lambda point: _held(point).total),
         Metric("total_read_bytes", "bytes", "bytes that the products of a forward pass read", read_bytes),
         Metric("total_written_bytes", "bytes", "bytes that they write", written_bytes),
+        Metric("total_moved_bytes", "bytes", "bytes that they read and write", moved_bytes),
         Metric("flops_per_byte", "ratio", "FLOPs of a forward pass per byte that it reads and writes", _intensity),
     )
 }

@@ -13,6 +13,8 @@ from itertools import chain
 from tfacct import units
 from tfacct.errors import UsageError
 
+MOST = 10**7
+"""More values than anybody reads: arrays evaluate them."""
 RANGE = re.compile(r"([^.,:]+)\.\.([^.,:]+)(?::([^.,:]+))?")
 
 
@@ -49,6 +51,8 @@ def is_range(text: str) -> bool:
 def _piece(option: str, text: str) -> Sequence[int]:
     match = RANGE.fullmatch(text)
     if match is None:
+        if re.fullmatch(r"0\d+.*", text):
+            raise UsageError(f"{option}: {text!r} begins with 0", "commas part values here: write 16384 or 16k")
         return (units.read_tokens(option, text),)
     first, last = (units.read_tokens(option, end) for end in match.group(1, 2))
     if last < first:
@@ -59,6 +63,9 @@ def _piece(option: str, text: str) -> Sequence[int]:
         step = units.read_tokens(option, match[3])
         if step < 1:
             raise UsageError(f"{option} {text}: a step is at least 1")
+        count = (last - first) // step + 1
+        if count > MOST:
+            raise UsageError(f"{option} {text} makes {count:,} values: at most {MOST:,}")
         return range(first, last + 1, step)
     doubled = [first]
     while doubled[-1] * 2 < last:

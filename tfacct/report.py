@@ -93,7 +93,7 @@ class Column:
             case "share":
                 return f"{float(cell):.1%}"
             case "number" if cell != int(cell):
-                return f"{float(cell):,.8g}"
+                return f"{float(cell):,.12g}"
             case "ratio":
                 return f"{float(cell):.2f}"
             case "gigabytes":

@@ -7,7 +7,7 @@ on both sides of the boundary, so that no rounding can move it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
@@ -19,6 +19,7 @@ from tfacct.errors import NotFoundError, UsageError, nearest
 from tfacct.metrics import Metric, Point, metric, moved
 from tfacct.notation import Size
 from tfacct.symbols import opened
+from tfacct.workload import LARGEST
 
 UNKNOWNS = {
     "ctx": "context at the end of the step",
@@ -30,11 +31,14 @@ UNKNOWNS = {
 LARGEST_IN_LETTERS = 10**6
 """A larger number among letters, a card's bytes, hides what it is."""
 
+ROUNDED = 1000
+"""Whole numbers that are tried around the root of an equation whose bytes are rounded."""
+
 LONGEST_FORM = 160
 """Characters of a closed form; a longer one is no explanation."""
 
 _SIDE = re.compile(r"(?:(\d+(?:\.\d+)?)\s*\*\s*)?([a-z_][\w.]*)", re.ASCII)
-_NUMBER = re.compile(r"(\d[\d,]*(?:\.\d+)?)\s*([KMGTPE%]?)", re.ASCII)
+_NUMBER = re.compile(r"((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)\s*([KMGTPE%]?)", re.ASCII)
 
 
 class NoSolutionError(UsageError):
@@ -75,11 +79,12 @@ class Equation:
 @dataclass(frozen=True, slots=True)
 class Solution:
     """`answer` is the last whole number up to which the sides stand as they do at the smallest, or are equal; at
-    `beyond` they do not. `root`: where exactly they are equal, if that is known. `rises`: the left side overtakes.
+    `beyond` they do not; None where there is no larger one. `root`: where exactly they are equal, if that is known.
+    `rises`: the left side overtakes.
     """
 
     answer: int
-    beyond: int
+    beyond: int | None
     rises: bool
     root: Any = None
 
@@ -89,7 +94,8 @@ def read(text: str, point: Point) -> Equation:
     sides = [side.strip() for side in text.split("=")]
     if len(sides) != 2 or not all(sides):
         raise UsageError(f"--until is LEFT=RIGHT, not {text!r}", 'for example "kv_cache_bytes=weights_bytes"')
-    left, right = (_side(side, point) for side in sides)
+    units_ = [found.metric.unit for side in sides if (found := _metric_side(side, point)) and found.metric]
+    left, right = (_metric_side(side, point) or _number_side(side, units_) for side in sides)
     if left.metric is None and right.metric is None:
         raise UsageError(f"{text!r} has no metric on either side", 'for example "total_bytes=24GiB"')
     if left.metric is None:
@@ -99,9 +105,16 @@ def read(text: str, point: Point) -> Equation:
     return Equation(left, right)
 
 
-def _side(text: str, point: Point) -> Side:
-    if match := _SIDE.fullmatch(text):
-        return Side(text, Fraction(match[1] or 1), metric(match[2], [point.ledger]))
+def _metric_side(text: str, point: Point) -> Side | None:
+    """A metric, or some times one; None for what is no name."""
+    match = _SIDE.fullmatch(text)
+    return Side(text, Fraction(match[1] or 1), metric(match[2], [point.ledger])) if match else None
+
+
+def _number_side(text: str, beside: Sequence[str]) -> Side:
+    """A number in the unit of the metric `beside` it: `8B` are parameters there, and bytes elsewhere."""
+    if "params" in beside and re.fullmatch(r"[\d.]+\s*[KMBT]", text, re.IGNORECASE):
+        return Side(text, Fraction(units.read_count("--until", text)))
     if re.fullmatch(r".*[\d\s]([KMGTP]i?)?B", text, re.IGNORECASE):
         return Side(text, Fraction(units.read_bytes("--until", text)))
     match = _NUMBER.fullmatch(text)
@@ -117,7 +130,7 @@ def _comparable(left: Metric, right: Side) -> None:
     if right.metric is not None:
         if right.metric.unit != left.unit:
             raise UsageError(f"{left.name} is in {left.unit}, {right.metric.name} in {right.metric.unit}")
-    elif (left.unit == "bytes") != right.text.upper().endswith("B"):
+    elif left.unit != "params" and (left.unit == "bytes") != right.text.upper().endswith("B"):
         wanted = "a size with its unit: 24GiB, 80GB" if left.unit == "bytes" else "a number without bytes: 0.5, 4.5T"
         raise UsageError(f"{left.name} is in {left.unit}, so it cannot be {right.text!r}", wanted)
     elif left.unit == "share" and not 0 < right.times < 1:
@@ -152,16 +165,26 @@ def solved(unknown: str, equation: Equation, at: Callable[[Size], Point], smalle
     there = [root for root in roots if root >= smallest]
     if len(there) != 1:
         raise _unsolved(unknown, equation, at, smallest, roots, there)
-    rises = _sign(equation.difference(at(int(sympy.floor(there[0])) + 1))) > 0
+    answer = int(sympy.floor(there[0]))
+    if answer > LARGEST:
+        raise NoSolutionError(f"{equation}: only past {unknown} = {LARGEST:,}, which no model sees")
+    rises = bool(polynomial.eval(answer + 1) > 0)
 
     def past(value: int) -> bool:
         return _sign(equation.difference(at(value))) == (1 if rises else -1)
 
-    answer = int(sympy.floor(there[0]))
-    while answer > smallest and past(answer):  # whole bytes are rounded up, symbols are not
-        answer -= 1
-    while not past(answer + 1):
-        answer += 1
+    for _ in range(ROUNDED):  # whole bytes are rounded up, symbols are not
+        if answer > smallest and past(answer):
+            answer -= 1
+        elif not past(answer + 1):
+            answer += 1
+        else:
+            break
+    if past(answer) or not past(answer + 1):
+        raise NoSolutionError(
+            f"{equation}: rounding to whole bytes keeps the sides from changing places once, near {unknown} ="
+            f" {decimal(there[0])}"
+        )
     return Solution(answer, answer + 1, rises, there[0])
 
 
@@ -171,6 +194,8 @@ def among(unknown: str, equation: Equation, at: Callable[[Size], Point], values:
     if not any(signs):
         raise NoSolutionError(f"{equation} for every {unknown}")
     turns = [i for i in range(len(signs) - 1) if signs[i] <= 0 < signs[i + 1] or signs[i] >= 0 > signs[i + 1]]
+    if not turns and signs[-1] == 0:
+        return Solution(values[-1], None, rises=signs[0] < 0)
     if len(turns) != 1:
         said = ", ".join(str(values[i]) for i in turns)
         what = f"it has several solutions: {unknown} = {said}" if turns else _stays(equation, signs[-1] or signs[0])
@@ -188,6 +213,8 @@ def closed_form(
     """
     import sympy
 
+    if point.bits % 8 or point.cache_bits % 8:
+        return None  # what is rounded up is no sum of sizes
     if equation.right.metric is None and equation.right.times > LARGEST_IN_LETTERS:
         return _in_numbers(equation, placed(unknown, shape, point, chunk=chunk))
     letters = opened(shape, fixed=fixed)
@@ -211,10 +238,12 @@ def closed_form(
 
 def _in_numbers(equation: Equation, at: Callable[[Size], Point]) -> str | None:
     """What is left of a budget over what each step takes; None where the steps differ."""
-    first, second, third = (equation.left.at(at(value)) for value in (1, 2, 3))
-    if second - first != third - second or second == first:
+    budget = equation.right.times
+    values = [Fraction(equation.left.at(at(value))) for value in (1, 2, 3)]
+    first, second, third = values
+    if second - first != third - second or second == first or any(v.denominator > 1 for v in (*values, budget)):
         return None
-    return f"({int(equation.right.times):,} − {2 * first - second:,})/{second - first:,}"
+    return f"({int(budget):,} − {int(2 * first - second):,})/{int(second - first):,}"
 
 
 def _without_zero_roots(polynomial: Any) -> Any:

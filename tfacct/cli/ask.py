@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from tfacct import units
 from tfacct.cli.options import LogitsChoice
@@ -64,6 +64,20 @@ def subjects(
         if changed:
             error.hint = "--set without a MODEL changes every preset: name one, or narrow with --family"
         raise
+
+
+def reader() -> Callable[[str, Mapping[str, Any]], Subject]:
+    """Reads a model with fields set over its config; what it is called by is opened once."""
+    from tfacct import sources
+    from tfacct.subject import subject as read
+
+    known: dict[str, Subject] = {}
+
+    def load(name: str, fields: Mapping[str, Any]) -> Subject:
+        base = known.get(name) or known.setdefault(name, sources.find(name))
+        return read(base.name, base.raw, fields, base.provenance)
+
+    return load
 
 
 def changed(subject: Subject, sets: Iterable[str] | None) -> Subject:

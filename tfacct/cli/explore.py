@@ -7,6 +7,7 @@ import typer
 from tfacct.cli import ask
 from tfacct.cli import options as opt
 from tfacct.cli.root import EXPLORE, app
+from tfacct.errors import UsageError
 
 
 @app.command(rich_help_panel=EXPLORE)
@@ -71,9 +72,11 @@ def diff(
     (old,) = ask.subjects([model], None)
     new = ask.changed(old, sets) if other is None else ask.subjects([other], sets)[0]
     before = ask.request(ctx, tokens=tokens, decode=decode, batch=batch, logits=logits)
-    after = ask.request(
-        to_ctx or ctx, tokens=to_tokens or tokens, decode=decode, batch=to_batch or batch, logits=logits
-    )
+    to = {"ctx": to_ctx, "tokens": to_tokens, "batch": to_batch}
+    if decode and to_tokens is not None:
+        raise UsageError("--decode is one new token on both sides: leave --to-tokens out")
+    given = {"ctx": ctx, "tokens": tokens, "batch": batch} | {name: v for name, v in to.items() if v is not None}
+    after = ask.request(given["ctx"], tokens=given["tokens"], decode=decode, batch=given["batch"] or "", logits=logits)
     report = diff(old, new, before, after, terms=Terms(dtype, kv_dtype, masked, train))
     ask.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
 
@@ -82,7 +85,7 @@ def diff(
 def sweep(
     models: Annotated[
         list[str],
-        typer.Argument(metavar="MODEL", help="Preset, or path to a config.json.", autocompletion=opt.complete_model),
+        typer.Argument(metavar="MODEL", help="Preset, path to a config.json, or -.", autocompletion=opt.complete_model),
     ],
     ctx: Annotated[
         str | None,
@@ -132,7 +135,7 @@ def sweep(
     names = [name.strip() for text in metric or () for name in text.split(",")] or DEFAULT
     with progress() as tick:
         report = sweep(
-            sources.find,
+            ask.reader(),
             models,
             grid,
             metrics=names,

@@ -124,7 +124,7 @@ def defaulted_notes(subjects: Sequence[Subject]) -> list[str]:
     notes = []
     for subject in silent:
         fields = ", ".join(f"{name} = {spoken(value)}" for name, value in subject.defaulted.items())
-        notes.append(f"defaulted{'' if len(subjects) == 1 else f' in {subject.name}'}: {fields}")
+        notes.append(f"defaulted{'' if len(subjects) == 1 else f' in {name_of(subject)}'}: {fields}")
     return notes
 
 

@@ -31,6 +31,8 @@ class Terms:
             raise UsageError("--train counts whole sequences: it goes with neither --decode nor --tokens")
         if any(metric.unit == "bytes" or metric.name in MOVED for metric in metrics):
             common.check_stored([subject], self.dtype)
+        if (self.masked or self.train) and any(metric.name in MOVED for metric in metrics):
+            raise UsageError("what moves is counted of a plain forward pass: leave --masked and --train out")
         stored, cached = common.dtypes(self.dtype, self.kv_dtype)
         bits, cache_bits = units.dtype_bits(stored), units.dtype_bits(cached)
         return Point(subject.ledger, work, bits, cache_bits, self.masked, self.train)
@@ -60,7 +62,7 @@ class Terms:
         return {"workload": facts, "kv_dtype": cached, "train": self.train}
 
 
-MOVED = ("total_read_bytes", "total_written_bytes", "flops_per_byte")
+MOVED = ("total_read_bytes", "total_written_bytes", "total_moved_bytes", "flops_per_byte")
 """Metrics of the traffic, not of what is kept."""
 CONVENTION = "2 FLOPs per multiply-add; products only; bytes of weights and KV cache, every tensor rounded up"
 

@@ -18,7 +18,11 @@ from tfacct.workload import Request
 STEPS = 8
 """Points an octave: a smooth line."""
 WIDEST = 8
-"""The axis ends at least so many times past the crossover."""
+"""The axis begins and ends at least so many times before and past the crossover."""
+FIRST = 64
+"""The axis begins here, unless the crossover or the context asked for is smaller."""
+TOLD_APART = 20
+"""Lines that differ in dash and marker, and whose names fit beside the picture."""
 COMPONENTS = ("attn_scores_values", "attn_projections", "mlp", "lm_head")
 """From the bottom up: the upper edge of the first is its share."""
 Y_LABELS: Mapping[str, str] = {
@@ -26,7 +30,6 @@ Y_LABELS: Mapping[str, str] = {
     "bytes": "bytes",
     "params": "parameters",
     "share": "share of all FLOPs",
-    "ratio": "ratio",
 }
 
 
@@ -60,8 +63,9 @@ def _shares_by_context(subject: Subject, request: Request, masked: bool, train: 
     chunk = request.decode or request.tokens is not None
     point = Point(subject.ledger, work, masked=masked, train=train)
     crossover = attention_overtakes(point, chunk=chunk)
-    last = max(work.context, subject.context, WIDEST * (crossover or 1))
-    contexts = _octaves(max(64, work.tokens if chunk else 1), last)
+    smallest = work.tokens if chunk else 1
+    last = max(work.context, subject.context, WIDEST * (crossover or 1), 2 * smallest)
+    contexts = _octaves(max(smallest, min(FIRST, work.context, (crossover or FIRST) // WIDEST)), last)
     places = [moved(point, context=n) if chunk else moved(point, context=n, tokens=n) for n in contexts]
     shares = {name: metric(f"share.{name}", [subject.ledger]) for name in COMPONENTS}
     new = f", {common.new_tokens(work.tokens)}" if chunk else ""
@@ -81,7 +85,7 @@ def _shares_by_context(subject: Subject, request: Request, masked: bool, train: 
         series={_label(name): [float(share.of(place)) for place in places] for name, share in shares.items()},
         unit="share",
         mark=None
-        if crossover is None
+        if crossover is None or crossover <= contexts[0]  # ahead from the start: nothing is crossed
         else (crossover, f"scores + values are half of all FLOPs from {crossover:,} tokens on"),
     )
 
@@ -99,23 +103,33 @@ def sweep_chart(report: Report) -> Chart:
         )
     across = "ctx" if "ctx" in numeric else numeric[0]
     series: dict[str, dict[int, float]] = {}
-    for model in report.models:
+    names = [model["model"] for model in report.models]
+    for number, model in enumerate(report.models, 1):
+        twin = f" ({number})" if names.count(model["model"]) > 1 else ""
         for line in model["lines"]:
-            name = ", ".join(_setting(knob, line[knob]) for knob in knobs if knob != across) or LABELS.get(drawn, drawn)
+            others = ", ".join(_setting(knob, line[knob]) for knob in knobs if knob != across)
+            name = f"{others}{twin}" or LABELS.get(drawn, drawn)
             series.setdefault(name, {})[line[across]] = float(line[drawn])
+    if len(series) > TOLD_APART:
+        raise UsageError(f"{len(series)} lines cannot be told apart: at most {TOLD_APART}", "sweep fewer values")
     x = sorted({place for values in series.values() for place in values})
     if len(x) < 2:
         raise UsageError(f"{across} has one value: nothing to draw against", "sweep a range: --ctx 1k..128k")
     return Chart(
         kind="lines",
         title=f"{LABELS.get(drawn, drawn)}: {report.title}",
-        caption=_caption([note for note in report.notes if note.startswith(("FLOPs:", "Bytes:", "From"))]),
+        caption=_caption([note for note in report.notes if note.startswith(("FLOPs:", "Bytes", "From"))]),
         x_label="context (tokens)" if across == "ctx" else "batch (sequences)" if across == "batch" else across,
-        y_label=f"{LABELS.get(drawn, drawn)} ({Y_LABELS[_unit(report, drawn)]})",
+        y_label=_y_label(report, drawn),
         x=x,
         series={name: [values.get(place, float("nan")) for place in x] for name, values in series.items()},
         unit=_unit(report, drawn),
     )
+
+
+def _y_label(report: Report, drawn: str) -> str:
+    unit, name = _unit(report, drawn), LABELS.get(drawn, drawn)
+    return name if unit == "ratio" else f"{name} ({Y_LABELS[unit]})"
 
 
 def metric_of(report: Report) -> str:

@@ -33,11 +33,13 @@ def diff(old: Subject, new: Subject, before: Request, after: Request, *, terms: 
     """
     terms = terms or Terms()
     metrics = [METRICS[name] for name in TOTALS]
-    points = [
-        terms.point(subject, common.workload(subject, request), metrics)
-        for subject, request in ((old, before), (new, after))
-    ]
-    same_model = old.name == new.name and old.changed == new.changed
+    try:
+        there = common.workload(new, after)
+    except UsageError as error:
+        error.hint = "the new side's workload is --to-ctx, --to-tokens and --to-batch, else the old side's"
+        raise
+    points = [terms.point(old, common.workload(old, before), metrics), terms.point(new, there, metrics)]
+    same_model = old.raw == new.raw
     if same_model and points[0].work == points[1].work:
         raise UsageError(
             f"nothing changes: both sides are {common.name_of(old)} at the same workload",
@@ -62,9 +64,9 @@ def diff(old: Subject, new: Subject, before: Request, after: Request, *, terms: 
             _times(totals),
             *terms.words(metrics, before.logits),
             *([] if params in shown else ["Every parameter is as it was."]),
-            *common.defaulted_notes([old] if old.name == new.name else [old, new]),
+            *common.defaulted_notes([old] if old.defaulted == new.defaulted else [old, new]),
         ),
-        hints=(*_hints(old, new, before, after), *common.unknown_hints([old])),
+        hints=(*_hints(old, new, before, after), *dict.fromkeys(common.unknown_hints([old, new]))),
         models=(
             {
                 "model": common.name_of(new),

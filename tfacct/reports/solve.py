@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
+from math import isqrt
 from typing import Any
 
 from tfacct.errors import UsageError
@@ -26,21 +28,22 @@ def solve(subject: Subject, request: Request, *, unknown: str, until: str, terms
         raise UsageError("--for ctx finds the context: leave --ctx out")
     if unknown == "batch" and request.batch != 1:
         raise UsageError("--for batch finds the batch: leave --batch out")
+    chunk = request.decode or request.tokens is not None
+    if unknown == "ctx" and chunk:  # any context that holds the new tokens will do to begin with
+        request = replace(request, ctx=max(subject.context, request.tokens or 1))
     work = common.workload(subject, request)
     equation = read(until, terms.point(subject, work))
     metrics = [side.metric for side in (equation.left, equation.right) if side.metric is not None]
     point = terms.point(subject, work, metrics)
-    chunk = request.decode or request.tokens is not None
     at = placed(unknown, subject.architecture, point, chunk=chunk)
     if unknown == "num_key_value_heads":
-        heads = subject.architecture.attention.heads
-        found = among(unknown, equation, at, [n for n in range(1, heads + 1) if heads % n == 0])
+        found = among(unknown, equation, at, _divisors(subject.architecture.attention.heads))
         form = None
     else:
         found = solved(unknown, equation, at, work.tokens if unknown == "ctx" and chunk else 1)
         fixed = subject.config.fixed
         form = closed_form(unknown, equation, subject.architecture, point, chunk=chunk, fixed=fixed)
-    points = {value: at(value) for value in (found.answer, found.beyond)}
+    points = {value: at(value) for value in (found.answer, found.beyond) if value is not None}
     return Report(
         command="solve",
         title=f"{common.name_of(subject)}: {unknown} until {equation}{_where(unknown, request, subject)}",
@@ -74,6 +77,12 @@ def solve(subject: Subject, request: Request, *, unknown: str, until: str, terms
     )
 
 
+def _divisors(whole: int) -> list[int]:
+    """Every number that divides `whole`, in rising order."""
+    small = [n for n in range(1, isqrt(whole) + 1) if whole % n == 0]
+    return sorted({*small, *(whole // n for n in small)})
+
+
 def _where(unknown: str, request: Request, subject: Subject) -> str:
     """What is known: the context, unless it is asked for, and the batch, unless that is."""
     if unknown == "ctx":
@@ -104,6 +113,8 @@ def _row(equation: Equation, value: int, point: Point) -> Row:
 
 
 def _answer(unknown: str, equation: Equation, found: Solution) -> str:
+    if found.beyond is None:
+        return f"The last {unknown} is {found.answer:,}, the largest there is: both sides are equal there."
     over = "above" if found.rises else "below"
     return (
         f"The last {unknown} is {found.answer:,}: from {found.beyond:,} on {equation.left.text} is {over}"

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from importlib.util import find_spec
 from itertools import product
 from math import prod
+from operator import index
 from time import monotonic
 from typing import Any
 
 from tfacct.arrays import evaluate
 from tfacct.errors import UsageError
 from tfacct.metrics import Metric, Point, attention_overtakes, metric, moved
+from tfacct.ranges import MOST, Values
 from tfacct.report import Cell, Column, Report, Row, Tick, unwatched
 from tfacct.reports import _common as common
 from tfacct.reports._points import CONVENTION, Terms
 from tfacct.subject import Subject
-from tfacct.workload import Request
+from tfacct.workload import Request, check_size
 
 DEFAULT = ("total_flops", "flops_per_token", "ratio_to_2params", "share.attn_scores_values")
-MOST = 10**7
-"""More combinations than anybody reads: arrays evaluate them."""
 MANY = 1000
 """Points from which on arrays are worth the import of numpy, where there is one."""
 PATIENCE = 1.0
@@ -87,22 +87,60 @@ def sweep(
     `request` says the rest of the workload: decode or new tokens, logits. Raises UsageError for more than 10⁷ points.
     """
     request, terms = request or Request(), terms or Terms()
+    grid = _checked(grid)
+    if terms.train and (request.decode or request.tokens is not None):
+        raise UsageError("--train counts whole sequences: it goes with neither --decode nor --tokens")
     points = grid.size(len(models))
     if points > MOST:
         raise UsageError(
             f"that makes {points:,} points: at most {MOST:,}", "`Model.evaluate` takes arrays: docs/python.md"
         )
-    subjects = [[load(name, settings) for settings in grid.settings()] for name in models]
+    began = monotonic()
+
+    def loaded(name: str) -> Iterator[Subject]:
+        for number, settings in enumerate(grid.settings()):
+            if monotonic() - began > PATIENCE:
+                progress(f"reading {name}", number, points)
+            yield load(name, settings)
+
+    subjects = [list(loaded(name)) for name in models]
     every = [subject for settings in subjects for subject in settings]
     asked = [metric(name, (subject.ledger for subject in every)) for name in dict.fromkeys(metrics)]
+    if clash := {metric.name for metric in asked} & set(grid.fields or {}):
+        raise UsageError(f"{clash.pop()} is a metric here: it cannot be a field too")
     rows: list[dict[str, Any]] = []
-    began = monotonic()
     for subject in every:
         for values in _evaluated(subject, grid, asked, request, terms):
             rows.append(values)
             if len(rows) % 1000 == 0 and monotonic() - began > PATIENCE:
                 progress("sweeping", len(rows), points)
     return _report(subjects, grid, asked, request, terms, rows)
+
+
+def _checked(grid: Grid) -> Grid:
+    """The grid with whole numbers for contexts and batches, at least one of each. Raises UsageError."""
+    contexts = None if grid.contexts is None else _sizes("--ctx", grid.contexts)
+    grid = replace(grid, contexts=contexts, batches=_sizes("--batch", grid.batches))
+    for option, values in {"--ctx": grid.contexts, "--batch": grid.batches, **(grid.fields or {})}.items():
+        if values is not None and not len(values):
+            raise UsageError(f"{option} has no values")
+    for name in grid.fields or {}:
+        if name in ("model", "ctx", "batch"):
+            raise UsageError(f"{name} is a knob of the sweep: a field of that name cannot be swept")
+    return grid
+
+
+def _sizes(option: str, values: Collection[int]) -> Collection[int]:
+    """Whole numbers of at least 1; what was read from the command line is checked already."""
+    if isinstance(values, Values):
+        return values
+    try:
+        sizes = [index(value) for value in values]
+    except TypeError:
+        raise UsageError(f"{option} must be a collection of whole numbers, not {values!r}") from None
+    for size in sizes:
+        check_size(option, size)
+    return sizes
 
 
 def _evaluated(
@@ -163,8 +201,8 @@ def _report(
         title=_title(first, knobs, rows[0], request),
         columns=(
             *(Column(knob, knob, "text" if knob == "model" else "amount") for knob in knobs),
-            *(_column(metric, 0 if metric is drawn else rank) for rank, metric in enumerate(asked, 1)),
-            Column("bar", "", "bar", drop=len(asked) + 1),
+            *(Column(metric.name, LABELS.get(metric.name, metric.name), metric.unit) for metric in asked),
+            Column("bar", "", "bar", drop=1),
         ),
         sections=tuple(
             tuple(_row(values, drawn) for values in rows[start : start + each]) for start in range(0, len(rows), each)
@@ -172,7 +210,7 @@ def _report(
         notes=(
             *_crossing(subjects, grid, asked, request, terms),
             *terms.words(asked, request.logits),
-            *common.defaulted_notes(first),
+            *common.defaulted_notes([_shared_defaults(settings) for settings in subjects]),
         ),
         hints=(
             *common.context_hints(first, Request(ctx=max(grid.contexts or [1]))),
@@ -187,14 +225,10 @@ def _report(
                 **terms.facts(common.workload(subject, _at(request, *_corner(grid)))),
                 "lines": rows[number * each : (number + 1) * each],
             }
-            for number, subject in enumerate(first)
+            for number, subject in enumerate(map(_shared_defaults, subjects))
         ),
         convention=CONVENTION,
     )
-
-
-def _column(metric: Metric, drop: int) -> Column:
-    return Column(metric.name, LABELS.get(metric.name, metric.name), metric.unit, drop)
 
 
 def _corner(grid: Grid) -> tuple[int | None, int]:
@@ -212,6 +246,17 @@ def _title(first: Sequence[Subject], knobs: Sequence[str], values: Mapping[str, 
     new = 1 if request.decode else request.tokens
     fixed += "" if new is None else f", {common.new_tokens(new)}"
     return f"{first[0].name if len(first) == 1 else 'Sweep'} over {', '.join(knobs)}{fixed}"
+
+
+def _shared_defaults(settings: Sequence[Subject]) -> Subject:
+    """The first setting's model, with those of its defaults that every setting has."""
+    first = settings[0]
+    kept = {
+        name: value
+        for name, value in first.defaulted.items()
+        if all(subject.defaulted.get(name) == value for subject in settings)
+    }
+    return replace(first, defaulted=kept, changed={})
 
 
 def _row(values: Mapping[str, Any], drawn: Metric) -> Row:

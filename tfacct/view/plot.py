@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 import textwrap
@@ -23,19 +24,28 @@ GREYS = ("0.25", "0.55", "0.78", "0.92")
 HATCHES = ("", "///", "...", "\\\\\\")
 STYLES = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-FEW = 20
-"""Points that each get a marker; a denser line is drawn without."""
+FEW = 10
+"""Markers on a line, which tell it from the others."""
 
 
 def check(file: str, *, force: bool) -> Path:
-    """The file that a picture may be written to. Raises UsageError before anything is drawn."""
-    path = Path(file)
-    if path.suffix.lower() not in ENDINGS:
-        raise UsageError(f"--plot {file}: no picture ends in {path.suffix or 'nothing'!r}", f"use {', '.join(ENDINGS)}")
-    if path.is_dir() or not path.parent.is_dir():
-        raise UsageError(f"--plot {file}: {'that is a folder' if path.is_dir() else 'no folder ' + str(path.parent)}")
-    if path.exists() and not force:
-        raise UsageError(f"--plot {file} is there already", "--force overwrites it")
+    """The file that a picture may be written to, links followed. Raises UsageError before anything is drawn."""
+    asked = Path(file)
+    if asked.suffix.lower() not in ENDINGS:
+        raise UsageError(
+            f"--plot {file}: no picture ends in {asked.suffix or 'nothing'!r}", f"use {', '.join(ENDINGS)}"
+        )
+    try:
+        path = asked.resolve()
+        if path.is_dir() or not path.parent.is_dir():
+            what = "that is a folder" if path.is_dir() else f"no folder {asked.parent}"
+            raise UsageError(f"--plot {file}: {what}")
+        if (path.exists() or asked.is_symlink()) and not force:
+            raise UsageError(f"--plot {file} is there already", "--force overwrites it")
+    except (OSError, RuntimeError, ValueError) as error:
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(f"--plot {file[:60]}: {getattr(error, 'strerror', None) or error}") from None
     if not os.access(path.parent, os.W_OK):
         raise UsageError(f"--plot {file}: {path.parent} cannot be written to")
     try:
@@ -50,17 +60,26 @@ def save(chart: Chart, path: Path) -> None:
     from matplotlib import rc_context
 
     figure = draw(chart)
-    handle, beside = tempfile.mkstemp(suffix=path.suffix, prefix=f".{path.stem}-", dir=path.parent)
-    os.close(handle)
+    beside = ""
     try:
+        handle, beside = tempfile.mkstemp(suffix=path.suffix, prefix=".drawing-", dir=path.parent)
+        os.close(handle)
         with rc_context({"svg.hashsalt": "tfacct"}):  # the same chart gives the same file
             figure.savefig(beside, format=path.suffix[1:].lower(), dpi=150, metadata=_undated(path))
-        Path(beside).chmod(0o644)
+        Path(beside).chmod(0o666 & ~_umask())
         Path(beside).replace(path)
     except OSError as error:
         raise UsageError(f"--plot {path}: {error.strerror or error}") from None
     finally:
-        Path(beside).unlink(missing_ok=True)
+        if beside:
+            Path(beside).unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    """What a new file may not be; there is no way to ask but to set it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def _undated(path: Path) -> dict[str, Any]:
@@ -97,12 +116,14 @@ def _areas(axes: Axes, chart: Chart) -> None:
         place, text = chart.mark
         axes.axvline(place, color="black", linewidth=1.2, linestyle="--")
         axes.plot([place], [0.5], "o", color="white", markeredgecolor="black", markersize=7)
+        low, high = axes.get_xlim()
+        early = math.log(place / low) < math.log(high / low) / 3
         axes.annotate(
             textwrap.fill(text, 24),
             (place, 0.5),
-            xytext=(-10, 24),
+            xytext=(10 if early else -10, 24),
             textcoords="offset points",
-            ha="right",
+            ha="left" if early else "right",
             fontsize=POINTS,
             bbox={"boxstyle": "round", "facecolor": "white", "edgecolor": "0.3"},
         )
@@ -112,10 +133,13 @@ def _areas(axes: Axes, chart: Chart) -> None:
 def _bars(axes: Axes, chart: Chart) -> None:
     floor = [0.0] * len(chart.x)
     for (name, values), grey, hatch in zip(chart.series.items(), GREYS, HATCHES, strict=False):
-        names = [str(place) for place in chart.x]
-        axes.bar(names, list(values), bottom=floor, label=name, color=grey, hatch=hatch, edgecolor="0.1", linewidth=0.5)
+        places = range(len(chart.x))  # not the names: two models may share one
+        axes.bar(
+            places, list(values), bottom=floor, label=name, color=grey, hatch=hatch, edgecolor="0.1", linewidth=0.5
+        )
         floor = [below + value for below, value in zip(floor, values, strict=True)]
     axes.set_ylim(0, 1)
+    axes.set_xticks(range(len(chart.x)), [str(place) for place in chart.x])
     if len(chart.x) > 4:
         axes.tick_params(axis="x", rotation=90 if len(chart.x) > 10 else 30)
     _legend(axes, chart)
@@ -129,7 +153,8 @@ def _lines(axes: Axes, chart: Chart) -> None:
             label=name,
             color=GREYS[number % 2],
             linestyle=STYLES[number % len(STYLES)],
-            marker=MARKERS[number % len(MARKERS)] if len(chart.x) <= FEW else None,
+            marker=MARKERS[number % len(MARKERS)],
+            markevery=max(1, len(chart.x) // FEW),
             clip_on=False,
         )
     known = [value for values in chart.series.values() for value in values if value == value]

@@ -19,11 +19,21 @@ def progress() -> Iterator[Tick]:
 
     from tfacct.view.terminal import console
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=console(sys.stderr), transient=True) as bar:
-        task = bar.add_task("", total=None)
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        console=console(sys.stderr),
+        transient=True,
+    )
+    task = bar.add_task("", total=None)
 
-        def tick(what: str, done: int, of: int) -> None:
-            bar.update(task, description=what, completed=done, total=of)
+    def tick(what: str, done: int, of: int) -> None:
+        if not bar.live.is_started:  # whoever has nothing to say in the first second shows nothing
+            bar.start()
+        bar.update(task, description=what, completed=done, total=of)
 
+    try:
         yield tick
+    finally:
+        bar.stop()
