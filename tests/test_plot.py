@@ -190,3 +190,54 @@ def test_without_matplotlib_it_says_what_to_install(tmp_path: Path, monkeypatch:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     ran = run("flops", "gpt2", "--plot", str(tmp_path / "x.png"))
     assert ran.code == 2 and "pip install 'tfacct[plot]'" in ran.err
+
+
+def test_a_small_models_crossover_is_in_the_picture(tmp_path: Path, run) -> None:
+    """Width 8, heads of 16: attention overtakes at 16 tokens, within a context of 32."""
+    import json
+
+    file = tmp_path / "small.json"
+    file.write_text(
+        json.dumps(
+            {
+                "model_type": "llama", "vocab_size": 11, "hidden_size": 8, "num_hidden_layers": 2,
+                "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 16,
+                "max_position_embeddings": 32, "tie_word_embeddings": False,
+            }
+        )
+    )  # fmt: skip
+    chart = charted(str(file))
+    assert chart.mark is not None and chart.mark[0] == 16 and chart.x[0] < 16 and chart.x[-1] >= 8 * 16
+
+
+def test_what_is_ahead_from_the_start_crosses_nothing() -> None:
+    subject, request = load("gpt2-xl").subject, Request(ctx=200_000, tokens=100_000)
+    assert flops_chart([subject], request, flops([subject], request)).mark is None
+
+
+def test_lines_are_told_apart_or_refused(tmp_path: Path, run) -> None:
+    chart = of_sweep("llama-3.1-8b", ctx="1k..64k:1k", num_key_value_heads="1..32")
+    (axes,) = plot.draw(chart).axes
+    looks = {(line.get_linestyle(), line.get_marker(), line.get_color()) for line in axes.lines}
+    assert len(looks) == 6
+    ran = run("sweep", "gpt2", "--ctx", "1k,2k", "--batch", "1..30:1", "--plot", str(tmp_path / "x.png"))
+    assert ran.code == 2 and "30 lines cannot be told apart" in ran.err
+
+
+def test_traffic_says_its_convention() -> None:
+    assert "unfused kernels" in of_sweep("gpt2", ctx="1k..4k", metrics=("total_read_bytes",)).caption
+
+
+def test_links_are_not_replaced(tmp_path: Path, run) -> None:
+    target, link = tmp_path / "real.png", tmp_path / "link.png"
+    link.symlink_to(target)
+    assert "is there already" in run("flops", "gpt2", "--plot", str(link)).err
+    assert run("flops", "gpt2", "--plot", str(link), "--force").code == 0
+    assert link.is_symlink() and target.read_bytes().startswith(b"\x89PNG")
+
+
+def test_odd_places(tmp_path: Path, run) -> None:
+    for file in ("/proc/x.png", str(tmp_path / ("a" * 300 + ".png"))):
+        ran = run("flops", "gpt2", "--plot", file)
+        assert ran.code == 2 and "error: --plot" in ran.err and "Traceback" not in ran.err
+    assert run("flops", "gpt2", "--plot", str(tmp_path / ("a" * 248 + ".png"))).code == 0

@@ -13,6 +13,7 @@ from tfacct.metrics import Point
 from tfacct.reports._points import Terms
 from tfacct.reports.solve import solve
 from tfacct.solving import Equation, placed, read, solved
+from tfacct.subject import subject
 from tfacct.workload import Request, Workload
 
 # (model, unknown, equation, workload, answer), each by hand:
@@ -127,6 +128,7 @@ def test_a_falling_side() -> None:
         ("context", "total_bytes=1GiB", "no unknown 'context'"),
         ("ctx", "total_bytes=24", "in bytes, so it cannot be '24'"),
         ("ctx", "total_bytes=24GB=3", "LEFT=RIGHT"),
+        ("ctx", "total_flops=1,5T", "neither a metric nor a number"),
         ("ctx", "total_bytes", "LEFT=RIGHT"),
         ("ctx", "1=2", "no metric on either side"),
         ("ctx", "share.attn=24GiB", "in share"),
@@ -185,3 +187,68 @@ def test_forms_agree(run) -> None:
     assert rows[0] == "value,left,stands,right" and rows[1] == "74075,25769680896,<,25769803776"
     for columns in (80, 120):
         assert all(len(line) <= columns for line in run(*arguments, columns=columns).out.splitlines())
+
+
+ODD = {
+    "written": {"vocab_size": 16, "n_embd": 21, "n_layer": 3, "n_head": 7, "n_inner": 16, "n_positions": 1},
+    "tiny": {"vocab_size": 3, "n_embd": 2, "n_layer": 1, "n_head": 1, "n_inner": 2, "n_positions": 64},
+    "batch": {"vocab_size": 33, "n_embd": 6, "n_layer": 2, "n_head": 2, "n_inner": 5, "n_positions": 64},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "unknown", "until", "request_"),
+    [
+        ("written", "ctx", "total_written_bytes=5*kv_cache_bytes", Request()),
+        ("tiny", "ctx", "kv_cache_bytes=2*total_written_bytes", Request(tokens=1)),
+        ("batch", "batch", "total_written_bytes=5*kv_cache_bytes", Request(ctx=1)),
+        ("tiny", "ctx", "kv_cache_bytes=weights_bytes", Request()),
+    ],
+)
+def test_rounding_to_whole_bytes_moves_no_boundary(name: str, unknown: str, until: str, request_: Request) -> None:
+    """Odd sizes at four bits: the answer is that of whole bytes, or none is claimed."""
+    about, terms = subject(name, {"model_type": "gpt2", **ODD[name]}), Terms("int4", "int4")
+    try:
+        facts = solve(about, request_, unknown=unknown, until=until, terms=terms).models[0]
+    except UsageError as error:
+        assert "rounding" in error.message or "no solution" in error.message
+        return
+    chunk = request_.tokens is not None
+    point = terms.point(about, Request(ctx=max(64, request_.ctx or 1), tokens=request_.tokens).workload(64))
+    point = point if request_.ctx is None else terms.point(about, request_.workload(64))
+    equation, at = read(until, point), placed(unknown, about.architecture, point, chunk=chunk)
+    below, above = (equation.difference(at(value)) for value in (facts["answer"], facts["beyond"]))
+    assert above != 0 and (below == 0 or (below > 0) != (above > 0))
+    assert facts["closed_form"] is None
+
+
+def test_the_last_key_head_may_be_the_answer(run) -> None:
+    """32 key heads at 8k are 2 · 32 · 8,192 · 32 · 128 · 2 bytes = 4 GiB exactly."""
+    ran = run("solve", "llama-3.1-8b", "--for", "num_key_value_heads", "--ctx", "8k", "--until", "kv_cache_bytes=4GiB")
+    assert ran.code == 0 and "The last num_key_value_heads is 32, the largest there is" in " ".join(ran.out.split())
+
+
+@pytest.mark.parametrize("until", ["flops_per_token=1T", "total_flops=2.5T", "flops_per_token=0.3G"])
+def test_large_numbers_of_flops(until: str, run) -> None:
+    facts = json.loads(run("solve", "gpt2", "--for", "ctx", "--until", until, "--json").out)["models"][0]
+    metric, _, text = until.partition("=")
+    budget = Fraction(text[:-1]) * {"T": 10**12, "G": 10**9}[text[-1]]
+    for side, holds in (("answer", True), ("beyond", False)):
+        value = load("gpt2").evaluate(metric, ctx=[facts[side]], exact=True)[0]
+        assert (value <= budget) == holds
+
+
+def test_parameters_are_said_in_billions(run) -> None:
+    ran = run("solve", "llama-3.1-8b", "--for", "num_key_value_heads", "--until", "total_params=8B")
+    assert ran.code == 0 and "The last num_key_value_heads is 4" in ran.out
+
+
+def test_heads_without_number_are_no_loop() -> None:
+    many = {**TINY["llama"], "num_attention_heads": 10**12, "num_key_value_heads": 10**12}
+    with pytest.raises(UsageError, match="no solution"):
+        solve(subject("many", many), Request(), unknown="num_key_value_heads", until="total_params=1")
+
+
+def test_new_tokens_past_the_trained_context(run) -> None:
+    ran = run("solve", "gpt2", "--for", "ctx", "--tokens", "2000", "--until", "share.attn_scores_values=0.5")
+    assert ran.code == 0 and "from 6,703 on" in ran.out

@@ -232,3 +232,72 @@ def test_tables_fit(run) -> None:
         ):
             out = run(*arguments, columns=columns).out
             assert all(len(line) <= columns for line in out.splitlines()), out
+
+
+def test_two_models_may_share_a_name(tmp_path, run) -> None:
+    files = []
+    for folder, layers in (("a", 2), ("b", 3)):
+        (tmp_path / folder).mkdir()
+        files.append(tmp_path / folder / "m.json")
+        config = {"model_type": "gpt2", "vocab_size": 10, "n_embd": 4, "n_layer": layers, "n_head": 2}
+        files[-1].write_text(json.dumps(config | ({"funny": 7} if folder == "b" else {})))
+    ran = run("diff", *map(str, files), "--ctx", "5")
+    assert ran.code == 0 and "+50.0%" in ran.out and "funny" in ran.err
+    old, new = (load(json.loads(file.read_text())) for file in files)
+    assert old.diff(new, ctx=5).models[0]["lines"][0]["delta"] > 0
+
+
+def test_what_is_defaulted_is_said_of_every_side(run) -> None:
+    said = run("diff", "gpt2", "--set", "n_embd=1536").out
+    assert "n_inner = 3,072" in said and "n_inner = 6,144" in said
+    swept = run("sweep", "gpt2", "--set", "n_embd=768,1536", "--metric", "total_params").out
+    assert "n_inner" not in swept and "tie_word_embeddings = true" in swept
+
+
+@pytest.mark.parametrize(
+    ("ctx", "batch", "words"),
+    [
+        ([1024], [-3, 5], "at least 1, not -3"),
+        ([1024], [0, 5], "at least 1, not 0"),
+        ([1.5], [1], "whole numbers"),
+        ([], [1], "has no values"),
+        (5, [1], "whole numbers"),
+    ],
+)
+def test_values_from_python_are_checked(ctx, batch, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        load("gpt2").sweep("total_flops", ctx=ctx, batch=batch)
+
+
+def test_standard_input_is_swept(run) -> None:
+    config = json.dumps({"model_type": "gpt2", "vocab_size": 10, "n_embd": 4, "n_layer": 2, "n_head": 2})
+    ran = run("sweep", "-", "--set", "n_layer=1,2,3", "--metric", "total_params", stdin=config.encode())
+    assert ran.code == 0 and len(ran.out.split("─\n")[1].split("\n\n")[0].splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("sweep gpt2 --ctx 1,024", "begins with 0"),
+        ("sweep gpt2 --ctx 1,1024 --decode --train", "whole sequences"),
+        ("sweep gpt2 --ctx 5,10 --tokens 5 --train", "whole sequences"),
+        ("sweep gpt2 --set n_layer=1..1000000000000:1", "makes 1,000,000,000,000 values"),
+        ("sweep gpt2 --ctx 1..999999999999999999m:1", "values: at most"),
+        ("sweep gpt2 --metric flops_per_byte --train", "leave --masked and --train out"),
+        ("sweep gpt2 --metric flops_per_byte --masked", "leave --masked and --train out"),
+        ("sweep gpt2 --set ctx=1,2", "ctx"),
+        ("diff gpt2 --tokens 500 --to-ctx 100", "--to-ctx"),
+        ("diff gpt2 --decode --to-tokens 5", "leave --to-tokens out"),
+        ("diff gpt2 --to-ctx 0", "--ctx must be at least 1"),
+    ],
+)
+def test_more_that_makes_no_sense(arguments: str, words: str, run) -> None:
+    ran = run(*arguments.split())
+    assert ran.code == 2 and words in ran.err and "Traceback" not in ran.err, ran.err
+
+
+def test_every_metric_that_was_asked_for_is_shown(run) -> None:
+    names = list(METRICS)
+    out = run("sweep", "gpt2", "--ctx", "1k", "--metric", ",".join(names), "--exact").out
+    row = next(line for line in out.splitlines() if line.split()[:1] == ["1,024"])
+    assert len(row.split()) >= 1 + len(names)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 
 
@@ -17,4 +19,10 @@ def main() -> None:
         app(prog_name="tfacct")
     except TfacctError as error:
         print(*error.lines(), sep="\n", file=sys.stderr)
+        sys.exit(2)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
+            raise
+        print(f"error: the output cannot be written: {error.strerror}", file=sys.stderr)
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  what is left in the buffer has nowhere to go
         sys.exit(2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from fractions import Fraction
 from math import isqrt
@@ -14,6 +15,7 @@ from tfacct.reports import _common as common
 from tfacct.reports._points import CONVENTION, Terms
 from tfacct.solving import Equation, Side, Solution, among, closed_form, decimal, placed, read, solved
 from tfacct.subject import Subject
+from tfacct.symbols import opened
 from tfacct.workload import Request
 
 
@@ -51,7 +53,8 @@ def solve(subject: Subject, request: Request, *, unknown: str, until: str, terms
         sections=(tuple(_row(equation, value, there) for value, there in points.items()),),
         notes=(
             _answer(unknown, equation, found),
-            *_closed(unknown, found, form),
+            *_closed(unknown, found, form, rounded=bool(point.bits % 8 or point.cache_bits % 8)),
+            *_letters(form, subject),
             *terms.words(metrics, request.logits),
             *common.defaulted_notes([subject]),
         ),
@@ -122,11 +125,19 @@ def _answer(unknown: str, equation: Equation, found: Solution) -> str:
     )
 
 
-def _closed(unknown: str, found: Solution, form: str | None) -> list[str]:
+def _letters(form: str | None, subject: Subject) -> list[str]:
+    """What the letters of a closed form stand for, and their sizes."""
+    symbolic = opened(subject.architecture, fixed=subject.config.fixed)
+    shown = set(re.findall("[A-Z][a-z]*", form or ""))
+    return ["; ".join(f"{letter} {said}" for letter, said in symbolic.legend.items() if letter in shown)][: len(shown)]
+
+
+def _closed(unknown: str, found: Solution, form: str | None, *, rounded: bool) -> list[str]:
     if found.root is None:
         return [f"{unknown} must divide the query heads: every such number was tried."]
     value = decimal(found.root)
-    return [f"Both sides are equal at {unknown} = {value if form is None else f'{form} = {value}'}."]
+    before = ", before rounding to whole bytes" if rounded else ""
+    return [f"Both sides are equal at {unknown} = {value if form is None else f'{form} = {value}'}{before}."]
 
 
 def _facts(unknown: str, equation: Equation, value: int, point: Point) -> dict[str, Any]:
