@@ -63,7 +63,8 @@ def show(report: Report, *, exact: bool = False) -> None:
     # A line too long is better than a broken number: only the notes are wrapped.
     out.print(Text("\n").join(lines), soft_wrap=True)
     for note in report.notes:
-        out.print(Text(textwrap.fill(note, out.width, break_long_words=False, break_on_hyphens=False), "dim"), soft_wrap=True)
+        wrapped = textwrap.fill(note, out.width, break_long_words=False, break_on_hyphens=False)
+        out.print(Text(wrapped, "dim"), soft_wrap=True)
 
 
 def _cells(columns: list[Column], row: Row, bar: int, longest: Mapping[str, Fraction], exact: bool) -> dict[str, str]:
