@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tfacct.ledger import Matmul
+from tfacct.lines import Matmul
 from tfacct.notation import Axes
 from tfacct.subject import Subject, subject
 

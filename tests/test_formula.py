@@ -17,7 +17,7 @@ from tfacct import load
 from tfacct.architecture import Stack
 from tfacct.errors import TfacctError
 from tfacct.factored import CODE, LATEX, TEXT, factored, latex_letter
-from tfacct.ledger import Matmul
+from tfacct.lines import Matmul
 from tfacct.parts import Attention, FeedForward
 from tfacct.passes import backward_flops, forward_flops
 from tfacct.reports.formula import formula

@@ -5,7 +5,8 @@ import pytest
 from tests.conftest import tiny
 from tfacct import workload
 from tfacct.architecture import Block, Stack, Transformer
-from tfacct.ledger import Group, Ledger, Matmul, Pointwise, State, Table
+from tfacct.ledger import Group, Ledger
+from tfacct.lines import Matmul, Pointwise, State, Table
 from tfacct.notation import SpecError, pairs, whole_bytes
 from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm, Rotary
 from tfacct.workload import Workload

@@ -70,7 +70,7 @@ def test_torch_is_named_under_reference_only() -> None:
 def test_two_times_stands_once() -> None:
     """FLOPs per multiply-add is one number in one place."""
     defined = [f for f in (ROOT / "tfacct").rglob("*.py") if "FLOPS_PER_MULTIPLY_ADD =" in f.read_text()]
-    assert [f.name for f in defined] == ["ledger.py"]
+    assert [f.name for f in defined] == ["lines.py"]
 
 
 def test_rooms_are_rooms() -> None:

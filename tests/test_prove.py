@@ -6,7 +6,7 @@ import pytest
 
 from tests.conftest import tiny
 from tfacct import presets
-from tfacct.ledger import Matmul
+from tfacct.lines import Matmul
 from tfacct.parts import FeedForward
 from tfacct.reports import prove as room
 from tfacct.reports.prove import prove

@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from tests.conftest import TINY, ran, tiny
-from tfacct.ledger import Group, Ledger, Line, Matmul, Pointwise, State
+from tfacct.ledger import Group, Ledger
+from tfacct.lines import Line, Matmul, Pointwise, State
 from tfacct.notation import SpecError
 from tfacct.workload import Workload
 

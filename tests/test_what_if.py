@@ -77,6 +77,24 @@ def test_two_models_have_a_line_for_whatever_either_has(run) -> None:
     assert names.index("mlp.gate_proj") < names.index("mlp.up_proj")  # where it runs, not at the end
 
 
+def test_python_asks_as_the_commands_do(run) -> None:
+    """Every option that both have: the same document."""
+    model = load("llama-3.2-1b")
+    asked = {
+        "diff llama-3.2-1b --ctx 64 --to-batch 3 --set num_key_value_heads=1 --dtype fp8 --train --masked": model.diff(
+            ctx=64, to_batch=3, num_key_value_heads=1, dtype="fp8", train=True, masked=True
+        ),
+        "sweep llama-3.2-1b --ctx 64,128 --tokens 5 --logits last --metric total_flops,kv_cache_bytes --kv-dtype fp8": (
+            model.sweep("total_flops", "kv_cache_bytes", ctx=[64, 128], tokens=5, logits="last", kv_dtype="fp8")
+        ),
+        "solve llama-3.2-1b --for ctx --until share.attn=0.4 --masked --train --logits last": model.solve(
+            "ctx", "share.attn=0.4", masked=True, train=True, logits="last"
+        ),
+    }
+    for arguments, report in asked.items():
+        assert json.loads(run(*arguments.split(), "--json").out) == report.document(), arguments
+
+
 def test_python_diff_is_the_commands(run) -> None:
     ran = run("diff", "gpt2-xl", "cs336-gpt2-xl", "--ctx", "1k", "--json")
     assert json.loads(ran.out) == load("gpt2-xl").diff(load("cs336-gpt2-xl"), ctx=1024).document()

@@ -7,7 +7,7 @@ import pytest
 from tests.conftest import TINY, ran, tiny
 from tfacct import presets
 from tfacct.errors import TfacctError
-from tfacct.ledger import Matmul
+from tfacct.lines import Matmul
 from tfacct.report import Report
 from tfacct.reports.verify import verify
 from tfacct.subject import Subject

@@ -146,25 +146,34 @@ class Model:
         to_ctx: int | None = None,
         batch: int = 1,
         to_batch: int | None = None,
+        decode: bool = False,
+        train: bool = False,
+        masked: bool = False,
         dtype: str | None = None,
+        kv_dtype: str | None = None,
         **sets: Any,
     ) -> Report:
         """FLOPs, parameters and bytes, old → new: of this model with `sets` over its config, or of `other`."""
         from tfacct.reports._points import Terms
         from tfacct.reports.diff import diff
 
-        new = self._with(sets) if other is None else other._with(sets) if sets else other.subject
-        before = Request(ctx=ctx, batch=batch)
-        after = Request(ctx=ctx if to_ctx is None else to_ctx, batch=batch if to_batch is None else to_batch)
-        return diff(self.subject, new, before, after, terms=Terms(dtype))
+        new = (other or self)._with(sets) if sets else (other or self).subject
+        before = Request(ctx=ctx, batch=batch, decode=decode)
+        after = Request(ctx if to_ctx is None else to_ctx, None, decode, batch if to_batch is None else to_batch)
+        return diff(self.subject, new, before, after, terms=Terms(dtype, kv_dtype, masked, train))
 
     def sweep(
         self,
         *metrics: str,
         ctx: Collection[int] | None = None,
         batch: Collection[int] = (1,),
+        tokens: int | None = None,
         decode: bool = False,
+        logits: Logits = "all",
+        train: bool = False,
+        masked: bool = False,
         dtype: str | None = None,
+        kv_dtype: str | None = None,
         **sets: Sequence[Any],
     ) -> Report:
         """Metrics by name at every combination of contexts, batches and values of fields, exact."""
@@ -176,8 +185,8 @@ class Model:
             [self.name],
             Grid(ctx, batch, sets),
             metrics=metrics or DEFAULT,
-            request=Request(decode=decode),
-            terms=Terms(dtype),
+            request=Request(tokens=tokens, decode=decode, logits=logits),
+            terms=Terms(dtype, kv_dtype, masked, train),
         )
 
     def solve(
@@ -186,16 +195,21 @@ class Model:
         until: str,
         *,
         ctx: int | None = None,
-        batch: int = 1,
+        tokens: int | None = None,
         decode: bool = False,
+        batch: int = 1,
+        logits: Logits = "all",
+        train: bool = False,
+        masked: bool = False,
         dtype: str | None = None,
+        kv_dtype: str | None = None,
     ) -> Report:
         """The largest `unknown` (ctx, batch, num_key_value_heads) until `until`: `"kv_cache_bytes=weights_bytes"`."""
         from tfacct.reports._points import Terms
         from tfacct.reports.solve import solve
 
-        request = Request(ctx=ctx, batch=batch, decode=decode)
-        return solve(self.subject, request, unknown=unknown, until=until, terms=Terms(dtype))
+        request = Request(ctx, tokens, decode, batch, logits)
+        return solve(self.subject, request, unknown=unknown, until=until, terms=Terms(dtype, kv_dtype, masked, train))
 
     def evaluate(
         self,

@@ -7,7 +7,8 @@ from dataclasses import dataclass, fields, replace
 from itertools import chain
 from typing import Any
 
-from tfacct.ledger import Group, Ledger, Matmul
+from tfacct.ledger import Group, Ledger
+from tfacct.lines import Matmul
 from tfacct.notation import Size
 from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm, Part, Positions, Residual
 

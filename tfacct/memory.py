@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tfacct.ledger import Ledger, Matmul, Pointwise
+from tfacct.ledger import Ledger
+from tfacct.lines import Matmul, Pointwise
 from tfacct.notation import Axes, size
 
 

@@ -13,7 +13,8 @@ from typing import Literal
 from tfacct import memory
 from tfacct.architecture import component_of, part_of
 from tfacct.errors import NotFoundError, nearest
-from tfacct.ledger import FLOPS_PER_MULTIPLY_ADD, Ledger, Matmul
+from tfacct.ledger import Ledger
+from tfacct.lines import FLOPS_PER_MULTIPLY_ADD, Matmul
 from tfacct.notation import Axes, Size, ratio
 from tfacct.workload import LARGEST, Workload
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from tfacct.ledger import Line, Matmul, Pointwise, State
+from tfacct.lines import Line, Matmul, Pointwise, State
 from tfacct.notation import Size, divided
 from tfacct.parts.part import Part
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tfacct.ledger import Line, Matmul, Pointwise, Table
+from tfacct.lines import Line, Matmul, Pointwise, Table
 from tfacct.notation import Size
 from tfacct.parts.part import Part
 

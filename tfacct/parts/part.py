@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tfacct.ledger import Line
+from tfacct.lines import Line
 from tfacct.notation import Size
 
 

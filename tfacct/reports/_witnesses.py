@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tfacct.architecture import Transformer
 from tfacct.errors import MissingExtraError, UsageError
-from tfacct.ledger import FLOPS_PER_MULTIPLY_ADD, Ledger
+from tfacct.ledger import Ledger
+from tfacct.lines import FLOPS_PER_MULTIPLY_ADD
 from tfacct.passes import backward_flops, forward_flops, recomputed_flops
 from tfacct.subject import Subject
 from tfacct.workload import Workload

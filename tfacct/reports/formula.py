@@ -12,7 +12,8 @@ from tfacct import units
 from tfacct.architecture import part_of
 from tfacct.errors import UsageError, nearest
 from tfacct.factored import BLOCKS, Factored
-from tfacct.ledger import Ledger, Matmul, Product, State
+from tfacct.ledger import Ledger, Product
+from tfacct.lines import Matmul, State
 from tfacct.notation import Axes, Size
 from tfacct.report import Column, Kind, Report, Row, Table
 from tfacct.reports import _common as common

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from tfacct import units
-from tfacct.ledger import State
+from tfacct.lines import State
 from tfacct.memory import cache_bytes
 from tfacct.metrics import Point, cache_overtakes
 from tfacct.notation import letters

@@ -9,7 +9,7 @@ from typing import Any
 
 from tfacct import units
 from tfacct.errors import UsageError
-from tfacct.ledger import FLOPS_PER_MULTIPLY_ADD
+from tfacct.lines import FLOPS_PER_MULTIPLY_ADD
 from tfacct.memory import footprint, largest_that_fits, working_bytes
 from tfacct.passes import backward_flops, forward_flops
 from tfacct.report import Column, Report, Row, Tick, unwatched

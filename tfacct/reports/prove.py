@@ -13,7 +13,7 @@ import sympy
 from tfacct.architecture import Transformer
 from tfacct.errors import UsageError
 from tfacct.factored import BLOCKS
-from tfacct.ledger import FLOPS_PER_MULTIPLY_ADD
+from tfacct.lines import FLOPS_PER_MULTIPLY_ADD
 from tfacct.report import Column, Report, Row, Tick, unwatched
 from tfacct.reports._witnesses import reference_rooms
 from tfacct.subject import Subject

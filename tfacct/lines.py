@@ -1,0 +1,193 @@
+"""The lines: products, tables, states and pointwise work as data, and what follows from each.
+
+A product is written as an einsum over named axes, `B T D, D N H -> B T N H`. Its FLOPs, its parameters,
+its m × k × n and the bits it moves are all read off those letters, so none of them is ever written twice.
+This room knows axes, not transformers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TypeAlias, TypeVar
+
+from tfacct import workload
+from tfacct.notation import Axes, Einsum, Letters, Mask, Size, SpecError, einsum, letters, pairs, size, stored
+
+FLOPS_PER_MULTIPLY_ADD = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One stored tensor, by the name it has in the model: `blocks.*.attn.q_proj.weight`, axes `D N H`."""
+
+    path: str
+    axes: Letters
+
+
+@dataclass(frozen=True, slots=True)
+class Dims:
+    """A product as the matrix multiplications that run: `times` × (m × k by k × n)."""
+
+    m: Size
+    k: Size
+    n: Size
+    times: Size
+
+
+def _is_weight(operand: Letters) -> bool:
+    """Whether an operand is stored, not computed: it carries no axis of the workload."""
+    return not any(axis in workload.AXES for axis in operand)
+
+
+@dataclass(frozen=True, slots=True)
+class Matmul:
+    """A product. `weight` names the module whose weight it reads when that is not its own (a tied head);
+    `bias` adds one number per right-only axis; `mask` says which pairs count when only those are asked for.
+    """
+
+    path: str
+    spec: str
+    weight: str | None = None
+    bias: bool = False
+    mask: Mask = "full"
+
+    def __post_init__(self) -> None:
+        einsum(self.spec)
+        if self.weight is not None and self.weight_axes() is None:
+            raise SpecError(f"{self.path}: {self.spec!r} has no operand that could be the weight of {self.weight}")
+        if self.mask != "full" and not {"T", "S"} <= set(self.einsum.every):
+            raise SpecError(f"{self.spec!r} is masked but has no query–key pairs T S")
+
+    @property
+    def einsum(self) -> Einsum:
+        """The parsed spec."""
+        return einsum(self.spec)
+
+    def weight_axes(self) -> Letters | None:
+        """The axes of the operand that carries no axis of the workload; None where both are activations."""
+        for operand in (self.einsum.right, self.einsum.left):
+            if _is_weight(operand):
+                return operand
+        return None
+
+    def factors(self, axes: Axes, masked: bool = False) -> list[Size]:
+        """What multiplies to the FLOPs: 2 per multiply-add, and every axis once.
+
+        `masked` counts only the query–key pairs that the mask keeps.
+        """
+        every = self.einsum.every
+        if not masked or self.mask == "full":
+            return [FLOPS_PER_MULTIPLY_ADD, *(axes[axis] for axis in every)]
+        others = (axes[axis] for axis in every if axis not in ("T", "S"))
+        return [FLOPS_PER_MULTIPLY_ADD, pairs(self.mask, axes["T"], axes["S"]), *others]
+
+    def flops(self, axes: Axes, masked: bool = False) -> Size:
+        """FLOPs: the product of all factors."""
+        return prod(self.factors(axes, masked))
+
+    def dims(self, axes: Axes) -> Dims:
+        """m × k × n and how many times.
+
+        Rows are the left-only axes of the workload, columns the right-only ones; what both operands and the
+        result share, and the query heads that read one key head (G), repeat the product.
+        """
+        left, right, out = self.einsum.left, self.einsum.right, self.einsum.out
+        rows = tuple(a for a in left if a in out and a not in right and a in workload.AXES)
+        columns = tuple(a for a in right if a in out and a not in left)
+        contracted = tuple(a for a in left if a not in out)
+        repeats = tuple(a for a in out if a not in rows and a not in columns)
+        return Dims(size(axes, rows), size(axes, contracted), size(axes, columns), size(axes, repeats))
+
+    def bits(self, axes: Axes, weights: int, activations: int) -> tuple[Size, Size, Size]:
+        """Bits of the left operand, the right operand and the result, at so many bits per element of either kind."""
+
+        def taken(operand: Letters) -> Size:
+            return size(axes, operand) * (weights if _is_weight(operand) else activations)
+
+        return taken(self.einsum.left), taken(self.einsum.right), taken(self.einsum.out)
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The weight, if one operand is a weight, and the bias."""
+        axes = self.weight_axes()
+        if axes is None:
+            return ()
+        weight = Parameter(f"{self.weight or self.path}.weight", axes)
+        if not self.bias:
+            return (weight,)
+        outputs = tuple(a for a in axes if a in self.einsum.out)
+        return weight, Parameter(f"{self.path}.bias", outputs)
+
+    def backward(self) -> tuple[Matmul, Matmul]:
+        """The gradients of both operands: the same letters with the operands exchanged."""
+        left, right, out = (" ".join(operand) for operand in (self.einsum.left, self.einsum.right, self.einsum.out))
+        return (
+            Matmul(f"{self.path}.grad_left", f"{out}, {right} -> {left}", mask=self.mask),
+            Matmul(f"{self.path}.grad_right", f"{left}, {out} -> {right}", mask=self.mask),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table that is read by row, not multiplied: an embedding."""
+
+    path: str
+    spec: str
+
+    def __post_init__(self) -> None:
+        stored(self.path, self.spec)
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The table itself."""
+        return (Parameter(f"{self.path}.weight", letters(self.spec)),)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What is kept between steps: a key or value cache."""
+
+    path: str
+    spec: str
+
+    def __post_init__(self) -> None:
+        letters(self.spec)
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """None: state is not trained."""
+        return ()
+
+    def elements(self, axes: Axes) -> Size:
+        """Elements kept at the end of the step."""
+        return size(axes, letters(self.spec))
+
+
+@dataclass(frozen=True, slots=True)
+class Pointwise:
+    """Work that is no product: a norm, a softmax, an activation, a rotation, an addition.
+
+    Counted in elements of its result, never in FLOPs: how many operations an element costs is the kernel's affair.
+    `weight` and `bias` are the axes of its parameters.
+    """
+
+    path: str
+    spec: str
+    weight: str = ""
+    bias: str = ""
+
+    def __post_init__(self) -> None:
+        for operand in (self.weight, self.bias):
+            if not set(stored(self.path, operand)) <= set(letters(self.spec)):
+                raise SpecError(f"{self.path}: parameters {operand!r} do not fit the result {self.spec!r}")
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Scale and shift, where the part has them."""
+        named = (("weight", self.weight), ("bias", self.bias))
+        return tuple(Parameter(f"{self.path}.{name}", letters(axes)) for name, axes in named if axes)
+
+    def elements(self, axes: Axes) -> Size:
+        """Elements of the result."""
+        return size(axes, letters(self.spec))
+
+
+Line: TypeAlias = Matmul | Table | State | Pointwise
+LineT = TypeVar("LineT", Matmul, Table, State, Pointwise)
