@@ -41,6 +41,11 @@ TINY = {
         "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 101, "max_position_embeddings": 51,
         "attention_bias": True, "hidden_act": "gelu",
     },
+    "mistral": {
+        "model_type": "mistral", "vocab_size": 101, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 8,
+        "num_key_value_heads": 2, "head_dim": 6, "intermediate_size": 107, "max_position_embeddings": 59,
+        "sliding_window": None,
+    },
     "cs336": {
         "model_type": "cs336", "vocab_size": 83, "context_length": 41, "num_layers": 2, "d_model": 48, "num_heads": 8,
         "d_ff": 89,

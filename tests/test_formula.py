@@ -91,7 +91,7 @@ def sampled(family: str, seed: int) -> tuple[dict, dict[str, int]]:
     K, G, H, D, F, V, L, P, B, T, S = draw.sample(range(2, 60), 11)
     T, S = sorted((T, S))
     H, switches = 2 * H, [draw.random() < 0.5 for _ in range(3)]
-    if family in ("llama", "qwen2", "qwen3", "gemma"):
+    if family in ("llama", "qwen2", "qwen3", "gemma", "mistral"):
         F, V = F + 200, V + 300
         config = {
             "vocab_size": V, "hidden_size": D, "num_hidden_layers": L, "num_attention_heads": K * G,
@@ -99,6 +99,8 @@ def sampled(family: str, seed: int) -> tuple[dict, dict[str, int]]:
         }  # fmt: skip
         if family == "llama":
             config |= {"attention_bias": switches[1], "mlp_bias": switches[2]}
+        if family == "mistral":
+            config |= {"sliding_window": None}
         if family in ("qwen3", "gemma"):
             config |= {"attention_bias": switches[1]}
     else:

@@ -31,6 +31,7 @@ CONFIGS = {
     "qwen2": TINY["qwen2"],
     "qwen3": TINY["qwen3"],
     "gemma": TINY["gemma"],
+    "mistral": TINY["mistral"],
     "qwen2 untied": {**TINY["qwen2"], "tie_word_embeddings": False, "rope_theta": 1e6},
 }
 BATCH, TOKENS = 3, 29

@@ -19,7 +19,8 @@ COUNTS += [f"all four at {edge}" for edge in ("T = 1", "C = 0", "B = 1", "K = 1"
 
 
 @pytest.mark.parametrize(
-    "name", ["gpt2", "llama-3-8b", "llama-3.2-1b", "qwen2-7b", "qwen3-8b", "gemma-2b", "cs336-gpt2-small"]
+    "name",
+    ["gpt2", "llama-3-8b", "llama-3.2-1b", "qwen2-7b", "qwen3-8b", "gemma-2b", "mistral-nemo-12b", "cs336-gpt2-small"],
 )
 def test_every_family_is_proven_with_symbols(name: str) -> None:
     report = prove(presets.load(name))

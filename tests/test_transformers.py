@@ -69,12 +69,11 @@ def configs(draw: st.DrawFn, family: str) -> dict:
             "intermediate_size": draw(st.integers(1, 40)),
             "num_key_value_heads": kv,
         }
-        if draw(st.booleans()):
+        if family not in ("gemma", "mistral") and draw(st.booleans()):  # whose classes want a number
             fields["num_key_value_heads"] = None
         optional = {"head_dim": st.just(even), "tie_word_embeddings": st.booleans()}
-        if family == "gemma" and fields["num_key_value_heads"] is None:
-            del fields["num_key_value_heads"]  # its class wants a number, and takes 16 where there is none
-            fields["num_attention_heads"], fields["hidden_size"] = 16, 32
+        if family == "mistral":
+            fields["sliding_window"] = None
         if family in ("qwen3", "gemma"):
             optional["attention_bias"] = st.booleans()
         if family == "llama":
@@ -117,6 +116,13 @@ def test_absent_fields_take_the_classs_defaults(family: str) -> None:
         "llama": {"vocab_size": 37, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4},
         "qwen2": {"vocab_size": 37, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 64},
         "gemma": {"vocab_size": 37, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 64},
+        "mistral": {
+            "vocab_size": 37,
+            "hidden_size": 128,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 64,
+            "sliding_window": None,
+        },
         "qwen3": {"vocab_size": 37, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 64},
     }[family]
     ours = subject("bare", {"model_type": family, **required})

@@ -69,7 +69,8 @@ def _subject(path: Path, file: dict[str, Any], sets: Mapping[str, object] | None
         expected_from=expect["from"],
         working=expect.get("working"),
     )
-    return subject(path.stem, file["config"], sets, provenance)
+    nulls = dict.fromkeys(file.get("nulls", ()))  # TOML has no null, and to some classes it is not the same as absent
+    return subject(path.stem, file["config"] | nulls, sets, provenance)
 
 
 def load_all(
