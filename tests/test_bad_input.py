@@ -270,7 +270,7 @@ def test_what_a_refusal_advises_works(run, tmp_path: Path) -> None:
 
 def test_odd_heads_cannot_turn() -> None:
     for config in ({**LLAMA, "head_dim": 5}, {**TINY["cs336"], "d_model": 24}):
-        with pytest.raises(TfacctError, match="is odd: rotary positions"):
+        with pytest.raises(TfacctError, match="is not even: rotary positions"):
             load(config)
 
 

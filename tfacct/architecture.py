@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from tfacct.ledger import Group, Ledger
 from tfacct.lines import Matmul
 from tfacct.notation import Size
-from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm, Part, Positions, Residual
+from tfacct.parts import (
+    Attention,
+    Embedding,
+    Experts,
+    FeedForward,
+    Head,
+    LatentAttention,
+    Norm,
+    Part,
+    Positions,
+    Residual,
+)
+
+Order: TypeAlias = Literal["pre", "post", "parallel"]
 
 
 def part_of(path: str) -> str:
@@ -30,98 +43,192 @@ def component_of(path: str, line: Matmul) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One pre-norm decoder block: x + attn(attn_norm(x)), then x + mlp(mlp_norm(x))."""
+    """One decoder block: attention and a feed-forward network, each added to the stream it reads.
 
-    attn_norm: Norm
-    attn: Attention
-    mlp_norm: Norm
-    mlp: FeedForward
+    `order` is `pre`: x + attn(attn_norm(x)), then x + mlp(mlp_norm(x)); `post`: attn_norm(x + attn(x)), then
+    mlp_norm(x + mlp(x)); `parallel`: x + attn(attn_norm(x)) + mlp(mlp_norm(x)), where without a norm of its own the
+    network reads what attention reads. The `_post_norm`s are of a result before it is added.
+    """
+
+    attn_norm: Norm | None
+    attn: Attention | LatentAttention
+    mlp_norm: Norm | None
+    mlp: FeedForward | Experts
+    attn_post_norm: Norm | None = None
+    mlp_post_norm: Norm | None = None
+    order: Order = "pre"
 
     def parts(self) -> Iterator[tuple[str, Part]]:
         """The parts by the names their paths carry, in the order in which they run."""
-        yield "attn_norm", self.attn_norm
-        yield "attn", self.attn
-        yield "attn_add", Residual(self.attn.hidden)
-        yield "mlp_norm", self.mlp_norm
-        yield "mlp", self.mlp
-        yield "mlp_add", Residual(self.mlp.hidden)
+        attn_add, mlp_add = Residual(self.attn.hidden), Residual(self.mlp.hidden)
+        attn = (("attn", self.attn), ("attn_post_norm", self.attn_post_norm))
+        mlp = (("mlp", self.mlp), ("mlp_post_norm", self.mlp_post_norm))
+        running: dict[Order, tuple[tuple[str, Part | None], ...]] = {
+            "pre": (
+                *(("attn_norm", self.attn_norm), *attn, ("attn_add", attn_add)),
+                *(("mlp_norm", self.mlp_norm), *mlp, ("mlp_add", mlp_add)),
+            ),
+            "post": (
+                *(*attn, ("attn_add", attn_add), ("attn_norm", self.attn_norm)),
+                *(*mlp, ("mlp_add", mlp_add), ("mlp_norm", self.mlp_norm)),
+            ),
+            "parallel": (
+                *(("attn_norm", self.attn_norm), *attn, ("mlp_norm", self.mlp_norm), *mlp),
+                *(("attn_add", attn_add), ("mlp_add", mlp_add)),
+            ),
+        }
+        yield from ((name, part) for name, part in running[self.order] if part is not None)
+
+    @property
+    def window(self) -> Size | None:
+        """Keys that a query sees, where that is bounded."""
+        return self.attn.window if isinstance(self.attn, Attention) else None
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """What blocks of other kinds may not have."""
+        windowed, experts = self.window is not None, isinstance(self.mlp, Experts)
+        return (*(("windowed",) if windowed else ()), *(("experts",) if experts else ()))
+
+
+UNMARKED = {"windowed": "full", "experts": "dense"}
+"""What a block is called that has not what others have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """`count` equal blocks, one after the other."""
+    """`count` equal blocks. `numbers`: which ones of the model; none where they follow the stack before."""
 
     block: Block
     count: Size
+    numbers: tuple[int, ...] = ()
+
+
+def stacks(blocks: Sequence[Block]) -> tuple[Stack, ...]:
+    """Blocks in the order in which they run, as stacks of equal ones."""
+    alike: list[tuple[Block, list[int]]] = []
+    for number, block in enumerate(blocks):
+        known = next((numbers for other, numbers in alike if other is block or other == block), None)
+        if known is None:
+            alike.append((block, [number]))
+        else:
+            known.append(number)
+    return tuple(Stack(block, len(numbers), tuple(numbers)) for block, numbers in alike)
 
 
 @dataclass(frozen=True, slots=True)
 class Transformer:
-    """A decoder. Blocks of different kinds are different stacks, numbered through."""
+    """A decoder. Blocks of different kinds are different stacks."""
 
     embed: Embedding
     stacks: tuple[Stack, ...]
-    final_norm: Norm
+    final_norm: Norm | None
     head: Head
     positions: Positions | None = None
+    embed_norm: Norm | None = None
+
+    def ends(self) -> tuple[dict[str, Part], dict[str, Part]]:
+        """What stands before the blocks and behind them, by the names their paths carry."""
+        front: dict[str, Part | None]
+        front = {"embed": self.embed, "pos_embed": self.positions, "embed_norm": self.embed_norm}
+        back: dict[str, Part | None] = {"final_norm": self.final_norm, "lm_head": self.head}
+        first, last = ({name: part for name, part in end.items() if part is not None} for end in (front, back))
+        return first, last
+
+    def parts(self) -> list[Part]:
+        """Every part: those at the ends, then those of one block of each kind."""
+        front, back = self.ends()
+        return [*front.values(), *back.values(), *(part for stack in self.stacks for _, part in stack.block.parts())]
 
     def ledger(self) -> Ledger:
         """Every line of the model."""
-        front: list[tuple[str, Part]] = [("embed", self.embed)]
-        if self.positions is not None:
-            front.append(("pos_embed", self.positions))
-        back: list[tuple[str, Part]] = [("final_norm", self.final_norm), ("lm_head", self.head)]
-        return Ledger((_group(front), *self._blocks(), _group(back)))
+        front, back = self.ends()
+        return Ledger((_group(front.items()), *self._groups(), _group(back.items())))
 
-    def _blocks(self) -> Iterator[Group]:
+    def _groups(self) -> Iterator[Group]:
+        for stack, numbers, kind in zip(self.stacks, self.numbers(), self.kinds(), strict=True):
+            group = _group([(f"blocks.*.{name}", part) for name, part in stack.block.parts()])
+            yield replace(group, count=stack.count, numbers=numbers, kind=kind)
+
+    def numbers(self) -> list[Sequence[int]]:
+        """Which blocks each stack holds; none where its count is a symbol or an array."""
+        found: list[Sequence[int]] = []
         first = 0
         for stack in self.stacks:
-            group = _group([(f"blocks.*.{name}", part) for name, part in stack.block.parts()])
-            if isinstance(stack.count, int):
-                numbers = range(first, first + stack.count)
-                first += stack.count
+            if not isinstance(stack.count, int):
+                found.append(())
+            elif stack.numbers:
+                found.append(stack.numbers)
             else:
-                numbers = range(0)  # a symbol or an array: no block has a number of its own
-            yield replace(group, count=stack.count, numbers=numbers)
+                found.append(range(first, first + stack.count))
+                first += stack.count
+        return found
+
+    def kinds(self) -> list[str]:
+        """What each stack's blocks are called beside the others': windowed or full, experts or dense; nothing where
+        there is one stack."""
+        marks = [stack.block.marks for stack in self.stacks]
+        differing = [mark for mark in UNMARKED if len({mark in own for own in marks}) > 1]
+        names = [" ".join(mark if mark in own else UNMARKED[mark] for mark in differing) for own in marks]
+        return [
+            f"{name} {names[: i + 1].count(name)}".strip() if names.count(name) > 1 else name
+            for i, name in enumerate(names)
+        ]
+
+    def blocks(self) -> list[Block]:
+        """Every block, in the order in which they run."""
+        placed = {
+            number: stack.block
+            for stack, numbers in zip(self.stacks, self.numbers(), strict=True)
+            for number in numbers
+        }
+        return [placed[number] for number in sorted(placed)]
 
     @property
-    def attention(self) -> Attention:
+    def attention(self) -> Attention | LatentAttention:
         """The attention of the first block."""
         return self.stacks[0].block.attn
 
-    def mapped(self, change: Callable[[Any], Any], count: Callable[[Size], Size] = lambda count: count) -> Transformer:
-        """The same model with every part put through `change`, and every stack's number of blocks through `count`."""
+    def mapped(self, change: Callable[[Any], Any], counts: Sequence[Size] | None = None) -> Transformer:
+        """The same model with every part put through `change`, and with so many blocks in each stack, where given."""
+
+        def changed(part: Any) -> Any:
+            return change(part) if isinstance(part, Part) else part
 
         def block(old: Block) -> Block:
-            return Block(**{part.name: change(getattr(old, part.name)) for part in fields(Block)})
+            return Block(**{part.name: changed(getattr(old, part.name)) for part in fields(Block)})
 
-        return Transformer(
-            embed=change(self.embed),
-            stacks=tuple(Stack(block(stack.block), count(stack.count)) for stack in self.stacks),
-            final_norm=change(self.final_norm),
-            head=change(self.head),
-            positions=None if self.positions is None else change(self.positions),
-        )
+        blocks = [replace(stack, block=block(stack.block)) for stack in self.stacks]
+        if counts is not None:
+            blocks = [Stack(old.block, count) for old, count in zip(blocks, counts, strict=True)]
+        own = {field.name: changed(getattr(self, field.name)) for field in fields(self)}
+        return Transformer(**{**own, "stacks": tuple(blocks)})
 
     def with_kv_heads(self, kv_heads: Size | None) -> Transformer:
-        """The same model with its query heads sharing `kv_heads` key/value heads; None: each has its own."""
+        """The same model with its query heads sharing `kv_heads` key/value heads; None: each has its own.
+
+        Keys and values that come from a latent have no heads to share: with None they are kept by head.
+        """
 
         def shared(part: Part) -> Part:
+            if isinstance(part, LatentAttention) and kv_heads is None:
+                return part.running("unpacked")
             if not isinstance(part, Attention):
                 return part
             return part.with_kv_heads(part.heads if kv_heads is None else kv_heads)
 
         return self.mapped(shared)
 
-    def with_positions(self, rows: int) -> Transformer:
-        """The same model with a position table of `rows` rows, where it has one."""
+    def with_positions(self, context: int) -> Transformer:
+        """The same model with a position table for so long a context, where it has one."""
         if self.positions is None:
             return self
-        return replace(self, positions=replace(self.positions, rows=rows))
+        return replace(self, positions=replace(self.positions, rows=context + self.positions.offset))
 
 
-def _group(parts: list[tuple[str, Part]]) -> Group:
+def _group(parts: Iterable[tuple[str, Part]]) -> Group:
     axes: dict[str, Size] = {}
+    parts = list(parts)
     for name, part in parts:
         for axis, value in part.axes().items():
             if axes.setdefault(axis, value) is not value and axes[axis] != value:

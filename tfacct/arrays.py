@@ -15,7 +15,7 @@ from tfacct.architecture import Transformer
 from tfacct.errors import MissingExtraError, NotFoundError, UsageError, nearest
 from tfacct.metrics import Metric, Point
 from tfacct.notation import Size
-from tfacct.symbols import size_letters, with_sizes
+from tfacct.symbols import block_letters, size_letters, with_sizes
 from tfacct.workload import Workload
 
 if TYPE_CHECKING:
@@ -57,15 +57,15 @@ def _placed(shape: Transformer, point: Point, knobs: Mapping[str, Size]) -> Poin
     work = Workload(work.context, knobs.get("tokens", work.tokens), knobs.get("batch", work.batch), work.logits)
     letters = {name: values for name, values in knobs.items() if name not in (*WORKLOAD, KV_HEADS)}
     if letters:
-        fixed = frozenset(size_letters(shape)) - frozenset(letters)
-        shape = with_sizes(shape, letters.__getitem__, letters.get("L", shape.stacks[0].count), fixed)
+        fixed = frozenset((*size_letters(shape), *block_letters(shape))) - frozenset(letters)
+        shape = with_sizes(shape, letters.__getitem__, fixed)
     if KV_HEADS in knobs:
         shape = shape.with_kv_heads(knobs[KV_HEADS])
     return replace(point, work=work, ledger=shape.ledger() if letters or KV_HEADS in knobs else point.ledger)
 
 
 def _check_names(shape: Transformer, knobs: Mapping[str, Any]) -> None:
-    known = [*WORKLOAD, KV_HEADS, "L", *size_letters(shape)]
+    known = [*WORKLOAD, KV_HEADS, *block_letters(shape), *size_letters(shape)]
     for name in knobs:
         if name not in known:
             raise NotFoundError(f"no knob {name!r}", nearest(name, known) or f"knobs: {', '.join(known)}")
@@ -85,8 +85,16 @@ def _check_together(np: Any, shape: Transformer, point: Point, given: Mapping[st
     heads = shape.attention.heads
     if KV_HEADS in given and np.any(heads % given[KV_HEADS] != 0):
         raise UsageError(f"{KV_HEADS} must divide the {heads:,} query heads")
-    if "H" in given and shape.attention.rotary is not None and np.any(given["H"] % 2 != 0):
-        raise UsageError("H must be even: rotary positions turn a head's numbers in pairs")
+    turned = "Hr" if "Hr" in shape.attention.axes() else "H"
+    if turned in given and shape.attention.rotary is not None and np.any(given[turned] % 2 != 0):
+        raise UsageError(f"{turned} must be even: rotary positions turn a head's numbers in pairs")
+    if np.any(given.get("A", 1) > given.get("E", largest_of(shape, "E"))):
+        raise UsageError("A, the experts of a token, are more than the experts E there are")
+
+
+def largest_of(shape: Transformer, letter: str) -> Size:
+    """The largest size that the parts have for a letter; 1 where none has one."""
+    return max((axes[letter] for part in shape.parts() if letter in (axes := part.axes())), default=1)
 
 
 def _checked(np: Any, name: str, values: Any, exact: bool) -> Any:

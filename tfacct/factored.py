@@ -1,7 +1,7 @@
 """A polynomial written for reading, what is common in front of brackets: as text, as code and as LaTeX, from one tree.
 
 It is written by components, as a ledger has them, not factored blindly: each component takes out what its own terms
-share, and what carries the letter of the blocks stands in one bracket.
+share, and what carries the letter of a stack of blocks stands in one bracket.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ Polynomial: TypeAlias = Mapping[Powers, int]
 """Monomial → coefficient."""
 
 BLOCKS, KEYS = "L", "S"
-"""The letter that gets a bracket of its own, and the one whose terms stand last: they grow fastest."""
+"""How letters begin: of stacks of blocks, which get a bracket each, and of keys, whose terms stand last: they grow
+fastest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +74,24 @@ class Factored:
 
 
 def factored(letters: Sequence[str], parts: Iterable[Polynomial], after: Iterable[Polynomial] = ()) -> Factored:
-    """The sum of all parts: first what every term shares, then L · (…), then what carries no L.
+    """The sum of all parts: first what every term shares, then L · (…) for each stack, then what carries no L.
 
     Each part is one term of its sum, with what it shares in front of it; `after` are parts that stand behind the
     others. Otherwise parts without S stand first, short ones before long ones.
     """
     ranked = [*((0, part) for part in parts), *((1, part) for part in after)]
     shared = _shared([term for _, part in ranked for term in part.items()], len(letters))
-    blocks, keys = (tuple(int(letter == one) for letter in letters) for one in (BLOCKS, KEYS))
-    inner, outer = _Sum(keys), _Sum(keys)
+    keys = tuple(int(letter[0] == KEYS) for letter in letters)
+    stacks = [tuple(int(letter == one) for letter in letters) for one in letters if one[0] == BLOCKS]
+    inner, outer = [_Sum(keys) for _ in stacks], _Sum(keys)
     for rank, part in ranked:
         rest = _divided(part, shared)
-        stacked = {powers: count for powers, count in rest.items() if _meet(powers, blocks)}
-        inner.add(_divided(stacked, Term(1, blocks)), rank)
-        outer.add({powers: count for powers, count in rest.items() if powers not in stacked}, rank)
-    stack = [_times(Term(1, blocks), inner.terms())] if inner.found else []
+        for blocks, sum_ in zip(stacks, inner, strict=True):
+            stacked = {powers: count for powers, count in rest.items() if _meet(powers, blocks)}
+            sum_.add(_divided(stacked, Term(1, blocks)), rank)
+            rest = {powers: count for powers, count in rest.items() if powers not in stacked}
+        outer.add(rest, rank)
+    stack = [_times(Term(1, blocks), s.terms()) for blocks, s in zip(stacks, inner, strict=True) if s.found]
     return Factored(tuple(letters), _times(shared, [*stack, *outer.terms()]))
 
 

@@ -5,12 +5,15 @@ Leaves only: every subtotal is computed, so nothing is counted twice. This room 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from tfacct.lines import Dims, Line, LineT, Matmul, Pointwise, State
-from tfacct.notation import Axes, Size, SpecError, whole_bytes
+from tfacct.lines import ACTIVE, WINDOW, Dims, Line, LineT, Matmul, Pointwise, State
+from tfacct.notation import Axes, Size, SpecError, divided, seen, smaller, whole_bytes
+
+SEEN, KEPT = "Sw", "Sk"
+"""Keys that a windowed block sees in a step, and those that it keeps: letters of formulas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +21,29 @@ class Group:
     """Lines, the sizes of their own axes, and the blocks they stand for.
 
     The embeddings and the head stand alone: count 1 and no numbers. `*` in a path stands for the block's number.
+    `kind` names the blocks where a model has several kinds.
     """
 
     lines: tuple[Line, ...]
     axes: Axes
     count: Size = 1
-    numbers: range = range(0)
+    numbers: Sequence[int] = ()
+    kind: str = ""
+
+    def bound(self, at: Axes, *, kept: bool = False) -> Axes:
+        """The sizes of all axes in a step. In a window S are the keys that the new tokens see, or, `kept`, those that
+        stay for the next step.
+
+        `at` may bind both by itself, as SEEN and KEPT: a symbol for each keeps a formula free of `min`.
+        """
+        axes = {**self.axes, **at}
+        if WINDOW in self.axes:
+            window = self.axes[WINDOW]
+            if kept:
+                axes["S"] = at[KEPT] if KEPT in at else smaller(at["S"], window)
+            else:
+                axes["S"] = at[SEEN] if SEEN in at else seen(at["T"], at["S"], window)
+        return axes
 
     def places(self, path: str, unfolded: bool) -> Iterator[tuple[str, Size]]:
         """Where `path` stands and how often: once for all blocks, or, unfolded, once in each."""
@@ -38,11 +58,12 @@ class Group:
 class Product:
     """One line of products, evaluated for a group of blocks: FLOPs of all `dims.times` runs, forward and backward.
 
-    `axes` are the sizes of its letters, `count` the blocks it stands for.
+    `axes` are the sizes of its letters, `count` the blocks it stands for, of the `kind` where there are several.
     """
 
     path: str
-    numbers: range
+    numbers: Sequence[int]
+    kind: str
     line: Matmul
     axes: Axes
     count: Size
@@ -61,11 +82,15 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One parameter, evaluated for a group of blocks: `count` tensors of `shape`, `elements` numbers each."""
+    """One parameter, evaluated for a group of blocks: `count` tensors of `shape`, `elements` numbers each.
+
+    A token meets `active` of these numbers: of a bank of experts those of the experts it is sent to.
+    """
 
     path: str
     shape: tuple[Size, ...]
     elements: Size
+    active: Size
     count: Size
 
 
@@ -103,12 +128,12 @@ class Ledger:
         """Every product with its m × k × n, how often it runs, and its FLOPs."""
         found = []
         for group in self.groups:
-            axes = {**group.axes, **at}
+            axes = group.bound(at)
             for line in (line for line in group.lines if isinstance(line, Matmul)):
                 dims, flops = line.dims(axes), line.flops(axes, masked)
                 backward = sum(gradient.flops(axes, masked) for gradient in line.backward())
                 dims = replace(dims, times=group.count * dims.times)
-                each = (line.path, group.numbers, line, axes, group.count, dims)
+                each = (line.path, group.numbers, group.kind, line, axes, group.count, dims)
                 found.append(Product(*each, group.count * flops, group.count * backward))
         return found
 
@@ -146,8 +171,10 @@ class Ledger:
         for index, group in enumerate(self.groups):
             for parameter in (p for line in group.lines for p in line.parameters()):
                 shape = tuple(group.axes[axis] for axis in parameter.axes)
+                elements = prod(shape)
+                active = divided(elements, shape[0]) * group.axes[ACTIVE] if parameter.bank else elements
                 for path, count in group.places(parameter.path, unfolded):
-                    tensor = Tensor(path, shape, prod(shape), count)
+                    tensor = Tensor(path, shape, elements, active, count)
                     owner = index if "*" in path else -1  # blocks of another kind own other tensors
                     known = found.setdefault((path, owner), tensor)
                     if not _same_sizes(known.shape, shape):
@@ -157,6 +184,10 @@ class Ledger:
     def parameters(self, *, unfolded: bool = False) -> dict[str, Size]:
         """Stored elements, by parameter."""
         return _summed((tensor.path, tensor.count * tensor.elements) for tensor in self.tensors(unfolded=unfolded))
+
+    def active_parameters(self) -> dict[str, Size]:
+        """Elements that one token meets, by parameter: all, but of each bank only the experts it is sent to."""
+        return _summed((tensor.path, tensor.count * tensor.active) for tensor in self.tensors())
 
     def weight_bytes(self, width: int) -> dict[str, Size]:
         """Bytes at `width` bits per element, by parameter; every tensor rounded up to whole bytes."""
@@ -180,7 +211,7 @@ class Ledger:
     def _each(self, kind: type[LineT], at: Axes, unfolded: bool = False) -> Iterator[tuple[str, LineT, Axes, Size]]:
         """Each line of one kind: its path, itself, the sizes of its axes, and how often it stands."""
         for group in self.groups:
-            axes = {**group.axes, **at}
+            axes = group.bound(at, kept=kind is State)
             for line in group.lines:
                 if isinstance(line, kind):
                     for path, count in group.places(line.path, unfolded):

@@ -12,17 +12,39 @@ from math import prod
 from typing import TypeAlias, TypeVar
 
 from tfacct import workload
-from tfacct.notation import Axes, Einsum, Letters, Mask, Size, SpecError, einsum, letters, pairs, size, stored
+from tfacct.notation import (
+    Axes,
+    Einsum,
+    Letters,
+    Mask,
+    Size,
+    SpecError,
+    einsum,
+    letters,
+    pairs,
+    size,
+    smaller,
+    stored,
+)
 
 FLOPS_PER_MULTIPLY_ADD = 2
+
+ACTIVE = "A"
+"""The axis of the experts that each token is sent to."""
+WINDOW = "W"
+"""The axis of the keys that a query of a windowed block sees; the ledger binds S by it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One stored tensor, by the name it has in the model: `blocks.*.attn.q_proj.weight`, axes `D N H`."""
+    """One stored tensor, by the name it has in the model: `blocks.*.attn.q_proj.weight`, axes `D N H`.
+
+    `bank`: its first axis counts experts, of which a token uses some.
+    """
 
     path: str
     axes: Letters
+    bank: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +66,9 @@ def _is_weight(operand: Letters) -> bool:
 class Matmul:
     """A product. `weight` names the module whose weight it reads when that is not its own (a tied head);
     `bias` adds one number per right-only axis; `mask` says which pairs count when only those are asked for.
+
+    `bank="E"`: the weight is stored once for each of E experts, and each token is multiplied by those of the A that
+    it is sent to, so A stands in the spec and E does not.
     """
 
     path: str
@@ -51,11 +76,14 @@ class Matmul:
     weight: str | None = None
     bias: bool = False
     mask: Mask = "full"
+    bank: str | None = None
 
     def __post_init__(self) -> None:
         einsum(self.spec)
         if self.weight is not None and self.weight_axes() is None:
             raise SpecError(f"{self.path}: {self.spec!r} has no operand that could be the weight of {self.weight}")
+        if self.bank is not None and (self.weight_axes() is None or ACTIVE not in self.einsum.out):
+            raise SpecError(f"{self.path}: {self.spec!r} has no weight, or no axis {ACTIVE}, for a bank of experts")
         if self.mask != "full" and not {"T", "S"} <= set(self.einsum.every):
             raise SpecError(f"{self.spec!r} is masked but has no query–key pairs T S")
 
@@ -80,7 +108,7 @@ class Matmul:
         if not masked or self.mask == "full":
             return [FLOPS_PER_MULTIPLY_ADD, *(axes[axis] for axis in every)]
         others = (axes[axis] for axis in every if axis not in ("T", "S"))
-        return [FLOPS_PER_MULTIPLY_ADD, pairs(self.mask, axes["T"], axes["S"]), *others]
+        return [FLOPS_PER_MULTIPLY_ADD, pairs(self.mask, axes["T"], axes["S"], axes.get(WINDOW)), *others]
 
     def flops(self, axes: Axes, masked: bool = False) -> Size:
         """FLOPs: the product of all factors."""
@@ -100,10 +128,16 @@ class Matmul:
         return Dims(size(axes, rows), size(axes, contracted), size(axes, columns), size(axes, repeats))
 
     def bits(self, axes: Axes, weights: int, activations: int) -> tuple[Size, Size, Size]:
-        """Bits of the left operand, the right operand and the result, at so many bits per element of either kind."""
+        """Bits of the left operand, the right operand and the result, at so many bits per element of either kind.
+
+        Of a bank, the weights of as many experts as there are tokens sent to one, each to another: the most that can
+        be touched.
+        """
 
         def taken(operand: Letters) -> Size:
-            return size(axes, operand) * (weights if _is_weight(operand) else activations)
+            if not _is_weight(operand):
+                return size(axes, operand) * activations
+            return size(axes, operand) * weights * (self._touched(axes) if self.bank else 1)
 
         return taken(self.einsum.left), taken(self.einsum.right), taken(self.einsum.out)
 
@@ -112,11 +146,17 @@ class Matmul:
         axes = self.weight_axes()
         if axes is None:
             return ()
-        weight = Parameter(f"{self.weight or self.path}.weight", axes)
+        experts = (self.bank,) if self.bank else ()
+        weight = Parameter(f"{self.weight or self.path}.weight", (*experts, *axes), bool(self.bank))
         if not self.bias:
             return (weight,)
         outputs = tuple(a for a in axes if a in self.einsum.out)
-        return weight, Parameter(f"{self.path}.bias", outputs)
+        return weight, Parameter(f"{self.path}.bias", (*experts, *outputs), bool(self.bank))
+
+    def _touched(self, axes: Axes) -> Size:
+        """Experts that a step reads at the most."""
+        assert self.bank is not None
+        return smaller(axes[self.bank], size(axes, (*(a for a in self.einsum.out if a in workload.AXES), ACTIVE)))
 
     def backward(self) -> tuple[Matmul, Matmul]:
         """The gradients of both operands: the same letters with the operands exchanged."""
@@ -166,13 +206,14 @@ class Pointwise:
     """Work that is no product: a norm, a softmax, an activation, a rotation, an addition.
 
     Counted in elements of its result, never in FLOPs: how many operations an element costs is the kernel's affair.
-    `weight` and `bias` are the axes of its parameters.
+    `weight` and `bias` are the axes of its parameters. `sums`: it only adds, so its backward pass needs no operand.
     """
 
     path: str
     spec: str
     weight: str = ""
     bias: str = ""
+    sums: bool = False
 
     def __post_init__(self) -> None:
         for operand in (self.weight, self.bias):

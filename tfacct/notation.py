@@ -99,14 +99,40 @@ def ratio(part: Size, whole: Size) -> Size:
     return part * Fraction(1) / whole if exact else part / whole
 
 
-def pairs(mask: Mask, queries: Size, keys: Size) -> Size:
+def smaller(one: Size, other: Size) -> Size:
+    """The smaller of two sizes."""
+    if hasattr(one, "free_symbols") or hasattr(other, "free_symbols"):
+        from sympy import Min
+
+        return Min(one, other)
+    if hasattr(one, "dtype") or hasattr(other, "dtype"):
+        import numpy as np
+
+        return np.minimum(one, other)
+    return min(one, other)
+
+
+def seen(queries: Size, keys: Size, window: Size) -> Size:
+    """Keys that `queries` new tokens meet in a window: themselves, and the old ones that the first of them sees."""
+    return queries + smaller(keys - queries, window - 1)
+
+
+def pairs(mask: Mask, queries: Size, keys: Size, window: Size | None = None) -> Size:
     """Query–key pairs that a mask keeps, of the last `queries` positions among `keys`.
 
-    causal: the i-th of T new tokens sees the S − T old ones and i new ones: T·(S − T) + T·(T + 1)/2.
+    causal: the n-th position sees n keys, so the first n see n·(n + 1)/2 together. In a window it sees at most
+    `window`: past it every position adds that many.
     """
     if mask == "full":
         return queries * keys
-    return halve(queries * (2 * keys - queries + 1))
+    if window is None:
+        return halve(queries * (2 * keys - queries + 1))
+
+    def first(positions: Size) -> Size:
+        growing = smaller(positions, window)
+        return halve(growing * (growing + 1)) + (positions - growing) * window
+
+    return first(keys) - first(keys - queries)
 
 
 def whole_bytes(elements: Size, width: int) -> Size:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from tfacct.ledger import Ledger
-from tfacct.notation import Axes, Size, halve
+from itertools import takewhile
+
+from tfacct.ledger import Group, Ledger
+from tfacct.lines import WINDOW, Matmul, Pointwise
+from tfacct.notation import Axes, Size, pairs
 from tfacct.workload import Workload
 
 
@@ -18,27 +21,44 @@ def backward_flops(ledger: Ledger, at: Axes, *, masked: bool = False) -> Size:
 
 
 def recomputed_flops(ledger: Ledger, at: Axes) -> Size:
-    """FLOPs that full recomputation adds to a training step: every block's forward pass, less its last product.
+    """FLOPs that full recomputation adds to a training step: every block's forward pass, but for a last product whose
+    result is only added.
 
-    Autograd stops running a block again once it has every tensor that the backward pass needs, and nothing after
-    the last product of a pre-norm block needs that product's result. The head is never run again.
+    Autograd stops running a block again once it has every tensor that the backward pass needs, and an addition needs
+    none. So the last product of a pre-norm block is not run again; that of a post-norm block is, its norm needs the
+    result. The head is never run again.
     """
-    again: dict[range, list[Size]] = {}
-    for product in ledger.products(at):
-        if "*" in product.path:
-            again.setdefault(product.numbers, []).append(product.forward)
-    return sum(sum(block[:-1]) for block in again.values())
+    again: Size = 0
+    for group in ledger.groups:
+        axes = group.bound(at)
+        block = [line.flops(axes) for line in group.lines if isinstance(line, Matmul) and "*" in line.path]
+        again += group.count * sum(block[: len(block) - _spared(group)])
+    return again
+
+
+def _spared(group: Group) -> int:
+    """Products at a block's end whose results the backward pass does not need: one, or none."""
+    after = takewhile(lambda line: not isinstance(line, Matmul), reversed(group.lines))
+    return int(all(line.sums for line in after if isinstance(line, Pointwise)))
 
 
 def decode_flops(ledger: Ledger, *, batch: Size, prompt: Size, steps: Size) -> dict[str, Size]:
     """FLOPs of `steps` decode steps after a prompt, by product: step i has one new token and prompt + i keys.
 
-    A product multiplies each of its axes once, so with one token it grows by the same amount from step to step, and
-    the sum is steps · (first + last) / 2: at once for any number of steps, or a symbol.
+    A product multiplies each of its axes once, so what it costs with one key times the keys of all steps is what all
+    steps cost: at once for any number of steps, or a symbol.
     """
+    found: dict[str, Size] = {}
+    for product in ledger.products(Workload(context=prompt + 1, tokens=1, batch=batch).axes()):
+        if "S" in product.line.einsum.every:
+            one = product.count * product.line.flops({**product.axes, "S": 1})
+            all_steps = one * _keys_of_steps(prompt, steps, product.axes.get(WINDOW))
+        else:
+            all_steps = steps * product.forward
+        found[product.path] = found.get(product.path, 0) + all_steps
+    return found
 
-    def step(number: Size) -> dict[str, Size]:
-        return ledger.flops(Workload(context=prompt + number, tokens=1, batch=batch).axes())
 
-    first, last = step(1), step(steps)
-    return {path: halve(steps * (first[path] + last[path])) for path in first}
+def _keys_of_steps(prompt: Size, steps: Size, window: Size | None) -> Size:
+    """Keys that the tokens of all steps see: the pairs that a causal mask keeps of their positions."""
+    return pairs("causal", steps, prompt + steps, window)

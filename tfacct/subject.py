@@ -64,7 +64,7 @@ class Subject:
 
     def with_layers(self, count: int) -> Subject:
         """The same model with `count` blocks in each stack."""
-        fewer = self.architecture.mapped(lambda part: part, lambda _: count)
+        fewer = self.architecture.mapped(lambda part: part, [count] * len(self.architecture.stacks))
         return replace(self, architecture=fewer, ledger=fewer.ledger())
 
     @property

@@ -10,41 +10,56 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tfacct import workload
-from tfacct.architecture import Transformer, component_of, part_of
+from tfacct.architecture import UNMARKED, Transformer, component_of, part_of
+from tfacct.errors import UsageError
 from tfacct.factored import BLOCKS, KEYS, Factored, Polynomial, Powers, factored
-from tfacct.ledger import Ledger, Product
+from tfacct.ledger import KEPT, SEEN, Ledger, Product
+from tfacct.lines import WINDOW
 from tfacct.notation import Axes, Size
 from tfacct.parts import Part
 from tfacct.workload import Workload
 
-ORDER = ("B", "T", "C", "O", BLOCKS, "D", "N", "K", "G", "H", "F", "V", "P")
+ORDER = ("B", "T", "C", "Cw", "O", BLOCKS, "Lw", "Le", "D", "N", "K", "G", "H", "F", "V", "P")
 """How letters follow each other in a product; others come behind them as they appear, and S is last."""
-LEGEND = {**workload.AXES, BLOCKS: "blocks", "C": "tokens in the cache"}
+LEGEND = {
+    **workload.AXES,
+    BLOCKS: "blocks",
+    "C": "tokens in the cache",
+    "Cw": "tokens in the cache that a windowed block sees, min(C, W − 1)",
+    SEEN: "keys a windowed block sees, T + min(S − T, W − 1)",
+    KEPT: "keys a windowed block keeps, min(S, W)",
+}
 """The letters that belong to no part."""
 
 
-def with_sizes(
-    shape: Transformer, size: Callable[[str], Size], layers: Size, fixed: frozenset[str] = frozenset()
-) -> Transformer:
-    """The same model, biases and ties as they are, with `size(letter)` for each size and `layers` blocks a stack.
+def with_sizes(shape: Transformer, size: Callable[[str], Size], fixed: frozenset[str] = frozenset()) -> Transformer:
+    """The same model, biases and ties as they are, with `size(letter)` for each size and each stack's number of blocks.
 
     The letters in `fixed` keep their numbers.
     """
 
-    def opened(part: Part) -> Any:
-        return replace(part, **{field: size(letter) for field, letter in part.letters.items() if letter not in fixed})
+    def with_letters(part: Part) -> Any:
+        return replace(part, **{field: size(letter) for field, letter in part.sizes().items() if letter not in fixed})
 
-    return shape.mapped(opened, lambda _: layers)
+    letters = block_letters(shape)
+    counts = [
+        stack.count if letter in fixed else size(letter) for letter, stack in zip(letters, shape.stacks, strict=True)
+    ]
+    return shape.mapped(with_letters, None if fixed.issuperset(letters) else counts)
+
+
+def block_letters(shape: Transformer) -> list[str]:
+    """The letter that counts the blocks of each stack: L, with Lw for windowed ones and Le for those of experts where
+    there are others beside them."""
+    return [
+        BLOCKS + "".join(word[0] if word in UNMARKED else word if word.isdigit() else "" for word in kind.split())
+        for kind in shape.kinds()
+    ]
 
 
 def size_letters(shape: Transformer) -> dict[str, str]:
     """Every letter that is a size of its own, with its meaning, in the order of the parts."""
-    return {letter: part.legend[letter] for part in _parts(shape) for letter in part.letters.values()}
-
-
-def _parts(shape: Transformer) -> list[Part]:
-    ends = [shape.embed, *([shape.positions] if shape.positions else []), shape.final_norm, shape.head]
-    return [*ends, *(part for stack in shape.stacks for _, part in stack.block.parts())]
+    return {letter: part.legend[letter] for part in shape.parts() for letter in part.sizes().values()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,30 +157,59 @@ def _product(expression: Size, symbols: Mapping[str, Any]) -> Powers | None:
 def opened(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cached: bool = False) -> Opened:
     """The model in symbols, but for the letters in `fixed`. The keys are S, or, where `cached`, C + T.
 
-    Every stack gets the same symbols: for a model whose blocks are all of one kind.
+    In windowed blocks they are letters of their own, Sw and Sk or Cw + T, so that no formula holds a `min`. Raises
+    UsageError where blocks of two kinds have different sizes by one letter.
     """
     import sympy
 
-    own, parts = size_letters(shape), _parts(shape)
-    named = dict.fromkeys(letter for part in parts for letter in part.legend if letter not in own)
-    free = [letter for letter in (*own, *named) if letter not in fixed]
-    letters = _ordered(["B", "T", "C" if cached else KEYS, BLOCKS, *free])
+    own, stacks = size_letters(shape), block_letters(shape)
+    _one_size_each(shape)
+    windowed = WINDOW in own
+    fixed = fixed | {WINDOW}
+    numbers = {
+        letter for part in shape.parts() for letter, size in part.axes().items() if letter not in own and size == 1
+    }
+    named = dict.fromkeys(letter for part in shape.parts() for letter in part.axes() if letter not in own)
+    free = [letter for letter in (*own, *named) if letter not in fixed and letter not in numbers]
+    workload_letters = ["B", "T", *(["C", *(["Cw"] if windowed else [])] if cached else [KEYS])]
+    seen = [SEEN, KEPT] if windowed and not cached else []
+    letters = _ordered([*workload_letters, *seen, *stacks, *free])
     symbols = {letter: sympy.Symbol(letter, positive=True, integer=True) for letter in letters}
     keys = symbols["C"] + symbols["T"] if cached else symbols[KEYS]
-    symbolic = with_sizes(shape, symbols.__getitem__, symbols[BLOCKS], fixed)
-    legend = LEGEND | {letter: meaning for part in parts for letter, meaning in part.legend.items()}
-    axes = {letter: size for part in _parts(symbolic) for letter, size in part.axes().items()}
+    in_window = symbols["Cw"] + symbols["T"] if windowed and cached else None
+    symbolic = with_sizes(shape, symbols.__getitem__, fixed)
+    legend = LEGEND | {letter: meaning for part in shape.parts() for letter, meaning in part.legend.items()}
+    kinds = zip(stacks, shape.kinds(), strict=True)
+    legend |= {letter: f"{kind} blocks".strip() for letter, kind in kinds}
+    axes = {letter: size for part in symbolic.parts() for letter, size in part.axes().items()}
+    at = Workload(context=keys, tokens=symbols["T"], batch=symbols["B"]).axes()
+    if windowed:
+        at |= {SEEN: in_window or symbols[SEEN], KEPT: in_window or symbols[KEPT]}
     return Opened(
         ledger=symbolic.ledger(),
-        at=Workload(context=keys, tokens=symbols["T"], batch=symbols["B"]).axes(),
+        at=at,
         symbols=symbols,
-        products={letter: powers for letter in named if (powers := _product(axes[letter], symbols))},
+        products={
+            letter: powers for letter in named if letter in symbols and (powers := _product(axes[letter], symbols))
+        },
         legend={letter: legend[letter] for letter in _ordered(legend)},
     )
+
+
+def _one_size_each(shape: Transformer) -> None:
+    """Refuse a letter that is two numbers: the formula has one symbol for each letter."""
+    sizes: dict[str, Size] = {}
+    for part in shape.parts():
+        for letter, size in part.axes().items():
+            if sizes.setdefault(letter, size) != size:
+                raise UsageError(
+                    f"{letter} is {sizes[letter]:,} in some blocks and {size:,} in others: no formula is written"
+                )
 
 
 def _ordered(letters: Iterable[str]) -> list[str]:
     """Letters as they are written: the known ones first, then the others as they come, S last."""
     letters = dict.fromkeys(letters)
-    others = [letter for letter in letters if letter not in (*ORDER, KEYS)]
-    return [letter for letter in (*ORDER, *others, KEYS) if letter in letters]
+    last = (KEYS, SEEN, KEPT)
+    others = [letter for letter in letters if letter not in (*ORDER, *last)]
+    return [letter for letter in (*ORDER, *others, *last) if letter in letters]

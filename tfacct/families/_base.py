@@ -7,12 +7,14 @@ refused (known to change counts, and not understood here), or unknown (named in 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tfacct.architecture import Transformer
 from tfacct.errors import ConfigError, nearest
+from tfacct.parts import Attention, Part, Rotary
 from tfacct.workload import LARGEST
 
 Count = Annotated[int, Field(strict=True, ge=1, le=LARGEST)]
@@ -21,6 +23,7 @@ Layers = Annotated[int, Field(strict=True, ge=1, le=100_000)]
 """A number of blocks: each is a thing of its own, so fewer of them are credible than of anything else."""
 Switch = Annotated[bool, Field(strict=True)]
 Real = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(strict=True, gt=0, le=1)]
 Word = Annotated[str, Field(strict=True)]
 Fields = Annotated[dict[str, Any], Field(strict=True)]
 
@@ -42,6 +45,7 @@ HARMLESS = frozenset(
     quantization compression_config max_sequence_length output_past predict_special_tokens n_special
     is_llama_config neftune_noise_alpha unsloth_version unsloth_fixed model_max_length tf_legacy_loss
     partial_rotary_factor cache_implementation renormalize_logits _num_labels _flash_attn_2_enabled
+    output_router_logits router_aux_loss_coef router_jitter_noise norm_topk_prob auto_map
     """.split()
 )
 """Fields that change no parameter, product or cached byte. (The quantization ones change stored bytes:
@@ -84,8 +88,12 @@ class FamilyConfig(BaseModel):
     """Letters whose sizes this family cannot change: its formulas hold their numbers."""
     uncounted: ClassVar[frozenset[str]] = frozenset()
     """Fields that are read for the reference model only: no count depends on them."""
+    class_differs: ClassVar[str] = "of a window it keeps one token less"
+    """How what the class keeps differs from what an engine must keep, where it does."""
     aliases: ClassVar[Mapping[str, str]] = {}
     """Other names that the class reads a field by."""
+    hf_tensors: ClassVar[Mapping[str, str]] = {}
+    """Our tensors → the class's, where a parameter of it is no module's `weight` or `bias`."""
     nulls: ClassVar[Mapping[str, str]] = {}
     """Fields that may be null although their default is a number: null means the value of this other field."""
 
@@ -97,6 +105,28 @@ class FamilyConfig(BaseModel):
     def architecture(self) -> Transformer:
         """The transformer these fields describe."""
         raise NotImplementedError
+
+    def class_paths(self) -> Mapping[str, str]:
+        """hf_paths, where they do not depend on the fields."""
+        return self.hf_paths
+
+    def class_keeps(self) -> Transformer:
+        """A transformer that keeps between steps what the transformers class keeps.
+
+        In a window it keeps one token less than a query sees, for the next query is one of those.
+        """
+
+        def less_one(part: Part) -> Part:
+            if not isinstance(part, Attention) or part.window is None:
+                return part
+            return replace(part, window=part.window - 1)
+
+        return self.architecture().mapped(less_one)
+
+    @staticmethod
+    def refused(name: str, value: object) -> ConfigError:
+        """A field whose value changes the counts, and is not understood."""
+        return ConfigError(f"{name} = {_shown(value)} changes the counts, and is not understood for this model_type")
 
 
 def fields_of(family: type[FamilyConfig]) -> frozenset[str]:
@@ -191,6 +221,8 @@ def _config_error(error: ValidationError, raw: Mapping[str, Any]) -> ConfigError
         "greater_than": "above 0",
         "string_type": "text",
         "dict_type": "an object of fields",
+        "literal_error": f"one of {first.get('ctx', {}).get('expected')}",
+        "list_type": "a list",
         "greater_than_equal": f"at least {first.get('ctx', {}).get('ge', 1)}",
         "less_than_equal": f"at most {first.get('ctx', {}).get('le', LARGEST):,}",
     }.get(first["type"])
@@ -205,11 +237,17 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 
-def even(head_dim: int) -> int:
-    """A head size that rotary positions can turn in pairs."""
-    if head_dim % 2:
-        raise ConfigError(f"head_dim {head_dim:,} is odd: rotary positions turn a head's numbers in pairs")
-    return head_dim
+def even(turned: int, what: str = "head_dim") -> int:
+    """A size that rotary positions can turn in pairs."""
+    if turned % 2 or turned == 0:
+        raise ConfigError(f"{what} {turned:,} is not even: rotary positions turn a head's numbers in pairs")
+    return turned
+
+
+def rotary(theta: float | None, scaling: Mapping[str, Any] | None, parameters: Mapping[str, Any] | None) -> Rotary:
+    """Angles, as transformers 4 (rope_theta, rope_scaling) or 5 (rope_parameters) spells them."""
+    spelled = parameters or scaling
+    return Rotary((spelled or {}).get("rope_theta") or theta or 10_000.0, spelled)
 
 
 def share(whole: int, parts: int, what: str, hint: str | None = None) -> int:

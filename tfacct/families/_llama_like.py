@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from pydantic import Field
 
-from tfacct.architecture import Block, Stack, Transformer
-from tfacct.families._base import Count, FamilyConfig, Fields, Layers, Real, Switch, Word, even, share
-from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm, Rotary
+from tfacct.architecture import Block, Transformer, stacks
+from tfacct.families._base import Count, FamilyConfig, Fields, Layers, Real, Switch, Word, even, rotary, share
+from tfacct.parts import Attention, Embedding, Experts, FeedForward, Head, LatentAttention, Norm, Rotary
 
 
 def head_dim_from(fields: dict[str, Any]) -> int:
@@ -64,42 +65,41 @@ class LlamaLike(FamilyConfig):
         return self.hidden_act
 
     def rotary(self) -> Rotary:
-        """Angles, as transformers 4 (rope_theta, rope_scaling) or 5 (rope_parameters) spells them."""
-        spelled = self.rope_parameters or self.rope_scaling
-        base = (spelled or {}).get("rope_theta") or self.rope_theta or 10_000.0
-        return Rotary(base, spelled)
+        """Angles, as either version of transformers spells them."""
+        return rotary(self.rope_theta, self.rope_scaling, self.rope_parameters)
 
-    def with_biases(
-        self,
-        *,
-        qkv: bool,
-        out: bool,
-        mlp: bool,
-        qk_norm_eps: float | None = None,
-        less_one: bool = False,
-        scaled: bool = False,
-    ) -> Transformer:
-        """Equal pre-norm blocks, with biases, norms of queries and keys, and scales where the family has them."""
-        hidden = self.hidden_size
-        norm = Norm(hidden, "rms", self.rms_norm_eps, less_one)
-        attn = Attention(
-            hidden=hidden,
-            kv_heads=self.num_key_value_heads,
-            group=share(
-                self.num_attention_heads,
-                self.num_key_value_heads,
-                "num_attention_heads by num_key_value_heads",
-            ),
+    def norm(self) -> Norm:
+        """RMSNorm over the hidden size."""
+        return Norm(self.hidden_size, "rms", self.rms_norm_eps)
+
+    def attention(self, **own: Any) -> Attention:
+        """Grouped-query attention; `own` is what the family has beside its sizes."""
+        heads, kv_heads = self.num_attention_heads, self.num_key_value_heads
+        return Attention(
+            hidden=self.hidden_size,
+            kv_heads=kv_heads,
+            group=share(heads, kv_heads, "num_attention_heads by num_key_value_heads"),
             head_dim=even(self.head_dim),
-            qkv_bias=qkv,
-            out_bias=out,
-            rotary=self.rotary(),
-            qk_norm_eps=qk_norm_eps,
+            **{"rotary": self.rotary(), **own},
         )
-        feed_forward = FeedForward(hidden, self.intermediate_size, gated=True, bias=mlp, activation=self.activation)
-        return Transformer(
-            embed=Embedding(self.vocab_size, hidden, scaled),
-            stacks=(Stack(Block(norm, attn, norm, feed_forward), self.num_hidden_layers),),
-            final_norm=norm,
-            head=Head(hidden, self.vocab_size, tied=self.tie_word_embeddings),
-        )
+
+    def feed_forward(self, *, bias: bool = False) -> FeedForward:
+        """A gated network."""
+        return FeedForward(self.hidden_size, self.intermediate_size, True, bias, self.activation)
+
+    def block(self, attention: Attention | LatentAttention, network: FeedForward | Experts) -> Block:
+        """A pre-norm block."""
+        return Block(self.norm(), attention, self.norm(), network)
+
+    def decoder(self, blocks: Sequence[Block], **own: Any) -> Transformer:
+        """Blocks between the token table and the head; `own` replaces what the family has of its own."""
+        ends = {
+            "embed": Embedding(self.vocab_size, self.hidden_size),
+            "final_norm": self.norm(),
+            "head": Head(self.hidden_size, self.vocab_size, tied=self.tie_word_embeddings),
+        }
+        return Transformer(stacks=stacks(blocks), **{**ends, **own})
+
+    def equal_blocks(self, block: Block) -> list[Block]:
+        """The same block in every layer."""
+        return [block] * self.num_hidden_layers

@@ -4,38 +4,40 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from tfacct.errors import ConfigError
 from tfacct.families._base import Count, Switch
+from tfacct.families._layers import LayerTypes, windows
 from tfacct.families._llama_like import LlamaLike
+
+UpTo = Annotated[int, Field(strict=True, ge=0)]
 
 
 class QwenLike(LlamaLike):
-    """The fields that Qwen2 and Qwen3 spell alike. An absent num_key_value_heads is 32, whatever the heads."""
+    """The fields that the Qwen families spell alike. An absent num_key_value_heads is 32, whatever the heads."""
 
     intermediate_size: Count = 22016
     num_key_value_heads: Count = 32
     max_position_embeddings: Count = 32768
     use_sliding_window: Switch = False
-    sliding_window: Count | None = 4096
-    max_window_layers: Annotated[int, Field(strict=True, ge=0)] = 28
-    layer_types: Annotated[list[str], Field(strict=True)] | None = None
+    sliding_window: UpTo | None = 4096
+    max_window_layers: UpTo = 28
+    layer_types: LayerTypes | None = None
 
     uncounted: ClassVar = LlamaLike.uncounted | {"sliding_window", "max_window_layers"}
     nulls: ClassVar = {"num_key_value_heads": "num_attention_heads"}
 
-    @model_validator(mode="after")
-    def _no_windows(self) -> QwenLike:
-        slides = self.use_sliding_window and self.sliding_window is not None
-        if slides and self.max_window_layers < self.num_hidden_layers:
-            raise ConfigError(
-                f"use_sliding_window = true gives the layers from {self.max_window_layers} on a window, which changes"
-                " the counts, and windows are not understood yet"
-            )
-        if self.layer_types is not None and self.layer_types != ["full_attention"] * self.num_hidden_layers:
-            raise ConfigError(
-                f"layer_types must be {self.num_hidden_layers} times full_attention: other layers change the counts,"
-                " and are not understood yet"
-            )
-        return self
+    @property
+    def window(self) -> int | None:
+        """The window of those layers that have one; nothing while the switch is off."""
+        return self.sliding_window if self.use_sliding_window else None
+
+    def windows(self) -> list[int | None]:
+        """The layers from max_window_layers on have the window, where the switch is on."""
+        return windows(
+            self.layer_types,
+            self.num_hidden_layers,
+            self.window,
+            lambda number: bool(self.window) and number >= self.max_window_layers,
+            "use_sliding_window",
+        )

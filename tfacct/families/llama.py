@@ -20,4 +20,5 @@ class Config(LlamaLike):
 
     def architecture(self) -> Transformer:
         """attention_bias is on all four projections, mlp_bias on all three."""
-        return self.with_biases(qkv=self.attention_bias, out=self.attention_bias, mlp=self.mlp_bias)
+        attention = self.attention(qkv_bias=self.attention_bias, out_bias=self.attention_bias)
+        return self.decoder(self.equal_blocks(self.block(attention, self.feed_forward(bias=self.mlp_bias))))

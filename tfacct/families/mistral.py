@@ -1,15 +1,16 @@
-"""Mistral without a window: 7B from v0.2 on, and Nemo, whose heads have a size of their own."""
+"""Mistral: Llama's block, in the first releases with a window in every layer; later ones have none."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated
 
-from pydantic import model_validator
+from pydantic import Field
 
 from tfacct.architecture import Transformer
-from tfacct.errors import ConfigError
 from tfacct.families._base import Count
 from tfacct.families._llama_like import LlamaLike
+
+Window = Annotated[int, Field(strict=True, ge=2)]
 
 
 class Config(LlamaLike):
@@ -18,20 +19,9 @@ class Config(LlamaLike):
     intermediate_size: Count = 14336
     num_key_value_heads: Count = 8
     max_position_embeddings: Count = 131072
-    sliding_window: Count | None = 4096
-
-    uncounted: ClassVar = LlamaLike.uncounted | {"sliding_window"}
-
-    @model_validator(mode="after")
-    def _no_window(self) -> Config:
-        if self.sliding_window is not None:
-            raise ConfigError(
-                f"sliding_window = {self.sliding_window:,} (4,096 where it is absent) changes the counts, and windows"
-                " are not understood yet",
-                "to count the model as if every token saw all before it: --set sliding_window=null",
-            )
-        return self
+    sliding_window: Window | None = 4096
 
     def architecture(self) -> Transformer:
-        """No biases."""
-        return self.with_biases(qkv=False, out=False, mlp=False)
+        """No biases; the window, where there is one, in every layer."""
+        block = self.block(self.attention(window=self.sliding_window), self.feed_forward())
+        return self.decoder(self.equal_blocks(block))

@@ -15,4 +15,10 @@ class Config(QwenLike):
 
     def architecture(self) -> Transformer:
         """Biases on q, k and v; none on o and in the feed-forward network."""
-        return self.with_biases(qkv=True, out=False, mlp=False)
+        network = self.feed_forward()
+        per_layer = self.windows()
+        kinds = {
+            window: self.block(self.attention(qkv_bias=True, window=window), network)
+            for window in dict.fromkeys(per_layer)
+        }
+        return self.decoder([kinds[window] for window in per_layer])

@@ -7,6 +7,7 @@ from typing import ClassVar
 from tfacct.architecture import Transformer
 from tfacct.families._base import Count, Switch
 from tfacct.families._qwen_like import QwenLike
+from tfacct.parts import QKNorm
 
 
 class Config(QwenLike):
@@ -23,5 +24,10 @@ class Config(QwenLike):
 
     def architecture(self) -> Transformer:
         """Norms of queries and keys; biases on all four projections where attention_bias says so."""
-        biased = self.attention_bias
-        return self.with_biases(qkv=biased, out=biased, mlp=False, qk_norm_eps=self.rms_norm_eps)
+        biased, network, norm = self.attention_bias, self.feed_forward(), QKNorm(self.rms_norm_eps)
+        per_layer = self.windows()
+        kinds = {
+            window: self.block(self.attention(qkv_bias=biased, out_bias=biased, qk_norm=norm, window=window), network)
+            for window in dict.fromkeys(per_layer)
+        }
+        return self.decoder([kinds[window] for window in per_layer])

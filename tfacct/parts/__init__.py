@@ -1,10 +1,25 @@
 """The parts a transformer is put together from: their sizes, their axes, their lines."""
 
-from tfacct.parts.attention import Attention, Rotary
+from tfacct.parts.attention import Attention, QKNorm, Rotary
 from tfacct.parts.embedding import Embedding, Head, Positions
+from tfacct.parts.experts import Experts
 from tfacct.parts.feed_forward import FeedForward
+from tfacct.parts.latent import LatentAttention
 from tfacct.parts.norm import Norm
 from tfacct.parts.part import Part
 from tfacct.parts.residual import Residual
 
-__all__ = ["Attention", "Embedding", "FeedForward", "Head", "Norm", "Part", "Positions", "Residual", "Rotary"]
+__all__ = [
+    "Attention",
+    "Embedding",
+    "Experts",
+    "FeedForward",
+    "Head",
+    "LatentAttention",
+    "Norm",
+    "Part",
+    "Positions",
+    "QKNorm",
+    "Residual",
+    "Rotary",
+]

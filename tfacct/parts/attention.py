@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from tfacct.lines import Line, Matmul, Pointwise, State
 from tfacct.notation import Size, divided
@@ -13,18 +13,34 @@ from tfacct.parts.part import Part
 
 @dataclass(frozen=True, slots=True)
 class Rotary:
-    """Rotary positions: the base of their angles, and how a longer context stretches them. No count depends on it."""
+    """Rotary positions: the base of their angles, and how a longer context stretches them. No count depends on it.
+
+    `pairs`: which numbers of a head turn together, one of each half or neighbours.
+    """
 
     base: float
     scaling: Mapping[str, Any] | None = None
+    pairs: Literal["halves", "neighbours"] = "halves"
+
+
+@dataclass(frozen=True, slots=True)
+class QKNorm:
+    """A norm of queries and keys before their rotation: of each head by itself, or of all heads `together`."""
+
+    eps: float
+    together: bool = False
+    kind: Literal["layer", "rms"] = "rms"
+    less_one: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Attention(Part):
     """Causal self-attention over `kv_heads` key/value heads, each read by `group` query heads.
 
-    `head_dim` is its own number: heads · head_dim need not be the hidden size. With `qk_norm_eps` every query and
-    every key head is RMS-normalised before its rotation, by one scale of `head_dim` numbers each.
+    `head_dim` is its own number: heads · head_dim need not be the hidden size. A query of a `window` sees so many keys,
+    its own among them. `turned` of a head's numbers are rotated, where that is not all of them. `sinks`: one learned
+    score per head that no key has. `softcap` bounds the scores, `alibi` lowers them with the distance. `scale`: what
+    scores are multiplied by, where that is not head_dim^−½.
     """
 
     hidden: Size
@@ -34,15 +50,30 @@ class Attention(Part):
     qkv_bias: bool = False
     out_bias: bool = False
     rotary: Rotary | None = None
-    qk_norm_eps: float | None = None
+    turned: Size | None = None
+    window: Size | None = None
+    qk_norm: QKNorm | None = None
+    sinks: bool = False
+    softcap: float | None = None
+    alibi: bool = False
+    scale: float | None = None
 
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "kv_heads": "K", "group": "G", "head_dim": "H"}
+    letters: ClassVar[dict[str, str]] = {
+        "hidden": "D",
+        "kv_heads": "K",
+        "group": "G",
+        "head_dim": "H",
+        "turned": "Hr",
+        "window": "W",
+    }
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "N": "query heads, K · G",
         "K": "key/value heads",
         "G": "query heads per key/value head",
         "H": "size of one head",
+        "Hr": "numbers of a head that are turned by its position",
+        "W": "keys that a query of a windowed block sees",
     }
 
     @property
@@ -51,7 +82,7 @@ class Attention(Part):
         return self.kv_heads * self.group
 
     def axes(self) -> dict[str, Size]:
-        """D, K, G, H and N = K · G."""
+        """The sizes, and N = K · G."""
         return {**Part.axes(self), "N": self.heads}
 
     def with_kv_heads(self, kv_heads: Size) -> Attention:
@@ -60,24 +91,35 @@ class Attention(Part):
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Four projections, QKᵀ and PV (both sides activations), and the two caches."""
-        norms = (
-            Pointwise(f"{at}.q_norm", "B T N H", weight="H"),
-            Pointwise(f"{at}.k_norm", "B T K H", weight="H"),
-        )
-        rotary = (
-            Pointwise(f"{at}.q_rotary", "B T N H"),
-            Pointwise(f"{at}.k_rotary", "B T K H"),
-        )
         return (
             Matmul(f"{at}.q_proj", "B T D, D N H -> B T N H", bias=self.qkv_bias),
             Matmul(f"{at}.k_proj", "B T D, D K H -> B T K H", bias=self.qkv_bias),
             Matmul(f"{at}.v_proj", "B T D, D K H -> B T K H", bias=self.qkv_bias),
-            *(norms if self.qk_norm_eps is not None else ()),
-            *(rotary if self.rotary is not None else ()),
+            *self._of_queries_and_keys(at),
             Matmul(f"{at}.scores", "B T K G H, B S K H -> B K G T S", mask="causal"),
-            Pointwise(f"{at}.softmax", "B K G T S"),
+            *self._of_scores(at),
             Matmul(f"{at}.values", "B K G T S, B S K H -> B T K G H", mask="causal"),
             Matmul(f"{at}.o_proj", "B T N H, N H D -> B T D", bias=self.out_bias),
             State(f"{at}.k_cache", "B S K H"),
             State(f"{at}.v_cache", "B S K H"),
         )
+
+    def _of_queries_and_keys(self, at: str) -> Iterator[Line]:
+        if self.qk_norm is not None:
+            for name, heads in (("q_norm", "N"), ("k_norm", "K")):
+                scale = f"{heads} H" if self.qk_norm.together else "H"
+                shift = scale if self.qk_norm.kind == "layer" else ""
+                yield Pointwise(f"{at}.{name}", f"B T {heads} H", weight=scale, bias=shift)
+        if self.rotary is not None:
+            turned = "H" if self.turned is None else "Hr"
+            yield Pointwise(f"{at}.q_rotary", f"B T N {turned}")
+            yield Pointwise(f"{at}.k_rotary", f"B T K {turned}")
+
+    def _of_scores(self, at: str) -> Iterator[Line]:
+        if self.softcap is not None:
+            yield Pointwise(f"{at}.softcap", "B K G T S")
+        if self.alibi:
+            yield Pointwise(f"{at}.alibi", "B K G T S", sums=True)
+        if self.sinks:
+            yield Pointwise(f"{at}.sinks", "B N T", weight="N")
+        yield Pointwise(f"{at}.softmax", "B K G T S")

@@ -12,49 +12,65 @@ from tfacct.parts.part import Part
 
 @dataclass(frozen=True, slots=True)
 class Embedding(Part):
-    """The token table: read by row, never multiplied. `scaled`: each row times √hidden."""
+    """The token table: read by row, never multiplied. `scaled`: each row times √hidden.
+
+    With `width` its rows are so long, and a product makes them `hidden`.
+    """
 
     vocab: Size
     hidden: Size
     scaled: bool = False
+    width: Size | None = None
 
-    letters: ClassVar[dict[str, str]] = {"vocab": "V", "hidden": "D"}
-    legend: ClassVar[dict[str, str]] = {"V": "vocabulary", "D": "hidden size"}
+    letters: ClassVar[dict[str, str]] = {"vocab": "V", "hidden": "D", "width": "De"}
+    legend: ClassVar[dict[str, str]] = {"V": "vocabulary", "D": "hidden size", "De": "width of the token table"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """The table, and the scaling of what is read from it."""
-        return (Table(at, "V D"), *((Pointwise(f"{at}.scale", "B T D"),) if self.scaled else ()))
+        """The table, and what is done to a row that was read from it."""
+        scale = (Pointwise(f"{at}.scale", "B T D"),) if self.scaled else ()
+        if self.width is None:
+            return (Table(at, "V D"), *scale)
+        return (Table(at, "V De"), Matmul(f"{at}.project", "B T De, De D -> B T D"), *scale)
 
 
 @dataclass(frozen=True, slots=True)
 class Positions(Part):
-    """A learned table of absolute positions, added to the token's row."""
+    """A learned table of absolute positions, added to the token's row. Its first `offset` rows stand for none."""
 
     rows: Size
     hidden: Size
+    offset: int = 0
 
     letters: ClassVar[dict[str, str]] = {"rows": "P", "hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"P": "rows of the position table", "D": "hidden size"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """The table and the addition."""
-        return (Table(at, "P D"), Pointwise(f"{at}.add", "B T D"))
+        return (Table(at, "P D"), Pointwise(f"{at}.add", "B T D", sums=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Head(Part):
     """Logits over the vocabulary, for the O positions the workload asks for.
 
-    Tied: the token table is the weight, so it is stored once and used by two lines.
+    Tied: the token table is the weight, so it is stored once and used by two lines. With `width` a product makes every
+    token's vector that long first. `softcap` bounds the logits.
     """
 
     hidden: Size
     vocab: Size
     tied: bool = False
+    bias: bool = False
+    width: Size | None = None
+    softcap: float | None = None
 
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "vocab": "V"}
-    legend: ClassVar[dict[str, str]] = {"D": "hidden size", "V": "vocabulary"}
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "vocab": "V", "width": "De"}
+    legend: ClassVar[dict[str, str]] = {"D": "hidden size", "V": "vocabulary", "De": "width of the token table"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """One product."""
-        return (Matmul(at, "B O D, D V -> B O V", weight="embed" if self.tied else None),)
+        """One product, or two."""
+        row = "D" if self.width is None else "De"
+        project = Matmul(f"{at}.project", "B T D, D De -> B T De")
+        logits = Matmul(at, f"B O {row}, {row} V -> B O V", weight="embed" if self.tied else None, bias=self.bias)
+        softcap = (Pointwise(f"{at}.softcap", "B O V"),) if self.softcap is not None else ()
+        return (*(() if self.width is None else (project,)), logits, *softcap)

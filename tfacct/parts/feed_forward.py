@@ -10,6 +10,17 @@ from tfacct.notation import Size
 from tfacct.parts.part import Part
 
 
+def projections(at: str, width: str, *, gated: bool, bias: bool) -> tuple[Line, ...]:
+    """The lines of one network of the axis `width`: the projections, and the activation (with the gate's product)."""
+    gate = Matmul(f"{at}.gate_proj", f"B T D, D {width} -> B T {width}", bias=bias)
+    return (
+        *((gate,) if gated else ()),
+        Matmul(f"{at}.up_proj", f"B T D, D {width} -> B T {width}", bias=bias),
+        Pointwise(f"{at}.act", f"B T {width}"),
+        Matmul(f"{at}.down_proj", f"B T {width}, {width} D -> B T D", bias=bias),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class FeedForward(Part):
     """`hidden` → `width` → `hidden`. Gated: the activation of one projection multiplies another.
@@ -27,11 +38,5 @@ class FeedForward(Part):
     legend: ClassVar[dict[str, str]] = {"D": "hidden size", "F": "feed-forward width"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """The projections, and the activation (with the gate's multiplication, where there is one)."""
-        gate = Matmul(f"{at}.gate_proj", "B T D, D F -> B T F", bias=self.bias)
-        return (
-            *((gate,) if self.gated else ()),
-            Matmul(f"{at}.up_proj", "B T D, D F -> B T F", bias=self.bias),
-            Pointwise(f"{at}.act", "B T F"),
-            Matmul(f"{at}.down_proj", "B T F, F D -> B T D", bias=self.bias),
-        )
+        """The projections and the activation."""
+        return projections(at, "F", gated=self.gated, bias=self.bias)

@@ -14,13 +14,17 @@ class Part:
     """A piece of a transformer. Its sizes hold any kind of number: ints, arrays, symbols."""
 
     letters: ClassVar[dict[str, str]] = {}
-    """Field → the axis it is the size of: the one bridge between names and letters."""
+    """Field → the axis it is the size of: the one bridge between names and letters. None: no such axis."""
     legend: ClassVar[dict[str, str]] = {}
     """What each of the part's axes means, explained here and nowhere else."""
 
+    def sizes(self) -> dict[str, str]:
+        """Field → axis, for the sizes that this part has."""
+        return {field: letter for field, letter in self.letters.items() if getattr(self, field) is not None}
+
     def axes(self) -> dict[str, Size]:
         """The sizes of the part's axes."""
-        return {letter: getattr(self, field) for field, letter in self.letters.items()}
+        return {letter: getattr(self, field) for field, letter in self.sizes().items()}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """The part's lines, under the path `at`."""

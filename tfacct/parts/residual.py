@@ -21,4 +21,4 @@ class Residual(Part):
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """One pointwise line."""
-        return (Pointwise(at, "B T D"),)
+        return (Pointwise(at, "B T D", sums=True),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,16 +14,21 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from tfacct.errors import MissingExtraError
+from tfacct.reference.attention import Alibi, Rotary, Sinks, Softmax
+from tfacct.reference.experts import Bank, Routing, Weighting
 from tfacct.reference.model import Decoder, Inputs
-from tfacct.reference.modules import Activation, Add, Product, RMSNorm, Rotary, Scale, Softmax
+from tfacct.reference.modules import Activation, Add, PerHead, Product, RMSNorm, Scale, Softcap
 
 PRODUCTS = ("linear", "matmul", "bmm", "addmm")
 """What fvcore calls the operators that the counted path may use."""
 
+PRODUCT_MODULES = (nn.Linear, Product, Bank, PerHead)
+"""The modules that run one product each, and whose paths are those of lines."""
+
 POINTWISE = frozenset(
     f"aten::{name}"
     for name in """
-    add mul neg rms_norm cos sin softmax gelu silu relu triu embedding
+    add mul neg rms_norm cos sin softmax gelu silu relu triu tril embedding tanh sigmoid sum gather remainder clone sub
     """.split()
 )
 """Operators that fvcore does not count and that are no products. Any other that it skips is an error."""
@@ -45,7 +50,7 @@ def multiply_adds(model: Decoder, given: Inputs) -> dict[str, int]:
             from fvcore.nn import FlopCountAnalysis
         except ImportError:
             raise MissingExtraError("this needs fvcore", MissingExtraError.MEASURE) from None
-        analysis = FlopCountAnalysis(model, (given.tokens, given.past))
+        analysis = FlopCountAnalysis(model, given.all)
         analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings("none")
         # fvcore gives a norm 5 per element; that is no multiply-add. A handle of None would not switch it off.
         analysis.set_op_handle("aten::layer_norm", _nothing)
@@ -54,7 +59,7 @@ def multiply_adds(model: Decoder, given: Inputs) -> dict[str, int]:
     unknown |= {name for name in counted[""] if counted[""][name] and name not in PRODUCTS}
     if unknown:
         raise UncountedOperatorError(f"fvcore does not count {', '.join(sorted(unknown))}")
-    leaves = {path: int(sum(counted[path].values())) for path in _products(model)}
+    leaves = _own(model, {path: int(sum(counts.values())) for path, counts in counted.items()})
     _no_strays(int(sum(counted[""].values())) - sum(leaves.values()), "multiply-adds")
     return leaves
 
@@ -62,17 +67,23 @@ def multiply_adds(model: Decoder, given: Inputs) -> dict[str, int]:
 def module_flops(model: Decoder, given: Inputs) -> dict[str, int]:
     """FLOPs of each product of a forward pass by its module's path, as torch's FlopCounterMode counts them."""
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model(given.tokens, given.past)
+        model(*given.all)
     by_module = {path: sum(counts.values()) for path, counts in counter.get_flop_counts().items()}
     root = type(model).__name__
-    leaves = {path: by_module.get(f"{root}.{path}", 0) for path in _products(model)}
+    leaves = _own(model, {path.removeprefix(f"{root}."): count for path, count in by_module.items()})
     _no_strays(counter.get_total_flops() - sum(leaves.values()), "FLOPs")
     return leaves
 
 
-def _products(model: Decoder) -> list[str]:
-    """The paths of the modules that are products."""
-    return [path for path, module in model.named_modules() if isinstance(module, (nn.Linear, Product))]
+def _own(model: Decoder, counted: Mapping[str, int]) -> dict[str, int]:
+    """What each product's module counted itself: one that holds another is counted with it."""
+    paths = [path for path, module in model.named_modules() if isinstance(module, PRODUCT_MODULES)]
+    counts = {path: counted.get(path, 0) for path in paths}
+    for path in paths:
+        holder = path.rpartition(".")[0]
+        if holder in counts:
+            counts[holder] -= counted.get(path, 0)
+    return counts
 
 
 def _no_strays(strays: int, unit: str) -> None:
@@ -102,7 +113,7 @@ def passes(model: Decoder, given: Inputs) -> Passes:
     """Both passes, as torch's FlopCounterMode counts them. Totals only: what it gives each module of a backward pass
     is wrong."""
     with FlopCounterMode(display=False) as counter:
-        logits, *caches = model(given.tokens, given.past)
+        logits, *caches = model(*given.all)
         forward = counter.get_total_flops()
         logits.sum().backward()
     model.zero_grad(set_to_none=True)
@@ -150,10 +161,18 @@ def seen(model: Decoder, given: Inputs) -> Seen:
     def hook(path: str) -> Any:
         def write(module: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> None:
             if isinstance(module, nn.Linear):
-                left, right = args[0], module.weight
-                m, times = left.numel() // module.in_features, 1
-                dims = (m, module.in_features, module.out_features, times)
-                found.products[path] = Ran(*dims, left.numel(), right.numel(), out.numel())
+                outputs, inputs = module.weight.shape
+                m = out.numel() // outputs
+                found.products[path] = Ran(m, inputs, outputs, 1, m * inputs, module.weight.numel(), out.numel())
+            elif isinstance(module, Bank):
+                batch, tokens, active, k = args[0].shape
+                experts, _, n = module.weight.shape
+                touched = min(experts, batch * tokens * active) * k * n
+                found.products[path] = Ran(batch * tokens, k, n, active, args[0].numel(), touched, out.numel())
+            elif isinstance(module, PerHead):
+                batch, heads, tokens, k = args[0].shape
+                dims = (batch * tokens, k, out.shape[-1], heads)
+                found.products[path] = Ran(*dims, args[0].numel(), module.weight.numel(), out.numel())
             elif isinstance(module, Product):
                 left, right = args
                 *repeats, m, k = left.shape
@@ -164,18 +183,33 @@ def seen(model: Decoder, given: Inputs) -> Seen:
 
         return write
 
-    watched = (nn.Linear, Product, nn.LayerNorm, RMSNorm, Softmax, Rotary, Activation, Add, Scale)
+    results = (
+        nn.LayerNorm,
+        RMSNorm,
+        Softmax,
+        Rotary,
+        Activation,
+        Add,
+        Scale,
+        Softcap,
+        Alibi,
+        Sinks,
+        Routing,
+        Weighting,
+    )
+    watched = (*PRODUCT_MODULES, *results)
     handles = [
         module.register_forward_hook(hook(path))
         for path, module in model.named_modules()
         if isinstance(module, watched)
     ]
     try:
-        _, *caches = model(given.tokens, given.past)
+        _, *caches = model(*given.all)
     finally:
         for handle in handles:
             handle.remove()
-    for number in range(len(model.blocks)):
-        for name, cache in zip("kv", caches[2 * number : 2 * number + 2], strict=True):
-            found.states[f"blocks.{number}.attn.{name}_cache"] = cache.numel()
+    for number, block in enumerate(model.blocks):
+        names: tuple[str, str] = block.attn.caches  # type: ignore[union-attr,assignment]
+        for name, cache in zip(names, caches[2 * number : 2 * number + 2], strict=True):
+            found.states[f"blocks.{number}.attn.{name}"] = cache.numel()
     return found

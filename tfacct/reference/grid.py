@@ -18,12 +18,13 @@ from tfacct.reference.model import build, inputs
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A model of tiny sizes, and a workload of it."""
+    """A model of tiny sizes, and a workload of it; `in_window`: the old tokens that a windowed block still has."""
 
     shape: Transformer
     batch: int
     tokens: int
     context: int
+    in_window: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,14 @@ def count(points: Sequence[Point]) -> list[Counted]:
     """Count every point, in this process."""
     found = []
     for point in points:
-        model = build(point.shape)
-        given = inputs(point.shape, batch=point.batch, tokens=point.tokens, context=point.context)
+        model = build(point.shape, keep_all=True)
+        given = inputs(
+            point.shape,
+            batch=point.batch,
+            tokens=point.tokens,
+            context=point.context,
+            in_window=point.in_window,
+        )
         ran = passes(model, given)
         products = sum(multiply_adds(model, given).values())
         params = sum(parameter.numel() for parameter in model.parameters())

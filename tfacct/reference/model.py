@@ -2,101 +2,159 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tfacct import architecture
+from tfacct import architecture, parts
 from tfacct.errors import ConfigError
-from tfacct.reference.modules import ACTIVATIONS, Add, Attention, FeedForward, Linear, Positions, Step, Tokens, norm
-from tfacct.reference.rotary import frequencies
+from tfacct.reference.attention import Attention, Cache, LatentAttention, Step
+from tfacct.reference.experts import Experts
+from tfacct.reference.modules import ACTIVATIONS, Add, FeedForward, Head, Positions, Tokens, norm
+from tfacct.reference.rotary import Angles
 
 
 class Block(nn.Module):
-    """x + attn(attn_norm(x)), then x + mlp(mlp_norm(x))."""
+    """Attention and a feed-forward network, each added to the stream, in the order that the block has."""
 
-    def __init__(self, block: architecture.Block, fused: bool) -> None:
+    def __init__(self, block: architecture.Block, angles: Angles | None, *, fused: bool, keep_all: bool) -> None:
         super().__init__()
-        self.attn_norm, self.attn, self.attn_add = norm(block.attn_norm), Attention(block.attn, fused), Add()
-        self.mlp_norm, self.mlp, self.mlp_add = norm(block.mlp_norm), FeedForward(block.mlp), Add()
+        self.order = block.order
+        self.attn_norm, self.attn_post_norm = _norm(block.attn_norm), _norm(block.attn_post_norm)
+        self.mlp_norm, self.mlp_post_norm = _norm(block.mlp_norm), _norm(block.mlp_post_norm)
+        if isinstance(block.attn, parts.LatentAttention):
+            assert angles is not None
+            self.attn: nn.Module = LatentAttention(block.attn, angles)
+        else:
+            self.attn = Attention(block.attn, angles, fused=fused, keep_all=keep_all)
+        self.mlp = Experts(block.mlp) if isinstance(block.mlp, parts.Experts) else FeedForward(block.mlp)
+        self.attn_add, self.mlp_add = Add(), Add()
 
-    def forward(self, x: Tensor, step: Step, past: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor, Tensor]:
-        attended, k, v = self.attn(self.attn_norm(x), step, past)
-        x = self.attn_add(x, attended)
-        return self.mlp_add(x, self.mlp(self.mlp_norm(x))), k, v
+    def forward(self, x: Tensor, step: Step, past: Cache | None) -> tuple[Tensor, Tensor, Tensor]:
+        run = {"pre": self._pre, "post": self._post, "parallel": self._parallel}[self.order]
+        return run(x, step, past)
+
+    def _pre(self, x: Tensor, step: Step, past: Cache | None) -> tuple[Tensor, Tensor, Tensor]:
+        attended, *kept = self.attn(_through(self.attn_norm, x), step, past)
+        x = self.attn_add(x, _through(self.attn_post_norm, attended))
+        widened = self.mlp(_through(self.mlp_norm, x))
+        return self.mlp_add(x, _through(self.mlp_post_norm, widened)), *kept
+
+    def _post(self, x: Tensor, step: Step, past: Cache | None) -> tuple[Tensor, Tensor, Tensor]:
+        attended, *kept = self.attn(x, step, past)
+        x = _through(self.attn_norm, self.attn_add(x, attended))
+        return _through(self.mlp_norm, self.mlp_add(x, self.mlp(x))), *kept
+
+    def _parallel(self, x: Tensor, step: Step, past: Cache | None) -> tuple[Tensor, Tensor, Tensor]:
+        normed = _through(self.attn_norm, x)
+        attended, *kept = self.attn(normed, step, past)
+        widened = self.mlp(normed if self.mlp_norm is None else self.mlp_norm(x))
+        return self.mlp_add(self.attn_add(x, attended), widened), *kept
+
+
+def _norm(part: parts.Norm | None) -> nn.Module | None:
+    return None if part is None else norm(part)
+
+
+def _through(module: nn.Module | None, x: Tensor) -> Tensor:
+    return x if module is None else module(x)
 
 
 class Decoder(nn.Module):
     """The whole model. `logits` is `all` or `last`, as in the workload; `fused` attention is for speed, not for
-    counting; `recompute` keeps no activations of the blocks and runs them again in the backward pass.
+    counting; `recompute` keeps no activations of the blocks and runs them again in the backward pass; `keep_all` keeps
+    keys that have left their window.
     """
 
     def __init__(
-        self, shape: architecture.Transformer, *, logits: str = "all", fused: bool = False, recompute: bool = False
+        self,
+        shape: architecture.Transformer,
+        *,
+        logits: str = "all",
+        fused: bool = False,
+        recompute: bool = False,
+        keep_all: bool = False,
     ) -> None:
         super().__init__()
-        self.logits, self.fused, self.recompute = logits, fused, recompute
-        rotary, head_dim = shape.attention.rotary, shape.attention.head_dim
-        self.frequencies = None if rotary is None else frequencies(rotary, head_dim)
+        self.recompute = recompute
+        self.windowed = any(stack.block.window is not None for stack in shape.stacks)
+        angles = [_angles(stack.block.attn) for stack in shape.stacks]
         self.embed = Tokens(shape.embed)
         self.pos_embed = None if shape.positions is None else Positions(shape.positions)
-        self.blocks = nn.ModuleList(Block(stack.block, fused) for stack in shape.stacks for _ in range(stack.count))
-        self.final_norm = norm(shape.final_norm)
-        self.lm_head = Linear(shape.head.hidden, shape.head.vocab, bias=False)
+        self.embed_norm = _norm(shape.embed_norm)
+        self.blocks = nn.ModuleList(
+            Block(block, angles[stack], fused=fused, keep_all=keep_all) for stack, block in _placed(shape)
+        )
+        self.final_norm = _norm(shape.final_norm)
+        self.lm_head = Head(shape.head, last=logits == "last")
         if shape.head.tied:
             self.lm_head.weight = self.embed.weight
 
-    def forward(self, tokens: Tensor, past: tuple[Tensor, ...] = ()) -> tuple[Tensor, ...]:
-        """Logits, then every block's keys and values at the end of the step.
+    def forward(
+        self, tokens: Tensor, past: tuple[Tensor, ...] = (), positions: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        """Logits, then what every block keeps at the end of the step.
 
-        `past` holds every block's keys and values before it: (k₀, v₀, k₁, v₁, …).
+        `past` holds what every block kept before it, two tensors each: (k₀, v₀, k₁, v₁, …). `positions` of the new
+        tokens: a cache of a window does not tell them.
         """
-        new = tokens.shape[1]
-        old = past[0].shape[2] if past else 0
-        positions = torch.arange(old, old + new, device=tokens.device)
+        if positions is None:
+            if past and self.windowed:
+                raise ValueError("a model with windows needs the positions of its new tokens")
+            old = past[0].shape[2] if past else 0
+            positions = torch.arange(old, old + tokens.shape[1], device=tokens.device)
         x = self.embed(tokens)
         if self.pos_embed is not None:
-            x = self.pos_embed(x, positions)
-        step = Step(self._mask(x, old), self._turn(x, old))
-        caches: list[Tensor] = []
+            x = self.pos_embed(x, positions.to(tokens.device))
+        x = _through(self.embed_norm, x)
+        step = Step(x, positions)
+        kept: list[Tensor] = []
         for number, block in enumerate(self.blocks):
             before = (past[2 * number], past[2 * number + 1]) if past else None
             if self.recompute:
-                x, k, v = checkpoint(
+                x, *own = checkpoint(
                     block, x, step, before, use_reentrant=False, preserve_rng_state=False, determinism_check="none"
                 )
             else:
-                x, k, v = block(x, step, before)
-            caches += (k, v)
-        x = self.final_norm(x)
-        return (self.lm_head(x if self.logits == "all" else x[:, -1:]), *caches)
+                x, *own = block(x, step, before)
+            kept += own
+        return (self.lm_head(_through(self.final_norm, x)), *kept)
 
-    def _mask(self, x: Tensor, old: int) -> Tensor | None:
-        """−∞ where a query would see a later key. One new token sees all; a fused prefill knows by itself."""
-        new = x.shape[1]
-        if self.fused and (new == 1 or old == 0):
-            return None
-        return torch.full((new, old + new), float("-inf"), dtype=x.dtype, device=x.device).triu(old + 1)
 
-    def _turn(self, x: Tensor, old: int) -> tuple[Tensor, Tensor] | None:
-        """Cosine and sine of every new position's angles, computed in float64 where the frequencies are."""
-        if self.frequencies is None:
-            return None
-        positions = torch.arange(old, old + x.shape[1], device=self.frequencies.device)
-        angles = positions[:, None] * self.frequencies[None]
-        cos, sin = angles.cos(), angles.sin()
-        turn = torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
-        return turn[0].to(x.device, x.dtype), turn[1].to(x.device, x.dtype)
+def _placed(shape: architecture.Transformer) -> Iterator[tuple[int, architecture.Block]]:
+    """Every block in the order in which they run, and the number of the stack it belongs to."""
+    placed = [
+        (number, index, stack.block)
+        for index, (stack, numbers) in enumerate(zip(shape.stacks, shape.numbers(), strict=True))
+        for number in numbers
+    ]
+    yield from ((index, block) for _, index, block in sorted(placed, key=lambda entry: entry[0]))
+
+
+def _angles(part: parts.Attention | parts.LatentAttention) -> Angles | None:
+    if part.rotary is None:
+        return None
+    if part.turned is not None:
+        return Angles(part.rotary, part.turned)
+    assert isinstance(part, parts.Attention)
+    return Angles(part.rotary, part.head_dim)
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What a forward pass is given: new tokens, and the keys and values of the old ones."""
+    """What a forward pass is given: new tokens, what every block kept of the old ones, the new tokens' positions."""
 
     tokens: Tensor
     past: tuple[Tensor, ...]
+    positions: Tensor
+
+    @property
+    def all(self) -> tuple[Tensor, tuple[Tensor, ...], Tensor]:
+        """As the model takes them."""
+        return self.tokens, self.past, self.positions
 
 
 def build(
@@ -107,10 +165,11 @@ def build(
     logits: str = "all",
     fused: bool = False,
     recompute: bool = False,
+    keep_all: bool = False,
 ) -> Decoder:
     """The model on `device`, with random weights. On meta it has every shape and no numbers, and takes no memory."""
     with torch.device(device):
-        model = Decoder(shape, logits=logits, fused=fused, recompute=recompute).to(dtype)
+        model = Decoder(shape, logits=logits, fused=fused, recompute=recompute, keep_all=keep_all).to(dtype)
     if device != "meta":
         unknown = {stack.block.mlp.activation for stack in shape.stacks} - set(ACTIVATIONS)
         if unknown:
@@ -132,13 +191,31 @@ def inputs(
     context: int,
     device: str = "meta",
     dtype: torch.dtype = torch.float32,
+    in_window: int | None = None,
 ) -> Inputs:
-    """Inputs for `tokens` new tokens of `context`: token 0 throughout, and zeros where there is a past."""
+    """Inputs for `tokens` new tokens of `context`: token 0 throughout, and zeros where there is a past.
+
+    `in_window`: the old tokens that a windowed block still has, where they are not to be reckoned.
+    """
     old = context - tokens
-    past = tuple(
-        torch.zeros(batch, stack.block.attn.kv_heads, old, stack.block.attn.head_dim, device=device, dtype=dtype)
-        for stack in shape.stacks
-        for _ in range(stack.count)
-        for _ in ("k", "v")
-    )
-    return Inputs(torch.zeros(batch, tokens, dtype=torch.long, device=device), past if old else ())
+    past: list[Tensor] = []
+    for _, block in _placed(shape):
+        there = old
+        if block.window is not None:  # the new token is one of those that its window holds
+            there = min(old, block.window - 1) if in_window is None else in_window
+        past += [torch.zeros(size, device=device, dtype=dtype) for size in _kept_sizes(block.attn, batch, there)]
+    positions = torch.arange(old, context, device="meta" if device == "meta" else "cpu")
+    given = torch.zeros(batch, tokens, dtype=torch.long, device=device)
+    return Inputs(given, tuple(past) if old else (), positions)
+
+
+def _kept_sizes(
+    part: parts.Attention | parts.LatentAttention, batch: int, tokens: int
+) -> tuple[tuple[int, int, int, int], tuple[int, int, int, int]]:
+    """The sizes of what a block keeps of so many tokens."""
+    if isinstance(part, parts.Attention):
+        one = (batch, part.kv_heads, tokens, part.head_dim)
+        return one, one
+    if part.form == "unpacked":
+        return (batch, part.heads, tokens, part.query), (batch, part.heads, tokens, part.value)
+    return (batch, 1, tokens, part.kv_rank), (batch, 1, tokens, part.turned)

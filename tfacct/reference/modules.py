@@ -7,7 +7,6 @@ Shapes: x is (batch, tokens, hidden); heads are (batch, heads, tokens, head size
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -42,15 +41,43 @@ class Scale(nn.Module):
 
 
 class Tokens(Embedding):
-    """The token table, its rows scaled where the part says so."""
+    """The token table, its rows made as long as the model is wide and scaled where the part says so."""
 
     def __init__(self, part: parts.Embedding) -> None:
-        super().__init__(part.vocab, part.hidden)
+        super().__init__(part.vocab, part.hidden if part.width is None else part.width)
+        self.project = None if part.width is None else Linear(part.width, part.hidden, bias=False)
         self.scale = Scale(part.hidden**0.5) if part.scaled else None
 
     def forward(self, tokens: Tensor) -> Tensor:
         rows = super().forward(tokens)
+        rows = rows if self.project is None else self.project(rows)
         return rows if self.scale is None else self.scale(rows)
+
+
+class Softcap(nn.Module):
+    """Bounds what it is given, times a constant: cap · tanh(x · factor / cap)."""
+
+    def __init__(self, cap: float, factor: float = 1.0) -> None:
+        super().__init__()
+        self.cap, self.factor = cap, factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(x * (self.factor / self.cap)) * self.cap
+
+
+class Head(Linear):
+    """Logits of all tokens, or of the last."""
+
+    def __init__(self, part: parts.Head, last: bool) -> None:
+        super().__init__(part.hidden if part.width is None else part.width, part.vocab, bias=part.bias)
+        self.project = None if part.width is None else Linear(part.hidden, part.width, bias=False)
+        self.softcap = None if part.softcap is None else Softcap(part.softcap)
+        self.last = last
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x if self.project is None else self.project(x)
+        logits = super().forward(rows[:, -1:] if self.last else rows)
+        return logits if self.softcap is None else self.softcap(logits)
 
 
 class Product(nn.Module):
@@ -64,6 +91,22 @@ class Product(nn.Module):
         batch, kv_heads, rows, columns = right.shape
         shared = right.unsqueeze(2).expand(batch, kv_heads, self.group, rows, columns)
         return left @ shared.reshape(batch, kv_heads * self.group, rows, columns)
+
+
+class PerHead(nn.Module):
+    """A product of each head with a matrix of its own, between a head's size and a latent's.
+
+    The weight is that of the linear layer which makes the heads out of a latent.
+    """
+
+    def __init__(self, heads: int, size: int, latent: int, *, into_latent: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(heads * size, latent))
+        self.heads, self.size, self.latent, self.into_latent = heads, size, latent, into_latent
+
+    def forward(self, x: Tensor) -> Tensor:
+        matrices = self.weight.view(self.heads, self.size, self.latent)
+        return x @ (matrices if self.into_latent else matrices.transpose(1, 2))
 
 
 class Add(nn.Module):
@@ -98,82 +141,6 @@ def norm(part: parts.Norm) -> nn.Module:
     if part.kind == "layer":
         return LayerNorm((part.hidden,), part.eps)
     return RMSNorm(part.hidden, part.eps, part.less_one)
-
-
-class Softmax(nn.Module):
-    """Scaled and masked attention weights."""
-
-    def __init__(self, head_dim: int) -> None:
-        super().__init__()
-        self.scale = head_dim**-0.5
-
-    def forward(self, scores: Tensor, mask: Tensor | None) -> Tensor:
-        scaled = scores * self.scale
-        return torch.softmax(scaled if mask is None else scaled + mask, dim=-1)
-
-
-class Rotary(nn.Module):
-    """Each half of a head turned by its position. The sine comes with the sign of each half's share of the other."""
-
-    def forward(self, heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        *outer, size = heads.shape
-        left, right = heads.view(*outer, 2, size // 2).unbind(-2)  # `chunk` would ask whether the halves are equal
-        return heads * cos + torch.cat((right, left), dim=-1) * sin
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What every block of one forward pass shares: the causal mask to add, and the angles of the new positions."""
-
-    mask: Tensor | None
-    turn: tuple[Tensor, Tensor] | None
-
-
-class Attention(nn.Module):
-    """Causal self-attention of the new tokens over a cache and themselves.
-
-    `fused` runs torch's scaled_dot_product_attention instead of scores, softmax and values: faster, same result,
-    and not for counting, because counters see nothing in it.
-    """
-
-    def __init__(self, part: parts.Attention, fused: bool = False) -> None:
-        super().__init__()
-        self.heads, self.kv_heads, self.head_dim, self.fused = part.heads, part.kv_heads, part.head_dim, fused
-        queries, keys = part.heads * part.head_dim, part.kv_heads * part.head_dim
-        self.q_proj = Linear(part.hidden, queries, bias=part.qkv_bias)
-        self.k_proj = Linear(part.hidden, keys, bias=part.qkv_bias)
-        self.v_proj = Linear(part.hidden, keys, bias=part.qkv_bias)
-        self.o_proj = Linear(queries, part.hidden, bias=part.out_bias)
-        self.scores, self.values = Product(part.group), Product(part.group)
-        self.softmax = Softmax(part.head_dim)
-        normed = part.qk_norm_eps is not None
-        self.q_norm = RMSNorm(part.head_dim, part.qk_norm_eps or 0.0) if normed else None
-        self.k_norm = RMSNorm(part.head_dim, part.qk_norm_eps or 0.0) if normed else None
-        self.q_rotary = None if part.rotary is None else Rotary()
-        self.k_rotary = None if part.rotary is None else Rotary()
-
-    def forward(self, x: Tensor, step: Step, past: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor, Tensor]:
-        q = self._split(self.q_proj(x), self.heads)
-        k = self._split(self.k_proj(x), self.kv_heads)
-        v = self._split(self.v_proj(x), self.kv_heads)
-        if self.q_norm is not None and self.k_norm is not None:
-            q, k = self.q_norm(q), self.k_norm(k)
-        if self.q_rotary is not None and self.k_rotary is not None and step.turn is not None:
-            q, k = self.q_rotary(q, *step.turn), self.k_rotary(k, *step.turn)
-        if past is not None:
-            k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
-        if self.fused:
-            mixed = nn.functional.scaled_dot_product_attention(
-                q, k, v, attn_mask=step.mask, is_causal=step.mask is None and bool(q.shape[2] > 1), enable_gqa=True
-            )
-        else:
-            weights = self.softmax(self.scores(q, k.transpose(2, 3)), step.mask)
-            mixed = self.values(weights, v)
-        return self.o_proj(mixed.transpose(1, 2).flatten(2)), k, v
-
-    def _split(self, x: Tensor, heads: int) -> Tensor:
-        batch, tokens, _ = x.shape
-        return x.view(batch, tokens, heads, self.head_dim).transpose(1, 2)
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -222,8 +189,8 @@ class Positions(Embedding):
 
     def __init__(self, part: parts.Positions) -> None:
         super().__init__(part.rows, part.hidden)
-        self.add = Add()
+        self.offset, self.add = part.offset, Add()
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:  # type: ignore[override]
-        out: Tensor = self.add(x, super().forward(positions))
+        out: Tensor = self.add(x, super().forward(positions + self.offset))
         return out

@@ -13,6 +13,19 @@ from tfacct import parts
 from tfacct.errors import ConfigError
 
 
+class Angles:
+    """The angles by which one kind of rotary positions turns `size` numbers of a head."""
+
+    def __init__(self, part: parts.Rotary, size: int) -> None:
+        self.frequencies = frequencies(part, size)
+
+    def turn(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosine and sine of every position's angles, where the frequencies are; the sine with the signs of a turn."""
+        angles = positions.to(self.frequencies.device)[:, None] * self.frequencies[None]
+        cos, sin = angles.cos(), angles.sin()
+        return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
+
+
 def frequencies(part: parts.Rotary, head_dim: int) -> Tensor:
     """One angle per position for each pair of a head's numbers, in float64 on the CPU; shapes only on meta."""
     if torch.get_default_device().type == "meta":

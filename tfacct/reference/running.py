@@ -160,8 +160,8 @@ def timed_passes(
     def once() -> tuple[Tensor, ...]:
         if not train:
             with torch.no_grad():
-                return model(given.tokens, given.past)  # type: ignore[no-any-return]
-        logits, *caches = model(given.tokens, given.past)
+                return model(*given.all)  # type: ignore[no-any-return]
+        logits, *caches = model(*given.all)
         logits.float().mean().backward()
         model.zero_grad(set_to_none=True)
         return logits, *caches
@@ -187,10 +187,10 @@ def timed_decode(model: Decoder, given: Inputs, on: torch.device, *, steps: int,
     past = given.past
     try:
         with torch.no_grad():
-            _check(model(given.tokens, past)[0])
+            _check(model(*given.all)[0])
             for done in range(steps):
                 tick(done)
-                seconds, result = _timed(partial(model, given.tokens, past), on)
+                seconds, result = _timed(partial(model, given.tokens, past, given.positions + done), on)
                 found.seconds.append(seconds)
                 past = result[1:]
                 found.cache_bytes = storage_bytes(past)

@@ -21,9 +21,14 @@ def build(config: Mapping[str, Any]) -> Any:
     with torch.device("meta"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         built = transformers.AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
-            made, attn_implementation="eager"
+            made, attn_implementation="eager", **({"experts_implementation": "batched_mm"} if _routed(made) else {})
         )
         return built.eval()
+
+
+def _routed(config: Any) -> bool:
+    """Whether it has experts: the class counts them right in one way of running them only."""
+    return any(getattr(config, name, None) for name in ("num_local_experts", "num_experts", "n_routed_experts"))
 
 
 def run(model: Any, *, batch: int, tokens: int, context: int) -> tuple[dict[str, int], dict[str, int]]:
@@ -45,11 +50,20 @@ def run(model: Any, *, batch: int, tokens: int, context: int) -> tuple[dict[str,
         if path:
             own[parent(path, totals)] -= total
     cached = {
-        f"blocks.{number}.attn.{name}_cache": kept.numel()
+        f"blocks.{number}.{which}": kept.numel()
         for number, layer in enumerate(result.past_key_values.layers)
-        for name, kept in (("k", layer.keys), ("v", layer.values))
+        for which, kept in enumerate((layer.keys, layer.values))
     }
     return {path: count for path, count in own.items() if count}, cached
+
+
+def kept(states: Mapping[str, int]) -> dict[str, int]:
+    """Cached elements by our paths, as the class's: the first and the second thing that each block keeps."""
+    found: dict[str, int] = {}
+    for path, count in states.items():
+        block = ".".join(path.split(".")[:2])
+        found[f"{block}.{int(f'{block}.0' in found)}"] = count
+    return found
 
 
 def parent(path: str, known: Mapping[str, int]) -> str:
@@ -66,24 +80,32 @@ def parameters(model: Any) -> dict[str, int]:
     return {name: parameter.numel() for name, parameter in model.named_parameters()}
 
 
-def renamed(counts: Mapping[str, int], table: Mapping[str, str]) -> dict[str, int]:
+def renamed(
+    counts: Mapping[str, int], table: Mapping[str, str], tensors: Mapping[str, str] | None = None
+) -> dict[str, int]:
     """Counts by our paths as counts by the class's: several of ours may be one of theirs.
 
-    `table` maps our module paths to theirs, with `*` for a block's number; a tensor's path ends in its name.
+    `table` maps our module paths to theirs, with `*` for a block's number; a tensor's path ends in its name, but for
+    those that `tensors` maps.
     """
     theirs: Counter[str] = Counter()
     for path, count in counts.items():
-        module, _, tensor = path.rpartition(".")
-        if tensor in ("weight", "bias"):
-            theirs[f"{_renamed(module, table)}.{tensor}"] += count
+        starred, number = _starred(path)
+        module, _, tensor = starred.rpartition(".")
+        if tensors and starred in tensors:
+            name = tensors[starred]
+        elif tensor in ("weight", "bias"):
+            name = f"{table[module]}.{tensor}"
         else:
-            theirs[_renamed(path, table)] += count
+            name = table[starred]
+        theirs[name.replace("*", number)] += count
     return dict(theirs)
 
 
-def _renamed(path: str, table: Mapping[str, str]) -> str:
+def _starred(path: str) -> tuple[str, str]:
+    """A path with `*` for its block's number, and the number."""
     words = path.split(".")
-    if words[0] == "blocks":
-        number, words[1] = words[1], "*"
-        return table[".".join(words)].replace("*", number)
-    return table[path]
+    if words[0] != "blocks":
+        return path, ""
+    number, words[1] = words[1], "*"
+    return ".".join(words), number

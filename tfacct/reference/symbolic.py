@@ -33,36 +33,41 @@ def polynomials(
     open_shape: Callable[[Callable[[str], Any]], Transformer],
     letters: Iterable[str],
     fixed: Mapping[str, int] | None = None,
+    factors: Mapping[str, int | str] | None = None,
 ) -> Polynomials:
     """Forward and backward FLOPs, parameters and cached elements of a model whose sizes are symbols.
 
     `open_shape` makes the model from a size for each of `letters`. The workload's letters are B, T and C, the tokens
-    already in the cache. A symbol stands for sizes of at least 2: those that `fixed` names are that number instead.
+    already in the cache, with Cw of them in a window. A symbol stands for sizes of at least 2: those that `fixed` names
+    are that number instead. A size with a factor, a number or another letter, is that times its symbol.
     """
-    fixed = fixed or {}
+    fixed, factors = fixed or {}, factors or {}
     try:
         env = ShapeEnv(duck_shape=False)  # two symbols that happen to have the same example are still two
-        sizes = {
+        own = {
             letter: fixed[letter] if letter in fixed else _symbol(env, letter, 2 * hint + 3)
-            for hint, letter in enumerate(("B", "T", "C", *letters))
+            for hint, letter in enumerate(letters)
         }
         mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
         mode.cache_enabled = False  # no two tensors are alike here: looking for them is half the time
     except (AttributeError, TypeError) as error:
         raise PrivateInterfaceError(str(error)) from error
-    # Rotary positions turn a head in halves: H = 2 · half holds for every even head without an assumption.
-    shape = open_shape(lambda letter: 2 * sizes["H"] if letter == "H" else sizes[letter])
+    sizes = dict(own)
+    for letter, factor in factors.items():
+        if letter in own and letter not in fixed:
+            sizes[letter] = own[letter] * (own[factor] if isinstance(factor, str) else factor)
+    shape = open_shape(sizes.__getitem__)
     with mode:
-        model = Decoder(shape)
-        context = sizes["C"] + sizes["T"]
-        given = inputs(shape, batch=sizes["B"], tokens=sizes["T"], context=context, device="cpu")
+        model = Decoder(shape, keep_all=True)
+        context, in_window = sizes["C"] + sizes["T"], sizes.get("Cw")
+        given = inputs(shape, batch=sizes["B"], tokens=sizes["T"], context=context, in_window=in_window, device="cpu")
         ran = passes(model, given)
         params = sum(parameter.numel() for parameter in model.parameters())
         cached = sum(cache.numel() for cache in ran.caches)
     counts = {"forward": ran.forward, "backward": ran.backward, "parameters": params, "cached": cached}
     return Polynomials(
         counts={name: _expression(count) for name, count in counts.items()},
-        symbols={letter: _expression(size) for letter, size in sizes.items() if letter not in fixed},
+        symbols={letter: _expression(size) for letter, size in own.items() if letter not in fixed},
         guards=[str(guard.expr) for guard in env.guards],
     )
 

@@ -195,13 +195,12 @@ class _Asked:
 
 def _counts(shape: Transformer, counts: Mapping[int, int]) -> Transformer:
     """The model with one block in every stack, but those whose counts are given."""
-    stacks = tuple(replace(stack, count=counts.get(index, 1)) for index, stack in enumerate(shape.stacks))
-    return replace(shape, stacks=stacks)
+    return shape.mapped(lambda part: part, [counts.get(index, 1) for index in range(len(shape.stacks))])
 
 
 def stranger_checks(subject: Subject, work: Workload) -> Iterator[Check]:
     """What the transformers class says, module by module; nothing where the family has no class."""
-    table = type(subject.config).hf_paths
+    table, tensors = subject.config.class_paths(), subject.config.hf_tensors
     if not table:
         return
     try:
@@ -215,7 +214,10 @@ def stranger_checks(subject: Subject, work: Workload) -> Iterator[Check]:
     flops, cached = stranger.run(theirs, batch=work.batch, tokens=work.tokens, context=work.context)
     ledger, at = subject.ledger, replace(work, logits="all").axes()
     ours = stranger.renamed(ledger.flops(at, unfolded=True), table)
-    params = stranger.renamed(ledger.parameters(unfolded=True), table)
+    params = stranger.renamed(ledger.parameters(unfolded=True), table, tensors)
+    keeps = stranger.kept(subject.config.class_keeps().ledger().states(at, unfolded=True))
     yield Check("transformers, forward", "FLOPs", ours, flops)
     yield Check("transformers, parameters", "elements", params, stranger.parameters(theirs))
-    yield Check("transformers, cached elements", "elements", ledger.states(at, unfolded=True), cached)
+    same = keeps == stranger.kept(ledger.states(at, unfolded=True))
+    named = "" if same else f" ({subject.config.class_differs})"
+    yield Check(f"transformers, cached elements{named}", "elements", keeps, cached)

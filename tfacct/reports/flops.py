@@ -227,12 +227,18 @@ def _by_block(counted: _Counted) -> Table:
     return columns, (tuple(rows),), _totals(counted, "block")
 
 
-def _block_of(product: Product) -> tuple[range, str]:
+def _block_of(product: Product) -> tuple[Sequence[int], str]:
     return product.numbers, "" if product.numbers else product.path
 
 
-def _span(numbers: range) -> str:
-    return f"blocks.{numbers[0]}" if len(numbers) == 1 else f"blocks.{numbers[0]}–{numbers[-1]}"
+def _span(numbers: Sequence[int]) -> str:
+    """`blocks.0–25`, or the first few where they are not in a row."""
+    first, last = numbers[0], numbers[-1]
+    if len(numbers) == 1:
+        return f"blocks.{first}"
+    if len(numbers) == last - first + 1:
+        return f"blocks.{first}–{last}"
+    return f"blocks.{','.join(map(str, numbers[:3]))}{',…' if len(numbers) > 3 else ''}"
 
 
 def _totals(counted: _Counted, first: str) -> tuple[Row, ...]:

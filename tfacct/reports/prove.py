@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
+from math import prod
 from typing import Any, Literal
 
 import sympy
 
 from tfacct.architecture import Transformer
 from tfacct.errors import UsageError
-from tfacct.factored import BLOCKS
-from tfacct.lines import FLOPS_PER_MULTIPLY_ADD
+from tfacct.lines import FLOPS_PER_MULTIPLY_ADD, WINDOW
 from tfacct.report import Column, Report, Row, Tick, unwatched
 from tfacct.reports._witnesses import reference_rooms
 from tfacct.subject import Subject
-from tfacct.symbols import Formula, Opened, opened, size_letters, with_sizes
+from tfacct.symbols import Formula, Opened, block_letters, opened, size_letters, with_sizes
 
 By = Literal["symbols", "grid"]
 
 LAYERS_TRIED = (1, 2, 3)
-EDGES: tuple[dict[str, int], ...] = ({"T": 1}, {"C": 0}, {"B": 1}, {"K": 1}, {"G": 1}, {"B": 1, "C": 0})
-"""What a symbol, at least 2, leaves out: one token, an empty cache, one sequence, MQA, MHA, a plain prefill."""
+EDGES: tuple[dict[str, int], ...] = (
+    {"T": 1},
+    {"C": 0},
+    {"B": 1},
+    {"K": 1},
+    {"G": 1},
+    {"N": 1},
+    {"A": 1},
+    {"B": 1, "C": 0},
+)
+"""What a symbol, at least 2, leaves out: one token, an empty cache, one sequence, MQA, MHA, one head, one expert for
+each token, a plain prefill. Each where the model has these letters as sizes."""
+MOST_POINTS = 20_000
+"""Models of a grid beyond which it would take hours."""
 NOTHING = "no assumption"
 DEGREES = {"T": 2}
 """The highest power of each size in a count; 1 where none stands here. Each product of the model multiplies each of its
@@ -50,8 +61,6 @@ def prove(subject: Subject, *, by: By = "symbols", progress: Tick = unwatched) -
 
     hints: list[str] = []
     shape = subject.architecture
-    if len(shape.stacks) > 1:
-        raise UsageError(f"{subject.name} has blocks of several kinds: its proof is not written yet")
     symbolic = opened(shape, cached=True)
     if by == "symbols":
         try:
@@ -74,37 +83,91 @@ def _formulas(symbolic: Opened) -> dict[str, Formula]:
     }
 
 
+def _letters(shape: Transformer) -> list[str]:
+    """The sizes that are left open: the workload's and the parts'. A window is none: Cw old tokens are left of it."""
+    own = size_letters(shape)
+    window = ["Cw"] if WINDOW in own else []
+    return ["B", "T", "C", *window, *(letter for letter in own if letter != WINDOW)]
+
+
+def _factors(letters: Sequence[str], fixed: Mapping[str, int]) -> dict[str, int | str]:
+    """Sizes that come in multiples: what rotary positions turn, in pairs, and tokens, which go to E experts evenly."""
+    factors: dict[str, int | str] = {"Hr" if "Hr" in letters else "H": 2}
+    if "E" in letters:
+        factors["T" if "B" in fixed else "B"] = "E"
+    return factors
+
+
 def _by_symbols(shape: Transformer, symbolic: Opened, progress: Tick) -> Iterator[Proven]:
     """Torch's own count with symbols for all sizes, then with each size that may be smaller than 2 fixed there."""
     from tfacct.reference.symbolic import polynomials
 
-    symbols, letters = symbolic.symbols, list(size_letters(shape))
-    steps = len(LAYERS_TRIED) + len(EDGES)
+    symbols, letters, stacks = symbolic.symbols, _letters(shape), block_letters(shape)
+    edges = [edge | _no_window(edge, letters) for edge in EDGES if edge.keys() <= set(letters)]
+    tried = _layers_tried(stacks)
+    steps = len(tried) + len(edges)
 
-    def counted(done: int, layers: int, fixed: Mapping[str, int]) -> tuple[dict[str, Any], list[str]]:
+    def counted(done: int, layers: Mapping[str, int], fixed: Mapping[str, int]) -> tuple[dict[str, Any], list[str]]:
         progress("tracing with symbols", done, steps)
-        found = polynomials(partial(with_sizes, shape, layers=layers), letters, fixed)
-        # The tracer's symbol for H is half a head.
-        ours = {theirs: symbols[letter] / (2 if letter == "H" else 1) for letter, theirs in found.symbols.items()}
+        factors = _factors(letters, fixed)
+
+        def open_shape(size: Callable[[str], Any]) -> Transformer:
+            return with_sizes(shape, lambda letter: layers[letter] if letter in layers else size(letter), _KEPT)
+
+        found = polynomials(open_shape, letters, fixed, factors)
+        ours = {}
+        for letter, theirs in found.symbols.items():
+            factor = factors.get(letter, 1)
+            ours[theirs] = symbols[letter] / (symbols[factor] if isinstance(factor, str) else factor)
         return {name: sympy.expand(c.subs(ours, simultaneous=True)) for name, c in found.counts.items()}, found.guards
 
-    runs = [counted(done, layers, {}) for done, layers in enumerate(LAYERS_TRIED)]
+    runs = [counted(done, dict(zip(stacks, layers, strict=True)), {}) for done, layers in enumerate(tried)]
     formulas = _formulas(symbolic)
     assumed = _assumed([guard for _, guards in runs for guard in guards])
     for name, formula in formulas.items():
-        first, second, third = (counts[name] for counts, _ in runs)
-        linear = sympy.expand(third - 2 * second + first) == 0
-        difference = sympy.expand(first + (symbols["L"] - 1) * (second - first) - formula.expression)
-        evidence = assumed + ("" if linear else ", not linear in L")
+        counts = dict(zip(tried, (counts[name] for counts, _ in runs), strict=True))
+        whole, linear = _for_all_layers(counts, [symbols[letter] for letter in stacks])
+        difference = sympy.expand(whole - formula.expression)
+        evidence = assumed + ("" if linear else f", not linear in {', '.join(stacks)}")
         yield Proven(name, formula, str(difference), evidence, difference == 0 and linear and assumed == NOTHING)
-    for done, fixed in enumerate(EDGES, start=len(LAYERS_TRIED)):
-        counts, guards = counted(done, 1, fixed)
-        at = {symbols[letter]: value for letter, value in {**fixed, "L": 1}.items()}
-        wrong = {name: sympy.expand(counts[name] - formula.expression.subs(at)) for name, formula in formulas.items()}
+    one_each = dict.fromkeys(stacks, 1)
+    for done, fixed in enumerate(edges, start=len(tried)):
+        some, guards = counted(done, one_each, fixed)
+        at = {symbols[letter]: value for letter, value in {**fixed, **one_each}.items()}
+        wrong = {name: sympy.expand(some[name] - formula.expression.subs(at)) for name, formula in formulas.items()}
         wrong = {name: difference for name, difference in wrong.items() if difference != 0}
         what = "all four at " + ", ".join(f"{letter} = {value}" for letter, value in fixed.items())
         said = "; ".join(f"{name}: {difference}" for name, difference in wrong.items()) or "0"
         yield Proven(what, None, said, _assumed(guards), not wrong and not guards)
+
+
+_KEPT = frozenset({WINDOW})
+
+
+def _no_window(edge: Mapping[str, int], letters: Sequence[str]) -> dict[str, int]:
+    """With an empty cache a window sees nothing of it."""
+    return {"Cw": 0} if "Cw" in letters and edge.get("C") == 0 else {}
+
+
+def _layers_tried(stacks: Sequence[str]) -> list[tuple[int, ...]]:
+    """Numbers of blocks: one in each stack, then 2 and 3 in each by itself, then 2 in all."""
+    ones = tuple(1 for _ in stacks)
+    alone = [(*ones[:i], count, *ones[i + 1 :]) for i in range(len(stacks)) for count in LAYERS_TRIED[1:]]
+    together = [tuple(2 for _ in stacks)] if len(stacks) > 1 else []
+    return [ones, *alone, *together]
+
+
+def _for_all_layers(counts: Mapping[tuple[int, ...], Any], stacks: Sequence[Any]) -> tuple[Any, bool]:
+    """A count for any number of blocks in each stack, and whether it really grew in a straight line."""
+    ones = tuple(1 for _ in stacks)
+    first, whole, linear, both = counts[ones], counts[ones], True, counts[ones]
+    for i, letter in enumerate(stacks):
+        second, third = (counts[(*ones[:i], count, *ones[i + 1 :])] for count in LAYERS_TRIED[1:])
+        linear = linear and sympy.expand(third - 2 * second + first) == 0
+        whole += (letter - 1) * (second - first)
+        both += second - first
+    twice = counts[tuple(2 for _ in stacks)]
+    return whole, bool(linear and sympy.expand(twice - both) == 0)
 
 
 def _assumed(guards: list[str]) -> str:
@@ -118,13 +181,20 @@ def _by_grid(shape: Transformer, symbolic: Opened, progress: Tick) -> Iterator[P
     """
     from tfacct.reference import grid
 
-    letters = ["B", "T", "C", BLOCKS, *size_letters(shape)]
+    stacks = block_letters(shape)
+    letters = [*_letters(shape), *stacks]
     symbols = {letter: symbolic.symbols[letter] for letter in letters}
     formulas = _formulas(symbolic)
     values = {letter: _values(letter) for letter in letters}
+    if prod(map(len, values.values())) > MOST_POINTS:
+        raise UsageError(
+            f"a grid of {prod(map(len, values.values())):,} models would take hours: {len(letters)} sizes are open",
+            "prove it by symbols",
+        )
     sizes = [dict(zip(letters, point, strict=True)) for point in product(*values.values())]
     points = [
-        grid.Point(with_sizes(shape, at.__getitem__, at["L"]), at["B"], at["T"], at["C"] + at["T"]) for at in sizes
+        grid.Point(with_sizes(shape, at.__getitem__, _KEPT), at["B"], at["T"], at["C"] + at["T"], at.get("Cw"))
+        for at in sizes
     ]
     evaluate: dict[str, Callable[..., int]] = {
         name: sympy.lambdify(list(symbols.values()), formula.expression) for name, formula in formulas.items()
@@ -157,7 +227,8 @@ def _by_grid(shape: Transformer, symbolic: Opened, progress: Tick) -> Iterator[P
 
 def _values(letter: str) -> list[int]:
     """The smallest sizes there are, one more than the degree. The rows of a position table multiply nothing."""
-    first, step = {"C": (0, 1), "H": (2, 2)}.get(letter, (1, 1))  # a head is even: rotary turns it in halves
+    # What rotary positions turn is even, and there are as many experts as a token is sent to.
+    first, step = {"C": (0, 1), "Cw": (0, 1), "H": (2, 2), "Hr": (2, 2), "E": (2, 1)}.get(letter, (1, 1))
     count = 1 if letter == "P" else DEGREES.get(letter, 1) + 1
     return [first + step * i for i in range(count)]
 

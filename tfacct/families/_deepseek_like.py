@@ -1,0 +1,105 @@
+"""What DeepSeek's families share: latent attention, dense layers first, then experts beside a shared network."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from tfacct.architecture import Transformer
+from tfacct.errors import ConfigError
+from tfacct.families._base import Count, Switch, even
+from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, check_active
+from tfacct.families._llama_like import LlamaLike
+from tfacct.parts import Experts, LatentAttention, Rotary
+
+_OWN = "blocks.*.attn."
+_THEIRS = "model.layers.*.self_attn."
+
+
+class DeepseekLike(LlamaLike):
+    """The fields that DeepSeek-V2 and V3 spell alike.
+
+    `latent_attention` is a field of this program, not of published configs: how attention is run. `expanded` is what
+    transformers does, `absorbed` what engines do when they decode, `unpacked` keeps the keys and values of all heads.
+    """
+
+    head_dim: Count | None = None  # type: ignore[assignment]
+    num_key_value_heads: Count = Field(default_factory=lambda fields: fields["num_attention_heads"])
+    attention_bias: Switch = False
+    q_lora_rank: Count | None = 1536
+    kv_lora_rank: Count = 512
+    qk_nope_head_dim: Count = 128
+    qk_rope_head_dim: Count = 64
+    v_head_dim: Count = 128
+    moe_intermediate_size: Count
+    n_routed_experts: Count
+    n_shared_experts: Annotated[int, Field(strict=True, ge=0)]
+    num_experts_per_tok: Count
+    first_k_dense_replace: Annotated[int, Field(strict=True, ge=0)]
+    moe_layer_freq: Count = 1
+    latent_attention: Literal["expanded", "absorbed", "unpacked"] = "expanded"
+
+    uncounted: ClassVar = LlamaLike.uncounted | {"head_dim", "num_key_value_heads", "moe_layer_freq"}
+    aliases: ClassVar = {"num_experts": "n_routed_experts", "num_local_experts": "n_routed_experts"}
+    harmless: ClassVar = frozenset(
+        """
+        n_group topk_group topk_method routed_scaling_factor scoring_func aux_loss_alpha seq_aux
+        rope_interleave num_nextn_predict_layers num_mtp_layers ep_size qk_head_dim
+        """.split()
+    )
+    hf_tensors: ClassVar = ROUTED_TENSORS
+    hf_paths: ClassVar = {
+        **LlamaLike.hf_paths,
+        **ROUTED_PATHS,
+        f"{_OWN}q_a_proj": f"{_THEIRS}q_a_proj",
+        f"{_OWN}q_a_norm": f"{_THEIRS}q_a_layernorm",
+        f"{_OWN}q_b_proj": f"{_THEIRS}q_b_proj",
+        f"{_OWN}kv_a_proj": f"{_THEIRS}kv_a_proj_with_mqa",
+        f"{_OWN}kv_a_norm": f"{_THEIRS}kv_a_layernorm",
+        f"{_OWN}k_b_proj": f"{_THEIRS}kv_b_proj",
+        f"{_OWN}v_b_proj": f"{_THEIRS}kv_b_proj",
+        **{
+            f"blocks.*.mlp.shared.{name}": f"model.layers.*.mlp.shared_experts.{name}"
+            for name in ("gate_proj", "up_proj", "down_proj")
+        },
+    }
+
+    @property
+    def biased_networks(self) -> bool:
+        """Whether dense networks have biases."""
+        return False
+
+    def architecture(self) -> Transformer:
+        """The first first_k_dense_replace layers are dense; a shared network as wide as n_shared_experts experts."""
+        check_active(self.num_experts_per_tok, self.n_routed_experts, ("num_experts_per_tok", "n_routed_experts"))
+        if self.moe_layer_freq != 1:
+            raise self.refused("moe_layer_freq", self.moe_layer_freq)
+        if self.num_key_value_heads != self.num_attention_heads:
+            raise ConfigError(
+                f"num_key_value_heads = {self.num_key_value_heads:,}, but keys that come from a latent are every head's"
+                f" own: num_attention_heads = {self.num_attention_heads:,}"
+            )
+        attention = LatentAttention(
+            hidden=self.hidden_size,
+            heads=self.num_attention_heads,
+            kv_rank=self.kv_lora_rank,
+            plain=self.qk_nope_head_dim,
+            turned=even(self.qk_rope_head_dim),
+            value=self.v_head_dim,
+            q_rank=self.q_lora_rank,
+            bias=self.attention_bias,
+            rotary=Rotary(self.rotary().base, self.rotary().scaling, "neighbours"),
+            form=self.latent_attention,
+        )
+        experts = Experts(
+            hidden=self.hidden_size,
+            experts=self.n_routed_experts,
+            active=self.num_experts_per_tok,
+            width=self.moe_intermediate_size,
+            shared=self.n_shared_experts * self.moe_intermediate_size or None,
+            activation=self.activation,
+        )
+        dense = min(self.first_k_dense_replace, self.num_hidden_layers)
+        blocks = [self.block(attention, self.feed_forward(bias=self.biased_networks))] * dense
+        return self.decoder([*blocks, *[self.block(attention, experts)] * (self.num_hidden_layers - dense)])

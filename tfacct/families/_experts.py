@@ -1,0 +1,30 @@
+"""What the families with experts share: which layers have them, and the names the transformers classes give them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tfacct.errors import ConfigError
+
+ROUTED_PATHS: Mapping[str, str] = {
+    "blocks.*.mlp.router": "model.layers.*.mlp.gate",
+    "blocks.*.mlp.experts.gate_proj": "model.layers.*.mlp.experts",
+    "blocks.*.mlp.experts.up_proj": "model.layers.*.mlp.experts",
+    "blocks.*.mlp.experts.down_proj": "model.layers.*.mlp.experts",
+}
+ROUTED_TENSORS: Mapping[str, str] = {
+    "blocks.*.mlp.experts.gate_proj.weight": "model.layers.*.mlp.experts.gate_up_proj",
+    "blocks.*.mlp.experts.up_proj.weight": "model.layers.*.mlp.experts.gate_up_proj",
+    "blocks.*.mlp.experts.down_proj.weight": "model.layers.*.mlp.experts.down_proj",
+}
+
+
+def check_active(active: int, experts: int, names: tuple[str, str]) -> None:
+    """Refuse to send a token to more experts than there are."""
+    if active > experts:
+        raise ConfigError(f"{names[0]} = {active:,} is more than {names[1]} = {experts:,}")
+
+
+def with_experts(layers: int, step: int, dense: list[int] | None) -> list[bool]:
+    """Whether each layer has experts: every `step`-th, but for those listed as `dense`."""
+    return [number not in (dense or []) and (number + 1) % step == 0 for number in range(layers)]

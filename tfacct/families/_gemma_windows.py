@@ -1,0 +1,67 @@
+"""What Gemma 2 and 3 share: windowed layers between full ones, four norms in a block, bounded scores."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from tfacct.architecture import Block, Transformer
+from tfacct.families._base import Count, Real, Switch, Word
+from tfacct.families._gemma_like import GemmaLike
+from tfacct.families._layers import LayerTypes, windows
+from tfacct.families.mistral import Window
+from tfacct.parts import Head
+
+
+class GemmaWindows(GemmaLike):
+    """The fields that Gemma 2 and 3 spell alike."""
+
+    intermediate_size: Count = 9216
+    num_key_value_heads: Count = 4
+    hidden_activation: Word = "gelu_pytorch_tanh"
+    query_pre_attn_scalar: Real = 256
+    sliding_window: Window | None = 4096
+    layer_types: LayerTypes | None = None
+    final_logit_softcapping: Real | None = None
+    attn_logit_softcapping: Real | None = None
+    use_bidirectional_attention: Switch | None = None
+
+    uncounted: ClassVar = GemmaLike.uncounted | {
+        "hidden_activation",
+        "query_pre_attn_scalar",
+        "final_logit_softcapping",
+        "attn_logit_softcapping",
+    }
+    harmless: ClassVar = frozenset({"sliding_window_size"})
+    hf_paths: ClassVar = {
+        **GemmaLike.hf_paths,
+        "blocks.*.attn_post_norm": "model.layers.*.post_attention_layernorm",
+        "blocks.*.mlp_norm": "model.layers.*.pre_feedforward_layernorm",
+        "blocks.*.mlp_post_norm": "model.layers.*.post_feedforward_layernorm",
+    }
+
+    @property
+    def activation(self) -> str:
+        """hidden_activation."""
+        return self.hidden_activation
+
+    def slides(self, number: int) -> bool:
+        """Whether a layer has the window, where layer_types does not say."""
+        raise NotImplementedError
+
+    def of_layer(self, window: int | None) -> dict[str, Any]:
+        """What attention has of its own in a layer with this window."""
+        return {"window": window}
+
+    def architecture(self) -> Transformer:
+        """Norms before and behind attention and network."""
+        if self.use_bidirectional_attention:
+            raise self.refused("use_bidirectional_attention", True)
+        norm, network, capped = self.norm(), self.feed_forward(), self.attn_logit_softcapping
+        common = {"softcap": capped, "scale": self.query_pre_attn_scalar**-0.5}
+        per_layer = windows(self.layer_types, self.num_hidden_layers, self.sliding_window, self.slides)
+        kinds = {
+            window: Block(norm, self.attention(**common, **self.of_layer(window)), norm, network, norm, norm)
+            for window in dict.fromkeys(per_layer)
+        }
+        head = Head(self.hidden_size, self.vocab_size, self.tie_word_embeddings, softcap=self.final_logit_softcapping)
+        return self.decoder([kinds[window] for window in per_layer], head=head)

@@ -1,0 +1,35 @@
+"""Which layers have a window: what the families that mix layers share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, TypeAlias
+
+from pydantic import Field
+
+from tfacct.errors import ConfigError
+
+LayerTypes: TypeAlias = Annotated[list[str], Field(strict=True)]
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+def windows(
+    given: list[str] | None, layers: int, window: int | None, default: Callable[[int], bool], switch: str = ""
+) -> list[int | None]:
+    """The window of each layer, None where it sees everything.
+
+    `given` are the config's layer_types; where it has none, `default` says which layers slide. Raises ConfigError.
+    """
+    kinds = given if given is not None else [SLIDING if default(number) else FULL for number in range(layers)]
+    if len(kinds) != layers:
+        raise ConfigError(
+            f"layer_types names {len(kinds):,} layers, and num_hidden_layers is {layers:,}",
+            "layer_types=null takes the family's own pattern",
+        )
+    for number, kind in enumerate(kinds):
+        if kind not in (FULL, SLIDING):
+            raise ConfigError(f"layer_types[{number}] = {kind!r} is not understood: {FULL} and {SLIDING} are")
+    if SLIDING in kinds and not window:
+        why = f"{switch} is not on" if switch else "sliding_window is null"
+        raise ConfigError(f"layer {kinds.index(SLIDING)} has {SLIDING}, but {why}", "give sliding_window")
+    return [window if kind == SLIDING else None for kind in kinds]

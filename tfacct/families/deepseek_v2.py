@@ -1,0 +1,27 @@
+"""DeepSeek-V2 and V2-Lite: latent attention, with and without a latent for the queries, and experts."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from tfacct.families._base import Count, Switch
+from tfacct.families._deepseek_like import DeepseekLike
+
+
+class Config(DeepseekLike):
+    """`DeepseekV2Config`, with its class's defaults."""
+
+    intermediate_size: Count = 11008
+    max_position_embeddings: Count = 2048
+    mlp_bias: Switch = False
+    moe_intermediate_size: Count = 1407
+    n_routed_experts: Count = 64
+    n_shared_experts: Annotated[int, Field(strict=True, ge=0)] = 2
+    first_k_dense_replace: Annotated[int, Field(strict=True, ge=0)] = 0
+
+    @property
+    def biased_networks(self) -> bool:
+        """mlp_bias: dense networks only."""
+        return self.mlp_bias

@@ -1,0 +1,17 @@
+"""Gemma 2: every other layer has a window, the first one first; scores and logits are bounded."""
+
+from __future__ import annotations
+
+from tfacct.families._base import Real
+from tfacct.families._gemma_windows import GemmaWindows
+
+
+class Config(GemmaWindows):
+    """`Gemma2Config`, with its class's defaults."""
+
+    final_logit_softcapping: Real | None = 30.0
+    attn_logit_softcapping: Real | None = 50.0
+
+    def slides(self, number: int) -> bool:
+        """Even layers, counted from 0."""
+        return number % 2 == 0

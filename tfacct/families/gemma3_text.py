@@ -1,0 +1,38 @@
+"""Gemma 3: five windowed layers to a full one, norms of queries and keys, angles of two bases."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from tfacct.families._base import Count, Real
+from tfacct.families._gemma_windows import GemmaWindows
+from tfacct.parts import QKNorm, Rotary
+
+
+class Config(GemmaWindows):
+    """`Gemma3TextConfig`, with its class's defaults."""
+
+    max_position_embeddings: Count = 131072
+    vocab_size: Count = 262208
+    sliding_window_pattern: Count = 6
+    rope_local_base_freq: Real = 10_000.0
+
+    uncounted: ClassVar = GemmaWindows.uncounted | {"rope_local_base_freq"}
+    hf_paths: ClassVar = {
+        **GemmaWindows.hf_paths,
+        "blocks.*.attn.q_norm": "model.layers.*.self_attn.q_norm",
+        "blocks.*.attn.k_norm": "model.layers.*.self_attn.k_norm",
+    }
+    harmless: ClassVar = GemmaWindows.harmless | frozenset({"_sliding_window_pattern"})
+
+    def slides(self, number: int) -> bool:
+        """All but every sliding_window_pattern-th."""
+        return (number + 1) % self.sliding_window_pattern != 0
+
+    def of_layer(self, window: int | None) -> dict[str, Any]:
+        """Norms of queries and keys; windowed layers turn by a smaller base, and not stretched."""
+        kind = "full_attention" if window is None else "sliding_attention"
+        spelled = (self.rope_parameters or {}).get(kind) or ({} if window else self.rope_scaling) or {}
+        base = spelled.get("rope_theta") or (self.rope_local_base_freq if window else self.rope_theta or 1_000_000.0)
+        norm = QKNorm(self.rms_norm_eps, less_one=True)
+        return {"window": window, "qk_norm": norm, "rotary": Rotary(base, spelled)}

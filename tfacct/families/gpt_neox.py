@@ -1,0 +1,82 @@
+"""GPT-NeoX and Pythia: attention and network side by side, each behind a norm of its own; q, k and v in one matrix."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from tfacct.architecture import Block, Transformer, stacks
+from tfacct.families._base import Count, FamilyConfig, Fields, Fraction, Layers, Real, Switch, Word, even, rotary, share
+from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm
+
+
+class Config(FamilyConfig):
+    """`GPTNeoXConfig`, with its class's defaults."""
+
+    vocab_size: Count
+    hidden_size: Count
+    num_hidden_layers: Layers
+    num_attention_heads: Count
+    intermediate_size: Count = 24576
+    max_position_embeddings: Count = 2048
+    attention_bias: Switch = True
+    use_parallel_residual: Switch = True
+    tie_word_embeddings: Switch = False
+    hidden_act: Word = "gelu"
+    layer_norm_eps: Real = 1e-5
+    rotary_pct: Fraction = 0.25
+    rotary_emb_base: Real | None = None
+    rope_theta: Real | None = None
+    rope_scaling: Fields | None = None
+    rope_parameters: Fields | None = None
+
+    fixed: ClassVar = frozenset({"G"})  # every head has its own keys
+    uncounted: ClassVar = frozenset(
+        """
+        hidden_act layer_norm_eps rotary_pct rotary_emb_base rope_theta rope_scaling rope_parameters
+        use_parallel_residual
+        """.split()
+    )
+    hf_paths: ClassVar = {
+        "embed": "gpt_neox.embed_in",
+        "blocks.*.attn_norm": "gpt_neox.layers.*.input_layernorm",
+        "blocks.*.attn.q_proj": "gpt_neox.layers.*.attention.query_key_value",
+        "blocks.*.attn.k_proj": "gpt_neox.layers.*.attention.query_key_value",
+        "blocks.*.attn.v_proj": "gpt_neox.layers.*.attention.query_key_value",
+        "blocks.*.attn.scores": "gpt_neox.layers.*.attention",
+        "blocks.*.attn.values": "gpt_neox.layers.*.attention",
+        "blocks.*.attn.o_proj": "gpt_neox.layers.*.attention.dense",
+        "blocks.*.mlp_norm": "gpt_neox.layers.*.post_attention_layernorm",
+        "blocks.*.mlp.up_proj": "gpt_neox.layers.*.mlp.dense_h_to_4h",
+        "blocks.*.mlp.down_proj": "gpt_neox.layers.*.mlp.dense_4h_to_h",
+        "final_norm": "gpt_neox.final_layer_norm",
+        "lm_head": "lm_head",
+    }
+
+    @property
+    def context(self) -> int:
+        """max_position_embeddings."""
+        return self.max_position_embeddings
+
+    def architecture(self) -> Transformer:
+        """Parallel, or one after the other where use_parallel_residual is false."""
+        hidden, heads = self.hidden_size, self.num_attention_heads
+        head_dim = share(hidden, heads, "hidden_size by num_attention_heads")
+        attention = Attention(
+            hidden=hidden,
+            kv_heads=heads,
+            group=1,
+            head_dim=head_dim,
+            qkv_bias=self.attention_bias,
+            out_bias=self.attention_bias,
+            rotary=rotary(self.rope_theta or self.rotary_emb_base, self.rope_scaling, self.rope_parameters),
+            turned=even(int(head_dim * self.rotary_pct), "rotary_pct · head_dim ="),
+        )
+        norm = Norm(hidden, "layer", self.layer_norm_eps)
+        network = FeedForward(hidden, self.intermediate_size, bias=True, activation=self.hidden_act)
+        block = Block(norm, attention, norm, network, order="parallel" if self.use_parallel_residual else "pre")
+        return Transformer(
+            embed=Embedding(self.vocab_size, hidden),
+            stacks=stacks([block] * self.num_hidden_layers),
+            final_norm=norm,
+            head=Head(hidden, self.vocab_size, self.tie_word_embeddings),
+        )

@@ -1,0 +1,40 @@
+"""Mixtral: Mistral's attention, and experts in every layer."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from tfacct.architecture import Transformer
+from tfacct.families._base import Count
+from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, check_active
+from tfacct.families._llama_like import LlamaLike
+from tfacct.families.mistral import Window
+from tfacct.parts import Experts
+
+
+class Config(LlamaLike):
+    """`MixtralConfig`, with its class's defaults."""
+
+    intermediate_size: Count = 14336
+    num_key_value_heads: Count = 8
+    max_position_embeddings: Count = 131072
+    sliding_window: Window | None = None
+    num_local_experts: Count = 8
+    num_experts_per_tok: Count = 2
+
+    aliases: ClassVar = {"num_experts": "num_local_experts"}
+    nulls: ClassVar = {"num_key_value_heads": "num_attention_heads"}
+    hf_paths: ClassVar = {**LlamaLike.hf_paths, **ROUTED_PATHS}
+    hf_tensors: ClassVar = ROUTED_TENSORS
+
+    def architecture(self) -> Transformer:
+        """No biases; intermediate_size is the width of one expert."""
+        check_active(self.num_experts_per_tok, self.num_local_experts, ("num_experts_per_tok", "num_local_experts"))
+        experts = Experts(
+            hidden=self.hidden_size,
+            experts=self.num_local_experts,
+            active=self.num_experts_per_tok,
+            width=self.intermediate_size,
+            activation=self.activation,
+        )
+        return self.decoder(self.equal_blocks(self.block(self.attention(window=self.sliding_window), experts)))

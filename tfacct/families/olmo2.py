@@ -1,0 +1,41 @@
+"""OLMo 2: norms behind attention and network instead of before, and norms of all queries and all keys together."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from tfacct.architecture import Block, Transformer
+from tfacct.families._base import Count, Real, Switch
+from tfacct.families._llama_like import LlamaLike
+from tfacct.parts import QKNorm
+
+
+class Config(LlamaLike):
+    """`Olmo2Config`, with its class's defaults."""
+
+    intermediate_size: Count = 11008
+    num_key_value_heads: Count = Field(default_factory=lambda fields: fields["num_attention_heads"])
+    max_position_embeddings: Count = 2048
+    attention_bias: Switch = False
+    rms_norm_eps: Real = 1e-5
+
+    hf_paths: ClassVar = {
+        **LlamaLike.hf_paths,
+        "blocks.*.attn.q_norm": "model.layers.*.self_attn.q_norm",
+        "blocks.*.attn.k_norm": "model.layers.*.self_attn.k_norm",
+        "blocks.*.attn_post_norm": "model.layers.*.post_attention_layernorm",
+        "blocks.*.mlp_post_norm": "model.layers.*.post_feedforward_layernorm",
+    }
+
+    def architecture(self) -> Transformer:
+        """attention_bias is on all four projections."""
+        attention = self.attention(
+            qkv_bias=self.attention_bias,
+            out_bias=self.attention_bias,
+            qk_norm=QKNorm(self.rms_norm_eps, together=True),
+        )
+        norm = self.norm()
+        block = Block(None, attention, None, self.feed_forward(), attn_post_norm=norm, mlp_post_norm=norm)
+        return self.decoder(self.equal_blocks(block))

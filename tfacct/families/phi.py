@@ -1,0 +1,81 @@
+"""Phi-1, 1.5 and 2: attention and network side by side behind one norm, biases everywhere, the head's too."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from tfacct.architecture import Block, Transformer, stacks
+from tfacct.families._base import Count, FamilyConfig, Fields, Fraction, Layers, Real, Switch, Word, even, rotary, share
+from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm, QKNorm
+
+
+class Config(FamilyConfig):
+    """`PhiConfig`, with its class's defaults."""
+
+    vocab_size: Count
+    hidden_size: Count
+    num_hidden_layers: Layers
+    num_attention_heads: Count
+    intermediate_size: Count = 8192
+    num_key_value_heads: Count = Field(default_factory=lambda fields: fields["num_attention_heads"])
+    max_position_embeddings: Count = 2048
+    qk_layernorm: Switch = False
+    tie_word_embeddings: Switch = False
+    hidden_act: Word = "gelu_new"
+    layer_norm_eps: Real = 1e-5
+    partial_rotary_factor: Fraction = 0.5
+    rope_theta: Real | None = None
+    rope_scaling: Fields | None = None
+    rope_parameters: Fields | None = None
+
+    uncounted: ClassVar = frozenset(
+        "hidden_act layer_norm_eps partial_rotary_factor rope_theta rope_scaling rope_parameters".split()
+    )
+    hf_paths: ClassVar = {
+        "embed": "model.embed_tokens",
+        "blocks.*.attn_norm": "model.layers.*.input_layernorm",
+        "blocks.*.attn.q_proj": "model.layers.*.self_attn.q_proj",
+        "blocks.*.attn.k_proj": "model.layers.*.self_attn.k_proj",
+        "blocks.*.attn.v_proj": "model.layers.*.self_attn.v_proj",
+        "blocks.*.attn.q_norm": "model.layers.*.self_attn.q_layernorm",
+        "blocks.*.attn.k_norm": "model.layers.*.self_attn.k_layernorm",
+        "blocks.*.attn.scores": "model.layers.*.self_attn",
+        "blocks.*.attn.values": "model.layers.*.self_attn",
+        "blocks.*.attn.o_proj": "model.layers.*.self_attn.dense",
+        "blocks.*.mlp.up_proj": "model.layers.*.mlp.fc1",
+        "blocks.*.mlp.down_proj": "model.layers.*.mlp.fc2",
+        "final_norm": "model.final_layernorm",
+        "lm_head": "lm_head",
+    }
+
+    @property
+    def context(self) -> int:
+        """max_position_embeddings."""
+        return self.max_position_embeddings
+
+    def architecture(self) -> Transformer:
+        """One norm for attention and network; a part of each head is turned by its position."""
+        hidden, heads, kv_heads = self.hidden_size, self.num_attention_heads, self.num_key_value_heads
+        head_dim = share(hidden, heads, "hidden_size by num_attention_heads")
+        attention = Attention(
+            hidden=hidden,
+            kv_heads=kv_heads,
+            group=share(heads, kv_heads, "num_attention_heads by num_key_value_heads"),
+            head_dim=head_dim,
+            qkv_bias=True,
+            out_bias=True,
+            rotary=rotary(self.rope_theta, self.rope_scaling, self.rope_parameters),
+            turned=even(int(head_dim * self.partial_rotary_factor), "partial_rotary_factor · head_dim ="),
+            qk_norm=QKNorm(self.layer_norm_eps, kind="layer") if self.qk_layernorm else None,
+        )
+        norm = Norm(hidden, "layer", self.layer_norm_eps)
+        network = FeedForward(hidden, self.intermediate_size, bias=True, activation=self.hidden_act)
+        block = Block(norm, attention, None, network, order="parallel")
+        return Transformer(
+            embed=Embedding(self.vocab_size, hidden),
+            stacks=stacks([block] * self.num_hidden_layers),
+            final_norm=norm,
+            head=Head(hidden, self.vocab_size, self.tie_word_embeddings, bias=True),
+        )

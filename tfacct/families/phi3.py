@@ -1,0 +1,39 @@
+"""Phi-3 and Phi-4: Llama's block with q, k and v in one matrix, gate and up in another, and a window in every layer."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from tfacct.architecture import Transformer
+from tfacct.families._base import Count, Fraction, even
+from tfacct.families._llama_like import LlamaLike
+from tfacct.families.mistral import Window
+
+
+class Config(LlamaLike):
+    """`Phi3Config`, with its class's defaults."""
+
+    intermediate_size: Count = 8192
+    num_key_value_heads: Count = Field(default_factory=lambda fields: fields["num_attention_heads"])
+    max_position_embeddings: Count = 4096
+    sliding_window: Window | None = None
+    partial_rotary_factor: Fraction = 1.0
+
+    uncounted: ClassVar = LlamaLike.uncounted | {"partial_rotary_factor"}
+    harmless: ClassVar = frozenset({"embd_layer", "attention_bias", "full_attn_mod", "interpolate_factor"})
+    hf_paths: ClassVar = {
+        **LlamaLike.hf_paths,
+        "blocks.*.attn.q_proj": "model.layers.*.self_attn.qkv_proj",
+        "blocks.*.attn.k_proj": "model.layers.*.self_attn.qkv_proj",
+        "blocks.*.attn.v_proj": "model.layers.*.self_attn.qkv_proj",
+        "blocks.*.mlp.gate_proj": "model.layers.*.mlp.gate_up_proj",
+        "blocks.*.mlp.up_proj": "model.layers.*.mlp.gate_up_proj",
+    }
+
+    def architecture(self) -> Transformer:
+        """No biases; a part of each head may keep its position to itself."""
+        turned = int(self.head_dim * self.partial_rotary_factor)
+        attention = self.attention(window=self.sliding_window, turned=None if turned == self.head_dim else even(turned))
+        return self.decoder(self.equal_blocks(self.block(attention, self.feed_forward())))

@@ -1,0 +1,69 @@
+"""Qwen2-MoE: Qwen2's attention; experts beside one network that every token passes, weighted by a gate of its own."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from tfacct.architecture import Transformer
+from tfacct.families._base import Count, Switch
+from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, check_active, with_experts
+from tfacct.families._layers import windows
+from tfacct.families._qwen_like import QwenLike
+from tfacct.parts import Experts
+
+
+class Config(QwenLike):
+    """`Qwen2MoeConfig`, with its class's defaults."""
+
+    intermediate_size: Count = 5632
+    num_key_value_heads: Count = 16
+    qkv_bias: Switch = True
+    moe_intermediate_size: Count = 1408
+    shared_expert_intermediate_size: Count = 5632
+    num_experts: Count = 60
+    num_experts_per_tok: Count = 4
+    decoder_sparse_step: Count = 1
+    mlp_only_layers: list[int] | None = None
+
+    hf_paths: ClassVar = {
+        **QwenLike.hf_paths,
+        **ROUTED_PATHS,
+        "blocks.*.mlp.shared.gate_proj": "model.layers.*.mlp.shared_expert.gate_proj",
+        "blocks.*.mlp.shared.up_proj": "model.layers.*.mlp.shared_expert.up_proj",
+        "blocks.*.mlp.shared.down_proj": "model.layers.*.mlp.shared_expert.down_proj",
+        "blocks.*.mlp.shared_gate": "model.layers.*.mlp.shared_expert_gate",
+    }
+    hf_tensors: ClassVar = ROUTED_TENSORS
+
+    def windows(self) -> list[int | None]:
+        """Every other of the first max_window_layers layers has the window, where the switch is on."""
+        return windows(
+            self.layer_types,
+            self.num_hidden_layers,
+            self.window,
+            lambda number: bool(self.window) and number % 2 == 0 and number < self.max_window_layers,
+            "use_sliding_window",
+        )
+
+    def architecture(self) -> Transformer:
+        """Dense layers where decoder_sparse_step and mlp_only_layers say so."""
+        check_active(self.num_experts_per_tok, self.num_experts, ("num_experts_per_tok", "num_experts"))
+        experts = Experts(
+            hidden=self.hidden_size,
+            experts=self.num_experts,
+            active=self.num_experts_per_tok,
+            width=self.moe_intermediate_size,
+            shared=self.shared_expert_intermediate_size,
+            shared_gate=True,
+            activation=self.activation,
+        )
+        dense = self.feed_forward()
+        routed = with_experts(self.num_hidden_layers, self.decoder_sparse_step, self.mlp_only_layers)
+        per_layer = list(zip(self.windows(), routed, strict=True))
+        kinds = {
+            (window, some): self.block(
+                self.attention(qkv_bias=self.qkv_bias, window=window), experts if some else dense
+            )
+            for window, some in dict.fromkeys(per_layer)
+        }
+        return self.decoder([kinds[kind] for kind in per_layer])

@@ -1,0 +1,54 @@
+"""Qwen3-MoE: Qwen3's attention, and experts."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from tfacct.architecture import Transformer
+from tfacct.families._base import Count, Switch
+from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, check_active, with_experts
+from tfacct.families._qwen_like import QwenLike
+from tfacct.families.qwen3 import Config as Qwen3
+from tfacct.parts import Experts, QKNorm
+
+
+class Config(QwenLike):
+    """`Qwen3MoeConfig`, with its class's defaults. The window, where its switch is on, is in every layer."""
+
+    intermediate_size: Count = 6144
+    num_key_value_heads: Count = 4
+    attention_bias: Switch = False
+    moe_intermediate_size: Count = 768
+    num_experts: Count = 128
+    num_experts_per_tok: Count = 8
+    decoder_sparse_step: Count = 1
+    mlp_only_layers: list[int] | None = None
+
+    nulls: ClassVar = {}
+    aliases: ClassVar = {"num_local_experts": "num_experts"}
+    harmless: ClassVar = frozenset(
+        {"use_qk_norm", "qkv_bias"}
+    )  # the class has the norms and no such biases, whatever they say
+    hf_paths: ClassVar = {**Qwen3.hf_paths, **ROUTED_PATHS}
+    hf_tensors: ClassVar = ROUTED_TENSORS
+
+    def architecture(self) -> Transformer:
+        """Dense layers where decoder_sparse_step and mlp_only_layers say so."""
+        check_active(self.num_experts_per_tok, self.num_experts, ("num_experts_per_tok", "num_experts"))
+        experts = Experts(
+            hidden=self.hidden_size,
+            experts=self.num_experts,
+            active=self.num_experts_per_tok,
+            width=self.moe_intermediate_size,
+            activation=self.activation,
+        )
+        attention = self.attention(
+            qkv_bias=self.attention_bias,
+            out_bias=self.attention_bias,
+            qk_norm=QKNorm(self.rms_norm_eps),
+            window=self.window,
+        )
+        routed = with_experts(self.num_hidden_layers, self.decoder_sparse_step, self.mlp_only_layers)
+        dense = self.block(attention, self.feed_forward())
+        sparse = self.block(attention, experts)
+        return self.decoder([sparse if some else dense for some in routed])

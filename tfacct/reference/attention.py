@@ -1,0 +1,291 @@
+"""The reference model's attention: grouped queries, windows, and keys and values from a latent.
+
+Shapes: x is (batch, tokens, hidden); heads are (batch, heads, tokens, head size), latents a single head of them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from tfacct import parts
+from tfacct.reference.modules import LayerNorm, Linear, PerHead, Product, RMSNorm, Softcap
+from tfacct.reference.rotary import Angles
+
+Cache: TypeAlias = tuple[Tensor, Tensor]
+"""What a block keeps of the tokens it has seen: keys and values, or a latent and the turned part of the keys."""
+
+
+class Step:
+    """What the blocks of one forward pass share: masks, and the angles of the new positions. Each is made once."""
+
+    def __init__(self, like: Tensor, positions: Tensor) -> None:
+        self.like, self.positions = like, positions
+        self._masks: dict[int | None, Tensor] = {}
+        self._turns: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def mask(self, old: int, window: int | None) -> Tensor:
+        """−∞ where a new token would see a later key, or one before its window, among `old` keys and the new ones.
+
+        Blocks of one window keep equally many keys.
+        """
+        if window not in self._masks:
+            new = self.like.shape[1]
+            forbidden = torch.full((new, old + new), float("-inf"), dtype=self.like.dtype, device=self.like.device)
+            mask = forbidden.triu(old + 1)
+            self._masks[window] = mask if window is None else mask + forbidden.tril(old - window)
+        return self._masks[window]
+
+    def turn(self, angles: Angles) -> tuple[Tensor, Tensor]:
+        """Cosine and signed sine of every new position's angles."""
+        if id(angles) not in self._turns:
+            cos, sin = angles.turn(self.positions)
+            self._turns[id(angles)] = (
+                cos.to(self.like.device, self.like.dtype),
+                sin.to(self.like.device, self.like.dtype),
+            )
+        return self._turns[id(angles)]
+
+
+class Rotary(nn.Module):
+    """Each half of a head turned by its position. The sine comes with the sign of each half's share of the other."""
+
+    def __init__(self, part: parts.Rotary) -> None:
+        super().__init__()
+        self.neighbours = part.pairs == "neighbours"
+
+    def forward(self, heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        *outer, size = heads.shape
+        if self.neighbours:  # the order of a head's numbers is the same for queries and keys, so it may change
+            heads = heads.view(*outer, size // 2, 2).transpose(-1, -2).reshape(*outer, size)
+        left, right = heads.view(*outer, 2, size // 2).unbind(-2)  # `chunk` would ask whether the halves are equal
+        return heads * cos + torch.cat((right, left), dim=-1) * sin
+
+
+class Softmax(nn.Module):
+    """Scaled and masked attention weights. A sink takes its share, and is dropped."""
+
+    def __init__(self, scale: float | None) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, scores: Tensor, mask: Tensor, sinks: Tensor | None = None) -> Tensor:
+        scaled = scores if self.scale is None else scores * self.scale
+        masked = scaled + mask
+        if sinks is None:
+            return torch.softmax(masked, dim=-1)
+        return torch.softmax(torch.cat((masked, sinks), dim=-1), dim=-1).narrow(-1, 0, scores.shape[-1])
+
+
+class Sinks(nn.Module):
+    """One learned score per head, for every query."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(heads))
+
+    def forward(self, batch: int, tokens: int) -> Tensor:
+        return self.weight.view(1, -1, 1, 1).expand(batch, -1, tokens, 1).clone()
+
+
+class Alibi(nn.Module):
+    """Scales scores, and lowers them with the distance of the key, at a rate of each head's own."""
+
+    def __init__(self, heads: int, scale: float) -> None:
+        super().__init__()
+        self.scale, self.slopes = scale, _slopes(heads)
+
+    def forward(self, scores: Tensor) -> Tensor:
+        keys = torch.arange(scores.shape[-1], device=scores.device, dtype=scores.dtype)
+        return scores * self.scale + self.slopes.to(scores.device, scores.dtype)[:, None, None] * keys
+
+
+def _slopes(heads: int) -> Tensor:
+    """Each head's rate: powers of 2^(−8/n) for n heads; past the largest power of two, every other one of twice as
+    many."""
+    if torch.get_default_device().type == "meta" or not isinstance(heads, int):
+        return torch.empty(heads)
+    whole = 2 ** int(math.log2(heads))
+    first = [2 ** (-8 * i / whole) for i in range(1, whole + 1)]
+    more = [2 ** (-4 * i / whole) for i in range(1, 2 * (heads - whole) + 1, 2)]
+    return torch.tensor(first + more, dtype=torch.float64)
+
+
+def qk_norm(part: parts.QKNorm, size: int) -> nn.Module:
+    """The norm of queries or keys."""
+    return LayerNorm((size,), part.eps) if part.kind == "layer" else RMSNorm(size, part.eps, part.less_one)
+
+
+class Attention(nn.Module):
+    """Causal self-attention of the new tokens over a cache and themselves.
+
+    `fused` runs torch's scaled_dot_product_attention instead of scores, softmax and values where it can: faster, same
+    result, and not for counting, because counters see nothing in it. `keep_all` keeps what no later token will see.
+    """
+
+    caches = ("k_cache", "v_cache")
+
+    def __init__(self, part: parts.Attention, angles: Angles | None, *, fused: bool, keep_all: bool) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.head_dim = part.heads, part.kv_heads, part.head_dim
+        self.window, self.keep_all, self.angles, self.turned = part.window, keep_all, angles, part.turned
+        self.fused = fused and part.softcap is None and not part.sinks and not part.alibi
+        self.scale = part.head_dim**-0.5 if part.scale is None else part.scale
+        queries, keys = part.heads * part.head_dim, part.kv_heads * part.head_dim
+        self.q_proj = Linear(part.hidden, queries, bias=part.qkv_bias)
+        self.k_proj = Linear(part.hidden, keys, bias=part.qkv_bias)
+        self.v_proj = Linear(part.hidden, keys, bias=part.qkv_bias)
+        self.o_proj = Linear(queries, part.hidden, bias=part.out_bias)
+        self.together = part.qk_norm is not None and part.qk_norm.together
+        self.q_norm = self.k_norm = self.q_rotary = self.k_rotary = None
+        if part.qk_norm is not None:
+            self.q_norm = qk_norm(part.qk_norm, queries if self.together else part.head_dim)
+            self.k_norm = qk_norm(part.qk_norm, keys if self.together else part.head_dim)
+        if part.rotary is not None:
+            self.q_rotary, self.k_rotary = Rotary(part.rotary), Rotary(part.rotary)
+        self.scores, self.values = Product(part.group), Product(part.group)
+        self.softcap = None if part.softcap is None else Softcap(part.softcap, self.scale)
+        self.alibi = Alibi(part.heads, self.scale) if part.alibi else None
+        self.sinks = Sinks(part.heads) if part.sinks else None
+        self.softmax = Softmax(self.scale if self.softcap is None and self.alibi is None else None)
+
+    def forward(self, x: Tensor, step: Step, past: Cache | None) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        if self.together and self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        q, k, v = self._split(q, self.heads), self._split(k, self.kv_heads), self._split(v, self.kv_heads)
+        if not self.together and self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        if self.angles is not None:
+            q, k = self._turned(self.q_rotary, q, step), self._turned(self.k_rotary, k, step)
+        old = 0
+        if past is not None:
+            old = past[0].shape[2]
+            k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
+        mixed = self._mixed(q, k, v, step, old)
+        return self.o_proj(mixed.transpose(1, 2).flatten(2)), self._kept(k), self._kept(v)
+
+    def _mixed(self, q: Tensor, k: Tensor, v: Tensor, step: Step, old: int) -> Tensor:
+        if self.fused:
+            alone, causal = q.shape[2] == 1, old == 0 and self.window is None  # which need no mask
+            mask = None if alone or causal else step.mask(old, self.window)
+            return nn.functional.scaled_dot_product_attention(
+                q, k, v, attn_mask=mask, is_causal=causal and not alone, scale=self.scale, enable_gqa=True
+            )
+        scores = self.scores(q, k.transpose(2, 3))
+        if self.softcap is not None:
+            scores = self.softcap(scores)
+        if self.alibi is not None:
+            scores = self.alibi(scores)
+        sinks = None if self.sinks is None else self.sinks(q.shape[0], q.shape[2])
+        mixed: Tensor = self.values(self.softmax(scores, step.mask(old, self.window), sinks), v)
+        return mixed
+
+    def _turned(self, rotary: nn.Module | None, heads: Tensor, step: Step) -> Tensor:
+        assert rotary is not None and self.angles is not None
+        turn = step.turn(self.angles)
+        if self.turned is None:
+            turned: Tensor = rotary(heads, *turn)
+            return turned
+        first, rest = torch.split(heads, [self.turned, self.head_dim - self.turned], dim=-1)
+        return torch.cat((rotary(first, *turn), rest), dim=-1)
+
+    def _kept(self, heads: Tensor) -> Tensor:
+        if self.window is None or self.keep_all or heads.shape[2] <= self.window:
+            return heads
+        return heads[:, :, heads.shape[2] - self.window :].clone()  # a view would hold all of them
+
+    def _split(self, x: Tensor, heads: int) -> Tensor:
+        batch, tokens, _ = x.shape
+        return x.view(batch, tokens, heads, self.head_dim).transpose(1, 2)
+
+
+class LatentAttention(nn.Module):
+    """Causal self-attention over keys and values that come from a latent, run in one of three ways."""
+
+    def __init__(self, part: parts.LatentAttention, angles: Angles) -> None:
+        super().__init__()
+        self.part, self.angles = part, angles
+        self.caches = ("k_cache", "v_cache") if part.form == "unpacked" else ("latent_cache", "rotary_cache")
+        self.scale = part.query**-0.5 if part.scale is None else part.scale
+        if part.q_rank is None:
+            self.q_proj = Linear(part.hidden, part.heads * part.query, bias=False)
+        else:
+            self.q_a_proj = Linear(part.hidden, part.q_rank, bias=part.bias)
+            self.q_a_norm = RMSNorm(part.q_rank, part.eps)
+            self.q_b_proj = Linear(part.q_rank, part.heads * part.query, bias=False)
+        self.kv_a_proj = Linear(part.hidden, part.kv_rank + part.turned, bias=part.bias)
+        self.kv_a_norm = RMSNorm(part.kv_rank, part.eps)
+        assert part.rotary is not None
+        self.q_rotary, self.k_rotary = Rotary(part.rotary), Rotary(part.rotary)
+        absorbed = part.form == "absorbed"
+        if absorbed:
+            self.k_b_proj: nn.Module = PerHead(part.heads, part.plain, part.kv_rank, into_latent=True)
+            self.v_b_proj: nn.Module = PerHead(part.heads, part.value, part.kv_rank, into_latent=False)
+        else:
+            self.k_b_proj = Linear(part.kv_rank, part.heads * part.plain, bias=False)
+            self.v_b_proj = Linear(part.kv_rank, part.heads * part.value, bias=False)
+        sharing = part.heads if absorbed else 1  # of one latent that is keys and values of all heads
+        self.scores, self.values = Product(sharing), Product(sharing)
+        self.softmax = Softmax(self.scale)
+        self.o_proj = Linear(part.heads * part.value, part.hidden, bias=part.bias)
+
+    def forward(self, x: Tensor, step: Step, past: Cache | None) -> tuple[Tensor, Tensor, Tensor]:
+        part, turn = self.part, step.turn(self.angles)
+        plain, turned = torch.split(self._split(self._queries(x), part.query), [part.plain, part.turned], dim=-1)
+        turned = self.q_rotary(turned, *turn)
+        latent, shared = torch.split(self.kv_a_proj(x).unsqueeze(1), [part.kv_rank, part.turned], dim=-1)
+        latent, shared = self.kv_a_norm(latent), self.k_rotary(shared, *turn)
+        run = {"expanded": self._expanded, "absorbed": self._absorbed, "unpacked": self._unpacked}[part.form]
+        mixed, kept = run(plain, turned, latent, shared, step, past)
+        return self.o_proj(mixed.transpose(1, 2).flatten(2)), *kept
+
+    def _expanded(
+        self, plain: Tensor, turned: Tensor, latent: Tensor, shared: Tensor, step: Step, past: Cache | None
+    ) -> tuple[Tensor, Cache]:
+        latent, shared = _appended(past, latent, shared)
+        k, v = self._keys_and_values(latent, shared)
+        return self._mixed(torch.cat((plain, turned), dim=-1), k, v, step, past), (latent, shared)
+
+    def _absorbed(
+        self, plain: Tensor, turned: Tensor, latent: Tensor, shared: Tensor, step: Step, past: Cache | None
+    ) -> tuple[Tensor, Cache]:
+        latent, shared = _appended(past, latent, shared)
+        q = torch.cat((self.k_b_proj(plain), turned), dim=-1)
+        mixed = self._mixed(q, torch.cat((latent, shared), dim=-1), latent, step, past)
+        return self.v_b_proj(mixed), (latent, shared)
+
+    def _unpacked(
+        self, plain: Tensor, turned: Tensor, latent: Tensor, shared: Tensor, step: Step, past: Cache | None
+    ) -> tuple[Tensor, Cache]:
+        k, v = _appended(past, *self._keys_and_values(latent, shared))
+        return self._mixed(torch.cat((plain, turned), dim=-1), k, v, step, past), (k, v)
+
+    def _queries(self, x: Tensor) -> Tensor:
+        latent = x if self.part.q_rank is None else self.q_a_norm(self.q_a_proj(x))
+        queries: Tensor = (self.q_proj if self.part.q_rank is None else self.q_b_proj)(latent)
+        return queries
+
+    def _keys_and_values(self, latent: Tensor, shared: Tensor) -> Cache:
+        tokens = latent.squeeze(1)
+        plain = self._split(self.k_b_proj(tokens), self.part.plain)
+        values = self._split(self.v_b_proj(tokens), self.part.value)
+        return torch.cat((plain, shared.expand(-1, self.part.heads, -1, -1)), dim=-1), values
+
+    def _mixed(self, q: Tensor, k: Tensor, v: Tensor, step: Step, past: Cache | None) -> Tensor:
+        mask = step.mask(0 if past is None else past[0].shape[2], None)
+        mixed: Tensor = self.values(self.softmax(self.scores(q, k.transpose(2, 3)), mask), v)
+        return mixed
+
+    def _split(self, x: Tensor, size: int) -> Tensor:
+        batch, tokens, _ = x.shape
+        return x.view(batch, tokens, self.part.heads, size).transpose(1, 2)
+
+
+def _appended(past: Cache | None, first: Tensor, second: Tensor) -> Cache:
+    if past is None:
+        return first, second
+    return torch.cat((past[0], first), dim=2), torch.cat((past[1], second), dim=2)

@@ -1,0 +1,104 @@
+"""The reference model's experts: a router, banks of weights, and a network that all tokens share.
+
+Which expert a token is sent to is fixed and balanced, one after the other, so that every shape is known beforehand. The
+router runs and its weights are used, but it does not choose.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tfacct import parts
+from tfacct.reference.modules import Activation, Add, FeedForward, Linear
+
+
+class Bank(nn.Module):
+    """A product of each row with the weight of its expert: rows of (batch, tokens, experts of a token, size).
+
+    Row i belongs to expert i mod E: whole rounds are one product of all experts, and what is left is one of the first
+    few.
+    """
+
+    def __init__(self, experts: int, rows: int, columns: int, bias: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(experts, rows, columns))
+        self.bias = nn.Parameter(torch.empty(experts, columns)) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, tokens, active, size = x.shape
+        experts, _, columns = self.weight.shape
+        count = batch * tokens * active
+        rounds, left = count // experts, count % experts
+        rows = x.reshape(count, size)
+        results = []
+        if rounds:
+            whole = rows[: rounds * experts] if left else rows
+            each = whole.view(rounds, experts, size).transpose(0, 1) @ self.weight
+            if self.bias is not None:
+                each = each + self.bias.unsqueeze(1)
+            results.append(each.transpose(0, 1).reshape(rounds * experts, columns))
+        if left:
+            each = rows[rounds * experts :].unsqueeze(1) @ self.weight[:left]
+            results.append(each.squeeze(1) if self.bias is None else each.squeeze(1) + self.bias[:left])
+        return (results[0] if len(results) == 1 else torch.cat(results)).view(batch, tokens, active, columns)
+
+
+class Routing(nn.Module):
+    """The router's scores as weights."""
+
+    def forward(self, scores: Tensor) -> Tensor:
+        return torch.softmax(scores, dim=-1)
+
+
+class Weighting(nn.Module):
+    """Results times their weights."""
+
+    def forward(self, results: Tensor, weights: Tensor) -> Tensor:
+        return results * weights
+
+
+class Networks(nn.Module):
+    """The experts' own networks, each a row of the banks."""
+
+    def __init__(self, part: parts.Experts) -> None:
+        super().__init__()
+        self.gate_proj = Bank(part.experts, part.hidden, part.width, part.bias)
+        self.up_proj = Bank(part.experts, part.hidden, part.width, part.bias)
+        self.act = Activation(part.activation)
+        self.down_proj = Bank(part.experts, part.width, part.hidden, part.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.down_proj(self.act(self.up_proj(x), self.gate_proj(x)))
+        return out
+
+
+class Experts(nn.Module):
+    """Every token through some experts, weighted and summed, and through the shared network."""
+
+    def __init__(self, part: parts.Experts) -> None:
+        super().__init__()
+        self.active = part.active
+        self.router, self.routing = Linear(part.hidden, part.experts, bias=part.bias), Routing()
+        self.experts, self.weighting = Networks(part), Weighting()
+        self.shared = None
+        if part.shared is not None:
+            self.shared = FeedForward(parts.FeedForward(part.hidden, part.shared, True, False, part.activation))
+            self.shared_gate = Linear(part.hidden, 1, bias=False) if part.shared_gate else None
+            self.shared_weighting = Weighting() if part.shared_gate else None
+            self.shared_add = Add()
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, tokens, hidden = x.shape
+        scores = self.routing(self.router(x))
+        turns = torch.arange(batch * tokens * self.active, device=x.device).view(batch, tokens, self.active)
+        weights = torch.gather(scores, 2, turns % scores.shape[2]).unsqueeze(3)
+        sent = x.unsqueeze(2).expand(batch, tokens, self.active, hidden)
+        out: Tensor = self.weighting(self.experts(sent), weights).sum(dim=2)
+        if self.shared is None:
+            return out
+        shared = self.shared(x)
+        if self.shared_gate is not None and self.shared_weighting is not None:
+            shared = self.shared_weighting(shared, torch.sigmoid(self.shared_gate(x)))
+        added: Tensor = self.shared_add(out, shared)
+        return added
