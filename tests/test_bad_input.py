@@ -109,7 +109,7 @@ def test_what_typer_itself_refuses(run, arguments: str) -> None:
         (b"{}", "has no model_type"),
         (b'{"model_type": "mamba"}', "unknown model_type 'mamba'"),
         (b'{"model_type": ["llama"]}', "unknown model_type"),
-        (b'{"model_type": "lama"}', "did you mean llama? known: cs336, gemma, gpt2, llama, mistral, qwen2, qwen3"),
+        (b'{"model_type": "lama"}', "did you mean llama?"),
     ],
 )
 def test_files(run, tmp_path: Path, content: bytes, says: str) -> None:

@@ -51,8 +51,7 @@ def read(raw: Mapping[str, Any]) -> Reading:
         )
     if not isinstance(model_type, str) or model_type not in names():
         close = nearest(model_type, names()) if isinstance(model_type, str) else None
-        known = f"known: {', '.join(names())}"
-        raise ConfigError(f"unknown model_type {model_type!r}", f"{close} {known}" if close else known)
+        raise ConfigError(f"unknown model_type {model_type!r}", close or f"known: {', '.join(names())}")
     family = config_class(model_type)
     config, defaulted, unknown = validate(family, raw)
     return Reading(model_type, config, defaulted, unknown)
