@@ -198,11 +198,19 @@ def spoken(value: object) -> str:
 
 
 def unknown_hints(subjects: Sequence[Subject]) -> list[str]:
-    """Names the fields that nobody here knows."""
-    return [
+    """Names the fields that nobody here knows, and the models beside the language model."""
+    unknown = [
         f"warning: {subject.name}: not known here, so not counted if they add anything: {', '.join(subject.unknown)}"
         for subject in subjects
         if subject.unknown
+    ]
+    return [
+        *unknown,
+        *(
+            f"warning: {subject.name}: only the language model is counted, not {', '.join(subject.left_out)}"
+            for subject in subjects
+            if subject.left_out
+        ),
     ]
 
 
