@@ -157,7 +157,7 @@ def solved(unknown: str, equation: Equation, at: Callable[[Size], Point], smalle
     import sympy
 
     x = sympy.Symbol("x", positive=True)
-    pieces = _pieces(equation.difference(at(x)), x)
+    pieces = _pieces(sympy.sympify(equation.difference(at(x))), x)
     if all(polynomial.is_zero for polynomial, _, _ in pieces):
         raise NoSolutionError(f"{equation} for every {unknown}")
     roots = list(dict.fromkeys(root for piece in pieces for root in _roots(*piece)))
@@ -251,7 +251,7 @@ def closed_form(
         return None  # what is rounded up is no sum of sizes
     x = sympy.Symbol("x", positive=True)
     in_numbers = placed(unknown, shape, point, chunk=chunk)
-    if equation.difference(in_numbers(x)).has(sympy.Min):
+    if sympy.sympify(equation.difference(in_numbers(x))).has(sympy.Min):
         return None  # a window bends it
     if equation.right.metric is None and equation.right.times > LARGEST_IN_LETTERS:
         return _in_numbers(equation, in_numbers)

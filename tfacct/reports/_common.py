@@ -44,6 +44,19 @@ def check_stored(subjects: Sequence[Subject], dtype: str | None) -> None:
             )
 
 
+def with_known_bytes(subjects: Sequence[Subject], dtype: str | None) -> tuple[list[Subject], list[str]]:
+    """Those whose weights' bytes need no guess, and a warning that names the others. Raises UsageError where none is
+    left."""
+    if len(subjects) == 1:
+        check_stored(subjects, dtype)
+    others = [subject.name for subject in subjects if subject.quantized and dtype is None]
+    known = [subject for subject in subjects if subject.name not in others]
+    if not known:
+        check_stored(subjects, dtype)
+    warning = f"warning: left out, for what quantized weights take is not guessed: {', '.join(others)} (give --dtype)"
+    return known, [warning] if others else []
+
+
 def workload_facts(work: Workload, *, masked: bool = False, dtype: str | None = None) -> dict[str, Any]:
     """The workload as it stands in the JSON."""
     return {

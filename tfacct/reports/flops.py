@@ -20,6 +20,9 @@ from tfacct.workload import Request, Workload
 
 By = Literal["line", "part", "block"]
 
+RARE = ("embed",)
+"""Components that few models have: their columns are the first to go."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
@@ -279,7 +282,10 @@ def _side_by_side(
         Column("keys", "context", "count"),
         Column("flops", "FLOPs", "flops"),
         Column("flops_per_token", "/ token", "flops", drop=2),
-        *(Column(name, common.COMPONENTS.get(name, name), "share") for name in names),
+        *(
+            Column(name, common.COMPONENTS.get(name, name), "share", drop=3 if name in RARE else 0, empty="–")
+            for name in names
+        ),
         Column("ratio", f"÷ {'6' if any(c.train for c in counted) else '2'}·P·tok", "ratio", drop=1),
     )
     rows = tuple(

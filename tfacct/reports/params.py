@@ -150,7 +150,11 @@ def _several(subjects: Sequence[Subject], facts: Sequence[dict[str, Any]]) -> Ta
         Column("model", "model"),
         Column("total", "params", "params"),
         *((Column("active", "active", "params", drop=2),) if routed else ()),
-        *(Column(part, part, "params") for part in common.PARTS if any(part in row for row in rows)),
-        Column("expected_params", "expected", "params", drop=1),
+        *(
+            Column(part, part, "params", drop=1 if part == "pos_embed" else 0)
+            for part in common.PARTS
+            if any(part in row for row in rows)
+        ),
+        Column("expected_params", "expected", "params", drop=3),
     )
     return columns, (tuple(rows),), ()

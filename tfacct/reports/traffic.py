@@ -73,7 +73,7 @@ def traffic(subjects: Sequence[Subject], request: Request, *, dtype: str | None 
     Weights are stored in `dtype`; activations, cached keys and values among them, as `memory` keeps the cache.
     """
     stored, kept = common.dtypes(dtype)
-    common.check_stored(subjects, dtype)
+    subjects, left_out = common.with_known_bytes(subjects, dtype)
     counted = [_count(subject, request, stored, kept) for subject in subjects]
     columns, sections, totals = _by_line(counted[0]) if len(counted) == 1 else _side_by_side(counted)
     who = f"{common.name_of(subjects[0])}: bytes" if len(subjects) == 1 else "Bytes"
@@ -94,7 +94,7 @@ def traffic(subjects: Sequence[Subject], request: Request, *, dtype: str | None 
             *common.block_notes(subjects),
             *common.defaulted_notes(subjects),
         ),
-        hints=(*common.context_hints(subjects, request), *common.unknown_hints(subjects)),
+        hints=(*common.context_hints(subjects, request), *common.unknown_hints(subjects), *left_out),
         models=tuple(_facts(c, stored, kept) for c in counted),
         convention=f"{CONVENTION}; {common.products_convention(request, masked=False)}",
         headline="total_moved_bytes",
