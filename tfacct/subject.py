@@ -51,6 +51,8 @@ class Subject:
     provenance: Provenance | None = None
     changed: Mapping[str, Any] = field(default_factory=dict)
     """What the user set over the config as published."""
+    left_out: tuple[str, ...] = ()
+    """Configs of other models in the same file, which are not counted."""
 
     @property
     def context(self) -> int:
@@ -82,6 +84,7 @@ def subject(
     """Read a config, with the fields in `sets` over it. Raises ConfigError, which names the model."""
     changed = dict(sets or {})
     try:
+        raw, left_out = families.language_model(raw)
         if changed:
             _check_fields(raw, changed)
         fields = _over(raw, changed)
@@ -101,6 +104,7 @@ def subject(
         ledger=architecture.ledger(),
         provenance=provenance,
         changed=changed,
+        left_out=left_out,
     )
 
 

@@ -86,7 +86,7 @@ def show(subject: Subject) -> Report:
 
 def _shortened(value: str) -> str:
     """A long value's beginning: the JSON has all of it."""
-    return value if len(value) <= 30 else f"{value[:29]}…"
+    return value if len(value) <= 24 else f"{value[:23]}…"
 
 
 def _how(subject: Subject, name: str, read: bool) -> str:
@@ -96,7 +96,7 @@ def _how(subject: Subject, name: str, read: bool) -> str:
         return "defaulted"
     if read:
         return "given"
-    return "unknown" if name in subject.unknown else "no effect on counts"
+    return "unknown" if name in subject.unknown else "no effect"
 
 
 def _source(provenance: Provenance | None) -> dict[str, Any] | None:
