@@ -1,0 +1,215 @@
+"""Windows, experts and latents by brute force: over the mask itself, the steps themselves, the routing itself."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import SHAPES, tiny
+from tfacct.ledger import KEPT, SEEN
+from tfacct.lines import Matmul
+from tfacct.notation import pairs, seen
+from tfacct.parts import Attention, Experts, LatentAttention
+from tfacct.passes import backward_flops, decode_flops, forward_flops
+from tfacct.workload import Workload
+
+STEPS = {
+    "prefill": Workload(context=23, tokens=23, batch=3),
+    "prefill within the window": Workload(context=4, tokens=4, batch=3),
+    "prefill of a window": Workload(context=5, tokens=5, batch=3),
+    "chunk": Workload(context=23, tokens=13, batch=3),
+    "chunk that leaves the window": Workload(context=7, tokens=4, batch=3),
+    "decode": Workload(context=23, tokens=1, batch=3),
+    "decode at the window": Workload(context=6, tokens=1, batch=3),
+    "first token": Workload(context=1, tokens=1, batch=3),
+}
+STEP = pytest.mark.parametrize("work", STEPS.values(), ids=STEPS)
+WINDOWED = [name for name in SHAPES if any(block.window for block in tiny(name).architecture.blocks())]
+
+
+def mask(queries: int, keys: int, window: int | None) -> list[list[bool]]:
+    """Row by row what each new token sees of all keys: none after itself, and of those the last `window`."""
+    old = keys - queries
+    return [
+        [key <= old + query and (window is None or key > old + query - window) for key in range(keys)]
+        for query in range(queries)
+    ]
+
+
+def test_the_mask_itself_by_hand() -> None:
+    assert mask(2, 4, 2) == [[False, True, True, False], [False, False, True, True]]
+    assert mask(2, 3, None) == [[True, True, False], [True, True, True]]
+
+
+@pytest.mark.parametrize("window", [None, 1, 2, 3, 5, 9, 10, 11, 40])
+def test_pairs_and_keys_seen_equal_a_count_over_the_mask(window: int | None) -> None:
+    for keys in range(1, 13):
+        for queries in range(1, keys + 1):
+            rows = mask(queries, keys, window)
+            assert pairs("causal", queries, keys, window) == sum(map(sum, rows))
+            if window is not None:
+                assert seen(queries, keys, window) == sum(any(row[key] for row in rows) for key in range(keys))
+
+
+@settings(max_examples=100, deadline=None, database=None)
+@given(old=st.integers(0, 60), queries=st.integers(1, 60), window=st.integers(1, 130))
+def test_any_pairs_equal_a_count_over_the_mask(old: int, queries: int, window: int) -> None:
+    assert pairs("causal", queries, old + queries, window) == sum(map(sum, mask(queries, old + queries, window)))
+
+
+@STEP
+@pytest.mark.parametrize("name", SHAPES)
+def test_masked_flops_are_those_of_the_pairs_in_the_mask(name: str, work: Workload) -> None:
+    """Block by block; a product of pairs costs 2 for each of them and each number of a head."""
+    subject, at = tiny(name), work.axes()
+    full, masked = (subject.ledger.flops(at, masked=flag, unfolded=True) for flag in (False, True))
+    paired = set()
+    for number, block in enumerate(subject.architecture.blocks()):
+        kept = sum(map(sum, mask(work.tokens, work.context, block.window)))
+        for which, size in zip(("scores", "values"), sizes_of_pairs(block.attn), strict=True):
+            path = f"blocks.{number}.attn.{which}"
+            paired.add(path)
+            assert masked[path] == 2 * work.batch * block.attn.heads * size * kept
+            assert full[path] == 2 * work.batch * block.attn.heads * size * work.tokens * keys_met(work, block.window)
+    assert {path: count for path, count in full.items() if path not in paired} == {
+        path: count for path, count in masked.items() if path not in paired
+    }
+
+
+def sizes_of_pairs(attn: Attention | LatentAttention) -> tuple[int, int]:
+    """Numbers that a query and a key are multiplied by, and those of what is summed."""
+    if isinstance(attn, Attention):
+        return attn.head_dim, attn.head_dim
+    if attn.form == "absorbed":
+        return attn.kv_rank + attn.turned, attn.kv_rank
+    return attn.plain + attn.turned, attn.value
+
+
+def keys_met(work: Workload, window: int | None) -> int:
+    """Keys that any of the new tokens sees: the columns of the dense product."""
+    rows = mask(work.tokens, work.context, window)
+    return sum(any(row[key] for row in rows) for key in range(work.context))
+
+
+@STEP
+@pytest.mark.parametrize("name", WINDOWED)
+def test_a_windowed_block_keeps_the_window_and_no_more(name: str, work: Workload) -> None:
+    """State is min(S, W) tokens: the next query sees one of them less, and itself."""
+    subject = tiny(name)
+    kept = subject.ledger.states(work.axes(), unfolded=True)
+    for number, block in enumerate(subject.architecture.blocks()):
+        tokens = len(range(work.context)[-block.window :]) if block.window else work.context
+        for cache in ("k_cache", "v_cache"):
+            each = work.batch * block.attn.kv_heads * block.attn.head_dim
+            assert kept[f"blocks.{number}.attn.{cache}"] == each * tokens
+
+
+def test_symbols_for_both_lengths_are_the_numbers() -> None:
+    """A formula has a letter for the keys seen and one for those kept; bound, it is the count."""
+    subject, work = tiny("gemma2"), STEPS["chunk"]
+    both = {**work.axes(), SEEN: 13 + 4, KEPT: 5}  # 13 new tokens and the 4 that the first of them sees; the window
+    assert subject.ledger.flops(both) == subject.ledger.flops(work.axes())
+    assert subject.ledger.states(both) == subject.ledger.states(work.axes())
+    assert subject.ledger.states({**both, KEPT: 6}) != subject.ledger.states(work.axes())
+
+
+@pytest.mark.parametrize("prompt", [0, 1, 3, 4, 5, 23])
+@pytest.mark.parametrize("steps", [0, 1, 2, 6, 50])
+@pytest.mark.parametrize("name", [name for name in SHAPES if name in WINDOWED or "moe" in name or "deepseek" in name])
+def test_all_decode_steps_are_the_loop_over_them(name: str, steps: int, prompt: int) -> None:
+    """Each step on its own, with the keys that its mask keeps counted one by one."""
+    subject = tiny(name)
+    total: dict[str, int] = dict.fromkeys(subject.ledger.flops(Workload(1, 1).axes(), unfolded=True), 0)
+    for step in range(1, steps + 1):
+        work = Workload(context=prompt + step, tokens=1, batch=3)
+        counted = subject.ledger.flops(work.axes(), unfolded=True)
+        for number, block in enumerate(subject.architecture.blocks()):
+            kept = sum(map(sum, mask(1, prompt + step, block.window)))
+            for which, size in zip(("scores", "values"), sizes_of_pairs(block.attn), strict=True):
+                counted[f"blocks.{number}.attn.{which}"] = 2 * 3 * block.attn.heads * size * kept
+        total = {path: total[path] + flops for path, flops in counted.items()}
+    folded: dict[str, int] = {}
+    for path, flops in total.items():
+        words = path.split(".")
+        path = ".".join(["blocks", "*", *words[2:]]) if words[0] == "blocks" else path
+        folded[path] = folded.get(path, 0) + flops
+    assert decode_flops(subject.ledger, batch=3, prompt=prompt, steps=steps) == folded
+
+
+def test_a_step_that_expands_the_latent_expands_all_of_it() -> None:
+    """deepseek_v3, one token after 22: keys and values of 23 tokens are made again; unpacked only the new one's."""
+    one = Workload(context=23, tokens=1, batch=1).axes()
+    made = 2 * 14 * 6 * 8  # R·N·Hp
+    forms = {form: tiny("deepseek_v3", latent_attention=form) for form in ("expanded", "absorbed", "unpacked")}
+    counted = {form: subject.ledger.flops(one, unfolded=True) for form, subject in forms.items()}
+    assert {form: flops["blocks.0.attn.k_b_proj"] for form, flops in counted.items()} == {
+        "expanded": 23 * made,
+        "absorbed": made,
+        "unpacked": made,
+    }
+    # In the latent's space a query head has 14 + 4 numbers instead of 8 + 4, a value head 14 instead of 10.
+    assert {form: flops["blocks.0.attn.scores"] for form, flops in counted.items()} == {
+        "expanded": 2 * 6 * 23 * 12,
+        "absorbed": 2 * 6 * 23 * 18,
+        "unpacked": 2 * 6 * 23 * 12,
+    }
+    kept = {form: sum(subject.ledger.states(one).values()) for form, subject in forms.items()}
+    assert kept == {
+        "expanded": 3 * 23 * (14 + 4),
+        "absorbed": 3 * 23 * (14 + 4),
+        "unpacked": 3 * 23 * 6 * (12 + 10),
+    }
+    params = [subject.ledger.parameters() for subject in forms.values()]
+    assert params[0] == params[1] == params[2]
+
+
+@pytest.mark.parametrize(("tokens", "touched"), [(1, 4), (2, 7), (3, 7), (1000, 7)])
+def test_no_more_experts_are_read_than_there_are(tokens: int, touched: int) -> None:
+    """Seven experts, four for each token: one token reads the weights of four, two may read all."""
+    subject = tiny("mixtral")
+    axes = {**subject.ledger.groups[1].axes, **Workload(tokens, tokens).axes()}
+    banks = [line for line in subject.ledger.groups[1].lines if isinstance(line, Matmul) and line.bank]
+    assert [line.path.rpartition(".")[2] for line in banks] == ["gate_proj", "up_proj", "down_proj"]
+    for line in banks:
+        left, weights, out = line.bits(axes, 16, 8)
+        inside = (left, out) if "down" not in line.path else (out, left)
+        assert weights == 16 * touched * 48 * 37
+        assert inside == (8 * tokens * 4 * 48, 8 * tokens * 4 * 37)
+
+
+@settings(max_examples=60, deadline=None, database=None)
+@given(batch=st.integers(1, 4), tokens=st.integers(1, 6), experts=st.integers(1, 9), seed=st.integers())
+def test_the_most_that_can_be_touched_is_touched_by_some_routing(batch, tokens, experts, seed) -> None:
+    """Tokens sent one expert after the other touch min(E, B·T·A); no routing touches more."""
+    draw = random.Random(seed)
+    active = draw.randint(1, experts)
+    part = Experts(hidden=3, experts=experts, active=active, width=5)
+    line = next(line for line in part.lines("mlp") if line.path == "mlp.experts.up_proj")
+    axes = {**part.axes(), **Workload(tokens, tokens, batch).axes()}
+    most = line.bits(axes, 1, 1)[1] // (3 * 5)
+    count = batch * tokens
+    in_turn = {turn % experts for turn in range(count * active)}
+    at_random = set().union(*(draw.sample(range(experts), active) for _ in range(count)))
+    assert len(in_turn) == most >= len(at_random)
+
+
+def test_a_token_meets_the_experts_it_is_sent_to() -> None:
+    """mixtral: of 7 experts of 3·48·37 numbers in 2 layers 4; the router and all else whole."""
+    ledger = tiny("mixtral").ledger
+    stored, active = sum(ledger.parameters().values()), sum(ledger.active_parameters().values())
+    assert stored - active == 2 * (7 - 4) * 3 * 48 * 37
+    shared = tiny("deepseek_v3").ledger
+    assert sum(shared.parameters().values()) - sum(shared.active_parameters().values()) == 2 * (15 - 3) * 3 * 48 * 37
+    dense = tiny("llama").ledger
+    assert dense.active_parameters() == dense.parameters()
+
+
+@STEP
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_backward_pass_is_twice_the_forward_pass(name: str, work: Workload) -> None:
+    ledger, at = tiny(name).ledger, work.axes()
+    for masked in (False, True):
+        assert backward_flops(ledger, at, masked=masked) == 2 * forward_flops(ledger, at, masked=masked)
