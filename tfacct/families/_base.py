@@ -19,6 +19,8 @@ from tfacct.workload import LARGEST
 
 Count = Annotated[int, Field(strict=True, ge=1, le=LARGEST)]
 """A size in a config: a whole number, never `"32"`, `true`, `1.5` or null."""
+UpTo = Annotated[int, Field(strict=True, ge=0, le=LARGEST)]
+"""A number that may be 0: of layers, of networks."""
 Layers = Annotated[int, Field(strict=True, ge=1, le=100_000)]
 """A number of blocks: each is a thing of its own, so fewer of them are credible than of anything else."""
 Switch = Annotated[bool, Field(strict=True)]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from tfacct.architecture import Transformer
 from tfacct.errors import ConfigError
-from tfacct.families._base import Count, Switch, even
+from tfacct.families._base import Count, Switch, UpTo, even
 from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, check_active
 from tfacct.families._llama_like import LlamaLike
 from tfacct.parts import Experts, LatentAttention, Rotary
@@ -34,9 +34,9 @@ class DeepseekLike(LlamaLike):
     v_head_dim: Count = 128
     moe_intermediate_size: Count
     n_routed_experts: Count
-    n_shared_experts: Annotated[int, Field(strict=True, ge=0)]
+    n_shared_experts: UpTo
     num_experts_per_tok: Count
-    first_k_dense_replace: Annotated[int, Field(strict=True, ge=0)]
+    first_k_dense_replace: UpTo
     moe_layer_freq: Count = 1
     latent_attention: Literal["expanded", "absorbed", "unpacked"] = "expanded"
 
@@ -81,13 +81,15 @@ class DeepseekLike(LlamaLike):
                 f" own: num_attention_heads = {self.num_attention_heads:,}"
             )
         if self.biased_networks and not self.n_shared_experts:
-            raise ConfigError("mlp_bias = true with n_shared_experts = 0: the class has biases of a network of no width")
+            raise ConfigError(
+                "mlp_bias = true with n_shared_experts = 0: the class has biases of a network of no width"
+            )
         attention = LatentAttention(
             hidden=self.hidden_size,
             heads=self.num_attention_heads,
             kv_rank=self.kv_lora_rank,
             plain=self.qk_nope_head_dim,
-            turned=even(self.qk_rope_head_dim),
+            turned=even(self.qk_rope_head_dim, "qk_rope_head_dim"),
             value=self.v_head_dim,
             q_rank=self.q_lora_rank,
             bias=self.attention_bias,

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from pydantic import Field
-
-from tfacct.families._base import Count, Switch
+from tfacct.families._base import Count, Switch, UpTo
 from tfacct.families._layers import LayerTypes, windows
 from tfacct.families._llama_like import LlamaLike
-
-UpTo = Annotated[int, Field(strict=True, ge=0)]
 
 
 class QwenLike(LlamaLike):
@@ -39,5 +35,5 @@ class QwenLike(LlamaLike):
             self.num_hidden_layers,
             self.window,
             lambda number: bool(self.window) and number >= self.max_window_layers,
-            "use_sliding_window",
+            "" if self.use_sliding_window else "use_sliding_window",
         )

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
-
-from tfacct.families._base import Count, Switch
+from tfacct.families._base import Count, Switch, UpTo
 from tfacct.families._deepseek_like import DeepseekLike
 
 
@@ -18,8 +14,8 @@ class Config(DeepseekLike):
     mlp_bias: Switch = False
     moe_intermediate_size: Count = 1407
     n_routed_experts: Count = 64
-    n_shared_experts: Annotated[int, Field(strict=True, ge=0)] = 2
-    first_k_dense_replace: Annotated[int, Field(strict=True, ge=0)] = 0
+    n_shared_experts: UpTo = 2
+    first_k_dense_replace: UpTo = 0
 
     @property
     def biased_networks(self) -> bool:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
-
-from tfacct.families._base import Count
+from tfacct.families._base import Count, UpTo
 from tfacct.families._deepseek_like import DeepseekLike
 
 
@@ -18,6 +14,6 @@ class Config(DeepseekLike):
     max_position_embeddings: Count = 4096
     moe_intermediate_size: Count = 2048
     n_routed_experts: Count = 256
-    n_shared_experts: Annotated[int, Field(strict=True, ge=0)] = 1
+    n_shared_experts: UpTo = 1
     num_experts_per_tok: Count = 8
-    first_k_dense_replace: Annotated[int, Field(strict=True, ge=0)] = 3
+    first_k_dense_replace: UpTo = 3

@@ -124,5 +124,8 @@ class Config(FamilyConfig):
             raise ConfigError("new_decoder_architecture is always parallel, but parallel_attn = false")
         if self.num_ln_in_parallel_attn == 2 and not self.new_decoder_architecture:
             raise ConfigError("num_ln_in_parallel_attn = 2 needs new_decoder_architecture = true")
+        grouped = self.num_kv_heads not in (None, self.num_attention_heads)
+        if grouped and not self.new_decoder_architecture and not self.multi_query:
+            raise ConfigError(f"num_kv_heads = {self.num_kv_heads:,} needs new_decoder_architecture = true")
         if self.num_ln_in_parallel_attn not in (None, 1, 2):
             raise ConfigError(f"num_ln_in_parallel_attn is 1 or 2, not {self.num_ln_in_parallel_attn:,}")

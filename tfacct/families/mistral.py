@@ -9,8 +9,9 @@ from pydantic import Field
 from tfacct.architecture import Transformer
 from tfacct.families._base import Count
 from tfacct.families._llama_like import LlamaLike
+from tfacct.workload import LARGEST
 
-Window = Annotated[int, Field(strict=True, ge=2)]
+Window = Annotated[int, Field(strict=True, ge=2, le=LARGEST)]
 
 
 class Config(LlamaLike):

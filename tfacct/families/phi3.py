@@ -35,6 +35,6 @@ class Config(LlamaLike):
 
     def architecture(self) -> Transformer:
         """No biases; a part of each head may keep its position to itself."""
-        turned = int(self.head_dim * self.partial_rotary_factor)
-        attention = self.attention(window=self.sliding_window, turned=None if turned == self.head_dim else even(turned))
+        turned = even(int(self.head_dim * self.partial_rotary_factor), "partial_rotary_factor · head_dim =")
+        attention = self.attention(window=self.sliding_window, turned=None if turned == self.head_dim else turned)
         return self.decoder(self.equal_blocks(self.block(attention, self.feed_forward())))

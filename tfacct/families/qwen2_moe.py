@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tfacct.architecture import Transformer
-from tfacct.families._base import Count, Switch
+from tfacct.families._base import Count, Switch, UpTo
 from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, check_active, with_experts
 from tfacct.families._layers import windows
 from tfacct.families._qwen_like import QwenLike
@@ -23,7 +23,7 @@ class Config(QwenLike):
     num_experts: Count = 60
     num_experts_per_tok: Count = 4
     decoder_sparse_step: Count = 1
-    mlp_only_layers: list[int] | None = None
+    mlp_only_layers: list[UpTo] | None = None
 
     hf_paths: ClassVar = {
         **QwenLike.hf_paths,
@@ -42,7 +42,7 @@ class Config(QwenLike):
             self.num_hidden_layers,
             self.window,
             lambda number: bool(self.window) and number % 2 == 0 and number < self.max_window_layers,
-            "use_sliding_window",
+            "" if self.use_sliding_window else "use_sliding_window",
         )
 
     def architecture(self) -> Transformer:

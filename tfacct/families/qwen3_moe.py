@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tfacct.architecture import Transformer
-from tfacct.families._base import Count, Switch
+from tfacct.families._base import Count, Switch, UpTo
 from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, check_active, with_experts
 from tfacct.families._qwen_like import QwenLike
 from tfacct.families.qwen3 import Config as Qwen3
@@ -22,7 +22,7 @@ class Config(QwenLike):
     num_experts: Count = 128
     num_experts_per_tok: Count = 8
     decoder_sparse_step: Count = 1
-    mlp_only_layers: list[int] | None = None
+    mlp_only_layers: list[UpTo] | None = None
 
     nulls: ClassVar = {}
     aliases: ClassVar = {"num_local_experts": "num_experts"}
