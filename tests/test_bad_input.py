@@ -383,3 +383,129 @@ def test_junk_names_never_raise_anything_but_our_own_error(name: str) -> None:
         load(name)
     except TfacctError as error:
         assert error.message
+
+
+def without(family: str, *names: str) -> dict:
+    return {name: value for name, value in TINY[family].items() if name not in names}
+
+
+SLIDING, FULL = "sliding_attention", "full_attention"
+OLD_FALCON = {"new_decoder_architecture": False}
+LAYERED = [
+    ("gemma2", {"layer_types": [FULL]}, "layer_types names 1 layers, and num_hidden_layers is 3"),
+    ("gemma2", {"layer_types": []}, "layer_types names 0 layers, and num_hidden_layers is 3"),
+    ("gpt_oss", {"layer_types": [SLIDING] * 4}, "layer_types names 4 layers, and num_hidden_layers is 3"),
+    ("qwen3", {"layer_types": [FULL] * 5}, "layer_types names 5 layers, and num_hidden_layers is 2"),
+    ("gemma2", {"layer_types": [FULL, "chunked_attention", FULL]}, "layer_types[1] = 'chunked_attention'"),
+    ("gemma3_text", {"layer_types": SLIDING}, "layer_types must be a list"),
+    ("gpt_oss", {"layer_types": [1, 2, 3]}, "layer_types.0 must be text, not 1"),
+    ("gemma2", {"sliding_window": None}, "layer 0 has sliding_attention, but sliding_window is null"),
+    ("gemma3_text", {"sliding_window": None}, "but sliding_window is null"),
+    ("gpt_oss", {"sliding_window": None}, "but sliding_window is null"),
+    ("qwen3", {"layer_types": [FULL, SLIDING]}, "layer 1 has sliding_attention, but use_sliding_window is not on"),
+    (
+        "qwen2",
+        {"layer_types": [SLIDING] * 2, "use_sliding_window": True, "sliding_window": None},
+        "layer 0 has sliding_attention, but sliding_window is null",
+    ),
+    ("gemma3_text", {"sliding_window_pattern": 0}, "sliding_window_pattern must be at least 1, not 0"),
+    ("gemma3_text", {"use_bidirectional_attention": True}, "use_bidirectional_attention = true changes the counts"),
+    ("qwen2", {"max_window_layers": -1}, "max_window_layers must be at least 0, not -1"),
+]
+EXPERTS = [
+    ("mixtral", {"num_experts_per_tok": 8}, "num_experts_per_tok = 8 is more than num_local_experts = 7"),
+    ("qwen2_moe", {"num_experts_per_tok": 8}, "num_experts_per_tok = 8 is more than num_experts = 7"),
+    ("qwen3_moe", {"num_experts_per_tok": 8}, "num_experts_per_tok = 8 is more than num_experts = 7"),
+    ("gpt_oss", {"num_experts_per_tok": 8}, "num_experts_per_tok = 8 is more than num_local_experts = 7"),
+    ("deepseek_v2", {"num_experts_per_tok": 8}, "num_experts_per_tok = 8 is more than n_routed_experts = 7"),
+    ("deepseek_v3", {"num_experts_per_tok": 16}, "num_experts_per_tok = 16 is more than n_routed_experts = 15"),
+    ("mixtral", {"num_experts_per_tok": None}, "num_experts_per_tok must be a whole number, not null"),
+    ("deepseek_v2", {"num_experts_per_tok": None}, "num_experts_per_tok must be a whole number, not null"),
+    ("mixtral", {"num_experts_per_tok": 0}, "num_experts_per_tok must be at least 1, not 0"),
+    ("mixtral", {"num_experts": 9}, "num_experts = 9 contradicts num_local_experts = 7"),
+    ("llama", {"num_experts_per_tok": 2}, "num_experts_per_tok = 2 changes the counts"),
+    ("qwen2_moe", {"decoder_sparse_step": 0}, "decoder_sparse_step must be at least 1, not 0"),
+    ("qwen2_moe", {"mlp_only_layers": [1.5]}, "mlp_only_layers.0 must be a whole number, not 1.5"),
+    ("qwen2_moe", {"mlp_only_layers": [True]}, "mlp_only_layers.0 must be a whole number, not true"),
+    ("qwen3_moe", {"mlp_only_layers": [-1]}, "mlp_only_layers.0 must be at least 0, not -1"),
+    ("qwen3_moe", {"mlp_only_layers": "1"}, "mlp_only_layers must be a list"),
+]
+CONTRADICTING = [
+    ("falcon", {"parallel_attn": False}, "new_decoder_architecture is always parallel, but parallel_attn = false"),
+    ("falcon", {"num_ln_in_parallel_attn": 3}, "num_ln_in_parallel_attn is 1 or 2, not 3"),
+    ("falcon", {**OLD_FALCON, "num_ln_in_parallel_attn": 2}, "= 2 needs new_decoder_architecture = true"),
+    ("falcon", {**OLD_FALCON, "multi_query": False}, "num_kv_heads = 2 needs new_decoder_architecture = true"),
+    ("falcon", {"num_kv_heads": 4}, "num_attention_heads by num_kv_heads: 6 is not divisible by 4"),
+    ("deepseek_v2", {"num_key_value_heads": 2}, "num_key_value_heads = 2, but keys that come from a latent"),
+    ("deepseek_v3", {"num_key_value_heads": 3}, "num_key_value_heads = 3, but keys that come from a latent"),
+    ("deepseek_v2", {"moe_layer_freq": 2}, "moe_layer_freq = 2 changes the counts"),
+    ("deepseek_v2", {"n_shared_experts": 0}, "mlp_bias = true with n_shared_experts = 0"),
+    ("deepseek_v2", {"kv_lora_rank": None}, "kv_lora_rank must be a whole number, not null"),
+    ("deepseek_v2", {"qk_rope_head_dim": 3}, "qk_rope_head_dim 3 is not even"),
+    ("deepseek_v3", {"latent_attention": "folded"}, "latent_attention must be one of 'expanded', 'absorbed'"),
+    ("opt", {"layer_norm_elementwise_affine": False}, "layer_norm_elementwise_affine = false changes the counts"),
+    ("opt", {"num_attention_heads": 7}, "hidden_size by num_attention_heads: 60 is not divisible by 7"),
+    ("bloom", {"num_hidden_layers": 5}, "num_hidden_layers = 5 contradicts n_layer = 2"),
+    ("gpt_neox", {"rotary_pct": 0.3}, "rotary_pct · head_dim = 3 is not even"),
+    ("gpt_neox", {"rotary_pct": 1.5}, "rotary_pct must be at most 1.0, not 1.5"),
+    ("phi", {"partial_rotary_factor": 0.4}, "partial_rotary_factor · head_dim = 3 is not even"),
+    ("phi", {"head_dim": 8}, "head_dim = 8 changes the counts"),
+    ("phi3", {"partial_rotary_factor": 0.3}, "partial_rotary_factor · head_dim = 3 is not even"),
+    ("gemma2", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar must be above 0, not 0"),
+]
+
+
+@pytest.mark.parametrize(("family", "fields", "says"), [*LAYERED, *EXPERTS, *CONTRADICTING])
+def test_what_a_familys_fields_cannot_mean_together(run, tmp_path: Path, family: str, fields: dict, says: str) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**TINY[family], **fields}))
+    ran = run("flops", str(file))
+    assert (ran.code, ran.out) == (2, "")
+    assert says in ran.err and ran.err.startswith("error: ") and "Traceback" not in ran.err
+    assert len(ran.err.splitlines()) <= 2
+
+
+def test_experts_without_a_number_for_each_token() -> None:
+    """DeepSeek-V2's class has no number of its own; the other families' have one."""
+    with pytest.raises(TfacctError, match="required field 'num_experts_per_tok' is missing"):
+        subject("mine", without("deepseek_v2", "num_experts_per_tok"))
+    defaulted = {
+        family: subject("mine", {**without(family, "num_experts_per_tok"), name: 9}).defaulted["num_experts_per_tok"]
+        for family, name in [("mixtral", "num_local_experts"), ("qwen3_moe", "num_experts")]
+    }
+    assert defaulted == {"mixtral": 2, "qwen3_moe": 8}
+
+
+OF_FAMILIES = [
+    ("mistral", "sliding_window"),
+    ("qwen3", "sliding_window"),
+    ("mixtral", "num_local_experts"),
+    ("qwen2_moe", "shared_expert_intermediate_size"),
+    ("qwen3_moe", "moe_intermediate_size"),
+    ("gemma3_text", "sliding_window_pattern"),
+    ("deepseek_v2", "q_lora_rank"),
+    ("deepseek_v3", "v_head_dim"),
+    ("deepseek_v3", "n_shared_experts"),
+    ("deepseek_v3", "first_k_dense_replace"),
+    ("falcon", "num_kv_heads"),
+    ("opt", "word_embed_proj_dim"),
+    ("bloom", "n_layer"),
+    ("olmo2", "num_key_value_heads"),
+]
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (float("nan"), "must be a whole number, not NaN"),
+        (1.5, "must be a whole number, not 1.5"),
+        ("32", 'must be a whole number, not "32"'),
+        (True, "must be a whole number, not true"),
+        (-3, r"must be at least [012], not -3"),
+        (10**30, "must be at most (1,000,000,000,000|100,000), not 1000000000000000000000000000000"),
+    ],
+)
+@pytest.mark.parametrize(("family", "field"), OF_FAMILIES)
+def test_sizes_of_the_new_families(family: str, field: str, value: object, says: str) -> None:
+    with pytest.raises(TfacctError, match=f"{field} {says}"):
+        load({**TINY[family], field: value})
