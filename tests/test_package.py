@@ -10,7 +10,7 @@ import pytest
 import tfacct
 
 ROOT = Path(__file__).parent.parent
-HEAVY = ("torch", "numpy", "sympy", "fvcore", "transformers", "matplotlib")
+HEAVY = ("torch", "numpy", "sympy", "fvcore", "transformers", "matplotlib", "huggingface_hub")
 
 
 def imported_by(code: str) -> set[str]:
