@@ -63,7 +63,7 @@ def read_id(model: str) -> tuple[str, str | None]:
         if not _NAME.fullmatch(name) or ".." in name or "--" in name or name.endswith(".git"):
             raise UsageError(
                 f"{model!r} is no file here, and can be no hub id",
-                "a hub id is OWNER/NAME or OWNER/NAME@REVISION: letters and digits, single - and . between them, _",
+                "a hub id is OWNER/NAME or OWNER/NAME@REVISION, in letters, digits, _ and single - or .",
             )
     if at and (not _REVISION.fullmatch(revision) or ".." in revision or "//" in revision):
         raise UsageError(f"{revision!r} can be no revision of {hub_id}", "a revision is a branch, a tag or a commit")
