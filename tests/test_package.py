@@ -79,6 +79,12 @@ def test_rooms_are_rooms() -> None:
     assert {name: size for name, size in sizes.items() if size > 400} == {}
 
 
+def test_the_hubs_room_is_entered_only_by_a_hub_id() -> None:
+    """It would cost milliseconds of every command's start."""
+    for arguments in (["models"], ["flops", "gpt2"]):
+        imported_by(commanded(*arguments) + "assert 'tfacct.hub' not in sys.modules")
+
+
 def test_version_and_help_do_without_pydantic() -> None:
     for arguments in (["--version"], ["--help"]):
         assert imported_by(commanded(*arguments) + "assert 'pydantic' not in sys.modules") == set()

@@ -47,11 +47,6 @@ def unwatched(_what: str) -> None:
     """Nobody sits before a terminal."""
 
 
-def looks_like(model: str) -> bool:
-    """Whether a MODEL that is no preset and no file is meant for the hub: OWNER/NAME or OWNER/NAME@REVISION."""
-    return model.partition("@")[0].count("/") == 1 and not model.startswith((".", "/", "~"))
-
-
 def read_id(model: str) -> tuple[str, str | None]:
     """The id and its revision, None for the newest. Raises UsageError, before anyone is asked, for what can be no id.
 

@@ -7,11 +7,14 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tfacct import hub, presets, ranges
+from tfacct import presets, ranges
 from tfacct.errors import ConfigError, NotFoundError, TfacctError, UsageError, nearest
 from tfacct.subject import Provenance, Subject, subject
+
+if TYPE_CHECKING:
+    from tfacct.hub import Waiting
 
 LARGEST_FILE = 1_000_000
 
@@ -22,7 +25,7 @@ def find(
     also: Iterable[str] = (),
     *,
     ask_hub: bool = True,
-    waiting: hub.Waiting = hub.unwatched,
+    waiting: Waiting | None = None,
 ) -> Subject:
     """The model that `model` names. Raises a TfacctError that says what would work, a name in `also` for one.
 
@@ -44,7 +47,7 @@ def find(
         return subject(_short_name(file), _parse(str(file), _read(file)), sets)
     if path.suffix in (".json", ".toml"):
         raise NotFoundError(f"no file {model!r} here", nearest(path.stem, presets.names()))
-    if ask_hub and hub.looks_like(model):
+    if ask_hub and _looks_like_hub_id(model):
         return _from_hub(model, sets, waiting)
     raise NotFoundError(f"no preset or file named {model!r}", _suggestion(model, also))
 
@@ -94,11 +97,18 @@ def _suggestion(model: str, also: Iterable[str]) -> str:
     return close or "`tfacct models` lists the presets; a path to a config.json works too"
 
 
-def _from_hub(model: str, sets: Mapping[str, Any] | None, waiting: hub.Waiting) -> Subject:
+def _looks_like_hub_id(model: str) -> bool:
+    """OWNER/NAME or OWNER/NAME@REVISION, well-formed or not, and no path that says it is one."""
+    return model.partition("@")[0].count("/") == 1 and not model.startswith((".", "/", "~"))
+
+
+def _from_hub(model: str, sets: Mapping[str, Any] | None, waiting: Waiting | None) -> Subject:
     """A model by its hub id. What goes wrong also names the preset that may be meant: it needs no network."""
+    from tfacct import hub
+
     hub_id, revision = hub.read_id(model)
     try:
-        copy = hub.fetch(hub_id, revision, largest=LARGEST_FILE, waiting=waiting)
+        copy = hub.fetch(hub_id, revision, largest=LARGEST_FILE, waiting=waiting or hub.unwatched)
     except TfacctError as error:
         close = nearest(hub_id.rsplit("/", 1)[-1], presets.names())
         error.hint = "; ".join(hint for hint in (error.hint, close) if hint) or None
