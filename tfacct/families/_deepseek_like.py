@@ -45,7 +45,7 @@ class DeepseekLike(LlamaLike):
     harmless: ClassVar = frozenset(
         """
         n_group topk_group topk_method routed_scaling_factor scoring_func aux_loss_alpha seq_aux
-        rope_interleave num_nextn_predict_layers num_mtp_layers ep_size qk_head_dim
+        rope_interleave ep_size qk_head_dim
         """.split()
     )
     hf_tensors: ClassVar = ROUTED_TENSORS
