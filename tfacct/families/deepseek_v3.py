@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -21,3 +21,9 @@ class Config(DeepseekLike):
     n_shared_experts: Annotated[int, Field(strict=True, ge=0)] = 1
     num_experts_per_tok: Count = 8
     first_k_dense_replace: Annotated[int, Field(strict=True, ge=0)] = 3
+
+    gotchas: ClassVar = (
+        *DeepseekLike.gotchas,
+        "The router's bias, one number per expert, is a buffer in the class and no parameter here. The published "
+        "total of DeepSeek-V3, 671,026,419,200, holds 14,848 of them.",
+    )
