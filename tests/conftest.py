@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ import pytest
 from tfacct.lines import Matmul
 from tfacct.notation import Axes
 from tfacct.subject import Subject, subject
+
+# Nothing in this process, or begun by it, asks the real hub: huggingface_hub reads these when it is imported.
+os.environ |= {"HF_HUB_OFFLINE": "1", "HF_ENDPOINT": "http://127.0.0.1:9"}
 
 # Every size distinct, heads · head_dim ≠ hidden where the family allows it, G > 1: a swapped letter changes a number.
 TINY = {
@@ -50,7 +54,112 @@ TINY = {
         "model_type": "cs336", "vocab_size": 83, "context_length": 41, "num_layers": 2, "d_model": 48, "num_heads": 8,
         "d_ff": 89,
     },
+    "mixtral": {
+        "model_type": "mixtral", "vocab_size": 103, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6,
+        "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 37, "max_position_embeddings": 59,
+        "num_local_experts": 7, "num_experts_per_tok": 4, "sliding_window": 5,
+    },
+    "qwen2_moe": {
+        "model_type": "qwen2_moe", "vocab_size": 107, "hidden_size": 48, "num_hidden_layers": 4,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71,
+        "max_position_embeddings": 53, "moe_intermediate_size": 37, "shared_expert_intermediate_size": 29,
+        "num_experts": 7, "num_experts_per_tok": 4, "decoder_sparse_step": 2, "mlp_only_layers": [3],
+        "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 3,
+    },
+    "qwen3_moe": {
+        "model_type": "qwen3_moe", "vocab_size": 109, "hidden_size": 48, "num_hidden_layers": 3,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71,
+        "max_position_embeddings": 61, "moe_intermediate_size": 37, "num_experts": 7, "num_experts_per_tok": 4,
+        "mlp_only_layers": [1], "attention_bias": True,
+    },
+    "gemma2": {
+        "model_type": "gemma2", "vocab_size": 113, "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6,
+        "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 57,
+        "sliding_window": 5, "query_pre_attn_scalar": 12,
+    },
+    "gemma3_text": {
+        "model_type": "gemma3_text", "vocab_size": 127, "hidden_size": 48, "num_hidden_layers": 4,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71,
+        "max_position_embeddings": 63, "sliding_window": 5, "sliding_window_pattern": 3, "query_pre_attn_scalar": 14,
+    },
+    "phi": {
+        "model_type": "phi", "vocab_size": 131, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6,
+        "num_key_value_heads": 2, "intermediate_size": 71, "max_position_embeddings": 49, "qk_layernorm": True,
+    },
+    "phi3": {
+        "model_type": "phi3", "vocab_size": 137, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6,
+        "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 55,
+        "sliding_window": 5, "partial_rotary_factor": 0.8, "pad_token_id": 0,
+    },
+    "deepseek_v2": {
+        "model_type": "deepseek_v2", "vocab_size": 139, "hidden_size": 48, "num_hidden_layers": 3,
+        "num_attention_heads": 6, "intermediate_size": 71, "max_position_embeddings": 65, "moe_intermediate_size": 37,
+        "n_routed_experts": 7, "n_shared_experts": 2, "num_experts_per_tok": 3, "first_k_dense_replace": 1,
+        "q_lora_rank": None, "kv_lora_rank": 14, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 10,
+        "n_group": 1, "topk_group": 1, "attention_bias": True, "mlp_bias": True,
+    },
+    "deepseek_v3": {
+        "model_type": "deepseek_v3", "vocab_size": 149, "hidden_size": 48, "num_hidden_layers": 3,
+        "num_attention_heads": 6, "num_key_value_heads": 6, "intermediate_size": 71, "max_position_embeddings": 67,
+        "moe_intermediate_size": 37, "n_routed_experts": 15, "n_shared_experts": 2, "num_experts_per_tok": 3,
+        "first_k_dense_replace": 1, "q_lora_rank": 22, "kv_lora_rank": 14, "qk_nope_head_dim": 8,
+        "qk_rope_head_dim": 4, "v_head_dim": 10, "n_group": 3, "topk_group": 2,
+    },
+    "gpt_oss": {
+        "model_type": "gpt_oss", "vocab_size": 151, "hidden_size": 48, "num_hidden_layers": 3,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 37,
+        "max_position_embeddings": 69, "num_local_experts": 7, "num_experts_per_tok": 4, "sliding_window": 5,
+    },
+    "gpt_neox": {
+        "model_type": "gpt_neox", "vocab_size": 157, "hidden_size": 60, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "intermediate_size": 71, "max_position_embeddings": 45, "rotary_pct": 0.4,
+    },
+    "falcon": {
+        "model_type": "falcon", "vocab_size": 163, "hidden_size": 60, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "num_kv_heads": 2, "new_decoder_architecture": True, "ffn_hidden_size": 71,
+        "max_position_embeddings": 39,
+    },
+    "opt": {
+        "model_type": "opt", "vocab_size": 167, "hidden_size": 60, "num_hidden_layers": 2, "num_attention_heads": 6,
+        "ffn_dim": 71, "max_position_embeddings": 59,
+    },
+    "bloom": {
+        "model_type": "bloom", "vocab_size": 173, "hidden_size": 60, "n_layer": 2, "n_head": 6, "seq_length": 35,
+    },
+    "olmo2": {
+        "model_type": "olmo2", "vocab_size": 179, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6,
+        "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 33,
+        "attention_bias": True,
+    },
 }  # fmt: skip
+
+# Other shapes that the same families have.
+VARIANTS = {
+    "mistral, windowed": {**TINY["mistral"], "sliding_window": 5},
+    "qwen2, windowed": {
+        **TINY["qwen2"], "num_hidden_layers": 3, "use_sliding_window": True, "sliding_window": 7,
+        "max_window_layers": 1,
+    },
+    "qwen3, windows listed": {
+        **TINY["qwen3"], "num_hidden_layers": 3, "use_sliding_window": True, "sliding_window": 7,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    },
+    "falcon, one key head": {
+        **{name: value for name, value in TINY["falcon"].items() if name != "num_kv_heads"},
+        "new_decoder_architecture": False,
+    },
+    "falcon, ALiBi": {
+        **{name: value for name, value in TINY["falcon"].items() if name != "num_kv_heads"},
+        "new_decoder_architecture": False, "multi_query": False, "parallel_attn": False, "bias": True, "alibi": True,
+    },
+    "opt, post-norm": {**TINY["opt"], "word_embed_proj_dim": 22, "do_layer_norm_before": False},
+    "gpt_neox, sequential": {**TINY["gpt_neox"], "use_parallel_residual": False, "attention_bias": False},
+    "deepseek_v2, absorbed": {**TINY["deepseek_v2"], "q_lora_rank": 22, "latent_attention": "absorbed"},
+    "deepseek_v2, unpacked": {**TINY["deepseek_v2"], "latent_attention": "unpacked"},
+    "deepseek_v3, absorbed": {**TINY["deepseek_v3"], "latent_attention": "absorbed"},
+    "deepseek_v3, unpacked": {**TINY["deepseek_v3"], "latent_attention": "unpacked"},
+}  # fmt: skip
+SHAPES = {**TINY, **VARIANTS}
 
 
 # Llama 3.1's stretched angles, at a length that tiny contexts reach.
@@ -63,9 +172,9 @@ LLAMA3 = {
 }
 
 
-def tiny(family: str, **sets: object) -> Subject:
-    """The tiny model of a family."""
-    return subject(f"tiny-{family}", TINY[family], sets)
+def tiny(name: str, **sets: object) -> Subject:
+    """The tiny model of a family, or a variant of it."""
+    return subject(f"tiny-{name}", SHAPES[name], sets)
 
 
 def ran(line: Matmul, axes: Axes) -> Any:
@@ -77,7 +186,7 @@ def ran(line: Matmul, axes: Axes) -> Any:
     return Ran(dims.m, dims.k, dims.n, dims.times, left, right, out)
 
 
-@pytest.fixture(params=sorted(TINY))
+@pytest.fixture(params=sorted(SHAPES))
 def tiny_subject(request: pytest.FixtureRequest) -> Subject:
     return tiny(request.param)
 

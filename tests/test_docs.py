@@ -60,9 +60,7 @@ def test_the_legend_in_the_docs_is_the_programs() -> None:
 
     legend = dict(workload.AXES)
     for family in TINY:
-        shape = tiny(family).architecture
-        blocks = [part for stack in shape.stacks for _, part in stack.block.parts()]
-        for part in filter(None, [shape.embed, shape.positions, shape.head, *blocks]):
+        for part in tiny(family).architecture.parts():
             legend |= part.legend
     page = (ROOT / "docs" / "formulas.md").read_text()
     table = dict(re.findall(r"\| ([A-Z][a-z]*) \| ([^|]+) (?=\|)", page))

@@ -424,14 +424,15 @@ def test_n_is_written_for_what_the_part_says_it_is(monkeypatch: pytest.MonkeyPat
     assert opened(tiny("llama").architecture).products == {}
 
 
-def test_blocks_of_several_kinds_are_refused() -> None:
+def test_a_letter_of_two_sizes_is_refused() -> None:
     from dataclasses import replace
 
     one = tiny("llama")
     (stack,) = one.architecture.stacks
-    mixed = replace(one.architecture, stacks=(stack, Stack(stack.block, 2)))
+    other = replace(stack.block, mlp=replace(stack.block.mlp, width=72))
+    mixed = replace(one.architecture, stacks=(stack, Stack(other, 2)))
     both: Subject = replace(one, architecture=mixed, ledger=mixed.ledger())
-    with pytest.raises(TfacctError, match="blocks of several kinds"):
+    with pytest.raises(TfacctError, match="F is 71 in some blocks and 72 in others"):
         formula(both, Request())
 
 

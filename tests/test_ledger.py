@@ -2,13 +2,13 @@
 
 import pytest
 
-from tests.conftest import tiny
+from tests.conftest import SHAPES, tiny
 from tfacct import workload
 from tfacct.architecture import Block, Stack, Transformer
 from tfacct.ledger import Group, Ledger
-from tfacct.lines import Matmul, Pointwise, State, Table
+from tfacct.lines import WINDOW, Matmul, Pointwise, State, Table
 from tfacct.notation import SpecError, pairs, whole_bytes
-from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm, Rotary
+from tfacct.parts import Attention, Embedding, FeedForward, Head, LatentAttention, Norm, Rotary
 from tfacct.workload import Workload
 
 SIZES = {"B": 2, "T": 3, "S": 5, "D": 7, "K": 11, "G": 13, "H": 17, "N": 11 * 13, "F": 19}
@@ -108,8 +108,16 @@ def test_a_decode_step_reads_exactly_the_kv_cache(tiny_subject) -> None:
     for group in tiny_subject.ledger.groups:
         for line in group.lines:
             if isinstance(line, Matmul) and line.weight_axes() is None:
-                read += group.count * line.bits({**group.axes, **at}, 4, 16)[1]
-    assert read == 8 * sum(tiny_subject.ledger.state_bytes(at, 16).values())
+                read += group.count * line.bits(group.bound(at), 4, 16)[1]
+    kept = tiny_subject.ledger.state_bytes(at, 16)
+    attention = tiny_subject.architecture.attention
+    if isinstance(attention, LatentAttention) and attention.form != "unpacked":
+        heads, layers = 3 * 11 * 6, 3  # B·S·N; a query head of 8 + 4, a value head of 10, a latent of 14 + 4
+        made = {"expanded": heads * (8 + 4 + 10), "absorbed": 3 * 11 * (14 + 4 + 14)}[attention.form]
+        assert read == 16 * layers * made
+        assert sum(kept.values()) == 2 * layers * 3 * 11 * (14 + 4)
+    else:
+        assert read == 8 * sum(kept.values())
 
 
 def test_unfolded_adds_up_and_no_path_stands_twice(tiny_subject) -> None:
@@ -175,15 +183,28 @@ def test_ints_arrays_and_symbols_agree() -> None:
 def test_every_letter_is_explained_once_and_every_spec_uses_explained_letters(tiny_subject) -> None:
     legend = dict(workload.AXES)
     shape = tiny_subject.architecture
-    blocks = [part for stack in shape.stacks for _, part in stack.block.parts()]
-    parts = [shape.embed, shape.positions, shape.final_norm, shape.head, *blocks]
-    for part in filter(None, parts):
+    for part in shape.parts():
         for axis, meaning in part.legend.items():
             assert legend.setdefault(axis, meaning) == meaning, f"{axis} is explained twice, differently"
-        assert set(part.axes()) == set(part.legend)
+        assert set(part.axes()) <= set(part.legend)
+        lettered = set()
         for line in part.lines("x"):
             used = set(line.spec.replace(",", " ").replace("->", " ").split())
-            assert used <= set(workload.AXES) | set(part.legend), f"{line.path}: {used}"
+            used |= set(getattr(line, "bank", None) or ())
+            assert used <= set(workload.AXES) | set(part.axes()), f"{line.path}: {used}"
+            lettered |= used
+        # A part says the size of every letter that it writes, and of no other but its window.
+        assert set(part.axes()) - lettered <= {WINDOW}
+
+
+def test_every_letter_of_a_legend_is_some_models() -> None:
+    """A legend may explain letters that a model has not; none that no model has."""
+    explained, bound = {}, {}
+    for name in SHAPES:
+        for part in tiny(name).architecture.parts():
+            explained.setdefault(type(part), set()).update(part.legend)
+            bound.setdefault(type(part), set()).update(part.axes())
+    assert explained == bound
 
 
 def test_states_are_what_is_kept() -> None:

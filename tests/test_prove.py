@@ -65,8 +65,8 @@ def test_what_a_symbol_leaves_out_is_looked_at(monkeypatch: pytest.MonkeyPatch) 
 
     honest = model.Decoder.forward
 
-    def eager(self, tokens, past=()):
-        result = honest(self, tokens, past)
+    def eager(self, tokens, past=(), positions=None):
+        result = honest(self, tokens, past, positions)
         if not past:
             self.lm_head(self.embed(tokens))
         return result

@@ -12,6 +12,7 @@ from tests.conftest import TINY, tiny
 from tests.test_package import commanded, imported_by
 from tfacct import load, presets
 from tfacct.errors import TfacctError
+from tfacct.families import config_class
 from tfacct.reports.traffic import traffic
 from tfacct.subject import Subject
 from tfacct.workload import Request, Workload
@@ -74,16 +75,20 @@ def test_a_decode_step_reads_the_kv_cache(kv_heads: int, width: int) -> None:
 
 @pytest.mark.parametrize("name", presets.names())
 def test_the_kv_bytes_read_are_the_memory_reports(name: str) -> None:
-    """What `flops --bytes --decode` reads beside weights, queries and probabilities is what `memory` keeps."""
-    model = load(name)
-    shape = model.architecture.attention
-    lines = {line["path"]: line for line in model.traffic(ctx=999, decode=True, batch=3).lines}
-    blocks = model.architecture.stacks[0].count
-    queries = 2 * 3 * blocks * shape.heads * shape.head_dim
-    probabilities = 2 * 3 * blocks * shape.heads * 999
-    read = lines["blocks.*.attn.scores"]["read_bytes"] - queries
-    read += lines["blocks.*.attn.values"]["read_bytes"] - probabilities
-    assert read == model.memory(ctx=999, batch=3).models[0]["kv_cache_bytes"] > 0
+    """What a decode step reads beside weights, queries and probabilities is what `memory` keeps, windows too.
+
+    Of a latent, what engines run: scores read it whole with the turned keys beside it, values read the latent again.
+    """
+    deepseek = config_class(presets.load(name).family).model_fields.keys() >= {"latent_attention"}
+    model = load(name, latent_attention="absorbed") if deepseek else load(name)
+    at = Workload(context=5999, tokens=1, batch=3).axes()
+    read = {"scores": 0, "values": 0}
+    for product in model.subject.ledger.products(at):
+        last = product.path.rpartition(".")[2]
+        if last in read:
+            read[last] += product.moved(16, 16)[1]
+    kept = model.memory(ctx=5999, batch=3, dtype="bf16").models[0]["kv_cache_bytes"]
+    assert kept == (read["scores"] if deepseek else sum(read.values())) > 0
 
 
 @pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)

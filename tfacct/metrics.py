@@ -66,9 +66,15 @@ def params_of(point: Point, keep: Callable[[str], bool] = lambda _path: True) ->
     return sum(count for path, count in point.ledger.parameters().items() if keep(path))
 
 
+def active_params_of(point: Point) -> Size:
+    """Parameters that one token meets: all stored ones, but of experts only those that it is sent to."""
+    return sum(point.ledger.active_parameters().values())
+
+
 def rule_of_thumb(point: Point) -> Size:
-    """2·params·tokens, and three times that in a training step: what the back of an envelope says."""
-    return FLOPS_PER_MULTIPLY_ADD * (3 if point.train else 1) * params_of(point) * point.tokens
+    """2·params·tokens, and three times that in a training step: what the back of an envelope says. Of experts, the
+    parameters that a token meets."""
+    return FLOPS_PER_MULTIPLY_ADD * (3 if point.train else 1) * active_params_of(point) * point.tokens
 
 
 def _embedding(path: str) -> bool:
@@ -108,14 +114,15 @@ METRICS = {
             "FLOPs per new token",
             lambda point: ratio(flops_of(point), point.tokens),
         ),
-        Metric("rule_of_thumb_flops", "flops", "2 · parameters · tokens (6 in a training step)", rule_of_thumb),
+        Metric("rule_of_thumb_flops", "flops", "2 · active parameters · tokens (6 in a training step)", rule_of_thumb),
         Metric(
             "ratio_to_2params",
             "ratio",
-            "FLOPs over 2 · parameters · tokens (6 in a training step)",
+            "FLOPs over 2 · active parameters · tokens (6 in a training step)",
             lambda point: ratio(flops_of(point), rule_of_thumb(point)),
         ),
         Metric("total_params", "params", "stored parameters", params_of),
+        Metric("active_params", "params", "parameters that one token meets", active_params_of),
         Metric("embedding_params", "params", "parameters of the tables", lambda point: params_of(point, _embedding)),
         Metric(
             "non_embedding_params",

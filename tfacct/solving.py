@@ -157,18 +157,17 @@ def solved(unknown: str, equation: Equation, at: Callable[[Size], Point], smalle
     import sympy
 
     x = sympy.Symbol("x", positive=True)
-    polynomial = sympy.Poly(sympy.numer(sympy.together(equation.difference(at(x)))), x)
-    if polynomial.is_zero:
+    pieces = _pieces(sympy.sympify(equation.difference(at(x))), x)
+    if all(polynomial.is_zero for polynomial, _, _ in pieces):
         raise NoSolutionError(f"{equation} for every {unknown}")
-    roots = [root for root in dict.fromkeys(sympy.real_roots(polynomial)) if root != 0]
-    roots = [root for root in roots if _turns(polynomial, root)]
+    roots = list(dict.fromkeys(root for piece in pieces for root in _roots(*piece)))
     there = [root for root in roots if root >= smallest]
     if len(there) != 1:
         raise _unsolved(unknown, equation, at, smallest, roots, there)
     answer = int(sympy.floor(there[0]))
     if answer > LARGEST:
         raise NoSolutionError(f"{equation}: only past {unknown} = {LARGEST:,}, which no model sees")
-    rises = bool(polynomial.eval(answer + 1) > 0)
+    rises = _sign(equation.difference(at(answer + ROUNDED))) > 0
 
     def past(value: int) -> bool:
         return _sign(equation.difference(at(value))) == (1 if rises else -1)
@@ -186,6 +185,41 @@ def solved(unknown: str, equation: Equation, at: Callable[[Size], Point], smalle
             f" {decimal(there[0])}"
         )
     return Solution(answer, answer + 1, rises, there[0])
+
+
+def _pieces(expression: Any, x: Any) -> list[tuple[Any, Any, Any]]:
+    """An expression as polynomials, each with the smallest and the largest x it holds for: a window bends it once."""
+    import sympy
+
+    bends = sorted(
+        {
+            root
+            for smaller in expression.atoms(sympy.Min)
+            for root in sympy.solve(smaller.args[0] - smaller.args[1], x)
+            if root.is_positive
+        }
+    )
+    found = []
+    for low, high in zip([sympy.S.Zero, *bends], [*bends, sympy.oo], strict=True):
+        inside = low + 1 if high is sympy.oo else (low + high) / 2
+        straight = {smaller: min(smaller.args, key=_at(x, inside)) for smaller in expression.atoms(sympy.Min)}
+        branch = sympy.together(expression.subs(straight))
+        found.append((sympy.Poly(sympy.numer(branch), x), low, high))
+    return found
+
+
+def _at(x: Any, value: Any) -> Callable[[Any], Any]:
+    return lambda expression: expression.subs(x, value)
+
+
+def _roots(polynomial: Any, low: Any, high: Any) -> list[Any]:
+    """Where a polynomial changes sign from `low` to `high`; below the first piece too, for what is said of it."""
+    import sympy
+
+    if polynomial.is_zero:
+        return []
+    roots = [root for root in dict.fromkeys(sympy.real_roots(polynomial)) if root != 0 and _turns(polynomial, root)]
+    return [root for root in roots if (low == 0 or root > low) and root <= high]
 
 
 def among(unknown: str, equation: Equation, at: Callable[[Size], Point], values: list[int]) -> Solution:
@@ -215,12 +249,15 @@ def closed_form(
 
     if point.bits % 8 or point.cache_bits % 8:
         return None  # what is rounded up is no sum of sizes
+    x = sympy.Symbol("x", positive=True)
+    in_numbers = placed(unknown, shape, point, chunk=chunk)
+    if sympy.sympify(equation.difference(in_numbers(x))).has(sympy.Min):
+        return None  # a window bends it
     if equation.right.metric is None and equation.right.times > LARGEST_IN_LETTERS:
-        return _in_numbers(equation, placed(unknown, shape, point, chunk=chunk))
+        return _in_numbers(equation, in_numbers)
     letters = opened(shape, fixed=fixed)
     symbols = letters.symbols
     known = {"batch": symbols["B"], "context": symbols["S"], "tokens": symbols["T"] if chunk else symbols["S"]}
-    x = sympy.Symbol("x", positive=True)
     at = placed(unknown, shape, replace(moved(point, **known), ledger=letters.ledger), chunk=chunk)
     polynomial = sympy.Poly(sympy.numer(sympy.together(equation.difference(at(x)))), x)
     *higher, slope, constant = (sympy.expand(c) for c in _without_zero_roots(polynomial).all_coeffs())

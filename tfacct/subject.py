@@ -22,11 +22,12 @@ WITNESSES = {
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where a preset's fields and its expected total come from."""
+    """Where a model's fields come from, and a preset's expected total."""
 
     url: str
     kind: str
-    """`copied` from a public config.json, or `transcribed` by hand from the published architecture."""
+    """`copied` from a public config.json, or `transcribed` by hand from the published architecture; of a hub id
+    `fetched`, or `cached` where the hub was not asked or did not answer."""
     expected: int | None = None
     expected_from: str = ""
     """A key of WITNESSES."""
@@ -51,6 +52,8 @@ class Subject:
     provenance: Provenance | None = None
     changed: Mapping[str, Any] = field(default_factory=dict)
     """What the user set over the config as published."""
+    left_out: tuple[str, ...] = ()
+    """Configs of other models in the same file, which are not counted."""
 
     @property
     def context(self) -> int:
@@ -82,6 +85,7 @@ def subject(
     """Read a config, with the fields in `sets` over it. Raises ConfigError, which names the model."""
     changed = dict(sets or {})
     try:
+        raw, left_out = families.language_model(raw)
         if changed:
             _check_fields(raw, changed)
         fields = _over(raw, changed)
@@ -101,6 +105,7 @@ def subject(
         ledger=architecture.ledger(),
         provenance=provenance,
         changed=changed,
+        left_out=left_out,
     )
 
 

@@ -16,7 +16,10 @@ from typing import Any
 from tfacct.errors import ConfigError, nearest
 from tfacct.families._base import FamilyConfig, fields_of, validate
 
-__all__ = ["FamilyConfig", "Reading", "config_class", "fields_of", "names", "read"]
+__all__ = ["FamilyConfig", "Reading", "config_class", "fields_of", "language_model", "names", "read"]
+
+WITH_OTHERS = {"gemma3": ("text_config", "gemma3_text")}
+"""Types of several models together: the field that the language model's config stands in, and its type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,21 @@ def config_class(model_type: str) -> type[FamilyConfig]:
     return config
 
 
+def language_model(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """The config of the language model in a config of several models, and the fields of the others, which are not
+    counted. Raises ConfigError."""
+    model_type = raw.get("model_type")
+    if not isinstance(model_type, str) or model_type not in WITH_OTHERS:
+        return raw, ()
+    field, own_type = WITH_OTHERS[model_type]
+    inside = raw.get(field)
+    if not isinstance(inside, Mapping):
+        raise ConfigError(f"model_type {model_type!r} keeps its language model in {field}, which is missing")
+    others = tuple(name for name in raw if name.endswith("_config") and name != field and name != "quantization_config")
+    kept = {name: raw[name] for name in ("quantization_config", "torch_dtype", "dtype") if name in raw}
+    return {**kept, **inside, "model_type": inside.get("model_type", own_type)}, others
+
+
 def read(raw: Mapping[str, Any]) -> Reading:
     """Check a `config.json` and read what its family reads. Raises ConfigError."""
     model_type = raw.get("model_type")
@@ -51,8 +69,7 @@ def read(raw: Mapping[str, Any]) -> Reading:
         )
     if not isinstance(model_type, str) or model_type not in names():
         close = nearest(model_type, names()) if isinstance(model_type, str) else None
-        known = f"known: {', '.join(names())}"
-        raise ConfigError(f"unknown model_type {model_type!r}", f"{close} {known}" if close else known)
+        raise ConfigError(f"unknown model_type {model_type!r}", close or f"known: {', '.join(names())}")
     family = config_class(model_type)
     config, defaulted, unknown = validate(family, raw)
     return Reading(model_type, config, defaulted, unknown)

@@ -76,7 +76,7 @@ CHANGES_COUNTS = frozenset(
 class FamilyConfig(BaseModel):
     """The fields of one family's `config.json` that its counts depend on."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)  # only what is read is built
 
     harmless: ClassVar[frozenset[str]] = frozenset()
     """What is harmless in this family only."""

@@ -81,7 +81,7 @@ class DeepseekLike(LlamaLike):
 
     @property
     def biased_networks(self) -> bool:
-        """Whether dense networks have biases."""
+        """Whether dense and shared networks have biases."""
         return False
 
     def architecture(self) -> Transformer:
@@ -112,6 +112,7 @@ class DeepseekLike(LlamaLike):
             active=self.num_experts_per_tok,
             width=self.moe_intermediate_size,
             shared=self.n_shared_experts * self.moe_intermediate_size or None,
+            shared_bias=self.biased_networks,
             activation=self.activation,
         )
         dense = min(self.first_k_dense_replace, self.num_hidden_layers)

@@ -29,5 +29,5 @@ class Config(DeepseekLike):
 
     @property
     def biased_networks(self) -> bool:
-        """mlp_bias: dense networks only."""
+        """mlp_bias: not those of the routed experts."""
         return self.mlp_bias

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from tfacct.families._base import Count, Real
+from tfacct.families._base import Count, Layers, Real
 from tfacct.families._gemma_windows import GemmaWindows
 from tfacct.parts import QKNorm, Rotary
 
 
 class Config(GemmaWindows):
-    """`Gemma3TextConfig`, with its class's defaults."""
+    """`Gemma3TextConfig`, with its class's defaults, which published configs rely on for sizes too."""
 
+    hidden_size: Count = 2304
+    num_hidden_layers: Layers = 26
+    num_attention_heads: Count = 8
     max_position_embeddings: Count = 131072
     vocab_size: Count = 262208
     sliding_window_pattern: Count = 6

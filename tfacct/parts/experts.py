@@ -16,7 +16,7 @@ class Experts(Part):
     """`experts` gated networks of `width`, of which each token is sent to `active`.
 
     `shared`: the width of one more network that every token passes; `shared_gate`: its result is weighted by one number
-    per token. `bias`: the router's and the experts' products have biases.
+    per token. `bias`: the router's and the experts' products have biases; `shared_bias`: those of the shared network.
     """
 
     hidden: Size
@@ -26,6 +26,7 @@ class Experts(Part):
     shared: Size | None = None
     shared_gate: bool = False
     bias: bool = False
+    shared_bias: bool = False
     activation: str = "silu"
 
     letters: ClassVar[dict[str, str]] = {
@@ -62,7 +63,7 @@ class Experts(Part):
         )
         if self.shared is None:
             return routed
-        shared = projections(f"{at}.shared", "Fs", gated=True, bias=False)
+        shared = projections(f"{at}.shared", "Fs", gated=True, bias=self.shared_bias)
         added = Pointwise(f"{at}.shared_add", "B T D", sums=True)
         if not self.shared_gate:
             return (*routed, *shared, added)

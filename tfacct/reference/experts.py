@@ -83,7 +83,8 @@ class Experts(nn.Module):
         self.experts, self.weighting = Networks(part), Weighting()
         self.shared = None
         if part.shared is not None:
-            self.shared = FeedForward(parts.FeedForward(part.hidden, part.shared, True, False, part.activation))
+            network = parts.FeedForward(part.hidden, part.shared, True, part.shared_bias, part.activation)
+            self.shared = FeedForward(network)
             self.shared_gate = Linear(part.hidden, 1, bias=False) if part.shared_gate else None
             self.shared_weighting = Weighting() if part.shared_gate else None
             self.shared_add = Add()

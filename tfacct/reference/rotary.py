@@ -28,7 +28,7 @@ class Angles:
 
 def frequencies(part: parts.Rotary, head_dim: int) -> Tensor:
     """One angle per position for each pair of a head's numbers, in float64 on the CPU; shapes only on meta."""
-    if torch.get_default_device().type == "meta":
+    if torch.get_default_device().type == "meta" or not isinstance(head_dim, int):  # a symbol has no angles
         return torch.empty(head_dim // 2, dtype=torch.float64)
     exponents = torch.arange(head_dim // 2, dtype=torch.float64, device="cpu") * 2 / head_dim
     plain = _number(part.base, "rope_theta") ** -exponents

@@ -8,6 +8,7 @@ from typing import Any
 
 from tfacct import architecture, units
 from tfacct.errors import UsageError
+from tfacct.parts import Experts, LatentAttention
 from tfacct.report import Cell, Row
 from tfacct.subject import Subject
 from tfacct.workload import Request, Workload
@@ -41,6 +42,19 @@ def check_stored(subjects: Sequence[Subject], dtype: str | None) -> None:
             raise UsageError(
                 f"{subject.name} has a quantization_config: what its weights take is not guessed", "give --dtype"
             )
+
+
+def with_known_bytes(subjects: Sequence[Subject], dtype: str | None) -> tuple[list[Subject], list[str]]:
+    """Those whose weights' bytes need no guess, and a warning that names the others. Raises UsageError where none is
+    left."""
+    if len(subjects) == 1:
+        check_stored(subjects, dtype)
+    others = [subject.name for subject in subjects if subject.quantized and dtype is None]
+    known = [subject for subject in subjects if subject.name not in others]
+    if not known:
+        check_stored(subjects, dtype)
+    warning = f"warning: left out, for what quantized weights take is not guessed: {', '.join(others)} (give --dtype)"
+    return known, [warning] if others else []
 
 
 def workload_facts(work: Workload, *, masked: bool = False, dtype: str | None = None) -> dict[str, Any]:
@@ -128,6 +142,67 @@ def defaulted_notes(subjects: Sequence[Subject]) -> list[str]:
     return notes
 
 
+def block_notes(subjects: Sequence[Subject]) -> list[str]:
+    """What a reader must know of one model's windows, experts and latents; nothing of several models."""
+    return [*window_notes(subjects), *expert_notes(subjects), *latent_notes(subjects)]
+
+
+def window_notes(subjects: Sequence[Subject], *, kept: bool = False) -> list[str]:
+    """How many blocks have a window, and what that changes: of products, or of what is `kept`."""
+    if len(subjects) != 1:
+        return []
+    stacks = subjects[0].architecture.stacks
+    windows: dict[int, int] = {}
+    for stack in stacks:
+        if stack.block.window is not None:
+            windows[stack.block.window] = windows.get(stack.block.window, 0) + stack.count
+    blocks = sum(stack.count for stack in stacks)
+    follows = (
+        ", and so many are kept."
+        if kept
+        else "; new tokens meet each other all the same, as in an unfused kernel (--masked: only what is seen)."
+    )
+    return [
+        f"In {count:,} of {blocks:,} blocks a token sees {window:,} keys at most{follows}"
+        for window, count in windows.items()
+    ]
+
+
+def latent_notes(subjects: Sequence[Subject]) -> list[str]:
+    """How one model's latent attention is run."""
+    if len(subjects) != 1 or not isinstance(subjects[0].architecture.attention, LatentAttention):
+        return []
+    return [LATENT[subjects[0].architecture.attention.form]]
+
+
+def expert_notes(subjects: Sequence[Subject]) -> list[str]:
+    """How many experts a token meets, and what its active parameters are."""
+    if len(subjects) != 1:
+        return []
+    stacks = subjects[0].architecture.stacks
+    routed = [(stack.count, stack.block.mlp) for stack in stacks if isinstance(stack.block.mlp, Experts)]
+    if not routed:
+        return []
+    count, blocks = sum(count for count, _ in routed), sum(stack.count for stack in stacks)
+    mlp = routed[0][1]
+    shared = " and through a network that all share" if mlp.shared is not None else ""
+    return [
+        f"In {count:,} of {blocks:,} blocks a token goes through {mlp.active:,} of {mlp.experts:,} experts{shared}."
+        " Active parameters: all stored ones, embeddings too, but of each block's experts only these."
+    ]
+
+
+LATENT = {
+    "expanded": "Latent attention, expanded: the latent is kept, and every step makes the keys and values of the whole"
+    " context from it again, as transformers does. Engines decode with --set latent_attention=absorbed.",
+    "absorbed": "Latent attention, absorbed: the latent is kept, and queries and results are taken into its space, as"
+    " engines do when they decode. transformers runs --set latent_attention=expanded.",
+    "unpacked": "Latent attention, unpacked: the keys and values of all heads are kept. Engines keep the latent:"
+    " --set latent_attention=absorbed.",
+}
+"""How latent attention runs, said under a table."""
+
+
 def spoken(value: object) -> str:
     """A field's value as a config spells it, with digits grouped."""
     if isinstance(value, bool):
@@ -136,11 +211,19 @@ def spoken(value: object) -> str:
 
 
 def unknown_hints(subjects: Sequence[Subject]) -> list[str]:
-    """Names the fields that nobody here knows."""
-    return [
+    """Names the fields that nobody here knows, and the models beside the language model."""
+    unknown = [
         f"warning: {subject.name}: not known here, so not counted if they add anything: {', '.join(subject.unknown)}"
         for subject in subjects
         if subject.unknown
+    ]
+    return [
+        *unknown,
+        *(
+            f"warning: {subject.name}: only the language model is counted, not {', '.join(subject.left_out)}"
+            for subject in subjects
+            if subject.left_out
+        ),
     ]
 
 

@@ -11,13 +11,17 @@ from typing import Any, Literal
 from tfacct.architecture import component_of, part_of
 from tfacct.errors import UsageError
 from tfacct.ledger import Product
-from tfacct.metrics import Point, attention_overtakes, params_of, rule_of_thumb
+from tfacct.metrics import Point, active_params_of, attention_overtakes, params_of, rule_of_thumb
 from tfacct.report import Column, Report, Row, Table
 from tfacct.reports import _common as common
+from tfacct.reports._lines import Shown, shown
 from tfacct.subject import Subject
 from tfacct.workload import Request, Workload
 
 By = Literal["line", "part", "block"]
+
+RARE = ("embed",)
+"""Components that few models have: their columns are the first to go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,15 @@ class _Counted:
     @property
     def params(self) -> int:
         return int(params_of(self.point))
+
+    @property
+    def active_params(self) -> int:
+        return int(active_params_of(self.point))
+
+    @property
+    def active(self) -> bool:
+        """Whether a token meets fewer parameters than are stored."""
+        return self.active_params != self.params
 
     @property
     def rule_of_thumb(self) -> int:
@@ -103,6 +116,7 @@ def flops(
         notes=(
             *(_overtaken(counted[0], request) if len(counted) == 1 else ()),
             *_notes(request, train, masked, pointwise),
+            *common.block_notes(subjects),
             *common.defaulted_notes(subjects),
         ),
         hints=(*common.context_hints(subjects, request), *common.unknown_hints(subjects)),
@@ -131,9 +145,10 @@ def _facts(counted: _Counted, masked: bool, pointwise: bool) -> dict[str, Any]:
         "total_flops": counted.total,
         "flops_per_token": Fraction(counted.total, counted.tokens),
         "total_params": counted.params,
+        "active_params": counted.active_params,
         "rule_of_thumb_flops": counted.rule_of_thumb,
         "components": counted.by_component(),
-        "lines": [_line_facts(counted, product) for product in counted.products],
+        "lines": [_line_facts(counted, line) for line in shown(counted.products)],
     }
     if pointwise:
         facts["pointwise"] = [
@@ -143,9 +158,10 @@ def _facts(counted: _Counted, masked: bool, pointwise: bool) -> dict[str, Any]:
     return facts
 
 
-def _line_facts(counted: _Counted, product: Product) -> dict[str, Any]:
-    dims = product.dims
+def _line_facts(counted: _Counted, line: Shown) -> dict[str, Any]:
+    product, dims = line.product, line.product.dims
     facts: dict[str, Any] = {"path": product.path, "spec": product.line.spec}
+    facts |= {"blocks": line.kind} if line.kind else {}
     facts |= {"m": dims.m, "k": dims.k, "n": dims.n, "times": dims.times, "flops": counted.flops(product)}
     if counted.train:
         facts |= {"forward_flops": product.forward, "backward_flops": product.backward}
@@ -169,11 +185,12 @@ def _by_line(counted: _Counted, pointwise: bool) -> Table:
         Column("bar", "", "bar", drop=5),
     )
     rows: list[Row] = []
-    for product in counted.products:
+    for line in shown(counted.products):
+        product = line.product
         dims, flops = product.dims, counted.flops(product)
         row: dict[str, Any] = {
             "part": part_of(product.path),
-            "operation": common.short(product.path),
+            "operation": line.operation,
             "spec": product.line.spec,
             "dims": (dims.m, dims.k, dims.n),
             "times": dims.times,
@@ -247,7 +264,7 @@ def _totals(counted: _Counted, first: str) -> tuple[Row, ...]:
         {first: "total", "flops": counted.total, "share": Fraction(1)},
         {first: "per token", "flops": Fraction(counted.total, counted.tokens)},
         {
-            first: f"{factor}·params·tokens",
+            first: f"{factor}·{'active' if counted.active else 'params'}·tokens",
             "flops": counted.rule_of_thumb,
             "share": f"× {float(Fraction(counted.total, counted.rule_of_thumb)):.2f}",
         },
@@ -265,7 +282,10 @@ def _side_by_side(
         Column("keys", "context", "count"),
         Column("flops", "FLOPs", "flops"),
         Column("flops_per_token", "/ token", "flops", drop=2),
-        *(Column(name, common.COMPONENTS.get(name, name), "share") for name in names),
+        *(
+            Column(name, common.COMPONENTS.get(name, name), "share", drop=3 if name in RARE else 0, empty="–")
+            for name in names
+        ),
         Column("ratio", f"÷ {'6' if any(c.train for c in counted) else '2'}·P·tok", "ratio", drop=1),
     )
     rows = tuple(

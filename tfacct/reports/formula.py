@@ -11,15 +11,15 @@ from typing import Any, Literal, get_args
 from tfacct import units
 from tfacct.architecture import part_of
 from tfacct.errors import UsageError, nearest
-from tfacct.factored import BLOCKS, Factored
-from tfacct.ledger import Ledger, Product
-from tfacct.lines import Matmul, State
+from tfacct.factored import Factored
+from tfacct.ledger import KEPT, SEEN, Ledger, Product
+from tfacct.lines import WINDOW, Matmul, State
 from tfacct.notation import Axes, Size
 from tfacct.report import Column, Kind, Report, Row, Table
 from tfacct.reports import _common as common
 from tfacct.reports import params
 from tfacct.subject import Subject
-from tfacct.symbols import Formula, Opened, opened
+from tfacct.symbols import Formula, Opened, block_letters, opened
 from tfacct.workload import Request
 
 Of = Literal["flops", "params", "kv", "train"]
@@ -115,7 +115,7 @@ def formula(subject: Subject, request: Request | None = None, *, of: Of = "flops
     at = {} if work is None else work.axes()
     lines = _lines(subject.ledger, symbolic, of, None if family else at)
     total = _total(symbolic, of).written
-    legend = _legend(symbolic, lines, total, {} if family else _sizes(subject) | at)
+    legend = _legend(symbolic, lines, total, {} if family else _sizes(subject, at) | at)
     facts = {
         **common.model_facts(subject),
         **({"model": subject.family} if family else {}),
@@ -154,8 +154,6 @@ def formula(subject: Subject, request: Request | None = None, *, of: Of = "flops
 def _check(subject: Subject, request: Request, of: str, family: bool) -> None:
     if of not in get_args(Of):
         raise UsageError(f"--of is flops, params, kv or train, not {of!r}", nearest(of, get_args(Of)))
-    if len(subject.architecture.stacks) > 1:
-        raise UsageError(f"{subject.name} has blocks of several kinds: their formula is not written yet")
     if request == Request():
         return
     if family:
@@ -178,7 +176,10 @@ def _counts(ledger: Ledger, at: Axes, of: Of) -> dict[str, Size]:
         return ledger.parameters()
     if of == "kv":
         return ledger.states(at)
-    return {product.path: _flops(product, of) for product in ledger.products(at)}
+    counted: dict[str, Size] = {}
+    for product in ledger.products(at):
+        counted[product.path] = counted.get(product.path, 0) + _flops(product, of)
+    return counted
 
 
 def _total(symbolic: Opened, of: Of) -> Formula:
@@ -269,10 +270,15 @@ def _table(words: _Words, lines: list[_Line], facts: Mapping[str, Any]) -> Table
     return columns, tuple(sections), (total,)
 
 
-def _sizes(subject: Subject) -> dict[str, int]:
-    """The sizes of a model, by letter."""
-    sizes = {letter: size for group in subject.ledger.groups for letter, size in group.axes.items()}
-    return sizes | {BLOCKS: subject.architecture.stacks[0].count}
+def _sizes(subject: Subject, at: Axes) -> dict[str, int]:
+    """The sizes of a model, by letter, with the keys of its windowed blocks where there is a workload."""
+    sizes: dict[str, int] = {}
+    for group in subject.ledger.groups:
+        sizes |= group.axes
+        if WINDOW in group.axes and at:
+            sizes |= {SEEN: group.bound(at)["S"], KEPT: group.bound(at, kept=True)["S"]}
+    stacks = zip(block_letters(subject.architecture), subject.architecture.stacks, strict=True)
+    return sizes | {letter: stack.count for letter, stack in stacks}
 
 
 def _legend(
@@ -304,7 +310,7 @@ def _legend_notes(legend: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 def _special_notes(subject: Subject, symbolic: Opened, words: _Words, family: bool) -> Iterator[str]:
     """What another model's formulas need not have: sizes that are fixed, a weight of two lines, biases and ties."""
-    sizes = _sizes(subject)
+    sizes = _sizes(subject, {})
     fixed = ", ".join(f"{letter} = {sizes[letter]}" for letter in sorted(subject.config.fixed))
     for letter in symbolic.products:
         if len(symbolic.factors(letter)) == 1:

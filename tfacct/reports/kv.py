@@ -7,10 +7,11 @@ from fractions import Fraction
 from typing import Any
 
 from tfacct import units
-from tfacct.lines import State
+from tfacct.lines import WINDOW, State
 from tfacct.memory import cache_bytes
 from tfacct.metrics import Point, cache_overtakes
 from tfacct.notation import letters
+from tfacct.parts import LatentAttention
 from tfacct.report import Column, Report, Table
 from tfacct.reports import _common as common
 from tfacct.subject import Subject
@@ -36,7 +37,9 @@ def kv(subjects: Sequence[Subject], request: Request, *, dtype: str | None = Non
         notes=(
             *notes,
             *(_overtaken(subjects[0], facts[0], cached) if len(subjects) == 1 else ()),
-            "MHA: each query head has its own keys and values. MQA: all share one. The queries stay as they are.",
+            _sharing(subjects),
+            *common.window_notes(subjects, kept=True),
+            *common.latent_notes(subjects),
             *common.defaulted_notes(subjects),
         ),
         hints=(*common.context_hints(subjects, request), *common.unknown_hints(subjects)),
@@ -60,6 +63,12 @@ def _facts(subject: Subject, request: Request, cached: str) -> dict[str, Any]:
     }
 
 
+def _sharing(subjects: Sequence[Subject]) -> str:
+    if len(subjects) == 1 and _latent(subjects[0]):
+        return "MHA: the keys and values of each query head are kept, not the latent that they come from."
+    return "MHA: each query head has its own keys and values. MQA: all share one. The queries stay as they are."
+
+
 def _overtaken(subject: Subject, fact: dict[str, Any], cached: str) -> list[str]:
     """Where the cache outgrows the weights, both in the cache's dtype."""
     if subject.quantized:
@@ -80,23 +89,30 @@ def _contexts(longest: int) -> list[int]:
     return [*contexts, longest]
 
 
-def _at(subject: Subject, context: int, batch: int, cached: str) -> dict[str, int]:
+def _at(subject: Subject, context: int, batch: int, cached: str) -> dict[str, Any]:
     """Cache bytes at one context, for as many key/value heads as query heads, as built, and for one."""
     at = Workload(context, context, batch).axes()
     built = subject.architecture
-    variants = {"mha": built.with_kv_heads(None), "as_built": built, "mqa": built.with_kv_heads(1)}
+    shared = None if _latent(subject) else built.with_kv_heads(1)
+    variants = {"mha": built.with_kv_heads(None), "as_built": built, "mqa": shared}
     bits = units.dtype_bits(cached)
-    sizes = {name: cache_bytes(model.ledger(), at, bits) for name, model in variants.items()}
+    sizes = {name: model and cache_bytes(model.ledger(), at, bits) for name, model in variants.items()}
     return {"keys": context, **sizes}
 
 
+def _latent(subject: Subject) -> bool:
+    """Whether keys and values come from a latent, which no heads share."""
+    return isinstance(subject.architecture.attention, LatentAttention)
+
+
 def _one(subject: Subject, fact: dict[str, Any], cached: str) -> Table:
-    columns = (
+    columns: tuple[Column, ...] = (
         Column("keys", "context", "count"),
         Column("mha", f"MHA ({_heads(fact['query_heads'])})", "bytes"),
-        Column("as_built", f"as built ({_heads(fact['kv_heads'])})", "bytes"),
-        Column("mqa", f"MQA ({_heads(1)})", "bytes"),
+        Column("as_built", f"as built ({'latent' if _latent(subject) else _heads(fact['kv_heads'])})", "bytes"),
     )
+    if not _latent(subject):
+        columns = (*columns, Column("mqa", f"MQA ({_heads(1)})", "bytes"))
     return columns, (tuple(fact["lines"]),), ({**_at(subject, 1, 1, cached), "keys": "per token"},)
 
 
@@ -113,7 +129,7 @@ def _several(subjects: Sequence[Subject], facts: Sequence[dict[str, Any]]) -> Ta
         Column("keys", "context", "count"),
         Column("mha", "MHA", "bytes"),
         Column("as_built", "as built", "bytes"),
-        Column("mqa", "MQA", "bytes"),
+        Column("mqa", "MQA", "bytes", empty="–"),
     )
     rows = tuple(
         {**fact["lines"][-1], "model": common.name_of(subject), "heads": fact["query_heads"]}
@@ -125,14 +141,17 @@ def _several(subjects: Sequence[Subject], facts: Sequence[dict[str, Any]]) -> Ta
 
 def _formula(subject: Subject, request: Request, cached: str) -> str:
     """The cache as a product of named sizes, read off the ledger's State lines, with S left open."""
-    terms = []
+    width = Fraction(units.dtype_bits(cached), 8)
+    names: dict[str, None] = {}
+    kept: dict[str, int] = {}
     for group in subject.ledger.groups:
-        states = [line for line in group.lines if isinstance(line, State)]
-        for spec in dict.fromkeys(state.spec for state in states):
-            count = sum(state.spec == spec for state in states)
-            sizes = {"B": request.batch, "S": "S", **group.axes}
-            names = " · ".join(letters(spec))
-            values = " · ".join(str(sizes[axis]) for axis in letters(spec))
-            width = Fraction(units.dtype_bits(cached), 8)
-            terms.append(f"{count} · L · {names} · bytes = {count} · {group.count} · {values} · {width}")
-    return f"KV cache bytes: {' + '.join(terms)}"
+        keys = f"min(S, {group.axes[WINDOW]:,})" if WINDOW in group.axes else "S"
+        sizes = {"B": request.batch, **group.axes, "S": keys}
+        states = [letters(line.spec) for line in group.lines if isinstance(line, State)]
+        for spec in dict.fromkeys(states):
+            alike = states.count(spec)
+            names[" · ".join([*([str(alike)] if alike > 1 else []), "L", *spec, "bytes"])] = None
+            values = " · ".join(str(sizes[axis]) for axis in spec)
+            kept[values] = kept.get(values, 0) + alike * group.count
+    terms = (f"{count} · {values} · {width}" for values, count in kept.items())
+    return f"KV cache bytes: {' + '.join(names)} = {' + '.join(terms)}"

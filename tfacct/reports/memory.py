@@ -30,7 +30,7 @@ def memory(
     if fit is not None and (not isinstance(fit, int) or isinstance(fit, bool) or fit < 1):
         raise UsageError(f"--fit must be a whole number of bytes, not {fit!r}")
     stored, cached = common.dtypes(dtype, kv_dtype)
-    common.check_stored(subjects, dtype)
+    subjects, left_out = common.with_known_bytes(subjects, dtype)
     facts = tuple(_facts(subject, request, stored, cached, fit) for subject in subjects)
     if fit is not None and not any(fact["fit"]["largest_context"] or fact["fit"]["largest_batch"] for fact in facts):
         raise UsageError("; ".join(_too_large(fact, fit) for fact in facts), "a smaller --dtype, or a larger --fit")
@@ -56,6 +56,7 @@ def memory(
             *common.context_hints(subjects, request),
             *_fit_hints(subjects, facts, fit),
             *common.unknown_hints(subjects),
+            *left_out,
         ),
         models=facts,
         convention=CONVENTION,

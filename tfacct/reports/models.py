@@ -86,7 +86,7 @@ def show(subject: Subject) -> Report:
 
 def _shortened(value: str) -> str:
     """A long value's beginning: the JSON has all of it."""
-    return value if len(value) <= 30 else f"{value[:29]}…"
+    return value if len(value) <= 24 else f"{value[:23]}…"
 
 
 def _how(subject: Subject, name: str, read: bool) -> str:
@@ -96,7 +96,7 @@ def _how(subject: Subject, name: str, read: bool) -> str:
         return "defaulted"
     if read:
         return "given"
-    return "unknown" if name in subject.unknown else "no effect on counts"
+    return "unknown" if name in subject.unknown else "no effect"
 
 
 def _source(provenance: Provenance | None) -> dict[str, Any] | None:
@@ -108,7 +108,7 @@ def _source(provenance: Provenance | None) -> dict[str, Any] | None:
         "via": provenance.via,
         "revision": provenance.revision,
         "expected_params": provenance.expected,
-        "expected_from": provenance.expected_from,
+        "expected_from": provenance.expected_from or None,
     }
 
 
@@ -116,7 +116,8 @@ def _source_notes(provenance: Provenance | None) -> list[str]:
     if provenance is None:
         return ["source: your own file"]
     via = f" (through {provenance.via})" if provenance.via else ""
-    return [
-        f"source: {provenance.url}, {provenance.kind}{via}",
-        f"expected parameters: {provenance.expected:,} ({WITNESSES[provenance.expected_from]})",
-    ]
+    at = f" at {provenance.revision}" if provenance.revision else ""
+    notes = [f"source: {provenance.url}, {provenance.kind}{at}{via}"]
+    if provenance.expected is not None:
+        notes.append(f"expected parameters: {provenance.expected:,} ({WITNESSES[provenance.expected_from]})")
+    return notes

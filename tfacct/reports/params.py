@@ -11,6 +11,7 @@ from tfacct.architecture import part_of
 from tfacct.ledger import Tensor
 from tfacct.report import Column, Report, Row, Table
 from tfacct.reports import _common as common
+from tfacct.reports._lines import stored
 from tfacct.subject import WITNESSES, Subject
 
 CONVENTION = "unique tensors, a tied head once; every stored parameter, embeddings and norms included"
@@ -37,6 +38,7 @@ def params(subjects: Sequence[Subject]) -> Report:
         notes=(
             "Every stored tensor once, biases and norms included.",
             *tied,
+            *(common.expert_notes(subjects)),
             *common.defaulted_notes(subjects),
         ),
         hints=(*_differing(facts), *common.unknown_hints(subjects)),
@@ -47,14 +49,17 @@ def params(subjects: Sequence[Subject]) -> Report:
 
 
 def _facts(subject: Subject) -> dict[str, Any]:
-    tensors = subject.ledger.tensors()
+    tensors = stored(subject.ledger.tensors())
     total = sum(_in_all(tensor) for tensor in tensors)
     embedding = sum(_in_all(tensor) for tensor in tensors if part_of(tensor.path) in EMBEDDINGS)
+    active = sum(subject.ledger.active_parameters().values())
     return {
         **common.model_facts(subject),
         "total_params": total,
         "embedding_params": embedding,
         "non_embedding_params": total - embedding,
+        "active_params": active,
+        "active_non_embedding_params": active - embedding,
         "tied_head": subject.architecture.head.tied,
         "expected_params": subject.expected,
         "expected_from": subject.provenance.expected_from if subject.provenance and subject.expected else None,
@@ -93,7 +98,7 @@ def _one(subject: Subject, facts: dict[str, Any]) -> Table:
     )
     total = facts["total_params"]
     sections = []
-    for _, tensors in groupby(subject.ledger.tensors(), key=lambda tensor: tensor.path.rsplit(".", 2)[0]):
+    for _, tensors in groupby(stored(subject.ledger.tensors()), key=lambda tensor: tensor.path.rsplit(".", 2)[0]):
         rows: list[Row] = []
         for tensor in tensors:
             params = _in_all(tensor)
@@ -113,6 +118,9 @@ def _one(subject: Subject, facts: dict[str, Any]) -> Table:
             "share": Fraction(facts["non_embedding_params"], total),
         },
     ]
+    if facts["active_params"] != total:
+        for name, key in (("active", "active_params"), ("active, non-embedding", "active_non_embedding_params")):
+            totals.append({"parameter": name, "params": facts[key], "share": Fraction(facts[key], total)})
     return columns, tuple(sections), tuple(totals)
 
 
@@ -132,14 +140,21 @@ def _witness_notes(facts: dict[str, Any]) -> list[str]:
 
 def _several(subjects: Sequence[Subject], facts: Sequence[dict[str, Any]]) -> Table:
     rows: list[dict[str, Any]] = []
+    routed = any(fact["active_params"] != fact["total_params"] for fact in facts)
     for subject, fact in zip(subjects, facts, strict=True):
         row: dict[str, Any] = {"model": common.name_of(subject), "total": fact["total_params"]}
+        row["active"] = fact["active_params"]
         row["expected_params"] = fact["expected_params"]
         rows.append(row | common.by_part(subject.ledger.parameters()))
     columns = (
         Column("model", "model"),
         Column("total", "params", "params"),
-        *(Column(part, part, "params") for part in common.PARTS if any(part in row for row in rows)),
-        Column("expected_params", "expected", "params", drop=1),
+        *((Column("active", "active", "params", drop=2),) if routed else ()),
+        *(
+            Column(part, part, "params", drop=1 if part == "pos_embed" else 0)
+            for part in common.PARTS
+            if any(part in row for row in rows)
+        ),
+        Column("expected_params", "expected", "params", drop=3),
     )
     return columns, (tuple(rows),), ()

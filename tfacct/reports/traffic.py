@@ -10,9 +10,9 @@ from typing import Any
 
 from tfacct import units
 from tfacct.architecture import part_of
-from tfacct.ledger import Product
 from tfacct.report import Column, Report, Row, Table
 from tfacct.reports import _common as common
+from tfacct.reports._lines import Shown, shown
 from tfacct.subject import Subject
 from tfacct.workload import Request, Workload
 
@@ -53,7 +53,7 @@ class _Counted:
 
     subject: Subject
     work: Workload
-    lines: list[tuple[Product, _Moved]]
+    lines: list[tuple[Shown, _Moved]]
 
     @property
     def total(self) -> _Moved:
@@ -73,7 +73,7 @@ def traffic(subjects: Sequence[Subject], request: Request, *, dtype: str | None 
     Weights are stored in `dtype`; activations, cached keys and values among them, as `memory` keeps the cache.
     """
     stored, kept = common.dtypes(dtype)
-    common.check_stored(subjects, dtype)
+    subjects, left_out = common.with_known_bytes(subjects, dtype)
     counted = [_count(subject, request, stored, kept) for subject in subjects]
     columns, sections, totals = _by_line(counted[0]) if len(counted) == 1 else _side_by_side(counted)
     who = f"{common.name_of(subjects[0])}: bytes" if len(subjects) == 1 else "Bytes"
@@ -90,21 +90,27 @@ def traffic(subjects: Sequence[Subject], request: Request, *, dtype: str | None 
             *([] if stored == kept else [f"Weights in {stored}; activations, keys and values in {kept}."]),
             "FLOP/B: FLOPs per byte, read and written.",
             f"{common.LEFT_OUT.rstrip('.')}, biases.",
+            *(["Of experts, the weights of as many as a step can touch: min(E, B·T·A)."] if _routed(subjects) else []),
+            *common.block_notes(subjects),
             *common.defaulted_notes(subjects),
         ),
-        hints=(*common.context_hints(subjects, request), *common.unknown_hints(subjects)),
+        hints=(*common.context_hints(subjects, request), *common.unknown_hints(subjects), *left_out),
         models=tuple(_facts(c, stored, kept) for c in counted),
         convention=f"{CONVENTION}; {common.products_convention(request, masked=False)}",
         headline="total_moved_bytes",
     )
 
 
+def _routed(subjects: Sequence[Subject]) -> bool:
+    return any("E" in group.axes for subject in subjects for group in subject.ledger.groups)
+
+
 def _count(subject: Subject, request: Request, stored: str, kept: str) -> _Counted:
     work = common.workload(subject, request)
     lines = []
-    for product in subject.ledger.products(work.axes()):
-        left, right, result = product.moved(units.dtype_bits(stored), units.dtype_bits(kept))
-        lines.append((product, _Moved(product.forward, left + right, result)))
+    for line in shown(subject.ledger.products(work.axes())):
+        left, right, result = line.product.moved(units.dtype_bits(stored), units.dtype_bits(kept))
+        lines.append((line, _Moved(line.product.forward, left + right, result)))
     return _Counted(subject, work, lines)
 
 
@@ -119,7 +125,15 @@ def _facts(counted: _Counted, stored: str, kept: str) -> dict[str, Any]:
         "total_written_bytes": total.written,
         "total_moved_bytes": total.moved,
         "flops_per_byte": total.intensity,
-        "lines": [{"path": p.path, "spec": p.line.spec, **moved.cells} for p, moved in counted.lines],
+        "lines": [
+            {
+                "path": line.product.path,
+                "spec": line.product.line.spec,
+                **({"blocks": line.kind} if line.kind else {}),
+                **moved.cells,
+            }
+            for line, moved in counted.lines
+        ],
     }
 
 
@@ -136,11 +150,11 @@ def _by_line(counted: _Counted) -> Table:
     )
     total = counted.total
     rows: list[Row] = []
-    for product, moved in counted.lines:
+    for line, moved in counted.lines:
         row: dict[str, Any] = {
-            "part": part_of(product.path),
-            "operation": common.short(product.path),
-            "spec": product.line.spec,
+            "part": part_of(line.product.path),
+            "operation": line.operation,
+            "spec": line.product.line.spec,
             **moved.cells,
         }
         rows.append(common.with_share(row, moved.moved, total.moved))
