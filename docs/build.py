@@ -125,6 +125,11 @@ def _section(name: str, models: list[Subject], read: set[str]) -> str:
     harmless = family.harmless - set(family.model_fields)
     silent = (f"`{field}` ({_absent(family, field)})" for field in sorted(family.uncounted))
     facts = {
+        "Also read in": ", ".join(
+            f"`{field}` of a `{whole}`, whose other models are not counted"
+            for whole, (field, inner) in families.WITH_OTHERS.items()
+            if inner == name
+        ),
         "Other names": ", ".join(f"`{other}` for `{field}`" for other, field in family.aliases.items()),
         "Read for the reference model, for a check, or behind a switch (absent)": ", ".join(silent),
         "Harmless here only": _words(harmless - HARMLESS),
