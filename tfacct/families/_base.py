@@ -90,6 +90,8 @@ class FamilyConfig(BaseModel):
     """Fields that are read for the reference model only: no count depends on them."""
     class_differs: ClassVar[str] = "of a window it keeps one token less"
     """How what the class keeps differs from what an engine must keep, where it does."""
+    gotchas: ClassVar[tuple[str, ...]] = ()
+    """What a reader of such a config may take wrong, a sentence or two each; docs/models.md prints them."""
     aliases: ClassVar[Mapping[str, str]] = {}
     """Other names that the class reads a field by."""
     hf_tensors: ClassVar[Mapping[str, str]] = {}

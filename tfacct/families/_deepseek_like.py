@@ -64,6 +64,20 @@ class DeepseekLike(LlamaLike):
             for name in ("gate_proj", "up_proj", "down_proj")
         },
     }
+    gotchas: ClassVar[tuple[str, ...]] = (
+        "latent_attention is this program's own field, never a published config's: how attention runs. `expanded` "
+        "(default) keeps the latent and makes the keys and values of all tokens again in every step, as transformers "
+        "does; `absorbed` keeps it and works in its space, as engines do when they decode; `unpacked` keeps the keys "
+        "and values of all heads. Parameters are the same.",
+        "A null q_lora_rank means queries without a latent, as in V2-Lite; an absent one is 1,536.",
+        "head_dim and num_key_value_heads change nothing: the first is the class's own affair, the second must be "
+        "num_attention_heads, or is refused.",
+        "attention_bias is on q_a_proj, kv_a_proj and o_proj only.",
+        "The class holds k_b_proj and v_b_proj as one matrix, `kv_b_proj`; the shared network is as wide as "
+        "n_shared_experts experts together, in one.",
+        "The layer for the token after next (MTP) is in no count, and not in the class.",
+        "moe_layer_freq other than 1 is refused.",
+    )
 
     @property
     def biased_networks(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -20,6 +20,12 @@ class Config(DeepseekLike):
     n_routed_experts: Count = 64
     n_shared_experts: Annotated[int, Field(strict=True, ge=0)] = 2
     first_k_dense_replace: Annotated[int, Field(strict=True, ge=0)] = 0
+
+    gotchas: ClassVar = (
+        *DeepseekLike.gotchas,
+        "num_experts_per_tok has no default: the class's is null.",
+        "mlp_bias puts biases on dense and shared networks, not on the experts.",
+    )
 
     @property
     def biased_networks(self) -> bool:

@@ -33,6 +33,11 @@ class Config(DeepseekLike):
 
     uncounted: ClassVar = DeepseekLike.uncounted | {"num_nextn_predict_layers"}
     aliases: ClassVar = {**DeepseekLike.aliases, "num_mtp_layers": "num_nextn_predict_layers"}
+    gotchas: ClassVar = (
+        *DeepseekLike.gotchas,
+        "The router's bias, one number per expert, is a buffer in the class and no parameter here. The published "
+        "total of DeepSeek-V3, 671,026,419,200, holds 14,848 of them.",
+    )
 
     def architecture(self) -> Transformer:
         """V2's blocks and, on request, what foresees further tokens: each a block of the last kind."""

@@ -31,6 +31,13 @@ class Config(QwenLike):
     )  # the class has the norms and no such biases, whatever they say
     hf_paths: ClassVar = {**Qwen3.hf_paths, **ROUTED_PATHS}
     hf_tensors: ClassVar = ROUTED_TENSORS
+    gotchas: ClassVar = (
+        "An absent head_dim is hidden_size / num_attention_heads, not 128 as in Qwen3.",
+        "A layer is dense, with a network of intermediate_size, where mlp_only_layers names it or its number counted "
+        "from 1 is no multiple of decoder_sparse_step.",
+        "The window is off unless use_sliding_window is on, and then in every layer: the class asks neither "
+        "max_window_layers nor layer_types for its masks.",
+    )
 
     def architecture(self) -> Transformer:
         """Dense layers where decoder_sparse_step and mlp_only_layers say so."""
