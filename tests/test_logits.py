@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
-from tests.conftest import LLAMA3, TINY
-from tfacct.families import config_class
+from tests.conftest import LLAMA3, SHAPES, TINY
+from tfacct.architecture import Block
+from tfacct.parts import LatentAttention
 from tfacct.subject import Subject, subject
 
 torch = pytest.importorskip("torch")
@@ -33,16 +34,54 @@ CONFIGS = {
     "gemma": TINY["gemma"],
     "mistral": TINY["mistral"],
     "qwen2 untied": {**TINY["qwen2"], "tie_word_embeddings": False, "rope_theta": 1e6},
-}
+    "gemma2": TINY["gemma2"],
+    "gemma2 unbounded": {**TINY["gemma2"], "attn_logit_softcapping": None, "final_logit_softcapping": None},
+    "gemma3_text": TINY["gemma3_text"],
+    "mistral windowed": SHAPES["mistral, windowed"],
+    "qwen2 windowed": SHAPES["qwen2, windowed"],
+    "qwen3 windows listed": SHAPES["qwen3, windows listed"],
+    "phi": TINY["phi"],
+    "phi plain": {**TINY["phi"], "qk_layernorm": False, "partial_rotary_factor": 1.0},
+    "phi3": TINY["phi3"],
+    "phi3 without a window": {**TINY["phi3"], "sliding_window": None, "partial_rotary_factor": 1.0},
+    "gpt_neox": TINY["gpt_neox"],
+    "gpt_neox sequential": SHAPES["gpt_neox, sequential"],
+    "opt": TINY["opt"],
+    "opt post-norm": SHAPES["opt, post-norm"],
+    "opt without biases": {**TINY["opt"], "enable_bias": False, "_remove_final_layer_norm": True},
+    "bloom": TINY["bloom"],
+    "bloom of six heads untied": {**TINY["bloom"], "tie_word_embeddings": False},
+    # Falcon with ALiBi is left out: its class scales the distances too, and rounds them to bfloat16.
+    "falcon": TINY["falcon"],
+    "falcon one norm": {**TINY["falcon"], "num_ln_in_parallel_attn": 1},
+    "falcon one key head": SHAPES["falcon, one key head"],
+    "falcon every head its keys": {**SHAPES["falcon, one key head"], "multi_query": False, "bias": True},
+    "falcon sequential": {**SHAPES["falcon, one key head"], "parallel_attn": False},
+    "olmo2": TINY["olmo2"],
+    # Routing is fixed in the reference: dense layers only, or every expert for every token, where the class's weights
+    # are a softmax too. DeepSeek-V3 weighs by sigmoids and gpt-oss has an activation of its own: experts left out.
+    **{
+        f"{family} {form}": {
+            **TINY[family], "first_k_dense_replace": 3, "latent_attention": form, "q_lora_rank": rank,
+        }
+        for family in ("deepseek_v2", "deepseek_v3")
+        for form, rank in (("expanded", None), ("absorbed", 22), ("unpacked", 22), ("absorbed", None))
+    },
+    "mixtral of every expert": {**TINY["mixtral"], "num_experts_per_tok": 7},
+    "qwen2_moe of every expert": {**TINY["qwen2_moe"], "num_experts_per_tok": 7},
+    "qwen3_moe of every expert": {**TINY["qwen3_moe"], "num_experts_per_tok": 7, "norm_topk_prob": True},
+    "deepseek_v2 of every expert": {**TINY["deepseek_v2"], "num_experts_per_tok": 7, "latent_attention": "absorbed"},
+}  # fmt: skip
 BATCH, TOKENS = 3, 29
 
 
 def theirs(config: dict):
     """The transformers model with random weights in float64."""
-    fields = {name: value for name, value in config.items() if name != "model_type"}
+    fields = {name: value for name, value in config.items() if name not in ("model_type", "latent_attention")}
     made = transformers.AutoConfig.for_model(config["model_type"], **fields)
     torch.manual_seed(0)
-    built = transformers.AutoModelForCausalLM.from_config(made, attn_implementation="eager").double().eval()
+    plain = {"attn_implementation": "eager", **({"experts_implementation": "eager"} if "experts" in str(made) else {})}
+    built = transformers.AutoModelForCausalLM.from_config(made, **plain).double().eval()
     with torch.no_grad():
         for parameter in built.parameters():  # larger than its own initialisation, so that biases and norms matter
             parameter.normal_(std=0.3)
@@ -51,7 +90,7 @@ def theirs(config: dict):
 
 def ours(about: Subject, stranger, *, fused: bool = False) -> model.Decoder:
     """The reference model with the stranger's weights, copied through the family's path table."""
-    table = config_class(about.family).hf_paths
+    table, tensors, blocks = about.config.class_paths(), about.config.hf_tensors, about.architecture.blocks()
     built = model.build(about.architecture, device="cpu", dtype=torch.float64, fused=fused)
     taken: dict[str, int] = {}
     with torch.no_grad():
@@ -60,15 +99,45 @@ def ours(about: Subject, stranger, *, fused: bool = False) -> model.Decoder:
             tensor = words.pop()
             number = words[1] if words[0] == "blocks" else ""
             words[1:2] = ["*"] if number else words[1:2]
+            starred = ".".join([*words, tensor])
+            if starred in tensors:  # a parameter that is no module's weight: banks of experts
+                source = stranger.get_parameter(tensors[starred].replace("*", number)).transpose(1, 2)
+                half = source.shape[2] // 2
+                parameter.copy_({"gate_proj": source[..., :half], "up_proj": source[..., half:]}.get(words[-1], source))
+                continue
             module = stranger.get_submodule(table[".".join(words)].replace("*", number))
             source = getattr(module, tensor)
             if type(module).__name__ == "Conv1D" and tensor == "weight":
                 source = source.T  # GPT-2's class keeps its matrices the other way round
+            fused = by_head(about, blocks[int(number)]) if number else {}
+            if words[-1] in fused:
+                parameter.copy_(fused[words[-1]](source).reshape(parameter.shape))
+                continue
             key = f"{table['.'.join(words)]}.{number}.{tensor}"
             start = taken.get(key, 0)  # q, k and v are slices of one tensor there
             taken[key] = start + parameter.shape[0]
             parameter.copy_(source[start : start + parameter.shape[0]])
     return built
+
+
+def by_head(about: Subject, block: Block) -> dict:
+    """How to take a projection out of a matrix that holds several head by head: q, k and v of each head together, the
+    query heads of a key head before it, or each head's key beside its value."""
+    attn = block.attn
+    if isinstance(attn, LatentAttention):
+        heads = (attn.heads, attn.plain + attn.value)
+        return {
+            "k_b_proj": lambda both: both.unflatten(0, heads)[:, : attn.plain],
+            "v_b_proj": lambda both: both.unflatten(0, heads)[:, attn.plain :],
+        }
+    if about.family not in ("gpt_neox", "bloom", "falcon") or (about.family == "falcon" and attn.kv_heads == 1):
+        return {}
+    heads = (attn.kv_heads, attn.group + 2, attn.head_dim)
+    return {
+        "q_proj": lambda both: both.unflatten(0, heads)[:, :-2],
+        "k_proj": lambda both: both.unflatten(0, heads)[:, -2],
+        "v_proj": lambda both: both.unflatten(0, heads)[:, -1],
+    }
 
 
 class Float64:
@@ -104,14 +173,18 @@ def test_without_the_classs_casts_they_are_equal_to_rounding(pair, monkeypatch: 
     module = sys.modules[type(stranger).__module__]
     monkeypatch.setattr(module, "torch", Float64())
     monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
-    rotary = about.architecture.attention.rotary
-    if rotary is not None:
-        from tfacct.reference.rotary import frequencies
+    from tfacct.reference.rotary import frequencies
 
-        exact = frequencies(rotary, about.architecture.attention.head_dim)
-        buffer = stranger.model.rotary_emb.inv_freq
-        assert gap(exact, buffer) < 1e-6  # the class computes the same angles, in float32
-        stranger.model.rotary_emb.inv_freq = exact
+    for stack in about.architecture.stacks:
+        attn, kind = stack.block.attn, "full_attention" if stack.block.window is None else "sliding_attention"
+        if attn.rotary is None:
+            continue
+        exact = frequencies(attn.rotary, attn.head_dim if attn.turned is None else attn.turned)
+        for path, buffer in list(stranger.named_buffers()):
+            name = path.rpartition(".")[2]
+            if name in ("inv_freq", f"{kind}_inv_freq"):  # Gemma 3 has angles of two bases
+                assert gap(exact, buffer) < 1e-6  # the class computes the same angles, in float32
+                setattr(stranger.get_submodule(path.rpartition(".")[0]), name, exact)
     if about.architecture.embed.scaled:  # the class keeps √hidden in float32
         stranger.model.embed_tokens.embed_scale = torch.tensor(
             about.architecture.embed.hidden**0.5, dtype=torch.float64
@@ -128,8 +201,11 @@ def test_decode_and_chunks_with_a_cache_give_the_logits_of_the_whole(pair) -> No
         past: tuple = ()
         parts = []
         for start, end in [(0, 11), (11, 20), *((i, i + 1) for i in range(20, TOKENS))]:
-            logits, *past = mine(tokens[:, start:end], tuple(past))
+            logits, *past = mine(tokens[:, start:end], tuple(past), torch.arange(start, end))
             parts.append(logits)
+            names = (f"blocks.{i}.attn.{name}" for i, block in enumerate(mine.blocks) for name in block.attn.caches)
+            held = {name: cache.numel() for name, cache in zip(names, past, strict=True)}
+            assert held == about.ledger.states({"B": BATCH, "T": end - start, "S": end}, unfolded=True)
     assert gap(torch.cat(parts, dim=1), whole) <= 1e-12
 
 
@@ -140,8 +216,8 @@ def test_fused_attention_gives_the_same_logits(pair) -> None:
         whole, *_ = mine(tokens)
         assert gap(fused(tokens)[0], whole) <= 1e-12
         first, *past = fused(tokens[:, :9])
-        second, *past = fused(tokens[:, 9:28], tuple(past))
-        last, *_ = fused(tokens[:, 28:], tuple(past))
+        second, *past = fused(tokens[:, 9:28], tuple(past), torch.arange(9, 28))
+        last, *_ = fused(tokens[:, 28:], tuple(past), torch.arange(28, TOKENS))
     assert gap(torch.cat((first, second, last), dim=1), whole) <= 1e-12
 
 
@@ -161,5 +237,6 @@ def test_a_wrong_weight_is_seen(pair) -> None:
     about, stranger, tokens = pair
     mine = ours(about, stranger)
     with torch.no_grad():
-        mine.blocks[0].attn.k_proj.weight[0, 0] += 0.5
+        attn = mine.blocks[0].attn
+        getattr(attn, "k_proj", attn.o_proj).weight[0, 0] += 0.5
         assert gap(mine(tokens)[0], stranger(tokens).logits) > 1e-5

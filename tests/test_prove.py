@@ -22,12 +22,50 @@ COUNTS += [f"all four at {edge}" for edge in ("T = 1", "C = 0", "B = 1", "K = 1"
     "name",
     ["gpt2", "llama-3-8b", "llama-3.2-1b", "qwen2-7b", "qwen3-8b", "gemma-2b", "mistral-nemo-12b", "cs336-gpt2-small"],
 )
-def test_every_family_is_proven_with_symbols(name: str) -> None:
-    report = prove(presets.load(name))
+def test_plain_families_are_proven_with_symbols(name: str) -> None:
+    proven(name, COUNTS)
+
+
+def edges(letters: str, window: bool = False) -> list[str]:
+    """What else is looked at: one of each of these sizes, an empty cache and an empty window."""
+    empty = "C = 0, Cw = 0" if window else "C = 0"
+    said = ["all four at T = 1", f"all four at {empty}", "all four at B = 1"]
+    return [*COUNTS[:4], *said, *(f"all four at {letter} = 1" for letter in letters), f"all four at B = 1, {empty}"]
+
+
+# One of each kind: experts; windows between full layers; experts beside a shared network behind a latent, dense first;
+# post-norm blocks of narrower tokens; parallel blocks with two norms; experts with windows and sinks.
+KINDS = {
+    "mixtral-8x7b": edges("KGA"),
+    "gemma-2-2b": edges("KG", window=True),
+    "deepseek-v2-lite": edges("NA"),
+    "opt-350m": edges("KG"),
+    "falcon-40b": edges("KG"),
+    "gpt-oss-20b": edges("KGA", window=True),
+}
+
+
+SLOW = ("deepseek-v2-lite", "gpt-oss-20b")  # half a minute each
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [pytest.param(*kind, marks=[pytest.mark.slow] * (kind[0] in SLOW)) for kind in KINDS.items()]
+)
+def test_every_kind_of_block_is_proven_with_symbols(name: str, said: list[str]) -> None:
+    proven(name, said)
+
+
+@pytest.mark.parametrize("form", ["absorbed", pytest.param("unpacked", marks=pytest.mark.slow)])
+def test_latent_attention_is_proven_in_its_other_forms(form: str) -> None:
+    proven("deepseek-v2-lite", edges("NA"), latent_attention=form, first_k_dense_replace=0)
+
+
+def proven(name: str, said: list[str], **sets: object) -> None:
+    report = prove(presets.load(name, sets))
     assert report.agrees
     (facts,) = report.models
     assert facts["by"] == "symbols" and facts["proven"]
-    assert [s["what"] for s in facts["statements"]] == COUNTS
+    assert [s["what"] for s in facts["statements"]] == said
     assert all(s["difference"] == "0" and s["evidence"] == "no assumption" for s in facts["statements"])
 
 

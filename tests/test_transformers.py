@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from tests.configs import FAMILIES as STRATEGIES
+from tests.configs import SMALL, configs
 from tfacct import families, presets
 from tfacct.reference import stranger
 from tfacct.subject import Subject, subject
@@ -15,15 +17,18 @@ from tfacct.workload import Workload
 WITH_CLASS = [name for name in presets.names() if not name.startswith("cs336")]  # the course's model has no class
 
 
-def agree(ours: Subject, work: Workload) -> None:
+def agree(ours: Subject, *works: Workload) -> None:
     """Parameters by tensor, FLOPs by module and cached elements by layer, all equal."""
-    model = stranger.build(ours.raw)
-    flops, cached = stranger.run(model, batch=work.batch, tokens=work.tokens, context=work.context)
-    ledger, at = ours.ledger, work.axes()
-    table = ours.config.hf_paths
-    assert stranger.renamed(ledger.parameters(unfolded=True), table) == stranger.parameters(model)
-    assert stranger.renamed(ledger.flops(at, unfolded=True), table) == flops
-    assert ledger.states(at, unfolded=True) == cached
+    model, ledger = stranger.build(ours.raw), ours.ledger
+    table, tensors = ours.config.class_paths(), ours.config.hf_tensors
+    params = {name: count for name, count in stranger.parameters(model).items() if count}  # 0 shared experts are none
+    assert stranger.renamed(ledger.parameters(unfolded=True), table, tensors) == params
+    keeps = ours.config.class_keeps().ledger()
+    for work in works:
+        at = work.axes()
+        flops, cached = stranger.run(model, batch=work.batch, tokens=work.tokens, context=work.context)
+        assert stranger.renamed(ledger.flops(at, unfolded=True), table) == flops
+        assert stranger.kept(keeps.states(at, unfolded=True)) == cached
 
 
 @pytest.mark.parametrize("name", WITH_CLASS)
@@ -42,59 +47,22 @@ def test_a_wrong_path_table_would_be_seen() -> None:
     assert theirs != flops and sum(theirs.values()) == sum(flops.values())
 
 
-SMALL = st.integers(1, 6)
-
-
-@st.composite
-def configs(draw: st.DrawFn, family: str) -> dict:
-    """Random valid configs: every optional field present, absent or null where the class allows it."""
-    heads = draw(SMALL) * (kv := draw(SMALL))
-    even = 2 * draw(SMALL)
-    if family == "gpt2":
-        fields = {
-            "n_embd": heads * even,
-            "n_layer": draw(st.integers(1, 3)),
-            "n_head": heads,
-            "vocab_size": draw(st.integers(7, 40)),
-        }
-        fields["n_positions"] = draw(st.integers(12, 40))
-        optional = {"n_inner": st.none() | st.integers(1, 40), "tie_word_embeddings": st.booleans()}
-    else:
-        # The class insists on hidden divisible by heads even where head_dim is given.
-        fields = {
-            "hidden_size": heads * 2 * draw(SMALL),
-            "num_hidden_layers": draw(st.integers(1, 3)),
-            "num_attention_heads": heads,
-            "vocab_size": draw(st.integers(7, 40)),
-            "intermediate_size": draw(st.integers(1, 40)),
-            "num_key_value_heads": kv,
-        }
-        if family not in ("gemma", "mistral") and draw(st.booleans()):  # whose classes want a number
-            fields["num_key_value_heads"] = None
-        optional = {"head_dim": st.just(even), "tie_word_embeddings": st.booleans()}
-        if family == "mistral":
-            fields["sliding_window"] = None
-        if family in ("qwen3", "gemma"):
-            optional["attention_bias"] = st.booleans()
-        if family == "llama":
-            optional |= {"attention_bias": st.booleans(), "mlp_bias": st.booleans()}
-            optional["head_dim"] = st.none() | st.just(even)
-    for name, values in optional.items():
-        if draw(st.booleans()):
-            fields[name] = draw(values)
-    return {"model_type": family, **fields}
-
-
 def random_agreement(family: str, examples: int) -> None:
     @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(config=configs(family), batch=SMALL, tokens=SMALL, old=st.integers(0, 6))
+    @given(config=configs(family), batch=SMALL, tokens=SMALL, old=st.integers(0, 13))
     def check(config: dict, batch: int, tokens: int, old: int) -> None:
-        agree(subject("random", config), Workload(context=tokens + old, tokens=tokens, batch=batch))
+        """A prefill, a chunk behind `old` tokens and a decode step: windows are 2 to 9 tokens."""
+        steps = {(0, tokens), (old, tokens), (old, 1)}
+        agree(subject("random", config), *(Workload(context=sum(step), tokens=step[1], batch=batch) for step in steps))
 
     check()
 
 
 FAMILIES = [name for name in families.names() if families.config_class(name).hf_paths]
+
+
+def test_every_family_with_a_class_is_drawn() -> None:
+    assert sorted(STRATEGIES) == FAMILIES
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -94,6 +94,8 @@ class DeepseekLike(LlamaLike):
                 f"num_key_value_heads = {self.num_key_value_heads:,}, but keys that come from a latent are every head's"
                 f" own: num_attention_heads = {self.num_attention_heads:,}"
             )
+        if self.biased_networks and not self.n_shared_experts:
+            raise ConfigError("mlp_bias = true with n_shared_experts = 0: the class has biases of a network of no width")
         attention = LatentAttention(
             hidden=self.hidden_size,
             heads=self.num_attention_heads,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tfacct.architecture import Transformer
-from tfacct.families._base import Count, Switch
+from tfacct.families._base import Count, Real, Switch
 from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, check_active
 from tfacct.families._layers import LayerTypes, windows
 from tfacct.families._llama_like import LlamaLike
@@ -23,6 +23,8 @@ class Config(LlamaLike):
     sliding_window: Window | None = 128
     layer_types: LayerTypes | None = None
     attention_bias: Switch = True
+    rms_norm_eps: Real = 1e-5
+    rope_theta: Real | None = 150_000.0
     num_local_experts: Count = 128
     num_experts_per_tok: Count = 4
 

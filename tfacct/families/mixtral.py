@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tfacct.architecture import Transformer
-from tfacct.families._base import Count
+from tfacct.families._base import Count, Real
 from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, check_active
 from tfacct.families._llama_like import LlamaLike
 from tfacct.families.mistral import Window
@@ -19,6 +19,8 @@ class Config(LlamaLike):
     num_key_value_heads: Count = 8
     max_position_embeddings: Count = 131072
     sliding_window: Window | None = None
+    rms_norm_eps: Real = 1e-5
+    rope_theta: Real | None = 1_000_000.0
     num_local_experts: Count = 8
     num_experts_per_tok: Count = 2
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from tfacct.architecture import Transformer
-from tfacct.families._base import Count, Fraction, even
+from tfacct.families._base import Count, Fraction, Real, even
 from tfacct.families._llama_like import LlamaLike
 from tfacct.families.mistral import Window
 
@@ -20,6 +20,7 @@ class Config(LlamaLike):
     max_position_embeddings: Count = 4096
     sliding_window: Window | None = None
     partial_rotary_factor: Fraction = 1.0
+    rms_norm_eps: Real = 1e-5
 
     uncounted: ClassVar = LlamaLike.uncounted | {"partial_rotary_factor"}
     harmless: ClassVar = frozenset({"embd_layer", "attention_bias", "full_attn_mod", "interpolate_factor"})

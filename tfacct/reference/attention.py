@@ -170,7 +170,8 @@ class Attention(nn.Module):
 
     def _mixed(self, q: Tensor, k: Tensor, v: Tensor, step: Step, old: int) -> Tensor:
         if self.fused:
-            alone, causal = q.shape[2] == 1, old == 0 and self.window is None  # which need no mask
+            whole = self.window is None or old < self.window  # nothing that is kept has left the window
+            alone, causal = q.shape[2] == 1 and whole, old == 0 and self.window is None  # which need no mask
             mask = None if alone or causal else step.mask(old, self.window)
             return nn.functional.scaled_dot_product_attention(
                 q, k, v, attn_mask=mask, is_causal=causal and not alone, scale=self.scale, enable_gqa=True
