@@ -213,7 +213,7 @@ def falcon(draw: Draw) -> Fields:
 
 def opt(draw: Draw) -> Fields:
     fields = of_whole_heads(draw) | {"ffn_dim": draw(st.integers(1, 40)), "max_position_embeddings": 25}
-    switches = {name: ON for name in ("do_layer_norm_before", "enable_bias", "_remove_final_layer_norm")}
+    switches = dict.fromkeys(("do_layer_norm_before", "enable_bias", "_remove_final_layer_norm"), ON)
     width = st.none() | SMALL | st.just(fields["hidden_size"])
     return some(draw, fields, word_embed_proj_dim=width, **switches)
 

@@ -75,7 +75,6 @@ class DeepseekLike(LlamaLike):
         "attention_bias is on q_a_proj, kv_a_proj and o_proj only.",
         "The class holds k_b_proj and v_b_proj as one matrix, `kv_b_proj`; the shared network is as wide as "
         "n_shared_experts experts together, in one.",
-        "The layer for the token after next (MTP) is in no count, and not in the class.",
         "moe_layer_freq other than 1 is refused.",
     )
 
@@ -95,7 +94,9 @@ class DeepseekLike(LlamaLike):
                 f" own: num_attention_heads = {self.num_attention_heads:,}"
             )
         if self.biased_networks and not self.n_shared_experts:
-            raise ConfigError("mlp_bias = true with n_shared_experts = 0: the class has biases of a network of no width")
+            raise ConfigError(
+                "mlp_bias = true with n_shared_experts = 0: the class has biases of a network of no width"
+            )
         attention = LatentAttention(
             hidden=self.hidden_size,
             heads=self.num_attention_heads,

@@ -35,6 +35,7 @@ class Config(DeepseekLike):
     aliases: ClassVar = {**DeepseekLike.aliases, "num_mtp_layers": "num_nextn_predict_layers"}
     gotchas: ClassVar = (
         *DeepseekLike.gotchas,
+        "The layers that foresee further tokens (MTP) are in no count, as in the class, unless `mtp` is true.",
         "The router's bias, one number per expert, is a buffer in the class and no parameter here. The published "
         "total of DeepSeek-V3, 671,026,419,200, holds 14,848 of them.",
     )

@@ -25,7 +25,6 @@ class Config(LlamaLike):
     num_experts_per_tok: Count = 2
 
     aliases: ClassVar = {"num_experts": "num_local_experts"}
-    nulls: ClassVar = {"num_key_value_heads": "num_attention_heads"}
     hf_paths: ClassVar = {**LlamaLike.hf_paths, **ROUTED_PATHS}
     hf_tensors: ClassVar = ROUTED_TENSORS
     gotchas: ClassVar = (

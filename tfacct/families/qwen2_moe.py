@@ -25,6 +25,7 @@ class Config(QwenLike):
     decoder_sparse_step: Count = 1
     mlp_only_layers: list[int] | None = None
 
+    nulls: ClassVar = {}
     hf_paths: ClassVar = {
         **QwenLike.hf_paths,
         **ROUTED_PATHS,

@@ -7,6 +7,7 @@ from typing import ClassVar
 from tfacct.architecture import Transformer
 from tfacct.families._base import Count, Switch
 from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, check_active, with_experts
+from tfacct.families._layers import SLIDING
 from tfacct.families._qwen_like import QwenLike
 from tfacct.families.qwen3 import Config as Qwen3
 from tfacct.parts import Experts, QKNorm
@@ -41,6 +42,8 @@ class Config(QwenLike):
 
     def architecture(self) -> Transformer:
         """Dense layers where decoder_sparse_step and mlp_only_layers say so."""
+        if self.layer_types is not None and SLIDING in self.layer_types:
+            raise self.refused("layer_types", self.layer_types)  # which the class's masks do not read
         check_active(self.num_experts_per_tok, self.num_experts, ("num_experts_per_tok", "num_experts"))
         experts = Experts(
             hidden=self.hidden_size,
