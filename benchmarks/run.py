@@ -26,6 +26,9 @@ from tfacct.workload import Workload
 
 HELLO = (str(Path(__file__).with_name("hello.py")), "hello")
 FLOPS = ("-m", "tfacct", "flops", "gpt2-xl", "--ctx", "16384")
+GPT2 = ("-m", "tfacct", "flops", "gpt2")
+DEEPSEEK = ("-m", "tfacct", "flops", "deepseek-v3")
+MODELS = ("-m", "tfacct", "models")
 MEMORY = ("-m", "tfacct", "memory", "--dtype", "bf16")
 VERIFY = ("-m", "tfacct", "verify", "gpt2-xl", "--ctx", "16384")
 LARGE = ("-m", "tfacct", "verify", "llama-3.1-405b", "--ctx", "131072")
@@ -95,10 +98,12 @@ def ratio(what: str, mine: Sequence[Run], theirs: Sequence[Run], goal: float) ->
 
 
 def start_up(runs: int) -> list[Result]:
-    """The two commands that people wait for, over the floor."""
+    """The commands that people wait for, over the floor; a model of many layers over a small one."""
     return [
         ratio("flops gpt2-xl / hello", *in_turn(FLOPS, HELLO, runs), goal=1.25),
         ratio("memory of all presets / hello", *in_turn(MEMORY, HELLO, runs), goal=1.5),
+        ratio("models / hello", *in_turn(MODELS, HELLO, runs), goal=1.5),
+        ratio("flops deepseek-v3 / flops gpt2", *in_turn(DEEPSEEK, GPT2, runs), goal=1.2),
     ]
 
 

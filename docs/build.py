@@ -1,19 +1,36 @@
 """Prints the tables of the documentation from the program itself, or checks that they are what it prints.
 
-`python docs/build.py` rewrites every ```console block in README.md and docs/ and the whole of docs/cli.md;
-`python docs/build.py --check` only compares, and exits 1 naming the files that are stale.
+`python docs/build.py` rewrites every ```console block in README.md and docs/ and the whole of docs/cli.md and
+docs/models.md; `python docs/build.py --check` only compares, and exits 1 naming the files that are stale.
+
+A page may hold files of its own: a block under a line that is only a file's name. Its commands then run in a copy of
+the package with those files in it.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import NoneType
+from typing import Any, get_args
+
+from tfacct import families, presets
+from tfacct.families import FamilyConfig
+from tfacct.families._base import CHANGES_COUNTS, HARMLESS
+from tfacct.subject import Subject
+from tfacct.workload import Workload
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"^`([\w./-]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMANDS = ("flops", "params", "memory", "kv", "formula", "models", "show", "verify", "measure")
 
 EXIT_CODES = """\
@@ -23,12 +40,29 @@ columns, never digits.
 """
 
 
-def printed(command: str) -> str:
+def printed(command: str, place: Path = ROOT) -> str:
     """What a command shows in a terminal of 80 columns: its table, then its hints."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     env = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb", "PATH": path, "PYTHONIOENCODING": "utf-8"}
-    ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT, env=env)
+    if place != ROOT:
+        env["PYTHONPATH"] = str(place)
+    ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=place, env=env)
     return ran.stdout + ran.stderr
+
+
+@contextmanager
+def workplace(text: str) -> Iterator[Path]:
+    """Where a page's commands run: the checkout, or, where the page holds files, a copy of the package with them."""
+    files = FILE.findall(text)
+    if not files:
+        yield ROOT
+        return
+    with TemporaryDirectory() as folder:
+        for room in ("tfacct", "presets"):
+            shutil.copytree(ROOT / room, Path(folder, room), ignore=shutil.ignore_patterns("__pycache__"))
+        for name, content in files:
+            Path(folder, name).write_text(content, encoding="utf-8")
+        yield Path(folder)
 
 
 def refreshed(text: str) -> str:
@@ -36,10 +70,11 @@ def refreshed(text: str) -> str:
 
     def block(match: re.Match[str]) -> str:
         commands = [line for line in match[1].splitlines() if line.startswith("$ ")]
-        outputs = (f"{command}\n{printed(command.removeprefix('$ '))}" for command in commands)
+        outputs = (f"{command}\n{printed(command.removeprefix('$ '), place)}" for command in commands)
         return f"```console\n{''.join(outputs)}```"
 
-    return BLOCK.sub(block, text)
+    with workplace(text) as place:
+        return BLOCK.sub(block, text)
 
 
 def cli_reference() -> str:
@@ -52,11 +87,173 @@ def cli_reference() -> str:
     return "\n".join(parts)
 
 
+MODELS = """\
+# Models
+
+Printed by the program: `python docs/build.py`. One section for each `model_type`.
+
+A config's field is *read*, *harmless*, *refused* or *unknown* ([conventions.md](conventions.md)). The tables list
+what is read and counted, with what an absent field means, the default of the transformers class, and a null one;
+where nothing stands, null is refused. *Refused here* are the fields that, switched on, another family understands and
+this one does not; what none understands is [at the end](#refused-everywhere), and so is what is harmless everywhere.
+
+Totals are parameters, each stored tensor once. *Active* are those that one token meets, embeddings included: all, but
+of the experts only those that it is sent to. `tfacct verify MODEL --against transformers` asks the class that a
+section names, module by module.
+"""
+
+
+def models_page() -> str:
+    """docs/models.md: what is known of every family."""
+    known: dict[str, list[Subject]] = {name: [] for name in families.names()}
+    for model in presets.load_all():
+        known[model.family].append(model)
+    rows = [f"| [{name}](#{name}) | {_differs(name)} | {len(known[name])} |" for name in known]
+    table = "\n".join(["| family | what it is | presets |", "|---|---|---:|", *rows])
+    read = {name for family in known for name in _understood(families.config_class(family))}
+    end = (
+        "## Refused everywhere\n\nSwitched on, no family understands these: "
+        f"{_words(CHANGES_COUNTS - read - HARMLESS)}.\n\n## Harmless everywhere\n\nUnless a family reads them: "
+        f"{_words(HARMLESS)}.\n"
+    )
+    end = "\n".join(_wrapped(line) for line in end.split("\n"))
+    return "\n".join([MODELS, table, "", *(_section(name, known[name], read) for name in known), end])
+
+
+def _section(name: str, models: list[Subject], read: set[str]) -> str:
+    family = families.config_class(name)
+    harmless = family.harmless - set(family.model_fields)
+    silent = (f"`{field}` ({_absent(family, field)})" for field in sorted(family.uncounted))
+    facts = {
+        "Also read in": ", ".join(
+            f"`{field}` of a `{whole}`, whose other models are not counted"
+            for whole, (field, inner) in families.WITH_OTHERS.items()
+            if inner == name
+        ),
+        "Other names": ", ".join(f"`{other}` for `{field}`" for other, field in family.aliases.items()),
+        "Read for the reference model, for a check, or behind a switch (absent)": ", ".join(silent),
+        "Harmless here only": _words(harmless - HARMLESS),
+        "Cache": _cache(family, models),
+        "Checked against": _witnesses(name, models),
+    }
+    refused = _words((CHANGES_COUNTS & read) - _understood(family) - HARMLESS)
+    rows = [
+        f"| `{field}` | {_absent(family, field)} | {_null(family, field)} |"
+        for field in family.model_fields
+        if field not in family.uncounted
+    ]
+    routed = any(model.ledger.parameters() != model.ledger.active_parameters() for model in models)
+    active, rule = (" active |", "---:|") if routed else ("", "")
+    return "\n\n".join(
+        [
+            f"## {name}\n\n{_differs(name)}",
+            "\n".join(["| field | absent | null |", "|---|---|---|", *rows]),
+            "\n".join(_wrapped(f"- {line}", "  ") for line in family.gotchas),
+            "\n\n".join(_wrapped(f"{title}: {text}.") for title, text in facts.items() if text),
+            f"<details><summary>Refused here</summary>\n\n{_wrapped(refused)}\n\n</details>",
+            "\n".join(
+                [
+                    f"| preset | parameters |{active} blocks | total from |",
+                    f"|---|---:|{rule}---|---|",
+                    *(_preset(model, routed) for model in models),
+                ]
+            )
+            + "\n",
+        ]
+    )
+
+
+def _differs(name: str) -> str:
+    """The first line of a family's room."""
+    doc = sys.modules[families.config_class(name).__module__].__doc__ or ""
+    return doc.partition("\n")[0]
+
+
+def _wrapped(text: str, indent: str = "") -> str:
+    return textwrap.fill(text, 125, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def _words(names: Any) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names))
+
+
+def _understood(family: type[FamilyConfig]) -> set[str]:
+    return {*family.model_fields, *family.harmless, *family.aliases}
+
+
+class _Spelled(str):
+    """A field's name that a default is computed from: what comes out is the formula."""
+
+    def __rmul__(self, factor: object) -> _Spelled:
+        return _Spelled(f"{factor} · {self}")
+
+    def __mod__(self, _: object) -> Any:
+        return 0  # it divides
+
+    def __floordiv__(self, other: object) -> _Spelled:
+        return _Spelled(f"{self} / {other}")
+
+
+def _absent(family: type[FamilyConfig], name: str) -> str:
+    """What an absent field means."""
+    field = family.model_fields[name]
+    if field.is_required():
+        return "**required**"
+    if field.default_factory is not None:
+        formula: Any = field.default_factory
+        return str(formula({other: _Spelled(other) for other in family.model_fields}))
+    shown = {None: "none", True: "true", False: "false"}
+    if field.default is None or isinstance(field.default, bool):
+        return shown[field.default]
+    return f"{field.default:,}" if isinstance(field.default, int) else str(field.default)
+
+
+def _null(family: type[FamilyConfig], name: str) -> str:
+    """What a null field means; nothing where it is refused."""
+    field = family.model_fields[name]
+    if name in family.nulls:
+        return family.nulls[name]
+    if not field.is_required() and (field.default_factory is not None or field.default is None):
+        return "as absent"
+    return "none" if NoneType in get_args(field.annotation) else ""
+
+
+def _cache(family: type[FamilyConfig], models: list[Subject]) -> str:
+    """Where what the class keeps is not what an engine must keep."""
+    at = Workload(context=10**6, tokens=1).axes()
+    other = [m.name for m in models if m.config.class_keeps().ledger().states(at) != m.ledger.states(at)]
+    return f"the class keeps something else: {family.class_differs} ({', '.join(other)})" if other else ""
+
+
+def _witnesses(name: str, models: list[Subject]) -> str:
+    """Who else says what this family counts."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    found = [f"`{MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[name]}`"] if families.config_class(name).hf_paths else []
+    totals = [model.provenance.expected_from for model in models if model.provenance]
+    for witness, words in (("published", "published totals"), ("arithmetic", "hand arithmetic")):
+        found += [f"{words} for {totals.count(witness)} of {len(totals)} presets"] if witness in totals else []
+    return ", ".join(["the reference model", *found])
+
+
+def _preset(model: Subject, routed: bool) -> str:
+    total, active = (sum(counts.values()) for counts in (model.ledger.parameters(), model.ledger.active_parameters()))
+    shape = model.architecture
+    parts = []
+    for stack, kind in zip(shape.stacks, shape.kinds(), strict=True):
+        window = f", window {stack.block.window:,}" if stack.block.window else ""
+        parts.append(f"{stack.count:,} {kind}".strip() + window)
+    source = model.provenance.expected_from if model.provenance else ""
+    middle = f" {active:,} |" if routed else ""
+    return f"| {model.name} | {total:,} |{middle} {'; '.join(parts)} | {source} |"
+
+
 def documents() -> dict[Path, str]:
     """Every page as it should be."""
+    whole = {ROOT / "docs" / "cli.md": cli_reference, ROOT / "docs" / "models.md": models_page}
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-    wanted = {page: refreshed(page.read_text(encoding="utf-8")) for page in pages if page.name != "cli.md"}
-    return wanted | {ROOT / "docs" / "cli.md": cli_reference()}
+    wanted = {page: refreshed(page.read_text(encoding="utf-8")) for page in pages if page not in whole}
+    return wanted | {page: text() for page, text in whole.items()}
 
 
 def main(arguments: list[str]) -> int:

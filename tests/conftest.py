@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ import pytest
 from tfacct.lines import Matmul
 from tfacct.notation import Axes
 from tfacct.subject import Subject, subject
+
+# Nothing in this process, or begun by it, asks the real hub: huggingface_hub reads these when it is imported.
+os.environ |= {"HF_HUB_OFFLINE": "1", "HF_ENDPOINT": "http://127.0.0.1:9"}
 
 # Every size distinct, heads · head_dim ≠ hidden where the family allows it, G > 1: a swapped letter changes a number.
 TINY = {

@@ -20,7 +20,10 @@ LLAMA = {"model_type": "llama", "vocab_size": 32, "hidden_size": 16, "num_hidden
     [
         ("flops gpt2xl", ["no preset or file named 'gpt2xl'", "did you mean gpt2-xl"]),
         ("flops nothing-like-it", ["no preset or file named", "tfacct models"]),
-        ("flops Qwen/Qwen2-7B", ["no preset or file named", "did you mean qwen2-7b", "hub ids are not fetched"]),
+        ("flops ../Qwen2-7B", ["no preset or file named '../Qwen2-7B'", "did you mean qwen2-7b"]),
+        ("flops /nowhere/Qwen2-7B", ["no preset or file named '/nowhere/Qwen2-7B'", "did you mean qwen2-7b"]),
+        ("flops https://x.org/Qwen/Qwen2-7B", ["no preset or file", "qwen2-72b? a hub id is OWNER/NAME"]),
+        ("flops a/b/nothing-like-it", ["no preset or file named", "a hub id is OWNER/NAME"]),
         ("flops nosuch.json", ["no file 'nosuch.json' here"]),
         ("flops --set n_layer=4", ["no field 'n_layer'", "--set without a MODEL changes every preset"]),
         ("flops gpt2 --ctx 0", ["--ctx must be at least 1, not 0"]),

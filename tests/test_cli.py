@@ -68,7 +68,8 @@ def test_a_wide_terminal_shows_the_einsum(run) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("models", [["gpt2-xl"], ["gpt2", "qwen2-7b"], []], ids=["one", "two", "all"])
 def test_json_has_one_shape_for_one_or_many(run, command: str, models: list[str]) -> None:
-    document = json.loads(run(command, *models, "--json").out)
+    dtype = ["--dtype", "bf16"] if command == "memory" else []  # some are quantized
+    document = json.loads(run(command, *models, *dtype, "--json").out)
     assert list(document) == ["schema", "command", "convention", "models"]
     assert document["schema"] == 1 and document["command"] == command
     assert {m["model"] for m in document["models"]} == set(models or presets.names())
@@ -82,6 +83,7 @@ CONTRACT = {
         "total_flops",
         "flops_per_token",
         "total_params",
+        "active_params",
         "rule_of_thumb_flops",
         "components",
         "lines",
@@ -90,6 +92,8 @@ CONTRACT = {
         "total_params",
         "embedding_params",
         "non_embedding_params",
+        "active_params",
+        "active_non_embedding_params",
         "tied_head",
         "expected_params",
         "expected_from",
@@ -160,8 +164,9 @@ def test_parameters_and_bytes_re_add(run, model: str) -> None:
     facts = json.loads(run("params", model, "--json").out)["models"][0]
     assert sum(int(row["params"]) for row in rows) == facts["total_params"]
     assert facts["embedding_params"] + facts["non_embedding_params"] == facts["total_params"]
-    rows = list(csv.DictReader(io.StringIO(run("memory", model, "--csv").out)))
-    facts = json.loads(run("memory", model, "--json").out)["models"][0]
+    asked = ("memory", model, "--dtype", "bf16")
+    rows = list(csv.DictReader(io.StringIO(run(*asked, "--csv").out)))
+    facts = json.loads(run(*asked, "--json").out)["models"][0]
     assert sum(int(row["bytes"]) for row in rows) == facts["total_bytes"]
     assert facts["weights_bytes"] + facts["kv_cache_bytes"] == facts["total_bytes"]
 

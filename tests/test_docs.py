@@ -67,15 +67,28 @@ def test_the_legend_in_the_docs_is_the_programs() -> None:
     assert {axis: meaning.strip() for axis, meaning in table.items()} == legend
 
 
-def test_the_walk_through_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The preset in docs/adding-a-model.md, dropped into the presets' folder, is found and meets its total."""
+def test_the_walk_through_works(tmp_path: Path) -> None:
+    """The preset in docs/adding-a-model.md meets its total; its family was built and agreed with its class.
+
+    The page's commands run in a copy of the package with its files; the first test here compares what they print.
+    """
     from tfacct import presets
 
     page = (ROOT / "docs" / "adding-a-model.md").read_text()
-    (toml,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    (tmp_path / "mistral-7b-shape.toml").write_text(toml)
-    monkeypatch.setattr(presets, "folder", lambda: tmp_path)
-    subject = presets.load("mistral-7b-shape")
-    assert sum(subject.ledger.parameters().values()) == subject.expected == 7_241_732_096
-    wrong = presets.load("mistral-7b-shape", {"num_key_value_heads": 32})
-    assert f"{sum(wrong.ledger.parameters().values()):,}" in page
+    files = dict(builder().FILE.findall(page))
+    assert len(files["presets/codestral-22b.toml"].splitlines()) == 5
+    (tmp_path / "codestral-22b.toml").write_text(files["presets/codestral-22b.toml"])
+    subject = presets.load_file(tmp_path / "codestral-22b.toml")
+    # 2 * 32768 * 6144 + 56 * (2 * 6144 * 6144 + 2 * 6144 * 1024 + 3 * 6144 * 16384 + 2 * 6144) + 6144
+    assert sum(subject.ledger.parameters().values()) == subject.expected == 22_247_282_688
+    assert "tfacct/families/starcoder2.py" in files
+    assert page.count("Every check agrees exactly, path by path") == 2
+
+
+def test_the_walk_through_would_show_a_slip() -> None:
+    page = (ROOT / "docs" / "adding-a-model.md").read_text()
+    block = "```console\n$ tfacct params starcoder2-3b > table.txt\n```"
+    files = "\n".join(f"`{name}`:\n\n```x\n{text}```\n" for name, text in builder().FILE.findall(page))
+    assert builder().refreshed(f"{files}{block}").endswith(block)
+    slip = files.replace("bias=biased, activation", "activation")
+    assert slip != files and "but 3,030,371,328 are expected" in builder().refreshed(f"{slip}{block}")

@@ -10,7 +10,7 @@ import pytest
 import tfacct
 
 ROOT = Path(__file__).parent.parent
-HEAVY = ("torch", "numpy", "sympy", "fvcore", "transformers", "matplotlib")
+HEAVY = ("torch", "numpy", "sympy", "fvcore", "transformers", "matplotlib", "huggingface_hub")
 
 
 def imported_by(code: str) -> set[str]:
@@ -77,6 +77,12 @@ def test_rooms_are_rooms() -> None:
     """No file of the package outgrows what one reader holds in mind."""
     sizes = {file.name: len(file.read_text().splitlines()) for file in (ROOT / "tfacct").rglob("*.py")}
     assert {name: size for name, size in sizes.items() if size > 400} == {}
+
+
+def test_the_hubs_room_is_entered_only_by_a_hub_id() -> None:
+    """It would cost milliseconds of every command's start."""
+    for arguments in (["models"], ["flops", "gpt2"]):
+        imported_by(commanded(*arguments) + "assert 'tfacct.hub' not in sys.modules")
 
 
 def test_version_and_help_do_without_pydantic() -> None:

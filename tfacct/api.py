@@ -290,15 +290,18 @@ class Model:
 
 
 def load(source: str | os.PathLike[str] | Mapping[str, Any], **sets: Any) -> Model:
-    """A model from a preset's name, a path to a config.json, or a dict of its fields.
+    """A model from a preset's name, a path to a config.json, a hub id (`"Qwen/Qwen2-7B"`), or a dict of its fields.
 
     >>> load("gpt2-xl").flops(ctx=16384).total
     133416668364800
     >>> load("llama-3.1-8b", num_key_value_heads=32).kv().total
     68719476736
 
-    Keywords are set over the config. Raises TfacctError, which says what would work.
+    Keywords are set over the config. A Path is a path: the hub is not asked. Raises TfacctError, which says what would
+    work.
     """
     if isinstance(source, Mapping):
         return Model(subject("config", source, sets))
-    return Model(sources.find(str(source) if isinstance(source, str) else str(Path(source)), sets))
+    if isinstance(source, str):
+        return Model(sources.find(source, sets))
+    return Model(sources.find(str(Path(source)), sets, ask_hub=False))

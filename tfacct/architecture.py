@@ -16,6 +16,7 @@ from tfacct.parts import (
     Experts,
     FeedForward,
     Head,
+    Joining,
     LatentAttention,
     Norm,
     Part,
@@ -27,7 +28,7 @@ Order: TypeAlias = Literal["pre", "post", "parallel"]
 
 
 def part_of(path: str) -> str:
-    """The part of the model a path belongs to: attn, mlp, norms, embed, pos_embed, lm_head."""
+    """The part of the model a path belongs to: attn, mlp, norms, embed, pos_embed, lm_head; mtp with all it has."""
     words = path.split(".")
     part = words[2] if words[0] == "blocks" else words[0]
     return "norms" if part.endswith("_norm") else part
@@ -35,10 +36,10 @@ def part_of(path: str) -> str:
 
 def component_of(path: str, line: Matmul) -> str:
     """The component a product is summed under: its part, but the products of two activations stand apart."""
+    if line.weight_axes() is None:
+        return "attn_scores_values"
     part = part_of(path)
-    if part != "attn":
-        return part
-    return "attn_projections" if line.weight_axes() is not None else "attn_scores_values"
+    return "attn_projections" if part == "attn" else part
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +118,23 @@ def stacks(blocks: Sequence[Block]) -> tuple[Stack, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class Ahead:
+    """`count` layers that each foresee one token more (MTP): the stream joined with the next token's row, a block, a
+    norm, and the logits of the model's own head."""
+
+    joining: Joining
+    block: Block
+    norm: Norm
+    count: int
+
+    def parts(self) -> Iterator[tuple[str, Part]]:
+        """The parts by the names their paths carry; the head is the model's."""
+        yield from (("join", self.joining), *self.block.parts(), ("head_norm", self.norm))
+
+
+@dataclass(frozen=True, slots=True)
 class Transformer:
-    """A decoder. Blocks of different kinds are different stacks."""
+    """A decoder. Blocks of different kinds are different stacks. `ahead` is run after the head."""
 
     embed: Embedding
     stacks: tuple[Stack, ...]
@@ -126,6 +142,7 @@ class Transformer:
     head: Head
     positions: Positions | None = None
     embed_norm: Norm | None = None
+    ahead: Ahead | None = None
 
     def ends(self) -> tuple[dict[str, Part], dict[str, Part]]:
         """What stands before the blocks and behind them, by the names their paths carry."""
@@ -138,12 +155,21 @@ class Transformer:
     def parts(self) -> list[Part]:
         """Every part: those at the ends, then those of one block of each kind."""
         front, back = self.ends()
-        return [*front.values(), *back.values(), *(part for stack in self.stacks for _, part in stack.block.parts())]
+        blocks = [part for stack in self.stacks for _, part in stack.block.parts()]
+        ahead = [] if self.ahead is None else [part for _, part in self.ahead.parts()]
+        return [*front.values(), *back.values(), *blocks, *ahead]
 
     def ledger(self) -> Ledger:
         """Every line of the model."""
         front, back = self.ends()
-        return Ledger((_group(front.items()), *self._groups(), _group(back.items())))
+        return Ledger((_group(front.items()), *self._groups(), _group(back.items()), *self._ahead()))
+
+    def _ahead(self) -> Iterator[Group]:
+        if self.ahead is not None:
+            group = _group([(f"mtp.*.{name}", part) for name, part in self.ahead.parts()])
+            lines = (*group.lines, *self.head.again("mtp.*.lm_head"))
+            axes = {**group.axes, **self.head.axes()}
+            yield replace(group, lines=lines, axes=axes, count=self.ahead.count, numbers=range(self.ahead.count))
 
     def _groups(self) -> Iterator[Group]:
         for stack, numbers, kind in zip(self.stacks, self.numbers(), self.kinds(), strict=True):
@@ -198,11 +224,14 @@ class Transformer:
         def block(old: Block) -> Block:
             return Block(**{part.name: changed(getattr(old, part.name)) for part in fields(Block)})
 
+        def further(old: Ahead | None) -> Ahead | None:
+            return old and Ahead(changed(old.joining), block(old.block), changed(old.norm), old.count)
+
         blocks = [replace(stack, block=block(stack.block)) for stack in self.stacks]
         if counts is not None:
             blocks = [Stack(old.block, count) for old, count in zip(blocks, counts, strict=True)]
         own = {field.name: changed(getattr(self, field.name)) for field in fields(self)}
-        return Transformer(**{**own, "stacks": tuple(blocks)})
+        return Transformer(**{**own, "stacks": tuple(blocks), "ahead": further(self.ahead)})
 
     def with_kv_heads(self, kv_heads: Size | None) -> Transformer:
         """The same model with its query heads sharing `kv_heads` key/value heads; None: each has its own.

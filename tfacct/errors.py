@@ -34,11 +34,16 @@ class NotFoundError(TfacctError):
     """A model, file, field or unit that does not exist."""
 
 
+class HubError(TfacctError):
+    """A hub that cannot be reached, or does not give what it has."""
+
+
 class MissingExtraError(TfacctError):
     """A command that needs a package which is not installed."""
 
     MEASURE = "pip install 'tfacct[measure]', or '.[measure]' in a checkout"
     ARRAYS = "pip install 'tfacct[arrays]', or '.[arrays]' in a checkout"
+    HUB = "pip install 'tfacct[hub]', or '.[hub]' in a checkout"
     PLOT = "pip install 'tfacct[plot]', or '.[plot]' in a checkout"
 
 

@@ -26,12 +26,14 @@ def recomputed_flops(ledger: Ledger, at: Axes) -> Size:
 
     Autograd stops running a block again once it has every tensor that the backward pass needs, and an addition needs
     none. So the last product of a pre-norm block is not run again; that of a post-norm block is, its norm needs the
-    result. The head is never run again.
+    result. The head is never run again, nor are layers that foresee further tokens.
     """
     again: Size = 0
     for group in ledger.groups:
         axes = group.bound(at)
-        block = [line.flops(axes) for line in group.lines if isinstance(line, Matmul) and "*" in line.path]
+        block = [
+            line.flops(axes) for line in group.lines if isinstance(line, Matmul) and line.path.startswith("blocks.")
+        ]
         again += group.count * sum(block[: len(block) - _spared(group)])
     return again
 

@@ -1,4 +1,4 @@
-"""Finds what a user calls MODEL: a preset, a path to a config.json or a preset's TOML, `-` for standard input."""
+"""Finds what a user calls MODEL: a preset, a path to a config.json or a preset's TOML, a hub id, or `-` for stdin."""
 
 from __future__ import annotations
 
@@ -7,17 +7,30 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfacct import presets, ranges
-from tfacct.errors import ConfigError, NotFoundError, UsageError, nearest
-from tfacct.subject import Subject, subject
+from tfacct.errors import ConfigError, NotFoundError, TfacctError, UsageError, nearest
+from tfacct.subject import Provenance, Subject, subject
+
+if TYPE_CHECKING:
+    from tfacct.hub import Waiting
 
 LARGEST_FILE = 1_000_000
 
 
-def find(model: str, sets: Mapping[str, Any] | None = None, also: Iterable[str] = ()) -> Subject:
-    """The model that `model` names. Raises a TfacctError that says what would work, a name in `also` for one."""
+def find(
+    model: str,
+    sets: Mapping[str, Any] | None = None,
+    also: Iterable[str] = (),
+    *,
+    ask_hub: bool = True,
+    waiting: Waiting | None = None,
+) -> Subject:
+    """The model that `model` names. Raises a TfacctError that says what would work, a name in `also` for one.
+
+    `waiting` is called with what is waited for, should the hub take its time.
+    """
     if model == "-":
         return subject("stdin", _parse("standard input", _read_stdin()), sets)
     if model in presets.names():
@@ -34,6 +47,8 @@ def find(model: str, sets: Mapping[str, Any] | None = None, also: Iterable[str] 
         return subject(_short_name(file), _parse(str(file), _read(file)), sets)
     if path.suffix in (".json", ".toml"):
         raise NotFoundError(f"no file {model!r} here", nearest(path.stem, presets.names()))
+    if ask_hub and _looks_like_hub_id(model):
+        return _from_hub(model, sets, waiting)
     raise NotFoundError(f"no preset or file named {model!r}", _suggestion(model, also))
 
 
@@ -76,13 +91,36 @@ def _value(text: str) -> Any:
 
 
 def _suggestion(model: str, also: Iterable[str]) -> str:
-    tail = model.rsplit("/", 1)[-1]
-    looks_like_hub_id = model.count("/") == 1 and not model.startswith((".", "/"))
-    close = nearest(tail, [*presets.names(), *also])
-    if looks_like_hub_id:
-        note = "hub ids are not fetched: download its config.json and give the path"
-        return f"{close} {note}" if close else note
+    close = nearest(model.rsplit("/", 1)[-1], [*presets.names(), *also])
+    if model.count("/") > 1:  # a longer path, or the address of a page
+        return " ".join(filter(None, (close, "a hub id is OWNER/NAME")))
     return close or "`tfacct models` lists the presets; a path to a config.json works too"
+
+
+def _looks_like_hub_id(model: str) -> bool:
+    """OWNER/NAME or OWNER/NAME@REVISION, well-formed or not, and no path that says it is one."""
+    return model.partition("@")[0].count("/") == 1 and not model.startswith((".", "/", "~"))
+
+
+def _from_hub(model: str, sets: Mapping[str, Any] | None, waiting: Waiting | None) -> Subject:
+    """A model by its hub id. What goes wrong also names the preset that may be meant: it needs no network."""
+    from tfacct import hub
+
+    hub_id, revision = hub.read_id(model)
+    try:
+        copy = hub.fetch(hub_id, revision, largest=LARGEST_FILE, waiting=waiting or hub.unwatched)
+    except TfacctError as error:
+        close = nearest(hub_id.rsplit("/", 1)[-1], presets.names())
+        error.hint = "; ".join(hint for hint in (error.hint, close) if hint) or None
+        raise
+    name = hub.name_of(hub_id, revision)
+    try:
+        fields = _parse(f"config.json of {name}", _read(copy.path))
+    except ConfigError as error:
+        error.hint = f"the hub's cache holds it as {copy.path}"
+        raise
+    source = Provenance(url=copy.page, kind="fetched" if copy.newest else "cached", revision=copy.commit)
+    return subject(name, fields, sets, source)
 
 
 def _exists(path: Path) -> bool:

@@ -22,11 +22,12 @@ WITNESSES = {
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where a preset's fields and its expected total come from."""
+    """Where a model's fields come from, and a preset's expected total."""
 
     url: str
     kind: str
-    """`copied` from a public config.json, or `transcribed` by hand from the published architecture."""
+    """`copied` from a public config.json, or `transcribed` by hand from the published architecture; of a hub id
+    `fetched`, or `cached` where the hub was not asked or did not answer."""
     expected: int | None = None
     expected_from: str = ""
     """A key of WITNESSES."""

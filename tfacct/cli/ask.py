@@ -56,7 +56,7 @@ def subjects(
     if named and (family is not None or max_params is not None):
         raise UsageError("--family and --max-params choose among the presets: name no model with them")
     if named:
-        return [sources.find(model, changed) for model in named]
+        return [_find(model, changed) for model in named]
     limit = None if max_params is None else units.read_count("--max-params", max_params)
     try:
         return presets.load_all(changed, family=family, max_params=limit)
@@ -66,15 +66,23 @@ def subjects(
         raise
 
 
+def _find(model: str, changed: Mapping[str, Any] | None = None, also: Iterable[str] = ()) -> Subject:
+    """The model that is named, with a spinner where the hub takes its time."""
+    from tfacct import sources
+    from tfacct.view.progress import spinner
+
+    with spinner() as waiting:
+        return sources.find(model, changed, also, waiting=waiting)
+
+
 def reader() -> Callable[[str, Mapping[str, Any]], Subject]:
     """Reads a model with fields set over its config; what it is called by is opened once."""
-    from tfacct import sources
     from tfacct.subject import subject as read
 
     known: dict[str, Subject] = {}
 
     def load(name: str, fields: Mapping[str, Any]) -> Subject:
-        base = known.get(name) or known.setdefault(name, sources.find(name))
+        base = known.get(name) or known.setdefault(name, _find(name))
         return read(base.name, base.raw, fields, base.provenance)
 
     return load
@@ -107,7 +115,7 @@ def family_or_model(name: str, sets: Iterable[str] | None) -> tuple[Subject, boo
     if name in families.names() and name not in presets.names():
         largest = presets.load_all(family=name)[-1]
         return presets.load(largest.name, changed), True
-    return sources.find(name, changed, also=families.names()), False
+    return _find(name, changed, also=families.names()), False
 
 
 def check_plot(file: str | None, force: bool) -> None:

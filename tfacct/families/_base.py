@@ -78,7 +78,7 @@ CHANGES_COUNTS = frozenset(
 class FamilyConfig(BaseModel):
     """The fields of one family's `config.json` that its counts depend on."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)  # only what is read is built
 
     harmless: ClassVar[frozenset[str]] = frozenset()
     """What is harmless in this family only."""
@@ -92,6 +92,8 @@ class FamilyConfig(BaseModel):
     """Fields that are read for the reference model only: no count depends on them."""
     class_differs: ClassVar[str] = "of a window it keeps one token less"
     """How what the class keeps differs from what an engine must keep, where it does."""
+    gotchas: ClassVar[tuple[str, ...]] = ()
+    """What a reader of such a config may take wrong, a sentence or two each; docs/models.md prints them."""
     aliases: ClassVar[Mapping[str, str]] = {}
     """Other names that the class reads a field by."""
     hf_tensors: ClassVar[Mapping[str, str]] = {}

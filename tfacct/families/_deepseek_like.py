@@ -45,7 +45,7 @@ class DeepseekLike(LlamaLike):
     harmless: ClassVar = frozenset(
         """
         n_group topk_group topk_method routed_scaling_factor scoring_func aux_loss_alpha seq_aux
-        rope_interleave num_nextn_predict_layers num_mtp_layers ep_size qk_head_dim
+        rope_interleave ep_size qk_head_dim
         """.split()
     )
     hf_tensors: ClassVar = ROUTED_TENSORS
@@ -64,6 +64,19 @@ class DeepseekLike(LlamaLike):
             for name in ("gate_proj", "up_proj", "down_proj")
         },
     }
+    gotchas: ClassVar[tuple[str, ...]] = (
+        "latent_attention is this program's own field, never a published config's: how attention runs. `expanded` "
+        "(default) keeps the latent and makes the keys and values of all tokens again in every step, as transformers "
+        "does; `absorbed` keeps it and works in its space, as engines do when they decode; `unpacked` keeps the keys "
+        "and values of all heads. Parameters are the same.",
+        "A null q_lora_rank means queries without a latent, as in V2-Lite; an absent one is 1,536.",
+        "head_dim and num_key_value_heads change nothing: the first is the class's own affair, the second must be "
+        "num_attention_heads, or is refused.",
+        "attention_bias is on q_a_proj, kv_a_proj and o_proj only.",
+        "The class holds k_b_proj and v_b_proj as one matrix, `kv_b_proj`; the shared network is as wide as "
+        "n_shared_experts experts together, in one.",
+        "moe_layer_freq other than 1 is refused.",
+    )
 
     @property
     def biased_networks(self) -> bool:
@@ -81,9 +94,7 @@ class DeepseekLike(LlamaLike):
                 f" own: num_attention_heads = {self.num_attention_heads:,}"
             )
         if self.biased_networks and not self.n_shared_experts:
-            raise ConfigError(
-                "mlp_bias = true with n_shared_experts = 0: the class has biases of a network of no width"
-            )
+            raise ConfigError("mlp_bias = true with n_shared_experts = 0: biases of a network of no width")
         attention = LatentAttention(
             hidden=self.hidden_size,
             heads=self.num_attention_heads,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from tfacct.architecture import Block, Transformer
 from tfacct.families._base import Count, Switch, Word
@@ -19,6 +19,13 @@ class GemmaLike(LlamaLike):
     tie_word_embeddings: Switch = True
     hidden_act: Word = "gelu_pytorch_tanh"
     attention_bias: Switch = False
+
+    gotchas: ClassVar[tuple[str, ...]] = (
+        "The head is tied by class default; published configs may not say so.",
+        "An absent head_dim is 256, whatever the hidden size.",
+        "What is stored of a norm is its scale less 1, and token rows are multiplied by √hidden_size: no count "
+        "changes.",
+    )
 
     def norm(self) -> Norm:
         """RMSNorm whose weight is the scale less 1."""

@@ -38,6 +38,13 @@ class GemmaWindows(GemmaLike):
         "blocks.*.mlp_norm": "model.layers.*.pre_feedforward_layernorm",
         "blocks.*.mlp_post_norm": "model.layers.*.post_feedforward_layernorm",
     }
+    gotchas: ClassVar[tuple[str, ...]] = (
+        *GemmaLike.gotchas,
+        "Attention and network have a norm before and one behind. A block run again in training skips nothing: the "
+        "norm behind needs the last product.",
+        "Scores are scaled by query_pre_attn_scalar^−½; softcaps bound scores and logits. Both are pointwise.",
+        "use_bidirectional_attention is refused where it is on.",
+    )
 
     @property
     def activation(self) -> str:

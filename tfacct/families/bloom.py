@@ -49,6 +49,12 @@ class Config(FamilyConfig):
         "final_norm": "transformer.ln_f",
         "lm_head": "lm_head",
     }
+    gotchas: ClassVar = (
+        "The head is tied by class default; published configs may not say so.",
+        "The network is four times as wide as the model, whatever n_inner says: the class does not read it.",
+        "ALiBi sets no end to the context; seq_length is what the model was trained with.",
+        "The class fuses q, k and v into `query_key_value`. The ledger keeps them apart; the sums are the same.",
+    )
 
     @property
     def context(self) -> int:

@@ -26,6 +26,11 @@ class Config(FamilyConfig):
 
     fixed: ClassVar = frozenset({"G"})  # every head has its own keys
     uncounted: ClassVar = frozenset({"rope_theta"})
+    gotchas: ClassVar = (
+        "No class stands behind it, so no field that counts has a default, and no one but the reference model and "
+        "hand arithmetic speaks for it.",
+        "The course's own answer sheet for the XL shape, 2.127 B parameters and 4.5 TFLOPs at 1,024 tokens, agrees.",
+    )
 
     @property
     def context(self) -> int:

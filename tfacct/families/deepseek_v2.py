@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from tfacct.families._base import Count, Switch, UpTo
 from tfacct.families._deepseek_like import DeepseekLike
 
@@ -16,6 +18,12 @@ class Config(DeepseekLike):
     n_routed_experts: Count = 64
     n_shared_experts: UpTo = 2
     first_k_dense_replace: UpTo = 0
+
+    gotchas: ClassVar = (
+        *DeepseekLike.gotchas,
+        "num_experts_per_tok has no default: the class's is null.",
+        "mlp_bias puts biases on dense and shared networks, not on the experts.",
+    )
 
     @property
     def biased_networks(self) -> bool:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from tfacct.families._base import Count, UpTo
+from dataclasses import replace
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from tfacct.architecture import Ahead, Transformer
+from tfacct.families._base import Count, Switch, UpTo
 from tfacct.families._deepseek_like import DeepseekLike
+from tfacct.parts import Joining
 
 
 class Config(DeepseekLike):
-    """`DeepseekV3Config`, with its class's defaults. Its layer for the token after next (MTP) is not counted."""
+    """`DeepseekV3Config`, with its class's defaults.
+
+    `mtp` is a field of this program, not of published configs: whether the layers that foresee further tokens (MTP) are
+    counted too, num_nextn_predict_layers of them. The class leaves them out of the model.
+    """
 
     intermediate_size: Count = 18432
     num_key_value_heads: Count = 128
@@ -17,3 +28,22 @@ class Config(DeepseekLike):
     n_shared_experts: UpTo = 1
     num_experts_per_tok: Count = 8
     first_k_dense_replace: UpTo = 3
+    num_nextn_predict_layers: Annotated[int, Field(strict=True, ge=0, le=100)] = 1
+    mtp: Switch = False
+
+    uncounted: ClassVar = DeepseekLike.uncounted | {"num_nextn_predict_layers"}
+    aliases: ClassVar = {**DeepseekLike.aliases, "num_mtp_layers": "num_nextn_predict_layers"}
+    gotchas: ClassVar = (
+        *DeepseekLike.gotchas,
+        "The layers that foresee further tokens (MTP) are in no count, as in the class, unless `mtp` is true.",
+        "The router's bias, one number per expert, is a buffer in the class and no parameter here. The published "
+        "total of DeepSeek-V3, 671,026,419,200, holds 14,848 of them.",
+    )
+
+    def architecture(self) -> Transformer:
+        """V2's blocks and, on request, what foresees further tokens: each a block of the last kind."""
+        shape = DeepseekLike.architecture(self)
+        if not self.mtp or not self.num_nextn_predict_layers:
+            return shape
+        joining, last = Joining(self.hidden_size, self.rms_norm_eps), shape.blocks()[-1]
+        return replace(shape, ahead=Ahead(joining, last, self.norm(), self.num_nextn_predict_layers))

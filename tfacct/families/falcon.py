@@ -59,6 +59,16 @@ class Config(FamilyConfig):
         "final_norm": "transformer.ln_f",
         "lm_head": "lm_head",
     }
+    gotchas: ClassVar = (
+        "The head is tied by class default; published configs may not say so.",
+        "num_kv_heads is read with new_decoder_architecture (40B, 180B) only; absent, each query head has its own. "
+        "Without it there is one key head, or, with multi_query = false, one per query head.",
+        "Side by side, 7B has one norm for both and 40B one each, unless num_ln_in_parallel_attn is 1. With "
+        "parallel_attn = false (rw-1b) they run one after the other, with a norm each.",
+        "The class copies grouped keys and values to every query head before it keeps them: 16 times what an engine "
+        "must keep for 40B.",
+        "The class fuses q, k and v into `query_key_value`. The ledger keeps them apart; the sums are the same.",
+    )
 
     @property
     def context(self) -> int:

@@ -16,6 +16,10 @@ class Config(GemmaLike):
     num_key_value_heads: Count = 16
 
     harmless: ClassVar = frozenset({"hidden_activation"})
+    gotchas: ClassVar = (
+        *GemmaLike.gotchas,
+        "`gelu` in hidden_act means its tanh form; the class corrects it too.",
+    )
 
     @property
     def activation(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from tfacct.families._base import Real
 from tfacct.families._gemma_windows import GemmaWindows
 
@@ -11,6 +13,11 @@ class Config(GemmaWindows):
 
     final_logit_softcapping: Real | None = 30.0
     attn_logit_softcapping: Real | None = 50.0
+
+    gotchas: ClassVar = (
+        *GemmaWindows.gotchas,
+        "The layers 0, 2, 4 … have the window, 4,096 where it is absent, unless layer_types says otherwise.",
+    )
 
     def slides(self, number: int) -> bool:
         """Even layers, counted from 0."""

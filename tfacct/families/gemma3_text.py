@@ -27,6 +27,13 @@ class Config(GemmaWindows):
         "blocks.*.attn.k_norm": "model.layers.*.self_attn.k_norm",
     }
     harmless: ClassVar = GemmaWindows.harmless | frozenset({"_sliding_window_pattern"})
+    gotchas: ClassVar = (
+        *GemmaWindows.gotchas,
+        "Five layers have the window, the sixth sees everything, and so on: sliding_window_pattern, or layer_types.",
+        "An absent sliding_window is 4,096; the published configs say 512 or 1,024.",
+        "Windowed layers turn by a base of their own, rope_local_base_freq: no count changes.",
+        "Queries and keys pass an RMSNorm over each head before they are turned.",
+    )
 
     def slides(self, number: int) -> bool:
         """All but every sliding_window_pattern-th."""

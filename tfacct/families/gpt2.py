@@ -54,6 +54,13 @@ class Config(FamilyConfig):
         "final_norm": "transformer.ln_f",
         "lm_head": "lm_head",
     }
+    gotchas: ClassVar = (
+        "The head is tied by class default; published configs may not say so.",
+        "The position table is a parameter: its rows are n_positions. A longer context is counted all the same, and "
+        "a hint says what the longer table would add.",
+        "The class fuses q, k and v into `c_attn`. The ledger keeps them apart; the sums are the same.",
+        "add_cross_attention is refused where it is on.",
+    )
 
     @property
     def context(self) -> int:

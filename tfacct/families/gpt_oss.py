@@ -47,6 +47,14 @@ class Config(LlamaLike):
         "blocks.*.mlp.experts.down_proj.bias": "model.layers.*.mlp.experts.down_proj_bias",
         "blocks.*.attn.sinks.weight": "model.layers.*.self_attn.sinks",
     }
+    gotchas: ClassVar = (
+        "The layers 0, 2, 4 … have the window, 128 where it is absent, unless layer_types says otherwise.",
+        "Each query head has a sink, one learned score that no key has.",
+        "Biases on q, k, v, o, on the router and on the experts; attention_bias, true where it is absent, speaks of "
+        "the first four.",
+        "intermediate_size is the width of one expert. Every layer has experts.",
+        "An absent head_dim is 64, whatever the hidden size.",
+    )
 
     def architecture(self) -> Transformer:
         """Biases on the router and the experts, and where attention_bias says so on all four projections."""

@@ -1,6 +1,8 @@
-"""Llama 1 to 3.2."""
+"""Llama 1 to 3.2: RMSNorm, rotary positions, grouped-query attention, a gated network, an untied head, no biases."""
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -17,6 +19,12 @@ class Config(LlamaLike):
     max_position_embeddings: Count = 2048
     attention_bias: Switch = False
     mlp_bias: Switch = False
+
+    gotchas: ClassVar = (
+        "attention_bias puts biases on all four projections of attention, mlp_bias on all three of the network.",
+        "An absent or null head_dim is hidden_size / num_attention_heads.",
+        "The class has no window: a sliding_window that is on is refused.",
+    )
 
     def architecture(self) -> Transformer:
         """attention_bias is on all four projections, mlp_bias on all three."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -21,6 +21,12 @@ class Config(LlamaLike):
     num_key_value_heads: Count = 8
     max_position_embeddings: Count = 131072
     sliding_window: Window | None = 4096
+
+    gotchas: ClassVar = (
+        "An absent sliding_window is 4,096; only null is none. The later releases say null.",
+        "The window, where there is one, is in every layer.",
+        "A null num_key_value_heads is refused, as by the class; an absent one is 8.",
+    )
 
     def architecture(self) -> Transformer:
         """No biases; the window, where there is one, in every layer."""

@@ -25,9 +25,13 @@ class Config(LlamaLike):
     num_experts_per_tok: Count = 2
 
     aliases: ClassVar = {"num_experts": "num_local_experts"}
-    nulls: ClassVar = {"num_key_value_heads": "num_attention_heads"}
     hf_paths: ClassVar = {**LlamaLike.hf_paths, **ROUTED_PATHS}
     hf_tensors: ClassVar = ROUTED_TENSORS
+    gotchas: ClassVar = (
+        "Every layer has experts; intermediate_size is the width of one.",
+        "An absent sliding_window is none here, not 4,096 as in Mistral.",
+        "The class keeps an expert's gate and up matrices as one tensor, `gate_up_proj`; the numbers are the same.",
+    )
 
     def architecture(self) -> Transformer:
         """No biases; intermediate_size is the width of one expert."""

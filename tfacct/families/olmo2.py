@@ -28,6 +28,12 @@ class Config(LlamaLike):
         "blocks.*.attn_post_norm": "model.layers.*.post_attention_layernorm",
         "blocks.*.mlp_post_norm": "model.layers.*.post_feedforward_layernorm",
     }
+    gotchas: ClassVar = (
+        "Norms stand behind attention and network, before the addition; none before. A block run again in training "
+        "skips nothing: the norm behind needs the last product.",
+        "Queries and keys pass a norm over all heads together: num_attention_heads · head_dim and "
+        "num_key_value_heads · head_dim numbers, not head_dim.",
+    )
 
     def architecture(self) -> Transformer:
         """attention_bias is on all four projections."""

@@ -51,6 +51,13 @@ class Config(FamilyConfig):
         "lm_head.project": "model.decoder.project_out",
         "lm_head": "lm_head",
     }
+    gotchas: ClassVar = (
+        "The head is tied by class default; published configs may not say so.",
+        "The position table has two rows more than max_position_embeddings, 2,050 for 2,048: they are counted.",
+        "350m has token rows of word_embed_proj_dim, narrower than the model, and a product into the model's width "
+        "and back. Its norms stand behind each addition (do_layer_norm_before = false), and it has no last one.",
+        "layer_norm_elementwise_affine = false is refused.",
+    )
 
     @property
     def context(self) -> int:

@@ -49,6 +49,12 @@ class Config(FamilyConfig):
         "final_norm": "model.final_layernorm",
         "lm_head": "lm_head",
     }
+    gotchas: ClassVar = (
+        "Attention and network read the same norm, so a block has one.",
+        "Every product has a bias, the head's too.",
+        "qk_layernorm: LayerNorm of each head, with scale and shift.",
+        "Half of each head is turned by its position (partial_rotary_factor): no count changes.",
+    )
 
     @property
     def context(self) -> int:

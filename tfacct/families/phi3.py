@@ -32,6 +32,13 @@ class Config(LlamaLike):
         "blocks.*.mlp.gate_proj": "model.layers.*.mlp.gate_up_proj",
         "blocks.*.mlp.up_proj": "model.layers.*.mlp.gate_up_proj",
     }
+    gotchas: ClassVar = (
+        "The class fuses q, k and v into `qkv_proj`, gate and up into `gate_up_proj`. The ledger keeps them apart; "
+        "the sums are the same.",
+        "A sliding_window is in every layer. The 4k models say 2,047; phi-3.5-mini and phi-4-mini say 262,144, twice "
+        "their context; an absent one is none.",
+        "No biases: the attention_bias of published configs is not read, by the class either.",
+    )
 
     def architecture(self) -> Transformer:
         """No biases; a part of each head may keep its position to itself."""

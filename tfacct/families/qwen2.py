@@ -12,6 +12,12 @@ class Config(QwenLike):
     """`Qwen2Config`, with its class's defaults."""
 
     harmless: ClassVar = frozenset({"qkv_bias"})  # q, k and v have biases, whatever it says
+    gotchas: ClassVar = (
+        "q, k and v have biases, o has none; the config does not say so, and what a `qkv_bias` in it says is not read.",
+        "An absent num_key_value_heads is 32, whatever the heads.",
+        "The window is off unless use_sliding_window is on. Then the layers from max_window_layers on have it, or "
+        "those that layer_types names.",
+    )
 
     def architecture(self) -> Transformer:
         """Biases on q, k and v; none on o and in the feed-forward network."""

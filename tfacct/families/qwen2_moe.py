@@ -25,6 +25,7 @@ class Config(QwenLike):
     decoder_sparse_step: Count = 1
     mlp_only_layers: list[UpTo] | None = None
 
+    nulls: ClassVar = {}
     hf_paths: ClassVar = {
         **QwenLike.hf_paths,
         **ROUTED_PATHS,
@@ -34,6 +35,16 @@ class Config(QwenLike):
         "blocks.*.mlp.shared_gate": "model.layers.*.mlp.shared_expert_gate",
     }
     hf_tensors: ClassVar = ROUTED_TENSORS
+    gotchas: ClassVar = (
+        "Every token passes one shared network of width shared_expert_intermediate_size, weighted by a gate of one "
+        "number per token.",
+        "qkv_bias is read here, and true where it is absent.",
+        "A layer is dense, with a network of intermediate_size, where mlp_only_layers names it or its number counted "
+        "from 1 is no multiple of decoder_sparse_step.",
+        "The window is off unless use_sliding_window is on. Then every other of the first max_window_layers layers "
+        "has it, the first one first: not as in Qwen2.",
+        "norm_topk_prob changes weights, not counts.",
+    )
 
     def windows(self) -> list[int | None]:
         """Every other of the first max_window_layers layers has the window, where the switch is on."""

@@ -21,6 +21,13 @@ class Config(QwenLike):
         "blocks.*.attn.q_norm": "model.layers.*.self_attn.q_norm",
         "blocks.*.attn.k_norm": "model.layers.*.self_attn.k_norm",
     }
+    gotchas: ClassVar = (
+        "An absent head_dim is 128, whatever the hidden size: never hidden_size / num_attention_heads.",
+        "Queries and keys pass an RMSNorm over each head before they are turned: head_dim numbers each.",
+        "attention_bias is on all four projections; Qwen2's unsaid biases are gone.",
+        "The window is off unless use_sliding_window is on. Then the layers from max_window_layers on have it, or "
+        "those that layer_types names.",
+    )
 
     def architecture(self) -> Transformer:
         """Norms of queries and keys; biases on all four projections where attention_bias says so."""

@@ -7,6 +7,7 @@ from typing import ClassVar
 from tfacct.architecture import Transformer
 from tfacct.families._base import Count, Switch, UpTo
 from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, check_active, with_experts
+from tfacct.families._layers import SLIDING
 from tfacct.families._qwen_like import QwenLike
 from tfacct.families.qwen3 import Config as Qwen3
 from tfacct.parts import Experts, QKNorm
@@ -31,9 +32,18 @@ class Config(QwenLike):
     )  # the class has the norms and no such biases, whatever they say
     hf_paths: ClassVar = {**Qwen3.hf_paths, **ROUTED_PATHS}
     hf_tensors: ClassVar = ROUTED_TENSORS
+    gotchas: ClassVar = (
+        "An absent head_dim is hidden_size / num_attention_heads, not 128 as in Qwen3.",
+        "A layer is dense, with a network of intermediate_size, where mlp_only_layers names it or its number counted "
+        "from 1 is no multiple of decoder_sparse_step.",
+        "The window is off unless use_sliding_window is on, and then in every layer: the class asks neither "
+        "max_window_layers nor layer_types for its masks.",
+    )
 
     def architecture(self) -> Transformer:
         """Dense layers where decoder_sparse_step and mlp_only_layers say so."""
+        if self.layer_types is not None and SLIDING in self.layer_types:
+            raise self.refused("layer_types", self.layer_types)  # which the class's masks do not read
         check_active(self.num_experts_per_tok, self.num_experts, ("num_experts_per_tok", "num_experts"))
         experts = Experts(
             hidden=self.hidden_size,

@@ -4,6 +4,7 @@ from tfacct.parts.attention import Attention, QKNorm, Rotary
 from tfacct.parts.embedding import Embedding, Head, Positions
 from tfacct.parts.experts import Experts
 from tfacct.parts.feed_forward import FeedForward
+from tfacct.parts.joining import Joining
 from tfacct.parts.latent import LatentAttention
 from tfacct.parts.norm import Norm
 from tfacct.parts.part import Part
@@ -15,6 +16,7 @@ __all__ = [
     "Experts",
     "FeedForward",
     "Head",
+    "Joining",
     "LatentAttention",
     "Norm",
     "Part",

@@ -69,8 +69,14 @@ class Head(Part):
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """One product, or two."""
-        row = "D" if self.width is None else "De"
         project = Matmul(f"{at}.project", "B T D, D De -> B T De")
-        logits = Matmul(at, f"B O {row}, {row} V -> B O V", weight="embed" if self.tied else None, bias=self.bias)
+        return (*(() if self.width is None else (project,)), *self._logits(at, "embed" if self.tied else None))
+
+    def again(self, at: str) -> tuple[Line, ...]:
+        """The logits of another stream, under the path `at`, with the same weight."""
+        return self._logits(at, "embed" if self.tied else "lm_head")
+
+    def _logits(self, at: str, weight: str | None) -> tuple[Line, ...]:
+        row = "D" if self.width is None else "De"
         softcap = (Pointwise(f"{at}.softcap", "B O V"),) if self.softcap is not None else ()
-        return (*(() if self.width is None else (project,)), logits, *softcap)
+        return (Matmul(at, f"B O {row}, {row} V -> B O V", weight=weight, bias=self.bias), *softcap)

@@ -208,8 +208,10 @@ def seen(model: Decoder, given: Inputs) -> Seen:
     finally:
         for handle in handles:
             handle.remove()
-    for number, block in enumerate(model.blocks):
+    blocks = [(f"blocks.{number}", block) for number, block in enumerate(model.blocks)]
+    blocks += [(f"mtp.{number}", ahead) for number, ahead in enumerate(model.mtp)]
+    for number, (at, block) in enumerate(blocks):
         names: tuple[str, str] = block.attn.caches  # type: ignore[union-attr,assignment]
         for name, cache in zip(names, caches[2 * number : 2 * number + 2], strict=True):
-            found.states[f"blocks.{number}.attn.{name}"] = cache.numel()
+            found.states[f"{at}.attn.{name}"] = cache.numel()
     return found

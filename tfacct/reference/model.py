@@ -13,7 +13,7 @@ from tfacct import architecture, parts
 from tfacct.errors import ConfigError
 from tfacct.reference.attention import Attention, Cache, LatentAttention, Step
 from tfacct.reference.experts import Experts
-from tfacct.reference.modules import ACTIVATIONS, Add, FeedForward, Head, Positions, Tokens, norm
+from tfacct.reference.modules import ACTIVATIONS, Add, FeedForward, Head, Joining, Positions, Tokens, norm
 from tfacct.reference.rotary import Angles
 
 
@@ -63,6 +63,19 @@ def _through(module: nn.Module | None, x: Tensor) -> Tensor:
     return x if module is None else module(x)
 
 
+class Ahead(Block):
+    """A layer that foresees one token more: the stream joined with the next token's row, a block, the model's head."""
+
+    def __init__(self, ahead: architecture.Ahead, head: parts.Head, angles: Angles | None, *, last: bool) -> None:
+        super().__init__(ahead.block, angles, fused=False, keep_all=False)
+        self.join, self.head_norm, self.lm_head = Joining(ahead.joining), norm(ahead.norm), Head(head, last=last)
+
+    def logits(self, x: Tensor, row: Tensor, step: Step, past: Cache | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The stream behind this layer, the logits of one token more, and what is kept."""
+        x, *kept = self(self.join(x, row), step, past)
+        return x, self.lm_head(self.head_norm(x)), *kept
+
+
 class Decoder(nn.Module):
     """The whole model. `logits` is `all` or `last`, as in the workload; `fused` attention is for speed, not for
     counting; `recompute` keeps no activations of the blocks and runs them again in the backward pass; `keep_all` keeps
@@ -92,11 +105,19 @@ class Decoder(nn.Module):
         self.lm_head = Head(shape.head, last=logits == "last")
         if shape.head.tied:
             self.lm_head.weight = self.embed.weight
+        self.mtp = nn.ModuleList()
+        if shape.ahead is not None:
+            turned = _angles(shape.ahead.block.attn)
+            for _ in range(shape.ahead.count):
+                ahead = Ahead(shape.ahead, shape.head, turned, last=logits == "last")
+                ahead.lm_head.weight = self.lm_head.weight
+                self.mtp.append(ahead)
 
     def forward(
         self, tokens: Tensor, past: tuple[Tensor, ...] = (), positions: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        """Logits, then what every block keeps at the end of the step.
+        """Logits, then what every block keeps at the end of the step. Logits of tokens further ahead stand behind the
+        others, along the tokens.
 
         `past` holds what every block kept before it, two tensors each: (k₀, v₀, k₁, v₁, …). `positions` of the new
         tokens: a cache of a window does not tell them.
@@ -113,7 +134,7 @@ class Decoder(nn.Module):
         step = Step(x, positions)
         kept: list[Tensor] = []
         for number, block in enumerate(self.blocks):
-            before = (past[2 * number], past[2 * number + 1]) if past else None
+            before = _of_block(past, number)
             if self.recompute:
                 x, *own = checkpoint(
                     block, x, step, before, use_reentrant=False, preserve_rng_state=False, determinism_check="none"
@@ -121,7 +142,17 @@ class Decoder(nn.Module):
             else:
                 x, *own = block(x, step, before)
             kept += own
-        return (self.lm_head(_through(self.final_norm, x)), *kept)
+        logits = [self.lm_head(_through(self.final_norm, x))]
+        for number, ahead in enumerate(self.mtp, start=len(self.blocks)):
+            assert isinstance(ahead, Ahead)
+            x, further, *own = ahead.logits(x, self.embed(tokens), step, _of_block(past, number))
+            logits.append(further)
+            kept += own
+        return (torch.cat(logits, dim=1) if self.mtp else logits[0], *kept)
+
+
+def _of_block(past: tuple[Tensor, ...], number: int) -> Cache | None:
+    return (past[2 * number], past[2 * number + 1]) if past else None
 
 
 def _placed(shape: architecture.Transformer) -> Iterator[tuple[int, architecture.Block]]:
@@ -199,7 +230,10 @@ def inputs(
     """
     old = context - tokens
     past: list[Tensor] = []
-    for _, block in _placed(shape):
+    blocks = [block for _, block in _placed(shape)]
+    if shape.ahead is not None:
+        blocks += [shape.ahead.block] * shape.ahead.count
+    for block in blocks:
         there = old
         if block.window is not None:  # the new token is one of those that its window holds
             there = min(old, block.window - 1) if in_window is None else in_window

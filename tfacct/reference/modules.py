@@ -143,6 +143,19 @@ def norm(part: parts.Norm) -> nn.Module:
     return RMSNorm(part.hidden, part.eps, part.less_one)
 
 
+class Joining(nn.Module):
+    """The stream and a row of the token table, normed, side by side through one product."""
+
+    def __init__(self, part: parts.Joining) -> None:
+        super().__init__()
+        self.row_norm, self.stream_norm = RMSNorm(part.hidden, part.eps), RMSNorm(part.hidden, part.eps)
+        self.proj = Linear(2 * part.hidden, part.hidden, bias=False)
+
+    def forward(self, stream: Tensor, row: Tensor) -> Tensor:
+        out: Tensor = self.proj(torch.cat((self.row_norm(row), self.stream_norm(stream)), dim=-1))
+        return out
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": nn.functional.gelu,
     "gelu_new": partial(nn.functional.gelu, approximate="tanh"),

@@ -13,7 +13,7 @@ from tfacct.report import Cell, Row
 from tfacct.subject import Subject
 from tfacct.workload import Request, Workload
 
-PARTS = ("embed", "pos_embed", "attn", "mlp", "norms", "lm_head")
+PARTS = ("embed", "pos_embed", "attn", "mlp", "norms", "lm_head", "mtp")
 """The parts that parameters are summed by."""
 
 DEFAULT_DTYPE = "bf16"
@@ -266,4 +266,4 @@ def with_share(row: Mapping[str, Cell], part: int, whole: int) -> Row:
 
 def short(path: str) -> str:
     """A path as a table shows it: without the blocks it is repeated in."""
-    return path.removeprefix("blocks.*.")
+    return path.removeprefix("blocks.*.").replace("mtp.*.", "mtp.")

@@ -32,6 +32,8 @@ class Check:
     unit: str
     formula: Mapping[str, int]
     measured: Mapping[str, int]
+    note: str = ""
+    """How the witness differs from what this program counts, where it is held against its own way."""
 
     @property
     def agrees(self) -> bool:
@@ -219,5 +221,5 @@ def stranger_checks(subject: Subject, work: Workload) -> Iterator[Check]:
     yield Check("transformers, forward", "FLOPs", ours, flops)
     yield Check("transformers, parameters", "elements", params, stranger.parameters(theirs))
     same = keeps == stranger.kept(ledger.states(at, unfolded=True))
-    named = "" if same else f" ({subject.config.class_differs})"
-    yield Check(f"transformers, cached elements{named}", "elements", keeps, cached)
+    note = "" if same else f"transformers' cache is held against its own way: {subject.config.class_differs}."
+    yield Check("transformers, cached elements", "elements", keeps, cached, note)

@@ -20,7 +20,7 @@ from tfacct.workload import Request, Workload
 
 By = Literal["line", "part", "block"]
 
-RARE = ("embed",)
+RARE = ("embed", "mtp")
 """Components that few models have: their columns are the first to go."""
 
 

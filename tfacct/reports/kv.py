@@ -89,15 +89,14 @@ def _contexts(longest: int) -> list[int]:
     return [*contexts, longest]
 
 
-def _at(subject: Subject, context: int, batch: int, cached: str) -> dict[str, int]:
+def _at(subject: Subject, context: int, batch: int, cached: str) -> dict[str, Any]:
     """Cache bytes at one context, for as many key/value heads as query heads, as built, and for one."""
     at = Workload(context, context, batch).axes()
     built = subject.architecture
-    variants = {"mha": built.with_kv_heads(None), "as_built": built}
-    if not _latent(subject):
-        variants["mqa"] = built.with_kv_heads(1)
+    shared = None if _latent(subject) else built.with_kv_heads(1)
+    variants = {"mha": built.with_kv_heads(None), "as_built": built, "mqa": shared}
     bits = units.dtype_bits(cached)
-    sizes = {name: cache_bytes(model.ledger(), at, bits) for name, model in variants.items()}
+    sizes = {name: model and cache_bytes(model.ledger(), at, bits) for name, model in variants.items()}
     return {"keys": context, **sizes}
 
 

@@ -108,7 +108,7 @@ def _source(provenance: Provenance | None) -> dict[str, Any] | None:
         "via": provenance.via,
         "revision": provenance.revision,
         "expected_params": provenance.expected,
-        "expected_from": provenance.expected_from,
+        "expected_from": provenance.expected_from or None,
     }
 
 
@@ -116,7 +116,8 @@ def _source_notes(provenance: Provenance | None) -> list[str]:
     if provenance is None:
         return ["source: your own file"]
     via = f" (through {provenance.via})" if provenance.via else ""
-    return [
-        f"source: {provenance.url}, {provenance.kind}{via}",
-        f"expected parameters: {provenance.expected:,} ({WITNESSES[provenance.expected_from]})",
-    ]
+    at = f" at {provenance.revision}" if provenance.revision else ""
+    notes = [f"source: {provenance.url}, {provenance.kind}{at}{via}"]
+    if provenance.expected is not None:
+        notes.append(f"expected parameters: {provenance.expected:,} ({WITNESSES[provenance.expected_from]})")
+    return notes

@@ -61,7 +61,11 @@ def verify(
         columns=columns,
         sections=sections,
         totals=totals,
-        notes=(_traced(verified, all_layers), _verdict(verified)),
+        notes=(
+            _traced(verified, all_layers),
+            *dict.fromkeys(check.note for v in verified for check in v.checks if check.note),
+            _verdict(verified),
+        ),
         hints=(
             *common.context_hints(subjects, request),
             *(_classless(subjects) if against else ()),

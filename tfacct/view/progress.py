@@ -1,11 +1,12 @@
-"""A progress bar on stderr, gone when the work is done; nothing where nobody watches."""
+"""A progress bar or a spinner on stderr, gone when the work is done; nothing where nobody watches."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
+from tfacct.errors import printable
 from tfacct.report import Tick, unwatched
 
 
@@ -37,3 +38,20 @@ def progress() -> Iterator[Tick]:
         yield tick
     finally:
         bar.stop()
+
+
+@contextmanager
+def spinner() -> Iterator[Callable[[str], None]]:
+    """A callable that says what is waited for, until the block ends."""
+    with ExitStack() as shown:
+
+        def waiting(what: str) -> None:
+            if not sys.stderr.isatty():
+                return
+            from rich.text import Text
+
+            from tfacct.view.terminal import console
+
+            shown.enter_context(console(sys.stderr).status(Text(printable(what))))
+
+        yield waiting

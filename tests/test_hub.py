@@ -1,0 +1,482 @@
+"""A config.json by its hub id, from a hub on this machine. Each run is a process of its own: huggingface_hub reads the
+environment when it is imported."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import TINY, Ran
+from tfacct import hub, sources
+from tfacct.errors import HubError, MissingExtraError, UsageError
+
+ROOT = Path(__file__).parent.parent
+COMMIT, OTHER_COMMIT = "453ed1575b739b5b03ce3758b23befdb0967f40e", "0123456789abcdef0123456789abcdef01234567"
+CONFIG = json.dumps(TINY["qwen2"]).encode()
+CONFIG_OF_OTHER = json.dumps({**TINY["qwen2"], "vocab_size": 74}).encode()
+ID = "Qwen/Qwen2-7B"
+installed = pytest.mark.skipif(not __import__("importlib.util").util.find_spec("huggingface_hub"), reason="extra: hub")
+
+
+@dataclass
+class Answer:
+    """What the hub says of one model."""
+
+    body: bytes = b""
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    wait: float = 0
+    """Seconds before it answers."""
+    length: int | None = None
+    """The length that it claims, where that is not the body's."""
+    trickle: float = 0
+    """Seconds between two bytes of the body."""
+    private_to: str | None = None
+
+
+def refusal(status: int, code: str | None = None, **headers: str) -> Answer:
+    return Answer(b"", status, {**({"X-Error-Code": code} if code else {}), **headers})
+
+
+GATED = {"X-Error-Code": "GatedRepo", "X-Error-Message": "Access to model is restricted."}
+ANSWERS = {
+    f"{ID}@main": Answer(CONFIG),
+    f"{ID}@v1.0": Answer(CONFIG_OF_OTHER, headers={"X-Repo-Commit": OTHER_COMMIT}),
+    f"{ID}@refs/pr/3": Answer(CONFIG_OF_OTHER, headers={"X-Repo-Commit": OTHER_COMMIT}),
+    f"{ID}@{COMMIT}": Answer(CONFIG),
+    f"{ID}@none": refusal(404, "RevisionNotFound"),
+    "no/such@main": refusal(404, "RepoNotFound"),
+    "no/such-code@main": refusal(404),
+    "no/config@main": refusal(404, "EntryNotFound", **{"X-Repo-Commit": COMMIT}),
+    "meta-llama/Llama-3.1-8B@main": Answer(CONFIG, private_to="Bearer hf_right"),
+    "no/token@main": refusal(401),
+    "no/right@main": refusal(403),
+    "in/trouble@main": refusal(503),
+    "in/ruins@main": refusal(500),
+    "too/often@main": refusal(429, **{"Retry-After": "30"}),
+    "too/slow@main": Answer(CONFIG, wait=20),
+    "a-bit/slow@main": Answer(CONFIG, wait=0.6),
+    "too/trickling@main": Answer(CONFIG, trickle=0.5),
+    "too/large@main": Answer(CONFIG + b" " * 1_000_000),
+    "cut/json@main": Answer(CONFIG[:30]),
+    "cut/short@main": Answer(CONFIG[:30], length=len(CONFIG)),
+    "not/text@main": Answer(b"\x80\x00\xff\xfe" * 10),
+    "not/object@main": Answer(b"[1, 2]"),
+    "un/known@main": Answer(b'{"model_type": "elephant"}'),
+    "no/hub@main": Answer(b"<html>log in</html>", headers={"X-Repo-Commit": "", "ETag": ""}),
+}
+
+
+class Hub(ThreadingHTTPServer):
+    """The hub's one route that is used, and what was asked of it."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.asked: list[tuple[str, str, str | None]] = []
+        self.closing = threading.Event()
+        self.answers = dict(ANSWERS)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Whoever gave up waiting is no matter."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Hub
+
+    def do_HEAD(self) -> None:
+        self.answer(with_body=False)
+
+    def do_GET(self) -> None:
+        self.answer(with_body=True)
+
+    def answer(self, *, with_body: bool) -> None:
+        who = self.headers.get("Authorization")
+        self.server.asked.append((self.command, self.path, who))
+        match = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/config\.json", self.path)
+        known = self.server.answers.get(f"{match[1]}@{match[2].replace('%2F', '/')}") if match else None
+        said = known or refusal(418)
+        if said.private_to is not None and who != said.private_to:
+            said = Answer(b"", 403 if who else 401, GATED)
+        self.server.closing.wait(said.wait)
+        length = len(said.body) if said.length is None else said.length
+        headers = {"Content-Length": str(length), "ETag": f'"{hash(said.body) & 0xFFFFFF:x}"', "X-Repo-Commit": COMMIT}
+        self.send_response(said.status)
+        for name, value in {**(headers if said.status == 200 else {"Content-Length": "0"}), **said.headers}.items():
+            if value:
+                self.send_header(name, value)
+        self.end_headers()
+        if with_body and said.trickle:
+            for byte in said.body:
+                if self.server.closing.wait(said.trickle):
+                    return
+                self.wfile.write(bytes([byte]))
+        elif with_body:
+            self.wfile.write(said.body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Nothing: the test's own output is enough."""
+
+
+@pytest.fixture
+def server() -> Iterator[Hub]:
+    with Hub() as serving:
+        thread = threading.Thread(target=serving.serve_forever, args=(0.02,))
+        thread.start()
+        yield serving
+        serving.closing.set()
+        serving.shutdown()
+        thread.join()
+
+
+Ask = Callable[..., Ran]
+
+
+@pytest.fixture
+def environment(server: Hub, tmp_path: Path) -> dict[str, str]:
+    """No proxy, no token, no cache but its own; a hub that does not answer is not waited for long."""
+    (tmp_path / "work").mkdir()
+    kept = {k: v for k, v in os.environ.items() if not k.upper().startswith("HF_") and "proxy" not in k.lower()}
+    return kept | {
+        "HF_ENDPOINT": server.url,
+        "HF_HOME": str(tmp_path / "home"),
+        "HF_HUB_ETAG_TIMEOUT": "2",
+        "HF_HUB_DOWNLOAD_TIMEOUT": "2",
+        "PYTHONPATH": str(ROOT),
+        "PYTHONWARNINGS": "default",
+        "COLUMNS": "80",
+    }
+
+
+@pytest.fixture
+def ask(environment: dict[str, str], tmp_path: Path) -> Ask:
+    """`ask("flops", "Qwen/Qwen2-7B", HF_TOKEN="hf_x")`: the command line in a folder that holds no model."""
+
+    def call(*arguments: str, **env: str) -> Ran:
+        ran = subprocess.run(
+            [sys.executable, "-m", "tfacct", *arguments],
+            capture_output=True, text=True, cwd=tmp_path / "work", env=environment | env, timeout=60,
+        )  # fmt: skip
+        return Ran(ran.returncode, ran.stdout, ran.stderr)
+
+    return call
+
+
+@pytest.fixture
+def ask_all(environment: dict[str, str], tmp_path: Path) -> Callable[[list[list[str]]], list[Ran]]:
+    """Many command lines in one process, which says nothing on its own."""
+    script = """
+import contextlib, io, json, sys
+import huggingface_hub.utils.logging, tfacct.cli
+said = []
+for command in json.load(sys.stdin):
+    sys.argv, code = ["tfacct", *command], 0
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        try: tfacct.cli.main()
+        except SystemExit as stop: code = stop.code or 0
+    said.append((code, out.getvalue(), err.getvalue()))
+print(json.dumps(said))
+"""
+
+    def call(commands: list[list[str]]) -> list[Ran]:
+        ran = subprocess.run(
+            [sys.executable, "-c", script], input=json.dumps(commands),
+            capture_output=True, text=True, cwd=tmp_path / "work", env=environment, timeout=60,
+        )  # fmt: skip
+        assert (ran.returncode, ran.stderr) == (0, "")
+        return [Ran(*said) for said in json.loads(ran.stdout)]
+
+    return call
+
+
+@installed
+def test_what_is_fetched_is_counted_as_the_file_would_be(ask: Ask, server: Hub, tmp_path: Path) -> None:
+    (tmp_path / "file.json").write_bytes(CONFIG)
+    for command in (["params"], ["flops", "--ctx", "29"], ["memory"]):
+        fetched = ask(*command, ID, "--json")
+        assert (fetched.code, fetched.err) == (0, "")
+        assert fetched.out.replace(ID, "file.json") == ask(*command, str(tmp_path / "file.json"), "--json").out
+    # The first run fetches, the other two only ask whether theirs is the newest. Nobody says who is asking.
+    assert {(path, who) for _, path, who in server.asked} == {(f"/{ID}/resolve/main/config.json", None)}
+    assert [how for how, *_ in server.asked] == ["HEAD", "HEAD", "GET", "HEAD", "HEAD"]
+
+
+@installed
+def test_every_command_takes_a_hub_id(ask_all: Callable[[list[list[str]]], list[Ran]]) -> None:
+    commands = [
+        ["flops", ID], ["flops", ID, "qwen2-7b"], ["flops", ID, "--bytes"], ["params", ID], ["memory", ID],
+        ["kv", ID], ["formula", ID], ["show", ID], ["diff", ID, f"{ID}@v1.0"], ["diff", ID, "--set", "head_dim=8"],
+        ["sweep", ID, "--ctx", "1,2,4"], ["solve", ID, "--for", "ctx", "--until", "kv_cache_bytes=weights_bytes"],
+        ["flops", ID, "--set", "num_hidden_layers=1"], ["flops", ID, "--markdown"],
+    ]  # fmt: skip
+    answers = ask_all(commands)
+    for command, ran in zip(commands, answers, strict=True):
+        assert ran.code == 0 and ID in ran.out, (command, ran.err)
+        assert max(map(len, ran.out.splitlines())) <= 80 or "--markdown" in command, command
+    assert answers[8].out.startswith(f"{ID} → {ID}@v1.0")
+
+
+@installed
+def test_the_python_face(environment: dict[str, str], server: Hub, tmp_path: Path) -> None:
+    script = f"""
+import pathlib, tfacct
+model = tfacct.load("{ID}", num_hidden_layers=5)
+print(model.name, model.architecture.stacks[0].count, model.subject.provenance.revision)
+print(model.diff(tfacct.load("{ID}@v1.0")).title)
+try: tfacct.load(pathlib.Path("no/such"))
+except tfacct.TfacctError as error: print(error.message)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path / "work", env=environment
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.splitlines() == [
+        f"{ID} 5 {COMMIT}",
+        f"{ID} (num_hidden_layers=5) → {ID}@v1.0, context 47, batch 1",
+        "no preset or file named 'no/such'",
+    ]
+    assert not [path for _, path, _ in server.asked if "no/such" in path]
+
+
+@installed
+def test_revisions(ask: Ask, server: Hub) -> None:
+    """Branches, tags, pull requests and commits; the name keeps the revision, a commit cut as git cuts it."""
+    for revision, shown, vocabulary in [
+        ("main", "main", 73), ("v1.0", "v1.0", 74), ("refs/pr/3", "refs/pr/3", 74), (COMMIT, COMMIT[:7], 73),
+    ]:  # fmt: skip
+        (model,) = json.loads(ask("show", f"{ID}@{revision}", "--json").out)["models"]
+        assert model["model"] == f"{ID}@{shown}"
+        assert model["config"]["vocab_size"] == vocabulary
+        assert model["source"]["revision"] == (COMMIT if vocabulary == 73 else OTHER_COMMIT)
+    before = len(server.asked)
+    assert ask("flops", f"{ID}@{COMMIT}").code == 0
+    assert len(server.asked) == before, "a commit never changes: what is in the cache needs no question"
+
+
+@installed
+def test_show_says_where_it_came_from(ask: Ask, server: Hub) -> None:
+    ran = ask("show", ID)
+    said = " ".join(ran.out.split())
+    assert f"source: {server.url}/{ID}, fetched at {COMMIT}" in said and "expected parameters" not in said
+    (model,) = json.loads(ask("show", ID, "--json", HF_HUB_OFFLINE="1").out)["models"]
+    assert model["source"] == {
+        "url": f"{server.url}/{ID}", "kind": "cached", "via": None, "revision": COMMIT,
+        "expected_params": None, "expected_from": None,
+    }  # fmt: skip
+
+
+REFUSED = [
+    ("no/such", ["no file here and no model on http://127.0.0.1", "'no/such'", "HF_TOKEN"]),
+    ("no/such-code", ["no file here and no model on"]),
+    ("no/config", ["no/config has no config.json"]),
+    (f"{ID}@none", [f"{ID} has no revision 'none'", "did you mean qwen2-7b"]),
+    ("meta-llama/Llama-3.1-8B", ["is gated", "accept its licence at http://127", "HF_TOKEN", "mean llama-3.1-8b"]),
+    ("no/token", ["does not let no/token be read: 401 Unauthorized", "HF_TOKEN"]),
+    ("no/right", ["does not let no/right be read: 403 Forbidden", "HF_TOKEN"]),
+    ("in/trouble", ["cannot fetch in/trouble from http://127.0.0.1", "its answer is 503 Service Unavailable"]),
+    ("in/ruins", ["its answer is 500 Internal Server Error"]),
+    ("too/often", ["its answer is 429 Too Many Requests"]),
+    ("too/large", ["config.json of too/large is larger than 1 MB"]),
+    ("cut/json", ["config.json of cut/json is not JSON", "the hub's cache holds it as", "config.json"]),
+    ("not/text", ["config.json of not/text is not text"]),
+    ("not/object", ["holds a JSON list"]),
+    ("un/known", ["un/known: unknown model_type 'elephant'"]),
+    ("no/hub", ["does not answer as a hub does", "HF_ENDPOINT"]),
+    ("not/asked", ["its answer is 418"]),
+]
+
+
+@installed
+def test_what_a_hub_may_answer(ask_all: Callable[[list[list[str]]], list[Ran]], server: Hub) -> None:
+    started = time.monotonic()
+    answers = ask_all([["flops", model] for model, _ in REFUSED])
+    for (model, says), ran in zip(REFUSED, answers, strict=True):
+        assert (ran.code, ran.out) == (2, ""), model
+        assert ran.err.startswith("error: ") and len(ran.err.splitlines()) <= 2
+        for words in says:
+            assert words in ran.err, model
+        methods = [how for how, path, _ in server.asked if path.startswith(f"/{model.partition('@')[0]}/")]
+        fetched = model in ("cut/json", "not/text", "not/object", "un/known")
+        assert methods == (["HEAD", "HEAD", "GET"] if fetched else ["HEAD"]), "no refusal is asked for twice"
+    assert time.monotonic() - started < 20
+
+
+@installed
+@pytest.mark.parametrize("model", ["too/slow", "too/trickling", "cut/short"])
+def test_a_hub_that_does_not_come_to_an_end_is_left(ask: Ask, model: str) -> None:
+    started = time.monotonic()
+    ran = ask("flops", model, HF_HUB_ETAG_TIMEOUT="1", HF_HUB_DOWNLOAD_TIMEOUT="1")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith(f"error: cannot fetch {model} from http://127.0.0.1") and len(ran.err.splitlines()) == 1
+    assert time.monotonic() - started < 10
+
+
+@installed
+def test_nobody_there(ask: Ask) -> None:
+    for endpoint in ("http://127.0.0.1:9", "nonsense", ""):
+        ran = ask("flops", ID, HF_ENDPOINT=endpoint)
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.err.startswith(f"error: cannot fetch {ID} from ") and len(ran.err.splitlines()) == 2
+        assert "did you mean qwen2-7b" in ran.err
+
+
+@installed
+def test_an_environment_that_cannot_be_read(ask: Ask, tmp_path: Path) -> None:
+    ran = ask("flops", ID, HF_HUB_ETAG_TIMEOUT="soon")
+    assert (ran.code, ran.out) == (2, "") and "huggingface_hub cannot be imported" in ran.err and "soon" in ran.err
+    (tmp_path / "taken").write_text("a file")
+    ran = ask("flops", ID, HF_HOME=str(tmp_path / "taken"))
+    assert (ran.code, ran.out) == (2, "") and "the hub's cache cannot be used" in ran.err and "HF_HOME" in ran.err
+    ran = ask("flops", ID, HF_TOKEN="café")
+    assert (ran.code, ran.out) == (2, "") and ran.err.startswith("error: ") and "Traceback" not in ran.err
+
+
+@installed
+def test_the_token_is_sent_and_opens_the_gate(ask: Ask, server: Hub, tmp_path: Path) -> None:
+    gated = "meta-llama/Llama-3.1-8B"
+    ran = ask("params", gated, HF_TOKEN="hf_wrong")
+    assert ran.code == 2 and "is gated" in ran.err and "hf_wrong" not in ran.err
+    assert ask("params", gated, HF_TOKEN="hf_right").code == 0
+    assert {who for _, path, who in server.asked if gated in path} == {"Bearer hf_wrong", "Bearer hf_right"}
+    (tmp_path / "home" / "token").write_text("hf_kept\n")
+    assert ask("params", ID).code == 0 and server.asked[-1][2] == "Bearer hf_kept"
+
+
+@installed
+def test_the_cache_serves_when_the_hub_does_not(ask: Ask, server: Hub) -> None:
+    ran = ask("flops", ID, HF_HUB_OFFLINE="1")
+    assert (ran.code, ran.out) == (2, "") and server.asked == []
+    assert f"{ID} is not in the hub's cache, and HF_HUB_OFFLINE forbids to ask" in ran.err
+    online = ask("flops", ID)
+    assert online.code == 0
+    asked = len(server.asked)
+    assert ask("flops", ID, HF_HUB_OFFLINE="1") == online and len(server.asked) == asked
+    assert ask("flops", ID, HF_ENDPOINT="http://127.0.0.1:9") == online
+    server.answers[f"{ID}@main"] = refusal(503)
+    assert ask("flops", ID) == online
+    # A hub that does answer is believed.
+    server.answers[f"{ID}@main"] = refusal(404, "RepoNotFound")
+    assert ask("flops", ID).code == 2
+    server.answers[f"{ID}@main"] = Answer(CONFIG_OF_OTHER, headers={"X-Repo-Commit": OTHER_COMMIT})
+    (model,) = json.loads(ask("show", ID, "--json").out)["models"]
+    assert (model["config"]["vocab_size"], model["source"]["kind"]) == (74, "fetched")
+
+
+@installed
+def test_a_file_of_that_name_wins(ask: Ask, server: Hub, tmp_path: Path) -> None:
+    folder = tmp_path / "work" / ID
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_bytes(CONFIG)
+    (model,) = json.loads(ask("params", ID, "--json").out)["models"]
+    assert (model["model"], server.asked) == ("Qwen2-7B", [])
+
+
+@installed
+@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
+def test_a_spinner_for_whoever_waits_before_a_terminal(environment: dict[str, str], tmp_path: Path, term: str) -> None:
+    pty = pytest.importorskip("pty")
+
+    def seen(model: str) -> tuple[str, str]:
+        ours, theirs = pty.openpty()
+        command = [sys.executable, "-m", "tfacct", "params", model, "--json"]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=theirs, cwd=tmp_path / "work", env=environment | {"TERM": term}
+        ) as process:
+            os.close(theirs)
+            out = process.stdout.read().decode()
+            shown = b""
+            try:
+                while chunk := os.read(ours, 1024):
+                    shown += chunk
+            except OSError:  # the end of a pty, on Linux
+                pass
+        os.close(ours)
+        return out, shown.decode()
+
+    out, shown = seen("a-bit/slow")
+    assert json.loads(out)["models"][0]["model"] == "a-bit/slow"
+    if term != "dumb":
+        assert "asking http://127.0.0.1" in shown and "for a-bit/slow" in shown
+        assert shown.rstrip("\r\n").endswith(("\x1b[2K", "\x1b[?25h")), "gone when the work is done"
+    assert "\x1b" not in out
+    assert seen(ID)[1] == "", "no flicker where the answer comes at once"
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "Qwen/..", "../Qwen", "Qwen/Qwen2..7B", "Qwen/../Qwen2-7B", "/Qwen/Qwen2-7B", "/etc", "a/b/c", "Qwen/", "~/x",
+        "Qwen/Qwen2 7B", "Qwen/Qwen2-7B?x=1", "Qwen/Qwen2#7B", "Qwen/Qwen2%2e7B", "Qwen/Qwen2\\7B", "Qwen/-x",
+        "Qwen/x-", "Qwen/x--y", "Qwen/x.git", "Qwen/x\n", "Qwen/é", "Qwen/" + "x" * 97, "x" * 97 + "/y", "x:y/z",
+        f"{ID}@", f"{ID}@..", f"{ID}@../../x", f"{ID}@/etc", f"{ID}@a//b", f"{ID}@a b", f"{ID}@a@b", f"{ID}@-x",
+        f"{ID}@a\0b", f"{ID}@" + "x" * 200, f"{ID}@a?b", "a/b@c/../d",
+    ],
+)  # fmt: skip
+def test_what_can_be_no_hub_id_is_refused_before_anyone_is_asked(
+    run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, model: str
+) -> None:
+    def asked(*_: object, **__: object) -> None:
+        raise AssertionError(model)
+
+    monkeypatch.setattr(hub, "fetch", asked)
+    monkeypatch.chdir(tmp_path)
+    ran = run("flops", model)
+    assert (ran.code, ran.out) == (2, "") and ran.err.startswith("error: ") and len(ran.err.splitlines()) <= 2
+
+
+def test_the_refusal_above_can_fail(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(*given: object, **__: object) -> None:
+        raise HubError(f"asked for {given}")
+
+    monkeypatch.setattr(hub, "fetch", asked)
+    for model, given in [
+        (ID, (ID, None)),
+        (f"{ID}@refs/pr/3", (ID, "refs/pr/3")),
+        ("meta-llama/Llama-3.1-8B-Instruct", ("meta-llama/Llama-3.1-8B-Instruct", None)),
+        ("01-ai/Yi-1.5_9B@v1.0+x", ("01-ai/Yi-1.5_9B", "v1.0+x")),
+    ]:
+        assert f"asked for {given}" in run("flops", model).err
+
+
+def test_ids() -> None:
+    assert hub.read_id("a/b@c/d") == ("a/b", "c/d")
+    assert hub.name_of("a/b", None) == "a/b" and hub.name_of("a/b", COMMIT) == "a/b@453ed15"
+    with pytest.raises(UsageError, match="can be no revision of a/b"):
+        hub.read_id("a/b@..")
+    with pytest.raises(UsageError, match="can be no hub id"):
+        hub.read_id("a/b..c")
+
+
+def test_without_huggingface_hub(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    ran = run("flops", ID)
+    assert (ran.code, ran.out) == (2, "") and "it takes huggingface_hub" in ran.err
+    assert f"hint: {MissingExtraError.HUB}; did you mean qwen2-7b" in ran.err
+    assert run("flops", "qwen2-7b").code == 0
+
+
+def test_no_file_of_the_package_but_one_knows_the_hub() -> None:
+    knowing = [
+        file.name
+        for file in (ROOT / "tfacct").rglob("*.py")
+        if re.search(r"import huggingface|from huggingface", file.read_text())
+    ]
+    assert knowing == ["hub.py"]
+    assert sources.LARGEST_FILE == 1_000_000
