@@ -245,7 +245,7 @@ def test_qwen2_without_kv_heads_takes_the_classs_32() -> None:
         ("llama", "is_encoder_decoder", True),
         ("gpt2", "head_dim", 32),
         ("cs336", "num_key_value_heads", 1),
-        ("qwen2", "layer_types", ["sliding_attention", "full_attention"]),
+        ("mixtral", "layer_types", ["sliding_attention", "full_attention"]),
         ("qwen2", "use_mrope", True),
         ("llama", "architectures", ["LlamaForSequenceClassification"]),
         ("gpt2", "architectures", ["GPT2Model"]),
