@@ -1,4 +1,4 @@
-"""Equations between metrics, as a user words them: `kv_cache_bytes=weights_bytes`, `total_bytes=24GiB`, `share.attn=50%`."""
+"""Equations between metrics, as a user words them: `kv_cache_bytes=weights_bytes`, `share.attn=50%`."""
 
 from __future__ import annotations
 
