@@ -8,11 +8,12 @@ import pytest
 
 from tests.conftest import TINY, tiny
 from tfacct import load
+from tfacct.equations import Equation, read
 from tfacct.errors import TfacctError, UsageError
 from tfacct.metrics import Point
 from tfacct.reports._points import Terms
 from tfacct.reports.solve import solve
-from tfacct.solving import Equation, placed, read, solved
+from tfacct.solving import placed, solved
 from tfacct.subject import subject
 from tfacct.workload import Request, Workload
 

@@ -231,11 +231,11 @@ def _by_block(counted: _Counted) -> Table:
         Column("bar", "", "bar", drop=5),
     )
     rows: list[Row] = []
-    for (numbers, outside), products in groupby(counted.products, key=_block_of):
+    for (numbers, kind, outside), products in groupby(counted.products, key=_block_of):
         flops = sum(counted.flops(product) for product in products)
         count = len(numbers) or 1
         row: dict[str, Any] = {
-            "block": outside or _span(numbers),
+            "block": outside or " ".join(filter(None, (_span(numbers), f"({kind})" if kind else ""))),
             "count": count,
             "each": flops // count,
             "flops": flops,
@@ -244,8 +244,9 @@ def _by_block(counted: _Counted) -> Table:
     return columns, (tuple(rows),), _totals(counted, "block")
 
 
-def _block_of(product: Product) -> tuple[Sequence[int], str]:
-    return product.numbers, "" if product.numbers else product.path
+def _block_of(product: Product) -> tuple[Sequence[int], str, str]:
+    own = product.path.startswith("blocks.")
+    return product.numbers, product.kind, "" if own else product.path if not product.numbers else part_of(product.path)
 
 
 def _span(numbers: Sequence[int]) -> str:

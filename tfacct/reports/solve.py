@@ -8,12 +8,13 @@ from fractions import Fraction
 from math import isqrt
 from typing import Any
 
+from tfacct.equations import Equation, Side, read
 from tfacct.errors import UsageError
 from tfacct.metrics import Point
 from tfacct.report import Column, Report, Row
 from tfacct.reports import _common as common
 from tfacct.reports._points import CONVENTION, Terms
-from tfacct.solving import Equation, Side, Solution, among, closed_form, decimal, placed, read, solved
+from tfacct.solving import Solution, among, closed_form, decimal, placed, solved
 from tfacct.subject import Subject
 from tfacct.symbols import opened
 from tfacct.workload import Request
