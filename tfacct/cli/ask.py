@@ -97,13 +97,13 @@ def changed(subject: Subject, sets: Iterable[str] | None) -> Subject:
 
 
 def one_of_family(name: str, models: Iterable[str] | None, sets: Iterable[str] | None) -> Subject:
-    """The model that is named, or the smallest preset of the family that is."""
+    """The model that is named, or the largest preset of the family that is."""
     from tfacct import families, presets, sources
 
     if models:
         raise UsageError("--prove names its own FAMILY or MODEL: leave the other out")
     if name in families.names() and name not in presets.names():
-        return presets.load_all(sources.read_sets(sets or ()), family=name)[0]
+        return presets.load_all(sources.read_sets(sets or ()), family=name)[-1]
     return subjects([name], sets)[0]
 
 

@@ -34,12 +34,14 @@ def polynomials(
     letters: Iterable[str],
     fixed: Mapping[str, int] | None = None,
     factors: Mapping[str, int | str] | None = None,
+    rests: Mapping[str, str] | None = None,
 ) -> Polynomials:
     """Forward and backward FLOPs, parameters and cached elements of a model whose sizes are symbols.
 
     `open_shape` makes the model from a size for each of `letters`. The workload's letters are B, T and C, the tokens
     already in the cache, with Cw of them in a window. A symbol stands for sizes of at least 2: those that `fixed` names
-    are that number instead. A size with a factor, a number or another letter, is that times its symbol.
+    are that number instead. A size with a factor, a number or another letter, is that times its symbol; one with a rest
+    is its symbol and that other size together.
     """
     fixed, factors = fixed or {}, factors or {}
     try:
@@ -56,6 +58,8 @@ def polynomials(
     for letter, factor in factors.items():
         if letter in own and letter not in fixed:
             sizes[letter] = own[letter] * (own[factor] if isinstance(factor, str) else factor)
+    for letter, part in (rests or {}).items():
+        sizes[letter] = own[letter] + sizes[part]
     shape = open_shape(sizes.__getitem__)
     with mode:
         model = Decoder(shape, keep_all=True)

@@ -158,7 +158,7 @@ def window_notes(subjects: Sequence[Subject], *, kept: bool = False) -> list[str
             windows[stack.block.window] = windows.get(stack.block.window, 0) + stack.count
     blocks = sum(stack.count for stack in stacks)
     follows = (
-        ", and so many are kept."
+        ", and so many are kept; bytes per token are those of a context that is shorter."
         if kept
         else "; new tokens meet each other all the same, as in an unfused kernel (--masked: only what is seen)."
     )

@@ -213,7 +213,11 @@ def stranger_checks(subject: Subject, work: Workload) -> Iterator[Check]:
         theirs = stranger.build(subject.raw)
     except (KeyError, ValueError, TypeError) as error:
         raise UsageError(f"{subject.name}: the transformers class refuses this config: {error!r}") from None
-    flops, cached = stranger.run(theirs, batch=work.batch, tokens=work.tokens, context=work.context)
+    try:
+        flops, cached = stranger.run(theirs, batch=work.batch, tokens=work.tokens, context=work.context)
+    except (RuntimeError, ValueError) as error:
+        said = str(error).splitlines()[0]
+        raise UsageError(f"{subject.name}: the transformers class cannot run this config: {said}") from None
     ledger, at = subject.ledger, replace(work, logits="all").axes()
     ours = stranger.renamed(ledger.flops(at, unfolded=True), table)
     params = stranger.renamed(ledger.parameters(unfolded=True), table, tensors)

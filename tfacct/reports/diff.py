@@ -18,6 +18,7 @@ TOTALS = {
     "total_flops": "total FLOPs",
     "flops_per_token": "FLOPs per token",
     "total_params": "parameters",
+    "active_params": "active parameters",
     "weights_bytes": "weights",
     "kv_cache_bytes": "KV cache",
     "total_bytes": "weights + KV cache",
@@ -124,7 +125,10 @@ def _totals(old: Point, new: Point) -> list[dict[str, Any]]:
     for name in TOTALS:
         metric = METRICS[name]
         lines.append({"path": name, "kind": metric.unit, "old": metric.of(old), "new": metric.of(new)})
-    return lines
+    by_path = {line["path"]: line for line in lines}
+    stored, active = by_path["total_params"], by_path["active_params"]
+    routed = any(stored[side] != active[side] for side in ("old", "new"))
+    return lines if routed else [line for line in lines if line is not active]
 
 
 def _pairs(old: Mapping[str, int], new: Mapping[str, int], kind: Kind) -> list[dict[str, Any]]:

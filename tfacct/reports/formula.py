@@ -288,6 +288,7 @@ def _legend(
     shown = " ".join(f"{line.spec} {line.count.code} {line.weights.code if line.weights else ''}" for line in lines)
     letters = set(re.findall("[A-Z][a-z]*", f"{shown} {total.code}"))
     letters |= {factor for letter in symbolic.products if letter in letters for factor in symbolic.factors(letter)}
+    letters |= {WINDOW} if letters & {SEEN, KEPT} else set()  # which their meanings name
     return {
         letter: {"meaning": meaning, **({"value": values[letter]} if letter in values else {})}
         for letter, meaning in symbolic.legend.items()

@@ -142,16 +142,17 @@ def _several(subjects: Sequence[Subject], facts: Sequence[dict[str, Any]]) -> Ta
 def _formula(subject: Subject, request: Request, cached: str) -> str:
     """The cache as a product of named sizes, read off the ledger's State lines, with S left open."""
     width = Fraction(units.dtype_bits(cached), 8)
-    names: dict[str, None] = {}
-    kept: dict[str, int] = {}
+    kept: dict[tuple[str, str], int] = {}
     for group in subject.ledger.groups:
-        keys = f"min(S, {group.axes[WINDOW]:,})" if WINDOW in group.axes else "S"
+        windowed = WINDOW in group.axes
+        keys = f"min(S, {group.axes[WINDOW]:,})" if windowed else "S"
         sizes = {"B": request.batch, **group.axes, "S": keys}
         states = [letters(line.spec) for line in group.lines if isinstance(line, State)]
         for spec in dict.fromkeys(states):
             alike = states.count(spec)
-            names[" · ".join([*([str(alike)] if alike > 1 else []), "L", *spec, "bytes"])] = None
+            named = ["min(S, W)" if windowed and axis == "S" else axis for axis in spec]
+            name = " · ".join([*([str(alike)] if alike > 1 else []), "L", *named, "bytes"])
             values = " · ".join(str(sizes[axis]) for axis in spec)
-            kept[values] = kept.get(values, 0) + alike * group.count
-    terms = (f"{count} · {values} · {width}" for values, count in kept.items())
-    return f"KV cache bytes: {' + '.join(names)} = {' + '.join(terms)}"
+            kept[name, values] = kept.get((name, values), 0) + alike * group.count
+    terms = (f"{count} · {values} · {width}" for (_, values), count in kept.items())
+    return f"KV cache bytes: {' + '.join(name for name, _ in kept)} = {' + '.join(terms)}"

@@ -104,6 +104,7 @@ def _by_symbols(shape: Transformer, symbolic: Opened, progress: Tick) -> Iterato
 
     symbols, letters, stacks = symbolic.symbols, _letters(shape), block_letters(shape)
     edges = [edge | _no_window(edge, letters) for edge in EDGES if edge.keys() <= set(letters)]
+    rests = {"H": "Hr"} if {"H", "Hr"} <= set(letters) else {}  # a head is what is turned of it, and the rest
     tried = _layers_tried(stacks)
     steps = len(tried) + len(edges)
 
@@ -114,11 +115,12 @@ def _by_symbols(shape: Transformer, symbolic: Opened, progress: Tick) -> Iterato
         def open_shape(size: Callable[[str], Any]) -> Transformer:
             return with_sizes(shape, lambda letter: layers[letter] if letter in layers else size(letter), _KEPT)
 
-        found = polynomials(open_shape, letters, fixed, factors)
+        found = polynomials(open_shape, letters, fixed, factors, rests)
         ours = {}
         for letter, theirs in found.symbols.items():
             factor = factors.get(letter, 1)
-            ours[theirs] = symbols[letter] / (symbols[factor] if isinstance(factor, str) else factor)
+            rest = symbols[letter] - (symbols[rests[letter]] if letter in rests else 0)
+            ours[theirs] = rest / (symbols[factor] if isinstance(factor, str) else factor)
         return {name: sympy.expand(c.subs(ours, simultaneous=True)) for name, c in found.counts.items()}, found.guards
 
     runs = [counted(done, dict(zip(stacks, layers, strict=True)), {}) for done, layers in enumerate(tried)]
@@ -185,7 +187,7 @@ def _by_grid(shape: Transformer, symbolic: Opened, progress: Tick) -> Iterator[P
     letters = [*_letters(shape), *stacks]
     symbols = {letter: symbolic.symbols[letter] for letter in letters}
     formulas = _formulas(symbolic)
-    values = {letter: _values(letter) for letter in letters}
+    values = {letter: _values(letter, letters) for letter in letters}
     if prod(map(len, values.values())) > MOST_POINTS:
         raise UsageError(
             f"a grid of {prod(map(len, values.values())):,} models would take hours: {len(letters)} sizes are open",
@@ -225,10 +227,11 @@ def _by_grid(shape: Transformer, symbolic: Opened, progress: Tick) -> Iterator[P
         yield Proven(what, formula, agreeing, by, bounded and not points_wrong)
 
 
-def _values(letter: str) -> list[int]:
+def _values(letter: str, letters: Sequence[str]) -> list[int]:
     """The smallest sizes there are, one more than the degree. The rows of a position table multiply nothing."""
-    # What rotary positions turn is even, and there are as many experts as a token is sent to.
-    first, step = {"C": (0, 1), "Cw": (0, 1), "H": (2, 2), "Hr": (2, 2), "E": (2, 1)}.get(letter, (1, 1))
+    # What rotary positions turn is even and no more than a head, and experts are as many as a token is sent to.
+    head = (4, 2) if "Hr" in letters else (2, 2)
+    first, step = {"C": (0, 1), "Cw": (0, 1), "H": head, "Hr": (2, 2), "E": (2, 1)}.get(letter, (1, 1))
     count = 1 if letter == "P" else DEGREES.get(letter, 1) + 1
     return [first + step * i for i in range(count)]
 
