@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import chain
 from typing import Any, Literal, TypeAlias
 
+from tfacct.errors import UsageError
 from tfacct.ledger import Group, Ledger
 from tfacct.lines import Matmul
 from tfacct.notation import Size
@@ -32,6 +33,11 @@ def part_of(path: str) -> str:
     words = path.split(".")
     part = words[2] if words[0] == "blocks" else words[0]
     return "norms" if part.endswith("_norm") else part
+
+
+def is_table(path: str) -> bool:
+    """Whether a parameter is the token or the position table: what embedding parameters are."""
+    return path in ("embed.weight", "pos_embed.weight")
 
 
 def component_of(path: str, line: Matmul) -> str:
@@ -236,11 +242,16 @@ class Transformer:
     def with_kv_heads(self, kv_heads: Size | None) -> Transformer:
         """The same model with its query heads sharing `kv_heads` key/value heads; None: each has its own.
 
-        Keys and values that come from a latent have no heads to share: with None they are kept by head.
+        Keys and values that come from a latent have no heads to share: with None they are kept by head, else this is a
+        UsageError.
         """
 
         def shared(part: Part) -> Part:
-            if isinstance(part, LatentAttention) and kv_heads is None:
+            if isinstance(part, LatentAttention):
+                if kv_heads is not None:
+                    raise UsageError(
+                        "num_key_value_heads: keys and values come from a latent here, which no heads share"
+                    )
                 return part.running("unpacked")
             if not isinstance(part, Attention):
                 return part

@@ -88,7 +88,7 @@ def _check_together(np: Any, shape: Transformer, point: Point, given: Mapping[st
     turned = "Hr" if "Hr" in shape.attention.axes() else "H"
     if turned in given and shape.attention.rotary is not None and np.any(given[turned] % 2 != 0):
         raise UsageError(f"{turned} must be even: rotary positions turn a head's numbers in pairs")
-    if np.any(given.get("A", 1) > given.get("E", largest_of(shape, "E"))):
+    if np.any(given.get("A", largest_of(shape, "A")) > given.get("E", largest_of(shape, "E"))):
         raise UsageError("A, the experts of a token, are more than the experts E there are")
 
 

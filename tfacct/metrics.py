@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tfacct import memory
-from tfacct.architecture import component_of, part_of
+from tfacct.architecture import component_of, is_table, part_of
 from tfacct.errors import NotFoundError, nearest
 from tfacct.ledger import Ledger
 from tfacct.lines import FLOPS_PER_MULTIPLY_ADD, Matmul
@@ -78,7 +78,7 @@ def rule_of_thumb(point: Point) -> Size:
 
 
 def _embedding(path: str) -> bool:
-    return part_of(path) in ("embed", "pos_embed")
+    return is_table(path)
 
 
 def _held(point: Point) -> memory.Footprint:

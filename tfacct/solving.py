@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -77,6 +78,9 @@ def solved(unknown: str, equation: Equation, at: Callable[[Size], Point], smalle
     pieces = _pieces(sympy.sympify(equation.difference(at(x))), x)
     if all(polynomial.is_zero for polynomial, _, _ in pieces):
         raise NoSolutionError(f"{equation} for every {unknown}")
+    level = next((low for polynomial, low, high in pieces if polynomial.is_zero and high > smallest), None)
+    if level is not None:
+        raise NoSolutionError(f"{equation} from {unknown} = {decimal(max(level, smallest))} on, and never beyond it")
     roots = list(dict.fromkeys(root for piece in pieces for root in _roots(*piece)))
     there = [root for root in roots if root >= smallest]
     if len(there) != 1:
@@ -104,24 +108,27 @@ def solved(unknown: str, equation: Equation, at: Callable[[Size], Point], smalle
     return Solution(answer, answer + 1, rises, there[0])
 
 
-def _pieces(expression: Any, x: Any) -> list[tuple[Any, Any, Any]]:
-    """An expression as polynomials, each with the smallest and the largest x it holds for: a window bends it once."""
+def _pieces(expression: Any, x: Any, low: Any = 0, high: Any = None) -> list[tuple[Any, Any, Any]]:
+    """An expression as polynomials, each with the smallest and the largest x it holds for: a window bends it.
+
+    One `min` after the other is taken out, the innermost first, on both sides of where its two sizes meet.
+    """
     import sympy
 
-    bends = sorted(
-        {
-            root
-            for smaller in expression.atoms(sympy.Min)
-            for root in sympy.solve(smaller.args[0] - smaller.args[1], x)
-            if root.is_positive
-        }
-    )
+    low, high = sympy.sympify(low), sympy.oo if high is None else high
+    innermost = (m for m in expression.atoms(sympy.Min) if not any(size.has(sympy.Min) for size in m.args))
+    bent = next(iter(sorted(innermost, key=str)), None)
+    if bent is None:
+        return [(sympy.Poly(sympy.numer(sympy.together(expression)), x), low, high)]
+    first, second, *others = bent.args
+    meet = sympy.solve(first - second, x) if (first - second).has(x) else []
+    edges = [low, *sorted(at for at in meet if low < at < high), high]
     found = []
-    for low, high in zip([sympy.S.Zero, *bends], [*bends, sympy.oo], strict=True):
-        inside = low + 1 if high is sympy.oo else (low + high) / 2
-        straight = {smaller: min(smaller.args, key=_at(x, inside)) for smaller in expression.atoms(sympy.Min)}
-        branch = sympy.together(expression.subs(straight))
-        found.append((sympy.Poly(sympy.numer(branch), x), low, high))
+    for start, end in pairwise(edges):
+        inside = start + 1 if end is sympy.oo else (start + end) / 2
+        smaller = min((first, second), key=_at(x, inside))
+        straight = sympy.Min(smaller, *others) if others else smaller
+        found += _pieces(expression.xreplace({bent: straight}), x, start, end)
     return found
 
 

@@ -12,6 +12,9 @@ from tfacct.errors import ConfigError, NotFoundError, nearest
 from tfacct.families import FamilyConfig
 from tfacct.ledger import Ledger
 
+MOST_LAYERS = 100_000
+"""A list of more layers is not written out: their number is refused."""
+
 WITNESSES = {
     "published": "published total",
     "transformers": "total of the transformers class built from this config",
@@ -110,19 +113,31 @@ def subject(
 
 
 def _over(raw: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
-    """The config with what was set over it. A list of equal layers is no reason not to change their number."""
-    fields = {**raw, **changed}
-    layers = raw.get("layer_types")
-    if "num_hidden_layers" in changed and isinstance(layers, list) and len(set(map(str, layers))) == 1:
-        fields["layer_types"] = changed.get("layer_types")
+    """The config with what was set over it, under whatever name the config has it.
+
+    Where all layers are of one kind, so are any number of them.
+    """
+    aliases = _aliases(raw, changed)
+    names = {aliases.get(name, name) for name in changed}
+    fields = {name: value for name, value in raw.items() if aliases.get(name, name) not in names} | {**changed}
+    layers, count = fields.get("layer_types"), changed.get("num_hidden_layers")
+    alike = isinstance(layers, list) and len(set(map(str, layers))) == 1 and "layer_types" not in changed
+    if isinstance(layers, list) and alike and isinstance(count, int) and 0 < count <= MOST_LAYERS:
+        fields["layer_types"] = layers[:1] * count
     return fields
+
+
+def _aliases(raw: Mapping[str, Any], changed: Mapping[str, Any]) -> Mapping[str, str]:
+    """Other names of the family's fields."""
+    model_type = changed.get("model_type", raw.get("model_type"))
+    return families.config_class(str(model_type)).aliases if model_type in families.names() else {}
 
 
 def _check_fields(raw: Mapping[str, Any], changed: Mapping[str, Any]) -> None:
     model_type = changed.get("model_type", raw.get("model_type"))
     if model_type not in families.names():
         return  # reading it says so better
-    known = families.fields_of(families.config_class(str(model_type))) | set(raw)
+    known = families.fields_of(families.config_class(str(model_type))) | set(raw) | set(_aliases(raw, changed))
     for name in changed:
         if name not in known:
             read = ", ".join(families.config_class(str(model_type)).model_fields)

@@ -57,7 +57,8 @@ def language_model(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[str
         raise ConfigError(f"model_type {model_type!r} keeps its language model in {field}, which is missing")
     others = tuple(name for name in raw if name.endswith("_config") and name != field and name != "quantization_config")
     kept = {name: raw[name] for name in ("quantization_config", "torch_dtype", "dtype") if name in raw}
-    return {**kept, **inside, "model_type": inside.get("model_type", own_type)}, others
+    tie = {name: raw[name] for name in ("tie_word_embeddings",) if name in raw}  # which the whole model goes by
+    return {**kept, **inside, **tie, "model_type": inside.get("model_type", own_type)}, others
 
 
 def read(raw: Mapping[str, Any]) -> Reading:

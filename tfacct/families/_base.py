@@ -46,7 +46,7 @@ HARMLESS = frozenset(
     exponential_decay_length_penalty remove_invalid_values chunk_size_feed_forward quantization_config
     quantization compression_config max_sequence_length output_past predict_special_tokens n_special
     is_llama_config neftune_noise_alpha unsloth_version unsloth_fixed model_max_length tf_legacy_loss
-    partial_rotary_factor cache_implementation renormalize_logits _num_labels _flash_attn_2_enabled
+    partial_rotary_factor classifier_dropout cache_implementation renormalize_logits _num_labels _flash_attn_2_enabled
     output_router_logits router_aux_loss_coef router_jitter_noise norm_topk_prob auto_map
     """.split()
 )
@@ -69,7 +69,7 @@ CHANGES_COUNTS = frozenset(
     num_hidden_layers num_attention_heads n_embd n_layer n_head n_positions word_embed_proj_dim embedding_size
     altup_num_inputs num_kv_shared_layers vision_config audio_config text_config use_mrope
     dual_chunk_attention_config state_size conv_kernel mamba_d_state attn_layer_period kv_sharing
-    cross_decoder_layers tie_word_embeddings is_encoder_decoder
+    cross_decoder_layers tie_word_embeddings is_encoder_decoder use_bidirectional_attention
     """.split()
 )
 """Fields that change counts in some architecture. One that is on, and that a family does not read, is refused."""
@@ -113,6 +113,10 @@ class FamilyConfig(BaseModel):
     def class_paths(self) -> Mapping[str, str]:
         """hf_paths, where they do not depend on the fields."""
         return self.hf_paths
+
+    def class_cannot(self) -> str | None:
+        """Why the transformers class cannot be asked about these fields; None where it can."""
+        return None
 
     def class_keeps(self) -> Transformer:
         """A transformer that keeps between steps what the transformers class keeps.
@@ -246,6 +250,14 @@ def even(turned: int, what: str = "head_dim") -> int:
     if turned % 2 or turned == 0:
         raise ConfigError(f"{what} {turned:,} is not even: rotary positions turn a head's numbers in pairs")
     return turned
+
+
+def turned_part(given: float, parameters: Mapping[str, Any] | None) -> float:
+    """The part of a head that is turned: transformers 5 writes it among rope_parameters. Raises ConfigError."""
+    part = (parameters or {}).get("partial_rotary_factor", given)
+    if not isinstance(part, (int, float)) or isinstance(part, bool) or not 0 < part <= 1:
+        raise ConfigError(f"rope_parameters.partial_rotary_factor must be above 0 and at most 1, not {_shown(part)}")
+    return float(part)
 
 
 def rotary(theta: float | None, scaling: Mapping[str, Any] | None, parameters: Mapping[str, Any] | None) -> Rotary:

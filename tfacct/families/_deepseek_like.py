@@ -41,6 +41,7 @@ class DeepseekLike(LlamaLike):
     latent_attention: Literal["expanded", "absorbed", "unpacked"] = "expanded"
 
     uncounted: ClassVar = LlamaLike.uncounted | {"head_dim", "num_key_value_heads", "moe_layer_freq"}
+    nulls: ClassVar = {"num_key_value_heads": "num_attention_heads"}
     aliases: ClassVar = {"num_experts": "n_routed_experts", "num_local_experts": "n_routed_experts"}
     harmless: ClassVar = frozenset(
         """
@@ -77,6 +78,12 @@ class DeepseekLike(LlamaLike):
         "n_shared_experts experts together, in one.",
         "moe_layer_freq other than 1 is refused.",
     )
+
+    def class_cannot(self) -> str | None:
+        """The class runs latent attention in one way."""
+        if self.latent_attention != "expanded":
+            return "it runs latent_attention = expanded only"
+        return None
 
     @property
     def biased_networks(self) -> bool:

@@ -31,5 +31,8 @@ def windows(
             raise ConfigError(f"layer_types[{number}] = {kind!r} is not understood: {FULL} and {SLIDING} are")
     if SLIDING in kinds and not window:
         why = f"{switch} is not on" if switch else "sliding_window is null"
-        raise ConfigError(f"layer {kinds.index(SLIDING)} has {SLIDING}, but {why}", "give sliding_window")
+        raise ConfigError(
+            f"layer {kinds.index(SLIDING)} has {SLIDING}, but {why}",
+            "give sliding_window, or layer_types of full_attention alone",
+        )
     return [window if kind == SLIDING else None for kind in kinds]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from tfacct.errors import ConfigError
 from tfacct.families._base import Count, Switch, UpTo
 from tfacct.families._layers import LayerTypes, windows
 from tfacct.families._llama_like import LlamaLike
@@ -25,8 +26,15 @@ class QwenLike(LlamaLike):
 
     @property
     def window(self) -> int | None:
-        """The window of those layers that have one; nothing while the switch is off."""
-        return self.sliding_window if self.use_sliding_window else None
+        """The window of those layers that have one; nothing while the switch is off. Raises ConfigError."""
+        if not self.use_sliding_window or self.sliding_window is None:
+            return None
+        if self.sliding_window < 2:
+            raise ConfigError(
+                f"sliding_window = {self.sliding_window} is no window: a token sees at least itself and the one before",
+                "use_sliding_window=false switches it off",
+            )
+        return self.sliding_window
 
     def windows(self) -> list[int | None]:
         """The layers from max_window_layers on have the window, where the switch is on."""

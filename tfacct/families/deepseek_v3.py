@@ -40,10 +40,15 @@ class Config(DeepseekLike):
         "total of DeepSeek-V3, 671,026,419,200, holds 14,848 of them.",
     )
 
+    def class_cannot(self) -> str | None:
+        """Nor has it layers that foresee further tokens."""
+        return "it has no MTP layers: leave mtp out" if self.mtp else DeepseekLike.class_cannot(self)
+
     def architecture(self) -> Transformer:
-        """V2's blocks and, on request, what foresees further tokens: each a block of the last kind."""
+        """V2's blocks and, on request, what foresees further tokens: each a block of experts."""
         shape = DeepseekLike.architecture(self)
         if not self.mtp or not self.num_nextn_predict_layers:
             return shape
-        joining, last = Joining(self.hidden_size, self.rms_norm_eps), shape.blocks()[-1]
-        return replace(shape, ahead=Ahead(joining, last, self.norm(), self.num_nextn_predict_layers))
+        routed = DeepseekLike.architecture(self.model_copy(update={"first_k_dense_replace": 0})).stacks[0].block
+        joining = Joining(self.hidden_size, self.rms_norm_eps)
+        return replace(shape, ahead=Ahead(joining, routed, self.norm(), self.num_nextn_predict_layers))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from tfacct.errors import ConfigError
 from tfacct.families._base import Count, Layers, Real
 from tfacct.families._gemma_windows import GemmaWindows
 from tfacct.parts import QKNorm, Rotary
@@ -43,6 +45,8 @@ class Config(GemmaWindows):
         """Norms of queries and keys; windowed layers turn by a smaller base, and not stretched."""
         kind = "full_attention" if window is None else "sliding_attention"
         spelled = (self.rope_parameters or {}).get(kind) or ({} if window else self.rope_scaling) or {}
+        if not isinstance(spelled, Mapping):
+            raise ConfigError(f"rope_parameters.{kind} must be an object of fields, not {spelled!r}")
         base = spelled.get("rope_theta") or (self.rope_local_base_freq if window else self.rope_theta or 1_000_000.0)
         norm = QKNorm(self.rms_norm_eps, less_one=True)
         return {"window": window, "qk_norm": norm, "rotary": Rotary(base, spelled)}

@@ -5,7 +5,20 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tfacct.architecture import Block, Transformer, stacks
-from tfacct.families._base import Count, FamilyConfig, Fields, Fraction, Layers, Real, Switch, Word, even, rotary, share
+from tfacct.families._base import (
+    Count,
+    FamilyConfig,
+    Fields,
+    Fraction,
+    Layers,
+    Real,
+    Switch,
+    Word,
+    even,
+    rotary,
+    share,
+    turned_part,
+)
 from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm
 
 
@@ -76,7 +89,7 @@ class Config(FamilyConfig):
             qkv_bias=self.attention_bias,
             out_bias=self.attention_bias,
             rotary=rotary(self.rope_theta or self.rotary_emb_base, self.rope_scaling, self.rope_parameters),
-            turned=even(int(head_dim * self.rotary_pct), "rotary_pct · head_dim ="),
+            turned=even(int(head_dim * turned_part(self.rotary_pct, self.rope_parameters)), "rotary_pct · head_dim ="),
         )
         norm = Norm(hidden, "layer", self.layer_norm_eps)
         network = FeedForward(hidden, self.intermediate_size, bias=True, activation=self.hidden_act)

@@ -7,7 +7,20 @@ from typing import ClassVar
 from pydantic import Field
 
 from tfacct.architecture import Block, Transformer, stacks
-from tfacct.families._base import Count, FamilyConfig, Fields, Fraction, Layers, Real, Switch, Word, even, rotary, share
+from tfacct.families._base import (
+    Count,
+    FamilyConfig,
+    Fields,
+    Fraction,
+    Layers,
+    Real,
+    Switch,
+    Word,
+    even,
+    rotary,
+    share,
+    turned_part,
+)
 from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm, QKNorm
 
 
@@ -73,7 +86,10 @@ class Config(FamilyConfig):
             qkv_bias=True,
             out_bias=True,
             rotary=rotary(self.rope_theta, self.rope_scaling, self.rope_parameters),
-            turned=even(int(head_dim * self.partial_rotary_factor), "partial_rotary_factor · head_dim ="),
+            turned=even(
+                int(head_dim * turned_part(self.partial_rotary_factor, self.rope_parameters)),
+                "partial_rotary_factor · head_dim =",
+            ),
             qk_norm=QKNorm(self.layer_norm_eps, kind="layer") if self.qk_layernorm else None,
         )
         norm = Norm(hidden, "layer", self.layer_norm_eps)

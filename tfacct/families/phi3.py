@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from tfacct.architecture import Transformer
-from tfacct.families._base import Count, Fraction, Real, even
+from tfacct.families._base import Count, Fraction, Real, even, turned_part
 from tfacct.families._llama_like import LlamaLike
 from tfacct.families.mistral import Window
 
@@ -42,6 +42,9 @@ class Config(LlamaLike):
 
     def architecture(self) -> Transformer:
         """No biases; a part of each head may keep its position to itself."""
-        turned = even(int(self.head_dim * self.partial_rotary_factor), "partial_rotary_factor · head_dim =")
+        turned = even(
+            int(self.head_dim * turned_part(self.partial_rotary_factor, self.rope_parameters)),
+            "partial_rotary_factor · head_dim =",
+        )
         attention = self.attention(window=self.sliding_window, turned=None if turned == self.head_dim else turned)
         return self.decoder(self.equal_blocks(self.block(attention, self.feed_forward())))

@@ -142,12 +142,12 @@ def defaulted_notes(subjects: Sequence[Subject]) -> list[str]:
     return notes
 
 
-def block_notes(subjects: Sequence[Subject]) -> list[str]:
+def block_notes(subjects: Sequence[Subject], *, masked: bool = False) -> list[str]:
     """What a reader must know of one model's windows, experts and latents; nothing of several models."""
-    return [*window_notes(subjects), *expert_notes(subjects), *latent_notes(subjects)]
+    return [*window_notes(subjects, masked=masked), *expert_notes(subjects), *latent_notes(subjects)]
 
 
-def window_notes(subjects: Sequence[Subject], *, kept: bool = False) -> list[str]:
+def window_notes(subjects: Sequence[Subject], *, kept: bool = False, masked: bool = False) -> list[str]:
     """How many blocks have a window, and what that changes: of products, or of what is `kept`."""
     if len(subjects) != 1:
         return []
@@ -160,6 +160,8 @@ def window_notes(subjects: Sequence[Subject], *, kept: bool = False) -> list[str
     follows = (
         ", and so many are kept; bytes per token are those of a context that is shorter."
         if kept
+        else "; pairs that it does not see are left out."
+        if masked
         else "; new tokens meet each other all the same, as in an unfused kernel (--masked: only what is seen)."
     )
     return [
@@ -205,6 +207,8 @@ LATENT = {
 
 def spoken(value: object) -> str:
     """A field's value as a config spells it, with digits grouped."""
+    if value is None:
+        return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -205,6 +205,8 @@ def stranger_checks(subject: Subject, work: Workload) -> Iterator[Check]:
     table, tensors = subject.config.class_paths(), subject.config.hf_tensors
     if not table:
         return
+    if reason := subject.config.class_cannot():
+        raise UsageError(f"{subject.name}: the transformers class cannot be asked: {reason}")
     try:
         from tfacct.reference import stranger
     except ImportError:

@@ -65,6 +65,7 @@ def diff(old: Subject, new: Subject, before: Request, after: Request, *, terms: 
             _times(totals),
             *terms.words(metrics, before.logits),
             *([] if params in shown else ["Every parameter is as it was."]),
+            *(common.window_notes([new], masked=terms.masked) if old.family == new.family else ()),
             *common.defaulted_notes([old] if old.defaulted == new.defaulted else [old, new]),
         ),
         hints=(*_hints(old, new, before, after), *dict.fromkeys(common.unknown_hints([old, new]))),

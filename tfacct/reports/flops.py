@@ -116,7 +116,7 @@ def flops(
         notes=(
             *(_overtaken(counted[0], request) if len(counted) == 1 else ()),
             *_notes(request, train, masked, pointwise),
-            *common.block_notes(subjects),
+            *common.block_notes(subjects, masked=masked),
             *common.defaulted_notes(subjects),
         ),
         hints=(*common.context_hints(subjects, request), *common.unknown_hints(subjects)),

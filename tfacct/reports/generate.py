@@ -74,6 +74,7 @@ def generate(subjects: Sequence[Subject], request: Request, new_tokens: int, *, 
             common.products_note(request, masked),
             _steps_note(prompt, steps),
             common.LEFT_OUT,
+            *common.block_notes(subjects, masked=masked),
             *common.defaulted_notes(subjects),
         ),
         hints=(

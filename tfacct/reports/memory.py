@@ -95,7 +95,7 @@ def _fit(subject: Subject, work: Workload, cached: str, budget: int, weights: in
     batch = largest_that_fits(lambda n: cache(work.context, n), room, LARGEST)
     return {
         "budget_bytes": budget,
-        "largest_context": context or None,
+        "largest_context": context if 0 < context < LARGEST else None,
         "context_slack_bytes": room - cache(context, work.batch) if context else None,
         "largest_batch": batch or None,
         "batch_slack_bytes": room - cache(work.context, batch) if batch else None,
@@ -124,7 +124,9 @@ def _fit_notes(subjects: Sequence[Subject], facts: Sequence[dict[str, Any]], fit
         return [f"max ctx, max batch: the largest that fit {_size(fit)}, trained for it or not; –: not even 1 does."]
     found, work, trained = facts[0]["fit"], facts[0]["workload"], subjects[0].context
     context, batch = found["largest_context"], found["largest_batch"]
-    if context is None:
+    if context is None and found["context_slack_bytes"] is not None:
+        notes = [f"In {_size(fit)} fits any context at batch {work['batch']:,}: every block keeps a window, no more."]
+    elif context is None:
         notes = [f"In {_size(fit)} not even one token of {work['batch']:,} sequences fits."]
     else:
         past = f", past the trained {trained:,}" if context > trained else ""

@@ -57,6 +57,7 @@ def _facts(subject: Subject) -> dict[str, Any]:
 def show(subject: Subject) -> Report:
     """One model's config, field by field: read, defaulted, harmless or unknown; and its source."""
     read = set(type(subject.config).model_fields) - subject.config.uncounted
+    read |= {alias for alias, name in subject.config.aliases.items() if name in read}
     rows: list[Row] = []
     for name in (*subject.raw, *subject.defaulted):
         if any(row["field"] == name for row in rows):

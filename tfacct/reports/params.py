@@ -7,7 +7,7 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
-from tfacct.architecture import part_of
+from tfacct.architecture import is_table
 from tfacct.ledger import Tensor
 from tfacct.report import Column, Report, Row, Table
 from tfacct.reports import _common as common
@@ -15,7 +15,6 @@ from tfacct.reports._lines import stored
 from tfacct.subject import WITNESSES, Subject
 
 CONVENTION = "unique tensors, a tied head once; every stored parameter, embeddings and norms included"
-EMBEDDINGS = ("embed", "pos_embed")
 
 
 def params(subjects: Sequence[Subject]) -> Report:
@@ -51,7 +50,7 @@ def params(subjects: Sequence[Subject]) -> Report:
 def _facts(subject: Subject) -> dict[str, Any]:
     tensors = stored(subject.ledger.tensors())
     total = sum(_in_all(tensor) for tensor in tensors)
-    embedding = sum(_in_all(tensor) for tensor in tensors if part_of(tensor.path) in EMBEDDINGS)
+    embedding = sum(_in_all(tensor) for tensor in tensors if is_table(tensor.path))
     active = sum(subject.ledger.active_parameters().values())
     return {
         **common.model_facts(subject),

@@ -57,6 +57,7 @@ def solve(subject: Subject, request: Request, *, unknown: str, until: str, terms
             *_closed(unknown, found, form, rounded=bool(point.bits % 8 or point.cache_bits % 8)),
             *_letters(form, subject),
             *terms.words(metrics, request.logits),
+            *common.window_notes([subject], masked=terms.masked),
             *common.defaulted_notes([subject]),
         ),
         hints=(

@@ -210,6 +210,7 @@ def _report(
         notes=(
             *_crossing(subjects, grid, asked, request, terms),
             *terms.words(asked, request.logits),
+            *common.window_notes([settings[0] for settings in subjects], masked=terms.masked),
             *common.defaulted_notes([_shared_defaults(settings) for settings in subjects]),
         ),
         hints=(

@@ -1,0 +1,132 @@
+"""Wrong numbers and tracebacks that once were: each stays away."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import TINY, tiny
+from tfacct import load, presets
+from tfacct.errors import TfacctError
+from tfacct.subject import subject
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+@pytest.mark.parametrize("kind", [FULL, SLIDING])
+def test_more_layers_of_one_kind_stay_of_that_kind(kind: str) -> None:
+    """The family's own pattern does not take their place."""
+    config = {**TINY["gpt_oss"], "num_hidden_layers": 4, "layer_types": [kind] * 4}
+    for count in (2, 4, 7):
+        blocks = subject("mine", config, {"num_hidden_layers": count}).architecture.blocks()
+        assert [block.window is None for block in blocks] == [kind == FULL] * count
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen3", "qwen2_moe", "qwen3_moe"])
+@pytest.mark.parametrize("window", [0, 1])
+def test_a_window_of_nothing_is_refused_where_it_is_switched_on(family: str, window: int) -> None:
+    off = {**TINY[family], "sliding_window": window, "use_sliding_window": False}
+    assert all(block.window is None for block in subject("mine", off).architecture.blocks())
+    with pytest.raises(TfacctError, match=f"sliding_window = {window} is no window"):
+        subject("mine", {**off, "use_sliding_window": True, "max_window_layers": 1})
+
+
+def test_layers_ahead_have_experts_even_where_no_block_has() -> None:
+    dense = tiny("deepseek_v3", mtp=True, first_k_dense_replace=TINY["deepseek_v3"]["num_hidden_layers"])
+    some = tiny("deepseek_v3", mtp=True)
+    ahead = [
+        {path: n for path, n in model.ledger.parameters().items() if path.startswith("mtp.")} for model in (dense, some)
+    ]
+    assert ahead[0] == ahead[1] and any(".experts." in path for path in ahead[0])
+
+
+def test_the_whole_model_says_whether_its_head_is_tied() -> None:
+    text = {name: value for name, value in TINY["gemma3_text"].items() if name != "tie_word_embeddings"}
+    both = {"model_type": "gemma3", "text_config": {**text, "tie_word_embeddings": True}}
+    tied, untied = (subject("mine", {**both, "tie_word_embeddings": tie}) for tie in (True, False))
+    table = text["vocab_size"] * text["hidden_size"]
+    assert sum(untied.ledger.parameters().values()) - sum(tied.ledger.parameters().values()) == table
+
+
+def test_any_context_fits_where_every_block_has_a_window(run) -> None:
+    ran = run("memory", "mistral-7b-v0.1", "--fit", "24GiB")
+    assert "fits any context at batch 1" in " ".join(ran.out.split()) and "1,000,000,000,000" not in ran.out + ran.err
+    fit = json.loads(run("memory", "mistral-7b-v0.1", "--fit", "24GiB", "--json").out)["models"][0]["fit"]
+    # 24 GiB less 2 · 7,241,732,096 of weights and 2 · 32 · 8 · 128 · 2 bytes for each of 4,096 tokens
+    assert fit["largest_context"] is None
+    assert fit["context_slack_bytes"] == 24 * 2**30 - 2 * 7_241_732_096 - 2 * 32 * 8 * 128 * 2 * 4096
+
+
+@pytest.mark.parametrize(("family", "old"), [("phi", "partial_rotary_factor"), ("gpt_neox", "rotary_pct")])
+def test_the_turned_part_is_read_in_both_spellings(family: str, old: str) -> None:
+    config = {name: value for name, value in TINY[family].items() if name != old}
+    first = subject("mine", {**config, old: 0.5})
+    second = subject("mine", {**config, "rope_parameters": {"partial_rotary_factor": 0.5, "rope_theta": 10000.0}})
+    assert (
+        first.architecture == second.architecture
+        or first.architecture.attention.axes()["Hr"] == (second.architecture.attention.axes()["Hr"])
+    )
+    with pytest.raises(TfacctError, match="partial_rotary_factor must be above 0"):
+        subject("mine", {**config, "rope_parameters": {"partial_rotary_factor": "half"}})
+
+
+def test_fewer_experts_than_a_token_is_sent_to_are_refused_in_arrays() -> None:
+    pytest.importorskip("numpy")
+    with pytest.raises(TfacctError, match="more than the experts"):
+        load("qwen3-30b-a3b").evaluate("active_params", E=[4])
+
+
+def test_embedding_parameters_are_tables_alone() -> None:
+    """OPT-350m: 50,272 rows of 512 and 2,050 of 1,024; the product that widens a row is no table."""
+    assert load("opt-350m").params().models[0]["embedding_params"] == 50272 * 512 + 2050 * 1024
+
+
+def test_a_field_is_set_under_any_of_its_names() -> None:
+    named = {name: value for name, value in TINY["mixtral"].items() if name != "num_local_experts"}
+    for name, other in (("num_experts", "num_local_experts"), ("num_local_experts", "num_experts")):
+        model = subject("mine", {**named, name: 6}, {other: 9})
+        assert model.architecture.stacks[0].block.mlp.experts == 9
+    assert subject("mine", TINY["gpt2"], {"num_hidden_layers": 3}).architecture.stacks[0].count == 3
+
+
+def test_what_the_class_cannot_run_is_said(run) -> None:
+    pytest.importorskip("transformers")
+    for name, value, says in (("mtp", "true", "no MTP layers"), ("latent_attention", "absorbed", "expanded only")):
+        ran = run("verify", "deepseek-v3", "--set", f"{name}={value}", "--ctx", "64", "--against", "transformers")
+        assert ran.code == 2 and says in ran.err
+
+
+def test_angles_that_are_no_object_are_refused(run, tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**TINY["gemma3_text"], "rope_parameters": {"full_attention": "default"}}))
+    ran = run("params", str(file))
+    assert ran.code == 2 and "rope_parameters.full_attention must be an object of fields" in ran.err
+
+
+@pytest.mark.parametrize("preset", ["gemma-2-2b", "gpt-oss-20b"])
+def test_the_masked_attention_of_a_step_is_solved_across_the_window(run, preset: str) -> None:
+    """A window bends the pairs of a chunk twice."""
+    arguments = ("--for", "ctx", "--until", "share.attn_scores_values=0.3", "--tokens", "300", "--masked", "--json")
+    facts = json.loads(run("solve", preset, *arguments).out)["models"][0]
+    model = load(preset)
+    below, above = (
+        model.flops(ctx=facts[side], tokens=300, masked=True).models[0]["components"]["attn_scores_values"]
+        / model.flops(ctx=facts[side], tokens=300, masked=True).total
+        for side in ("answer", "beyond")
+    )
+    assert below <= 0.3 < above
+
+
+def test_a_level_that_is_reached_and_never_left_is_said(run) -> None:
+    ran = run("solve", "mistral-7b-v0.1", "--for", "ctx", "--until", "kv_cache_bytes=512MiB")
+    assert ran.code == 2 and "from ctx = 4,096 on, and never beyond it" in ran.err
+
+
+def test_heads_that_no_latent_shares(run) -> None:
+    for name in ("deepseek-v2-lite", "deepseek-v3"):
+        ran = run("solve", name, "--for", "num_key_value_heads", "--until", "share.attn=0.5", "--ctx", "4k")
+        assert ran.code == 2 and "keys and values come from a latent" in ran.err
+    with pytest.raises(TfacctError, match="come from a latent"):
+        presets.load("deepseek-v3").architecture.with_kv_heads(8)
