@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from tfacct.errors import UsageError
 from tfacct.ledger import Group, Ledger
@@ -19,6 +19,7 @@ from tfacct.parts import (
     Head,
     Joining,
     LatentAttention,
+    Mixer,
     Norm,
     Part,
     Positions,
@@ -29,7 +30,7 @@ Order: TypeAlias = Literal["pre", "post", "parallel"]
 
 
 def part_of(path: str) -> str:
-    """The part of the model a path belongs to: attn, mlp, norms, embed, pos_embed, lm_head; mtp with all it has."""
+    """The part of the model a path belongs to: attn, mlp, mixer, norms, embed, pos_embed, lm_head; mtp with all it has."""
     words = path.split(".")
     part = words[2] if words[0] == "blocks" else words[0]
     return "norms" if part.endswith("_norm") else part
@@ -41,10 +42,10 @@ def is_table(path: str) -> bool:
 
 
 def component_of(path: str, line: Matmul) -> str:
-    """The component a product is summed under: its part, but the products of two activations stand apart."""
-    if line.weight_axes() is None:
-        return "attn_scores_values"
+    """The component a product is summed under: its part, but attention's products of two activations stand apart."""
     part = part_of(path)
+    if line.weight_axes() is None and part != "mixer":
+        return "attn_scores_values"
     return "attn_projections" if part == "attn" else part
 
 
@@ -98,6 +99,32 @@ class Block:
         return (*(("windowed",) if windowed else ()), *(("experts",) if experts else ()))
 
 
+@dataclass(frozen=True, slots=True)
+class MixerBlock:
+    """One block of a state-space model: x + mixer(norm(x)). No attention, and no network beside it."""
+
+    mixer_norm: Norm
+    mixer: Mixer
+
+    def parts(self) -> Iterator[tuple[str, Part]]:
+        """The parts by the names their paths carry, in the order in which they run."""
+        added = Residual(self.mixer.hidden)
+        yield from (("mixer_norm", self.mixer_norm), ("mixer", self.mixer), ("mixer_add", added))
+
+    @property
+    def window(self) -> None:
+        """No query sees keys."""
+        return None
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """What blocks of other kinds may not have."""
+        return ()
+
+
+AnyBlock: TypeAlias = Block | MixerBlock
+BlockT = TypeVar("BlockT", Block, MixerBlock)
+
 UNMARKED = {"windowed": "full", "experts": "dense"}
 """What a block is called that has not what others have."""
 
@@ -106,14 +133,14 @@ UNMARKED = {"windowed": "full", "experts": "dense"}
 class Stack:
     """`count` equal blocks. `numbers`: which ones of the model; none where they follow the stack before."""
 
-    block: Block
+    block: AnyBlock
     count: Size
     numbers: tuple[int, ...] = ()
 
 
-def stacks(blocks: Sequence[Block]) -> tuple[Stack, ...]:
+def stacks(blocks: Sequence[AnyBlock]) -> tuple[Stack, ...]:
     """Blocks in the order in which they run, as stacks of equal ones."""
-    alike: list[tuple[Block, list[int]]] = []
+    alike: list[tuple[AnyBlock, list[int]]] = []
     for number, block in enumerate(blocks):
         known = next((numbers for other, numbers in alike if other is block or other == block), None)
         if known is None:
@@ -207,7 +234,7 @@ class Transformer:
             for i, name in enumerate(names)
         ]
 
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[AnyBlock]:
         """Every block, in the order in which they run."""
         placed = {
             number: stack.block
@@ -217,9 +244,9 @@ class Transformer:
         return [placed[number] for number in sorted(placed)]
 
     @property
-    def attention(self) -> Attention | LatentAttention:
-        """The attention of the first block."""
-        return self.stacks[0].block.attn
+    def attention(self) -> Attention | LatentAttention | None:
+        """The attention of the first block that has any; None in a model without attention."""
+        return next((stack.block.attn for stack in self.stacks if isinstance(stack.block, Block)), None)
 
     def mapped(self, change: Callable[[Any], Any], counts: Sequence[Size] | None = None) -> Transformer:
         """The same model with every part put through `change`, and with so many blocks in each stack, where given."""
@@ -227,8 +254,8 @@ class Transformer:
         def changed(part: Any) -> Any:
             return change(part) if isinstance(part, Part) else part
 
-        def block(old: Block) -> Block:
-            return Block(**{part.name: changed(getattr(old, part.name)) for part in fields(Block)})
+        def block(old: BlockT) -> BlockT:
+            return type(old)(**{part.name: changed(getattr(old, part.name)) for part in fields(old)})
 
         def further(old: Ahead | None) -> Ahead | None:
             return old and Ahead(changed(old.joining), block(old.block), changed(old.norm), old.count)
@@ -243,8 +270,10 @@ class Transformer:
         """The same model with its query heads sharing `kv_heads` key/value heads; None: each has its own.
 
         Keys and values that come from a latent have no heads to share: with None they are kept by head, else this is a
-        UsageError.
+        UsageError, and so it is without attention.
         """
+        if self.attention is None:
+            raise UsageError("num_key_value_heads: there is no attention here, so there are no heads")
 
         def shared(part: Part) -> Part:
             if isinstance(part, LatentAttention):

@@ -68,7 +68,7 @@ class Matmul:
     `bias` adds one number per right-only axis; `mask` says which pairs count when only those are asked for.
 
     `bank="E"`: the weight is stored once for each of E experts, and each token is multiplied by those of the A that
-    it is sent to, so A stands in the spec and E does not.
+    it is sent to, so A stands in the spec and E does not. A `gradient` need not contract an axis.
     """
 
     path: str
@@ -77,9 +77,11 @@ class Matmul:
     bias: bool = False
     mask: Mask = "full"
     bank: str | None = None
+    gradient: bool = False
 
     def __post_init__(self) -> None:
-        einsum(self.spec)
+        if not self.gradient and not self.einsum.contracts:
+            raise SpecError(f"{self.spec!r}: no axis is contracted")
         if self.weight is not None and self.weight_axes() is None:
             raise SpecError(f"{self.path}: {self.spec!r} has no operand that could be the weight of {self.weight}")
         if self.bank is not None and (self.weight_axes() is None or ACTIVE not in self.einsum.out):
@@ -117,11 +119,13 @@ class Matmul:
     def dims(self, axes: Axes) -> Dims:
         """m × k × n and how many times.
 
-        Rows are the left-only axes of the workload, columns the right-only ones; what both operands and the
-        result share, and the query heads that read one key head (G), repeat the product.
+        Rows are the left-only axes of the workload, or, where none is, all left-only ones; columns the right-only
+        ones. What both operands and the result share, and the query heads that read one key head (G), repeat the
+        product.
         """
         left, right, out = self.einsum.left, self.einsum.right, self.einsum.out
-        rows = tuple(a for a in left if a in out and a not in right and a in workload.AXES)
+        alone = tuple(a for a in left if a in out and a not in right)
+        rows = tuple(a for a in alone if a in workload.AXES) or alone
         columns = tuple(a for a in right if a in out and a not in left)
         contracted = tuple(a for a in left if a not in out)
         repeats = tuple(a for a in out if a not in rows and a not in columns)
@@ -162,8 +166,8 @@ class Matmul:
         """The gradients of both operands: the same letters with the operands exchanged."""
         left, right, out = (" ".join(operand) for operand in (self.einsum.left, self.einsum.right, self.einsum.out))
         return (
-            Matmul(f"{self.path}.grad_left", f"{out}, {right} -> {left}", mask=self.mask),
-            Matmul(f"{self.path}.grad_right", f"{left}, {out} -> {right}", mask=self.mask),
+            Matmul(f"{self.path}.grad_left", f"{out}, {right} -> {left}", mask=self.mask, gradient=True),
+            Matmul(f"{self.path}.grad_right", f"{left}, {out} -> {right}", mask=self.mask, gradient=True),
         )
 
 

@@ -36,6 +36,11 @@ class Einsum:
     out: Letters
     every: Letters  # each axis once: their product is the number of multiply-adds
 
+    @property
+    def contracts(self) -> bool:
+        """Whether an axis is summed over: an outer product, the gradient of a product of vectors, has none."""
+        return not set(self.every) <= set(self.out)
+
 
 @cache
 def letters(spec: str) -> Letters:
@@ -61,8 +66,8 @@ def stored(path: str, spec: str) -> Letters:
 def einsum(spec: str) -> Einsum:
     """Parse `left, right -> out`, and refuse what cannot be a matrix product.
 
-    Every axis stands in at least two of the three operands (else it would be summed or copied on the side),
-    and at least one is contracted. Almost every one-letter slip is caught here.
+    Every axis stands in at least two of the three operands (else it would be summed or copied on the side). With the
+    rule that one of them is contracted, almost every one-letter slip is caught here.
     """
     match = re.fullmatch("([^,>-]+),([^,>-]+)->([^,>-]+)", spec)
     if match is None:
@@ -72,8 +77,6 @@ def einsum(spec: str) -> Einsum:
     for axis in every:
         if (axis in left) + (axis in right) + (axis in out) < 2:
             raise SpecError(f"{spec!r}: axis {axis} stands in one operand only")
-    if all(axis in out for axis in every):
-        raise SpecError(f"{spec!r}: no axis is contracted")
     return Einsum(left, right, out, every)
 
 

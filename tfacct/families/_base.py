@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tfacct.architecture import Transformer
 from tfacct.errors import ConfigError, nearest
 from tfacct.parts import Attention, Part, Rotary
-from tfacct.workload import LARGEST
+from tfacct.workload import LARGEST, Workload
 
 Count = Annotated[int, Field(strict=True, ge=1, le=LARGEST)]
 """A size in a config: a whole number, never `"32"`, `true`, `1.5` or null."""
@@ -92,6 +92,10 @@ class FamilyConfig(BaseModel):
     """Fields that are read for the reference model only: no count depends on them."""
     class_differs: ClassVar[str] = "of a window it keeps one token less"
     """How what the class keeps differs from what an engine must keep, where it does."""
+    class_extra: ClassVar[str] = ""
+    """What the class runs beyond what is counted here, where `class_runs_more` says so."""
+    class_chunks: ClassVar[str] = ""
+    """Why the class cannot take several new tokens behind a past, where it cannot."""
     gotchas: ClassVar[tuple[str, ...]] = ()
     """What a reader of such a config may take wrong, a sentence or two each; docs/models.md prints them."""
     aliases: ClassVar[Mapping[str, str]] = {}
@@ -130,6 +134,10 @@ class FamilyConfig(BaseModel):
             return replace(part, window=part.window - 1)
 
         return self.architecture().mapped(less_one)
+
+    def class_runs_more(self, work: Workload) -> Mapping[str, int]:  # noqa: ARG002
+        """Our products that the class runs over more positions than there are new tokens, by path: how many more."""
+        return {}
 
     @staticmethod
     def refused(name: str, value: object) -> ConfigError:

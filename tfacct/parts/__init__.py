@@ -6,6 +6,7 @@ from tfacct.parts.experts import Experts
 from tfacct.parts.feed_forward import FeedForward
 from tfacct.parts.joining import Joining
 from tfacct.parts.latent import LatentAttention
+from tfacct.parts.mixer import Mixer
 from tfacct.parts.norm import Norm
 from tfacct.parts.part import Part
 from tfacct.parts.residual import Residual
@@ -18,6 +19,7 @@ __all__ = [
     "Head",
     "Joining",
     "LatentAttention",
+    "Mixer",
     "Norm",
     "Part",
     "Positions",

@@ -16,19 +16,21 @@ from torch.utils.flop_counter import FlopCounterMode
 from tfacct.errors import MissingExtraError
 from tfacct.reference.attention import Alibi, Rotary, Sinks, Softmax
 from tfacct.reference.experts import Bank, Routing, Weighting
-from tfacct.reference.model import Decoder, Inputs
+from tfacct.reference.mixer import Convolution, Recurrence, Skip, Softplus
+from tfacct.reference.model import Decoder, Inputs, MixerBlock
 from tfacct.reference.modules import Activation, Add, PerHead, Product, RMSNorm, Scale, Softcap
 
 PRODUCTS = ("linear", "matmul", "bmm", "addmm")
 """What fvcore calls the operators that the counted path may use."""
 
-PRODUCT_MODULES = (nn.Linear, Product, Bank, PerHead)
+PRODUCT_MODULES = (nn.Linear, Product, Bank, PerHead, Convolution)
 """The modules that run one product each, and whose paths are those of lines."""
 
 POINTWISE = frozenset(
     f"aten::{name}"
     for name in """
     add mul neg rms_norm cos sin softmax gelu silu relu triu tril embedding tanh sigmoid sum gather remainder clone sub
+    exp softplus index_select
     """.split()
 )
 """Operators that fvcore does not count and that are no products. Any other that it skips is an error."""
@@ -173,6 +175,11 @@ def seen(model: Decoder, given: Inputs) -> Seen:
                 batch, heads, tokens, k = args[0].shape
                 dims = (batch * tokens, k, out.shape[-1], heads)
                 found.products[path] = Ran(*dims, args[0].numel(), module.weight.numel(), out.numel())
+            elif isinstance(module, Convolution):
+                channels, kernel = module.weight.shape
+                positions = out.numel() // channels
+                dims = (positions, kernel, 1, channels)
+                found.products[path] = Ran(*dims, kernel * out.numel(), module.weight.numel(), out.numel())
             elif isinstance(module, Product):
                 left, right = args
                 *repeats, m, k = left.shape
@@ -196,6 +203,9 @@ def seen(model: Decoder, given: Inputs) -> Seen:
         Sinks,
         Routing,
         Weighting,
+        Softplus,
+        Recurrence,
+        Skip,
     )
     watched = (*PRODUCT_MODULES, *results)
     handles = [
@@ -211,7 +221,8 @@ def seen(model: Decoder, given: Inputs) -> Seen:
     blocks = [(f"blocks.{number}", block) for number, block in enumerate(model.blocks)]
     blocks += [(f"mtp.{number}", ahead) for number, ahead in enumerate(model.mtp)]
     for number, (at, block) in enumerate(blocks):
-        names: tuple[str, str] = block.attn.caches  # type: ignore[union-attr,assignment]
+        part = "mixer" if isinstance(block, MixerBlock) else "attn"
+        names: tuple[str, str] = getattr(block, part).caches
         for name, cache in zip(names, caches[2 * number : 2 * number + 2], strict=True):
-            found.states[f"{at}.attn.{name}"] = cache.numel()
+            found.states[f"{at}.{part}.{name}"] = cache.numel()
     return found

@@ -13,6 +13,7 @@ from tfacct import architecture, parts
 from tfacct.errors import ConfigError
 from tfacct.reference.attention import Attention, Cache, LatentAttention, Step
 from tfacct.reference.experts import Experts
+from tfacct.reference.mixer import Mixer
 from tfacct.reference.modules import ACTIVATIONS, Add, FeedForward, Head, Joining, Positions, Tokens, norm
 from tfacct.reference.rotary import Angles
 
@@ -55,6 +56,18 @@ class Block(nn.Module):
         return self.mlp_add(self.attn_add(x, attended), widened), *kept
 
 
+class MixerBlock(nn.Module):
+    """A mixer added to the stream."""
+
+    def __init__(self, block: architecture.MixerBlock) -> None:
+        super().__init__()
+        self.mixer_norm, self.mixer, self.mixer_add = norm(block.mixer_norm), Mixer(block.mixer), Add()
+
+    def forward(self, x: Tensor, _step: Step, past: Cache | None) -> tuple[Tensor, Tensor, Tensor]:
+        mixed, *kept = self.mixer(self.mixer_norm(x), past)
+        return self.mixer_add(x, mixed), *kept
+
+
 def _norm(part: parts.Norm | None) -> nn.Module | None:
     return None if part is None else norm(part)
 
@@ -94,12 +107,17 @@ class Decoder(nn.Module):
         super().__init__()
         self.recompute = recompute
         self.windowed = any(stack.block.window is not None for stack in shape.stacks)
-        angles = [_angles(stack.block.attn) for stack in shape.stacks]
+        angles = [
+            _angles(stack.block.attn) if isinstance(stack.block, architecture.Block) else None for stack in shape.stacks
+        ]
         self.embed = Tokens(shape.embed)
         self.pos_embed = None if shape.positions is None else Positions(shape.positions)
         self.embed_norm = _norm(shape.embed_norm)
         self.blocks = nn.ModuleList(
-            Block(block, angles[stack], fused=fused, keep_all=keep_all) for stack, block in _placed(shape)
+            Block(block, angles[stack], fused=fused, keep_all=keep_all)
+            if isinstance(block, architecture.Block)
+            else MixerBlock(block)
+            for stack, block in _placed(shape)
         )
         self.final_norm = _norm(shape.final_norm)
         self.lm_head = Head(shape.head, last=logits == "last")
@@ -119,7 +137,7 @@ class Decoder(nn.Module):
         """Logits, then what every block keeps at the end of the step. Logits of tokens further ahead stand behind the
         others, along the tokens.
 
-        `past` holds what every block kept before it, two tensors each: (k₀, v₀, k₁, v₁, …). `positions` of the new
+        `past` holds what every block kept before it, two tensors each: (k₀, v₀, k₁, v₁, …), or its two states. `positions` of the new
         tokens: a cache of a window does not tell them.
         """
         if positions is None:
@@ -155,7 +173,7 @@ def _of_block(past: tuple[Tensor, ...], number: int) -> Cache | None:
     return (past[2 * number], past[2 * number + 1]) if past else None
 
 
-def _placed(shape: architecture.Transformer) -> Iterator[tuple[int, architecture.Block]]:
+def _placed(shape: architecture.Transformer) -> Iterator[tuple[int, architecture.AnyBlock]]:
     """Every block in the order in which they run, and the number of the stack it belongs to."""
     placed = [
         (number, index, stack.block)
@@ -202,7 +220,7 @@ def build(
     with torch.device(device):
         model = Decoder(shape, logits=logits, fused=fused, recompute=recompute, keep_all=keep_all).to(dtype)
     if device != "meta":
-        unknown = {stack.block.mlp.activation for stack in shape.stacks} - set(ACTIVATIONS)
+        unknown = {_activation(stack.block) for stack in shape.stacks} - set(ACTIVATIONS)
         if unknown:
             raise ConfigError(
                 f"the reference model has no activation {unknown.pop()!r}", f"it has {', '.join(ACTIVATIONS)}"
@@ -212,6 +230,10 @@ def build(
                 # Scales near one keep activations finite; everything else is small and centred.
                 parameter.normal_(mean=1.0 if name.endswith("norm.weight") else 0.0, std=0.02)
     return model
+
+
+def _activation(block: architecture.AnyBlock) -> str:
+    return block.mlp.activation if isinstance(block, architecture.Block) else block.mixer.activation
 
 
 def inputs(
@@ -237,16 +259,18 @@ def inputs(
         there = old
         if block.window is not None:  # the new token is one of those that its window holds
             there = min(old, block.window - 1) if in_window is None else in_window
-        past += [torch.zeros(size, device=device, dtype=dtype) for size in _kept_sizes(block.attn, batch, there)]
+        past += [torch.zeros(size, device=device, dtype=dtype) for size in _kept_sizes(block, batch, there)]
     positions = torch.arange(old, context, device="meta" if device == "meta" else "cpu")
     given = torch.zeros(batch, tokens, dtype=torch.long, device=device)
     return Inputs(given, tuple(past) if old else (), positions)
 
 
-def _kept_sizes(
-    part: parts.Attention | parts.LatentAttention, batch: int, tokens: int
-) -> tuple[tuple[int, int, int, int], tuple[int, int, int, int]]:
+def _kept_sizes(block: architecture.AnyBlock, batch: int, tokens: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The sizes of what a block keeps of so many tokens."""
+    if isinstance(block, architecture.MixerBlock):
+        mixer = block.mixer
+        return (batch, mixer.inner, mixer.kernel), (batch, mixer.inner, mixer.state)
+    part = block.attn
     if isinstance(part, parts.Attention):
         one = (batch, part.kv_heads, tokens, part.head_dim)
         return one, one

@@ -34,11 +34,12 @@ def _routed(config: Any) -> bool:
 def run(model: Any, *, batch: int, tokens: int, context: int) -> tuple[dict[str, int], dict[str, int]]:
     """FLOPs that each module computes itself, and elements of each layer's cache, after `tokens` new of `context`."""
     old = context - tokens
+    keeps = "cache_params" if model.config.model_type == "mamba" else "past_key_values"
     past = None
     if old:
-        past = model(torch.zeros(batch, old, dtype=torch.long, device="meta")).past_key_values
+        past = getattr(model(torch.zeros(batch, old, dtype=torch.long, device="meta")), keeps)
     with FlopCounterMode(display=False) as counter:
-        result = model(torch.zeros(batch, tokens, dtype=torch.long, device="meta"), past_key_values=past)
+        result = model(torch.zeros(batch, tokens, dtype=torch.long, device="meta"), **{keeps: past})
     root = type(model).__name__
     totals = {
         path.removeprefix(f"{root}.").removeprefix(root): sum(counts.values())
@@ -51,10 +52,17 @@ def run(model: Any, *, batch: int, tokens: int, context: int) -> tuple[dict[str,
             own[parent(path, totals)] -= total
     cached = {
         f"blocks.{number}.{which}": kept.numel()
-        for number, layer in enumerate(result.past_key_values.layers)
-        for which, kept in enumerate((layer.keys, layer.values))
+        for number, layer in enumerate(getattr(result, keeps).layers)
+        for which, kept in enumerate(_kept_by(layer))
     }
     return {path: count for path, count in own.items() if count}, cached
+
+
+def _kept_by(layer: Any) -> tuple[Any, Any]:
+    """The two tensors that a layer of the class's cache holds: keys and values, or the states of a mixer."""
+    if hasattr(layer, "recurrent_states"):
+        return layer.conv_states[0], layer.recurrent_states[0]
+    return layer.keys, layer.values
 
 
 def kept(states: Mapping[str, int]) -> dict[str, int]:

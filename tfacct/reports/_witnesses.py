@@ -207,6 +207,11 @@ def stranger_checks(subject: Subject, work: Workload) -> Iterator[Check]:
         return
     if reason := subject.config.class_cannot():
         raise UsageError(f"{subject.name}: the transformers class cannot be asked: {reason}")
+    if subject.config.class_chunks and 1 < work.tokens < work.context:
+        raise UsageError(
+            f"{subject.name}: the transformers class cannot be asked about a chunk: {subject.config.class_chunks}",
+            "ask about a whole sequence, or --decode",
+        )
     try:
         from tfacct.reference import stranger
     except ImportError:
@@ -221,11 +226,33 @@ def stranger_checks(subject: Subject, work: Workload) -> Iterator[Check]:
         said = str(error).splitlines()[0]
         raise UsageError(f"{subject.name}: the transformers class cannot run this config: {said}") from None
     ledger, at = subject.ledger, replace(work, logits="all").axes()
-    ours = stranger.renamed(ledger.flops(at, unfolded=True), table)
+    counted, extra = class_flops(subject, work)
+    ours = stranger.renamed(counted, table)
     params = stranger.renamed(ledger.parameters(unfolded=True), table, tensors)
     keeps = stranger.kept(subject.config.class_keeps().ledger().states(at, unfolded=True))
-    yield Check("transformers, forward", "FLOPs", ours, flops)
+    yield Check("transformers, forward", "FLOPs", ours, flops, extra)
     yield Check("transformers, parameters", "elements", params, stranger.parameters(theirs))
     same = keeps == stranger.kept(ledger.states(at, unfolded=True))
     note = "" if same else f"transformers' cache is held against its own way: {subject.config.class_differs}."
     yield Check("transformers, cached elements", "elements", keeps, cached, note)
+
+
+def class_flops(subject: Subject, work: Workload) -> tuple[Counts, str]:
+    """FLOPs by path as the class runs them, logits for every position, and how that differs from what is counted here.
+
+    What it runs over more positions is the ledger's own count at so many more.
+    """
+    ledger, at = subject.ledger, replace(work, logits="all").axes()
+    counted: Counts = ledger.flops(at, unfolded=True)
+    more = {path: count for path, count in subject.config.class_runs_more(work).items() if count}
+    for path, count in more.items():
+        widened = ledger.flops({**at, "T": at["T"] + count}, unfolded=True)
+        counted |= {one: flops for one, flops in widened.items() if _is_at(one, path)}
+    said = f"transformers' FLOPs are held against its own way: {subject.config.class_extra}." if more else ""
+    return counted, said
+
+
+def _is_at(path: str, starred: str) -> bool:
+    """Whether an unfolded path is one that `*` stands for."""
+    words, pattern = path.split("."), starred.split(".")
+    return len(words) == len(pattern) and all(b in ("*", a) for a, b in zip(words, pattern, strict=True))

@@ -1,0 +1,145 @@
+"""Mamba: no attention; each block is one mixer, a short convolution and a recurrence over a state of fixed size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
+
+from pydantic import BeforeValidator, Field
+
+from tfacct.architecture import MixerBlock, Transformer, stacks
+from tfacct.errors import ConfigError
+from tfacct.families._base import Count, FamilyConfig, Layers, Real, Switch, Word
+from tfacct.parts import Embedding, Head, Mixer, Norm
+from tfacct.workload import Workload
+
+AUTO = "auto"
+"""A rank of a sixteenth of the hidden size, rounded up."""
+
+
+def _rank(given: object) -> object:
+    """A number, or `auto`. Raises ConfigError."""
+    if given == AUTO or (isinstance(given, int) and not isinstance(given, bool) and given >= 1):
+        return given
+    raise ConfigError(f'time_step_rank must be a whole number from 1 or "auto", not {given!r}')
+
+
+class Config(FamilyConfig):
+    """`MambaConfig`, with its class's defaults. The head is tied unless the config says otherwise."""
+
+    vocab_size: Count
+    hidden_size: Count
+    num_hidden_layers: Layers
+    state_size: Count = 16
+    expand: Count = 2
+    intermediate_size: Count = Field(default_factory=lambda fields: fields["expand"] * fields["hidden_size"])
+    conv_kernel: Count = 4
+    time_step_rank: Annotated[Count | str, BeforeValidator(_rank)] = AUTO
+    use_bias: Switch = False
+    use_conv_bias: Switch = True
+    tie_word_embeddings: Switch = True
+    hidden_act: Word = "silu"
+    layer_norm_epsilon: Real = 1e-5
+    d_model: Count | None = None
+    d_inner: Count | None = None
+    n_layer: Layers | None = None
+    rms_norm: Switch | None = None
+
+    uncounted: ClassVar = frozenset({"hidden_act", "layer_norm_epsilon", "d_model", "d_inner", "n_layer", "rms_norm"})
+    harmless: ClassVar = frozenset(
+        """
+        residual_in_fp32 rescale_prenorm_residual time_step_scale time_step_min time_step_max time_step_floor
+        time_step_init_scheme use_mambapy use_associative_scan
+        """.split()
+    )
+    hf_paths: ClassVar = {
+        "embed": "backbone.embeddings",
+        "blocks.*.mixer_norm": "backbone.layers.*.norm",
+        "blocks.*.mixer.in_proj": "backbone.layers.*.mixer.in_proj",
+        "blocks.*.mixer.conv": "backbone.layers.*.mixer",
+        "blocks.*.mixer.x_proj": "backbone.layers.*.mixer.x_proj",
+        "blocks.*.mixer.dt_proj": "backbone.layers.*.mixer",
+        "blocks.*.mixer.read_out": "backbone.layers.*.mixer",
+        "blocks.*.mixer.out_proj": "backbone.layers.*.mixer.out_proj",
+        "final_norm": "backbone.norm_f",
+        "lm_head": "lm_head",
+    }
+    hf_tensors: ClassVar = {
+        "blocks.*.mixer.conv.weight": "backbone.layers.*.mixer.conv1d.weight",
+        "blocks.*.mixer.conv.bias": "backbone.layers.*.mixer.conv1d.bias",
+        "blocks.*.mixer.dt_proj.weight": "backbone.layers.*.mixer.dt_proj.weight",
+        "blocks.*.mixer.dt_proj.bias": "backbone.layers.*.mixer.dt_proj.bias",
+        "blocks.*.mixer.recurrence.weight": "backbone.layers.*.mixer.A_log",
+        "blocks.*.mixer.skip.weight": "backbone.layers.*.mixer.D",
+    }
+    class_extra: ClassVar = "it convolves more positions than there are new tokens, and drops what it padded"
+    class_chunks: ClassVar = "its recurrence begins anew in a chunk behind a past"
+    gotchas: ClassVar = (
+        "The head is tied by class default; published configs may not say so.",
+        "What is kept between steps is a state of fixed size: the last conv_kernel tokens of the convolution and the "
+        "state of the recurrence. A context of any length takes as many bytes; one token fewer of the convolution "
+        "would do between two steps, and the class keeps them all.",
+        "The width is expand · hidden_size, and intermediate_size where that is given; both are refused where they "
+        "contradict each other. d_model, d_inner and n_layer repeat hidden_size, intermediate_size and "
+        "num_hidden_layers in published configs; the class does not read them, and another number is refused.",
+        "The recurrence is pointwise work, in its own column and in no total; what is read from its states is a "
+        "product. The class counts that product, the convolution and `dt_proj` under `mixer`.",
+        "No field sets an end to the context; 2,048 is what the published models were trained with.",
+    )
+
+    @property
+    def context(self) -> int:
+        """2,048: what the published models were trained with; no field says so, and the recurrence sets no end."""
+        return 2048
+
+    @property
+    def rank(self) -> int:
+        """time_step_rank; auto is a sixteenth of the hidden size, rounded up."""
+        given = self.time_step_rank
+        return given if isinstance(given, int) else -(-self.hidden_size // 16)
+
+    def architecture(self) -> Transformer:
+        """Equal blocks of one mixer behind an RMSNorm."""
+        self._check_repeated()
+        hidden = self.hidden_size
+        norm = Norm(hidden, "rms", self.layer_norm_epsilon)
+        mixer = Mixer(
+            hidden=hidden,
+            inner=self.intermediate_size,
+            state=self.state_size,
+            kernel=self.conv_kernel,
+            rank=self.rank,
+            bias=self.use_bias,
+            conv_bias=self.use_conv_bias,
+            activation=self.hidden_act,
+        )
+        return Transformer(
+            embed=Embedding(self.vocab_size, hidden),
+            stacks=stacks([MixerBlock(norm, mixer)] * self.num_hidden_layers),
+            final_norm=norm,
+            head=Head(hidden, self.vocab_size, tied=self.tie_word_embeddings),
+        )
+
+    def class_runs_more(self, work: Workload) -> Mapping[str, int]:
+        """The class pads both ends of a prefill by kernel − 1, and what is shorter than the kernel to its length; in a
+        decode step it convolves kernel + 1 tokens, so two positions."""
+        decode = work.tokens < work.context
+        padded = max(self.conv_kernel - work.tokens, 0) + self.conv_kernel - 1
+        return {"blocks.*.mixer.conv": 1 if decode else padded}
+
+    def _check_repeated(self) -> None:
+        """Refuse a size that is said twice, differently."""
+        repeated = {"d_model": "hidden_size", "d_inner": "intermediate_size", "n_layer": "num_hidden_layers"}
+        for name, read in repeated.items():
+            value, counted = getattr(self, name), getattr(self, read)
+            if value not in (None, counted):
+                hint = f"the class reads {read}; leave the other out: --set {name}=null"
+                raise ConfigError(f"{name} = {value:,} contradicts {read} = {counted:,}", hint)
+        wide = self.expand * self.hidden_size
+        if {"expand", "intermediate_size"} <= self.model_fields_set and self.intermediate_size != wide:
+            raise ConfigError(
+                f"intermediate_size = {self.intermediate_size:,} contradicts expand · hidden_size = {wide:,}",
+                "leave one out: --set intermediate_size=null takes expand",
+            )
+        if self.rms_norm is False:
+            raise self.refused("rms_norm", self.rms_norm)
