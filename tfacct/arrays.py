@@ -82,12 +82,14 @@ def _check_together(np: Any, shape: Transformer, point: Point, given: Mapping[st
         raise UsageError("tokens are more than the context that holds them")
     if point.train and tokens is not None:
         raise UsageError("a training step takes whole sequences: leave tokens out")
-    heads = shape.attention.heads
-    if KV_HEADS in given and np.any(heads % given[KV_HEADS] != 0):
-        raise UsageError(f"{KV_HEADS} must divide the {heads:,} query heads")
-    turned = "Hr" if "Hr" in shape.attention.axes() else "H"
-    if turned in given and shape.attention.rotary is not None and np.any(given[turned] % 2 != 0):
-        raise UsageError(f"{turned} must be even: rotary positions turn a head's numbers in pairs")
+    attention = shape.attention
+    if attention is not None:
+        heads = attention.heads
+        if KV_HEADS in given and np.any(heads % given[KV_HEADS] != 0):
+            raise UsageError(f"{KV_HEADS} must divide the {heads:,} query heads")
+        turned = "Hr" if "Hr" in attention.axes() else "H"
+        if turned in given and attention.rotary is not None and np.any(given[turned] % 2 != 0):
+            raise UsageError(f"{turned} must be even: rotary positions turn a head's numbers in pairs")
     if np.any(given.get("A", largest_of(shape, "A")) > given.get("E", largest_of(shape, "E"))):
         raise UsageError("A, the experts of a token, are more than the experts E there are")
 

@@ -13,7 +13,8 @@ from tfacct.notation import Axes, size
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Bytes of the weights and of everything kept between steps. `per_token`: for one token of one sequence."""
+    """Bytes of the weights and of everything kept between steps. `per_token`: what the first token of one sequence adds,
+    which is nothing to a state of fixed size."""
 
     weights: Any
     cache: Any
@@ -27,10 +28,11 @@ class Footprint:
 
 def footprint(ledger: Ledger, at: Axes, bits: int, cache_bits: int) -> Footprint:
     """What `ledger` keeps at the end of the step `at`, with weights and cache of so many bits per element."""
+    empty, one = (cache_bytes(ledger, {**at, "B": 1, "S": keys}, cache_bits) for keys in (0, 1))
     return Footprint(
         weights=sum(ledger.weight_bytes(bits).values()),
         cache=cache_bytes(ledger, at, cache_bits),
-        per_token=cache_bytes(ledger, {**at, "B": 1, "S": 1}, cache_bits),
+        per_token=one - empty,
     )
 
 

@@ -10,15 +10,14 @@ from tfacct import architecture, units
 from tfacct.errors import UsageError
 from tfacct.parts import Experts, LatentAttention
 from tfacct.report import Cell, Row
+from tfacct.reports import _kinds as kinds
 from tfacct.subject import Subject
 from tfacct.workload import Request, Workload
 
-PARTS = ("embed", "pos_embed", "attn", "mlp", "norms", "lm_head", "mtp")
+PARTS = ("embed", "pos_embed", "attn", "mlp", "mixer", "norms", "lm_head", "mtp")
 """The parts that parameters are summed by."""
 
 DEFAULT_DTYPE = "bf16"
-
-LEFT_OUT = "Left out: norms, softmax, activations, rotary, additions, embedding look-ups."
 
 COMPONENTS = {"attn_projections": "attn proj", "attn_scores_values": "scores + values"}
 """Components whose name in a table is not their key in the JSON."""
@@ -70,18 +69,18 @@ def workload_facts(work: Workload, *, masked: bool = False, dtype: str | None = 
     }
 
 
-def products_convention(request: Request, masked: bool) -> str:
-    """What was counted as FLOPs, for the JSON."""
-    pairs = "only the query-key pairs the causal mask keeps" if masked else "full T x S attention"
+def products_convention(request: Request, masked: bool, subjects: Sequence[Subject] = ()) -> str:
+    """What was counted as FLOPs, for the JSON: of these models, or of any."""
+    pairs = kinds.pairs_convention(subjects, masked)
     logits = "all logits" if request.logits == "all" else "logits of the last position"
-    return f"2 FLOPs per multiply-add; products only; {pairs}; {logits}"
+    return f"2 FLOPs per multiply-add; products only;{pairs} {logits}"
 
 
-def products_note(request: Request, masked: bool) -> str:
-    """What was counted as FLOPs, for a reader."""
-    attention = "of attention only the pairs that the causal mask keeps" if masked else "full T × S attention"
+def products_note(request: Request, masked: bool, subjects: Sequence[Subject] = ()) -> str:
+    """What was counted as FLOPs, for a reader: of these models, or of any."""
+    attention = kinds.attention_words(subjects, masked)
     logits = "logits for every position" if request.logits == "all" else "logits for the last position"
-    return f"Matrix products only, 2·m·k·n each; {attention}; {logits}."
+    return f"Matrix products only, 2·m·k·n each;{attention} {logits}."
 
 
 def model_facts(subject: Subject) -> dict[str, Any]:
@@ -172,9 +171,8 @@ def window_notes(subjects: Sequence[Subject], *, kept: bool = False, masked: boo
 
 def latent_notes(subjects: Sequence[Subject]) -> list[str]:
     """How one model's latent attention is run."""
-    if len(subjects) != 1 or not isinstance(subjects[0].architecture.attention, LatentAttention):
-        return []
-    return [LATENT[subjects[0].architecture.attention.form]]
+    attention = subjects[0].architecture.attention if len(subjects) == 1 else None
+    return [LATENT[attention.form]] if isinstance(attention, LatentAttention) else []
 
 
 def expert_notes(subjects: Sequence[Subject]) -> list[str]:
@@ -182,7 +180,8 @@ def expert_notes(subjects: Sequence[Subject]) -> list[str]:
     if len(subjects) != 1:
         return []
     stacks = subjects[0].architecture.stacks
-    routed = [(stack.count, stack.block.mlp) for stack in stacks if isinstance(stack.block.mlp, Experts)]
+    networks = [(stack.count, stack.block.mlp) for stack in stacks if isinstance(stack.block, architecture.Block)]
+    routed = [(count, network) for count, network in networks if isinstance(network, Experts)]
     if not routed:
         return []
     count, blocks = sum(count for count, _ in routed), sum(stack.count for stack in stacks)

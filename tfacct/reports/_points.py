@@ -12,6 +12,7 @@ from tfacct.errors import UsageError
 from tfacct.metrics import Metric, Point
 from tfacct.report import Amount
 from tfacct.reports import _common as common
+from tfacct.reports import _kinds as kinds
 from tfacct.subject import Subject
 from tfacct.workload import Logits, Workload
 
@@ -37,14 +38,14 @@ class Terms:
         bits, cache_bits = units.dtype_bits(stored), units.dtype_bits(cached)
         return Point(subject.ledger, work, bits, cache_bits, self.masked, self.train)
 
-    def words(self, metrics: Sequence[Metric], logits: Logits = "all") -> list[str]:
-        """What was counted, for the notes: only what the metrics depend on."""
+    def words(self, subjects: Sequence[Subject], metrics: Sequence[Metric], logits: Logits = "all") -> list[str]:
+        """What was counted of these models, for the notes: only what the metrics depend on."""
         said = []
         if any(metric.unit in ("flops", "share", "ratio") for metric in metrics):
-            attention = "of attention only the pairs that the mask keeps" if self.masked else "full T × S attention"
+            attention = kinds.attention_words(subjects, self.masked)
             step = "forward and backward" if self.train else "one forward pass"
             where = "logits for every position" if logits == "all" else "logits for the last position"
-            said.append(f"FLOPs: matrix products only, 2·m·k·n each; {step}; {attention}; {where}.")
+            said.append(f"FLOPs: matrix products only, 2·m·k·n each; {step};{attention} {where}.")
         stored, cached = common.dtypes(self.dtype, self.kv_dtype)
         if any(metric.name in MOVED for metric in metrics):
             said.append(
@@ -52,7 +53,8 @@ class Terms:
                 f" weights in {stored}, activations in {cached}."
             )
         if any(metric.unit == "bytes" and metric.name not in MOVED for metric in metrics):
-            said.append(f"Bytes: weights in {stored}, KV cache in {cached}, nothing else.")
+            said.append(f"Bytes: weights in {stored}, {kinds.kept(subjects)} in {cached}, nothing else.")
+            said += kinds.state_notes(subjects)
         return said
 
     def facts(self, work: Workload) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from tfacct.errors import MissingExtraError, UsageError
 from tfacct.ledger import Ledger
 from tfacct.lines import FLOPS_PER_MULTIPLY_ADD
 from tfacct.passes import backward_flops, forward_flops, recomputed_flops
+from tfacct.reports import _kinds as kinds
 from tfacct.subject import Subject
 from tfacct.workload import Workload
 
@@ -146,7 +147,7 @@ class _Asked:
 
         held = self._extrapolated(lambda shape: self.counting.storage_bytes(self._passes(shape).caches))
         ours = sum(self.ledger.state_bytes(self.work.axes(), BITS).values())
-        return Check("KV cache bytes, fp32", "bytes", {"total": ours}, {"total": held})
+        return Check(f"{kinds.kept([self.subject])} bytes, fp32", "bytes", {"total": ours}, {"total": held})
 
     def _built(self) -> object:
         return self.model.build(self.shape, logits=self.work.logits)

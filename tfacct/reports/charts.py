@@ -8,9 +8,10 @@ from typing import Any
 
 from tfacct.chart import Chart
 from tfacct.errors import UsageError
-from tfacct.metrics import Point, attention_overtakes, metric, moved
+from tfacct.metrics import Point, attention_overtakes, metric, moved, products
 from tfacct.report import Kind, Report
 from tfacct.reports import _common as common
+from tfacct.reports import _kinds as kinds
 from tfacct.reports.sweep import LABELS
 from tfacct.subject import Subject
 from tfacct.workload import Request
@@ -23,7 +24,7 @@ FIRST = 64
 """The axis begins here, unless the crossover or the context asked for is smaller."""
 TOLD_APART = 20
 """Lines that differ in dash and marker, and whose names fit beside the picture."""
-COMPONENTS = ("attn_scores_values", "attn_projections", "mlp", "lm_head")
+COMPONENTS = ("attn_scores_values", "attn_projections", "mlp", "mixer", "lm_head")
 """From the bottom up: the upper edge of the first is its share."""
 Y_LABELS: Mapping[str, str] = {
     "flops": "FLOPs",
@@ -67,7 +68,8 @@ def _shares_by_context(subject: Subject, request: Request, masked: bool, train: 
     last = max(work.context, subject.context, WIDEST * (crossover or 1), 2 * smallest)
     contexts = _octaves(max(smallest, min(FIRST, work.context, (crossover or FIRST) // WIDEST)), last)
     places = [moved(point, context=n) if chunk else moved(point, context=n, tokens=n) for n in contexts]
-    shares = {name: metric(f"share.{name}", [subject.ledger]) for name in COMPONENTS}
+    there = products([subject.ledger])
+    shares = {name: metric(f"share.{name}", [subject.ledger]) for name in COMPONENTS if name in there}
     new = f", {common.new_tokens(work.tokens)}" if chunk else ""
     return Chart(
         kind="areas",
@@ -75,7 +77,7 @@ def _shares_by_context(subject: Subject, request: Request, masked: bool, train: 
         caption=_caption(
             [
                 f"{'Training step' if train else 'Forward pass'}{new}, batch {work.batch:,}; matrix products only;"
-                f" {'pairs that the causal mask keeps' if masked else 'full T × S attention'};"
+                f"{kinds.attention_words([subject], masked)}"
                 f" logits for {'every position' if request.logits == 'all' else 'the last position'}."
             ]
         ),

@@ -10,6 +10,7 @@ from tfacct.errors import UsageError
 from tfacct.metrics import METRICS, Point
 from tfacct.report import Amount, Column, Kind, Report, Row
 from tfacct.reports import _common as common
+from tfacct.reports import _kinds as kinds
 from tfacct.reports._points import CONVENTION, Terms
 from tfacct.subject import Subject
 from tfacct.workload import Request
@@ -47,6 +48,7 @@ def diff(old: Subject, new: Subject, before: Request, after: Request, *, terms: 
             "change a field with --set, the workload with --to-ctx, --to-batch or --to-tokens, or name a second model",
         )
     names = _names(old, new, before, after)
+    names_of = {name: said.replace("KV cache", kinds.kept([old, new])) for name, said in TOTALS.items()}
     flops, params, totals = _by_line(*points), _by_tensor(*points), _totals(*points)
     shown = [flops, *([params] if any(line["old"] != line["new"] for line in params) else []), totals]
     return Report(
@@ -60,10 +62,10 @@ def diff(old: Subject, new: Subject, before: Request, after: Request, *, terms: 
             Column("delta", "Δ", "amount", signed=True, empty="unchanged"),
             Column("change", "Δ %", "share", drop=2, signed=True),
         ),
-        sections=tuple(tuple(_row(line) for line in section) for section in shown),
+        sections=tuple(tuple(_row(line, names_of) for line in section) for section in shown),
         notes=(
-            _times(totals),
-            *terms.words(metrics, before.logits),
+            _times(totals, names_of),
+            *terms.words([old, new], metrics, before.logits),
             *([] if params in shown else ["Every parameter is as it was."]),
             *(common.window_notes([new], masked=terms.masked) if old.family == new.family else ()),
             *common.defaulted_notes([old] if old.defaulted == new.defaulted else [old, new]),
@@ -82,11 +84,11 @@ def diff(old: Subject, new: Subject, before: Request, after: Request, *, terms: 
     )
 
 
-def _times(totals: Sequence[Mapping[str, Any]]) -> str:
+def _times(totals: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> str:
     """How many times as much the new side is."""
     said = {line["path"]: f"× {float(Fraction(line['new']) / line['old']):.2f}" for line in totals if line["old"]}
     shown = ("total_flops", "total_params", "kv_cache_bytes", "total_bytes")
-    return f"In all: {', '.join(f'{TOTALS[name]} {said[name]}' for name in shown if name in said)}."
+    return f"In all: {', '.join(f'{names[name]} {said[name]}' for name in shown if name in said)}."
 
 
 def _names(old: Subject, new: Subject, before: Request, after: Request) -> tuple[str, str]:
@@ -146,10 +148,10 @@ def _delta(line: Mapping[str, Any]) -> Any:
     return (line["new"] or 0) - (line["old"] or 0)
 
 
-def _row(line: Mapping[str, Any]) -> Row:
+def _row(line: Mapping[str, Any], totals: Mapping[str, str]) -> Row:
     old, new, kind = line["old"], line["new"], line["kind"]
     return {
-        "what": TOTALS.get(line["path"]) or common.short(line["path"]),
+        "what": totals.get(line["path"]) or common.short(line["path"]),
         "unit": UNITS[kind],
         "old": None if old is None else Amount(old, kind),
         "new": None if new is None else Amount(new, kind),

@@ -14,6 +14,7 @@ from tfacct.ledger import Product
 from tfacct.metrics import Point, active_params_of, attention_overtakes, params_of, rule_of_thumb
 from tfacct.report import Column, Report, Row, Table
 from tfacct.reports import _common as common
+from tfacct.reports import _kinds as kinds
 from tfacct.reports._lines import Shown, shown
 from tfacct.subject import Subject
 from tfacct.workload import Request, Workload
@@ -70,7 +71,7 @@ class _Counted:
         return Point(self.subject.ledger, self.work, masked=self.masked, train=self.train)
 
     def by_component(self) -> dict[str, int]:
-        """FLOPs by component: attn_projections, attn_scores_values, mlp, lm_head."""
+        """FLOPs by component: attn_projections, attn_scores_values, mlp, mixer, lm_head."""
         summed: dict[str, int] = {}
         for product in self.products:
             name = component_of(product.path, product.line)
@@ -115,13 +116,13 @@ def flops(
         totals=totals,
         notes=(
             *(_overtaken(counted[0], request) if len(counted) == 1 else ()),
-            *_notes(request, train, masked, pointwise),
+            *_notes(subjects, request, train, masked, pointwise),
             *common.block_notes(subjects, masked=masked),
             *common.defaulted_notes(subjects),
         ),
         hints=(*common.context_hints(subjects, request), *common.unknown_hints(subjects)),
         models=tuple(_facts(c, masked, pointwise) for c in counted),
-        convention=_convention(request, train, masked),
+        convention=_convention(subjects, request, train, masked),
         headline="total_flops",
     )
 
@@ -303,17 +304,19 @@ def _side_by_side(
     return columns, (rows,), ()
 
 
-def _convention(request: Request, train: bool, masked: bool) -> str:
+def _convention(subjects: Sequence[Subject], request: Request, train: bool, masked: bool) -> str:
     backward = "; backward 2 x forward" if train else ""
-    return f"{common.products_convention(request, masked)}{backward}"
+    return f"{common.products_convention(request, masked, subjects)}{backward}"
 
 
-def _notes(request: Request, train: bool, masked: bool, pointwise: bool) -> list[str]:
-    notes = [common.products_note(request, masked)]
+def _notes(
+    subjects: Sequence[Subject], request: Request, train: bool, masked: bool, pointwise: bool
+) -> list[str]:
+    notes = [common.products_note(request, masked, subjects)]
     if train:
         notes.append("A training step is one forward and one backward pass; the optimizer's update is left out.")
     if pointwise:
         notes.append("Pointwise work is counted in elements of its results, and in no total.")
     else:
-        notes.append(common.LEFT_OUT)
+        notes.append(kinds.left_out(subjects))
     return notes

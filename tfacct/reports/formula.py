@@ -17,6 +17,7 @@ from tfacct.lines import WINDOW, Matmul, State
 from tfacct.notation import Axes, Size
 from tfacct.report import Column, Kind, Report, Row, Table
 from tfacct.reports import _common as common
+from tfacct.reports import _kinds as kinds
 from tfacct.reports import params
 from tfacct.subject import Subject
 from tfacct.symbols import Formula, Opened, block_letters, opened
@@ -53,7 +54,7 @@ _FLOPS = _Words(
     kind="flops",
     total="total_flops",
     convention=common.products_convention(Request(), masked=False),
-    notes=(f"{common.products_note(Request(), masked=False)} O is written T.", common.LEFT_OUT),
+    notes=(f"{common.products_note(Request(), masked=False)} O is written T.", kinds.left_out(())),
 )
 WORDS: dict[str, _Words] = {
     "flops": _FLOPS,
@@ -109,7 +110,7 @@ def formula(subject: Subject, request: Request | None = None, *, of: Of = "flops
     """
     request = request or Request()
     _check(subject, request, of, family)
-    words, symbolic = WORDS[of], opened(subject.architecture, fixed=subject.config.fixed)
+    words, symbolic = _words(subject, of), opened(subject.architecture, fixed=subject.config.fixed)
     workloads = not family and of != "params"
     work = common.workload(subject, request) if workloads else None
     at = {} if work is None else work.axes()
@@ -151,6 +152,20 @@ def formula(subject: Subject, request: Request | None = None, *, of: Of = "flops
     )
 
 
+def _words(subject: Subject, of: Of) -> _Words:
+    """How the count is spoken of: without attention nothing is said of keys."""
+    words = WORDS[of]
+    if kinds.attends([subject]) or of == "params":
+        return words
+    if of == "kv":
+        kept = "elements an engine must keep between steps, the same at every context; weights left out"
+        return replace(words, title="state", convention=kept, notes=(*words.notes, *kinds.state_notes([subject])))
+    said = f"{common.products_note(Request(), False, [subject])} O is written T."
+    counted = common.products_convention(Request(), False, [subject])
+    counted += words.convention.removeprefix(_FLOPS.convention)
+    return replace(words, convention=counted, notes=(*words.notes[:-2], said, kinds.left_out([subject])))
+
+
 def _check(subject: Subject, request: Request, of: str, family: bool) -> None:
     if of not in get_args(Of):
         raise UsageError(f"--of is flops, params, kv or train, not {of!r}", nearest(of, get_args(Of)))
@@ -164,7 +179,7 @@ def _check(subject: Subject, request: Request, of: str, family: bool) -> None:
     if of == "params":
         raise UsageError("parameters do not depend on the workload: no --ctx, --tokens, --decode or --batch")
     if of == "kv" and (request.tokens is not None or request.decode):
-        raise UsageError("the KV cache holds the whole context, old tokens and new: no --tokens or --decode")
+        raise UsageError(f"the {kinds.kept([subject])} holds the whole context, old tokens and new: no --tokens or --decode")
     work = common.workload(subject, request)
     if of == "train" and work.tokens != work.context:
         raise UsageError("--of train counts whole sequences: it goes with neither --decode nor --tokens")

@@ -13,6 +13,7 @@ from tfacct.errors import UsageError
 from tfacct.passes import decode_flops
 from tfacct.report import Amount, Column, Report, Row, Table
 from tfacct.reports import _common as common
+from tfacct.reports import _kinds as kinds
 from tfacct.subject import Subject
 from tfacct.workload import LARGEST, Request, Workload, check_size
 
@@ -71,9 +72,9 @@ def generate(subjects: Sequence[Subject], request: Request, new_tokens: int, *, 
         sections=sections,
         totals=totals,
         notes=(
-            common.products_note(request, masked),
-            _steps_note(prompt, steps),
-            common.LEFT_OUT,
+            common.products_note(request, masked, subjects),
+            _steps_note(prompt, steps, kinds.attends(subjects)),
+            kinds.left_out(subjects),
             *common.block_notes(subjects, masked=masked),
             *common.defaulted_notes(subjects),
         ),
@@ -82,7 +83,7 @@ def generate(subjects: Sequence[Subject], request: Request, new_tokens: int, *, 
             *common.unknown_hints(subjects),
         ),
         models=tuple(_facts(c, masked) for c in counted),
-        convention=f"{common.products_convention(request, masked)}; one prefill, then new tokens - 1 decode steps",
+        convention=f"{common.products_convention(request, masked, subjects)}; one prefill, then new tokens - 1 decode steps",
         headline="total_flops",
     )
 
@@ -113,10 +114,12 @@ def _count(subject: Subject, request: Request, steps: int, masked: bool) -> _Cou
     )
 
 
-def _steps_note(prompt: int, steps: int) -> str:
+def _steps_note(prompt: int, steps: int, attention: bool) -> str:
     first = "The prefill's logits are the first new token"
     if steps == 0:
         return f"{first}: there is no decode step."
+    if not attention:
+        return f"{first}; the others take {steps:,} decode steps of one token, which all cost the same."
     if steps == 1:
         return f"{first}; the other takes a decode step of one token with {prompt + 1:,} keys."
     return (

@@ -8,16 +8,18 @@ from typing import Any
 
 from tfacct import units
 from tfacct.lines import WINDOW, State
-from tfacct.memory import cache_bytes
+from tfacct.memory import cache_bytes, footprint
 from tfacct.metrics import Point, cache_overtakes
 from tfacct.notation import letters
 from tfacct.parts import LatentAttention
 from tfacct.report import Column, Report, Table
 from tfacct.reports import _common as common
+from tfacct.reports import _kinds as kinds
 from tfacct.subject import Subject
 from tfacct.workload import Request, Workload
 
 CONVENTION = "bytes an engine must keep for every token of the context; weights left out"
+STATE = "bytes an engine must keep between steps, the same at every context; weights left out"
 
 
 def kv(subjects: Sequence[Subject], request: Request, *, dtype: str | None = None) -> Report:
@@ -30,21 +32,22 @@ def kv(subjects: Sequence[Subject], request: Request, *, dtype: str | None = Non
     notes = [_formula(subjects[0], request, cached)] if len(subjects) == 1 else []
     return Report(
         command="kv",
-        title=f"{who}KV cache in {cached}, {where}",
+        title=f"{who}{kinds.kept(subjects)} in {cached}, {where}",
         columns=columns,
         sections=sections,
         totals=totals,
         notes=(
             *notes,
             *(_overtaken(subjects[0], facts[0], cached) if len(subjects) == 1 else ()),
-            _sharing(subjects),
+            *_sharing(subjects),
+            *kinds.state_notes(subjects),
             *common.window_notes(subjects, kept=True),
             *common.latent_notes(subjects),
             *common.defaulted_notes(subjects),
         ),
         hints=(*common.context_hints(subjects, request), *common.unknown_hints(subjects)),
         models=facts,
-        convention=CONVENTION,
+        convention=CONVENTION if kinds.attends(subjects) else STATE,
         headline="kv_cache_bytes",
     )
 
@@ -52,26 +55,29 @@ def kv(subjects: Sequence[Subject], request: Request, *, dtype: str | None = Non
 def _facts(subject: Subject, request: Request, cached: str) -> dict[str, Any]:
     work = common.workload(subject, request)
     by_context = [_at(subject, context, request.batch, cached) for context in _contexts(work.context)]
+    attention, bits = subject.architecture.attention, units.dtype_bits(cached)
     return {
         **common.model_facts(subject),
         "workload": common.workload_facts(work, dtype=cached),
-        "query_heads": subject.architecture.attention.heads,
-        "kv_heads": subject.architecture.attention.kv_heads,
-        "kv_bytes_per_token": _at(subject, 1, 1, cached)["as_built"],
+        "query_heads": attention and attention.heads,
+        "kv_heads": attention and attention.kv_heads,
+        "kv_bytes_per_token": footprint(subject.ledger, work.axes(), bits, bits).per_token,
         "kv_cache_bytes": by_context[-1]["as_built"],
         "lines": by_context,
     }
 
 
-def _sharing(subjects: Sequence[Subject]) -> str:
+def _sharing(subjects: Sequence[Subject]) -> list[str]:
+    if not kinds.attends(subjects):
+        return []
     if len(subjects) == 1 and _latent(subjects[0]):
-        return "MHA: the keys and values of each query head are kept, not the latent that they come from."
-    return "MHA: each query head has its own keys and values. MQA: all share one. The queries stay as they are."
+        return ["MHA: the keys and values of each query head are kept, not the latent that they come from."]
+    return ["MHA: each query head has its own keys and values. MQA: all share one. The queries stay as they are."]
 
 
 def _overtaken(subject: Subject, fact: dict[str, Any], cached: str) -> list[str]:
     """Where the cache outgrows the weights, both in the cache's dtype."""
-    if subject.quantized:
+    if subject.quantized or not kinds.attends([subject]):
         return []
     bits, batch = units.dtype_bits(cached), fact["workload"]["batch"]
     context = cache_overtakes(Point(subject.ledger, Workload(1, 1, batch), bits, bits))
@@ -93,8 +99,9 @@ def _at(subject: Subject, context: int, batch: int, cached: str) -> dict[str, An
     """Cache bytes at one context, for as many key/value heads as query heads, as built, and for one."""
     at = Workload(context, context, batch).axes()
     built = subject.architecture
-    shared = None if _latent(subject) else built.with_kv_heads(1)
-    variants = {"mha": built.with_kv_heads(None), "as_built": built, "mqa": shared}
+    heads = built.attention is not None
+    shared = built.with_kv_heads(1) if heads and not _latent(subject) else None
+    variants = {"mha": built.with_kv_heads(None) if heads else None, "as_built": built, "mqa": shared}
     bits = units.dtype_bits(cached)
     sizes = {name: model and cache_bytes(model.ledger(), at, bits) for name, model in variants.items()}
     return {"keys": context, **sizes}
@@ -106,6 +113,9 @@ def _latent(subject: Subject) -> bool:
 
 
 def _one(subject: Subject, fact: dict[str, Any], cached: str) -> Table:
+    if not kinds.attends([subject]):
+        state = Column("keys", "context", "count"), Column("as_built", "state", "bytes")
+        return state, (tuple(fact["lines"]),), ()
     columns: tuple[Column, ...] = (
         Column("keys", "context", "count"),
         Column("mha", f"MHA ({_heads(fact['query_heads'])})", "bytes"),
@@ -123,11 +133,11 @@ def _heads(count: int) -> str:
 def _several(subjects: Sequence[Subject], facts: Sequence[dict[str, Any]]) -> Table:
     columns = (
         Column("model", "model"),
-        Column("heads", "heads", "count", drop=2),
-        Column("kv_heads", "KV heads", "count", drop=1),
+        Column("heads", "heads", "count", drop=2, empty="–"),
+        Column("kv_heads", "KV heads", "count", drop=1, empty="–"),
         Column("kv_bytes_per_token", "KV / token", "bytes"),
         Column("keys", "context", "count"),
-        Column("mha", "MHA", "bytes"),
+        Column("mha", "MHA", "bytes", empty="–"),
         Column("as_built", "as built", "bytes"),
         Column("mqa", "MQA", "bytes", empty="–"),
     )
@@ -155,4 +165,5 @@ def _formula(subject: Subject, request: Request, cached: str) -> str:
             values = " · ".join(str(sizes[axis]) for axis in spec)
             kept[name, values] = kept.get((name, values), 0) + alike * group.count
     terms = (f"{count} · {values} · {width}" for (_, values), count in kept.items())
-    return f"KV cache bytes: {' + '.join(name for name, _ in kept)} = {' + '.join(terms)}"
+    what = kinds.kept([subject])
+    return f"{what[0].upper()}{what[1:]} bytes: {' + '.join(name for name, _ in kept)} = {' + '.join(terms)}"

@@ -14,6 +14,7 @@ from tfacct.memory import footprint, largest_that_fits, working_bytes
 from tfacct.passes import backward_flops, forward_flops
 from tfacct.report import Column, Report, Row, Tick, unwatched
 from tfacct.reports import _common as common
+from tfacct.reports import _kinds as kinds
 from tfacct.reports._witnesses import reference_rooms
 from tfacct.subject import Subject
 from tfacct.workload import LARGEST, Request, Workload
@@ -42,6 +43,9 @@ def measure(subject: Subject, request: Request, plan: Plan, *, progress: Tick = 
 
     if plan.train and (request.decode or request.tokens is not None):
         raise UsageError("--train measures whole sequences: it goes with neither --decode nor --tokens")
+    attends = kinds.attends([subject])
+    if plan.sdpa and not attends:
+        raise UsageError(f"--sdpa is a way to run attention, and {subject.name} has none")
     if not 1 <= plan.steps <= MOST_STEPS:
         raise UsageError(f"--steps must be from 1 to {MOST_STEPS:,}, not {plan.steps:,}")
     work = common.workload(subject, request)
@@ -91,7 +95,7 @@ def measure(subject: Subject, request: Request, plan: Plan, *, progress: Tick = 
         **common.model_facts(subject),
         "workload": common.workload_facts(last, dtype=units.dtype_name(plan.dtype)),
         **running.describe(on),
-        "attention": "scaled_dot_product_attention" if plan.sdpa else "counted",
+        "attention": "scaled_dot_product_attention" if plan.sdpa else "counted" if attends else None,
         "train": plan.train,
         "interrupted": timed.interrupted,
         "runs": len(timed.seconds),
@@ -180,21 +184,26 @@ def _check_fits(subject: Subject, work: Workload, bits: int, plan: Plan, free: i
 
 def _report(subject: Subject, request: Request, plan: Plan, facts: Mapping[str, Any]) -> Report:
     spread = facts["seconds_max"] / facts["seconds_min"] - 1
+    attention = kinds.attends([subject])
+    how = facts["attention"]
+    full = ", full T × S" if attention else ""
     what = "training step" if plan.train else "decode step" if request.decode else "forward pass"
     speed: list[Row] = [
         {"what": "wall time, fastest", "value": _time(facts["seconds_min"])},
         {"what": "wall time, median", "value": _time(facts["seconds_median"])},
         *([{"what": f"spread of {facts['runs']} runs", "value": f"{spread:.0%}"}] if facts["runs"] > 1 else []),
         {"what": "tokens/s", "value": f"{facts['tokens_per_second']:,.1f}"},
-        {"what": "achieved, full T × S", "value": f"{units.si(round(facts['flops_per_second']))}FLOP/s"},
+        {"what": f"achieved{full}", "value": f"{units.si(round(facts['flops_per_second']))}FLOP/s"},
         {"what": "achieved, masked pairs only", "value": f"{units.si(round(facts['masked_flops_per_second']))}FLOP/s"},
         {"what": "matmul peak here", "value": f"{units.si(round(facts['peak_flops_per_second']))}FLOP/s"},
-        {"what": "MFU, full T × S", "value": f"{facts['mfu']:.1%}"},
+        {"what": f"MFU{full}", "value": f"{facts['mfu']:.1%}"},
         {"what": "MFU, masked pairs only", "value": f"{facts['masked_mfu']:.1%}"},
     ]
+    if not attention:
+        speed = [row for row in speed if "masked" not in str(row["what"])]
     checks = (
         ("parameter bytes", "weights_bytes", "measured_weights_bytes"),
-        ("KV cache bytes", "kv_cache_bytes", "measured_kv_cache_bytes"),
+        (f"{kinds.kept([subject])} bytes", "kv_cache_bytes", "measured_kv_cache_bytes"),
         ("forward FLOPs, by fvcore", "forward_flops", "counted_flops"),
     )
     held: list[Row] = [
@@ -224,7 +233,7 @@ def _report(subject: Subject, request: Request, plan: Plan, facts: Mapping[str, 
         sections=(tuple(speed), tuple(held)),
         notes=(
             f"{facts['device_name']} ({facts['device']}), torch {facts['torch']}, {facts['threads']} threads;"
-            f" random weights; attention: {facts['attention']}.",
+            f" random weights{f'; attention: {how}' if attention else ''}.",
             f"The peak is the best square matmul timed here and now. Most bytes held: {where}.",
             f"fvcore counted {counted}.",
         ),

@@ -12,6 +12,7 @@ from tfacct.errors import UsageError
 from tfacct.memory import cache_bytes, footprint, largest_that_fits
 from tfacct.report import Column, Report, Row, Table
 from tfacct.reports import _common as common
+from tfacct.reports import _kinds as kinds
 from tfacct.subject import Subject
 from tfacct.workload import LARGEST, Request, Workload
 
@@ -35,12 +36,13 @@ def memory(
     if fit is not None and not any(fact["fit"]["largest_context"] or fact["fit"]["largest_batch"] for fact in facts):
         raise UsageError("; ".join(_too_large(fact, fit) for fact in facts), "a smaller --dtype, or a larger --fit")
     if len(subjects) == 1:
-        columns, sections, totals = _one(facts[0])
+        columns, sections, totals = _one(facts[0], kinds.attends(subjects))
         title = f"{common.name_of(subjects[0])}: memory"
     else:
         columns, sections, totals = _several(subjects, facts, fit)
         title = "Memory to serve"
-    kv = "" if cached == stored else f", KV cache in {cached}"
+    what = kinds.kept(subjects)
+    kv = "" if cached == stored else f", {what} in {cached}"
     return Report(
         command="memory",
         title=f"{title} in {stored}{kv}, {common.workload_words(subjects, request)}",
@@ -48,7 +50,8 @@ def memory(
         sections=sections,
         totals=totals,
         notes=(
-            "Weights and KV cache only: activations, the engine's buffers and fragmentation are left out.",
+            f"Weights and {what} only: activations, the engine's buffers and fragmentation are left out.",
+            *kinds.state_notes(subjects),
             *_fit_notes(subjects, facts, fit),
             *common.defaulted_notes(subjects),
         ),
@@ -110,7 +113,10 @@ def _too_large(fact: dict[str, Any], fit: int) -> str:
         return f"{what}, {_size(short)} more than --fit {_size(fit)}"
     batch = fact["workload"]["batch"]
     many = "one token" if batch == 1 else f"one token of each of {batch:,} sequences"
-    return f"{what}: {_size(-short)} are left of {_size(fit)}, less than the KV cache of {many}"
+    if not fact["kv_bytes_per_token"]:
+        many = f"{batch:,} sequence{'' if batch == 1 else 's'}"
+    kept = "KV cache" if fact["kv_bytes_per_token"] else "state"
+    return f"{what}: {_size(-short)} are left of {_size(fit)}, less than the {kept} of {many}"
 
 
 def _size(value: int) -> str:
@@ -125,7 +131,8 @@ def _fit_notes(subjects: Sequence[Subject], facts: Sequence[dict[str, Any]], fit
     found, work, trained = facts[0]["fit"], facts[0]["workload"], subjects[0].context
     context, batch = found["largest_context"], found["largest_batch"]
     if context is None and found["context_slack_bytes"] is not None:
-        notes = [f"In {_size(fit)} fits any context at batch {work['batch']:,}: every block keeps a window, no more."]
+        why = "a window, no more" if kinds.attends(subjects) else "a state of one size"
+        notes = [f"In {_size(fit)} fits any context at batch {work['batch']:,}: every block keeps {why}."]
     elif context is None:
         notes = [f"In {_size(fit)} not even one token of {work['batch']:,} sequences fits."]
     else:
@@ -146,7 +153,7 @@ def _fit_hints(subjects: Sequence[Subject], facts: Sequence[dict[str, Any]], fit
     return common.context_hints(subjects, Request(ctx=found)) if found else []
 
 
-def _one(facts: dict[str, Any]) -> Table:
+def _one(facts: dict[str, Any], attention: bool) -> Table:
     columns = (
         Column("what", "what"),
         Column("elements", "elements", "params"),
@@ -161,12 +168,13 @@ def _one(facts: dict[str, Any]) -> Table:
     rows = [common.with_share({**line, "gigabytes": line["bytes"]}, line["bytes"], total) for line in facts["lines"]]
     sections = tuple(tuple(group) for _, group in groupby(rows, key=lambda row: row["kind"]))
     cached = sum(line["elements"] for line in facts["lines"] if line["kind"] == "cache")
-    totals = (
+    totals: tuple[Row, ...] = (
         {"what": "weights", "elements": facts["total_params"], **_sized(facts["weights_bytes"], total)},
-        {"what": "KV cache", "elements": cached, **_sized(facts["kv_cache_bytes"], total)},
+        {"what": "KV cache" if attention else "state", "elements": cached, **_sized(facts["kv_cache_bytes"], total)},
         {"what": "total", **_sized(total, total)},
-        {"what": "KV / token", **_sized(facts["kv_bytes_per_token"], None)},
     )
+    if attention:
+        totals = (*totals, {"what": "KV / token", **_sized(facts["kv_bytes_per_token"], None)})
     return columns, sections, totals
 
 
@@ -195,13 +203,14 @@ def _several(subjects: Sequence[Subject], facts: Sequence[dict[str, Any]], fit: 
         Column("largest_context", "max ctx", "count", empty="–"),
         Column("largest_batch", "max batch", "count", empty="–"),
     )
+    per_token = Column("kv_bytes_per_token", "KV / token", "bytes", drop=1 if fit is not None else 0)
     columns = (
         Column("model", "model"),
         Column("total_params", "params", "params", drop=2),
         Column("weights_bytes", "weights", "bytes"),
         Column("keys", "context", "count"),
-        Column("kv_bytes_per_token", "KV / token", "bytes", drop=1 if fit is not None else 0),
-        Column("kv_cache_bytes", "KV cache", "bytes"),
+        *((per_token,) if kinds.attends(subjects) else ()),
+        Column("kv_cache_bytes", kinds.kept(subjects), "bytes"),
         Column("total_bytes", "total", "bytes"),
         *(fitting if fit is not None else ()),
     )
@@ -210,5 +219,7 @@ def _several(subjects: Sequence[Subject], facts: Sequence[dict[str, Any]], fit: 
         row = {**fact, "model": common.name_of(subject), "keys": fact["workload"]["keys"]}
         for key in ("largest_context", "largest_batch") if fit is not None else ():
             row[key] = fact["fit"][key]
+        if fit is not None and row["largest_context"] is None and fact["fit"]["context_slack_bytes"] is not None:
+            row["largest_context"] = "any"
         rows.append(row)
     return columns, (tuple(rows),), ()

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import sympy
 
-from tfacct.architecture import Transformer
+from tfacct.architecture import MixerBlock, Transformer
 from tfacct.errors import UsageError
 from tfacct.lines import FLOPS_PER_MULTIPLY_ADD, WINDOW
 from tfacct.report import Column, Report, Row, Tick, unwatched
@@ -21,6 +21,8 @@ from tfacct.symbols import Formula, Opened, block_letters, opened, size_letters,
 By = Literal["symbols", "grid"]
 
 LAYERS_TRIED = (1, 2, 3)
+TOKENS_TRIED = (1, 2, 3)
+"""New tokens of a model with mixers, whose recurrence runs over them: they are no symbol there."""
 EDGES: tuple[dict[str, int], ...] = (
     {"T": 1},
     {"C": 0},
@@ -29,10 +31,13 @@ EDGES: tuple[dict[str, int], ...] = (
     {"G": 1},
     {"N": 1},
     {"A": 1},
+    {"Kc": 1},
+    {"Ns": 1},
+    {"Rt": 1},
     {"B": 1, "C": 0},
 )
 """What a symbol, at least 2, leaves out: one token, an empty cache, one sequence, MQA, MHA, one head, one expert for
-each token, a plain prefill. Each where the model has these letters as sizes."""
+each token, a convolution of one token, a state or a rank of one number, a plain prefill. Each where the model has these letters as sizes."""
 MOST_POINTS = 20_000
 """Models of a grid beyond which it would take hours."""
 NOTHING = "no assumption"
@@ -103,13 +108,19 @@ def _by_symbols(shape: Transformer, symbolic: Opened, progress: Tick) -> Iterato
     from tfacct.reference.symbolic import polynomials
 
     symbols, letters, stacks = symbolic.symbols, _letters(shape), block_letters(shape)
-    edges = [edge | _no_window(edge, letters) for edge in EDGES if edge.keys() <= set(letters)]
+    open_letters = set(letters) - ({"T"} if _mixes(shape) else set())
+    edges = [edge | _no_window(edge, letters) for edge in EDGES if edge.keys() <= open_letters]
     rests = {"H": "Hr"} if {"H", "Hr"} <= set(letters) else {}  # a head is what is turned of it, and the rest
     tried = _layers_tried(stacks)
     steps = len(tried) + len(edges)
 
     def counted(done: int, layers: Mapping[str, int], fixed: Mapping[str, int]) -> tuple[dict[str, Any], list[str]]:
         progress("tracing with symbols", done, steps)
+        if "T" in open_letters:
+            return at_once(layers, fixed)
+        return _interpolated(symbols["T"], [at_once(layers, {**fixed, "T": tokens}) for tokens in TOKENS_TRIED])
+
+    def at_once(layers: Mapping[str, int], fixed: Mapping[str, int]) -> tuple[dict[str, Any], list[str]]:
         factors = _factors(letters, fixed)
 
         def open_shape(size: Callable[[str], Any]) -> Transformer:
@@ -144,6 +155,22 @@ def _by_symbols(shape: Transformer, symbolic: Opened, progress: Tick) -> Iterato
 
 
 _KEPT = frozenset({WINDOW})
+
+
+def _mixes(shape: Transformer) -> bool:
+    return any(isinstance(stack.block, MixerBlock) for stack in shape.stacks)
+
+
+def _interpolated(tokens: Any, runs: Sequence[tuple[dict[str, Any], list[str]]]) -> tuple[dict[str, Any], list[str]]:
+    """Counts for any number of new tokens: the straight line through the first two; that the third lies on it, is an
+    assumption where it does not."""
+    (first, _), (second, _), (third, _) = runs
+    guards = [guard for _, own in runs for guard in own]
+    for name in first:
+        if sympy.expand(third[name] - 2 * second[name] + first[name]) != 0:
+            guards.append(f"{name} is linear in T")
+    line = {name: sympy.expand(first[name] + (tokens - 1) * (second[name] - first[name])) for name in first}
+    return line, guards
 
 
 def _no_window(edge: Mapping[str, int], letters: Sequence[str]) -> dict[str, int]:
@@ -253,6 +280,7 @@ def _report(subject: Subject, symbolic: Opened, by: By, proven: list[Proven], hi
         for p in proven
     ]
     legend = {letter: symbolic.legend[letter] for letter in symbolic.symbols}
+    pairs = " full T x S attention, S = C + T;" if subject.architecture.attention is not None else ""
     formulas = {p.what: p.formula for p in proven if p.formula is not None and "," not in p.what}
     return Report(
         command="verify",
@@ -284,7 +312,7 @@ def _report(subject: Subject, symbolic: Opened, by: By, proven: list[Proven], hi
                 ],
             },
         ),
-        convention="2 FLOPs per multiply-add; products only; full T x S attention, S = C + T; all logits",
+        convention=f"2 FLOPs per multiply-add; products only;{pairs} all logits",
         agrees=all(p.holds for p in proven),
     )
 
@@ -292,6 +320,14 @@ def _report(subject: Subject, symbolic: Opened, by: By, proven: list[Proven], hi
 def _means(subject: Subject, by: By) -> str:
     like = f"The model is {subject.name}'s kind: its biases and ties, any sizes."
     loop = " The blocks are one loop over the same code, so a count is linear in L; that was checked at 1, 2 and 3."
+    if by == "symbols" and _mixes(subject.architecture):
+        return (
+            f"{like} Every size but T was a symbol, so each count is itself a polynomial in them; T was proven by"
+            " interpolation: a mixer's recurrence runs over the tokens, so they were 1, 2 and 3, the third on the line"
+            " through the first two. That it is a line is read off the model: every product multiplies T once. Compared"
+            " with the formula symbol by symbol, torch assumed nothing: it holds for all sizes of at least 2. What a"
+            f" symbol leaves out has runs of its own, with one block.{loop}"
+        )
     if by == "symbols":
         return (
             f"{like} Every size was a symbol, so each count is itself a polynomial; it was compared with the formula"

@@ -29,6 +29,8 @@ def solve(subject: Subject, request: Request, *, unknown: str, until: str, terms
     terms = terms or Terms()
     if unknown == "ctx" and request.ctx is not None:
         raise UsageError("--for ctx finds the context: leave --ctx out")
+    if unknown == "num_key_value_heads":
+        heads(subject)
     if unknown == "batch" and request.batch != 1:
         raise UsageError("--for batch finds the batch: leave --batch out")
     chunk = request.decode or request.tokens is not None
@@ -40,7 +42,7 @@ def solve(subject: Subject, request: Request, *, unknown: str, until: str, terms
     point = terms.point(subject, work, metrics)
     at = placed(unknown, subject.architecture, point, chunk=chunk)
     if unknown == "num_key_value_heads":
-        found = among(unknown, equation, at, _divisors(subject.architecture.attention.heads))
+        found = among(unknown, equation, at, _divisors(heads(subject)))
         form = None
     else:
         found = solved(unknown, equation, at, work.tokens if unknown == "ctx" and chunk else 1)
@@ -56,7 +58,7 @@ def solve(subject: Subject, request: Request, *, unknown: str, until: str, terms
             _answer(unknown, equation, found),
             *_closed(unknown, found, form, rounded=bool(point.bits % 8 or point.cache_bits % 8)),
             *_letters(form, subject),
-            *terms.words(metrics, request.logits),
+            *terms.words([subject], metrics, request.logits),
             *common.window_notes([subject], masked=terms.masked),
             *common.defaulted_notes([subject]),
         ),
@@ -80,6 +82,14 @@ def solve(subject: Subject, request: Request, *, unknown: str, until: str, terms
         convention=CONVENTION,
         headline="answer",
     )
+
+
+def heads(subject: Subject) -> int:
+    """Its query heads. Raises UsageError where there is no attention."""
+    attention = subject.architecture.attention
+    if attention is None:
+        raise UsageError(f"{subject.name} has no attention, so no num_key_value_heads", "--for ctx or --for batch")
+    return int(attention.heads)
 
 
 def _divisors(whole: int) -> list[int]:

@@ -18,11 +18,13 @@ from tfacct.metrics import Metric, Point, attention_overtakes, metric, moved
 from tfacct.ranges import MOST, Values
 from tfacct.report import Cell, Column, Report, Row, Tick, unwatched
 from tfacct.reports import _common as common
+from tfacct.reports import _kinds as kinds
 from tfacct.reports._points import CONVENTION, Terms
 from tfacct.subject import Subject
 from tfacct.workload import Request, check_size
 
 DEFAULT = ("total_flops", "flops_per_token", "ratio_to_2params", "share.attn_scores_values")
+WITHOUT_ATTENTION = (*DEFAULT[:-1], "share.mixer")
 MANY = 1000
 """Points from which on arrays are worth the import of numpy, where there is one."""
 PATIENCE = 1.0
@@ -41,6 +43,7 @@ LABELS = {
     "total_written_bytes": "written",
     "flops_per_byte": "FLOP/B",
     "share.attn_scores_values": "scores + values",
+    "share.mixer": "mixer",
 }
 """Metrics whose name in a table is shorter than their key."""
 
@@ -105,6 +108,8 @@ def sweep(
 
     subjects = [list(loaded(name)) for name in models]
     every = [subject for settings in subjects for subject in settings]
+    if tuple(metrics) == DEFAULT and not kinds.attends(every):
+        metrics = WITHOUT_ATTENTION
     asked = [metric(name, (subject.ledger for subject in every)) for name in dict.fromkeys(metrics)]
     if clash := {metric.name for metric in asked} & set(grid.fields or {}):
         raise UsageError(f"{clash.pop()} is a metric here: it cannot be a field too")
@@ -209,7 +214,7 @@ def _report(
         ),
         notes=(
             *_crossing(subjects, grid, asked, request, terms),
-            *terms.words(asked, request.logits),
+            *terms.words(first, asked, request.logits),
             *common.window_notes([settings[0] for settings in subjects], masked=terms.masked),
             *common.defaulted_notes([_shared_defaults(settings) for settings in subjects]),
         ),

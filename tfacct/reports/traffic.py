@@ -12,6 +12,7 @@ from tfacct import units
 from tfacct.architecture import part_of
 from tfacct.report import Column, Report, Row, Table
 from tfacct.reports import _common as common
+from tfacct.reports import _kinds as kinds
 from tfacct.reports._lines import Shown, shown
 from tfacct.subject import Subject
 from tfacct.workload import Request, Workload
@@ -84,21 +85,37 @@ def traffic(subjects: Sequence[Subject], request: Request, *, dtype: str | None 
         sections=sections,
         totals=totals,
         notes=(
-            common.products_note(request, masked=False),
-            "The traffic of unfused kernels: every operand is read once and every result written once; keys and values"
-            " once for all the query heads that share them. Fused attention never moves the T × S scores.",
-            *([] if stored == kept else [f"Weights in {stored}; activations, keys and values in {kept}."]),
+            common.products_note(request, False, subjects),
+            *_unfused(subjects),
+            *([] if stored == kept else [f"Weights in {stored}; {_activations(subjects)} in {kept}."]),
             "FLOP/B: FLOPs per byte, read and written.",
-            f"{common.LEFT_OUT.rstrip('.')}, biases.",
+            kinds.left_out(subjects, "biases"),
             *(["Of experts, the weights of as many as a step can touch: min(E, B·T·A)."] if _routed(subjects) else []),
             *common.block_notes(subjects),
             *common.defaulted_notes(subjects),
         ),
         hints=(*common.context_hints(subjects, request), *common.unknown_hints(subjects), *left_out),
         models=tuple(_facts(c, stored, kept) for c in counted),
-        convention=f"{CONVENTION}; {common.products_convention(request, masked=False)}",
+        convention=f"{CONVENTION}; {common.products_convention(request, False, subjects)}",
         headline="total_moved_bytes",
     )
+
+
+def _unfused(subjects: Sequence[Subject]) -> list[str]:
+    """What unfused kernels move, and which of it fused ones do not."""
+    said = "The traffic of unfused kernels: every operand is read once and every result written once"
+    if kinds.attends(subjects):
+        said += "; keys and values once for all the query heads that share them. Fused attention never moves the T × S"
+        said += " scores"
+    mixers = (
+        "A mixer's states are written for every token, and its convolution reads a window for each: fused kernels do"
+        " neither."
+    )
+    return [f"{said}.", *([mixers] if kinds.mixes(subjects) else [])]
+
+
+def _activations(subjects: Sequence[Subject]) -> str:
+    return "activations, keys and values" if kinds.attends(subjects) else "activations and states"
 
 
 def _routed(subjects: Sequence[Subject]) -> bool:
