@@ -229,10 +229,20 @@ def olmo2(draw: Draw) -> Fields:
     return some(draw, llama_like(draw), attention_bias=ON)
 
 
+def mamba(draw: Draw) -> Fields:
+    """Kernels longer and shorter than what is asked for; a width of its own, or some times the hidden size."""
+    fields = {"hidden_size": draw(st.integers(1, 40)), "num_hidden_layers": draw(st.integers(1, 3))}
+    fields |= {"vocab_size": draw(VOCAB)}
+    width = {"intermediate_size": st.integers(1, 40)} if draw(ON) else {"expand": st.integers(1, 3)}
+    some(draw, fields, state_size=SMALL, conv_kernel=st.integers(1, 9), **width)
+    some(draw, fields, time_step_rank=st.just("auto") | SMALL, use_bias=ON, use_conv_bias=ON)
+    return some(draw, fields, tie_word_embeddings=ON)
+
+
 FAMILIES: dict[str, Callable[[Draw], Fields]] = {
     made.__name__: made
     for made in (
         *(gpt2, llama, qwen2, qwen3, gemma, mistral, mixtral, qwen2_moe, qwen3_moe, gemma2, gemma3_text, phi, phi3),
-        *(deepseek_v2, deepseek_v3, gpt_oss, gpt_neox, falcon, opt, bloom, olmo2),
+        *(deepseek_v2, deepseek_v3, gpt_oss, gpt_neox, falcon, opt, bloom, olmo2, mamba),
     )
 }

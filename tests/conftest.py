@@ -131,6 +131,10 @@ TINY = {
         "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 33,
         "attention_bias": True,
     },
+    "mamba": {
+        "model_type": "mamba", "vocab_size": 181, "hidden_size": 42, "num_hidden_layers": 2, "state_size": 5,
+        "intermediate_size": 71, "conv_kernel": 6, "time_step_rank": 8, "use_bias": True,
+    },
 }  # fmt: skip
 
 # Other shapes that the same families have.

@@ -102,13 +102,14 @@ def test_a_weight_of_two_shapes_is_refused() -> None:
 
 
 def test_a_decode_step_reads_exactly_the_kv_cache(tiny_subject) -> None:
-    """K and G apart: the right operands of scores and values are what the cache holds."""
+    """K and G apart: the right operands of scores and values are what the cache holds. A mixer reads its scan's state on
+    the left, and its convolution's is the window of the product with the kernel."""
     at = Workload(context=11, tokens=1, batch=3).axes()
     read = 0
     for group in tiny_subject.ledger.groups:
         for line in group.lines:
             if isinstance(line, Matmul) and line.weight_axes() is None:
-                read += group.count * line.bits(group.bound(at), 4, 16)[1]
+                read += group.count * line.bits(group.bound(at), 4, 16)[1 if "attn" in line.path else 0]
     kept = tiny_subject.ledger.state_bytes(at, 16)
     attention = tiny_subject.architecture.attention
     if isinstance(attention, LatentAttention) and attention.form != "unpacked":
@@ -116,6 +117,11 @@ def test_a_decode_step_reads_exactly_the_kv_cache(tiny_subject) -> None:
         made = {"expanded": heads * (8 + 4 + 10), "absorbed": 3 * 11 * (14 + 4 + 14)}[attention.form]
         assert read == 16 * layers * made
         assert sum(kept.values()) == 2 * layers * 3 * 11 * (14 + 4)
+    elif attention is None:
+        assert read == 8 * kept["blocks.*.mixer.scan_state"] > 0
+        windows = tiny_subject.ledger.products(at)[1]
+        assert windows.path == "blocks.*.mixer.conv"
+        assert windows.moved(4, 16)[0] == kept["blocks.*.mixer.conv_state"]
     else:
         assert read == 8 * sum(kept.values())
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.conftest import LLAMA3, SHAPES, TINY
-from tfacct.architecture import Block
+from tfacct.architecture import Block, MixerBlock
 from tfacct.parts import LatentAttention
 from tfacct.subject import Subject, subject
 
@@ -58,6 +58,9 @@ CONFIGS = {
     "falcon every head its keys": {**SHAPES["falcon, one key head"], "multi_query": False, "bias": True},
     "falcon sequential": {**SHAPES["falcon, one key head"], "parallel_attn": False},
     "olmo2": TINY["olmo2"],
+    "mamba": TINY["mamba"],
+    "mamba plain": {**TINY["mamba"], "use_bias": False, "use_conv_bias": False, "tie_word_embeddings": False},
+    "mamba of one token's convolution": {**TINY["mamba"], "conv_kernel": 1, "layer_norm_epsilon": 1e-3},
     # Routing is fixed in the reference: dense layers only, or every expert for every token, where the class's weights
     # are a softmax too. DeepSeek-V3 weighs by sigmoids and gpt-oss has an activation of its own: experts left out.
     **{
@@ -100,6 +103,10 @@ def ours(about: Subject, stranger, *, fused: bool = False) -> model.Decoder:
             number = words[1] if words[0] == "blocks" else ""
             words[1:2] = ["*"] if number else words[1:2]
             starred = ".".join([*words, tensor])
+            if starred in tensors and words[2] == "mixer":  # a convolution's matrix has an axis of 1 there
+                source = stranger.get_parameter(tensors[starred].replace("*", number))
+                parameter.copy_(source.reshape(parameter.shape))
+                continue
             if starred in tensors:  # a parameter that is no module's weight: banks of experts
                 source = stranger.get_parameter(tensors[starred].replace("*", number)).transpose(1, 2)
                 half = source.shape[2] // 2
@@ -120,9 +127,11 @@ def ours(about: Subject, stranger, *, fused: bool = False) -> model.Decoder:
     return built
 
 
-def by_head(about: Subject, block: Block) -> dict:
+def by_head(about: Subject, block: Block | MixerBlock) -> dict:
     """How to take a projection out of a matrix that holds several head by head: q, k and v of each head together, the
     query heads of a key head before it, or each head's key beside its value."""
+    if isinstance(block, MixerBlock):
+        return {}
     attn = block.attn
     if isinstance(attn, LatentAttention):
         heads = (attn.heads, attn.plain + attn.value)
@@ -176,6 +185,8 @@ def test_without_the_classs_casts_they_are_equal_to_rounding(pair, monkeypatch: 
     from tfacct.reference.rotary import frequencies
 
     for stack in about.architecture.stacks:
+        if isinstance(stack.block, MixerBlock):
+            continue
         attn, kind = stack.block.attn, "full_attention" if stack.block.window is None else "sliding_attention"
         if attn.rotary is None:
             continue
@@ -203,7 +214,9 @@ def test_decode_and_chunks_with_a_cache_give_the_logits_of_the_whole(pair) -> No
         for start, end in [(0, 11), (11, 20), *((i, i + 1) for i in range(20, TOKENS))]:
             logits, *past = mine(tokens[:, start:end], tuple(past), torch.arange(start, end))
             parts.append(logits)
-            names = (f"blocks.{i}.attn.{name}" for i, block in enumerate(mine.blocks) for name in block.attn.caches)
+            part = "attn" if about.architecture.attention else "mixer"
+            keeping = [(f"blocks.{i}.{part}", getattr(block, part)) for i, block in enumerate(mine.blocks)]
+            names = (f"{at}.{name}" for at, module in keeping for name in module.caches)
             held = {name: cache.numel() for name, cache in zip(names, past, strict=True)}
             assert held == about.ledger.states({"B": BATCH, "T": end - start, "S": end}, unfolded=True)
     assert gap(torch.cat(parts, dim=1), whole) <= 1e-12
@@ -237,6 +250,7 @@ def test_a_wrong_weight_is_seen(pair) -> None:
     about, stranger, tokens = pair
     mine = ours(about, stranger)
     with torch.no_grad():
-        attn = mine.blocks[0].attn
-        getattr(attn, "k_proj", attn.o_proj).weight[0, 0] += 0.5
+        block = mine.blocks[0]
+        weight = block.mixer.x_proj if hasattr(block, "mixer") else getattr(block.attn, "k_proj", block.attn.o_proj)
+        weight.weight[0, 0] += 0.5
         assert gap(mine(tokens)[0], stranger(tokens).logits) > 1e-5
