@@ -181,6 +181,20 @@ def tiny(name: str, **sets: object) -> Subject:
     return subject(f"tiny-{name}", SHAPES[name], sets)
 
 
+def of_family(asked: str, family: str) -> str:
+    """A metric or an equation about attention, asked of a family that has none: of its mixers."""
+    if family != "mamba":
+        return asked
+    for attention, mixer in (
+        ("attn_scores_values", "mixer.conv"),
+        ("attn.scores", "mixer.read_out"),
+        ("share.attn", "share.mixer.dt_proj"),
+        (".mlp", ".mixer"),
+    ):
+        asked = asked.replace(attention, mixer)
+    return asked
+
+
 def ran(line: Matmul, axes: Axes) -> Any:
     """A line of products as the reference's modules would write it down."""
     from tfacct.reference.counting import Ran

@@ -110,7 +110,7 @@ def test_what_typer_itself_refuses(run, arguments: str) -> None:
         (b'{"vocab_size": ' + b"9" * 5000 + b"}", "absurd"),
         (b"[" * 100_000, "absurd"),
         (b"{}", "has no model_type"),
-        (b'{"model_type": "mamba"}', "unknown model_type 'mamba'"),
+        (b'{"model_type": "rwkv"}', "unknown model_type 'rwkv'"),
         (b'{"model_type": ["llama"]}', "unknown model_type"),
         (b'{"model_type": "lama"}', "did you mean llama?"),
     ],

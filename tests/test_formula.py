@@ -46,6 +46,11 @@ TOTALS = [
     # a block: biases 3·N·H on q k v, D on o, F and D in the MLP; two norms of 2·D. Last norm 2·D, tied
     ("gpt2", "params", "L·(2·D·F + 4·D·N·H + 6·D + F + 3·N·H) + D·V + D·P + 2·D"),
     ("cs336", "flops", "2·B·T·(L·(3·D·F + 4·D·N·H + 2·N·H·S) + D·V)"),
+    # in and gate 2·D·Dx, out D·Dx; step, entry and exit Rt + 2·Ns, the step back to Dx; reading Ns; the window Kc
+    ("mamba", "flops", "2·B·T·(L·Dx·(3·D + 3·Ns + Kc + 2·Rt) + D·V)"),
+    # weights as above but reading, and A_log; biases of the step and the window, D; a norm in a block, one behind
+    ("mamba", "params", "L·(Dx·(3·D + 3·Ns + Kc + 2·Rt + 1) + D + 2·Dx) + D·V + D"),
+    ("mamba", "kv", "B·L·Dx·(Ns + Kc)"),
 ]
 
 
@@ -146,6 +151,15 @@ def sampled(family: str, seed: int) -> tuple[dict, dict[str, int]]:
             config |= {"qk_layernorm": switches[1]}
             sizes["Hr"] = H
         config["tie_word_embeddings"] = switches[0]
+    elif family == "mamba":
+        Dx, Ns, Kc, Rt, *more = more
+        sizes = {name: sizes[name] for name in "DVLBTS"} | {"Dx": Dx, "Ns": Ns, "Kc": Kc, "Rt": Rt}
+        sizes |= {"Dz": 2 * Dx, "Rx": Rt + 2 * Ns}
+        config |= {
+            "vocab_size": V, "hidden_size": D, "num_hidden_layers": L, "intermediate_size": Dx, "state_size": Ns,
+            "conv_kernel": Kc, "time_step_rank": Rt, "use_bias": switches[0], "use_conv_bias": switches[1],
+            "tie_word_embeddings": switches[2],
+        }  # fmt: skip
     else:  # latent attention, with and without one for the queries
         R, Rq, Hp, Hr, Hv, *more = more
         sizes = {name: sizes[name] for name in "DVLBTS"} | {"N": K, "R": R, "Hp": Hp, "Hr": 2 * Hr, "Hv": Hv}
@@ -254,7 +268,8 @@ def test_the_cache_reads_back(run, family: str, seed: int) -> None:
     *_, elements, held = table.pop("total")
     assert 2 * evaluated(table.pop("=")[0], sizes) == in_bf16 == 2 * number(elements) == number(held)
     latent = config.get("latent_attention", "unpacked") != "unpacked"
-    assert list(table) == (["attn.latent_cache", "attn.rotary_cache"] if latent else ["attn.k_cache", "attn.v_cache"])
+    names = ["attn.latent_cache", "attn.rotary_cache"] if latent else ["attn.k_cache", "attn.v_cache"]
+    assert list(table) == (["mixer.conv_state", "mixer.scan_state"] if family == "mamba" else names)
     for axes, count, value, held in table.values():
         assert evaluated(count, sizes) == number(value) == sizes["L"] * prod(sizes[axis] for axis in axes.split())
         assert number(held) == 2 * number(value)

@@ -102,8 +102,8 @@ def test_a_weight_of_two_shapes_is_refused() -> None:
 
 
 def test_a_decode_step_reads_exactly_the_kv_cache(tiny_subject) -> None:
-    """K and G apart: the right operands of scores and values are what the cache holds. A mixer reads its scan's state on
-    the left, and its convolution's is the window of the product with the kernel."""
+    """K and G apart: the right operands of scores and values are what the cache holds. A mixer reads the
+    states on the left, and its convolution a window of what is kept."""
     at = Workload(context=11, tokens=1, batch=3).axes()
     read = 0
     for group in tiny_subject.ledger.groups:

@@ -34,6 +34,30 @@ def test_the_command_line_meets_the_table(run, name, params, ctx, flops, cache) 
     assert json.loads(run("params", name, "--json").out)["models"][0]["total_params"] == params
 
 
+def test_mamba_by_hand() -> None:
+    """mamba-130m at 1,024 tokens: D = 768, Dx = 1,536, state 16, kernel 4, rank 48, 24 blocks, vocabulary 50,280.
+
+    A block and token: in 768·3,072 + conv 1,536·4 + x 1,536·80 + dt 48·1,536 + read-out 1,536·16 + out 1,536·768 =
+    2,359,296 + 6,144 + 122,880 + 73,728 + 24,576 + 1,179,648 = 3,766,272 multiply-adds. The head: 768·50,280 =
+    38,615,040. Twice that, 1,024 times: 2·1,024·(24·3,766,272 + 38,615,040).
+    """
+    mamba = load("mamba-130m")
+    assert mamba.flops(ctx=1024).total == 2 * 1024 * (24 * 3_766_272 + 38_615_040) == 264_203_403_264
+    # weights: the same without the read-out, A_log as large as it; biases of conv and dt, D; two norms' 768; embedding
+    assert mamba.params().total == 24 * (3_766_272 + 3 * 1536 + 768) + 768 + 38_615_040 == 129_135_360
+
+
+@pytest.mark.parametrize("ctx", [1, 3, 1024, 10**9])
+def test_mamba_keeps_a_state_of_one_size(ctx: int) -> None:
+    """24 blocks · 1,536 channels · (4 tokens + 16 numbers) · 2 bytes, for each sequence and whatever the context."""
+    mamba = load("mamba-130m")
+    assert mamba.kv(ctx=ctx, batch=7).total == mamba.kv(ctx=ctx).total * 7 == 7 * 24 * 1536 * (4 + 16) * 2
+    held = mamba.memory(ctx=ctx).models[0]
+    assert (held["kv_cache_bytes"], held["kv_bytes_per_token"]) == (1_474_560, 0)
+    # and a decode step costs the same at any context
+    assert mamba.flops(ctx=ctx, decode=True).total == 2 * (24 * 3_766_272 + 38_615_040)
+
+
 @pytest.mark.parametrize(("name", "flops"), [("llama-3.1-8b", 19_304_284_160), ("qwen2-7b", 17_428_905_984)])
 def test_a_decode_step(name: str, flops: int) -> None:
     assert load(name).flops(ctx=8192, decode=True).total == flops

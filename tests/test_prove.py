@@ -8,6 +8,7 @@ from tests.conftest import tiny
 from tfacct import presets
 from tfacct.lines import Matmul
 from tfacct.parts import FeedForward
+from tfacct.report import Report
 from tfacct.reports import prove as room
 from tfacct.reports.prove import prove
 
@@ -45,6 +46,49 @@ KINDS = {
 }
 
 
+MIXERS = [
+    *COUNTS[:4],
+    *(f"all four at {edge}" for edge in ("C = 0", "B = 1", "Kc = 1", "Ns = 1", "Rt = 1", "B = 1, C = 0")),
+]
+
+
+def test_a_mixer_is_proven_with_its_tokens_interpolated() -> None:
+    """Its recurrence runs over the tokens, so they are numbers: 1, 2 and 3, on one line."""
+    report = proven("mamba-130m", MIXERS)
+    assert "T was proven by interpolation" in report.notes[-1]
+    assert "attention" not in report.convention
+
+
+@pytest.mark.slow
+def test_a_mixer_with_every_bias_is_proven() -> None:
+    proven("mamba-130m", MIXERS, use_bias=True, tie_word_embeddings=False)
+
+
+def test_three_points_make_a_line_or_none() -> None:
+    T = sympy.Symbol("T")
+    for third, guards in ((7, []), (8, ["forward is linear in T"])):
+        found = room._interpolated(T, [({"forward": sympy.Integer(n)}, []) for n in (3, 5, third)])
+        assert found == ({"forward": 2 * T + 1}, guards)
+
+
+@pytest.mark.slow
+def test_tokens_off_the_line_are_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that does more from three tokens on is no polynomial of degree 1: the third point says so."""
+    from tfacct.reference import modules
+
+    honest = modules.Head.forward
+
+    def more(self, x):
+        if x.shape[1] == 3:
+            honest(self, x)
+        return honest(self, x)
+
+    monkeypatch.setattr(modules.Head, "forward", more)
+    report = prove(tiny("mamba"))
+    assert not report.agrees
+    assert {row["what"]: row["evidence"] for row in report.rows}["forward"] != "no assumption"
+
+
 SLOW = ("deepseek-v2-lite", "gpt-oss-20b")  # half a minute each
 
 
@@ -60,13 +104,14 @@ def test_latent_attention_is_proven_in_its_other_forms(form: str) -> None:
     proven("deepseek-v2-lite", edges("NA"), latent_attention=form, first_k_dense_replace=0)
 
 
-def proven(name: str, said: list[str], **sets: object) -> None:
+def proven(name: str, said: list[str], **sets: object) -> Report:
     report = prove(presets.load(name, sets))
     assert report.agrees
     (facts,) = report.models
     assert facts["by"] == "symbols" and facts["proven"]
     assert [s["what"] for s in facts["statements"]] == said
     assert all(s["difference"] == "0" and s["evidence"] == "no assumption" for s in facts["statements"])
+    return report
 
 
 def test_the_polynomial_is_the_one_in_the_books() -> None:

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from tests.conftest import TINY, tiny
+from tests.conftest import TINY, of_family, tiny
 from tfacct import load
 from tfacct.equations import Equation, read
 from tfacct.errors import TfacctError, UsageError
@@ -64,7 +64,7 @@ SIDES = [
 @pytest.mark.parametrize("family", TINY)
 def test_the_answer_holds_and_the_next_does_not(family: str, dtype: str, unknown: str, until: str) -> None:
     """Against the reports of the other commands; up to the answer the sides stand as they do at 1."""
-    subject = tiny(family)
+    subject, until = tiny(family), of_family(until, family)
     terms = Terms(dtype)
     try:
         facts = solve(subject, Request(), unknown=unknown, until=until, terms=terms).models[0]

@@ -30,7 +30,7 @@ Order: TypeAlias = Literal["pre", "post", "parallel"]
 
 
 def part_of(path: str) -> str:
-    """The part of the model a path belongs to: attn, mlp, mixer, norms, embed, pos_embed, lm_head; mtp with all it has."""
+    """The part of the model a path belongs to: attn, mlp, mixer, norms, embed, pos_embed, lm_head; mtp with all of it."""
     words = path.split(".")
     part = words[2] if words[0] == "blocks" else words[0]
     return "norms" if part.endswith("_norm") else part

@@ -13,8 +13,8 @@ from tfacct.notation import Axes, size
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Bytes of the weights and of everything kept between steps. `per_token`: what the first token of one sequence adds,
-    which is nothing to a state of fixed size."""
+    """Bytes of the weights and of everything kept between steps. `per_token`: what the first token of one sequence
+    adds, which is nothing to a state of fixed size."""
 
     weights: Any
     cache: Any

@@ -137,8 +137,8 @@ class Decoder(nn.Module):
         """Logits, then what every block keeps at the end of the step. Logits of tokens further ahead stand behind the
         others, along the tokens.
 
-        `past` holds what every block kept before it, two tensors each: (k₀, v₀, k₁, v₁, …), or its two states. `positions` of the new
-        tokens: a cache of a window does not tell them.
+        `past` holds what every block kept before it, two tensors each: (k₀, v₀, k₁, v₁, …), or its two states.
+        `positions` of the new tokens: a cache of a window does not tell them.
         """
         if positions is None:
             if past and self.windowed:

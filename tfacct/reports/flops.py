@@ -21,7 +21,7 @@ from tfacct.workload import Request, Workload
 
 By = Literal["line", "part", "block"]
 
-RARE = ("embed", "mtp")
+RARE = ("embed", "mixer", "mtp")
 """Components that few models have: their columns are the first to go."""
 
 
@@ -309,9 +309,7 @@ def _convention(subjects: Sequence[Subject], request: Request, train: bool, mask
     return f"{common.products_convention(request, masked, subjects)}{backward}"
 
 
-def _notes(
-    subjects: Sequence[Subject], request: Request, train: bool, masked: bool, pointwise: bool
-) -> list[str]:
+def _notes(subjects: Sequence[Subject], request: Request, train: bool, masked: bool, pointwise: bool) -> list[str]:
     notes = [common.products_note(request, masked, subjects)]
     if train:
         notes.append("A training step is one forward and one backward pass; the optimizer's update is left out.")

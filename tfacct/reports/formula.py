@@ -179,7 +179,12 @@ def _check(subject: Subject, request: Request, of: str, family: bool) -> None:
     if of == "params":
         raise UsageError("parameters do not depend on the workload: no --ctx, --tokens, --decode or --batch")
     if of == "kv" and (request.tokens is not None or request.decode):
-        raise UsageError(f"the {kinds.kept([subject])} holds the whole context, old tokens and new: no --tokens or --decode")
+        what = (
+            "the KV cache holds the whole context"
+            if kinds.attends([subject])
+            else "the state is that of the whole context"
+        )
+        raise UsageError(f"{what}, old tokens and new: no --tokens or --decode")
     work = common.workload(subject, request)
     if of == "train" and work.tokens != work.context:
         raise UsageError("--of train counts whole sequences: it goes with neither --decode nor --tokens")

@@ -83,7 +83,8 @@ def generate(subjects: Sequence[Subject], request: Request, new_tokens: int, *, 
             *common.unknown_hints(subjects),
         ),
         models=tuple(_facts(c, masked) for c in counted),
-        convention=f"{common.products_convention(request, masked, subjects)}; one prefill, then new tokens - 1 decode steps",
+        convention=f"{common.products_convention(request, masked, subjects)};"
+        " one prefill, then new tokens - 1 decode steps",
         headline="total_flops",
     )
 

@@ -37,7 +37,8 @@ EDGES: tuple[dict[str, int], ...] = (
     {"B": 1, "C": 0},
 )
 """What a symbol, at least 2, leaves out: one token, an empty cache, one sequence, MQA, MHA, one head, one expert for
-each token, a convolution of one token, a state or a rank of one number, a plain prefill. Each where the model has these letters as sizes."""
+each token, a convolution of one token, a state and a rank of one number, a plain prefill. Each where the model has
+these letters as sizes."""
 MOST_POINTS = 20_000
 """Models of a grid beyond which it would take hours."""
 NOTHING = "no assumption"
@@ -167,8 +168,8 @@ def _interpolated(tokens: Any, runs: Sequence[tuple[dict[str, Any], list[str]]])
     (first, _), (second, _), (third, _) = runs
     guards = [guard for _, own in runs for guard in own]
     for name in first:
-        if sympy.expand(third[name] - 2 * second[name] + first[name]) != 0:
-            guards.append(f"{name} is linear in T")
+        bend = sympy.expand(third[name] - 2 * second[name] + first[name])
+        guards += [f"{name} is linear in T"] if bend != 0 else []
     line = {name: sympy.expand(first[name] + (tokens - 1) * (second[name] - first[name])) for name in first}
     return line, guards
 
