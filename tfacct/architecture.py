@@ -30,7 +30,7 @@ Order: TypeAlias = Literal["pre", "post", "parallel"]
 
 
 def part_of(path: str) -> str:
-    """The part of the model a path belongs to: attn, mlp, mixer, norms, embed, pos_embed, lm_head; mtp with all of it."""
+    """The part of the model a path belongs to: attn, mlp, mixer, norms, embed, pos_embed, lm_head; mtp and all of it."""
     words = path.split(".")
     part = words[2] if words[0] == "blocks" else words[0]
     return "norms" if part.endswith("_norm") else part
@@ -123,7 +123,7 @@ class MixerBlock:
 
 
 AnyBlock: TypeAlias = Block | MixerBlock
-BlockT = TypeVar("BlockT", Block, MixerBlock)
+BlockT = TypeVar("BlockT", bound=AnyBlock)
 
 UNMARKED = {"windowed": "full", "experts": "dense"}
 """What a block is called that has not what others have."""
