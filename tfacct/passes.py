@@ -31,9 +31,7 @@ def recomputed_flops(ledger: Ledger, at: Axes) -> Size:
     again: Size = 0
     for group in ledger.groups:
         axes = group.bound(at)
-        block = [
-            line.flops(axes) for line in group.lines if isinstance(line, Matmul) and "blocks.*." in line.path
-        ]
+        block = [line.flops(axes) for line in group.lines if isinstance(line, Matmul) and "blocks.*." in line.path]
         again += group.count * sum(block[: len(block) - _spared(group)])
     return again
 

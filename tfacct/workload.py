@@ -42,6 +42,12 @@ class Workload:
     source: Any = 0
     new_source: Any = 0
 
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """The sizes by the names that the reference model has for them."""
+        step = {"batch": self.batch, "tokens": self.tokens, "context": self.context}
+        return {**step, "source": self.source, "new_source": self.new_source}
+
     def axes(self) -> dict[str, Any]:
         """B, T, S, O, I and J."""
         outputs = self.tokens if self.logits == "all" else 1

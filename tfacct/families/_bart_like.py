@@ -65,8 +65,10 @@ class BartLike(FamilyConfig):
     }
     uncounted: ClassVar = frozenset(("is_encoder_decoder", "scale_embedding", "activation_function", *ELSEWHERE))
     harmless: ClassVar = frozenset(
-        ("dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop", "init_std", "classif_dropout")
-        + ("save_step", "num_labels", "force_bos_token_to_be_generated", "add_cross_attention")
+        """
+        dropout activation_dropout encoder_layerdrop decoder_layerdrop init_std classif_dropout save_step
+        force_bos_token_to_be_generated add_cross_attention
+        """.split()
     )
     class_head: ClassVar = "Seq2SeqLM"
     fixed: ClassVar = frozenset("G")

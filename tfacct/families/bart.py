@@ -24,8 +24,8 @@ class Config(BartLike):
     heads: ClassVar = ("ForConditionalGeneration", "BartModel")
     gotchas: ClassVar = (
         "Both position tables have two rows more than max_position_embeddings, 1,026 for 1,024: they are counted.",
-        "BartModel, which the published configs name, has no head: it is counted with the tied one, which adds FLOPs and"
-        " no parameters. A bias of the logits is a buffer of zeros, and not counted.",
+        "BartModel, which the published configs name, has no head: it is counted with the tied one, which adds FLOPs"
+        " and no parameters. A bias of the logits is a buffer of zeros, and not counted.",
         "tie_word_embeddings = false is refused: the class then stores a third table, which nothing reads.",
         "normalize_before, add_final_layer_norm, static_position_embeddings or normalize_embedding other than BART's"
         " are refused: the class does not read them.",

@@ -27,8 +27,10 @@ class Config(FamilyConfig):
 
     uncounted: ClassVar = frozenset(("hidden_act", "layer_norm_eps", "position_embedding_type", "is_decoder"))
     harmless: ClassVar = frozenset(
-        ("attention_probs_dropout_prob", "hidden_dropout_prob", "directionality", "pooler_fc_size")
-        + ("pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type")
+        """
+        attention_probs_dropout_prob hidden_dropout_prob directionality pooler_fc_size pooler_num_attention_heads
+        pooler_num_fc_layers pooler_size_per_head pooler_type
+        """.split()
     )
     heads: ClassVar = ("ForMaskedLM",)
     class_head: ClassVar = "MaskedLM"
@@ -84,9 +86,7 @@ class Config(FamilyConfig):
             causal=False,
         )
         network = FeedForward(hidden, self.intermediate_size, bias=True, activation=self.hidden_act)
-        head = Head(
-            hidden, self.vocab_size, tied=True, bias=True, transform=self.hidden_act, eps=self.layer_norm_eps
-        )
+        head = Head(hidden, self.vocab_size, tied=True, bias=True, transform=self.hidden_act, eps=self.layer_norm_eps)
         return Transformer(
             embed=Embedding(self.vocab_size, hidden),
             positions=Positions(self.max_position_embeddings, hidden),

@@ -48,7 +48,8 @@ class Config(BartLike):
             raise self.refused("tie_word_embeddings", False)
         if shared and target not in (None, self.vocab_size):
             raise ConfigError(
-                f"decoder_vocab_size = {target:,} contradicts vocab_size = {self.vocab_size:,}: both sides share a table",
+                f"decoder_vocab_size = {target:,} contradicts vocab_size = {self.vocab_size:,}:"
+                " both sides share a table",
                 "share_encoder_decoder_embeddings=false gives each its own",
             )
         positions = Positions(self.max_position_embeddings, self.d_model, trained=False)

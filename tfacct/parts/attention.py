@@ -38,9 +38,10 @@ class Attention(Part):
     """Self-attention over `kv_heads` key/value heads, each read by `group` query heads.
 
     `head_dim` is its own number: heads · head_dim need not be the hidden size. Not `causal`: every token sees all, and
-    nothing is kept between steps. A query of a `window` sees so many keys, its own among them. `turned` of a head's numbers are rotated, where that is not all of them. `sinks`: one learned
-    score per head that no key has. `softcap` bounds the scores, `alibi` lowers them with the distance, `biased` adds
-    those of a table of distances (RelativeBias). `scale`: what scores are multiplied by, where that is not head_dim^−½.
+    nothing is kept between steps. A query of a `window` sees so many keys, its own among them. `turned` of a head's
+    numbers are rotated, where that is not all of them. `sinks`: one learned score per head that no key has. `softcap`
+    bounds the scores, `alibi` lowers them with the distance, `biased` adds those of a table of distances
+    (RelativeBias). `scale`: what scores are multiplied by, where that is not head_dim^−½.
     """
 
     hidden: Size

@@ -176,7 +176,9 @@ def source_notes(subjects: Sequence[Subject], work: Workload | None = None) -> l
         return []
     read = work is None or work.new_source
     step = "runs once, over the whole source" if read else "has run before this step: it costs nothing here"
-    kept = "the cross keys and values made of it are kept" if read else "nor do the cross keys and values, which are kept"
+    kept = (
+        "the cross keys and values made of it are kept" if read else "nor do the cross keys and values, which are kept"
+    )
     return [f"The encoder {step}, and {kept}."]
 
 

@@ -113,7 +113,9 @@ def _count(subject: Subject, request: Request, steps: int, masked: bool) -> _Cou
         steps,
         specs={product.path: product.line.spec for product in ledger.products(at)},
         prefill=ledger.flops(at, masked=masked),
-        decode=decode_flops(ledger, batch=work.batch, prompt=work.context, steps=steps, source=work.source),  # one query sees every key
+        decode=decode_flops(
+            ledger, batch=work.batch, prompt=work.context, steps=steps, source=work.source
+        ),  # one query sees every key
     )
 
 
