@@ -16,7 +16,9 @@ for name in MODELS:
     trained = model.subject.context
     print(f"{name:<16} {facts['beyond']:>9,} tokens   (trained for {trained:,})")
 
-sizes = load("gpt2-xl").architecture.attention.axes()
+attention = load("gpt2-xl").architecture.attention
+assert attention is not None  # as there is none in a model of mixers
+sizes = attention.axes()
 form = load("gpt2-xl").solve("ctx", "share.attn_scores_values=50%").models[0]["closed_form"]
 print(f"\nGPT-2's formula: S = {form}")
 print(f"its heads make up the hidden size, N·H = {sizes['N'] * sizes['H']:,} = D, so that is about 2·D + F.")

@@ -14,7 +14,7 @@ from tfacct.notation import Axes, size
 @dataclass(frozen=True, slots=True)
 class Footprint:
     """Bytes of the weights and of everything kept between steps. `per_token`: what the first token of one sequence
-    adds, which is nothing to a state of fixed size."""
+    adds, which is nothing to a state of fixed size, without what is kept of a source."""
 
     weights: Any
     cache: Any

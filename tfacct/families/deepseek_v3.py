@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from tfacct.architecture import Ahead, Transformer
+from tfacct.architecture import Ahead, Block, Transformer
 from tfacct.families._base import Count, Switch, UpTo
 from tfacct.families._deepseek_like import DeepseekLike
 from tfacct.parts import Joining
@@ -50,5 +50,6 @@ class Config(DeepseekLike):
         if not self.mtp or not self.num_nextn_predict_layers:
             return shape
         routed = DeepseekLike.architecture(self.model_copy(update={"first_k_dense_replace": 0})).stacks[0].block
+        assert isinstance(routed, Block)
         joining = Joining(self.hidden_size, self.rms_norm_eps)
         return replace(shape, ahead=Ahead(joining, routed, self.norm(), self.num_nextn_predict_layers))

@@ -17,7 +17,7 @@ from tfacct.errors import MissingExtraError
 from tfacct.reference.attention import Alibi, Rotary, Sinks, Softmax
 from tfacct.reference.experts import Bank, Routing, Weighting
 from tfacct.reference.mixer import Convolution, Recurrence, Skip, Softplus
-from tfacct.reference.model import Decoder, Inputs, MixerBlock
+from tfacct.reference.model import Decoder, Inputs
 from tfacct.reference.modules import Activation, Add, PerHead, Product, RMSNorm, Scale, Softcap
 
 PRODUCTS = ("linear", "matmul", "bmm", "addmm")
@@ -30,7 +30,7 @@ POINTWISE = frozenset(
     f"aten::{name}"
     for name in """
     add mul neg rms_norm cos sin softmax gelu silu relu triu tril embedding tanh sigmoid sum gather remainder clone sub
-    exp softplus index_select
+    abs log gt lt clamp where div exp softplus index_select
     """.split()
 )
 """Operators that fvcore does not count and that are no products. Any other that it skips is an error."""
@@ -220,9 +220,6 @@ def seen(model: Decoder, given: Inputs) -> Seen:
             handle.remove()
     blocks = [(f"blocks.{number}", block) for number, block in enumerate(model.blocks)]
     blocks += [(f"mtp.{number}", ahead) for number, ahead in enumerate(model.mtp)]
-    for number, (at, block) in enumerate(blocks):
-        part = "mixer" if isinstance(block, MixerBlock) else "attn"
-        names: tuple[str, str] = getattr(block, part).caches
-        for name, cache in zip(names, caches[2 * number : 2 * number + 2], strict=True):
-            found.states[f"{at}.{part}.{name}"] = cache.numel()
+    names = [f"{at}.{state}" for at, block in blocks for state in block.states]  # type: ignore[union-attr]
+    found.states = {name: cache.numel() for name, cache in zip(names, caches, strict=True)}
     return found

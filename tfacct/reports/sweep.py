@@ -21,7 +21,7 @@ from tfacct.reports import _common as common
 from tfacct.reports import _kinds as kinds
 from tfacct.reports._points import CONVENTION, Terms
 from tfacct.subject import Subject
-from tfacct.workload import Request, check_size
+from tfacct.workload import Request, check_size, new_tokens
 
 DEFAULT = ("total_flops", "flops_per_token", "ratio_to_2params", "share.attn_scores_values")
 WITHOUT_ATTENTION = (*DEFAULT[:-1], "share.mixer")
@@ -187,7 +187,7 @@ def _through_arrays(
 
 
 def _at(request: Request, context: int | None, batch: int) -> Request:
-    return Request(context, request.tokens, request.decode, batch, request.logits)
+    return replace(request, ctx=context, batch=batch)
 
 
 def _report(
@@ -250,7 +250,7 @@ def _title(first: Sequence[Subject], knobs: Sequence[str], values: Mapping[str, 
         del still["ctx"]
     fixed = "".join(f", {name} {common.spoken(value)}" for name, value in still.items())
     new = 1 if request.decode else request.tokens
-    fixed += "" if new is None else f", {common.new_tokens(new)}"
+    fixed += "" if new is None else f", {new_tokens(new)}"
     return f"{first[0].name if len(first) == 1 else 'Sweep'} over {', '.join(knobs)}{fixed}"
 
 
