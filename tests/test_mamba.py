@@ -1,0 +1,189 @@
+"""Models without attention: what is refused, and that no report says of them what is true of attention only."""
+
+import json
+
+import pytest
+
+from tests.conftest import TINY, tiny
+from tfacct import load
+from tfacct.errors import ConfigError, NotFoundError, TfacctError
+from tfacct.lines import Matmul
+from tfacct.metrics import Point, attention_overtakes
+from tfacct.subject import subject
+from tfacct.workload import Workload
+
+COMMANDS = [
+    "flops mamba-130m",
+    "flops mamba-130m --masked",
+    "flops mamba-130m --by part",
+    "flops mamba-130m --by block --decode",
+    "flops mamba-130m --pointwise",
+    "flops mamba-130m --train",
+    "flops mamba-130m --bytes",
+    "flops mamba-130m --ctx 100 --generate 7",
+    "flops mamba-130m mamba-2.8b",
+    "flops mamba-130m mamba-2.8b --bytes",
+    "params mamba-130m",
+    "memory mamba-130m",
+    "memory mamba-130m --fit 24GiB",
+    "memory mamba-130m mamba-2.8b --fit 24GiB",
+    "kv mamba-130m",
+    "kv mamba-130m --ctx 128k --batch 3",
+    "sweep mamba-130m --ctx 1k..8k",
+    "diff mamba-130m mamba-2.8b",
+    "formula mamba",
+    "formula mamba --of train",
+    "formula mamba --of kv",
+    "formula mamba-130m --of params",
+    "solve mamba-130m --for batch --until total_bytes=24GiB",
+    "show mamba-130m",
+]
+OF_ATTENTION = ("T × S", "softmax", "rotary", "scores", "KV cache", "MHA", "MQA", "query", "keys at the end", "window")
+"""Words that a report about mixers alone has no use for; a convolution's window is named where bytes are."""
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_report_speaks_of_attention_where_there_is_none(run, command: str, columns: int) -> None:
+    ran = run(*command.split(), columns=columns)
+    assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= columns
+    allowed = ("window",) if "--bytes" in command else ()
+    assert [word for word in OF_ATTENTION if word in ran.out and word not in allowed] == []
+
+
+def test_the_json_says_the_same(run) -> None:
+    """Keys as in every JSON; what there is none of is null or 0."""
+    for command in ("flops mamba-130m", "formula mamba", "kv mamba-130m"):
+        document = json.loads(run(*command.split(), "--json").out)
+        assert not any(word in document["convention"] for word in ("attention", "T x S", "token of the context"))
+    (facts,) = json.loads(run("kv", "mamba-130m", "--json").out)["models"]
+    assert facts["query_heads"] is facts["kv_heads"] is None and facts["kv_bytes_per_token"] == 0
+    assert {(line["as_built"], line["mha"], line["mqa"]) for line in facts["lines"]} == {(1_474_560, None, None)}
+
+
+def test_beside_a_model_with_attention_each_says_its_own(run) -> None:
+    ran = run("flops", "mamba-130m", "gpt2")
+    assert "mixer" in ran.out and "full T × S attention" in ran.out and "the recurrence of mixers" in ran.out
+    for command in ("kv mamba-130m gpt2", "memory mamba-130m gpt2", "diff gpt2 mamba-130m --ctx 1k --to-ctx 1k"):
+        assert "mamba-130m keeps no keys and values, but a state of one size" in " ".join(
+            run(*command.split()).out.split()
+        )
+    assert " any " in run("memory", "mamba-130m", "gpt2", "--fit", "24GiB").out
+
+
+def test_masked_pairs_are_all_there_are() -> None:
+    model = load("mamba-130m")
+    assert model.flops(ctx=999, masked=True).total == model.flops(ctx=999).total
+
+
+@pytest.mark.parametrize("chunk", [False, True])
+def test_no_crossover_is_made_up(chunk: bool, run) -> None:
+    assert attention_overtakes(Point(tiny("mamba").ledger, Workload(5, 5, 7)), chunk=chunk) is None
+    assert "From context" not in run("flops", "mamba-130m").out + run("kv", "mamba-130m", "--batch", "1000").out
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("solve mamba-130m --for num_key_value_heads --until kv_cache_bytes=1MiB", "has no attention"),
+        ("solve mamba-130m --for ctx --until kv_cache_bytes=weights_bytes", "no solution"),
+        ("solve mamba-130m --for ctx --until share.attn=50%", "unknown metric 'share.attn'"),
+        ("sweep mamba-130m --metric share.attn_scores_values", "unknown metric"),
+        ("formula mamba-130m --of kv --decode", "no --tokens or --decode"),
+        ("memory mamba-2.8b --fit 5GiB", "more than --fit"),
+        ("memory mamba-130m --fit 247MiB --batch 99", "less than the state of 99 sequences"),
+    ],
+)
+def test_what_needs_attention_is_refused_by_name(run, command: str, says: str) -> None:
+    ran = run(*command.split())
+    assert ran.code == 2 and says in ran.err and "Traceback" not in ran.err
+
+
+def test_key_heads_are_no_knob() -> None:
+    with pytest.raises(TfacctError, match="no attention here"):
+        tiny("mamba").architecture.with_kv_heads(2)
+    pytest.importorskip("numpy")
+    with pytest.raises(TfacctError, match="no attention here"):
+        load("mamba-130m").evaluate("total_flops", num_key_value_heads=[1, 2])
+
+
+def test_the_class_is_not_asked_about_a_chunk(run) -> None:
+    """Its recurrence begins anew there, so it would be another model's count."""
+    pytest.importorskip("transformers")
+    ran = run("verify", "mamba-130m", "--against", "transformers", "--ctx", "64", "--tokens", "3")
+    assert ran.code == 2 and "its recurrence begins anew" in ran.err and "--decode" in ran.err
+
+
+def test_fused_attention_is_refused(run) -> None:
+    pytest.importorskip("torch")
+    ran = run("measure", "mamba-130m", "--ctx", "8", "--sdpa")
+    assert ran.code == 2 and "mamba-130m has none" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"d_model": 9}, "d_model = 9 contradicts hidden_size = 42"),
+        ({"d_inner": 9}, "d_inner = 9 contradicts intermediate_size = 71"),
+        ({"n_layer": 9}, "n_layer = 9 contradicts num_hidden_layers = 2"),
+        ({"expand": 3}, "intermediate_size = 71 contradicts expand · hidden_size = 126"),
+        ({"rms_norm": False}, "rms_norm = false changes the counts"),
+        ({"time_step_rank": 0}, 'time_step_rank must be a whole number from 1 or "auto", not 0'),
+        ({"time_step_rank": None}, "time_step_rank must be"),
+        ({"time_step_rank": "7"}, "time_step_rank must be"),
+        ({"time_step_rank": True}, "time_step_rank must be"),
+        ({"expand": 1.5, "intermediate_size": None}, "expand must be a whole number"),
+        ({"state_size": 0}, "state_size must be at least 1"),
+        ({"num_attention_heads": 3}, "num_attention_heads = 3 changes the counts"),
+        ({"hidden_size": None}, "hidden_size must be a whole number"),
+    ],
+)
+def test_a_config_that_contradicts_itself_is_refused(fields: dict, says: str) -> None:
+    with pytest.raises((ConfigError, NotFoundError)) as caught:
+        subject("mine", {**TINY["mamba"], **fields})
+    assert says in str(caught.value)
+
+
+def test_the_width_follows_as_in_the_class() -> None:
+    """expand · hidden_size, unless intermediate_size says another; a rank of a sixteenth, rounded up."""
+    bare = {"model_type": "mamba", "vocab_size": 7, "hidden_size": 33, "num_hidden_layers": 1}
+    said = [
+        ({}, (66, 3)),
+        ({"expand": 3}, (99, 3)),
+        ({"intermediate_size": 50}, (50, 3)),
+        ({"expand": 3, "intermediate_size": 99, "d_inner": 99, "d_model": 33, "n_layer": 1}, (99, 3)),
+        ({"time_step_rank": 5, "intermediate_size": None}, (66, 5)),
+    ]
+    for fields, sizes in said:
+        mixer = subject("mine", {**bare, **fields}).architecture.stacks[0].block.mixer
+        assert (mixer.inner, mixer.rank) == sizes
+
+
+def test_rows_of_a_product_without_tokens_of_its_own_are_its_left_axes() -> None:
+    """Reading the states: Dx × Ns by Ns, for each token of each sequence. 2 · 3 · 5 · 7 · 11 FLOPs."""
+    line = Matmul("read_out", "B T Dx Ns, B T Ns -> B T Dx")
+    axes = {"B": 3, "T": 5, "Dx": 7, "Ns": 11}
+    dims = line.dims(axes)
+    assert (dims.m, dims.k, dims.n, dims.times) == (7, 11, 1, 15)
+    left, right = line.backward()  # an outer product, and a sum over channels: 2 · 3 · 5 · 7 · 11 each
+    assert left.flops(axes) == right.flops(axes) == line.flops(axes) == 2 * 3 * 5 * 7 * 11
+
+
+def test_the_recurrence_is_the_loop_it_stands_for() -> None:
+    """hₜ = exp(stepₜ · A) · hₜ₋₁ + stepₜ · xₜ · Bₜ, token by token, with and without a state before the first."""
+    torch = pytest.importorskip("torch")
+    from tfacct.reference.mixer import Recurrence
+
+    torch.manual_seed(0)
+    recurrence = Recurrence(4, 3).double()
+    torch.nn.init.normal_(recurrence.weight)
+    for tokens in (1, 2, 3, 8, 13):
+        x, step = torch.randn(2, tokens, 4).double(), torch.rand(2, tokens, 4).double()
+        entry, before = torch.randn(2, tokens, 3).double(), torch.randn(2, 4, 3).double()
+        for state in (None, before):
+            h, wanted = torch.zeros_like(before) if state is None else state, []
+            for t in range(tokens):
+                decay = torch.exp(step[:, t, :, None] * -torch.exp(recurrence.weight))
+                h = decay * h + (step[:, t] * x[:, t])[..., None] * entry[:, t, None]
+                wanted.append(h)
+            assert torch.allclose(recurrence(x, step, entry, state), torch.stack(wanted, 1), rtol=0, atol=1e-12)
