@@ -109,7 +109,7 @@ def test_a_decode_step_reads_exactly_the_kv_cache(tiny_subject) -> None:
     for group in tiny_subject.ledger.groups:
         for line in group.lines:
             if isinstance(line, Matmul) and line.weight_axes() is None:
-                read += group.count * line.bits(group.bound(at), 4, 16)[1 if "attn" in line.path else 0]
+                read += group.count * line.bits(group.bound(at), 4, 16)[0 if "mixer" in line.path else 1]
     kept = tiny_subject.ledger.state_bytes(at, 16)
     attention = tiny_subject.architecture.attention
     if isinstance(attention, LatentAttention) and attention.form != "unpacked":
