@@ -81,8 +81,8 @@ class RelativeBias(Part):
         return self.kv_heads * self.group
 
     def axes(self) -> dict[str, Size]:
-        """The sizes, and N = K · G."""
-        return {**Part.axes(self), "N": self.heads}
+        """Rp, and N = K · G."""
+        return {"Rp": self.buckets, "N": self.heads}
 
     def with_kv_heads(self, kv_heads: Size) -> RelativeBias:
         """The same query heads sharing another number of key/value heads."""

@@ -28,6 +28,12 @@ class Embedding(Part):
     letters: ClassVar[dict[str, str]] = {"vocab": "V", "hidden": "D", "width": "De"}
     legend: ClassVar[dict[str, str]] = {"V": "vocabulary", "D": "hidden size", "De": "width of the token table"}
 
+    def axes(self) -> dict[str, Size]:
+        """The sizes; of a shared table those of its rows alone, where anything is done to them."""
+        if not self.shared:
+            return Part.axes(self)
+        return {"D": self.hidden} if self.scaled else {}
+
     def lines(self, at: str) -> tuple[Line, ...]:
         """The table, and what is done to a row that was read from it."""
         scale = (Pointwise(f"{at}.scale", "B T D"),) if self.scaled else ()

@@ -109,12 +109,13 @@ def workload_words(subjects: Sequence[Subject], request: Request) -> str:
     batch = f"batch {request.batch:,}"
     sources = {subject.source for subject in subjects if subject.source is not None}
     if sources:
-        own = "each model's own source" if len(sources) > 1 else f"source {max(sources):,}"
-        batch = f"{own if request.source is None else f'source {request.source:,}'}, {batch}"
+        own = "own sources" if len(sources) > 1 else f"source {max(sources):,}"
+        said = own if request.source is None else f"source {request.source:,}"
+        batch = f"{said}, {batch}"
     if request.ctx is None and len({subject.context for subject in subjects}) > 1:
         new = 1 if request.decode else request.tokens
         step = "" if new is None else f"{new_tokens(new)} at "
-        return f"{step}each model's own longest context, {batch}"
+        return f"{step}each model's own longest context, {batch}".replace("context, own sources", "context and source")
     work = replace(request, source=None).workload(subjects[0].context)
     if work.tokens == work.context:
         return f"context {work.context:,}, {batch}"
@@ -180,6 +181,13 @@ def source_notes(subjects: Sequence[Subject], work: Workload | None = None) -> l
         "the cross keys and values made of it are kept" if read else "nor do the cross keys and values, which are kept"
     )
     return [f"The encoder {step}, and {kept}."]
+
+
+def steppable(subjects: Sequence[Subject], request: Request) -> tuple[list[Subject], list[str]]:
+    """Those that can be asked for some of their tokens, and a hint that names the others; one alone is asked, and says
+    that it cannot."""
+    whole = request.tokens is None and not request.decode
+    return (list(subjects), []) if whole or len(subjects) == 1 else keeping(subjects)
 
 
 def keeping(subjects: Sequence[Subject]) -> tuple[list[Subject], list[str]]:

@@ -94,6 +94,7 @@ def flops(
         raise UsageError("--pointwise lists lines: it goes with one MODEL, and with no other --by")
     if by == "block" and len(subjects) > 1:
         raise UsageError("--by block goes with one MODEL: several are compared by part")
+    subjects, left_out = common.steppable(subjects, request)
     counted = [_count(subject, request, train, masked) for subject in subjects]
     if train and any(c.work.tokens != c.work.context for c in counted):
         raise UsageError("--train counts whole sequences: it goes with neither --decode nor --tokens")
@@ -120,7 +121,7 @@ def flops(
             *common.source_notes(subjects, counted[0].work),
             *common.defaulted_notes(subjects),
         ),
-        hints=(*common.context_hints(subjects, request), *common.unknown_hints(subjects)),
+        hints=(*common.context_hints(subjects, request), *common.unknown_hints(subjects), *left_out),
         models=tuple(_facts(c, masked, pointwise) for c in counted),
         convention=_convention(request, train, masked),
         headline="total_flops",

@@ -14,6 +14,8 @@ from tfacct.reports import _common as common
 from tfacct.reports._lines import stored
 from tfacct.subject import WITNESSES, Subject
 
+DROPPED = {"rel_bias": 5, "type_embed": 5, "cross": 4, "pos_embed": 1}
+"""Parts whose columns go first where there is no room."""
 CONVENTION = "unique tensors, a tied head once; every stored parameter, embeddings and norms included"
 
 
@@ -165,7 +167,7 @@ def _several(subjects: Sequence[Subject], facts: Sequence[dict[str, Any]]) -> Ta
         Column("total", "params", "params"),
         *((Column("active", "active", "params", drop=2),) if routed else ()),
         *(
-            Column(part, part, "params", drop=1 if part == "pos_embed" else 0)
+            Column(part, part, "params", drop=DROPPED.get(part, 0))
             for part in common.PARTS
             if any(part in row for row in rows)
         ),
