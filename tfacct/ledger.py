@@ -74,10 +74,8 @@ class Product:
     def moved(self, weights: int, activations: int) -> tuple[Size, Size, Size]:
         """Bytes of the left operand, the right operand and the result in all blocks, each rounded up in each block.
 
-        An unfused kernel reads the operands and writes the result, each once; one that has nothing to do reads nothing.
+        An unfused kernel reads the operands and writes the result, each once.
         """
-        if any(isinstance(size, int) and size == 0 for size in map(self.axes.__getitem__, self.line.einsum.every)):
-            return 0, 0, 0
         left, right, out = (whole_bytes(bits, 1) for bits in self.line.bits(self.axes, weights, activations))
         return self.count * left, self.count * right, self.count * out
 

@@ -131,8 +131,10 @@ class Matmul:
         """Bits of the left operand, the right operand and the result, at so many bits per element of either kind.
 
         Of a bank, the weights of as many experts as there are tokens sent to one, each to another: the most that can
-        be touched.
+        be touched. What has nothing to do, as an encoder behind its source, reads nothing.
         """
+        if any(isinstance(axes[axis], int) and axes[axis] == 0 for axis in self.einsum.every):
+            return 0, 0, 0
 
         def taken(operand: Letters) -> Size:
             if not _is_weight(operand):
