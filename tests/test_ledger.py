@@ -205,7 +205,7 @@ def test_every_letter_of_a_legend_is_some_models() -> None:
     for name in SHAPES:
         for part in tiny(name).architecture.parts():
             explained.setdefault(type(part), set()).update(part.legend)
-            bound.setdefault(type(part), set()).update(part.axes())
+            bound.setdefault(type(part), set()).update({**part.axes(), **dict.fromkeys(part.sizes().values())})
     assert explained == bound
 
 
