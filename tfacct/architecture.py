@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from tfacct.errors import UsageError
 from tfacct.ledger import Group, Ledger
-from tfacct.lines import Idle, Line, Matmul, Pointwise, Table
+from tfacct.lines import Idle, Matmul, Pointwise, Table
 from tfacct.notation import Size
 from tfacct.parts import (
     Attention,

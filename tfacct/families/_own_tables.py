@@ -61,9 +61,7 @@ class AttentionTable(Table):
     )
     window: Count | None = Field(None, description="keys that a query sees, its own among them; a decoder's only")
     qk_norm: NormKind | None = Field(None, description="a norm of each head's queries and keys")
-    scores: Scores = Field(
-        "product", description='"distance": a score is max |q − k|, pointwise work and no product'
-    )
+    scores: Scores = Field("product", description='"distance": a score is max |q − k|, pointwise work and no product')
 
 
 class CrossTable(Table):

@@ -15,7 +15,18 @@ from tfacct.errors import ConfigError
 from tfacct.reference.attention import Attention, Cache, LatentAttention, Step
 from tfacct.reference.cross import CrossAttention, RelativeBias
 from tfacct.reference.experts import Experts
-from tfacct.reference.modules import ACTIVATIONS, Add, FeedForward, Head, Joining, Positions, Segments, Sines, Tokens, norm
+from tfacct.reference.modules import (
+    ACTIVATIONS,
+    Add,
+    FeedForward,
+    Head,
+    Joining,
+    Positions,
+    Segments,
+    Sines,
+    Tokens,
+    norm,
+)
 from tfacct.reference.rotary import Angles
 
 Kept: TypeAlias = tuple[Tensor, ...]

@@ -39,12 +39,22 @@ def params(subjects: Sequence[Subject]) -> Report:
             *tied,
             *(common.expert_notes(subjects)),
             *_untrained(subjects),
+            *_never_run(subjects),
             *common.defaulted_notes(subjects),
         ),
         hints=(*_differing(facts), *common.unknown_hints(subjects)),
         models=facts,
         convention=CONVENTION,
         headline="total_params",
+    )
+
+
+def _never_run(subjects: Sequence[Subject]) -> list[str]:
+    """Networks of one model that are stored and never run."""
+    idle = common.never_called(subjects[0]) if len(subjects) == 1 else []
+    names = ", ".join(common.short(path) for path in idle)
+    return [f"{names} is stored and never called (called = false): its parameters count, its work does not."] * bool(
+        idle
     )
 
 
