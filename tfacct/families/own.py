@@ -231,9 +231,7 @@ def _check_together(config: Config) -> None:
         hint = "say it in [decoder.attention]" if both else "leave it out"
         raise ConfigError("attention.window with an [encoder]: its tokens see all others", hint)
     if config.encoder is not None and model.positions == "alibi":
-        raise ConfigError(
-            'model.positions = "alibi" with an [encoder] is not understood: it lowers scores backwards only'
-        )
+        raise ConfigError('model.positions = "alibi" with an [encoder] is not understood: it looks back only')
     if both and config.norm.order == "parallel":
         raise ConfigError('norm.order = "parallel" with cross attention is not understood', 'it can be "pre" or "post"')
     for side in config.sides.values():
