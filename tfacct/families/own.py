@@ -126,8 +126,11 @@ class Config(FamilyConfig):
         return Positions(rows, self.model.hidden, trained=learned, stored=learned)
 
     def _bias(self, side: SideTable) -> RelativeBias | None:
-        relative = self.model.positions == "relative"
-        return RelativeBias(self.model.buckets, side.attention.heads) if relative else None
+        """The table of distances, where there is one: as many scores as query heads."""
+        if self.model.positions != "relative":
+            return None
+        heads = self._attention(side, causal=True)
+        return RelativeBias(self.model.buckets, heads.kv_heads, heads.group)
 
     def _block(self, side: SideTable, *, causal: bool, crossing: bool = False) -> Block:
         own, attention, network = self.norm, self._attention(side, causal=causal), self._network(side)

@@ -53,7 +53,7 @@ def _never_run(subjects: Sequence[Subject]) -> list[str]:
     """Networks of one model that are stored and never run."""
     idle = common.never_called(subjects[0]) if len(subjects) == 1 else []
     names = ", ".join(common.short(path) for path in idle)
-    return [f"{names} is stored and never called (called = false): its parameters count, its work does not."] * bool(
+    return [f"{names} is stored and never called: its parameters count, its work does not."] if idle else []
         idle
     )
 
