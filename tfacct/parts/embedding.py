@@ -55,6 +55,11 @@ class Positions(Part):
     letters: ClassVar[dict[str, str]] = {"rows": "P", "hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"P": "rows of the position table", "D": "hidden size"}
 
+    def sizes(self) -> dict[str, str]:
+        """Field → axis; without a table it has no rows."""
+        found = Part.sizes(self)
+        return found if self.stored else {field: axis for field, axis in found.items() if field != "rows"}
+
     def lines(self, at: str) -> tuple[Line, ...]:
         """The table, where there is one, and the addition."""
         added = Pointwise(f"{at}.add", "B T D", sums=True)

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -113,6 +113,8 @@ class Passes:
 def passes(model: Decoder, given: Inputs) -> Passes:
     """Both passes, as torch's FlopCounterMode counts them. Totals only: what it gives each module of a backward pass
     is wrong."""
+    # What was kept has gradients as what is new has: else those of a source that was read before would be missing.
+    given = replace(given, past=tuple(kept.detach().requires_grad_() for kept in given.past))
     with FlopCounterMode(display=False) as counter:
         logits, *caches = model(*given.all)
         forward = counter.get_total_flops()

@@ -54,8 +54,6 @@ def _never_run(subjects: Sequence[Subject]) -> list[str]:
     idle = common.never_called(subjects[0]) if len(subjects) == 1 else []
     names = ", ".join(common.short(path) for path in idle)
     return [f"{names} is stored and never called: its parameters count, its work does not."] if idle else []
-        idle
-    )
 
 
 def _facts(subject: Subject) -> dict[str, Any]:
