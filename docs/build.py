@@ -71,6 +71,18 @@ def workplace(text: str) -> Iterator[Path]:
 KEYS = re.compile(r"<!-- keys -->\n(.*?)<!-- end of keys -->\n", re.DOTALL)
 
 
+FORMULAS = {
+    "kv_heads": "`heads`",
+    "head_dim": "`hidden` / `heads`",
+    "out_bias": "`bias`",
+    "activation": "`silu` if gated, else `gelu`",
+    "final": "true, but with `post` false",
+    "source_vocab": "both sides share a table",
+    "source_context": "`context`",
+}
+"""What an absent key of an own model means where that is no constant."""
+
+
 def own_keys() -> str:
     """The keys of an own model, table by table."""
     named = {name: table for name, table in KEYS_OF.items() if "." not in name}
@@ -93,16 +105,15 @@ def _values(annotation: Any) -> str:
     words = [kind for kind in (annotation, *get_args(annotation)) if get_origin(kind) is Literal]
     if words:
         return ", ".join(f'`"{word}"`' for word in get_args(words[0]))
-    return "true, false" if bool in (annotation, *get_args(annotation)) else "a size"
+    return "true, false" if "bool" in str(annotation) else "a size"
 
 
 def _otherwise(key: str, field: FieldInfo) -> str:
     """What its absence means."""
     if field.is_required():
         return "**required**"
-    formulas = {"kv_heads": "`heads`", "out_bias": "`bias`", "activation": "`silu` if gated, else `gelu`"}
-    if field.default_factory is not None:
-        return formulas.get(key, "true, but not with `post`")
+    if field.default_factory is not None or (field.default is None and key in FORMULAS):
+        return FORMULAS[key]
     if field.default is None:
         return "–"
     return {True: "true", False: "false"}.get(field.default, f"`{field.default}`")

@@ -58,7 +58,9 @@ def test_models_of_parts_meet_their_parameters_and_verify(run, name: str) -> Non
 
 
 def test_the_lectures_example_is_the_preset() -> None:
-    example, preset = (load(source).subject for source in (EXAMPLES / "lecture_transformer.toml", "lecture-transformer"))
+    example, preset = (
+        load(source).subject for source in (EXAMPLES / "lecture_transformer.toml", "lecture-transformer")
+    )
     assert example.raw == preset.raw
 
 

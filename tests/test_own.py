@@ -458,7 +458,9 @@ def test_what_an_own_model_may_say_of_itself(run, tmp_path: Path, more: str, say
     ran = run("flops", str(tmp_path / "mine.toml"))
     assert (ran.code, ran.out) == (2, "") and says in ran.err
     total = load(DECODER).params().total
-    fine = f'expect = {{parameters = {total}, from = "arithmetic", working = "{total}"}}\nsource = {{about = "a test"}}\n'
+    fine = (
+        f'expect = {{parameters = {total}, from = "arithmetic", working = "{total}"}}\nsource = {{about = "a test"}}\n'
+    )
     (tmp_path / "mine.toml").write_text(fine + as_toml(DECODER))
     assert "a test, described" in run("show", str(tmp_path / "mine.toml")).out
     assert f"{total:,} (equal)" in run("params", str(tmp_path / "mine.toml")).out

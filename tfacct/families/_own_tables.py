@@ -39,10 +39,8 @@ class ModelTable(Table):
     head_bias: Switch = Field(False, description="the head has a bias")
     scale_embedding: Switch = Field(False, description="each token's row times √hidden")
     buckets: Count = Field(32, description="distances that `relative` positions tell apart")
-    source_vocab: Count | None = Field(
-        None, description="rows of the encoder's own token table; absent: both sides share one"
-    )
-    source_context: Count | None = Field(None, description="the longest source; absent: as long as `context`")
+    source_vocab: Count | None = Field(None, description="rows of the encoder's own token table")
+    source_context: Count | None = Field(None, description="the longest source; rows of its learned position table")
 
 
 class AttentionTable(Table):
@@ -52,9 +50,7 @@ class AttentionTable(Table):
     kv_heads: Count = Field(
         default_factory=lambda fields: fields["heads"], description="key/value heads; they divide `heads`"
     )
-    head_dim: Count | None = Field(
-        None, description="size of a head; heads · head_dim need not be `hidden`. Absent: hidden / heads"
-    )
+    head_dim: Count | None = Field(None, description="size of a head; heads · head_dim need not be `hidden`")
     bias: Switch = Field(False, description="biases on the q, k and v projections")
     out_bias: Switch = Field(
         default_factory=lambda fields: fields["bias"], description="a bias on the output projection"
@@ -67,9 +63,9 @@ class AttentionTable(Table):
 class CrossTable(Table):
     """Where the decoder's attention to the source differs from its self-attention."""
 
-    bias: Switch | None = Field(None, description="as in `attention`; absent: as there")
+    bias: Switch | None = Field(None, description="as in `attention`, which holds where it is absent")
     out_bias: Switch | None = Field(None, description="as in `attention`; absent: `bias` here, or as there")
-    scores: Scores | None = Field(None, description="as in `attention`; absent: as there")
+    scores: Scores | None = Field(None, description="as in `attention`, which holds where it is absent")
 
 
 class FeedForwardTable(Table):
@@ -117,7 +113,7 @@ class NormTable(Table):
 
 
 class SideTable(Table):
-    """An encoder or a decoder, with what is common written into it."""
+    """A side. It may hold the tables of attention and network again, and says there what it has of its own."""
 
     layers: Layers = Field(description="blocks")
     attention: AttentionTable
