@@ -179,7 +179,7 @@ def _unknown(path: str) -> ConfigError:
     while place and place not in TABLES:
         place, _, name = place.rpartition(".")
     if not place:
-        tables = [f"[{table}]" for table in TABLES]
+        tables = [f"[{table}]" for table in TABLES if "." not in table]
         return ConfigError(f"unknown table [{name}]", nearest(f"[{name}]", tables) or f"there are {', '.join(tables)}")
     keys = [key.removeprefix(f"{place}.") for key in (*KEYS, *TABLES) if key.rpartition(".")[0] == place]
     known = f"there are {', '.join(sorted(keys))}"
