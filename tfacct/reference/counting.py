@@ -113,11 +113,7 @@ class Passes:
 def passes(model: Decoder, given: Inputs) -> Passes:
     """Both passes, as torch's FlopCounterMode counts them. Totals only: what it gives each module of a backward pass
     is wrong."""
-<<<<<<< HEAD
-    # What was kept has gradients as what is new has: else those of a source that was read before would be missing.
-=======
     # The backward pass goes on to what old keys and values were made of, as it does from new ones.
->>>>>>> main
     given = replace(given, past=tuple(kept.detach().requires_grad_() for kept in given.past))
     with FlopCounterMode(display=False) as counter:
         logits, *caches = model(*given.all)
