@@ -118,6 +118,8 @@ def test_a_decode_step_reads_exactly_the_kv_cache(tiny_subject) -> None:
         made = {"expanded": heads * (8 + 4 + 10), "absorbed": 3 * 11 * (14 + 4 + 14)}[attention.form]
         assert read == 16 * layers * made
         assert sum(kept.values()) == 2 * layers * 3 * 11 * (14 + 4)
+    elif attention.measure == "distance":  # of the keys, which no product reads, nothing
+        assert read == 4 * sum(kept.values())
     else:
         assert read == 8 * sum(kept.values())
 
@@ -191,7 +193,7 @@ def test_every_letter_is_explained_once_and_every_spec_uses_explained_letters(ti
         assert set(part.axes()) <= set(part.legend)
         lettered = set()
         for line in part.lines("x"):
-            used = set(line.spec.replace(",", " ").replace("->", " ").split())
+            used = set(getattr(line, "of", line).spec.replace(",", " ").replace("->", " ").split())
             used |= set(getattr(line, "bank", None) or ())
             assert used <= set(workload.AXES) | set(part.axes()), f"{line.path}: {used}"
             lettered |= used

@@ -75,7 +75,8 @@ def test_a_decode_step_reads_the_kv_cache(kv_heads: int, width: int) -> None:
     assert read["blocks.*.attn.values"] == kept["blocks.*.attn.v_cache"] > 0
 
 
-@pytest.mark.parametrize("name", presets.names())
+# Of the lecture's model no product reads the keys: tests/test_own.py.
+@pytest.mark.parametrize("name", [name for name in presets.names() if name != "lecture-transformer"])
 def test_the_kv_bytes_read_are_the_memory_reports(name: str) -> None:
     """What a decode step reads beside weights, queries and probabilities is what `memory` keeps, windows too.
 

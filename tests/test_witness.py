@@ -133,7 +133,7 @@ def test_tiny_models_verify_with_transformers_asked_too(family: str) -> None:
     report = verify([tiny(family)], Request(ctx=23, tokens=tokens, batch=9), against="transformers")
     holds(report, 1)
     said = [w["witness"] for w in report.models[0]["witnesses"] if w["witness"].startswith("transformers")]
-    assert len(said) == {"cs336": 0, "bert": 2}.get(family, 3)
+    assert len(said) == {"cs336": 0, "own": 0, "bert": 2}.get(family, 3)
 
 
 @pytest.mark.parametrize("family", SHAPES)

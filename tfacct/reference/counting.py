@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from tfacct.errors import MissingExtraError
-from tfacct.reference.attention import Alibi, Rotary, Sinks, Softmax
+from tfacct.reference.attention import Alibi, Distance, Rotary, Sinks, Softmax
 from tfacct.reference.experts import Bank, Routing, Weighting
 from tfacct.reference.model import Decoder, Inputs
 from tfacct.reference.modules import Activation, Add, PerHead, Product, RMSNorm, Scale, Softcap
@@ -29,7 +29,7 @@ POINTWISE = frozenset(
     f"aten::{name}"
     for name in """
     add mul neg rms_norm cos sin softmax gelu silu relu triu tril embedding tanh sigmoid sum gather remainder clone sub
-    abs log gt lt clamp where div
+    abs log gt lt clamp where div amax
     """.split()
 )
 """Operators that fvcore does not count and that are no products. Any other that it skips is an error."""
@@ -196,6 +196,7 @@ def seen(model: Decoder, given: Inputs) -> Seen:
         Scale,
         Softcap,
         Alibi,
+        Distance,
         Sinks,
         Routing,
         Weighting,

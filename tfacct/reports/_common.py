@@ -9,6 +9,7 @@ from typing import Any
 
 from tfacct import architecture, units
 from tfacct.errors import UsageError
+from tfacct.lines import Idle, Matmul, Pointwise
 from tfacct.parts import Experts, LatentAttention
 from tfacct.report import Cell, Row
 from tfacct.subject import Subject
@@ -145,7 +146,19 @@ def defaulted_notes(subjects: Sequence[Subject]) -> list[str]:
 
 def block_notes(subjects: Sequence[Subject], *, masked: bool = False) -> list[str]:
     """What a reader must know of one model's windows, experts and latents; nothing of several models."""
-    return [*window_notes(subjects, masked=masked), *expert_notes(subjects), *latent_notes(subjects)]
+    return [
+        *window_notes(subjects, masked=masked),
+        *expert_notes(subjects),
+        *latent_notes(subjects),
+        *_distance_notes(subjects),
+    ]
+
+
+def _distance_notes(subjects: Sequence[Subject]) -> list[str]:
+    """Which scores of one model are no product."""
+    lines = [line for group in subjects[0].ledger.groups for line in group.lines] if len(subjects) == 1 else []
+    far = [short(line.path) for line in lines if isinstance(line, Pointwise) and line.path.endswith(".scores")]
+    return [f"Scores are max |q − k|, no product and in no total: {', '.join(far)} (--pointwise)."] if far else []
 
 
 def window_notes(subjects: Sequence[Subject], *, kept: bool = False, masked: bool = False) -> list[str]:
@@ -200,6 +213,12 @@ def keeping(subjects: Sequence[Subject]) -> tuple[list[Subject], list[str]]:
             "`tfacct memory` counts its weights",
         )
     return keeps, [f"hint: left out, for they keep nothing between steps: {', '.join(others)}"] if others else []
+
+
+def never_called(subject: Subject) -> list[str]:
+    """The networks that are stored and never run, by path."""
+    idle = (line.of for group in subject.ledger.groups for line in group.lines if isinstance(line, Idle))
+    return list(dict.fromkeys(line.path.rpartition(".")[0] for line in idle if isinstance(line, Matmul)))
 
 
 def latent_notes(subjects: Sequence[Subject]) -> list[str]:

@@ -41,6 +41,7 @@ def params(subjects: Sequence[Subject]) -> Report:
             *tied,
             *(common.expert_notes(subjects)),
             *_untrained(subjects),
+            *_never_run(subjects),
             *common.defaulted_notes(subjects),
         ),
         hints=(*_differing(facts), *common.unknown_hints(subjects)),
@@ -48,6 +49,13 @@ def params(subjects: Sequence[Subject]) -> Report:
         convention=CONVENTION,
         headline="total_params",
     )
+
+
+def _never_run(subjects: Sequence[Subject]) -> list[str]:
+    """Networks of one model that are stored and never run."""
+    idle = common.never_called(subjects[0]) if len(subjects) == 1 else []
+    names = ", ".join(common.short(path) for path in idle)
+    return [f"{names} is stored and never called: its parameters count, its work does not."] if idle else []
 
 
 def _facts(subject: Subject) -> dict[str, Any]:
