@@ -20,11 +20,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import NoneType
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic.fields import FieldInfo
 
 from tfacct import families, presets
 from tfacct.families import FamilyConfig
 from tfacct.families._base import CHANGES_COUNTS, HARMLESS
+from tfacct.families._own_tables import KEYS_OF, CrossTable, SideTable, Table
 from tfacct.subject import Subject
 from tfacct.workload import Workload
 
@@ -65,8 +68,60 @@ def workplace(text: str) -> Iterator[Path]:
         yield Path(folder)
 
 
+KEYS = re.compile(r"<!-- keys -->\n(.*?)<!-- end of keys -->\n", re.DOTALL)
+
+
+FORMULAS = {
+    "kv_heads": "`heads`",
+    "head_dim": "`hidden` / `heads`",
+    "out_bias": "`bias`",
+    "activation": "`silu` if gated, else `gelu`",
+    "final": "true, but with `post` false",
+    "source_vocab": "both sides share a table",
+    "source_context": "`context`",
+}
+"""What an absent key of an own model means where that is no constant."""
+
+
+def own_keys() -> str:
+    """The keys of an own model, table by table."""
+    named = {name: table for name, table in KEYS_OF.items() if "." not in name}
+    named |= {"encoder]` and `[decoder": SideTable, "decoder.cross_attention": CrossTable}
+    return "\n".join(_keys(name, table) for name, table in named.items())
+
+
+def _keys(name: str, table: type[Table]) -> str:
+    rows = [
+        f"| `{key}` | {_values(field.annotation)} | {_otherwise(key, field)} | {field.description} |"
+        for key, field in table.model_fields.items()
+        if field.description
+    ]
+    about = (table.__doc__ or "").partition("\n")[0]
+    return "\n".join([f"### `[{name}]`\n\n{about}\n", "| key | is | absent | |", "|---|---|---|---|", *rows, ""])
+
+
+def _values(annotation: Any) -> str:
+    """What a key may be."""
+    words = [kind for kind in (annotation, *get_args(annotation)) if get_origin(kind) is Literal]
+    if words:
+        return ", ".join(f'`"{word}"`' for word in get_args(words[0]))
+    return "true, false" if "bool" in str(annotation) else "a size"
+
+
+def _otherwise(key: str, field: FieldInfo) -> str:
+    """What its absence means."""
+    if field.is_required():
+        return "**required**"
+    if field.default_factory is not None or (field.default is None and key in FORMULAS):
+        return FORMULAS[key]
+    if field.default is None:
+        return "–"
+    return {True: "true", False: "false"}.get(field.default, f"`{field.default}`")
+
+
 def refreshed(text: str) -> str:
-    """The text with the output of every `$ command` in its console blocks printed anew."""
+    """The text with the output of every `$ command` in its console blocks printed anew, and the keys of own models."""
+    text = KEYS.sub(lambda _: f"<!-- keys -->\n{own_keys()}<!-- end of keys -->\n", text)
 
     def block(match: re.Match[str]) -> str:
         commands = [line for line in match[1].splitlines() if line.startswith("$ ")]
@@ -122,6 +177,8 @@ def models_page() -> str:
 
 def _section(name: str, models: list[Subject], read: set[str]) -> str:
     family = families.config_class(name)
+    if name == families.OWN:
+        return _own_section(models, family)
     harmless = family.harmless - set(family.model_fields)
     silent = (f"`{field}` ({_absent(family, field)})" for field in sorted(family.uncounted))
     facts = {
@@ -159,6 +216,18 @@ def _section(name: str, models: list[Subject], read: set[str]) -> str:
                 ]
             )
             + "\n",
+        ]
+    )
+
+
+def _own_section(models: list[Subject], family: type[FamilyConfig]) -> str:
+    """The models of parts: their keys have a page of their own."""
+    presets_ = [f"| {m.name} | {sum(m.ledger.parameters().values()):,} |" for m in models]
+    return "\n\n".join(
+        [
+            f"## {families.OWN}\n\n{_differs(families.OWN)} [your-model.md](your-model.md) lists its tables and keys.",
+            "\n".join(_wrapped(f"- {line}", "  ") for line in family.gotchas),
+            "\n".join(["| preset | parameters |", "|---|---:|", *presets_, ""]),
         ]
     )
 

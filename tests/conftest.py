@@ -147,13 +147,21 @@ TINY = {
     },
     "bart": {
         "model_type": "bart", "vocab_size": 193, "d_model": 60, "encoder_layers": 2, "decoder_layers": 3,
-        "encoder_attention_heads": 6, "decoder_attention_heads": 4, "encoder_ffn_dim": 71, "decoder_ffn_dim": 67,
+        "encoder_attention_heads": 6, "decoder_attention_heads": 10, "encoder_ffn_dim": 71, "decoder_ffn_dim": 67,
         "max_position_embeddings": 37,
     },
     "marian": {
-        "model_type": "marian", "vocab_size": 197, "d_model": 54, "encoder_layers": 2, "decoder_layers": 3,
-        "encoder_attention_heads": 6, "decoder_attention_heads": 18, "encoder_ffn_dim": 71, "decoder_ffn_dim": 73,
+        "model_type": "marian", "vocab_size": 197, "d_model": 66, "encoder_layers": 2, "decoder_layers": 3,
+        "encoder_attention_heads": 6, "decoder_attention_heads": 22, "encoder_ffn_dim": 71, "decoder_ffn_dim": 73,
         "max_position_embeddings": 41, "pad_token_id": 0, "decoder_start_token_id": 0, "scale_embedding": True,
+    },
+    "own": {
+        "model": {"vocab": 227, "hidden": 48, "context": 29, "source_context": 31, "positions": "sines"},
+        "attention": {"heads": 6, "kv_heads": 2, "head_dim": 10, "bias": True, "scores": "distance"},
+        "feed_forward": {"width": 71, "bias": True, "norm": "layer"},
+        "norm": {"kind": "layer", "order": "post", "shared": True},
+        "encoder": {"layers": 3, "feed_forward": {"called": False}},
+        "decoder": {"layers": 2},
     },
 }  # fmt: skip
 
@@ -185,6 +193,41 @@ VARIANTS = {
     "t5, untied": {**TINY["t5"], "tie_word_embeddings": False, "feed_forward_proj": "relu"},
     "marian, a table on each side": {
         **TINY["marian"], "share_encoder_decoder_embeddings": False, "decoder_vocab_size": 199,
+    },
+    "own, windowed": {
+        "model": {"vocab": 227, "hidden": 48, "context": 29, "positions": "rotary", "tied": True},
+        "attention": {"heads": 6, "kv_heads": 2, "head_dim": 10, "window": 5, "qk_norm": "layer"},
+        "feed_forward": {"width": 71, "gated": True, "norm": "rms"},
+        "norm": {"kind": "rms", "order": "parallel"},
+        "decoder": {"layers": 3},
+    },
+    "own, parallel and idle": {
+        "model": {"vocab": 227, "hidden": 48, "context": 29, "positions": "alibi", "head_bias": True},
+        "attention": {"heads": 6, "kv_heads": 2, "head_dim": 10, "out_bias": True},
+        "feed_forward": {"width": 71, "called": False},
+        "norm": {"kind": "layer", "order": "parallel", "shared": True},
+        "decoder": {"layers": 2},
+    },
+    "own, encoder post-norm": {
+        "model": {"vocab": 227, "hidden": 48, "context": 29, "positions": "relative", "buckets": 23, "tied": True},
+        "attention": {"heads": 6, "kv_heads": 2, "head_dim": 10, "qk_norm": "rms", "scores": "distance"},
+        "experts": {"experts": 7, "active": 4, "width": 37, "shared": 19, "shared_gate": True, "bias": True},
+        "norm": {"kind": "layer", "order": "post", "embedding": True},
+        "encoder": {"layers": 2},
+    },
+    "own, pre-norm and idle": {
+        "model": {
+            "vocab": 227, "source_vocab": 229, "hidden": 48, "context": 29, "source_context": 31,
+            "positions": "learned", "scale_embedding": True,
+        },
+        "attention": {"heads": 6, "kv_heads": 2, "head_dim": 10},
+        "feed_forward": {"width": 71, "gated": True},
+        "norm": {"kind": "rms", "shared": True, "embedding": True},
+        "encoder": {"layers": 2, "experts": {"experts": 7, "active": 4, "width": 37}},
+        "decoder": {
+            "layers": 3, "attention": {"bias": True}, "cross_attention": {"scores": "distance", "bias": False},
+            "feed_forward": {"called": False},
+        },
     },
 }  # fmt: skip
 SHAPES = {**TINY, **VARIANTS}

@@ -1,10 +1,13 @@
 """Every example runs and says what its text promises."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tfacct import load
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -25,8 +28,40 @@ SAYS = {
 }
 
 
+# Models of parts, with their parameters by hand.
+MODELS = {
+    "lecture_transformer.toml": 599_956_082,
+    # tied table; 16 layers of q, o 768·768, k, v 768·192, norms of 64 on q and k, 3·768·2,048, two norms; the last norm
+    "local_decoder.toml": 32_000 * 768 + 16 * (2 * 768**2 + 2 * 768 * 192 + 2 * 64 + 3 * 768 * 2_048 + 2 * 768) + 768,
+    # tied table and a bias of the head; 32·8 scores of distances; 6 layers of 4·(512² + 512), the router 512·8, 8
+    # experts of 3·512·1,024, a shared one of 3·512·512, two norms with shifts
+    "expert_encoder.toml": 30_000 * 512
+    + 30_000
+    + 32 * 8
+    + 6 * (4 * (512**2 + 512) + 512 * 8 + 8 * 3 * 512 * 1_024 + 3 * 512 * 512 + 4 * 512),
+}
+
+
 def test_every_example_is_run() -> None:
     assert set(SAYS) == {path.name for path in EXAMPLES.glob("*.py")}
+    assert set(MODELS) == {path.name for path in EXAMPLES.glob("*.toml")}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_of_parts_meet_their_parameters_and_verify(run, name: str) -> None:
+    pytest.importorskip("fvcore")
+    file = str(EXAMPLES / name)
+    assert json.loads(run("params", file, "--json").out)["models"][0]["total_params"] == MODELS[name]
+    for command in ("flops", "memory", "show", "formula"):
+        assert run(command, file).code == 0, command
+    assert run("verify", file, "--ctx", "20").code == 0
+
+
+def test_the_lectures_example_is_the_preset() -> None:
+    example, preset = (
+        load(source).subject for source in (EXAMPLES / "lecture_transformer.toml", "lecture-transformer")
+    )
+    assert example.raw == preset.raw
 
 
 @pytest.mark.parametrize("name", SAYS)

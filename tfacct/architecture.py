@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from tfacct.errors import UsageError
 from tfacct.ledger import Group, Ledger
-from tfacct.lines import Line, Matmul, Table
+from tfacct.lines import Idle, Matmul, Pointwise, Table
 from tfacct.notation import Size
 from tfacct.parts import (
     Attention,
@@ -62,7 +62,8 @@ class Block:
 
     `order` is `pre`: x + attn(attn_norm(x)), then x + mlp(mlp_norm(x)); `post`: attn_norm(x + attn(x)), then
     mlp_norm(x + mlp(x)); `parallel`: x + attn(attn_norm(x)) + mlp(mlp_norm(x)), where without a norm of its own the
-    network reads what attention reads. The `_post_norm`s are of a result before it is added.
+    network reads what attention reads. The `_post_norm`s are of a result before it is added. A network that is not
+    `called` is not added either; its norm is to be one that is not called.
     """
 
     attn_norm: Norm | None
@@ -97,7 +98,10 @@ class Block:
                 *(("attn_add", attn_add), ("mlp_add", mlp_add)),
             ),
         }
-        yield from ((name, part) for name, part in running[self.order] if part is not None)
+        idle = isinstance(self.mlp, FeedForward) and not self.mlp.called
+        for name, part in running[self.order]:
+            if part is not None and not (idle and name == "mlp_add"):
+                yield name, part
 
     @property
     def window(self) -> Size | None:
@@ -352,6 +356,16 @@ class Transformer:
 
         return self.mapped(shared)
 
+    def all_called(self) -> Transformer | None:
+        """The same model with every network called that is stored and not run; None where all are."""
+        if all(getattr(part, "called", True) for part in self.parts()):
+            return None
+
+        def called(part: Part) -> Part:
+            return replace(part, called=True) if isinstance(part, (FeedForward, Norm)) else part
+
+        return self.mapped(called)
+
     def with_positions(self, context: int) -> Transformer:
         """The same model with a position table for so long a context, where it has one."""
         if self.positions is None:
@@ -359,11 +373,15 @@ class Transformer:
         return replace(self, positions=replace(self.positions, rows=context + self.positions.offset))
 
 
-def _of_source(line: Line) -> Line:
+def _of_source(line: Any) -> Any:
     """An encoder's line: new source tokens for new tokens, and those seen for keys."""
     path = f"encoder.{line.path}"
     if isinstance(line, Table):
         return replace(line, path=path)
+    if isinstance(line, Idle):
+        return Idle(_of_source(line.of))
+    if isinstance(line, Pointwise) and line.module is not None:
+        line = replace(line, module=f"encoder.{line.module}")
     return replace(line, path=path, spec=re.sub(r"\b[TS]\b", lambda axis: {"T": "I", "S": "J"}[axis[0]], line.spec))
 
 

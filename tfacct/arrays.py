@@ -1,8 +1,8 @@
 """A metric at a million points: the same ledger with numpy arrays for sizes.
 
-In float64 every value is within 10⁻¹⁵ of the exact one (relative; 2 · 10⁻¹⁵ for the bytes that move and FLOPs per byte,
-which are sums over lines): the ledger multiplies and adds whole numbers first, so that an array meets few roundings.
-With `exact` the arrays hold Python's ints and fractions, of any size.
+In float64 every value is within 10⁻¹⁵ of the exact one: the ledger multiplies and adds whole numbers first, so that an
+array meets few roundings. (That is relative. It is 2 · 10⁻¹⁵ for models with an encoder, and for the bytes that move
+and FLOPs per byte, which are sums over lines.) With `exact` the arrays hold Python's ints and fractions, of any size.
 """
 
 from __future__ import annotations

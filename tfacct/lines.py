@@ -135,8 +135,10 @@ class Matmul:
         """Bits of the left operand, the right operand and the result, at so many bits per element of either kind.
 
         Of a bank, the weights of as many experts as there are tokens sent to one, each to another: the most that can
-        be touched.
+        be touched. What has nothing to do, as an encoder behind its source, reads nothing.
         """
+        if any(isinstance(axes[axis], int) and axes[axis] == 0 for axis in self.einsum.every):
+            return 0, 0, 0
 
         def taken(operand: Letters) -> Size:
             if not _is_weight(operand):
@@ -211,6 +213,7 @@ class Pointwise:
 
     Counted in elements of its result, never in FLOPs: how many operations an element costs is the kernel's affair.
     `weight` and `bias` are the axes of its parameters. `sums`: it only adds, so its backward pass needs no operand.
+    `module`: whose parameters it reads, where they are not its own (one norm that several lines share).
     """
 
     path: str
@@ -218,6 +221,7 @@ class Pointwise:
     weight: str = ""
     bias: str = ""
     sums: bool = False
+    module: str | None = None
 
     def __post_init__(self) -> None:
         for operand in (self.weight, self.bias):
@@ -227,12 +231,29 @@ class Pointwise:
     def parameters(self) -> tuple[Parameter, ...]:
         """Scale and shift, where the part has them."""
         named = (("weight", self.weight), ("bias", self.bias))
-        return tuple(Parameter(f"{self.path}.{name}", letters(axes)) for name, axes in named if axes)
+        owner = self.module or self.path
+        return tuple(Parameter(f"{owner}.{name}", letters(axes)) for name, axes in named if axes)
 
     def elements(self, axes: Axes) -> Size:
         """Elements of the result."""
         return size(axes, letters(self.spec))
 
 
-Line: TypeAlias = Matmul | Table | State | Pointwise
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """A line that is stored and never run: its parameters count, its work does not."""
+
+    of: Matmul | Pointwise
+
+    @property
+    def path(self) -> str:
+        """Where it would run."""
+        return self.of.path
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Those of the line."""
+        return self.of.parameters()
+
+
+Line: TypeAlias = Matmul | Table | State | Pointwise | Idle
 LineT = TypeVar("LineT", Matmul, Table, State, Pointwise)

@@ -14,6 +14,8 @@ from tfacct.subject import WITNESSES, Provenance, Subject, subject
 
 NEEDED = {"source": ("url", "kind"), "expect": ("parameters", "from"), "config": ("model_type",)}
 KINDS = ("copied", "transcribed")
+ABOUT = ("source", "expect")
+"""What the file of an own model may say beside its tables."""
 
 
 @cache
@@ -35,8 +37,17 @@ def load(name: str, sets: Mapping[str, object] | None = None) -> Subject:
 
 
 def load_file(path: Path, sets: Mapping[str, object] | None = None) -> Subject:
-    """A preset that lies anywhere. Raises ConfigError, which names the file."""
+    """A preset that lies anywhere, or an own model. Raises ConfigError, which names the file."""
     return _subject(path, _read(path), sets)
+
+
+def _is_own(file: Mapping[str, Any]) -> bool:
+    """Whether a file is a model of parts: it has tables of its own in place of a config's fields."""
+    return "config" not in file and "model" in file
+
+
+def _family(file: Mapping[str, Any]) -> Any:
+    return families.OWN if _is_own(file) else file["config"]["model_type"]
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -46,6 +57,8 @@ def _read(path: Path) -> dict[str, Any]:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from None
+    if _is_own(file):
+        return file
     for table, keys in NEEDED.items():
         for key in keys:
             if key not in file.get(table, {}):
@@ -59,6 +72,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _subject(path: Path, file: dict[str, Any], sets: Mapping[str, object] | None) -> Subject:
+    if _is_own(file):
+        return _own(path, file, sets)
     source, expect = file["source"], file["expect"]
     provenance = Provenance(
         url=source["url"],
@@ -73,6 +88,27 @@ def _subject(path: Path, file: dict[str, Any], sets: Mapping[str, object] | None
     return subject(path.stem, file["config"] | nulls, sets, provenance)
 
 
+def _own(path: Path, file: dict[str, Any], sets: Mapping[str, object] | None) -> Subject:
+    """A model of parts. What it is of, and its expected total, may be left out."""
+    tables = {name: table for name, table in file.items() if name not in ABOUT}
+    source, expect = file.get("source", {}), file.get("expect", {})
+    for name, table, keys in (("source", source, {"about"}), ("expect", expect, {"parameters", "from", "working"})):
+        if not isinstance(table, dict) or set(table) - keys:
+            raise ConfigError(f"{path}: [{name}] of an own model holds {', '.join(sorted(keys))} and nothing else")
+    total = expect.get("parameters")
+    if expect and (type(total) is not int or expect.get("from") != "arithmetic" or "working" not in expect):
+        raise ConfigError(f'{path}: [expect] of an own model is parameters, from = "arithmetic", and a working')
+    provenance = Provenance(
+        url="",
+        kind="described",
+        expected=total,
+        expected_from=expect.get("from", ""),
+        about=str(source.get("about", "")) or None,
+        working=expect.get("working"),
+    )
+    return subject(path.stem, tables, sets, provenance if source or expect else None)
+
+
 def load_all(
     sets: Mapping[str, object] | None = None, *, family: str | None = None, max_params: int | None = None
 ) -> list[Subject]:
@@ -84,7 +120,7 @@ def load_all(
     for name in names():
         path = folder() / f"{name}.toml"
         file = _read(path)
-        if family is None or file["config"]["model_type"] == family:
+        if family is None or _family(file) == family:
             found = _subject(path, file, sets)
             sized.append((found.family, sum(found.ledger.parameters().values()), found))
     sized = [entry for entry in sized if max_params is None or entry[1] <= max_params]

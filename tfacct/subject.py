@@ -30,8 +30,9 @@ class Provenance:
 
     url: str
     kind: str
-    """`copied` from a public config.json, or `transcribed` by hand from the published architecture; of a hub id
-    `fetched`, or `cached` where the hub was not asked or did not answer."""
+    """`copied` from a public config.json, `transcribed` by hand from the published architecture, or, of a model that
+    has no page, `described` in the preset's file; of a hub id `fetched`, or `cached` where the hub was not asked or
+    did not answer."""
     expected: int | None = None
     expected_from: str = ""
     """A key of WITNESSES."""
@@ -39,6 +40,8 @@ class Provenance:
     """The public copy that a `copied` config was read from."""
     revision: str | None = None
     working: str | None = None
+    about: str | None = None
+    """What a `described` model is, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,7 @@ def subject(
     """Read a config, with the fields in `sets` over it. Raises ConfigError, which names the model."""
     changed = dict(sets or {})
     try:
-        raw, left_out = families.language_model(raw)
+        raw, left_out = families.language_model(families.own_model(raw))
         if changed:
             _check_fields(raw, changed)
         fields = _over(raw, changed)
@@ -148,10 +151,10 @@ def _check_fields(raw: Mapping[str, Any], changed: Mapping[str, Any]) -> None:
     model_type = changed.get("model_type", raw.get("model_type"))
     if model_type not in families.names():
         return  # reading it says so better
-    known = families.fields_of(families.config_class(str(model_type))) | set(raw) | set(_aliases(raw, changed))
+    known = families.config_class(str(model_type)).settable() | set(raw) | set(_aliases(raw, changed))
     for name in changed:
         if name not in known:
-            read = ", ".join(families.config_class(str(model_type)).model_fields)
+            read = ", ".join(families.config_class(str(model_type)).counted())
             raise NotFoundError(
                 f"no field {name!r} in {model_type}", nearest(name, known) or f"fields that count: {read}"
             )

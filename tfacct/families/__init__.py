@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from tfacct.errors import ConfigError, nearest
-from tfacct.families._base import FamilyConfig, fields_of, validate
+from tfacct.families._base import FamilyConfig
 
-__all__ = ["FamilyConfig", "Reading", "config_class", "fields_of", "language_model", "names", "read"]
+__all__ = ["OWN", "FamilyConfig", "Reading", "config_class", "language_model", "names", "own_model", "read"]
+
+OWN = "own"
+"""The type of a model that is put together from parts: its config is tables."""
 
 WITH_OTHERS = {"gemma3": ("text_config", "gemma3_text")}
 """Types of several models together: the field that the language model's config stands in, and its type."""
@@ -61,6 +64,15 @@ def language_model(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[str
     return {**kept, **inside, **tie, "model_type": inside.get("model_type", own_type)}, others
 
 
+def own_model(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The tables of an own model as fields of dotted names; any other config as it is."""
+    if raw.get("model_type", OWN) != OWN or "model" not in raw:
+        return raw
+    from tfacct.families._own_tables import flattened
+
+    return {"model_type": OWN, **flattened({name: value for name, value in raw.items() if name != "model_type"})}
+
+
 def read(raw: Mapping[str, Any]) -> Reading:
     """Check a `config.json` and read what its family reads. Raises ConfigError."""
     model_type = raw.get("model_type")
@@ -72,5 +84,5 @@ def read(raw: Mapping[str, Any]) -> Reading:
         close = nearest(model_type, names()) if isinstance(model_type, str) else None
         raise ConfigError(f"unknown model_type {model_type!r}", close or f"known: {', '.join(names())}")
     family = config_class(model_type)
-    config, defaulted, unknown = validate(family, raw)
+    config, defaulted, unknown = family.read(raw)
     return Reading(model_type, config, defaulted, unknown)

@@ -6,7 +6,7 @@ refused (known to change counts, and not understood here), or unknown (named in 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
@@ -148,15 +148,25 @@ class FamilyConfig(BaseModel):
         """Our products that the class runs over more positions than there are new tokens, by path: how many more."""
         return {}
 
+    @classmethod
+    def settable(cls) -> frozenset[str]:
+        """Every field that may be set: those that are read, and those known to be harmless."""
+        return frozenset(cls.model_fields) | HARMLESS | cls.harmless
+
+    @classmethod
+    def counted(cls) -> tuple[str, ...]:
+        """Every field that a count depends on."""
+        return tuple(name for name in cls.model_fields if name not in cls.uncounted)
+
+    @classmethod
+    def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
+        """The checked fields of `raw`, those that were defaulted, and the names that nobody here knows."""
+        return validate(cls, raw)
+
     @staticmethod
     def refused(name: str, value: object) -> ConfigError:
         """A field whose value changes the counts, and is not understood."""
-        return ConfigError(f"{name} = {_shown(value)} changes the counts, and is not understood for this model_type")
-
-
-def fields_of(family: type[FamilyConfig]) -> frozenset[str]:
-    """Every field that may be set: those that are read, and those known to be harmless."""
-    return frozenset(family.model_fields) | HARMLESS | family.harmless
+        return ConfigError(f"{name} = {shown(value)} changes the counts, and is not understood for this model_type")
 
 
 def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
@@ -181,7 +191,7 @@ def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[Family
     try:
         config = family(**given)
     except ValidationError as error:
-        raise _config_error(error, raw) from None
+        raise config_error(error, raw) from None
     counted = (name for name in family.model_fields if name in unsaid and name not in family.uncounted)
     values = {name: getattr(config, name) for name in counted}
     return config, {name: value for name, value in values.items() if value is not None}, unknown
@@ -193,7 +203,7 @@ def _unaliased(raw: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, 
     for name, value in raw.items():
         read_as = aliases.get(name, name)
         if read_as in fields and fields[read_as] != value:
-            raise ConfigError(f"{name} = {_shown(value)} contradicts {read_as} = {_shown(fields[read_as])}")
+            raise ConfigError(f"{name} = {shown(value)} contradicts {read_as} = {shown(fields[read_as])}")
         fields[read_as] = value
     return fields
 
@@ -203,7 +213,7 @@ def _check_architectures(classes: object, heads: tuple[str, ...]) -> None:
     if isinstance(classes, list) and classes and not any(str(c).endswith(heads) for c in classes):
         what = "causal language model" if heads == CAUSAL else f"class …{heads[0]}"
         raise ConfigError(
-            f"architectures = {_shown(classes)} is no {what}: its head is another, or none",
+            f"architectures = {shown(classes)} is no {what}: its head is another, or none",
             "to count it with a language model's head all the same: --set architectures=null",
         )
 
@@ -222,16 +232,23 @@ def _refuse_if_on(name: str, value: object) -> None:
     if value in (None, False, 0, [], {}) or (name == "layer_types" and _all_full(value)):
         return
     raise ConfigError(
-        f"{name} = {_shown(value)} changes the counts, and is not understood for this model_type",
+        f"{name} = {shown(value)} changes the counts, and is not understood for this model_type",
         f"if you know that it changes nothing here, count without it: --set {name}=null",
     )
 
 
-def _config_error(error: ValidationError, raw: Mapping[str, Any]) -> ConfigError:
-    """The first complaint of pydantic in the tool's own words. A missing field explains those that follow from it."""
+def _dotted(loc: tuple[Any, ...]) -> str:
+    return ".".join(map(str, loc))
+
+
+def config_error(
+    error: ValidationError, raw: Mapping[str, Any], named: Callable[[tuple[Any, ...]], str] = _dotted
+) -> ConfigError:
+    """The first complaint of pydantic in the tool's own words, `named` by its place. A missing field explains those
+    that follow from it."""
     complaints = error.errors(include_url=False)
     first = next((c for c in complaints if c["type"] != "default_factory_not_called"), complaints[0])
-    name = ".".join(str(part) for part in first["loc"])
+    name = named(first["loc"])
     if first["type"] == "missing":
         return ConfigError(f"required field {name!r} is missing", nearest(name, raw))
     if first["type"] == "value_error":
@@ -253,10 +270,11 @@ def _config_error(error: ValidationError, raw: Mapping[str, Any]) -> ConfigError
         "less_than_equal": f"at most {first.get('ctx', {}).get('le', LARGEST):,}",
     }.get(first["type"])
     must = f"must be {wanted}" if wanted else first["msg"]
-    return ConfigError(f"{name} {must}, not {_shown(first['input'])}")
+    return ConfigError(f"{name} {must}, not {shown(first['input'])}")
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """A value as a message spells it."""
     import json
 
     text = json.dumps(value, default=repr)
@@ -274,7 +292,7 @@ def turned_part(given: float, parameters: Mapping[str, Any] | None) -> float:
     """The part of a head that is turned: transformers 5 writes it among rope_parameters. Raises ConfigError."""
     part = (parameters or {}).get("partial_rotary_factor", given)
     if not isinstance(part, (int, float)) or isinstance(part, bool) or not 0 < part <= 1:
-        raise ConfigError(f"rope_parameters.partial_rotary_factor must be above 0 and at most 1, not {_shown(part)}")
+        raise ConfigError(f"rope_parameters.partial_rotary_factor must be above 0 and at most 1, not {shown(part)}")
     return float(part)
 
 

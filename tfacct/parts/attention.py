@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from tfacct.lines import Line, Matmul, Pointwise, State
 from tfacct.notation import Mask, Size, divided
 from tfacct.parts.part import Part
+
+Measure: TypeAlias = Literal["product", "distance"]
+"""What a score is of a query and a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,9 @@ class Attention(Part):
     nothing is kept between steps. A query of a `window` sees so many keys, its own among them. `turned` of a head's
     numbers are rotated, where that is not all of them. `sinks`: one learned score per head that no key has. `softcap`
     bounds the scores, `alibi` lowers them with the distance, `biased` adds those of a table of distances
-    (RelativeBias). `scale`: what scores are multiplied by, where that is not head_dim^−½.
+    (RelativeBias). `scale`: what scores are multiplied by, where that is not head_dim^−½. `measure`: of a query and a
+    key the score is their product, or the largest distance between two of their numbers, max |q − k|, which is no
+    product.
     """
 
     hidden: Size
@@ -60,6 +65,7 @@ class Attention(Part):
     scale: float | None = None
     causal: bool = True
     biased: bool = False
+    measure: Measure = "product"
 
     letters: ClassVar[dict[str, str]] = {
         "hidden": "D",
@@ -101,7 +107,9 @@ class Attention(Part):
             Matmul(f"{at}.k_proj", "B T D, D K H -> B T K H", bias=self.qkv_bias),
             Matmul(f"{at}.v_proj", "B T D, D K H -> B T K H", bias=self.qkv_bias),
             *self._of_queries_and_keys(at),
-            Matmul(f"{at}.scores", "B T K G H, B S K H -> B K G T S", mask=mask),
+            Pointwise(f"{at}.scores", "B K G T S H")
+            if self.measure == "distance"
+            else Matmul(f"{at}.scores", "B T K G H, B S K H -> B K G T S", mask=mask),
             *self._of_scores(at),
             Matmul(f"{at}.values", "B K G T S, B S K H -> B T K G H", mask=mask),
             Matmul(f"{at}.o_proj", "B T N H, N H D -> B T D", bias=self.out_bias),

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from tfacct.lines import Line, Matmul, Pointwise, State, Table
 from tfacct.notation import Size, divided
-from tfacct.parts.attention import Attention
+from tfacct.parts.attention import Attention, Measure
 from tfacct.parts.part import Part
 
 
@@ -25,6 +25,7 @@ class CrossAttention(Part):
     qkv_bias: bool = False
     out_bias: bool = False
     scale: float | None = None
+    measure: Measure = "product"
 
     letters: ClassVar[dict[str, str]] = {"hidden": "D", "kv_heads": "K", "group": "G", "head_dim": "H"}
     legend: ClassVar[dict[str, str]] = {letter: Attention.legend[letter] for letter in "DNKGH"}
@@ -48,7 +49,9 @@ class CrossAttention(Part):
             Matmul(f"{at}.q_proj", "B T D, D N H -> B T N H", bias=self.qkv_bias),
             Matmul(f"{at}.k_proj", "B I D, D K H -> B I K H", bias=self.qkv_bias),
             Matmul(f"{at}.v_proj", "B I D, D K H -> B I K H", bias=self.qkv_bias),
-            Matmul(f"{at}.scores", "B T K G H, B J K H -> B K G T J"),
+            Pointwise(f"{at}.scores", "B K G T J H")
+            if self.measure == "distance"
+            else Matmul(f"{at}.scores", "B T K G H, B J K H -> B K G T J"),
             Pointwise(f"{at}.softmax", "B K G T J"),
             Matmul(f"{at}.values", "B K G T J, B J K H -> B T K G H"),
             Matmul(f"{at}.o_proj", "B T N H, N H D -> B T D", bias=self.out_bias),
@@ -81,8 +84,8 @@ class RelativeBias(Part):
         return self.kv_heads * self.group
 
     def axes(self) -> dict[str, Size]:
-        """The sizes, and N = K · G."""
-        return {**Part.axes(self), "N": self.heads}
+        """Rp, and N = K · G."""
+        return {"Rp": self.buckets, "N": self.heads}
 
     def with_kv_heads(self, kv_heads: Size) -> RelativeBias:
         """The same query heads sharing another number of key/value heads."""

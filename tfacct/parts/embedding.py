@@ -28,6 +28,12 @@ class Embedding(Part):
     letters: ClassVar[dict[str, str]] = {"vocab": "V", "hidden": "D", "width": "De"}
     legend: ClassVar[dict[str, str]] = {"V": "vocabulary", "D": "hidden size", "De": "width of the token table"}
 
+    def axes(self) -> dict[str, Size]:
+        """The sizes; of a shared table those of its rows alone, where anything is done to them."""
+        if not self.shared:
+            return Part.axes(self)
+        return {"D": self.hidden} if self.scaled else {}
+
     def lines(self, at: str) -> tuple[Line, ...]:
         """The table, and what is done to a row that was read from it."""
         scale = (Pointwise(f"{at}.scale", "B T D"),) if self.scaled else ()
@@ -42,20 +48,28 @@ class Embedding(Part):
 class Positions(Part):
     """A table of absolute positions, added to the token's row. Its first `offset` rows stand for none.
 
-    Not `trained`: its sines and cosines are stored with the weights, and stay as they are.
+    Not `trained`: its sines and cosines are stored with the weights, and stay as they are. Not `stored`: they are
+    reckoned for each position, and no table is kept.
     """
 
     rows: Size
     hidden: Size
     offset: int = 0
     trained: bool = True
+    stored: bool = True
 
     letters: ClassVar[dict[str, str]] = {"rows": "P", "hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"P": "rows of the position table", "D": "hidden size"}
 
+    def sizes(self) -> dict[str, str]:
+        """Field → axis; without a table it has no rows."""
+        found = Part.sizes(self)
+        return found if self.stored else {field: axis for field, axis in found.items() if field != "rows"}
+
     def lines(self, at: str) -> tuple[Line, ...]:
-        """The table and the addition."""
-        return (Table(at, "P D"), Pointwise(f"{at}.add", "B T D", sums=True))
+        """The table, where there is one, and the addition."""
+        added = Pointwise(f"{at}.add", "B T D", sums=True)
+        return (Table(at, "P D"), added) if self.stored else (added,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,20 @@ class Softmax(nn.Module):
         return torch.softmax(torch.cat((masked, sinks), dim=-1), dim=-1).narrow(-1, 0, scores.shape[-1])
 
 
+class Distance(nn.Module):
+    """How far each number of a query is from that of a key, |q − k|: no product. A score is the largest of them."""
+
+    def __init__(self, group: int) -> None:
+        super().__init__()
+        self.group = group
+
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """(batch, heads, tokens, size, keys), of keys turned as for a product."""
+        batch, kv_heads, size, count = keys.shape
+        shared = keys.unsqueeze(2).expand(batch, kv_heads, self.group, size, count)
+        return (queries.unsqueeze(-1) - shared.reshape(batch, kv_heads * self.group, 1, size, count)).abs()
+
+
 class Sinks(nn.Module):
     """One learned score per head, for every query."""
 
@@ -133,7 +147,9 @@ class Attention(nn.Module):
         self.heads, self.kv_heads, self.head_dim = part.heads, part.kv_heads, part.head_dim
         self.window, self.keep_all, self.angles, self.turned = part.window, keep_all, angles, part.turned
         self.causal, self.caches = part.causal, ("k_cache", "v_cache") if part.causal else ()
-        self.fused = fused and part.softcap is None and not part.sinks and not part.alibi and not part.biased
+        self.far = part.measure == "distance"
+        plain = part.softcap is None and not part.sinks and not part.alibi and not part.biased
+        self.fused = fused and plain and not self.far
         self.scale = part.head_dim**-0.5 if part.scale is None else part.scale
         queries, keys = part.heads * part.head_dim, part.kv_heads * part.head_dim
         self.q_proj = Linear(part.hidden, queries, bias=part.qkv_bias)
@@ -147,7 +163,8 @@ class Attention(nn.Module):
             self.k_norm = qk_norm(part.qk_norm, keys if self.together else part.head_dim)
         if part.rotary is not None:
             self.q_rotary, self.k_rotary = Rotary(part.rotary), Rotary(part.rotary)
-        self.scores, self.values = Product(part.group), Product(part.group)
+        self.scores = Distance(part.group) if self.far else Product(part.group)
+        self.values = Product(part.group)
         self.softcap = None if part.softcap is None else Softcap(part.softcap, self.scale)
         self.alibi = Alibi(part.heads, self.scale) if part.alibi else None
         self.rel_bias = Add() if part.biased else None
@@ -181,6 +198,7 @@ class Attention(nn.Module):
                 q, k, v, attn_mask=mask, is_causal=causal and not alone, scale=self.scale, enable_gqa=True
             )
         scores = self.scores(q, k.transpose(2, 3))
+        scores = scores.amax(dim=-2) if self.far else scores
         if self.softcap is not None:
             scores = self.softcap(scores)
         if self.alibi is not None:

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from tfacct.errors import MissingExtraError
-from tfacct.reference.attention import Alibi, Rotary, Sinks, Softmax
+from tfacct.reference.attention import Alibi, Distance, Rotary, Sinks, Softmax
 from tfacct.reference.experts import Bank, Routing, Weighting
 from tfacct.reference.mixer import Convolution, Recurrence, Skip, Softplus
 from tfacct.reference.model import Decoder, Inputs
@@ -30,7 +30,7 @@ POINTWISE = frozenset(
     f"aten::{name}"
     for name in """
     add mul neg rms_norm cos sin softmax gelu silu relu triu tril embedding tanh sigmoid sum gather remainder clone sub
-    abs log gt lt clamp where div exp softplus index_select
+    abs log gt lt clamp where div amax exp softplus index_select
     """.split()
 )
 """Operators that fvcore does not count and that are no products. Any other that it skips is an error."""
@@ -114,6 +114,8 @@ class Passes:
 def passes(model: Decoder, given: Inputs) -> Passes:
     """Both passes, as torch's FlopCounterMode counts them. Totals only: what it gives each module of a backward pass
     is wrong."""
+    # The backward pass goes on to what old keys and values were made of, as it does from new ones.
+    given = replace(given, past=tuple(kept.detach().requires_grad_() for kept in given.past))
     with FlopCounterMode(display=False) as counter:
         logits, *caches = model(*given.all)
         forward = counter.get_total_flops()
@@ -200,6 +202,7 @@ def seen(model: Decoder, given: Inputs) -> Seen:
         Scale,
         Softcap,
         Alibi,
+        Distance,
         Sinks,
         Routing,
         Weighting,

@@ -16,7 +16,18 @@ from tfacct.reference.attention import Attention, Cache, LatentAttention, Step
 from tfacct.reference.cross import CrossAttention, RelativeBias
 from tfacct.reference.experts import Experts
 from tfacct.reference.mixer import Mixer
-from tfacct.reference.modules import ACTIVATIONS, Add, FeedForward, Head, Joining, Positions, Segments, Tokens, norm
+from tfacct.reference.modules import (
+    ACTIVATIONS,
+    Add,
+    FeedForward,
+    Head,
+    Joining,
+    Positions,
+    Segments,
+    Sines,
+    Tokens,
+    norm,
+)
 from tfacct.reference.rotary import Angles
 
 Kept: TypeAlias = tuple[Tensor, ...]
@@ -33,6 +44,9 @@ class Block(nn.Module):
     def __init__(self, block: architecture.Block, angles: Angles | None, *, fused: bool, keep_all: bool) -> None:
         super().__init__()
         self.order = block.order
+        norms = (block.attn_norm, block.cross_norm, block.mlp_norm)
+        shared = next((part for part in norms if part is not None and part.shared), None)
+        self.shared_norm = _norm(shared)  # it stands first, so that what is shared goes by its name
         self.attn_norm, self.attn_post_norm = _norm(block.attn_norm), _norm(block.attn_post_norm)
         self.mlp_norm, self.mlp_post_norm = _norm(block.mlp_norm), _norm(block.mlp_post_norm)
         if isinstance(block.attn, parts.LatentAttention):
@@ -41,12 +55,16 @@ class Block(nn.Module):
         else:
             self.attn = Attention(block.attn, angles, fused=fused, keep_all=keep_all)
         self.mlp = Experts(block.mlp) if isinstance(block.mlp, parts.Experts) else FeedForward(block.mlp)
+        self.idle = isinstance(block.mlp, parts.FeedForward) and not block.mlp.called
         self.attn_add, self.mlp_add = Add(), Add()
         self.cross, self.cross_norm, self.cross_add = None, _norm(block.cross_norm), None
         self.states = [f"attn.{name}" for name in self.attn.caches]
         if block.cross is not None:
             self.cross, self.cross_add = CrossAttention(block.cross, fused=fused), Add()
             self.states += [f"cross.{name}" for name in self.cross.caches]
+        for own, part in zip((self.attn_norm, self.cross_norm, self.mlp_norm), norms, strict=True):
+            if part is not None and part.shared:
+                _share(self.shared_norm, own)
 
     def forward(self, x: Tensor, step: Step, past: Kept, source: Tensor | None = None) -> tuple[Tensor, ...]:
         own, crossing = _cache(past[:2]), _cache(past[2:])
@@ -61,6 +79,8 @@ class Block(nn.Module):
             x = self.cross_add(x, crossed)
             x = _through(self.cross_norm, x) if post else x
             kept += further
+        if self.idle:
+            return x, *kept
         widened = self.mlp(x if post else _through(self.mlp_norm, x))
         x = self.mlp_add(x, _through(self.mlp_post_norm, widened))
         return _through(self.mlp_norm, x) if post else x, *kept
@@ -68,6 +88,8 @@ class Block(nn.Module):
     def _parallel(self, x: Tensor, step: Step, past: Cache | None) -> tuple[Tensor, ...]:
         normed = _through(self.attn_norm, x)
         attended, *kept = self.attn(normed, step, past)
+        if self.idle:
+            return self.attn_add(x, attended), *kept
         widened = self.mlp(normed if self.mlp_norm is None else self.mlp_norm(x))
         return self.mlp_add(self.attn_add(x, attended), widened), *kept
 
@@ -100,6 +122,19 @@ def _norm(part: parts.Norm | None) -> nn.Module | None:
     return None if part is None else norm(part)
 
 
+def _share(owner: nn.Module | None, other: nn.Module | None) -> None:
+    """Give a norm the scale and shift of another."""
+    assert owner is not None and other is not None
+    for name, parameter in owner.named_parameters():
+        setattr(other, name, parameter)
+
+
+def _positions(part: parts.Positions | None) -> nn.Module | None:
+    if part is None:
+        return None
+    return Positions(part) if part.stored else Sines(part)
+
+
 def _through(module: nn.Module | None, x: Tensor) -> Tensor:
     return x if module is None else module(x)
 
@@ -124,12 +159,12 @@ class Encoder(nn.Module):
         super().__init__()
         self.recompute = recompute
         self.embed = Tokens(encoder.embed)
-        self.pos_embed = None if encoder.positions is None else Positions(encoder.positions)
+        self.pos_embed = _positions(encoder.positions)
         self.rel_bias = None if encoder.bias is None else RelativeBias(encoder.bias, both_ways=True)
         self.embed_norm = _norm(encoder.embed_norm)
         numbers = architecture.numbered(encoder.stacks)
         self.blocks = nn.ModuleList(
-            _block(block, None, fused=fused, keep_all=False) for _, block in _placed(encoder.stacks, numbers)
+            _block(block, _turns(block), fused=fused, keep_all=False) for _, block in _placed(encoder.stacks, numbers)
         )
         self.final_norm = _norm(encoder.final_norm)
 
@@ -172,13 +207,9 @@ class Decoder(nn.Module):
         super().__init__()
         self.recompute = recompute
         self.windowed = any(stack.block.window is not None for stack in shape.stacks)
-        angles = {
-            id(stack.block): _angles(stack.block.attn)
-            for stack in shape.stacks
-            if isinstance(stack.block, architecture.Block)
-        }
+        angles = {id(stack.block): _turns(stack.block) for stack in shape.stacks}
         self.embed = Tokens(shape.embed)
-        self.pos_embed = None if shape.positions is None else Positions(shape.positions)
+        self.pos_embed = _positions(shape.positions)
         self.type_embed = None if shape.segments is None else Segments(shape.segments)
         self.rel_bias = None if shape.bias is None else RelativeBias(shape.bias, both_ways=False)
         self.encoder = None
@@ -188,7 +219,7 @@ class Decoder(nn.Module):
                 self.encoder.embed.weight = self.embed.weight
         self.embed_norm = _norm(shape.embed_norm)
         self.blocks = nn.ModuleList(
-            _block(block, angles.get(id(block)), fused=fused, keep_all=keep_all)
+            _block(block, angles[id(block)], fused=fused, keep_all=keep_all)
             for _, block in _placed(shape.stacks, shape.numbers())
         )
         self.final_norm = _norm(shape.final_norm)
@@ -256,6 +287,11 @@ def _placed(
     """Every block by its number, in the order in which they run."""
     placed = [(number, stack.block) for stack, own in zip(stacks, numbers, strict=True) for number in own]
     yield from sorted(placed, key=lambda entry: entry[0])
+
+
+def _turns(block: architecture.AnyBlock) -> Angles | None:
+    """The angles of a block's attention, where it has any and they turn."""
+    return _angles(block.attn) if isinstance(block, architecture.Block) else None
 
 
 def _angles(part: parts.Attention | parts.LatentAttention) -> Angles | None:
@@ -341,10 +377,10 @@ def inputs(
         there = old
         if block.window is not None:  # the new token is one of those that its window holds
             there = min(old, block.window - 1) if in_window is None else in_window
-        sizes = _kept_sizes(block, batch, there)
+        past += [torch.zeros(size, device=device, dtype=dtype) for size in _kept_sizes(block, batch, there)]
         if isinstance(block, architecture.Block) and block.cross is not None and read is None:
-            sizes += 2 * ((batch, block.cross.kv_heads, source, block.cross.head_dim),)
-        past += [torch.zeros(size, device=device, dtype=dtype) for size in sizes]
+            size = (batch, block.cross.kv_heads, source, block.cross.head_dim)
+            past += [torch.zeros(size, device=device, dtype=dtype) for _ in range(2)]
     positions = torch.arange(old, context, device="meta" if device == "meta" else "cpu")
     given = torch.zeros(batch, tokens, dtype=torch.long, device=device)
     return Inputs(given, tuple(past) if old else (), positions, read)

@@ -22,6 +22,15 @@ class Linear(nn.Linear):
         pass
 
 
+class Idle(nn.Module):
+    """The weight and bias of a product that is never run."""
+
+    def __init__(self, inputs: int, outputs: int, bias: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(outputs, inputs))
+        self.bias = nn.Parameter(torch.empty(outputs)) if bias else None
+
+
 class Embedding(nn.Embedding):
     """A table that is read by row."""
 
@@ -195,16 +204,23 @@ class Activation(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Up, activation, down; with a gate beside up where the part is gated."""
+    """Up, activation, down; with a gate beside up where the part is gated, and a norm before them where it has one.
+
+    One that is never called holds its weights only.
+    """
 
     def __init__(self, part: parts.FeedForward) -> None:
         super().__init__()
-        self.gate_proj = Linear(part.hidden, part.width, bias=part.bias) if part.gated else None
-        self.up_proj = Linear(part.hidden, part.width, bias=part.bias)
+        made = Linear if part.called else Idle
+        self.called = part.called
+        self.norm = None if part.norm is None else norm(parts.Norm(part.hidden, part.norm, part.eps))
+        self.gate_proj = made(part.hidden, part.width, bias=part.bias) if part.gated else None
+        self.up_proj = made(part.hidden, part.width, bias=part.bias)
         self.act = Activation(part.activation)
-        self.down_proj = Linear(part.width, part.hidden, bias=part.bias)
+        self.down_proj = made(part.width, part.hidden, bias=part.bias)
 
     def forward(self, x: Tensor) -> Tensor:
+        x = x if self.norm is None else self.norm(x)
         gate = None if self.gate_proj is None else self.gate_proj(x)
         out: Tensor = self.down_proj(self.act(self.up_proj(x), gate))
         return out
@@ -220,6 +236,26 @@ class Positions(Embedding):
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:  # type: ignore[override]
         out: Tensor = self.add(x, super().forward(positions + self.offset))
+        return out
+
+
+class Sines(nn.Module):
+    """Sines and cosines of the positions, reckoned anew and added to the token's row."""
+
+    def __init__(self, part: parts.Positions) -> None:
+        super().__init__()
+        self.add, hidden = Add(), part.hidden
+        if torch.get_default_device().type == "meta" or not isinstance(hidden, int):
+            self.rates, self.phases = torch.empty(hidden), torch.empty(hidden)
+        else:
+            numbers = torch.arange(hidden, dtype=torch.float64)
+            odd = numbers.remainder(2)
+            self.rates, self.phases = 10_000 ** (-(numbers - odd) / hidden), odd * (torch.pi / 2)
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        rates, phases = self.rates.to(positions.device), self.phases.to(positions.device)
+        sines = torch.sin(positions.unsqueeze(1) * rates + phases)
+        out: Tensor = self.add(x, sines.to(x.device, x.dtype))
         return out
 
 

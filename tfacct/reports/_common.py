@@ -9,6 +9,7 @@ from typing import Any
 
 from tfacct import architecture, units
 from tfacct.errors import UsageError
+from tfacct.lines import Idle, Matmul, Pointwise
 from tfacct.parts import Experts, LatentAttention
 from tfacct.report import Cell, Row
 from tfacct.reports import _kinds as kinds
@@ -111,12 +112,13 @@ def workload_words(subjects: Sequence[Subject], request: Request) -> str:
     batch = f"batch {request.batch:,}"
     sources = {subject.source for subject in subjects if subject.source is not None}
     if sources:
-        own = "each model's own source" if len(sources) > 1 else f"source {max(sources):,}"
-        batch = f"{own if request.source is None else f'source {request.source:,}'}, {batch}"
+        own = "own sources" if len(sources) > 1 else f"source {max(sources):,}"
+        said = own if request.source is None else f"source {request.source:,}"
+        batch = f"{said}, {batch}"
     if request.ctx is None and len({subject.context for subject in subjects}) > 1:
         new = 1 if request.decode else request.tokens
         step = "" if new is None else f"{new_tokens(new)} at "
-        return f"{step}each model's own longest context, {batch}"
+        return f"{step}each model's own longest context, {batch}".replace("context, own sources", "context and source")
     work = replace(request, source=None).workload(subjects[0].context)
     if work.tokens == work.context:
         return f"context {work.context:,}, {batch}"
@@ -146,7 +148,19 @@ def defaulted_notes(subjects: Sequence[Subject]) -> list[str]:
 
 def block_notes(subjects: Sequence[Subject], *, masked: bool = False) -> list[str]:
     """What a reader must know of one model's windows, experts and latents; nothing of several models."""
-    return [*window_notes(subjects, masked=masked), *expert_notes(subjects), *latent_notes(subjects)]
+    return [
+        *window_notes(subjects, masked=masked),
+        *expert_notes(subjects),
+        *latent_notes(subjects),
+        *_distance_notes(subjects),
+    ]
+
+
+def _distance_notes(subjects: Sequence[Subject]) -> list[str]:
+    """Which scores of one model are no product."""
+    lines = [line for group in subjects[0].ledger.groups for line in group.lines] if len(subjects) == 1 else []
+    far = [short(line.path) for line in lines if isinstance(line, Pointwise) and line.path.endswith(".scores")]
+    return [f"Scores are max |q − k|, no product and in no total: {', '.join(far)} (--pointwise)."] if far else []
 
 
 def window_notes(subjects: Sequence[Subject], *, kept: bool = False, masked: bool = False) -> list[str]:
@@ -184,6 +198,13 @@ def source_notes(subjects: Sequence[Subject], work: Workload | None = None) -> l
     return [f"The encoder {step}, and {kept}."]
 
 
+def steppable(subjects: Sequence[Subject], request: Request) -> tuple[list[Subject], list[str]]:
+    """Those that can be asked for some of their tokens, and a hint that names the others; one alone is asked, and says
+    that it cannot."""
+    whole = request.tokens is None and not request.decode
+    return (list(subjects), []) if whole or len(subjects) == 1 else keeping(subjects)
+
+
 def keeping(subjects: Sequence[Subject]) -> tuple[list[Subject], list[str]]:
     """Those that keep anything between steps, and a hint that names the others. Raises UsageError where none does."""
     keeps = [subject for subject in subjects if subject.keeps]
@@ -194,6 +215,12 @@ def keeping(subjects: Sequence[Subject]) -> tuple[list[Subject], list[str]]:
             "`tfacct memory` counts its weights",
         )
     return keeps, [f"hint: left out, for they keep nothing between steps: {', '.join(others)}"] if others else []
+
+
+def never_called(subject: Subject) -> list[str]:
+    """The networks that are stored and never run, by path."""
+    idle = (line.of for group in subject.ledger.groups for line in group.lines if isinstance(line, Idle))
+    return list(dict.fromkeys(line.path.rpartition(".")[0] for line in idle if isinstance(line, Matmul)))
 
 
 def latent_notes(subjects: Sequence[Subject]) -> list[str]:

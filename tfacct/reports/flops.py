@@ -70,6 +70,15 @@ class _Counted:
         """As metrics see it."""
         return Point(self.subject.ledger, self.work, masked=self.masked, train=self.train)
 
+    @property
+    def if_all_called(self) -> int | None:
+        """The total if every network ran; None where every one does."""
+        whole = self.subject.architecture.all_called()
+        if whole is None:
+            return None
+        products = whole.ledger().products(self.work.axes(), masked=self.masked)
+        return sum(self.flops(product) for product in products)
+
     def by_component(self) -> dict[str, int]:
         """FLOPs by component: attn_projections, attn_scores_values, mlp, mixer, lm_head."""
         summed: dict[str, int] = {}
@@ -95,6 +104,7 @@ def flops(
         raise UsageError("--pointwise lists lines: it goes with one MODEL, and with no other --by")
     if by == "block" and len(subjects) > 1:
         raise UsageError("--by block goes with one MODEL: several are compared by part")
+    subjects, left_out = common.steppable(subjects, request)
     counted = [_count(subject, request, train, masked) for subject in subjects]
     if train and any(c.work.tokens != c.work.context for c in counted):
         raise UsageError("--train counts whole sequences: it goes with neither --decode nor --tokens")
@@ -115,13 +125,14 @@ def flops(
         sections=sections,
         totals=totals,
         notes=(
+            *(_both_readings(counted[0]) if len(counted) == 1 else ()),
             *(_overtaken(counted[0], request) if len(counted) == 1 else ()),
             *_notes(subjects, request, train, masked, pointwise),
             *common.block_notes(subjects, masked=masked),
             *common.source_notes(subjects, counted[0].work),
             *common.defaulted_notes(subjects),
         ),
-        hints=(*common.context_hints(subjects, request), *common.unknown_hints(subjects)),
+        hints=(*common.context_hints(subjects, request), *common.unknown_hints(subjects), *left_out),
         models=tuple(_facts(c, masked, pointwise) for c in counted),
         convention=_convention(subjects, request, train, masked),
         headline="total_flops",
@@ -131,6 +142,18 @@ def flops(
 def _count(subject: Subject, request: Request, train: bool, masked: bool) -> _Counted:
     work = common.workload(subject, request)
     return _Counted(subject, work, subject.ledger.products(work.axes(), masked=masked), train, masked)
+
+
+def _both_readings(counted: _Counted) -> list[str]:
+    """What a model costs as it runs, and what it would cost if what it stores and never calls ran too."""
+    called = counted.if_all_called
+    if called in (None, counted.total):
+        return []
+    idle = ", ".join(common.short(path) for path in common.never_called(counted.subject))
+    return [
+        f"As it runs: {counted.total:,} FLOPs. {idle} is stored and never called (called = false).",
+        f"If it were called: {called:,} FLOPs.",
+    ]
 
 
 def _overtaken(counted: _Counted, request: Request) -> list[str]:
@@ -152,6 +175,8 @@ def _facts(counted: _Counted, masked: bool, pointwise: bool) -> dict[str, Any]:
         "components": counted.by_component(),
         "lines": [_line_facts(counted, line) for line in shown(counted.products)],
     }
+    if (called := counted.if_all_called) is not None:
+        facts |= {"never_called": common.never_called(counted.subject), "total_flops_if_called": called}
     if pointwise:
         facts["pointwise"] = [
             {"path": path, "elements": elements}

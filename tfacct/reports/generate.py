@@ -59,9 +59,9 @@ def generate(subjects: Sequence[Subject], request: Request, new_tokens: int, *, 
     first new token; the others take a step each: what the `generate` of transformers runs. Raises UsageError.
     """
     prompt = _checked(request, new_tokens)
-    for subject in subjects:
-        if not subject.keeps:
-            raise UsageError(f"{subject.name} keeps nothing between steps: there is no decode step to generate with")
+    if len(subjects) == 1 and not subjects[0].keeps:
+        raise UsageError(f"{subjects[0].name} keeps nothing between steps: there is no decode step to generate with")
+    subjects, stepless = common.keeping(subjects)
     steps = new_tokens - 1
     request = replace(request, logits="last")
     counted = [_count(subject, request, steps, masked) for subject in subjects]
@@ -85,6 +85,7 @@ def generate(subjects: Sequence[Subject], request: Request, new_tokens: int, *, 
         hints=(
             *common.context_hints(subjects, replace(request, ctx=prompt + steps)),
             *common.unknown_hints(subjects),
+            *stepless,
         ),
         models=tuple(_facts(c, masked) for c in counted),
         convention=f"{common.products_convention(request, masked, subjects)};"

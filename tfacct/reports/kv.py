@@ -70,7 +70,8 @@ def _facts(subject: Subject, request: Request, cached: str) -> dict[str, Any]:
         "kv_heads": attention and attention.kv_heads,
         "kv_bytes_per_token": footprint(subject.ledger, work.axes(), bits, bits).per_token,
         "kv_cache_bytes": by_context[-1]["as_built"],
-        **({"self_kv_cache_bytes": own, "cross_kv_cache_bytes": cross} if subject.source is not None else {}),
+        "self_kv_cache_bytes": own,
+        "cross_kv_cache_bytes": cross,
         "lines": by_context,
     }
 
@@ -97,7 +98,7 @@ def _overtaken(subject: Subject, fact: dict[str, Any], cached: str) -> list[str]
 
 def _crossing(facts: Sequence[dict[str, Any]]) -> list[str]:
     """What of one model's cache is of the source."""
-    if len(facts) != 1 or "cross_kv_cache_bytes" not in facts[0]:
+    if len(facts) != 1 or not facts[0]["cross_kv_cache_bytes"]:
         return []
     cross, source = facts[0]["cross_kv_cache_bytes"], facts[0]["workload"]["source"]
     return [

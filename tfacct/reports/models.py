@@ -49,14 +49,14 @@ def _facts(subject: Subject) -> dict[str, Any]:
         "heads": shape.attention and shape.attention.heads,
         "kv_heads": shape.attention and shape.attention.kv_heads,
         "from": source.kind if source else None,
-        "url": source.url if source else None,
+        "url": (source.url or None) if source else None,
         "expected_from": source.expected_from if source else None,
     }
 
 
 def show(subject: Subject) -> Report:
     """One model's config, field by field: read, defaulted, harmless or unknown; and its source."""
-    read = set(type(subject.config).model_fields) - subject.config.uncounted
+    read = set(type(subject.config).counted())
     read |= {alias for alias, name in subject.config.aliases.items() if name in read}
     rows: list[Row] = []
     for name in (*subject.raw, *subject.defaulted):
@@ -104,7 +104,7 @@ def _source(provenance: Provenance | None) -> dict[str, Any] | None:
     if provenance is None:
         return None
     return {
-        "url": provenance.url,
+        "url": provenance.url or None,
         "kind": provenance.kind,
         "via": provenance.via,
         "revision": provenance.revision,
@@ -118,7 +118,8 @@ def _source_notes(provenance: Provenance | None) -> list[str]:
         return ["source: your own file"]
     via = f" (through {provenance.via})" if provenance.via else ""
     at = f" at {provenance.revision}" if provenance.revision else ""
-    notes = [f"source: {provenance.url}, {provenance.kind}{at}{via}"]
+    where = provenance.url or provenance.about or "the preset's file"
+    notes = [f"source: {where}, {provenance.kind}{at}{via}"]
     if provenance.expected is not None:
         notes.append(f"expected parameters: {provenance.expected:,} ({WITNESSES[provenance.expected_from]})")
     return notes

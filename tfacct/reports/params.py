@@ -14,6 +14,8 @@ from tfacct.reports import _common as common
 from tfacct.reports._lines import stored
 from tfacct.subject import WITNESSES, Subject
 
+DROPPED = {"rel_bias": 5, "type_embed": 5, "cross": 4, "pos_embed": 1}
+"""Parts whose columns go first where there is no room."""
 CONVENTION = "unique tensors, a tied head once; every stored parameter, embeddings and norms included"
 
 
@@ -39,6 +41,7 @@ def params(subjects: Sequence[Subject]) -> Report:
             *tied,
             *(common.expert_notes(subjects)),
             *_untrained(subjects),
+            *_never_run(subjects),
             *common.defaulted_notes(subjects),
         ),
         hints=(*_differing(facts), *common.unknown_hints(subjects)),
@@ -46,6 +49,13 @@ def params(subjects: Sequence[Subject]) -> Report:
         convention=CONVENTION,
         headline="total_params",
     )
+
+
+def _never_run(subjects: Sequence[Subject]) -> list[str]:
+    """Networks of one model that are stored and never run."""
+    idle = common.never_called(subjects[0]) if len(subjects) == 1 else []
+    names = ", ".join(common.short(path) for path in idle)
+    return [f"{names} is stored and never called: its parameters count, its work does not."] if idle else []
 
 
 def _facts(subject: Subject) -> dict[str, Any]:
@@ -165,7 +175,7 @@ def _several(subjects: Sequence[Subject], facts: Sequence[dict[str, Any]]) -> Ta
         Column("total", "params", "params"),
         *((Column("active", "active", "params", drop=2),) if routed else ()),
         *(
-            Column(part, part, "params", drop=1 if part == "pos_embed" else 0)
+            Column(part, part, "params", drop=DROPPED.get(part, 0))
             for part in common.PARTS
             if any(part in row for row in rows)
         ),

@@ -33,9 +33,9 @@ class _Moved:
         return self.read + self.written
 
     @property
-    def intensity(self) -> Fraction:
+    def intensity(self) -> Fraction | None:
         """FLOPs per byte moved."""
-        return Fraction(self.flops, self.moved)
+        return Fraction(self.flops, self.moved) if self.moved else None
 
     @property
     def cells(self) -> dict[str, Any]:
@@ -75,6 +75,7 @@ def traffic(subjects: Sequence[Subject], request: Request, *, dtype: str | None 
     """
     stored, kept = common.dtypes(dtype)
     subjects, left_out = common.with_known_bytes(subjects, dtype)
+    subjects, stepless = common.steppable(subjects, request)
     counted = [_count(subject, request, stored, kept) for subject in subjects]
     columns, sections, totals = _by_line(counted[0]) if len(counted) == 1 else _side_by_side(counted)
     who = f"{common.name_of(subjects[0])}: bytes" if len(subjects) == 1 else "Bytes"
@@ -94,7 +95,7 @@ def traffic(subjects: Sequence[Subject], request: Request, *, dtype: str | None 
             *common.block_notes(subjects),
             *common.defaulted_notes(subjects),
         ),
-        hints=(*common.context_hints(subjects, request), *common.unknown_hints(subjects), *left_out),
+        hints=(*common.context_hints(subjects, request), *common.unknown_hints(subjects), *left_out, *stepless),
         models=tuple(_facts(c, stored, kept) for c in counted),
         convention=f"{CONVENTION}; {common.products_convention(request, False, subjects)}",
         headline="total_moved_bytes",
@@ -161,7 +162,7 @@ def _by_line(counted: _Counted) -> Table:
         Column("flops", "FLOPs", "flops"),
         Column("read_bytes", "read", "bytes"),
         Column("written_bytes", "written", "bytes"),
-        Column("flops_per_byte", "FLOP/B", "ratio"),
+        Column("flops_per_byte", "FLOP/B", "ratio", empty="–"),
         Column("share", "of bytes", "share"),
         Column("bar", "", "bar", drop=5),
     )

@@ -47,6 +47,7 @@ def verify(
     """
     if against not in (None, "transformers"):
         raise UsageError(f"--against knows transformers, not {against!r}")
+    subjects, stepless = common.steppable(subjects, request)
     verified = []
     for done, subject in enumerate(subjects):
         progress(subject.name, done, len(subjects))
@@ -71,6 +72,7 @@ def verify(
             *common.context_hints(subjects, request),
             *(_classless(subjects) if against else ()),
             *common.unknown_hints(subjects),
+            *stepless,
         ),
         models=tuple(_facts(v) for v in verified),
         convention=CONVENTION,

@@ -1,0 +1,155 @@
+"""Encoders and what they say: hand arithmetic, a source that is read once, and refusals by name."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tfacct import load, presets
+from tfacct.errors import UsageError
+
+T5 = "t5-base"
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("bert-base", {"position_embedding_type": "relative_key"}, 'position_embedding_type = "relative_key" changes'),
+    ("bert-base", {"is_decoder": True}, "is_decoder = true changes"),
+    ("bert-base", {"tie_word_embeddings": False}, "tie_word_embeddings = false changes"),
+    ("bert-base", {"num_attention_heads": 7}, "hidden_size by num_attention_heads: 768 is not divisible by 7"),
+    ("bert-base", {"architectures": ["BertModel"]}, "is no class …ForMaskedLM"),
+    (T5, {"feed_forward_proj": "gated-gelu-new"}, 'feed_forward_proj = "gated-gelu-new" is not understood'),
+    (T5, {"is_encoder_decoder": False}, "is_encoder_decoder = false changes"),
+    (T5, {"num_decoder_layers": 0}, "num_decoder_layers must be at least 1"),
+    ("bart-base", {"decoder_attention_heads": 5}, "d_model by decoder_attention_heads: 768 is not divisible by 5"),
+    ("bart-base", {"normalize_before": True}, "normalize_before = true changes"),
+    ("bart-base", {"tie_word_embeddings": False}, "tie_word_embeddings = false changes"),
+    ("bart-base", {"static_position_embeddings": True}, "static_position_embeddings = true changes"),
+    ("transformer-base", {"decoder_vocab_size": 41}, "decoder_vocab_size = 41 contradicts vocab_size = 37,000"),
+    ("transformer-base", {"tie_word_embeddings": False}, "tie_word_embeddings = false changes"),
+]
+
+
+@pytest.mark.parametrize(("name", "fields", "said"), REFUSED)
+def test_what_is_not_understood_is_refused_by_name(run, name: str, fields: dict, said: str) -> None:
+    sets = [word for field, value in fields.items() for word in ("--set", f"{field}={json.dumps(value)}")]
+    ran = run("flops", name, *sets)
+    assert ran.code == 2 and ran.out == "" and said in ran.err and "Traceback" not in ran.err
+
+
+def test_bert_by_hand() -> None:
+    """A block of T tokens: 2·T·(4·768² + 2·768·3072) and 2·2·T²·768; then 2·T·768² and 2·T·768·30522."""
+    T = 128
+    block = 2 * T * (4 * 768**2 + 2 * 768 * 3072) + 4 * T**2 * 768
+    assert load("bert-base").flops(ctx=T).total == 12 * block + 2 * T * 768 * (768 + 30522)
+
+
+def test_t5_by_hand() -> None:
+    """The source passes the encoder and both cross projections once; each new token everything else.
+
+    Of D = N·H = 768 and F = 3072: a square product of n tokens is 2·n·768².
+    """
+    J, T, S = 100, 7, 7
+
+    def square(n: int) -> int:
+        return 2 * n * 768**2
+
+    def network(n: int) -> int:
+        return 2 * n * 2 * 768 * 3072
+
+    encoder = 4 * square(J) + 4 * J * J * 768 + network(J)
+    decoder = 4 * square(T) + 4 * T * S * 768 + 2 * square(T) + 2 * square(J) + 4 * T * J * 768 + network(T)
+    report = load(T5).flops(ctx=T, source=J)
+    assert report.total == 12 * (encoder + decoder) + 2 * T * 768 * 32128
+    assert report.models[0]["components"]["encoder"] == 12 * encoder
+    assert report.models[0]["workload"]["source"] == J
+
+
+def test_a_step_behind_the_source_computes_neither_the_encoder_nor_the_cross_keys() -> None:
+    lines = {line["path"]: line["flops"] for line in load(T5).flops(ctx=20, source=100, decode=True).lines}
+    silent = {path for path, flops in lines.items() if flops == 0}
+    assert silent == {path for path in lines if path.startswith("encoder.")} | {
+        "blocks.*.cross.k_proj",
+        "blocks.*.cross.v_proj",
+    }
+    assert lines["blocks.*.cross.scores"] == 12 * 2 * 1 * 100 * 768
+
+
+def test_the_cache_keeps_self_and_cross_apart() -> None:
+    """bf16: 2 · 12 blocks · 12 heads · 64 · 2 bytes for each token, and as many for each source token."""
+    facts = load(T5).kv(ctx=30, source=100, batch=3).models[0]
+    one = 2 * 12 * 12 * 64 * 2
+    assert facts["kv_bytes_per_token"] == one
+    assert facts["self_kv_cache_bytes"] == 3 * 30 * one and facts["cross_kv_cache_bytes"] == 3 * 100 * one
+    assert facts["kv_cache_bytes"] == 3 * 130 * one
+    memory = load(T5).memory(ctx=30, source=100, batch=3).models[0]
+    assert memory["kv_cache_bytes"] == 3 * 130 * one and memory["kv_bytes_per_token"] == one
+
+
+def test_a_request_is_one_prefill_and_its_steps() -> None:
+    model = load(T5)
+    whole = model.generate(ctx=4, new_tokens=6, source=50).total
+    prefill = model.flops(ctx=4, source=50, logits="last").total
+    steps = sum(model.flops(ctx=4 + i, source=50, decode=True).total for i in range(1, 6))
+    assert whole == prefill + steps
+
+
+def test_the_source_is_a_models_longest_unless_it_is_said() -> None:
+    assert load("bart-base").flops(ctx=3).total == load("bart-base").flops(ctx=3, source=1024).total
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert-base"])
+def test_a_model_without_an_encoder_of_its_own_reads_no_source(run, name: str) -> None:
+    ran = run("flops", name, "--source", "5")
+    assert ran.code == 2 and f"{name}: there is no encoder, so --source means nothing" in ran.err
+
+
+@pytest.mark.parametrize("arguments", [("flops", "--decode"), ("flops", "--tokens", "3"), ("verify", "--decode")])
+def test_an_encoder_alone_has_no_steps(run, arguments: tuple[str, ...]) -> None:
+    command, *options = arguments
+    ran = run(command, "bert-base", *options)
+    assert ran.code == 2 and "bert-base: nothing is kept between steps, so each takes the whole context" in ran.err
+
+
+@pytest.mark.parametrize("arguments", [("kv",), ("formula", "--of", "kv")])
+def test_an_encoder_alone_has_no_cache(run, arguments: tuple[str, ...]) -> None:
+    command, *options = arguments
+    ran = run(command, "bert-base", *options)
+    assert ran.code == 2 and "bert-base: an encoder alone keeps nothing between steps" in ran.err
+
+
+def test_an_encoder_alone_generates_nothing() -> None:
+    with pytest.raises(UsageError, match="no decode step to generate with"):
+        load("bert-base").generate(ctx=5, new_tokens=3)
+
+
+def test_of_all_presets_those_that_keep_nothing_are_left_out_by_name(run) -> None:
+    ran = run("kv", "--json")
+    assert ran.code == 0 and "they keep nothing between steps: bert-base, bert-large" in ran.err
+    names = {model["model"] for model in json.loads(ran.out)["models"]}
+    assert names == set(presets.names()) - {"bert-base", "bert-large"}
+
+
+def test_sines_are_counted_and_said_to_be_untrained(run) -> None:
+    out = " ".join(run("params", "transformer-base").out.split())
+    assert "Stored, and counted, but not trained: encoder.pos_embed.weight, pos_embed.weight" in out
+    assert "not trained" not in run("params", "bart-base").out
+
+
+def test_the_papers_shapes_are_about_what_it_says() -> None:
+    """Table 3: 65 and 213 million. Ours has tables of sines, biases and one table of 37,000 tokens."""
+    totals = {name: load(name).params().total for name in ("transformer-base", "transformer-big")}
+    assert round(totals["transformer-base"] / 65e6, 1) == 1.0 and round(totals["transformer-big"] / 213e6, 2) == 1.01
+
+
+def test_what_does_not_run_moves_nothing() -> None:
+    lines = {line["path"]: line for line in load(T5).traffic(ctx=9, source=5, decode=True).lines}
+    assert lines["encoder.blocks.*.mlp.up_proj"]["read_bytes"] == lines["blocks.*.cross.v_proj"]["read_bytes"] == 0
+    assert lines["blocks.*.cross.scores"]["read_bytes"] == 12 * 2 * 768 * (1 + 5)
+
+
+def test_published_version_1_1_has_a_head_of_its_own() -> None:
+    """Flan-T5 base, published with 247,577,856 parameters: untied, gated, 32,128 tokens of 768."""
+    fields = {"d_ff": 2048, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+    model = load(T5, **fields)
+    assert model.params().total == 247_577_856
+    with pytest.raises(UsageError, match="it ties the head although tie_word_embeddings = false"):
+        pytest.importorskip("torch")
+        model.verify(ctx=5, against="transformers")
