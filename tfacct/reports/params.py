@@ -14,7 +14,7 @@ from tfacct.reports import _common as common
 from tfacct.reports._lines import stored
 from tfacct.subject import WITNESSES, Subject
 
-DROPPED = {"rel_bias": 5, "type_embed": 5, "cross": 4, "pos_embed": 1}
+DROPPED = {"mixer": 2, "rel_bias": 5, "type_embed": 5, "cross": 4, "pos_embed": 1}
 """Parts whose columns go first where there is no room."""
 CONVENTION = "unique tensors, a tied head once; every stored parameter, embeddings and norms included"
 
