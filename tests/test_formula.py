@@ -549,7 +549,7 @@ def test_a_letter_of_two_sizes_is_refused() -> None:
     other = replace(stack.block, mlp=replace(stack.block.mlp, width=72))
     mixed = replace(one.architecture, stacks=(stack, Stack(other, 2)))
     both: Subject = replace(one, architecture=mixed, ledger=mixed.ledger())
-    with pytest.raises(TfacctError, match="F is 71 in some blocks and 72 in others"):
+    with pytest.raises(TfacctError, match="F is 71 in some parts and 72 in others"):
         formula(both, Request())
 
 

@@ -220,7 +220,7 @@ def _one_size_each(shape: Transformer) -> None:
         for letter, size in part.axes().items():
             if sizes.setdefault(letter, size) != size:
                 raise UsageError(
-                    f"{letter} is {sizes[letter]:,} in some blocks and {size:,} in others: no formula is written"
+                    f"{letter} is {sizes[letter]:,} in some parts and {size:,} in others: no formula is written"
                 )
 
 

@@ -111,7 +111,7 @@ def _factors(letters: Sequence[str], fixed: Mapping[str, int]) -> dict[str, int 
     """Sizes that come in multiples: what rotary positions turn, in pairs, and tokens, which go to E experts evenly."""
     factors: dict[str, int | str] = {"Hr" if "Hr" in letters else "H": 2}
     if "E" in letters:
-        factors["T" if "B" in fixed else "B"] = "E"
+        factors |= dict.fromkeys(("T", "J") if "B" in fixed else ("B",), "E")
     return factors
 
 
