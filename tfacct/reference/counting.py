@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.module_tracker import ModuleTracker
 
 from tfacct.errors import MissingExtraError
 from tfacct.reference.attention import Alibi, Rotary, Sinks, Softmax
@@ -65,12 +67,23 @@ def multiply_adds(model: Decoder, given: Inputs) -> dict[str, int]:
 
 
 def module_flops(model: Decoder, given: Inputs) -> dict[str, int]:
-    """FLOPs of each product of a forward pass by its module's path, as torch's FlopCounterMode counts them."""
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
+    """FLOPs of each product of a forward pass by its module's path, as torch's FlopCounterMode counts them: it is read
+    when the module starts and when it ends."""
+    counted: Counter[str] = Counter()
+
+    def count(path: str, sign: int) -> Any:
+        def read(*_: object) -> None:
+            counted[path] += sign * counter.get_total_flops()
+
+        return read
+
+    with Totals() as counter, torch.no_grad(), ExitStack() as handles:
+        for path, module in model.named_modules():
+            if isinstance(module, PRODUCT_MODULES):
+                handles.callback(module.register_forward_pre_hook(count(path, -1)).remove)
+                handles.callback(module.register_forward_hook(count(path, 1)).remove)
         model(*given.all)
-    by_module = {path: sum(counts.values()) for path, counts in counter.get_flop_counts().items()}
-    root = type(model).__name__
-    leaves = _own(model, {path.removeprefix(f"{root}."): count for path, count in by_module.items()})
+    leaves = _own(model, counted)
     _no_strays(counter.get_total_flops() - sum(leaves.values()), "FLOPs")
     return leaves
 
@@ -95,29 +108,57 @@ def _nothing(_inputs: Any, _outputs: Any) -> int:
     return 0
 
 
+class Totals(FlopCounterMode):
+    """Torch's counter without its table by module, which takes a hook on every gradient, and is wrong for a backward
+    pass."""
+
+    def __init__(self) -> None:
+        super().__init__(display=False)
+        self.mod_tracker = _Untracked()
+
+
+class _Untracked(ModuleTracker):
+    """Looks at no module: everything belongs to the whole."""
+
+    def __enter__(self) -> _Untracked:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """FLOPs of a forward and a backward pass, and the keys and values that the forward pass left."""
+    """FLOPs of a forward and a backward pass, those of the blocks that were run again in between, and the keys and
+    values that the forward pass left."""
 
     forward: int
     backward: int
+    redone: int
     caches: list[Tensor]
-
-    @property
-    def both(self) -> int:
-        """FLOPs of both passes together."""
-        return self.forward + self.backward
 
 
 def passes(model: Decoder, given: Inputs) -> Passes:
-    """Both passes, as torch's FlopCounterMode counts them. Totals only: what it gives each module of a backward pass
-    is wrong."""
-    with FlopCounterMode(display=False) as counter:
+    """Both passes, as torch's FlopCounterMode counts them: one run, the counter read where one thing ends and the next
+    begins. A model that keeps its activations runs nothing again."""
+    redone = 0
+
+    @contextmanager
+    def rerun() -> Iterator[None]:
+        nonlocal redone
+        before = counter.get_total_flops()
+        try:
+            yield
+        finally:  # autograd leaves by an exception once it has what it needs
+            redone += counter.get_total_flops() - before
+
+    model.rerun = rerun
+    with Totals() as counter:
         logits, *caches = model(*given.all)
         forward = counter.get_total_flops()
         logits.sum().backward()
     model.zero_grad(set_to_none=True)
-    return Passes(forward, counter.get_total_flops() - forward, caches)
+    return Passes(forward, counter.get_total_flops() - forward - redone, redone, caches)
 
 
 def storage_bytes(tensors: Iterable[Tensor]) -> int:

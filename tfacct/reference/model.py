@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -93,6 +94,7 @@ class Decoder(nn.Module):
     ) -> None:
         super().__init__()
         self.recompute = recompute
+        self.rerun: Callable[[], AbstractContextManager[object]] = nullcontext  # around each block that is run again
         self.windowed = any(stack.block.window is not None for stack in shape.stacks)
         angles = [_angles(stack.block.attn) for stack in shape.stacks]
         self.embed = Tokens(shape.embed)
@@ -135,9 +137,16 @@ class Decoder(nn.Module):
         kept: list[Tensor] = []
         for number, block in enumerate(self.blocks):
             before = _of_block(past, number)
-            if self.recompute:
+            if self.recompute and torch.is_grad_enabled():
                 x, *own = checkpoint(
-                    block, x, step, before, use_reentrant=False, preserve_rng_state=False, determinism_check="none"
+                    block,
+                    x,
+                    step,
+                    before,
+                    use_reentrant=False,
+                    preserve_rng_state=False,
+                    determinism_check="none",
+                    context_fn=lambda: (nullcontext(), self.rerun()),
                 )
             else:
                 x, *own = block(x, step, before)
