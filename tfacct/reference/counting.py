@@ -30,7 +30,8 @@ PRODUCT_MODULES = (nn.Linear, Product, Bank, PerHead)
 POINTWISE = frozenset(
     f"aten::{name}"
     for name in """
-    add mul neg rms_norm cos sin softmax gelu silu relu triu tril embedding tanh sigmoid sum gather remainder clone sub
+    add add_ mul mul_ neg rms_norm cos sin softmax gelu silu relu triu tril embedding tanh sigmoid sum gather remainder
+    clone sub unflatten
     """.split()
 )
 """Operators that fvcore does not count and that are no products. Any other that it skips is an error."""

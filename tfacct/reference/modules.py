@@ -88,9 +88,7 @@ class Product(nn.Module):
         self.group = group
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor:
-        batch, kv_heads, rows, columns = right.shape
-        shared = right.unsqueeze(2).expand(batch, kv_heads, self.group, rows, columns)
-        return left @ shared.reshape(batch, kv_heads * self.group, rows, columns)
+        return left @ right.unsqueeze(2).expand(-1, -1, self.group, -1, -1).flatten(1, 2)
 
 
 class PerHead(nn.Module):
