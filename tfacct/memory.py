@@ -13,7 +13,8 @@ from tfacct.notation import Axes, size
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Bytes of the weights and of everything kept between steps. `per_token`: for one token of one sequence."""
+    """Bytes of the weights and of everything kept between steps. `per_token`: for one token of one sequence, without
+    what is kept of a source."""
 
     weights: Any
     cache: Any
@@ -30,7 +31,7 @@ def footprint(ledger: Ledger, at: Axes, bits: int, cache_bits: int) -> Footprint
     return Footprint(
         weights=sum(ledger.weight_bytes(bits).values()),
         cache=cache_bytes(ledger, at, cache_bits),
-        per_token=cache_bytes(ledger, {**at, "B": 1, "S": 1}, cache_bits),
+        per_token=cache_bytes(ledger, {**at, "B": 1, "S": 1, "J": 0}, cache_bits),
     )
 
 

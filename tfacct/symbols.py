@@ -19,7 +19,7 @@ from tfacct.notation import Axes, Size
 from tfacct.parts import Part
 from tfacct.workload import Workload
 
-ORDER = ("B", "T", "C", "Cw", "O", BLOCKS, "Lw", "Le", "D", "N", "K", "G", "H", "F", "V", "P")
+ORDER = ("B", "T", "I", "C", "Cw", "O", BLOCKS, "Lw", "Le", "D", "N", "K", "G", "H", "F", "V", "P")
 """How letters follow each other in a product; others come behind them as they appear, and S is last."""
 LEGEND = {
     **workload.AXES,
@@ -43,16 +43,18 @@ def with_sizes(shape: Transformer, size: Callable[[str], Size], fixed: frozenset
 
     letters = block_letters(shape)
     counts = [
-        stack.count if letter in fixed else size(letter) for letter, stack in zip(letters, shape.stacks, strict=True)
+        stack.count if letter in fixed else size(letter)
+        for letter, stack in zip(letters, shape.every_stack, strict=True)
     ]
     return shape.mapped(with_letters, None if fixed.issuperset(letters) else counts)
 
 
 def block_letters(shape: Transformer) -> list[str]:
-    """The letter that counts the blocks of each stack: L, with Lw for windowed ones and Le for those of experts where
-    there are others beside them."""
+    """The letter that counts the blocks of each stack: L, with Lw for windowed ones and Le for those of experts, or of
+    an encoder, where there are others beside them."""
+    marked = ("encoder", *UNMARKED)
     return [
-        BLOCKS + "".join(word[0] if word in UNMARKED else word if word.isdigit() else "" for word in kind.split())
+        BLOCKS + "".join(word[0] if word in marked else word if word.isdigit() else "" for word in kind.split())
         for kind in shape.kinds()
     ]
 
@@ -171,7 +173,9 @@ def opened(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cached: b
     }
     named = dict.fromkeys(letter for part in shape.parts() for letter in part.axes() if letter not in own)
     free = [letter for letter in (*own, *named) if letter not in fixed and letter not in numbers]
+    reads = shape.encoder is not None
     workload_letters = ["B", "T", *(["C", *(["Cw"] if windowed else [])] if cached else [KEYS])]
+    workload_letters += ["I", "J"] if reads else []
     seen = [SEEN, KEPT] if windowed and not cached else []
     letters = _ordered([*workload_letters, *seen, *stacks, *free])
     symbols = {letter: sympy.Symbol(letter, positive=True, integer=True) for letter in letters}
@@ -182,7 +186,9 @@ def opened(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cached: b
     kinds = zip(stacks, shape.kinds(), strict=True)
     legend |= {letter: f"{kind} blocks".strip() for letter, kind in kinds}
     axes = {letter: size for part in symbolic.parts() for letter, size in part.axes().items()}
+    legend |= {BLOCKS: "decoder blocks"} if reads else {}
     at = Workload(context=keys, tokens=symbols["T"], batch=symbols["B"]).axes()
+    at |= {"I": symbols["I"], "J": symbols["J"]} if reads else {}
     if windowed:
         at |= {SEEN: in_window or symbols[SEEN], KEPT: in_window or symbols[KEPT]}
     return Opened(
@@ -210,6 +216,6 @@ def _one_size_each(shape: Transformer) -> None:
 def _ordered(letters: Iterable[str]) -> list[str]:
     """Letters as they are written: the known ones first, then the others as they come, S last."""
     letters = dict.fromkeys(letters)
-    last = (KEYS, SEEN, KEPT)
+    last = ("J", KEYS, SEEN, KEPT)
     others = [letter for letter in letters if letter not in (*ORDER, *last)]
     return [letter for letter in (*ORDER, *others, *last) if letter in letters]

@@ -18,7 +18,7 @@ from torch.utils.module_tracker import ModuleTracker
 from tfacct.errors import MissingExtraError
 from tfacct.reference.attention import Alibi, Rotary, Sinks, Softmax
 from tfacct.reference.experts import Bank, Routing, Weighting
-from tfacct.reference.model import Decoder, Inputs
+from tfacct.reference.model import Block, Decoder, Inputs
 from tfacct.reference.modules import Activation, Add, PerHead, Product, RMSNorm, Scale, Softcap
 
 PRODUCTS = ("linear", "matmul", "bmm", "addmm")
@@ -32,6 +32,7 @@ POINTWISE = frozenset(
     for name in """
     add add_ mul mul_ neg rms_norm cos sin softmax gelu silu relu triu tril embedding tanh sigmoid sum gather remainder
     clone sub unflatten
+    abs log gt lt clamp where div
     """.split()
 )
 """Operators that fvcore does not count and that are no products. Any other that it skips is an error."""
@@ -153,7 +154,9 @@ def passes(model: Decoder, given: Inputs) -> Passes:
         finally:  # autograd leaves by an exception once it has what it needs
             redone += counter.get_total_flops() - before
 
-    model.rerun = rerun
+    for module in model.modules():
+        if isinstance(module, Block):
+            module.rerun = rerun
     with Totals() as counter:
         logits, *caches = model(*given.all)
         forward = counter.get_total_flops()
@@ -252,8 +255,6 @@ def seen(model: Decoder, given: Inputs) -> Seen:
             handle.remove()
     blocks = [(f"blocks.{number}", block) for number, block in enumerate(model.blocks)]
     blocks += [(f"mtp.{number}", ahead) for number, ahead in enumerate(model.mtp)]
-    for number, (at, block) in enumerate(blocks):
-        names: tuple[str, str] = block.attn.caches  # type: ignore[union-attr,assignment]
-        for name, cache in zip(names, caches[2 * number : 2 * number + 2], strict=True):
-            found.states[f"{at}.attn.{name}"] = cache.numel()
+    names = [f"{at}.{state}" for at, block in blocks for state in block.states]  # type: ignore[union-attr]
+    found.states = {name: cache.numel() for name, cache in zip(names, caches, strict=True)}
     return found
