@@ -56,8 +56,8 @@ class Check:
 
 def checks(subject: Subject, work: Workload, *, all_layers: bool, against: bool) -> list[Check]:
     """Ask every witness about one workload. The first check is fvcore's, product by product."""
-    asked = _Asked(subject, work, all_layers)
     with _collector_off():
+        asked = _Asked(subject, work, all_layers)
         found = [
             asked.fvcore(),
             *asked.torch_passes(),
@@ -88,7 +88,7 @@ def reference_rooms(asking: str) -> tuple[ModuleType, ModuleType]:
 
 @contextmanager
 def _collector_off() -> Iterator[None]:
-    """Python's search for cycles, put off: it would walk a trace's many nodes again and again, and find nothing."""
+    """Python's search for cycles, put off: it would walk all of torch and of a trace again and again, and find nothing."""
     was = gc.isenabled()
     gc.disable()
     try:
