@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
 from torch.utils.module_tracker import ModuleTracker
 
 from tfacct.errors import MissingExtraError
@@ -69,25 +70,40 @@ def multiply_adds(model: Decoder, given: Inputs) -> dict[str, int]:
 
 
 def module_flops(model: Decoder, given: Inputs) -> dict[str, int]:
-    """FLOPs of each product of a forward pass by its module's path, as torch's FlopCounterMode counts them: it is read
-    when the module starts and when it ends."""
+    """FLOPs of each product of a forward pass by its module's path, by the formulas of torch's FlopCounterMode: the
+    count is read when the module starts and when it ends."""
     counted: Counter[str] = Counter()
 
     def count(path: str, sign: int) -> Any:
         def read(*_: object) -> None:
-            counted[path] += sign * counter.get_total_flops()
+            counted[path] += sign * counter.flops
 
         return read
 
-    with Totals() as counter, torch.no_grad(), ExitStack() as handles:
+    with _Products() as counter, torch.no_grad(), ExitStack() as handles:
         for path, module in model.named_modules():
             if isinstance(module, PRODUCT_MODULES):
                 handles.callback(module.register_forward_pre_hook(count(path, -1)).remove)
                 handles.callback(module.register_forward_hook(count(path, 1)).remove)
         model(*given.all)
     leaves = _own(model, counted)
-    _no_strays(counter.get_total_flops() - sum(leaves.values()), "FLOPs")
+    _no_strays(counter.flops - sum(leaves.values()), "FLOPs")
     return leaves
+
+
+class _Products(TorchDispatchMode):
+    """Sees every operator that runs, and adds up the FLOPs of those that torch has a formula for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flops = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        if formula := flop_registry.get(func.overloadpacket):
+            self.flops += formula(*args, **kwargs, out_val=out)
+        return out
 
 
 def _own(model: Decoder, counted: Mapping[str, int]) -> dict[str, int]:
