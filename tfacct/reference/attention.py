@@ -57,20 +57,17 @@ class Rotary(nn.Module):
 
     def __init__(self, part: parts.Rotary, size: int) -> None:
         super().__init__()
-        self.neighbours, self.half = part.pairs == "neighbours", size // 2
+        self.neighbours, self.pairs = part.pairs == "neighbours", size // 2
 
     def forward(self, heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         if self.neighbours:  # the order of a head's numbers is the same for queries and keys, so it may change
-            heads = heads.unflatten(-1, (self.half, 2)).transpose(-1, -2).flatten(-2)
-        left, right = heads.unflatten(-1, (2, self.half)).unbind(-2)  # `chunk` would ask whether the halves are equal
+            heads = torch.unflatten(heads, -1, (self.pairs, 2)).transpose(-1, -2).flatten(-2)
+        left, right = torch.unflatten(heads, -1, (2, self.pairs)).unbind(-2)  # `chunk` asks whether halves are equal
         return (heads * cos).add_(torch.cat((right, left), dim=-1).mul_(sin))
 
 
 class Softmax(nn.Module):
-    """Scaled and masked attention weights. A sink takes its share, and is dropped.
-
-    Works in place, as nobody asks for the scores again: there is no larger tensor.
-    """
+    """Scaled and masked attention weights, in place: no tensor is larger. A sink takes its share, and is dropped."""
 
     def __init__(self, scale: float | None) -> None:
         super().__init__()
@@ -210,7 +207,7 @@ class Attention(nn.Module):
         return heads[:, :, heads.shape[2] - self.window :].clone()  # a view would hold all of them
 
     def _split(self, x: Tensor, heads: int) -> Tensor:
-        return x.unflatten(2, (heads, self.head_dim)).transpose(1, 2)
+        return torch.unflatten(x, 2, (heads, self.head_dim)).transpose(1, 2)
 
 
 class LatentAttention(nn.Module):
@@ -291,7 +288,7 @@ class LatentAttention(nn.Module):
         return mixed
 
     def _split(self, x: Tensor, size: int) -> Tensor:
-        return x.unflatten(2, (self.part.heads, size)).transpose(1, 2)
+        return torch.unflatten(x, 2, (self.part.heads, size)).transpose(1, 2)
 
 
 def _appended(past: Cache | None, first: Tensor, second: Tensor) -> Cache:

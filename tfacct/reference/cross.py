@@ -50,7 +50,7 @@ class CrossAttention(nn.Module):
         return mixed
 
     def _split(self, x: Tensor, heads: int) -> Tensor:
-        return x.unflatten(2, (heads, self.head_dim)).transpose(1, 2)
+        return torch.unflatten(x, 2, (heads, self.head_dim)).transpose(1, 2)
 
 
 class RelativeBias(Embedding):

@@ -88,7 +88,7 @@ def reference_rooms(asking: str) -> tuple[ModuleType, ModuleType]:
 
 @contextmanager
 def _collector_off() -> Iterator[None]:
-    """Python's search for cycles, put off: it would walk all of torch and of a trace again and again, and find nothing."""
+    """Python's search for cycles, put off: it would walk all of torch, and a trace, again and again to find nothing."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -138,11 +138,12 @@ class _Asked:
         again = self._extrapolated(lambda shape: self._passes(shape).redone)
         at = self.work.axes()
         ours = forward_flops(self.ledger, at), backward_flops(self.ledger, at)
+        step, whole = forward + backward, sum(ours)
         redone = recomputed_flops(self.ledger, at)
         yield Check("torch, forward", "FLOPs", {"total": ours[0]}, {"total": forward})
         yield Check("torch, backward (2 ×)", "FLOPs", {"total": ours[1]}, {"total": backward})
-        yield Check("torch, training step (3 ×)", "FLOPs", {"total": sum(ours)}, {"total": forward + backward})
-        yield Check("torch, full recomputation", "FLOPs", {"total": sum(ours) + redone}, {"total": forward + backward + again})
+        yield Check("torch, training step (3 ×)", "FLOPs", {"total": whole}, {"total": step})
+        yield Check("torch, full recomputation", "FLOPs", {"total": whole + redone}, {"total": step + again})
 
     def parameters(self) -> Check:
         """Every parameter's elements by path."""
