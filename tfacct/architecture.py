@@ -317,7 +317,7 @@ class Transformer:
                         "num_key_value_heads: keys and values come from a latent here, which no heads share"
                     )
                 return part.running("unpacked")
-            if not isinstance(part, (Attention, CrossAttention)):
+            if not isinstance(part, (Attention, CrossAttention, RelativeBias)):
                 return part
             return part.with_kv_heads(part.heads if kv_heads is None else kv_heads)
 

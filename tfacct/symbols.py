@@ -14,7 +14,7 @@ from tfacct.architecture import UNMARKED, Transformer, component_of, part_of
 from tfacct.errors import UsageError
 from tfacct.factored import BLOCKS, KEYS, Factored, Polynomial, Powers, factored
 from tfacct.ledger import KEPT, SEEN, Ledger, Product
-from tfacct.lines import WINDOW
+from tfacct.lines import WINDOW, State
 from tfacct.notation import Axes, Size
 from tfacct.parts import Part
 from tfacct.workload import Workload
@@ -159,8 +159,8 @@ def _product(expression: Size, symbols: Mapping[str, Any]) -> Powers | None:
 def opened(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cached: bool = False) -> Opened:
     """The model in symbols, but for the letters in `fixed`. The keys are S, or, where `cached`, C + T.
 
-    In windowed blocks they are letters of their own, Sw and Sk or Cw + T, so that no formula holds a `min`. Raises
-    UsageError where blocks of two kinds have different sizes by one letter.
+    Of a model that keeps nothing they are T. In windowed blocks they are letters of their own, Sw and Sk or Cw + T, so
+    that no formula holds a `min`. Raises UsageError where blocks of two kinds have different sizes by one letter.
     """
     import sympy
 
@@ -171,15 +171,21 @@ def opened(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cached: b
     numbers = {
         letter for part in shape.parts() for letter, size in part.axes().items() if letter not in own and size == 1
     }
-    named = dict.fromkeys(letter for part in shape.parts() for letter in part.axes() if letter not in own)
+    named = dict.fromkeys(
+        letter for part in shape.parts() for letter in part.axes() if letter not in own and letter not in part.same
+    )
     free = [letter for letter in (*own, *named) if letter not in fixed and letter not in numbers]
-    reads = shape.encoder is not None
-    workload_letters = ["B", "T", *(["C", *(["Cw"] if windowed else [])] if cached else [KEYS])]
+    reads, keeps = shape.encoder is not None, _keeps(shape)
+    cached = cached and keeps
+    if cached:
+        workload_letters = ["B", "T", "C", *(["Cw"] if windowed else [])]
+    else:
+        workload_letters = ["B", "T", *([KEYS] if keeps else [])]
     workload_letters += ["I", "J"] if reads else []
     seen = [SEEN, KEPT] if windowed and not cached else []
     letters = _ordered([*workload_letters, *seen, *stacks, *free])
     symbols = {letter: sympy.Symbol(letter, positive=True, integer=True) for letter in letters}
-    keys = symbols["C"] + symbols["T"] if cached else symbols[KEYS]
+    keys = symbols["C"] + symbols["T"] if cached else symbols[KEYS] if keeps else symbols["T"]
     in_window = symbols["Cw"] + symbols["T"] if windowed and cached else None
     symbolic = with_sizes(shape, symbols.__getitem__, fixed)
     legend = LEGEND | {letter: meaning for part in shape.parts() for letter, meaning in part.legend.items()}
@@ -200,6 +206,11 @@ def opened(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cached: b
         },
         legend={letter: legend[letter] for letter in _ordered(legend)},
     )
+
+
+def _keeps(shape: Transformer) -> bool:
+    """Whether anything stays for a next step: if not, every step's keys are its tokens."""
+    return any(isinstance(line, State) for group in shape.ledger().groups for line in group.lines)
 
 
 def _one_size_each(shape: Transformer) -> None:

@@ -113,7 +113,7 @@ class Config(FamilyConfig):
         gated, activation = self._network
         norm = Norm(hidden, "rms", self.layer_norm_epsilon)
         network = FeedForward(hidden, self.d_ff, gated=gated, activation=activation)
-        bias = RelativeBias(self.relative_attention_num_buckets, heads, self.relative_attention_max_distance)
+        bias = RelativeBias(self.relative_attention_num_buckets, heads, 1, self.relative_attention_max_distance)
 
         def attention(*, causal: bool) -> Attention:
             return Attention(hidden, heads, 1, self.d_kv, scale=1.0, biased=True, causal=causal)

@@ -65,11 +65,28 @@ class RelativeBias(Part):
     """
 
     buckets: Size
-    heads: Size
+    kv_heads: Size
+    group: Size
     furthest: int = 128
 
-    letters: ClassVar[dict[str, str]] = {"buckets": "Rp", "heads": "N"}
-    legend: ClassVar[dict[str, str]] = {"Rp": "buckets of distances between tokens", "N": "query heads"}
+    letters: ClassVar[dict[str, str]] = {"buckets": "Rp", "kv_heads": "K", "group": "G"}
+    legend: ClassVar[dict[str, str]] = {
+        "Rp": "buckets of distances between tokens",
+        **{letter: Attention.legend[letter] for letter in "NKG"},
+    }
+
+    @property
+    def heads(self) -> Size:
+        """Query heads, N = K · G."""
+        return self.kv_heads * self.group
+
+    def axes(self) -> dict[str, Size]:
+        """The sizes, and N = K · G."""
+        return {**Part.axes(self), "N": self.heads}
+
+    def with_kv_heads(self, kv_heads: Size) -> RelativeBias:
+        """The same query heads sharing another number of key/value heads."""
+        return replace(self, kv_heads=kv_heads, group=divided(self.heads, kv_heads))
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """The table."""

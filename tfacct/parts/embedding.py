@@ -99,6 +99,7 @@ class Head(Part):
         "De": "width of the token table",
         "Dt": "result of the head's transform, as wide as D",
     }
+    same: ClassVar[frozenset[str]] = frozenset(("Dt",))
 
     def axes(self) -> dict[str, Size]:
         """The sizes, and Dt = D where there is a transform."""
