@@ -52,9 +52,9 @@ def test_one_run_tells_apart_what_three_would_say(tiny_subject: Subject) -> None
     nothing."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    totals = {}
+    totals, work = {}, asked(tiny_subject, WORKLOADS["prefill"])
     for recompute in (False, True):
-        reference, given = built(tiny_subject, WORKLOADS["prefill"])
+        reference, given = built(tiny_subject, work)
         reference.recompute = recompute
         if reference.encoder is not None:
             reference.encoder.recompute = recompute
