@@ -143,12 +143,12 @@ TINY = {
     },
     "bart": {
         "model_type": "bart", "vocab_size": 193, "d_model": 60, "encoder_layers": 2, "decoder_layers": 3,
-        "encoder_attention_heads": 6, "decoder_attention_heads": 4, "encoder_ffn_dim": 71, "decoder_ffn_dim": 67,
+        "encoder_attention_heads": 6, "decoder_attention_heads": 10, "encoder_ffn_dim": 71, "decoder_ffn_dim": 67,
         "max_position_embeddings": 37,
     },
     "marian": {
-        "model_type": "marian", "vocab_size": 197, "d_model": 54, "encoder_layers": 2, "decoder_layers": 3,
-        "encoder_attention_heads": 6, "decoder_attention_heads": 18, "encoder_ffn_dim": 71, "decoder_ffn_dim": 73,
+        "model_type": "marian", "vocab_size": 197, "d_model": 66, "encoder_layers": 2, "decoder_layers": 3,
+        "encoder_attention_heads": 6, "decoder_attention_heads": 22, "encoder_ffn_dim": 71, "decoder_ffn_dim": 73,
         "max_position_embeddings": 41, "pad_token_id": 0, "decoder_start_token_id": 0, "scale_embedding": True,
     },
 }  # fmt: skip

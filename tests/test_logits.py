@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import pytest
 
 from tests.conftest import LLAMA3, SHAPES, TINY
+from tfacct import families
 from tfacct.architecture import Block
 from tfacct.parts import LatentAttention
 from tfacct.subject import Subject, subject
@@ -81,7 +83,8 @@ def theirs(config: dict):
     made = transformers.AutoConfig.for_model(config["model_type"], **fields)
     torch.manual_seed(0)
     plain = {"attn_implementation": "eager", **({"experts_implementation": "eager"} if "experts" in str(made) else {})}
-    built = transformers.AutoModelForCausalLM.from_config(made, **plain).double().eval()
+    head = families.config_class(config["model_type"]).class_head
+    built = getattr(transformers, f"AutoModelFor{head}").from_config(made, **plain).double().eval()
     with torch.no_grad():
         for parameter in built.parameters():  # larger than its own initialisation, so that biases and norms matter
             parameter.normal_(std=0.3)
@@ -95,13 +98,15 @@ def ours(about: Subject, stranger, *, fused: bool = False) -> model.Decoder:
     taken: dict[str, int] = {}
     with torch.no_grad():
         for path, parameter in built.named_parameters():
-            words = path.split(".")
-            tensor = words.pop()
-            number = words[1] if words[0] == "blocks" else ""
-            words[1:2] = ["*"] if number else words[1:2]
-            starred = ".".join([*words, tensor])
-            if starred in tensors:  # a parameter that is no module's weight: banks of experts
-                source = stranger.get_parameter(tensors[starred].replace("*", number)).transpose(1, 2)
+            number = "".join(re.findall(r"blocks\.(\d+)\.", path))
+            starred = re.sub(r"blocks\.\d+\.", "blocks.*.", path)
+            *words, tensor = starred.split(".")
+            if starred in tensors:  # a parameter that is no module's weight: banks of experts, the bias of BERT's head
+                source = stranger.get_parameter(tensors[starred].replace("*", number))
+                if source.dim() == 1:
+                    parameter.copy_(source)
+                    continue
+                source = source.transpose(1, 2)
                 half = source.shape[2] // 2
                 parameter.copy_({"gate_proj": source[..., :half], "up_proj": source[..., half:]}.get(words[-1], source))
                 continue
@@ -109,7 +114,7 @@ def ours(about: Subject, stranger, *, fused: bool = False) -> model.Decoder:
             source = getattr(module, tensor)
             if type(module).__name__ == "Conv1D" and tensor == "weight":
                 source = source.T  # GPT-2's class keeps its matrices the other way round
-            fused = by_head(about, blocks[int(number)]) if number else {}
+            fused = by_head(about, blocks[int(number)]) if number and not path.startswith("encoder.") else {}
             if words[-1] in fused:
                 parameter.copy_(fused[words[-1]](source).reshape(parameter.shape))
                 continue

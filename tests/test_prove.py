@@ -44,8 +44,8 @@ KINDS = {
     "falcon-40b": edges("KG"),
     "gpt-oss-20b": edges("KGA", window=True),
     "bert-base": [*COUNTS[:5], *(f"all four at {letter} = 1" for letter in "BKG")],
-    "t5-small": [*COUNTS, "all four at J = 1", "all but backward at I = 0"],
-    "transformer-base": [*COUNTS, "all four at J = 1", "all but backward at I = 0"],
+    "t5-small": [*COUNTS, "all four at J = 1", "all four at I = 0"],
+    "transformer-base": [*COUNTS, "all four at J = 1", "all four at I = 0"],
 }
 
 

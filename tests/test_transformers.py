@@ -22,8 +22,7 @@ def agree(ours: Subject, *works: Workload) -> None:
     """Parameters by tensor, FLOPs by module and cached elements by layer, all equal."""
     model, ledger = stranger.build(ours.raw, ours.config.class_head), ours.ledger
     table, tensors = ours.config.class_paths(), ours.config.hf_tensors
-    params = {name: count for name, count in stranger.parameters(model).items() if count}  # 0 shared experts are none
-    assert stranger.renamed(ledger.parameters(unfolded=True), table, tensors) == params
+    assert stranger.renamed(ledger.parameters(unfolded=True), table, tensors) == stranger.parameters(model)
     keeps = ours.config.class_keeps().ledger()
     for work in works:
         at = work.axes()

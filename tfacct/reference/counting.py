@@ -7,7 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -172,6 +172,8 @@ def passes(model: Decoder, given: Inputs) -> Passes:
     for module in model.modules():
         if isinstance(module, Block):
             module.rerun = rerun
+    # The backward pass goes on to what old keys and values were made of, as it does from new ones.
+    given = replace(given, past=tuple(kept.detach().requires_grad_() for kept in given.past))
     with Totals() as counter:
         logits, *caches = model(*given.all)
         forward = counter.get_total_flops()

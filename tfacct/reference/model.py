@@ -322,10 +322,10 @@ def inputs(
         there = old
         if block.window is not None:  # the new token is one of those that its window holds
             there = min(old, block.window - 1) if in_window is None else in_window
-        sizes = _kept_sizes(block.attn, batch, there)
+        past += [torch.zeros(size, device=device, dtype=dtype) for size in _kept_sizes(block.attn, batch, there)]
         if block.cross is not None and read is None:
-            sizes += 2 * ((batch, block.cross.kv_heads, source, block.cross.head_dim),)
-        past += [torch.zeros(size, device=device, dtype=dtype) for size in sizes]
+            size = (batch, block.cross.kv_heads, source, block.cross.head_dim)
+            past += [torch.zeros(size, device=device, dtype=dtype) for _ in range(2)]
     positions = torch.arange(old, context, device="meta" if device == "meta" else "cpu")
     given = torch.zeros(batch, tokens, dtype=torch.long, device=device)
     return Inputs(given, tuple(past) if old else (), positions, read)

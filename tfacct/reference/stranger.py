@@ -106,14 +106,14 @@ def parent(path: str, known: Mapping[str, int]) -> str:
 
 
 def parameters(model: Any) -> dict[str, int]:
-    """Elements of each parameter by its name; a tied one once."""
-    return {name: parameter.numel() for name, parameter in model.named_parameters()}
+    """Elements of each parameter by its name; a tied one once, and one of none not at all."""
+    return {name: parameter.numel() for name, parameter in model.named_parameters() if parameter.numel()}
 
 
 def renamed(
     counts: Mapping[str, int], table: Mapping[str, str], tensors: Mapping[str, str] | None = None
 ) -> dict[str, int]:
-    """Counts by our paths as counts by the class's: several of ours may be one of theirs.
+    """Counts by our paths as counts by the class's, where there are any: several of ours may be one of theirs.
 
     `table` maps our module paths to theirs, with `*` for a block's number; a tensor's path ends in its name, but for
     those that `tensors` maps.
@@ -129,7 +129,7 @@ def renamed(
         else:
             name = table[starred]
         theirs[name.replace("*", number)] += count
-    return dict(theirs)
+    return {name: count for name, count in theirs.items() if count}
 
 
 def _starred(path: str) -> tuple[str, str]:

@@ -109,6 +109,8 @@ def formula(subject: Subject, request: Request | None = None, *, of: Of = "flops
     """
     request = request or Request()
     _check(subject, request, of, family)
+    if of == "kv":
+        common.keeping([subject])
     words, symbolic = WORDS[of], opened(subject.architecture, fixed=subject.config.fixed)
     workloads = not family and of != "params"
     work = common.workload(subject, request) if workloads else None

@@ -149,13 +149,9 @@ def _by_symbols(shape: Transformer, symbolic: Opened, progress: Tick) -> Iterato
     for done, fixed in enumerate(edges, start=len(tried)):
         some, guards = counted(done, one_each, fixed)
         at = {**fixed, **one_each}
-        # A training step reads its source: none goes back from a step behind it.
-        meant = {name: f for name, f in formulas.items() if name != "backward" or fixed.get("I") != 0}
-        wrong = {name: sympy.expand(some[name] - _at(formula, symbols, at)) for name, formula in meant.items()}
+        wrong = {name: sympy.expand(some[name] - _at(formula, symbols, at)) for name, formula in formulas.items()}
         wrong = {name: difference for name, difference in wrong.items() if difference != 0}
-        what = f"{'all four' if meant == formulas else 'all but backward'} at " + ", ".join(
-            f"{letter} = {value}" for letter, value in fixed.items()
-        )
+        what = "all four at " + ", ".join(f"{letter} = {value}" for letter, value in fixed.items())
         said = "; ".join(f"{name}: {difference}" for name, difference in wrong.items()) or "0"
         yield Proven(what, None, said, _assumed(guards), not wrong and not guards)
 

@@ -1,0 +1,127 @@
+"""Encoders are real models too: with the same weights they give the logits of the classes that others wrote."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from tests.conftest import SHAPES, TINY
+from tfacct.subject import Subject, subject
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from tests.test_logits import BATCH, TOKENS, Float64, gap, ours, theirs  # noqa: E402
+
+CONFIGS = {
+    "bert": TINY["bert"],
+    "bert relu": {**TINY["bert"], "hidden_act": "relu", "layer_norm_eps": 1e-3},
+    "t5": TINY["t5"],
+    "t5 of few near distances": {
+        **TINY["t5"], "feed_forward_proj": "relu", "relative_attention_num_buckets": 8,
+        "relative_attention_max_distance": 11,
+    },
+    "bart": TINY["bart"],
+    "bart scaled": {**TINY["bart"], "scale_embedding": True, "activation_function": "relu"},
+    "marian": TINY["marian"],
+    "marian, a table on each side": SHAPES["marian, a table on each side"],
+}  # fmt: skip
+SOURCE = 23
+READING = [name for name in CONFIGS if not name.startswith("bert")]
+
+
+class Pair:
+    """Our model of a config and the class's, both with the same weights, and what they are given."""
+
+    def __init__(self, config: dict) -> None:
+        self.about: Subject = subject("tiny", config)
+        self.stranger: Any = theirs(config)
+        with torch.no_grad():  # T5's scores are not scaled: larger ones would show that its class softens in float32
+            for name, parameter in self.stranger.named_parameters() if self.about.family != "t5" else ():
+                if "norm" in name.lower() and name.endswith("weight"):
+                    parameter += 1  # near one: what a source says is not lost on its way through many norms
+        self.tokens = torch.randint(0, self.about.architecture.embed.vocab, (BATCH, TOKENS))
+        self.source = torch.randint(0, config["vocab_size"], (BATCH, SOURCE)) if self.about.source else None
+
+    def logits(self) -> torch.Tensor:
+        if self.source is None:
+            return self.stranger(self.tokens).logits
+        return self.stranger(input_ids=self.source, decoder_input_ids=self.tokens).logits
+
+    def mine(self, **how: bool) -> Any:
+        return ours(self.about, self.stranger, **how)
+
+
+@pytest.fixture(params=CONFIGS)
+def pair(request: pytest.FixtureRequest) -> Pair:
+    return Pair(CONFIGS[request.param])
+
+
+def test_logits_are_the_classs(pair: Pair) -> None:
+    with torch.no_grad():
+        assert gap(pair.mine()(pair.tokens, source=pair.source)[0], pair.logits()) <= 1e-6
+
+
+def test_without_the_classs_casts_they_are_equal_to_rounding(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[type(pair.stranger).__module__], "torch", Float64())
+    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
+    with torch.no_grad():
+        assert gap(pair.mine()(pair.tokens, source=pair.source)[0], pair.logits()) <= 1e-9
+
+
+@pytest.mark.parametrize("name", READING)
+def test_decode_and_chunks_behind_the_source_give_the_logits_of_the_whole(name: str) -> None:
+    pair = Pair(CONFIGS[name])
+    mine = pair.mine()
+    with torch.no_grad():
+        whole, *_ = mine(pair.tokens, source=pair.source)
+        past: tuple = ()
+        parts = []
+        for start, end in [(0, 11), (11, 20), *((i, i + 1) for i in range(20, TOKENS))]:
+            read = pair.source if start == 0 else None
+            logits, *past = mine(pair.tokens[:, start:end], tuple(past), torch.arange(start, end), read)
+            parts.append(logits)
+            names = (f"blocks.{i}.{state}" for i, block in enumerate(mine.blocks) for state in block.states)
+            held = {path: cache.numel() for path, cache in zip(names, past, strict=True)}
+            at = {"B": BATCH, "T": end - start, "S": end, "I": SOURCE if read is not None else 0, "J": SOURCE}
+            assert held == pair.about.ledger.states(at, unfolded=True)
+    assert gap(torch.cat(parts, dim=1), whole) <= 1e-12
+
+
+def test_fused_attention_gives_the_same_logits(pair: Pair) -> None:
+    with torch.no_grad():
+        whole, *_ = pair.mine()(pair.tokens, source=pair.source)
+        assert gap(pair.mine(fused=True)(pair.tokens, source=pair.source)[0], whole) <= 1e-12
+
+
+def test_recomputation_gives_the_same_gradients(pair: Pair) -> None:
+    gradients = []
+    for recompute in (False, True):
+        mine = pair.mine()
+        mine.recompute = recompute
+        if mine.encoder is not None:
+            mine.encoder.recompute = recompute
+        mine(pair.tokens, source=pair.source)[0].sum().backward()
+        gradients.append([parameter.grad for parameter in mine.parameters() if parameter.requires_grad])
+    assert all(torch.allclose(a, b, rtol=1e-12) for a, b in zip(*gradients, strict=True))
+
+
+def test_a_wrong_weight_is_seen(pair: Pair) -> None:
+    """The comparison is not blind: one number changed, on either side, moves the logits far more than its bound."""
+    with torch.no_grad():
+        right = pair.logits()
+        sides = [lambda mine: mine.blocks[0].attn]
+        if pair.source is not None:
+            sides += [lambda mine: mine.encoder.blocks[0].attn, lambda mine: mine.blocks[0].cross]
+        for side in sides:
+            mine = pair.mine()
+            side(mine).o_proj.weight[0, 0] += 0.5
+            assert gap(mine(pair.tokens, source=pair.source)[0], right) > 1e-5
+
+
+def test_a_decoder_with_no_source_says_so() -> None:
+    pair = Pair(TINY["t5"])
+    with pytest.raises(ValueError, match="needs a source"):
+        pair.mine()(pair.tokens)
