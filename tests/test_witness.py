@@ -47,6 +47,28 @@ def test_torch_agrees_path_by_path(tiny_subject: Subject, work: Workload) -> Non
     assert counted == tiny_subject.ledger.flops(work.axes(), unfolded=True)
 
 
+def test_one_run_tells_apart_what_three_would_say(tiny_subject: Subject) -> None:
+    """Forward, backward and what is run again: as torch's counter says of a model that keeps all, and of one that keeps
+    nothing."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    totals, work = {}, asked(tiny_subject, WORKLOADS["prefill"])
+    for recompute in (False, True):
+        reference, given = built(tiny_subject, work)
+        reference.recompute = recompute
+        if reference.encoder is not None:
+            reference.encoder.recompute = recompute
+        with FlopCounterMode(display=False) as counter:
+            logits, *_ = reference(*given.all)
+            forward = counter.get_total_flops()
+            logits.sum().backward()
+        totals[recompute] = counter.get_total_flops()
+        ran = counting.passes(reference, given)
+        assert (ran.forward, ran.backward) == (forward, totals[False] - forward)
+        assert ran.redone == totals[recompute] - totals[False]
+    assert totals[True] > totals[False]
+
+
 @pytest.mark.parametrize("work", WORKLOADS.values(), ids=WORKLOADS)
 def test_the_modules_see_the_ledgers_shapes(tiny_subject: Subject, work: Workload) -> None:
     """What does not run, an encoder behind its source, is 0 in the ledger."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
+import gc
 import os
 import sys
 
@@ -12,6 +14,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without × or ─ gets a question mark, not a traceback
+    atexit.register(gc.freeze)  # or the end of the process searches all of torch for cycles
     from tfacct.cli.app import app
     from tfacct.errors import TfacctError
 

@@ -55,28 +55,27 @@ class Step:
 class Rotary(nn.Module):
     """Each half of a head turned by its position. The sine comes with the sign of each half's share of the other."""
 
-    def __init__(self, part: parts.Rotary) -> None:
+    def __init__(self, part: parts.Rotary, size: int) -> None:
         super().__init__()
-        self.neighbours = part.pairs == "neighbours"
+        self.neighbours, self.pairs = part.pairs == "neighbours", size // 2
 
     def forward(self, heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        *outer, size = heads.shape
         if self.neighbours:  # the order of a head's numbers is the same for queries and keys, so it may change
-            heads = heads.view(*outer, size // 2, 2).transpose(-1, -2).reshape(*outer, size)
-        left, right = heads.view(*outer, 2, size // 2).unbind(-2)  # `chunk` would ask whether the halves are equal
-        return heads * cos + torch.cat((right, left), dim=-1) * sin
+            heads = torch.unflatten(heads, -1, (self.pairs, 2)).transpose(-1, -2).flatten(-2)
+        left, right = torch.unflatten(heads, -1, (2, self.pairs)).unbind(-2)  # `chunk` asks whether halves are equal
+        return (heads * cos).add_(torch.cat((right, left), dim=-1).mul_(sin))
 
 
 class Softmax(nn.Module):
-    """Scaled and masked attention weights. A sink takes its share, and is dropped."""
+    """Scaled and masked attention weights, in place: no tensor is larger. A sink takes its share, and is dropped."""
 
     def __init__(self, scale: float | None) -> None:
         super().__init__()
         self.scale = scale
 
     def forward(self, scores: Tensor, mask: Tensor | None, sinks: Tensor | None = None) -> Tensor:
-        scaled = scores if self.scale is None else scores * self.scale
-        masked = scaled if mask is None else scaled + mask
+        scaled = scores if self.scale is None else scores.mul_(self.scale)
+        masked = scaled if mask is None else scaled.add_(mask)
         if sinks is None:
             return torch.softmax(masked, dim=-1)
         return torch.softmax(torch.cat((masked, sinks), dim=-1), dim=-1).narrow(-1, 0, scores.shape[-1])
@@ -162,7 +161,8 @@ class Attention(nn.Module):
             self.q_norm = qk_norm(part.qk_norm, queries if self.together else part.head_dim)
             self.k_norm = qk_norm(part.qk_norm, keys if self.together else part.head_dim)
         if part.rotary is not None:
-            self.q_rotary, self.k_rotary = Rotary(part.rotary), Rotary(part.rotary)
+            size = part.head_dim if part.turned is None else part.turned
+            self.q_rotary, self.k_rotary = Rotary(part.rotary, size), Rotary(part.rotary, size)
         self.scores = Distance(part.group) if self.far else Product(part.group)
         self.values = Product(part.group)
         self.softcap = None if part.softcap is None else Softcap(part.softcap, self.scale)
@@ -225,8 +225,7 @@ class Attention(nn.Module):
         return heads[:, :, heads.shape[2] - self.window :].clone()  # a view would hold all of them
 
     def _split(self, x: Tensor, heads: int) -> Tensor:
-        batch, tokens, _ = x.shape
-        return x.view(batch, tokens, heads, self.head_dim).transpose(1, 2)
+        return torch.unflatten(x, 2, (heads, self.head_dim)).transpose(1, 2)
 
 
 class LatentAttention(nn.Module):
@@ -246,7 +245,7 @@ class LatentAttention(nn.Module):
         self.kv_a_proj = Linear(part.hidden, part.kv_rank + part.turned, bias=part.bias)
         self.kv_a_norm = RMSNorm(part.kv_rank, part.eps)
         assert part.rotary is not None
-        self.q_rotary, self.k_rotary = Rotary(part.rotary), Rotary(part.rotary)
+        self.q_rotary, self.k_rotary = Rotary(part.rotary, part.turned), Rotary(part.rotary, part.turned)
         absorbed = part.form == "absorbed"
         if absorbed:
             self.k_b_proj: nn.Module = PerHead(part.heads, part.plain, part.kv_rank, into_latent=True)
@@ -307,8 +306,7 @@ class LatentAttention(nn.Module):
         return mixed
 
     def _split(self, x: Tensor, size: int) -> Tensor:
-        batch, tokens, _ = x.shape
-        return x.view(batch, tokens, self.part.heads, size).transpose(1, 2)
+        return torch.unflatten(x, 2, (self.part.heads, size)).transpose(1, 2)
 
 
 def _appended(past: Cache | None, first: Tensor, second: Tensor) -> Cache:

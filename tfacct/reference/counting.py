@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
+from torch.utils.module_tracker import ModuleTracker
 
 from tfacct.errors import MissingExtraError
 from tfacct.reference.attention import Alibi, Distance, Rotary, Sinks, Softmax
 from tfacct.reference.experts import Bank, Routing, Weighting
 from tfacct.reference.mixer import Convolution, Recurrence, Skip, Softplus
-from tfacct.reference.model import Decoder, Inputs
+from tfacct.reference.model import Block, Decoder, Inputs
 from tfacct.reference.modules import Activation, Add, PerHead, Product, RMSNorm, Scale, Softcap
 
 PRODUCTS = ("linear", "matmul", "bmm", "addmm")
@@ -29,8 +32,8 @@ PRODUCT_MODULES = (nn.Linear, Product, Bank, PerHead, Convolution)
 POINTWISE = frozenset(
     f"aten::{name}"
     for name in """
-    add mul neg rms_norm cos sin softmax gelu silu relu triu tril embedding tanh sigmoid sum gather remainder clone sub
-    abs log gt lt clamp where div amax exp softplus index_select
+    add add_ mul mul_ neg rms_norm cos sin softmax gelu silu relu triu tril embedding tanh sigmoid sum gather remainder
+    clone sub unflatten abs log gt lt clamp where div amax exp softplus index_select
     """.split()
 )
 """Operators that fvcore does not count and that are no products. Any other that it skips is an error."""
@@ -67,14 +70,39 @@ def multiply_adds(model: Decoder, given: Inputs) -> dict[str, int]:
 
 
 def module_flops(model: Decoder, given: Inputs) -> dict[str, int]:
-    """FLOPs of each product of a forward pass by its module's path, as torch's FlopCounterMode counts them."""
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
+    """FLOPs of each product of a forward pass by its module's path, by the formulas of torch's FlopCounterMode: the
+    count is read when the module starts and when it ends."""
+    counted: Counter[str] = Counter()
+
+    def count(path: str, sign: int) -> Any:
+        def read(*_: object) -> None:
+            counted[path] += sign * counter.flops
+
+        return read
+
+    counter = _Products()  # type: ignore[no-untyped-call]
+    with counter, torch.no_grad(), ExitStack() as handles:
+        for path, module in model.named_modules():
+            if isinstance(module, PRODUCT_MODULES):
+                handles.callback(module.register_forward_pre_hook(count(path, -1)).remove)
+                handles.callback(module.register_forward_hook(count(path, 1)).remove)
         model(*given.all)
-    by_module = {path: sum(counts.values()) for path, counts in counter.get_flop_counts().items()}
-    root = type(model).__name__
-    leaves = _own(model, {path.removeprefix(f"{root}."): count for path, count in by_module.items()})
-    _no_strays(counter.get_total_flops() - sum(leaves.values()), "FLOPs")
+    leaves = _own(model, counted)
+    _no_strays(counter.flops - sum(leaves.values()), "FLOPs")
     return leaves
+
+
+class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees every operator that runs, and adds up the FLOPs of those that torch has a formula for."""
+
+    flops = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        if formula := flop_registry.get(func.overloadpacket):
+            self.flops += formula(*args, **kwargs, out_val=out)
+        return out
 
 
 def _own(model: Decoder, counted: Mapping[str, int]) -> dict[str, int]:
@@ -97,31 +125,61 @@ def _nothing(_inputs: Any, _outputs: Any) -> int:
     return 0
 
 
+class Totals(FlopCounterMode):
+    """Torch's counter without its table by module, which takes a hook on every gradient, and is wrong for a backward
+    pass."""
+
+    def __init__(self) -> None:
+        super().__init__(display=False)
+        self.mod_tracker = _Untracked()
+
+
+class _Untracked(ModuleTracker):
+    """Looks at no module: everything belongs to the whole."""
+
+    def __enter__(self) -> _Untracked:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """FLOPs of a forward and a backward pass, and the keys and values that the forward pass left."""
+    """FLOPs of a forward and a backward pass, those of the blocks that were run again in between, and the keys and
+    values that the forward pass left."""
 
     forward: int
     backward: int
+    redone: int
     caches: list[Tensor]
-
-    @property
-    def both(self) -> int:
-        """FLOPs of both passes together."""
-        return self.forward + self.backward
 
 
 def passes(model: Decoder, given: Inputs) -> Passes:
-    """Both passes, as torch's FlopCounterMode counts them. Totals only: what it gives each module of a backward pass
-    is wrong."""
+    """Both passes, as torch's FlopCounterMode counts them: one run, the counter read where one thing ends and the next
+    begins. A model that keeps its activations runs nothing again."""
+    redone = 0
+
+    @contextmanager
+    def rerun() -> Iterator[None]:
+        nonlocal redone
+        before = counter.get_total_flops()
+        try:
+            yield
+        finally:  # autograd leaves by an exception once it has what it needs
+            redone += counter.get_total_flops() - before
+
+    for module in model.modules():
+        if isinstance(module, Block):
+            module.rerun = rerun
     # The backward pass goes on to what old keys and values were made of, as it does from new ones.
     given = replace(given, past=tuple(kept.detach().requires_grad_() for kept in given.past))
-    with FlopCounterMode(display=False) as counter:
+    with Totals() as counter:
         logits, *caches = model(*given.all)
         forward = counter.get_total_flops()
         logits.sum().backward()
     model.zero_grad(set_to_none=True)
-    return Passes(forward, counter.get_total_flops() - forward, caches)
+    return Passes(forward, counter.get_total_flops() - forward - redone, redone, caches)
 
 
 def storage_bytes(tensors: Iterable[Tensor]) -> int:

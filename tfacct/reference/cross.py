@@ -54,8 +54,7 @@ class CrossAttention(nn.Module):
         return mixed
 
     def _split(self, x: Tensor, heads: int) -> Tensor:
-        batch, tokens, _ = x.shape
-        return x.view(batch, tokens, heads, self.head_dim).transpose(1, 2)
+        return torch.unflatten(x, 2, (heads, self.head_dim)).transpose(1, 2)
 
 
 class RelativeBias(Embedding):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -38,8 +39,11 @@ class Block(nn.Module):
     """Attention and a feed-forward network, each added to the stream, in the order that the block has; between them
     attention to a source, where there is one.
 
-    `states` names what it keeps, in the order in which it gives it.
+    `states` names what it keeps, in the order in which it gives it. Where it is run again, `rerun` stands around it:
+    whoever counts may look on.
     """
+
+    rerun: Callable[[], AbstractContextManager[object]] = nullcontext
 
     def __init__(self, block: architecture.Block, angles: Angles | None, *, fused: bool, keep_all: bool) -> None:
         super().__init__()
@@ -182,10 +186,16 @@ class Encoder(nn.Module):
 
 def _run(block: nn.Module, recompute: bool, *given: object) -> tuple[Tensor, ...]:
     """A block's result; with `recompute` it keeps no activations, and runs again in the backward pass."""
-    if not recompute:
+    assert isinstance(block, Block)
+    if not recompute or not torch.is_grad_enabled():
         return block(*given)  # type: ignore[no-any-return]
     return checkpoint(  # type: ignore[no-any-return]
-        block, *given, use_reentrant=False, preserve_rng_state=False, determinism_check="none"
+        block,
+        *given,
+        use_reentrant=False,
+        preserve_rng_state=False,
+        determinism_check="none",
+        context_fn=lambda: (nullcontext(), block.rerun()),
     )
 
 

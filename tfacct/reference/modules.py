@@ -110,9 +110,7 @@ class Product(nn.Module):
         self.group = group
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor:
-        batch, kv_heads, rows, columns = right.shape
-        shared = right.unsqueeze(2).expand(batch, kv_heads, self.group, rows, columns)
-        return left @ shared.reshape(batch, kv_heads * self.group, rows, columns)
+        return left @ right.unsqueeze(2).expand(-1, -1, self.group, -1, -1).flatten(1, 2)
 
 
 class PerHead(nn.Module):
@@ -144,11 +142,11 @@ class RMSNorm(nn.Module):
     def __init__(self, hidden: int, eps: float, less_one: bool = False) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(hidden))
-        self.eps, self.less_one = eps, less_one
+        self.hidden, self.eps, self.less_one = hidden, eps, less_one
 
     def forward(self, x: Tensor) -> Tensor:
         scale = self.weight + 1 if self.less_one else self.weight
-        return nn.functional.rms_norm(x, scale.shape, scale, self.eps)
+        return nn.functional.rms_norm(x, (self.hidden,), scale, self.eps)
 
 
 class LayerNorm(nn.LayerNorm):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias
@@ -18,6 +20,7 @@ from tfacct.workload import Workload
 
 if TYPE_CHECKING:
     from tfacct.reference.counting import Passes
+    from tfacct.reference.model import Decoder
 
 Counts: TypeAlias = dict[str, int]
 
@@ -54,16 +57,17 @@ class Check:
 
 def checks(subject: Subject, work: Workload, *, all_layers: bool, against: bool) -> list[Check]:
     """Ask every witness about one workload. The first check is fvcore's, product by product."""
-    asked = _Asked(subject, work, all_layers)
-    found = [
-        asked.fvcore(),
-        *asked.torch_passes(),
-        *asked.other_steps(),
-        asked.parameters(),
-        *asked.expected(),
-        asked.parameter_bytes(),
-        *asked.cache_bytes(),
-    ]
+    with _collector_off():
+        asked = _Asked(subject, work, all_layers)
+        found = [
+            asked.fvcore(),
+            *asked.torch_passes(),
+            *asked.other_steps(),
+            asked.parameters(),
+            *asked.expected(),
+            asked.parameter_bytes(),
+            *asked.cache_bytes(),
+        ]
     return [*found, *stranger_checks(subject, work)] if against else found
 
 
@@ -83,6 +87,18 @@ def reference_rooms(asking: str) -> tuple[ModuleType, ModuleType]:
     return counting, model
 
 
+@contextmanager
+def _collector_off() -> Iterator[None]:
+    """Python's search for cycles, put off: it would walk all of torch, and a trace, again and again to find nothing."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
 class _Asked:
     """One model and its witnesses. Unless `all_layers`, one block of each kind is run and stands for its equals."""
 
@@ -90,7 +106,8 @@ class _Asked:
         self.subject, self.work, self.all_layers = subject, work, all_layers
         self.shape = subject.architecture if all_layers else _counts(subject.architecture, {})
         self.counting, self.model = reference_rooms("verify")
-        self._ran: dict[tuple[tuple[int, ...], bool], Passes] = {}
+        self._models: dict[tuple[int, ...], Decoder] = {}
+        self._ran: dict[tuple[int, ...], Passes] = {}
 
     @property
     def ledger(self) -> Ledger:
@@ -98,7 +115,7 @@ class _Asked:
 
     def fvcore(self) -> Check:
         """Every product's FLOPs by path, of every block."""
-        counted: Counts = self.counting.multiply_adds(self._built(), self._inputs(self.shape, self.work))
+        counted: Counts = self.counting.multiply_adds(self._built(self.shape), self._inputs(self.shape, self.work))
         flops = {path: FLOPS_PER_MULTIPLY_ADD * count for path, count in counted.items()}
         return self._by_path("fvcore, forward", self.work, flops)
 
@@ -112,25 +129,26 @@ class _Asked:
         steps.setdefault(some, f"torch, chunk of T = {some.tokens:,}")
         for work, name in steps.items():
             if work != self.work:
-                counted: Counts = self.counting.module_flops(self._built(), self._inputs(self.shape, work))
+                counted: Counts = self.counting.module_flops(self._built(self.shape), self._inputs(self.shape, work))
                 yield self._by_path(name, work, counted)
 
     def torch_passes(self) -> Iterator[Check]:
         """Totals of FlopCounterMode: forward, backward, both, and both with the blocks run again."""
         forward = self._extrapolated(lambda shape: self._passes(shape).forward)
         backward = self._extrapolated(lambda shape: self._passes(shape).backward)
-        again = self._extrapolated(lambda shape: self._passes(shape, recompute=True).both)
+        again = self._extrapolated(lambda shape: self._passes(shape).redone)
         at = self.work.axes()
         ours = forward_flops(self.ledger, at), backward_flops(self.ledger, at)
+        step, whole = forward + backward, sum(ours)
         redone = recomputed_flops(self.ledger, at)
         yield Check("torch, forward", "FLOPs", {"total": ours[0]}, {"total": forward})
         yield Check("torch, backward (2 ×)", "FLOPs", {"total": ours[1]}, {"total": backward})
-        yield Check("torch, training step (3 ×)", "FLOPs", {"total": sum(ours)}, {"total": forward + backward})
-        yield Check("torch, full recomputation", "FLOPs", {"total": sum(ours) + redone}, {"total": again})
+        yield Check("torch, training step (3 ×)", "FLOPs", {"total": whole}, {"total": step})
+        yield Check("torch, full recomputation", "FLOPs", {"total": whole + redone}, {"total": step + again})
 
     def parameters(self) -> Check:
         """Every parameter's elements by path."""
-        counted: Counts = self.counting.parameters(self.model.build(self.shape))
+        counted: Counts = self.counting.parameters(self._built(self.shape))
         return Check("parameters", "elements", self.ledger.parameters(unfolded=True), self._for_all(counted))
 
     def expected(self) -> Iterator[Check]:
@@ -141,7 +159,7 @@ class _Asked:
 
     def parameter_bytes(self) -> Check:
         """Bytes of the storages that hold the parameters."""
-        held = self._extrapolated(lambda shape: self.counting.storage_bytes(self.model.build(shape).parameters()))
+        held = self._extrapolated(lambda shape: self.counting.storage_bytes(self._built(shape).parameters()))
         ours = sum(self.ledger.weight_bytes(BITS).values())
         return Check("parameter bytes, fp32", "bytes", {"total": ours}, {"total": held})
 
@@ -153,8 +171,12 @@ class _Asked:
         ours = sum(self.ledger.state_bytes(self.work.axes(), BITS).values())
         yield Check(f"{kinds.kept([self.subject])} bytes, fp32", "bytes", {"total": ours}, {"total": held})
 
-    def _built(self) -> object:
-        return self.model.build(self.shape, logits=self.work.logits)
+    def _built(self, shape: Transformer) -> Decoder:
+        """One model for all who ask: none of them changes it."""
+        counts = tuple(stack.count for stack in shape.every_stack)
+        if counts not in self._models:
+            self._models[counts] = self.model.build(shape, logits=self.work.logits, recompute=True)
+        return self._models[counts]
 
     def _by_path(self, name: str, work: Workload, flops: Counts) -> Check:
         return Check(name, "FLOPs", self.ledger.flops(work.axes(), unfolded=True), self._for_all(flops))
@@ -162,13 +184,12 @@ class _Asked:
     def _inputs(self, shape: Transformer, work: Workload) -> object:
         return self.model.inputs(shape, **work.sizes)
 
-    def _passes(self, shape: Transformer, recompute: bool = False) -> Passes:
-        """One forward and one backward pass; each shape is run once."""
-        key = (tuple(stack.count for stack in shape.every_stack), recompute)
-        if key not in self._ran:
-            reference = self.model.build(shape, logits=self.work.logits, recompute=recompute)
-            self._ran[key] = self.counting.passes(reference, self._inputs(shape, self.work))
-        return self._ran[key]
+    def _passes(self, shape: Transformer) -> Passes:
+        """One forward pass and one backward pass that runs the blocks again; each shape is run once."""
+        counts = tuple(stack.count for stack in shape.every_stack)
+        if counts not in self._ran:
+            self._ran[counts] = self.counting.passes(self._built(shape), self._inputs(shape, self.work))
+        return self._ran[counts]
 
     def _for_all(self, counted: Mapping[str, int]) -> Counts:
         """Counts of the blocks that were run, as counts of every block they stand for."""
