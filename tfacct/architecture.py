@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import chain
 from typing import Any, Literal, TypeAlias
 
 from tfacct.errors import UsageError
 from tfacct.ledger import Group, Ledger
-from tfacct.lines import Matmul
+from tfacct.lines import Line, Matmul
 from tfacct.notation import Size
 from tfacct.parts import (
     Attention,
@@ -114,12 +113,13 @@ class Stack:
 def stacks(blocks: Sequence[Block]) -> tuple[Stack, ...]:
     """Blocks in the order in which they run, as stacks of equal ones."""
     alike: list[tuple[Block, list[int]]] = []
+    same: dict[int, list[int]] = {}  # most layers are the very same block
     for number, block in enumerate(blocks):
-        known = next((numbers for other, numbers in alike if other is block or other == block), None)
+        known = same.get(id(block)) or next((numbers for other, numbers in alike if other == block), None)
         if known is None:
-            alike.append((block, [number]))
-        else:
-            known.append(number)
+            alike.append((block, known := []))
+        same[id(block)] = known
+        known.append(number)
     return tuple(Stack(block, len(numbers), tuple(numbers)) for block, numbers in alike)
 
 
@@ -179,8 +179,8 @@ class Transformer:
 
     def _groups(self) -> Iterator[Group]:
         for stack, numbers, kind in zip(self.stacks, self.numbers(), self.kinds(), strict=True):
-            group = _group([(f"blocks.*.{name}", part) for name, part in stack.block.parts()])
-            yield replace(group, count=stack.count, numbers=numbers, kind=kind)
+            parts = ((f"blocks.*.{name}", part) for name, part in stack.block.parts())
+            yield _group(parts, stack.count, numbers, kind)
 
     def numbers(self) -> list[Sequence[int]]:
         """Which blocks each stack holds; none where its count is a symbol or an array."""
@@ -266,11 +266,14 @@ class Transformer:
         return replace(self, positions=replace(self.positions, rows=context + self.positions.offset))
 
 
-def _group(parts: Iterable[tuple[str, Part]]) -> Group:
+def _group(
+    parts: Iterable[tuple[str, Part]], count: Size = 1, numbers: Sequence[int] = (), kind: str = ""
+) -> Group:
     axes: dict[str, Size] = {}
-    parts = list(parts)
-    for name, part in parts:
+    lines: list[Line] = []
+    for at, part in parts:
         for axis, value in part.axes().items():
             if axes.setdefault(axis, value) is not value and axes[axis] != value:
-                raise ValueError(f"{name}: axis {axis} is {value} here and {axes[axis]} beside it")
-    return Group(tuple(chain.from_iterable(part.lines(at) for at, part in parts)), axes)
+                raise ValueError(f"{at}: axis {axis} is {value} here and {axes[axis]} beside it")
+        lines += part.lines(at)
+    return Group(tuple(lines), axes, count, numbers, kind)

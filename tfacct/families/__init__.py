@@ -4,8 +4,6 @@ Each room holds a `Config`: the fields it reads, the transformer they describe, 
 those of the transformers class.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache

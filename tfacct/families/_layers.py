@@ -1,7 +1,5 @@
 """Which layers have a window: what the families that mix layers share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated, TypeAlias
 

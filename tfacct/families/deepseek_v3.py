@@ -1,7 +1,5 @@
 """DeepSeek-V3 and R1: V2's block, more of it, and a router whose bias is a buffer, not a parameter."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated, ClassVar
 

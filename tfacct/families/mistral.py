@@ -1,7 +1,5 @@
 """Mistral: Llama's block, in the first releases with a window in every layer; later ones have none."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar
 
 from pydantic import Field

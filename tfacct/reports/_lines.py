@@ -42,7 +42,7 @@ def stored(tensors: Iterable[Tensor]) -> list[Tensor]:
     for tensor in tensors:
         known = found.get((tensor.path, tensor.shape))
         count = tensor.count + (known.count if known else 0)
-        found[tensor.path, tensor.shape] = replace(tensor, count=count)
+        found[tensor.path, tensor.shape] = tensor._replace(count=count)
     return list(found.values())
 
 
@@ -57,7 +57,7 @@ def _together(one: Product, other: Product) -> Product:
         kind=" and ".join(filter(None, (one.kind, other.kind))),
         numbers=(*one.numbers, *other.numbers),
         count=one.count + other.count,
-        dims=replace(one.dims, times=one.dims.times + other.dims.times),
+        dims=one.dims._replace(times=one.dims.times + other.dims.times),
         forward=one.forward + other.forward,
         backward=one.backward + other.backward,
     )
