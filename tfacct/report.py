@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -174,6 +173,8 @@ class Report:
 
     def to_json(self) -> str:
         """The facts as JSON."""
+        import json
+
         return json.dumps(self.document(), indent=2, ensure_ascii=False)
 
     def to_csv(self) -> str:

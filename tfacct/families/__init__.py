@@ -5,11 +5,10 @@ those of the transformers class.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfacct.errors import ConfigError, nearest
 from tfacct.families._base import FamilyConfig, fields_of, validate
@@ -20,8 +19,7 @@ WITH_OTHERS = {"gemma3": ("text_config", "gemma3_text")}
 """Types of several models together: the field that the language model's config stands in, and its type."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     """A config that was read: its checked fields, those that were defaulted, and the names nobody knows."""
 
     family: str
