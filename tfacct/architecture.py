@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import Any, Literal, TypeAlias
 
 from tfacct.errors import UsageError
@@ -27,6 +28,7 @@ from tfacct.parts import (
 Order: TypeAlias = Literal["pre", "post", "parallel"]
 
 
+@cache
 def part_of(path: str) -> str:
     """The part of the model a path belongs to: attn, mlp, norms, embed, pos_embed, lm_head; mtp with all it has."""
     words = path.split(".")

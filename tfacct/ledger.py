@@ -57,8 +57,7 @@ class Group:
             yield path, self.count
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
+class Product(NamedTuple):
     """One line of products, evaluated for a group of blocks: FLOPs of all `dims.times` runs, forward and backward.
 
     `axes` are the sizes of its letters, `count` the blocks it stands for, of the `kind` where there are several.

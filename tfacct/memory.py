@@ -30,13 +30,18 @@ def footprint(ledger: Ledger, at: Axes, bits: int, cache_bits: int) -> Footprint
     return Footprint(
         weights=sum(ledger.weight_bytes(bits).values()),
         cache=cache_bytes(ledger, at, cache_bits),
-        per_token=cache_bytes(ledger, {**at, "B": 1, "S": 1}, cache_bits),
+        per_token=token_bytes(ledger, at, cache_bits),
     )
 
 
 def cache_bytes(ledger: Ledger, at: Axes, bits: int) -> Any:
     """Bytes of everything kept between steps, at the end of the step `at`."""
     return sum(ledger.state_bytes(at, bits).values())
+
+
+def token_bytes(ledger: Ledger, at: Axes, bits: int) -> Any:
+    """Bytes of what is kept for one token of one sequence."""
+    return cache_bytes(ledger, {**at, "B": 1, "S": 1}, bits)
 
 
 def largest_that_fits(cost: Callable[[int], int], budget: int, limit: int) -> int:

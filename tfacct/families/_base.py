@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import core_schema
 
 from tfacct.architecture import Transformer
 from tfacct.errors import ConfigError, nearest
@@ -18,13 +18,14 @@ from tfacct.workload import LARGEST
 
 
 class Checked:
-    """What a field may hold, as pydantic-core checks it: gathered from a `Field` it takes three times as long to build."""
+    """What a field may hold, in the words of pydantic-core: every family has such fields by the dozen, and of a `Field`
+    pydantic gathers them anew for each."""
 
-    def __init__(self, schema: CoreSchema) -> None:
+    def __init__(self, schema: Any) -> None:
         self.schema = schema
 
-    def __get_pydantic_core_schema__(self, _source: object, _handler: object) -> CoreSchema:
-        return self.schema.copy()
+    def __get_pydantic_core_schema__(self, _source: object, _handler: object) -> Any:
+        return dict(self.schema)  # pydantic writes into it
 
 
 def whole(least: int, most: int = LARGEST) -> Checked:

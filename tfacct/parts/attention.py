@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from tfacct.lines import Line, Matmul, Pointwise, State
 from tfacct.notation import Size, divided
 from tfacct.parts.part import Part
 
 
-@dataclass(frozen=True, slots=True)
-class Rotary:
+class Rotary(NamedTuple):
     """Rotary positions: the base of their angles, and how a longer context stretches them. No count depends on it.
 
     `pairs`: which numbers of a head turn together, one of each half or neighbours.
@@ -23,8 +22,7 @@ class Rotary:
     pairs: Literal["halves", "neighbours"] = "halves"
 
 
-@dataclass(frozen=True, slots=True)
-class QKNorm:
+class QKNorm(NamedTuple):
     """A norm of queries and keys before their rotation: of each head by itself, or of all heads `together`."""
 
     eps: float

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tfacct.ledger import Product, Tensor
 from tfacct.reports import _common as common
@@ -52,8 +52,7 @@ def _alike(one: Product, other: Product) -> bool:
 
 
 def _together(one: Product, other: Product) -> Product:
-    return replace(
-        one,
+    return one._replace(
         kind=" and ".join(filter(None, (one.kind, other.kind))),
         numbers=(*one.numbers, *other.numbers),
         count=one.count + other.count,
