@@ -268,9 +268,7 @@ class Transformer:
         return replace(self, positions=replace(self.positions, rows=context + self.positions.offset))
 
 
-def _group(
-    parts: Iterable[tuple[str, Part]], count: Size = 1, numbers: Sequence[int] = (), kind: str = ""
-) -> Group:
+def _group(parts: Iterable[tuple[str, Part]], count: Size = 1, numbers: Sequence[int] = (), kind: str = "") -> Group:
     axes: dict[str, Size] = {}
     lines: list[Line] = []
     for at, part in parts:
