@@ -1,7 +1,8 @@
 """One room per `model_type`. A file here is a family: nothing else names it.
 
 Each room holds a `Config`: the fields it reads, the transformer they describe, and the table from our paths to
-those of the transformers class.
+those of the transformers class. (Annotations are not postponed in these rooms: pydantic would compile each one by
+itself, and those of class variables again for every class that inherits them.)
 """
 
 from collections.abc import Mapping
