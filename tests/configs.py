@@ -229,10 +229,43 @@ def olmo2(draw: Draw) -> Fields:
     return some(draw, llama_like(draw), attention_bias=ON)
 
 
+def bert(draw: Draw) -> Fields:
+    fields = {**of_whole_heads(draw), "intermediate_size": draw(st.integers(1, 40))}
+    fields.pop("tie_word_embeddings", None)
+    return some(draw, fields, type_vocab_size=SMALL, max_position_embeddings=st.integers(25, 40))
+
+
+def t5(draw: Draw) -> Fields:
+    fields = {"d_model": draw(st.integers(1, 40)), "num_heads": draw(SMALL), "vocab_size": draw(VOCAB)}
+    fields |= {"num_layers": draw(st.integers(1, 3)), "d_ff": draw(st.integers(1, 40))}
+    networks = st.sampled_from(["relu", "gated-gelu", "gated-silu"])
+    some(draw, fields, num_decoder_layers=st.none() | st.integers(1, 4), d_kv=SMALL, feed_forward_proj=networks)
+    return some(draw, fields, relative_attention_num_buckets=st.integers(4, 40), tie_word_embeddings=st.just(True))
+
+
+def bart(draw: Draw) -> Fields:
+    heads, own = draw(SMALL), draw(SMALL)
+    fields = {"d_model": heads * own * draw(st.integers(1, 4)), "vocab_size": draw(VOCAB), "pad_token_id": 1}
+    fields |= {"encoder_layers": draw(st.integers(1, 3)), "decoder_layers": draw(st.integers(1, 3))}
+    fields |= {"encoder_attention_heads": heads, "decoder_attention_heads": own, "max_position_embeddings": 40}
+    some(draw, fields, encoder_ffn_dim=st.integers(1, 40), decoder_ffn_dim=st.integers(1, 40))
+    return some(draw, fields, scale_embedding=ON, tie_word_embeddings=st.just(True))
+
+
+def marian(draw: Draw) -> Fields:
+    fields = bart(draw) | {"decoder_start_token_id": 0}
+    fields["d_model"] *= 2  # sines and cosines, of which there are as many
+    if draw(ON):
+        return fields
+    own = draw(st.none() | st.integers(7, 40))
+    return {**fields, "share_encoder_decoder_embeddings": False, "decoder_vocab_size": own}
+
+
 FAMILIES: dict[str, Callable[[Draw], Fields]] = {
     made.__name__: made
     for made in (
         *(gpt2, llama, qwen2, qwen3, gemma, mistral, mixtral, qwen2_moe, qwen3_moe, gemma2, gemma3_text, phi, phi3),
         *(deepseek_v2, deepseek_v3, gpt_oss, gpt_neox, falcon, opt, bloom, olmo2),
+        *(bert, t5, bart, marian),
     )
 }

@@ -7,7 +7,7 @@ import io
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ import pytest
 from tfacct.lines import Matmul
 from tfacct.notation import Axes
 from tfacct.subject import Subject, subject
+from tfacct.workload import Workload
 
 # Nothing in this process, or begun by it, asks the real hub: huggingface_hub reads these when it is imported.
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_ENDPOINT": "http://127.0.0.1:9"}
@@ -131,6 +132,25 @@ TINY = {
         "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 33,
         "attention_bias": True,
     },
+    "bert": {
+        "model_type": "bert", "vocab_size": 181, "hidden_size": 42, "num_hidden_layers": 2, "num_attention_heads": 6,
+        "intermediate_size": 71, "max_position_embeddings": 37, "type_vocab_size": 3,
+    },
+    "t5": {
+        "model_type": "t5", "vocab_size": 191, "d_model": 48, "d_kv": 10, "d_ff": 71, "num_layers": 2,
+        "num_decoder_layers": 3, "num_heads": 6, "n_positions": 33, "relative_attention_num_buckets": 15,
+        "feed_forward_proj": "gated-gelu",
+    },
+    "bart": {
+        "model_type": "bart", "vocab_size": 193, "d_model": 60, "encoder_layers": 2, "decoder_layers": 3,
+        "encoder_attention_heads": 6, "decoder_attention_heads": 4, "encoder_ffn_dim": 71, "decoder_ffn_dim": 67,
+        "max_position_embeddings": 37,
+    },
+    "marian": {
+        "model_type": "marian", "vocab_size": 197, "d_model": 54, "encoder_layers": 2, "decoder_layers": 3,
+        "encoder_attention_heads": 6, "decoder_attention_heads": 18, "encoder_ffn_dim": 71, "decoder_ffn_dim": 73,
+        "max_position_embeddings": 41, "pad_token_id": 0, "decoder_start_token_id": 0, "scale_embedding": True,
+    },
 }  # fmt: skip
 
 # Other shapes that the same families have.
@@ -158,6 +178,10 @@ VARIANTS = {
     "deepseek_v2, unpacked": {**TINY["deepseek_v2"], "latent_attention": "unpacked"},
     "deepseek_v3, absorbed": {**TINY["deepseek_v3"], "latent_attention": "absorbed"},
     "deepseek_v3, unpacked": {**TINY["deepseek_v3"], "latent_attention": "unpacked"},
+    "t5, untied": {**TINY["t5"], "tie_word_embeddings": False, "feed_forward_proj": "relu"},
+    "marian, a table on each side": {
+        **TINY["marian"], "share_encoder_decoder_embeddings": False, "decoder_vocab_size": 199,
+    },
 }  # fmt: skip
 SHAPES = {**TINY, **VARIANTS}
 
@@ -175,6 +199,20 @@ LLAMA3 = {
 def tiny(name: str, **sets: object) -> Subject:
     """The tiny model of a family, or a variant of it."""
     return subject(f"tiny-{name}", SHAPES[name], sets)
+
+
+SOURCE = 17
+"""Tokens of a source, where an encoder reads one."""
+
+
+def asked(ours: Subject, work: Workload, source: int = SOURCE) -> Workload:
+    """The workload as a model can be asked for it: an encoder alone takes all tokens at once, and a source is read in
+    the first step."""
+    if not ours.keeps:
+        return replace(work, context=work.tokens)
+    if ours.source is None:
+        return work
+    return replace(work, source=source, new_source=source if work.tokens == work.context else 0)
 
 
 def ran(line: Matmul, axes: Axes) -> Any:

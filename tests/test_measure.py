@@ -133,12 +133,21 @@ def test_logits_that_are_no_numbers_are_an_error(monkeypatch: pytest.MonkeyPatch
     assert ran.code == 2 and "logits are not finite" in ran.err
 
 
+def _hears_ctrl_c() -> None:
+    """What is begun in the background is begun deaf to it, and so is all that it begins."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_gives_what_was_finished() -> None:
     command = [sys.executable, "-m", "tfacct", "measure", "gpt2", "--ctx", "64", "--steps", "100000", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ}) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes, env={**os.environ}, preexec_fn=_hears_ctrl_c) as process:
         time.sleep(25)  # long past the imports and the first runs, far from the last
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        try:
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 130, err
     (facts,) = json.loads(out)["models"]
     assert facts["interrupted"] and 0 < facts["runs"] < 100_000

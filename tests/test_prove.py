@@ -34,7 +34,8 @@ def edges(letters: str, window: bool = False) -> list[str]:
 
 
 # One of each kind: experts; windows between full layers; experts beside a shared network behind a latent, dense first;
-# post-norm blocks of narrower tokens; parallel blocks with two norms; experts with windows and sinks.
+# post-norm blocks of narrower tokens; parallel blocks with two norms; experts with windows and sinks; an encoder; an
+# encoder and a decoder with scores for distances; both with tables of positions.
 KINDS = {
     "mixtral-8x7b": edges("KGA"),
     "gemma-2-2b": edges("KG", window=True),
@@ -42,10 +43,13 @@ KINDS = {
     "opt-350m": edges("KG"),
     "falcon-40b": edges("KG"),
     "gpt-oss-20b": edges("KGA", window=True),
+    "bert-base": [*COUNTS[:5], *(f"all four at {letter} = 1" for letter in "BKG")],
+    "t5-small": [*COUNTS, "all four at J = 1", "all but backward at I = 0"],
+    "transformer-base": [*COUNTS, "all four at J = 1", "all but backward at I = 0"],
 }
 
 
-SLOW = ("deepseek-v2-lite", "gpt-oss-20b")  # half a minute each
+SLOW = ("deepseek-v2-lite", "gpt-oss-20b", "transformer-base")  # half a minute each
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ pytest.importorskip("transformers")
 
 from tests.configs import FAMILIES as STRATEGIES
 from tests.configs import SMALL, configs
+from tests.conftest import asked
 from tfacct import families, presets
 from tfacct.reference import stranger
 from tfacct.subject import Subject, subject
@@ -19,22 +20,25 @@ WITH_CLASS = [name for name in presets.names() if not name.startswith("cs336")] 
 
 def agree(ours: Subject, *works: Workload) -> None:
     """Parameters by tensor, FLOPs by module and cached elements by layer, all equal."""
-    model, ledger = stranger.build(ours.raw), ours.ledger
+    model, ledger = stranger.build(ours.raw, ours.config.class_head), ours.ledger
     table, tensors = ours.config.class_paths(), ours.config.hf_tensors
     params = {name: count for name, count in stranger.parameters(model).items() if count}  # 0 shared experts are none
     assert stranger.renamed(ledger.parameters(unfolded=True), table, tensors) == params
     keeps = ours.config.class_keeps().ledger()
     for work in works:
         at = work.axes()
-        flops, cached = stranger.run(model, batch=work.batch, tokens=work.tokens, context=work.context)
+        flops, cached = stranger.run(model, **work.sizes)
         assert stranger.renamed(ledger.flops(at, unfolded=True), table) == flops
         assert stranger.kept(keeps.states(at, unfolded=True)) == cached
 
 
+LAYER_COUNTS = ("n_layer", "num_hidden_layers", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers")
+
+
 def with_few_layers(whole: Subject) -> Subject:
     """The first seven layers: as many as it takes to see each kind of layer that a preset has."""
-    count = "n_layer" if "n_layer" in whole.raw else "num_hidden_layers"
-    fields = {**whole.raw, count: min(whole.raw[count], 7)}
+    counts = [name for name in LAYER_COUNTS if name in whole.raw]
+    fields = {**whole.raw, **{count: min(whole.raw[count], 7) for count in counts}}
     if fields.get("layer_types"):
         fields["layer_types"] = fields["layer_types"][:7]
     few = subject(whole.name, fields)
@@ -45,13 +49,15 @@ def with_few_layers(whole: Subject) -> Subject:
 @pytest.mark.parametrize("name", WITH_CLASS)
 def test_every_preset_agrees_module_by_module(name: str) -> None:
     """Of the deep ones the first layers; the parameters of all layers meet their total in test_numbers.py."""
-    agree(with_few_layers(presets.load(name)), Workload(context=11, tokens=7, batch=3))
+    few = with_few_layers(presets.load(name))
+    agree(few, *(asked(few, Workload(11, tokens, 3)) for tokens in (7, 11)))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_CLASS)
 def test_every_preset_agrees_in_all_its_layers(name: str) -> None:
-    agree(presets.load(name), Workload(context=11, tokens=7, batch=3))
+    whole = presets.load(name)
+    agree(whole, *(asked(whole, Workload(11, tokens, 3)) for tokens in (7, 11)))
 
 
 def test_a_wrong_path_table_would_be_seen() -> None:
@@ -67,11 +73,11 @@ def test_a_wrong_path_table_would_be_seen() -> None:
 
 def random_agreement(family: str, examples: int) -> None:
     @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(config=configs(family), batch=SMALL, tokens=SMALL, old=st.integers(0, 13))
-    def check(config: dict, batch: int, tokens: int, old: int) -> None:
+    @given(config=configs(family), batch=SMALL, tokens=SMALL, old=st.integers(0, 13), source=st.integers(1, 14))
+    def check(config: dict, batch: int, tokens: int, old: int, source: int) -> None:
         """A prefill, a chunk behind `old` tokens and a decode step: windows are 2 to 9 tokens."""
-        steps = {(0, tokens), (old, tokens), (old, 1)}
-        agree(subject("random", config), *(Workload(context=sum(step), tokens=step[1], batch=batch) for step in steps))
+        ours, steps = subject("random", config), {(0, tokens), (old, tokens), (old, 1)}
+        agree(ours, *dict.fromkeys(asked(ours, Workload(sum(step), step[1], batch), source) for step in steps))
 
     check()
 
@@ -105,6 +111,10 @@ REQUIRED = {
     "deepseek_v3": {"vocab_size": 37, **LAYERS, "num_attention_heads": 128},
     "gpt_neox": {"vocab_size": 37, **LAYERS, "num_attention_heads": 4},
     "bloom": {"vocab_size": 37, "hidden_size": 60, "n_layer": 2, "n_head": 6},
+    "bert": {"vocab_size": 37, **LAYERS, "num_attention_heads": 4},
+    "t5": {"vocab_size": 37, "d_model": 48, "num_layers": 2, "num_heads": 5},
+    "bart": {"vocab_size": 37, "d_model": 48, "encoder_layers": 2, "decoder_layers": 3},
+    "marian": {"vocab_size": 37, "d_model": 48, "encoder_layers": 2, "decoder_layers": 3, "pad_token_id": 0},
 }
 """What has no default, or none that fits 64 heads of a hidden size of 128."""
 
@@ -114,8 +124,9 @@ def test_absent_fields_take_the_classs_defaults(family: str) -> None:
     """What a config leaves out is what the class would take, and every such field is named."""
     required = REQUIRED.get(family, {"vocab_size": 37, **LAYERS, "num_attention_heads": 64})
     ours = subject("bare", {"model_type": family, **required})
-    agree(ours, Workload(context=9, tokens=5, batch=2))
-    theirs = stranger.build(ours.raw).config
-    assert ours.context == getattr(theirs, "max_position_embeddings", 2048)  # BLOOM's has none
+    agree(ours, *(asked(ours, Workload(9, tokens, 2)) for tokens in (5, 9)))
+    theirs = stranger.build(ours.raw, ours.config.class_head).config
+    longest = {"bloom": 2048, "t5": 512}  # whose classes have none
+    assert ours.context == getattr(theirs, "max_position_embeddings", longest.get(family))
     read = set(ours.config.__class__.model_fields) - ours.config.uncounted
     assert set(ours.defaulted) == {n for n in read if n not in required and getattr(ours.config, n) is not None}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -55,6 +56,7 @@ class Model:
         tokens: int | None = None,
         decode: bool = False,
         batch: int = 1,
+        source: int | None = None,
         logits: Logits = "all",
         train: bool = False,
         masked: bool = False,
@@ -67,17 +69,19 @@ class Model:
         """
         from tfacct.reports.flops import flops
 
-        request = Request(ctx, tokens, decode, batch, logits)
+        request = Request(ctx, tokens, decode, batch, logits, source)
         return flops([self.subject], request, train=train, masked=masked, by=by, pointwise=pointwise)
 
-    def generate(self, *, ctx: int, new_tokens: int, batch: int = 1, masked: bool = False) -> Report:
+    def generate(
+        self, *, ctx: int, new_tokens: int, batch: int = 1, source: int | None = None, masked: bool = False
+    ) -> Report:
         """FLOPs of a whole request, 2 per multiply-add: the prefill of a prompt of `ctx` tokens, and all decode steps.
 
         Logits for the last position only; they are the first of the `new_tokens`. As `flops --generate` prints it.
         """
         from tfacct.reports.generate import generate
 
-        return generate([self.subject], Request(ctx=ctx, batch=batch), new_tokens, masked=masked)
+        return generate([self.subject], Request(ctx=ctx, batch=batch, source=source), new_tokens, masked=masked)
 
     def traffic(
         self,
@@ -86,13 +90,14 @@ class Model:
         tokens: int | None = None,
         decode: bool = False,
         batch: int = 1,
+        source: int | None = None,
         logits: Logits = "all",
         dtype: str | None = None,
     ) -> Report:
         """Bytes that each product reads and writes, unfused, and its FLOPs per byte. As `flops --bytes` prints it."""
         from tfacct.reports.traffic import traffic
 
-        return traffic([self.subject], Request(ctx, tokens, decode, batch, logits), dtype=dtype)
+        return traffic([self.subject], Request(ctx, tokens, decode, batch, logits, source), dtype=dtype)
 
     def params(self) -> Report:
         """Stored parameters, tensor by tensor, every tensor once."""
@@ -105,6 +110,7 @@ class Model:
         *,
         ctx: int | None = None,
         batch: int = 1,
+        source: int | None = None,
         dtype: str | None = None,
         kv_dtype: str | None = None,
         fit: int | str | None = None,
@@ -113,13 +119,17 @@ class Model:
         from tfacct.reports.memory import memory
 
         budget = units.read_bytes("fit", fit) if isinstance(fit, str) else fit
-        return memory([self.subject], Request(ctx=ctx, batch=batch), dtype=dtype, kv_dtype=kv_dtype, fit=budget)
+        return memory(
+            [self.subject], Request(ctx=ctx, batch=batch, source=source), dtype=dtype, kv_dtype=kv_dtype, fit=budget
+        )
 
-    def kv(self, *, ctx: int | None = None, batch: int = 1, dtype: str | None = None) -> Report:
+    def kv(
+        self, *, ctx: int | None = None, batch: int = 1, source: int | None = None, dtype: str | None = None
+    ) -> Report:
         """KV-cache bytes by context: as built, as MHA and as MQA."""
         from tfacct.reports.kv import kv
 
-        return kv([self.subject], Request(ctx=ctx, batch=batch), dtype=dtype)
+        return kv([self.subject], Request(ctx=ctx, batch=batch, source=source), dtype=dtype)
 
     def formula(
         self,
@@ -129,6 +139,7 @@ class Model:
         tokens: int | None = None,
         decode: bool = False,
         batch: int = 1,
+        source: int | None = None,
     ) -> Report:
         """A count in letters, line by line, with its values: FLOPs, stored parameters, or cached elements.
 
@@ -136,7 +147,7 @@ class Model:
         """
         from tfacct.reports.formula import formula
 
-        return formula(self.subject, Request(ctx, tokens, decode, batch), of=of)
+        return formula(self.subject, Request(ctx, tokens, decode, batch, source=source), of=of)
 
     def diff(
         self,
@@ -145,6 +156,7 @@ class Model:
         ctx: int | None = None,
         to_ctx: int | None = None,
         batch: int = 1,
+        source: int | None = None,
         to_batch: int | None = None,
         decode: bool = False,
         train: bool = False,
@@ -158,8 +170,8 @@ class Model:
         from tfacct.reports.diff import diff
 
         new = (other or self)._with(sets) if sets else (other or self).subject
-        before = Request(ctx=ctx, batch=batch, decode=decode)
-        after = Request(ctx if to_ctx is None else to_ctx, None, decode, batch if to_batch is None else to_batch)
+        before = Request(ctx=ctx, batch=batch, decode=decode, source=source)
+        after = replace(before, ctx=ctx if to_ctx is None else to_ctx, batch=batch if to_batch is None else to_batch)
         return diff(self.subject, new, before, after, terms=Terms(dtype, kv_dtype, masked, train))
 
     def sweep(
@@ -167,6 +179,7 @@ class Model:
         *metrics: str,
         ctx: Collection[int] | None = None,
         batch: Collection[int] = (1,),
+        source: int | None = None,
         tokens: int | None = None,
         decode: bool = False,
         logits: Logits = "all",
@@ -185,7 +198,7 @@ class Model:
             [self.name],
             Grid(ctx, batch, sets),
             metrics=metrics or DEFAULT,
-            request=Request(tokens=tokens, decode=decode, logits=logits),
+            request=Request(tokens=tokens, decode=decode, logits=logits, source=source),
             terms=Terms(dtype, kv_dtype, masked, train),
         )
 
@@ -198,6 +211,7 @@ class Model:
         tokens: int | None = None,
         decode: bool = False,
         batch: int = 1,
+        source: int | None = None,
         logits: Logits = "all",
         train: bool = False,
         masked: bool = False,
@@ -208,7 +222,7 @@ class Model:
         from tfacct.reports._points import Terms
         from tfacct.reports.solve import solve
 
-        request = Request(ctx, tokens, decode, batch, logits)
+        request = Request(ctx, tokens, decode, batch, logits, source)
         return solve(self.subject, request, unknown=unknown, until=until, terms=Terms(dtype, kv_dtype, masked, train))
 
     def evaluate(
@@ -219,6 +233,7 @@ class Model:
         masked: bool = False,
         train: bool = False,
         logits: Logits = "all",
+        source: int | None = None,
         dtype: str | None = None,
         kv_dtype: str | None = None,
         **knobs: Any,
@@ -230,10 +245,11 @@ class Model:
         """
         from tfacct.arrays import evaluate
         from tfacct.metrics import metric as named
+        from tfacct.reports._common import workload
         from tfacct.reports._points import Terms
 
         asked = named(metric, [self.ledger])
-        work = Request(logits=logits).workload(self.subject.context)
+        work = workload(self.subject, Request(logits=logits, source=source))
         point = Terms(dtype, kv_dtype, masked, train).point(self.subject, work, [asked])
         return evaluate(asked, self.architecture, point, knobs, exact=exact)
 
@@ -255,13 +271,14 @@ class Model:
         tokens: int | None = None,
         decode: bool = False,
         batch: int = 1,
+        source: int | None = None,
         all_layers: bool = False,
         against: str | None = None,
     ) -> Report:
         """The formulas against every witness, path by path (needs torch and fvcore); `.agrees` is the verdict."""
         from tfacct.reports.verify import verify
 
-        request = Request(ctx, tokens, decode, batch)
+        request = Request(ctx, tokens, decode, batch, source=source)
         return verify([self.subject], request, all_layers=all_layers, against=against)
 
     def prove(self, *, by: Literal["symbols", "grid"] = "symbols") -> Report:
@@ -275,6 +292,7 @@ class Model:
         *,
         ctx: int | None = None,
         batch: int = 1,
+        source: int | None = None,
         decode: bool = False,
         steps: int = 5,
         train: bool = False,
@@ -285,7 +303,7 @@ class Model:
         """Run the model with random weights: seconds, FLOP/s, bytes really held (needs torch and fvcore)."""
         from tfacct.reports.measure import Plan, measure
 
-        request = Request(ctx=ctx, batch=batch, decode=decode)
+        request = Request(ctx=ctx, batch=batch, decode=decode, source=source)
         return measure(self.subject, request, Plan(device, dtype, steps, train, sdpa))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -9,10 +10,11 @@ from typing import Any, Literal, TypeAlias
 
 from tfacct.errors import UsageError
 from tfacct.ledger import Group, Ledger
-from tfacct.lines import Line, Matmul
+from tfacct.lines import Line, Matmul, Table
 from tfacct.notation import Size
 from tfacct.parts import (
     Attention,
+    CrossAttention,
     Embedding,
     Experts,
     FeedForward,
@@ -22,7 +24,9 @@ from tfacct.parts import (
     Norm,
     Part,
     Positions,
+    RelativeBias,
     Residual,
+    Segments,
 )
 
 Order: TypeAlias = Literal["pre", "post", "parallel"]
@@ -30,28 +34,31 @@ Order: TypeAlias = Literal["pre", "post", "parallel"]
 
 @cache
 def part_of(path: str) -> str:
-    """The part of the model a path belongs to: attn, mlp, norms, embed, pos_embed, lm_head; mtp with all it has."""
+    """The part of the model a path belongs to: attn, cross, mlp, norms, embed, pos_embed, lm_head; mtp and the encoder
+    with all they have."""
     words = path.split(".")
     part = words[2] if words[0] == "blocks" else words[0]
     return "norms" if part.endswith("_norm") else part
 
 
 def is_table(path: str) -> bool:
-    """Whether a parameter is the token or the position table: what embedding parameters are."""
-    return path in ("embed.weight", "pos_embed.weight")
+    """Whether a parameter is a table of tokens, positions or segments: what embedding parameters are."""
+    return path.removeprefix("encoder.") in ("embed.weight", "pos_embed.weight", "type_embed.weight")
 
 
 def component_of(path: str, line: Matmul) -> str:
-    """The component a product is summed under: its part, but the products of two activations stand apart."""
-    if line.weight_axes() is None:
-        return "attn_scores_values"
+    """The component a product is summed under: its part, but of attention the products of two activations stand
+    apart."""
     part = part_of(path)
-    return "attn_projections" if part == "attn" else part
+    if part != "attn":
+        return part
+    return "attn_projections" if line.weight_axes() is not None else "attn_scores_values"
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One decoder block: attention and a feed-forward network, each added to the stream it reads.
+    """One block: attention and a feed-forward network, each added to the stream it reads; between them, where there is
+    an encoder, `cross` attention to what it read.
 
     `order` is `pre`: x + attn(attn_norm(x)), then x + mlp(mlp_norm(x)); `post`: attn_norm(x + attn(x)), then
     mlp_norm(x + mlp(x)); `parallel`: x + attn(attn_norm(x)) + mlp(mlp_norm(x)), where without a norm of its own the
@@ -65,19 +72,24 @@ class Block:
     attn_post_norm: Norm | None = None
     mlp_post_norm: Norm | None = None
     order: Order = "pre"
+    cross_norm: Norm | None = None
+    cross: CrossAttention | None = None
 
     def parts(self) -> Iterator[tuple[str, Part]]:
         """The parts by the names their paths carry, in the order in which they run."""
         attn_add, mlp_add = Residual(self.attn.hidden), Residual(self.mlp.hidden)
+        cross_add = None if self.cross is None else Residual(self.cross.hidden)
         attn = (("attn", self.attn), ("attn_post_norm", self.attn_post_norm))
         mlp = (("mlp", self.mlp), ("mlp_post_norm", self.mlp_post_norm))
         running: dict[Order, tuple[tuple[str, Part | None], ...]] = {
             "pre": (
                 *(("attn_norm", self.attn_norm), *attn, ("attn_add", attn_add)),
+                *(("cross_norm", self.cross_norm), ("cross", self.cross), ("cross_add", cross_add)),
                 *(("mlp_norm", self.mlp_norm), *mlp, ("mlp_add", mlp_add)),
             ),
             "post": (
                 *(*attn, ("attn_add", attn_add), ("attn_norm", self.attn_norm)),
+                *(("cross", self.cross), ("cross_add", cross_add), ("cross_norm", self.cross_norm)),
                 *(*mlp, ("mlp_add", mlp_add), ("mlp_norm", self.mlp_norm)),
             ),
             "parallel": (
@@ -140,9 +152,49 @@ class Ahead:
         yield from (("join", self.joining), *self.block.parts(), ("head_norm", self.norm))
 
 
+def numbered(stacks: Sequence[Stack]) -> list[Sequence[int]]:
+    """Which blocks each stack holds; none where its count is a symbol or an array."""
+    found: list[Sequence[int]] = []
+    first = 0
+    for stack in stacks:
+        if not isinstance(stack.count, int):
+            found.append(())
+        elif stack.numbers:
+            found.append(stack.numbers)
+        else:
+            found.append(range(first, first + stack.count))
+            first += stack.count
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """What reads a source, all of it at once: blocks that are not causal, between tables and a norm of its own."""
+
+    embed: Embedding
+    stacks: tuple[Stack, ...]
+    positions: Positions | None = None
+    bias: RelativeBias | None = None
+    embed_norm: Norm | None = None
+    final_norm: Norm | None = None
+
+    def ends(self) -> tuple[dict[str, Part], dict[str, Part]]:
+        """What stands before the blocks and behind them, by the names their paths carry."""
+        front: dict[str, Part | None] = {"embed": self.embed, "pos_embed": self.positions}
+        front |= {"rel_bias": self.bias, "embed_norm": self.embed_norm}
+        return _there(front), _there({"final_norm": self.final_norm})
+
+
+def _there(named: dict[str, Part | None]) -> dict[str, Part]:
+    return {name: part for name, part in named.items() if part is not None}
+
+
 @dataclass(frozen=True, slots=True)
 class Transformer:
-    """A decoder. Blocks of different kinds are different stacks. `ahead` is run after the head."""
+    """Tables, stacks of blocks, a norm and a head. Blocks of different kinds are different stacks.
+
+    With an `encoder` it continues what that has read. `ahead` is run after the head.
+    """
 
     embed: Embedding
     stacks: tuple[Stack, ...]
@@ -151,26 +203,47 @@ class Transformer:
     positions: Positions | None = None
     embed_norm: Norm | None = None
     ahead: Ahead | None = None
+    segments: Segments | None = None
+    bias: RelativeBias | None = None
+    encoder: Encoder | None = None
 
     def ends(self) -> tuple[dict[str, Part], dict[str, Part]]:
         """What stands before the blocks and behind them, by the names their paths carry."""
         front: dict[str, Part | None]
-        front = {"embed": self.embed, "pos_embed": self.positions, "embed_norm": self.embed_norm}
-        back: dict[str, Part | None] = {"final_norm": self.final_norm, "lm_head": self.head}
-        first, last = ({name: part for name, part in end.items() if part is not None} for end in (front, back))
-        return first, last
+        front = {"embed": self.embed, "pos_embed": self.positions, "type_embed": self.segments}
+        front |= {"rel_bias": self.bias, "embed_norm": self.embed_norm}
+        return _there(front), _there({"final_norm": self.final_norm, "lm_head": self.head})
+
+    @property
+    def every_stack(self) -> tuple[Stack, ...]:
+        """The encoder's stacks, where there is one, then the others."""
+        return (*(() if self.encoder is None else self.encoder.stacks), *self.stacks)
 
     def parts(self) -> list[Part]:
         """Every part: those at the ends, then those of one block of each kind."""
-        front, back = self.ends()
-        blocks = [part for stack in self.stacks for _, part in stack.block.parts()]
+        ends = [self.ends(), *(() if self.encoder is None else (self.encoder.ends(),))]
+        at_ends = [part for front, back in ends for part in (*front.values(), *back.values())]
+        blocks = [part for stack in self.every_stack for _, part in stack.block.parts()]
         ahead = [] if self.ahead is None else [part for _, part in self.ahead.parts()]
-        return [*front.values(), *back.values(), *blocks, *ahead]
+        return [*at_ends, *blocks, *ahead]
 
     def ledger(self) -> Ledger:
         """Every line of the model."""
         front, back = self.ends()
-        return Ledger((_group(front.items()), *self._groups(), _group(back.items()), *self._ahead()))
+        blocks = _groups(self.stacks, self.numbers(), self.kinds()[-len(self.stacks) :])
+        return Ledger(
+            (*self._encoder(), _group(front.items()), *blocks, _group(back.items()), *self._ahead()),
+        )
+
+    def _encoder(self) -> Iterator[Group]:
+        """The encoder's lines: those of a decoder, with source tokens for tokens."""
+        if self.encoder is None:
+            return
+        front, back = self.encoder.ends()
+        stacks = self.encoder.stacks
+        blocks = _groups(stacks, numbered(stacks), self.kinds()[: len(stacks)])
+        for group in (_group(front.items()), *blocks, _group(back.items())):
+            yield replace(group, lines=tuple(_of_source(line) for line in group.lines))
 
     def _ahead(self) -> Iterator[Group]:
         if self.ahead is not None:
@@ -179,38 +252,24 @@ class Transformer:
             axes = {**group.axes, **self.head.axes()}
             yield replace(group, lines=lines, axes=axes, count=self.ahead.count, numbers=range(self.ahead.count))
 
-    def _groups(self) -> Iterator[Group]:
-        for stack, numbers, kind in zip(self.stacks, self.numbers(), self.kinds(), strict=True):
-            parts = ((f"blocks.*.{name}", part) for name, part in stack.block.parts())
-            yield _group(parts, stack.count, numbers, kind)
-
     def numbers(self) -> list[Sequence[int]]:
-        """Which blocks each stack holds; none where its count is a symbol or an array."""
-        found: list[Sequence[int]] = []
-        first = 0
-        for stack in self.stacks:
-            if not isinstance(stack.count, int):
-                found.append(())
-            elif stack.numbers:
-                found.append(stack.numbers)
-            else:
-                found.append(range(first, first + stack.count))
-                first += stack.count
-        return found
+        """Which blocks each stack behind the encoder holds; none where its count is a symbol or an array."""
+        return numbered(self.stacks)
 
     def kinds(self) -> list[str]:
-        """What each stack's blocks are called beside the others': windowed or full, experts or dense; nothing where
-        there is one stack."""
+        """What the blocks of every stack are called beside the others': encoder, windowed or full, experts or dense;
+        nothing where there is one stack, of a decoder nothing for being one."""
         marks = [stack.block.marks for stack in self.stacks]
         differing = [mark for mark in UNMARKED if len({mark in own for own in marks}) > 1]
         names = [" ".join(mark if mark in own else UNMARKED[mark] for mark in differing) for own in marks]
+        names = [*(["encoder"] * (len(self.every_stack) - len(names))), *names]
         return [
             f"{name} {names[: i + 1].count(name)}".strip() if names.count(name) > 1 else name
             for i, name in enumerate(names)
         ]
 
     def blocks(self) -> list[Block]:
-        """Every block, in the order in which they run."""
+        """Every block behind the encoder, in the order in which they run."""
         placed = {
             number: stack.block
             for stack, numbers in zip(self.stacks, self.numbers(), strict=True)
@@ -224,7 +283,7 @@ class Transformer:
         return self.stacks[0].block.attn
 
     def mapped(self, change: Callable[[Any], Any], counts: Sequence[Size] | None = None) -> Transformer:
-        """The same model with every part put through `change`, and with so many blocks in each stack, where given."""
+        """The same model with every part put through `change`, and with so many blocks in every stack, where given."""
 
         def changed(part: Any) -> Any:
             return change(part) if isinstance(part, Part) else part
@@ -235,11 +294,16 @@ class Transformer:
         def further(old: Ahead | None) -> Ahead | None:
             return old and Ahead(changed(old.joining), block(old.block), changed(old.norm), old.count)
 
-        blocks = [replace(stack, block=block(stack.block)) for stack in self.stacks]
+        def reading(old: Encoder | None, stacks: Sequence[Stack]) -> Encoder | None:
+            own = {field.name: changed(getattr(old, field.name)) for field in fields(Encoder)} if old else {}
+            return old and Encoder(**{**own, "stacks": tuple(stacks)})
+
+        blocks = [replace(stack, block=block(stack.block)) for stack in self.every_stack]
         if counts is not None:
             blocks = [Stack(old.block, count) for old, count in zip(blocks, counts, strict=True)]
         own = {field.name: changed(getattr(self, field.name)) for field in fields(self)}
-        return Transformer(**{**own, "stacks": tuple(blocks), "ahead": further(self.ahead)})
+        own |= {"stacks": tuple(blocks[-len(self.stacks) :]), "ahead": further(self.ahead)}
+        return Transformer(**{**own, "encoder": reading(self.encoder, blocks[: -len(self.stacks)])})
 
     def with_kv_heads(self, kv_heads: Size | None) -> Transformer:
         """The same model with its query heads sharing `kv_heads` key/value heads; None: each has its own.
@@ -255,7 +319,7 @@ class Transformer:
                         "num_key_value_heads: keys and values come from a latent here, which no heads share"
                     )
                 return part.running("unpacked")
-            if not isinstance(part, Attention):
+            if not isinstance(part, (Attention, CrossAttention, RelativeBias)):
                 return part
             return part.with_kv_heads(part.heads if kv_heads is None else kv_heads)
 
@@ -266,6 +330,20 @@ class Transformer:
         if self.positions is None:
             return self
         return replace(self, positions=replace(self.positions, rows=context + self.positions.offset))
+
+
+def _of_source(line: Line) -> Line:
+    """An encoder's line: new source tokens for new tokens, and those seen for keys."""
+    path = f"encoder.{line.path}"
+    if isinstance(line, Table):
+        return replace(line, path=path)
+    return replace(line, path=path, spec=re.sub(r"\b[TS]\b", lambda axis: {"T": "I", "S": "J"}[axis[0]], line.spec))
+
+
+def _groups(stacks: Sequence[Stack], numbers: Sequence[Sequence[int]], kinds: Sequence[str]) -> Iterator[Group]:
+    for stack, own, kind in zip(stacks, numbers, kinds, strict=True):
+        parts = ((f"blocks.*.{name}", part) for name, part in stack.block.parts())
+        yield _group(parts, stack.count, own, kind)
 
 
 def _group(parts: Iterable[tuple[str, Part]], count: Size = 1, numbers: Sequence[int] = (), kind: str = "") -> Group:

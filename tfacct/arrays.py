@@ -16,7 +16,6 @@ from tfacct.errors import MissingExtraError, NotFoundError, UsageError, nearest
 from tfacct.metrics import Metric, Point
 from tfacct.notation import Size
 from tfacct.symbols import block_letters, size_letters, with_sizes
-from tfacct.workload import Workload
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,7 +53,9 @@ def _placed(shape: Transformer, point: Point, knobs: Mapping[str, Size]) -> Poin
     work = point.work
     if "ctx" in knobs:
         work = replace(work, context=knobs["ctx"], tokens=knobs["ctx"] if work.tokens == work.context else work.tokens)
-    work = Workload(work.context, knobs.get("tokens", work.tokens), knobs.get("batch", work.batch), work.logits)
+    if "tokens" in knobs:  # a step for some of the tokens: the source has been read
+        work = replace(work, tokens=knobs["tokens"], new_source=0)
+    work = replace(work, batch=knobs.get("batch", work.batch))
     letters = {name: values for name, values in knobs.items() if name not in (*WORKLOAD, KV_HEADS)}
     if letters:
         fixed = frozenset((*size_letters(shape), *block_letters(shape))) - frozenset(letters)

@@ -13,7 +13,8 @@ from tfacct.notation import Axes, size
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Bytes of the weights and of everything kept between steps. `per_token`: for one token of one sequence."""
+    """Bytes of the weights and of everything kept between steps. `per_token`: for one token of one sequence, without
+    what is kept of a source."""
 
     weights: Any
     cache: Any
@@ -41,7 +42,7 @@ def cache_bytes(ledger: Ledger, at: Axes, bits: int) -> Any:
 
 def token_bytes(ledger: Ledger, at: Axes, bits: int) -> Any:
     """Bytes of what is kept for one token of one sequence."""
-    return cache_bytes(ledger, {**at, "B": 1, "S": 1}, bits)
+    return cache_bytes(ledger, {**at, "B": 1, "S": 1, "J": 0}, bits)
 
 
 def largest_that_fits(cost: Callable[[int], int], budget: int, limit: int) -> int:

@@ -161,7 +161,7 @@ def products(ledgers: Iterable[Ledger]) -> list[str]:
 
 def _names(path: str, line: Matmul) -> tuple[str, ...]:
     """What one product answers to: `attn`, `attn_scores_values`, `attn.scores`."""
-    return part_of(path), component_of(path, line), path.removeprefix("blocks.*.")
+    return part_of(path), component_of(path, line), path.replace("blocks.*.", "")
 
 
 def metric(name: str, ledgers: Iterable[Ledger]) -> Metric:

@@ -31,9 +31,7 @@ def recomputed_flops(ledger: Ledger, at: Axes) -> Size:
     again: Size = 0
     for group in ledger.groups:
         axes = group.bound(at)
-        block = [
-            line.flops(axes) for line in group.lines if isinstance(line, Matmul) and line.path.startswith("blocks.")
-        ]
+        block = [line.flops(axes) for line in group.lines if isinstance(line, Matmul) and "blocks.*." in line.path]
         again += group.count * sum(block[: len(block) - _spared(group)])
     return again
 
@@ -44,14 +42,15 @@ def _spared(group: Group) -> int:
     return int(all(line.sums for line in after if isinstance(line, Pointwise)))
 
 
-def decode_flops(ledger: Ledger, *, batch: Size, prompt: Size, steps: Size) -> dict[str, Size]:
-    """FLOPs of `steps` decode steps after a prompt, by product: step i has one new token and prompt + i keys.
+def decode_flops(ledger: Ledger, *, batch: Size, prompt: Size, steps: Size, source: Size = 0) -> dict[str, Size]:
+    """FLOPs of `steps` decode steps after a prompt, by product: step i has one new token and prompt + i keys, and all
+    see the same `source`.
 
     A product multiplies each of its axes once, so what it costs with one key times the keys of all steps is what all
     steps cost: at once for any number of steps, or a symbol.
     """
     found: dict[str, Size] = {}
-    for product in ledger.products(Workload(context=prompt + 1, tokens=1, batch=batch).axes()):
+    for product in ledger.products(Workload(context=prompt + 1, tokens=1, batch=batch, source=source).axes()):
         if "S" in product.line.einsum.every:
             one = product.count * product.line.flops({**product.axes, "S": 1})
             all_steps = one * _keys_of_steps(prompt, steps, product.axes.get(WINDOW))

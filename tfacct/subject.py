@@ -11,6 +11,7 @@ from tfacct.architecture import Transformer
 from tfacct.errors import ConfigError, NotFoundError, nearest
 from tfacct.families import FamilyConfig
 from tfacct.ledger import Ledger
+from tfacct.lines import State
 
 MOST_LAYERS = 100_000
 """A list of more layers is not written out: their number is refused."""
@@ -63,13 +64,23 @@ class Subject:
         return self.config.context
 
     @property
+    def source(self) -> int | None:
+        """The longest source that its encoder was trained for; None where it has no encoder."""
+        return None if self.architecture.encoder is None else self.config.source
+
+    @property
+    def keeps(self) -> bool:
+        """Whether anything stays for a next step: an encoder alone keeps nothing."""
+        return any(isinstance(line, State) for group in self.ledger.groups for line in group.lines)
+
+    @property
     def expected(self) -> int | None:
         """Its expected number of parameters, where it is as published."""
         return self.provenance.expected if self.provenance and not self.changed else None
 
     def with_layers(self, count: int) -> Subject:
         """The same model with `count` blocks in each stack."""
-        fewer = self.architecture.mapped(lambda part: part, [count] * len(self.architecture.stacks))
+        fewer = self.architecture.mapped(lambda part: part, [count] * len(self.architecture.every_stack))
         return replace(self, architecture=fewer, ledger=fewer.ledger())
 
     @property

@@ -14,12 +14,12 @@ from tfacct.architecture import UNMARKED, Transformer, component_of, part_of
 from tfacct.errors import UsageError
 from tfacct.factored import BLOCKS, KEYS, Factored, Polynomial, Powers, factored
 from tfacct.ledger import KEPT, SEEN, Ledger, Product
-from tfacct.lines import WINDOW
+from tfacct.lines import WINDOW, State
 from tfacct.notation import Axes, Size
 from tfacct.parts import Part
 from tfacct.workload import Workload
 
-ORDER = ("B", "T", "C", "Cw", "O", BLOCKS, "Lw", "Le", "D", "N", "K", "G", "H", "F", "V", "P")
+ORDER = ("B", "T", "I", "C", "Cw", "O", BLOCKS, "Lw", "Le", "D", "N", "K", "G", "H", "F", "V", "P")
 """How letters follow each other in a product; others come behind them as they appear, and S is last."""
 LEGEND = {
     **workload.AXES,
@@ -43,16 +43,18 @@ def with_sizes(shape: Transformer, size: Callable[[str], Size], fixed: frozenset
 
     letters = block_letters(shape)
     counts = [
-        stack.count if letter in fixed else size(letter) for letter, stack in zip(letters, shape.stacks, strict=True)
+        stack.count if letter in fixed else size(letter)
+        for letter, stack in zip(letters, shape.every_stack, strict=True)
     ]
     return shape.mapped(with_letters, None if fixed.issuperset(letters) else counts)
 
 
 def block_letters(shape: Transformer) -> list[str]:
-    """The letter that counts the blocks of each stack: L, with Lw for windowed ones and Le for those of experts where
-    there are others beside them."""
+    """The letter that counts the blocks of each stack: L, with Lw for windowed ones and Le for those of experts, or of
+    an encoder, where there are others beside them."""
+    marked = ("encoder", *UNMARKED)
     return [
-        BLOCKS + "".join(word[0] if word in UNMARKED else word if word.isdigit() else "" for word in kind.split())
+        BLOCKS + "".join(word[0] if word in marked else word if word.isdigit() else "" for word in kind.split())
         for kind in shape.kinds()
     ]
 
@@ -157,8 +159,8 @@ def _product(expression: Size, symbols: Mapping[str, Any]) -> Powers | None:
 def opened(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cached: bool = False) -> Opened:
     """The model in symbols, but for the letters in `fixed`. The keys are S, or, where `cached`, C + T.
 
-    In windowed blocks they are letters of their own, Sw and Sk or Cw + T, so that no formula holds a `min`. Raises
-    UsageError where blocks of two kinds have different sizes by one letter.
+    Of a model that keeps nothing they are T. In windowed blocks they are letters of their own, Sw and Sk or Cw + T, so
+    that no formula holds a `min`. Raises UsageError where blocks of two kinds have different sizes by one letter.
     """
     import sympy
 
@@ -169,20 +171,30 @@ def opened(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cached: b
     numbers = {
         letter for part in shape.parts() for letter, size in part.axes().items() if letter not in own and size == 1
     }
-    named = dict.fromkeys(letter for part in shape.parts() for letter in part.axes() if letter not in own)
+    named = dict.fromkeys(
+        letter for part in shape.parts() for letter in part.axes() if letter not in own and letter not in part.same
+    )
     free = [letter for letter in (*own, *named) if letter not in fixed and letter not in numbers]
-    workload_letters = ["B", "T", *(["C", *(["Cw"] if windowed else [])] if cached else [KEYS])]
+    reads, keeps = shape.encoder is not None, _keeps(shape)
+    cached = cached and keeps
+    if cached:
+        workload_letters = ["B", "T", "C", *(["Cw"] if windowed else [])]
+    else:
+        workload_letters = ["B", "T", *([KEYS] if keeps else [])]
+    workload_letters += ["I", "J"] if reads else []
     seen = [SEEN, KEPT] if windowed and not cached else []
     letters = _ordered([*workload_letters, *seen, *stacks, *free])
     symbols = {letter: sympy.Symbol(letter, positive=True, integer=True) for letter in letters}
-    keys = symbols["C"] + symbols["T"] if cached else symbols[KEYS]
+    keys = symbols["C"] + symbols["T"] if cached else symbols[KEYS] if keeps else symbols["T"]
     in_window = symbols["Cw"] + symbols["T"] if windowed and cached else None
     symbolic = with_sizes(shape, symbols.__getitem__, fixed)
     legend = LEGEND | {letter: meaning for part in shape.parts() for letter, meaning in part.legend.items()}
     kinds = zip(stacks, shape.kinds(), strict=True)
     legend |= {letter: f"{kind} blocks".strip() for letter, kind in kinds}
     axes = {letter: size for part in symbolic.parts() for letter, size in part.axes().items()}
+    legend |= {BLOCKS: "decoder blocks"} if reads else {}
     at = Workload(context=keys, tokens=symbols["T"], batch=symbols["B"]).axes()
+    at |= {"I": symbols["I"], "J": symbols["J"]} if reads else {}
     if windowed:
         at |= {SEEN: in_window or symbols[SEEN], KEPT: in_window or symbols[KEPT]}
     return Opened(
@@ -194,6 +206,11 @@ def opened(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cached: b
         },
         legend={letter: legend[letter] for letter in _ordered(legend)},
     )
+
+
+def _keeps(shape: Transformer) -> bool:
+    """Whether anything stays for a next step: if not, every step's keys are its tokens."""
+    return any(isinstance(line, State) for group in shape.ledger().groups for line in group.lines)
 
 
 def _one_size_each(shape: Transformer) -> None:
@@ -210,6 +227,6 @@ def _one_size_each(shape: Transformer) -> None:
 def _ordered(letters: Iterable[str]) -> list[str]:
     """Letters as they are written: the known ones first, then the others as they come, S last."""
     letters = dict.fromkeys(letters)
-    last = (KEYS, SEEN, KEPT)
+    last = ("J", KEYS, SEEN, KEPT)
     others = [letter for letter in letters if letter not in (*ORDER, *last)]
     return [letter for letter in (*ORDER, *others, *last) if letter in letters]

@@ -18,6 +18,7 @@ def flops(
     tokens: opt.Tokens = None,
     decode: opt.Decode = False,
     batch: opt.Batch = "1",
+    source: opt.Source = None,
     train: opt.Train = False,
     masked: opt.Masked = False,
     logits: opt.Logits = opt.LogitsChoice.all,
@@ -49,7 +50,7 @@ def flops(
         ask.apart("--bytes", {**lines_only, "--masked": masked})
     if plot is not None:
         ask.apart("--plot", {"--generate": generate, "--bytes": moved})
-    request = ask.request(ctx, tokens=tokens, decode=decode, batch=batch, logits=logits)
+    request = ask.request(ctx, tokens=tokens, decode=decode, batch=batch, logits=logits, source=source)
     chosen = ask.subjects(models, sets, family, max_params)
     if generate is not None:
         from tfacct.reports.generate import generate as requested
@@ -93,6 +94,7 @@ def memory(
     models: opt.Models = None,
     ctx: opt.Ctx = None,
     batch: opt.Batch = "1",
+    source: opt.Source = None,
     dtype: opt.Dtype = None,
     kv_dtype: opt.KvDtype = None,
     fit: Annotated[
@@ -112,7 +114,7 @@ def memory(
 
     report = memory(
         ask.subjects(models, sets, family, max_params),
-        ask.request(ctx, batch=batch),
+        ask.request(ctx, batch=batch, source=source),
         dtype=dtype,
         kv_dtype=kv_dtype,
         fit=None if fit is None else units.read_bytes("--fit", fit),
@@ -125,6 +127,7 @@ def kv(
     models: opt.Models = None,
     ctx: opt.Ctx = None,
     batch: opt.Batch = "1",
+    source: opt.Source = None,
     dtype: Annotated[
         str | None, typer.Option(metavar="DTYPE", help="How the KV cache is stored. Default: bf16.")
     ] = None,
@@ -139,5 +142,7 @@ def kv(
     """KV cache by context: as built, as MHA, as MQA."""
     from tfacct.reports.kv import kv
 
-    report = kv(ask.subjects(models, sets, family, max_params), ask.request(ctx, batch=batch), dtype=dtype)
+    report = kv(
+        ask.subjects(models, sets, family, max_params), ask.request(ctx, batch=batch, source=source), dtype=dtype
+    )
     ask.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)

@@ -24,6 +24,7 @@ def request(
     decode: bool = False,
     batch: str = "1",
     logits: LogitsChoice = LogitsChoice.all,
+    source: str | None = None,
 ) -> Request:
     """The workload as the user words it."""
     return Request(
@@ -32,6 +33,7 @@ def request(
         decode=decode,
         batch=units.read_tokens("--batch", batch),
         logits=logits.value,
+        source=None if source is None else units.read_tokens("--source", source),
     )
 
 

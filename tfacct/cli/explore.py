@@ -18,6 +18,7 @@ def formula(
     tokens: opt.Tokens = None,
     decode: opt.Decode = False,
     batch: opt.Batch = "1",
+    source: opt.Source = None,
     sets: opt.Sets = None,
     as_latex: opt.Latex = False,
     as_json: opt.Json = False,
@@ -31,7 +32,7 @@ def formula(
     if as_latex:
         ask.apart("--latex", {"--json": as_json, "--csv": as_csv, "--markdown": as_markdown})
     subject, family = ask.family_or_model(name, sets)
-    request = ask.request(ctx, tokens=tokens, decode=decode, batch=batch)
+    request = ask.request(ctx, tokens=tokens, decode=decode, batch=batch, source=source)
     report = formula(subject, request, of=of.value, family=family)
     if as_latex:
         from tfacct.view import latex
@@ -52,6 +53,7 @@ def diff(
     tokens: opt.Tokens = None,
     decode: opt.Decode = False,
     batch: opt.Batch = "1",
+    source: opt.Source = None,
     to_ctx: Annotated[str | None, typer.Option(metavar="S", help="The new side's context.")] = None,
     to_tokens: Annotated[str | None, typer.Option(metavar="T", help="The new side's new tokens.")] = None,
     to_batch: Annotated[str | None, typer.Option(metavar="B", help="The new side's sequences.")] = None,
@@ -71,12 +73,14 @@ def diff(
 
     (old,) = ask.subjects([model], None)
     new = ask.changed(old, sets) if other is None else ask.subjects([other], sets)[0]
-    before = ask.request(ctx, tokens=tokens, decode=decode, batch=batch, logits=logits)
+    before = ask.request(ctx, tokens=tokens, decode=decode, batch=batch, logits=logits, source=source)
     to = {"ctx": to_ctx, "tokens": to_tokens, "batch": to_batch}
     if decode and to_tokens is not None:
         raise UsageError("--decode is one new token on both sides: leave --to-tokens out")
     given = {"ctx": ctx, "tokens": tokens, "batch": batch} | {name: v for name, v in to.items() if v is not None}
-    after = ask.request(given["ctx"], tokens=given["tokens"], decode=decode, batch=given["batch"] or "", logits=logits)
+    after = ask.request(
+        given["ctx"], tokens=given["tokens"], decode=decode, batch=given["batch"] or "", logits=logits, source=source
+    )
     report = diff(old, new, before, after, terms=Terms(dtype, kv_dtype, masked, train))
     ask.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
 
@@ -108,6 +112,7 @@ def sweep(
     ] = None,
     tokens: opt.Tokens = None,
     decode: opt.Decode = False,
+    source: opt.Source = None,
     logits: opt.Logits = opt.LogitsChoice.all,
     train: opt.Train = False,
     masked: opt.Masked = False,
@@ -139,7 +144,7 @@ def sweep(
             models,
             grid,
             metrics=names,
-            request=ask.request(None, tokens=tokens, decode=decode, logits=logits),
+            request=ask.request(None, tokens=tokens, decode=decode, logits=logits, source=source),
             terms=Terms(dtype, kv_dtype, masked, train),
             progress=tick,
         )
@@ -165,6 +170,7 @@ def solve(
     tokens: opt.Tokens = None,
     decode: opt.Decode = False,
     batch: opt.Batch = "1",
+    source: opt.Source = None,
     logits: opt.Logits = opt.LogitsChoice.all,
     train: opt.Train = False,
     masked: opt.Masked = False,
@@ -181,6 +187,6 @@ def solve(
     from tfacct.reports.solve import solve
 
     (subject,) = ask.subjects([model], sets)
-    request = ask.request(ctx, tokens=tokens, decode=decode, batch=batch, logits=logits)
+    request = ask.request(ctx, tokens=tokens, decode=decode, batch=batch, logits=logits, source=source)
     report = solve(subject, request, unknown=unknown, until=until, terms=Terms(dtype, kv_dtype, masked, train))
     ask.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)

@@ -103,6 +103,15 @@ Tokens = Annotated[
 Decode = Annotated[
     bool, typer.Option("--decode", help="One new token: short for --tokens 1.", rich_help_panel=_WORKLOAD)
 ]
+Source = Annotated[
+    str | None,
+    typer.Option(
+        metavar="J",
+        help="Source tokens that an encoder reads for a decoder. Default: the model's longest.",
+        rich_help_panel=_WORKLOAD,
+        show_default=False,
+    ),
+]
 Batch = Annotated[str, typer.Option(metavar="B", help="Sequences.", rich_help_panel=_WORKLOAD)]
 
 Logits = Annotated[LogitsChoice, typer.Option(help="Positions whose logits are computed.")]

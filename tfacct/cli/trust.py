@@ -18,6 +18,7 @@ def verify(
     tokens: opt.Tokens = None,
     decode: opt.Decode = False,
     batch: opt.Batch = "1",
+    source: opt.Source = None,
     against: Annotated[
         str | None, typer.Option(metavar="transformers", help="Ask the transformers class too, module by module.")
     ] = None,
@@ -48,7 +49,7 @@ def verify(
         if prove is not None:
             from tfacct.reports.prove import prove as proven
 
-            if ctx or tokens or decode or batch != "1" or against or all_layers or family or max_params:
+            if ctx or tokens or decode or batch != "1" or source or against or all_layers or family or max_params:
                 raise UsageError("--prove is for all sizes: it goes with --by and --set only")
             asked = ask.one_of_family(prove, models, sets)
             report = proven(asked, by=(by or opt.ProofChoice.symbols).value, progress=tick)
@@ -57,7 +58,7 @@ def verify(
         else:
             report = verify(
                 ask.subjects(models, sets, family, max_params),
-                ask.request(ctx, tokens=tokens, decode=decode, batch=batch),
+                ask.request(ctx, tokens=tokens, decode=decode, batch=batch, source=source),
                 all_layers=all_layers,
                 against=against,
                 progress=tick,
@@ -72,6 +73,7 @@ def measure(
     model: opt.OneModel,
     ctx: opt.Ctx = None,
     batch: opt.Batch = "1",
+    source: opt.Source = None,
     decode: opt.Decode = False,
     steps: Annotated[int, typer.Option(metavar="N", help="Timed runs, or decode steps.")] = 5,
     train: Annotated[bool, typer.Option("--train", help="Forward and backward.")] = False,
@@ -91,7 +93,7 @@ def measure(
     plan = Plan(device=device, dtype=dtype, steps=steps, train=train, sdpa=sdpa)
     try:
         with progress() as tick:
-            report = measure(subject, ask.request(ctx, decode=decode, batch=batch), plan, progress=tick)
+            report = measure(subject, ask.request(ctx, decode=decode, batch=batch, source=source), plan, progress=tick)
     except KeyboardInterrupt:
         print("interrupted before the first run was finished", file=sys.stderr)
         raise typer.Exit(130) from None

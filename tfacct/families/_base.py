@@ -70,7 +70,7 @@ HARMLESS = frozenset(
 `memory` asks for a dtype instead of guessing.)"""
 
 CAUSAL = ("ForCausalLM", "LMHeadModel")
-"""How the classes that are counted here end."""
+"""How the classes of decoders with a head end."""
 
 CHANGES_COUNTS = frozenset(
     """
@@ -114,6 +114,10 @@ class FamilyConfig(BaseModel):
     """Other names that the class reads a field by."""
     hf_tensors: ClassVar[Mapping[str, str]] = {}
     """Our tensors → the class's, where a parameter of it is no module's `weight` or `bias`."""
+    heads: ClassVar[tuple[str, ...]] = CAUSAL
+    """How the classes end whose head is counted; `architectures` must name one of them, or none."""
+    class_head: ClassVar[str] = "CausalLM"
+    """Which of transformers' `AutoModelFor…` builds the class."""
     nulls: ClassVar[Mapping[str, str]] = {}
     """Fields that may be null although their default is a number: null means the value of this other field."""
 
@@ -121,6 +125,11 @@ class FamilyConfig(BaseModel):
     def context(self) -> int:
         """The longest context the model was trained for."""
         raise NotImplementedError
+
+    @property
+    def source(self) -> int:
+        """The longest source that its encoder was trained for, where it has one."""
+        return self.context
 
     def architecture(self) -> Transformer:
         """The transformer these fields describe."""
@@ -163,7 +172,7 @@ def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[Family
     given: dict[str, Any] = {}
     unsaid: set[str] = set(family.model_fields)
     unknown: list[str] = []
-    _check_architectures(raw.get("architectures"))
+    _check_architectures(raw.get("architectures"), family.heads)
     for name, value in _unaliased(raw, family.aliases).items():
         if name in family.model_fields:
             if value is None and name in family.nulls:
@@ -197,11 +206,12 @@ def _unaliased(raw: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, 
     return fields
 
 
-def _check_architectures(classes: object) -> None:
+def _check_architectures(classes: object, heads: tuple[str, ...]) -> None:
     """Another head, or none, is another count: only language models are counted."""
-    if isinstance(classes, list) and classes and not any(str(c).endswith(CAUSAL) for c in classes):
+    if isinstance(classes, list) and classes and not any(str(c).endswith(heads) for c in classes):
+        what = "causal language model" if heads == CAUSAL else f"class …{heads[0]}"
         raise ConfigError(
-            f"architectures = {_shown(classes)} is no causal language model: its head is another, or none",
+            f"architectures = {_shown(classes)} is no {what}: its head is another, or none",
             "to count it with a language model's head all the same: --set architectures=null",
         )
 

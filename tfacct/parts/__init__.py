@@ -1,7 +1,8 @@
 """The parts a transformer is put together from: their sizes, their axes, their lines."""
 
 from tfacct.parts.attention import Attention, QKNorm, Rotary
-from tfacct.parts.embedding import Embedding, Head, Positions
+from tfacct.parts.cross import CrossAttention, RelativeBias
+from tfacct.parts.embedding import Embedding, Head, Positions, Segments
 from tfacct.parts.experts import Experts
 from tfacct.parts.feed_forward import FeedForward
 from tfacct.parts.joining import Joining
@@ -12,6 +13,7 @@ from tfacct.parts.residual import Residual
 
 __all__ = [
     "Attention",
+    "CrossAttention",
     "Embedding",
     "Experts",
     "FeedForward",
@@ -22,6 +24,8 @@ __all__ = [
     "Part",
     "Positions",
     "QKNorm",
+    "RelativeBias",
     "Residual",
     "Rotary",
+    "Segments",
 ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from tfacct.lines import Line, Matmul, Pointwise, State
-from tfacct.notation import Size, divided
+from tfacct.notation import Mask, Size, divided
 from tfacct.parts.part import Part
 
 
@@ -33,12 +33,13 @@ class QKNorm(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Attention(Part):
-    """Causal self-attention over `kv_heads` key/value heads, each read by `group` query heads.
+    """Self-attention over `kv_heads` key/value heads, each read by `group` query heads.
 
-    `head_dim` is its own number: heads · head_dim need not be the hidden size. A query of a `window` sees so many keys,
-    its own among them. `turned` of a head's numbers are rotated, where that is not all of them. `sinks`: one learned
-    score per head that no key has. `softcap` bounds the scores, `alibi` lowers them with the distance. `scale`: what
-    scores are multiplied by, where that is not head_dim^−½.
+    `head_dim` is its own number: heads · head_dim need not be the hidden size. Not `causal`: every token sees all, and
+    nothing is kept between steps. A query of a `window` sees so many keys, its own among them. `turned` of a head's
+    numbers are rotated, where that is not all of them. `sinks`: one learned score per head that no key has. `softcap`
+    bounds the scores, `alibi` lowers them with the distance, `biased` adds those of a table of distances
+    (RelativeBias). `scale`: what scores are multiplied by, where that is not head_dim^−½.
     """
 
     hidden: Size
@@ -55,6 +56,8 @@ class Attention(Part):
     softcap: float | None = None
     alibi: bool = False
     scale: float | None = None
+    causal: bool = True
+    biased: bool = False
 
     letters: ClassVar[dict[str, str]] = {
         "hidden": "D",
@@ -89,17 +92,18 @@ class Attention(Part):
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Four projections, QKᵀ and PV (both sides activations), and the two caches."""
+        mask: Mask = "causal" if self.causal else "full"
+        kept = (State(f"{at}.k_cache", "B S K H"), State(f"{at}.v_cache", "B S K H"))
         return (
             Matmul(f"{at}.q_proj", "B T D, D N H -> B T N H", bias=self.qkv_bias),
             Matmul(f"{at}.k_proj", "B T D, D K H -> B T K H", bias=self.qkv_bias),
             Matmul(f"{at}.v_proj", "B T D, D K H -> B T K H", bias=self.qkv_bias),
             *self._of_queries_and_keys(at),
-            Matmul(f"{at}.scores", "B T K G H, B S K H -> B K G T S", mask="causal"),
+            Matmul(f"{at}.scores", "B T K G H, B S K H -> B K G T S", mask=mask),
             *self._of_scores(at),
-            Matmul(f"{at}.values", "B K G T S, B S K H -> B T K G H", mask="causal"),
+            Matmul(f"{at}.values", "B K G T S, B S K H -> B T K G H", mask=mask),
             Matmul(f"{at}.o_proj", "B T N H, N H D -> B T D", bias=self.out_bias),
-            State(f"{at}.k_cache", "B S K H"),
-            State(f"{at}.v_cache", "B S K H"),
+            *(kept if self.causal else ()),
         )
 
     def _of_queries_and_keys(self, at: str) -> Iterator[Line]:
@@ -118,6 +122,8 @@ class Attention(Part):
             yield Pointwise(f"{at}.softcap", "B K G T S")
         if self.alibi:
             yield Pointwise(f"{at}.alibi", "B K G T S", sums=True)
+        if self.biased:
+            yield Pointwise(f"{at}.rel_bias", "B K G T S", sums=True)
         if self.sinks:
             yield Pointwise(f"{at}.sinks", "B N T", weight="N")
         yield Pointwise(f"{at}.softmax", "B K G T S")

@@ -18,6 +18,9 @@ class Part:
     legend: ClassVar[dict[str, str]] = {}
     """What each of the part's axes means, explained here and nowhere else."""
 
+    same: ClassVar[frozenset[str]] = frozenset()
+    """Axes that are another one by another name, for specs in which that stands already: formulas do without them."""
+
     def sizes(self) -> dict[str, str]:
         """Field → axis, for the sizes that this part has."""
         return {field: letter for field, letter in self.letters.items() if getattr(self, field) is not None}

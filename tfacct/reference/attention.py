@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tfacct import parts
-from tfacct.reference.modules import LayerNorm, Linear, PerHead, Product, RMSNorm, Softcap
+from tfacct.reference.modules import Add, LayerNorm, Linear, PerHead, Product, RMSNorm, Softcap
 from tfacct.reference.rotary import Angles
 
 Cache: TypeAlias = tuple[Tensor, Tensor]
@@ -20,10 +20,12 @@ Cache: TypeAlias = tuple[Tensor, Tensor]
 
 
 class Step:
-    """What the blocks of one forward pass share: masks, and the angles of the new positions. Each is made once."""
+    """What the blocks of one forward pass share: masks, the angles of the new positions, and `bias`, the scores of
+    their distances. Each is made once.
+    """
 
-    def __init__(self, like: Tensor, positions: Tensor) -> None:
-        self.like, self.positions = like, positions
+    def __init__(self, like: Tensor, positions: Tensor, bias: Tensor | None = None) -> None:
+        self.like, self.positions, self.bias = like, positions, bias
         self._masks: dict[int | None, Tensor] = {}
         self._turns: dict[int, tuple[Tensor, Tensor]] = {}
 
@@ -72,9 +74,9 @@ class Softmax(nn.Module):
         super().__init__()
         self.scale = scale
 
-    def forward(self, scores: Tensor, mask: Tensor, sinks: Tensor | None = None) -> Tensor:
+    def forward(self, scores: Tensor, mask: Tensor | None, sinks: Tensor | None = None) -> Tensor:
         scaled = scores if self.scale is None else scores * self.scale
-        masked = scaled + mask
+        masked = scaled if mask is None else scaled + mask
         if sinks is None:
             return torch.softmax(masked, dim=-1)
         return torch.softmax(torch.cat((masked, sinks), dim=-1), dim=-1).narrow(-1, 0, scores.shape[-1])
@@ -120,19 +122,18 @@ def qk_norm(part: parts.QKNorm, size: int) -> nn.Module:
 
 
 class Attention(nn.Module):
-    """Causal self-attention of the new tokens over a cache and themselves.
+    """Self-attention of the new tokens over a cache and themselves; what is not causal sees all, and keeps nothing.
 
     `fused` runs torch's scaled_dot_product_attention instead of scores, softmax and values where it can: faster, same
     result, and not for counting, because counters see nothing in it. `keep_all` keeps what no later token will see.
     """
 
-    caches = ("k_cache", "v_cache")
-
     def __init__(self, part: parts.Attention, angles: Angles | None, *, fused: bool, keep_all: bool) -> None:
         super().__init__()
         self.heads, self.kv_heads, self.head_dim = part.heads, part.kv_heads, part.head_dim
         self.window, self.keep_all, self.angles, self.turned = part.window, keep_all, angles, part.turned
-        self.fused = fused and part.softcap is None and not part.sinks and not part.alibi
+        self.causal, self.caches = part.causal, ("k_cache", "v_cache") if part.causal else ()
+        self.fused = fused and part.softcap is None and not part.sinks and not part.alibi and not part.biased
         self.scale = part.head_dim**-0.5 if part.scale is None else part.scale
         queries, keys = part.heads * part.head_dim, part.kv_heads * part.head_dim
         self.q_proj = Linear(part.hidden, queries, bias=part.qkv_bias)
@@ -149,10 +150,11 @@ class Attention(nn.Module):
         self.scores, self.values = Product(part.group), Product(part.group)
         self.softcap = None if part.softcap is None else Softcap(part.softcap, self.scale)
         self.alibi = Alibi(part.heads, self.scale) if part.alibi else None
+        self.rel_bias = Add() if part.biased else None
         self.sinks = Sinks(part.heads) if part.sinks else None
         self.softmax = Softmax(self.scale if self.softcap is None and self.alibi is None else None)
 
-    def forward(self, x: Tensor, step: Step, past: Cache | None) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, x: Tensor, step: Step, past: Cache | None) -> tuple[Tensor, ...]:
         q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
         if self.together and self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
@@ -166,12 +168,14 @@ class Attention(nn.Module):
             old = past[0].shape[2]
             k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
         mixed = self._mixed(q, k, v, step, old)
-        return self.o_proj(mixed.transpose(1, 2).flatten(2)), self._kept(k), self._kept(v)
+        result = self.o_proj(mixed.transpose(1, 2).flatten(2))
+        return (result, self._kept(k), self._kept(v)) if self.causal else (result,)
 
     def _mixed(self, q: Tensor, k: Tensor, v: Tensor, step: Step, old: int) -> Tensor:
         if self.fused:
             whole = self.window is None or old < self.window  # nothing that is kept has left the window
-            alone, causal = q.shape[2] == 1 and whole, old == 0 and self.window is None  # which need no mask
+            alone = not self.causal or (q.shape[2] == 1 and whole)
+            causal = self.causal and old == 0 and self.window is None  # neither needs a mask
             mask = None if alone or causal else step.mask(old, self.window)
             return nn.functional.scaled_dot_product_attention(
                 q, k, v, attn_mask=mask, is_causal=causal and not alone, scale=self.scale, enable_gqa=True
@@ -181,8 +185,11 @@ class Attention(nn.Module):
             scores = self.softcap(scores)
         if self.alibi is not None:
             scores = self.alibi(scores)
+        if self.rel_bias is not None:
+            scores = self.rel_bias(scores, step.bias)
         sinks = None if self.sinks is None else self.sinks(q.shape[0], q.shape[2])
-        mixed: Tensor = self.values(self.softmax(scores, step.mask(old, self.window), sinks), v)
+        mask = step.mask(old, self.window) if self.causal else None
+        mixed: Tensor = self.values(self.softmax(scores, mask, sinks), v)
         return mixed
 
     def _turned(self, rotary: nn.Module | None, heads: Tensor, step: Step) -> Tensor:

@@ -29,6 +29,7 @@ POINTWISE = frozenset(
     f"aten::{name}"
     for name in """
     add mul neg rms_norm cos sin softmax gelu silu relu triu tril embedding tanh sigmoid sum gather remainder clone sub
+    abs log gt lt clamp where div
     """.split()
 )
 """Operators that fvcore does not count and that are no products. Any other that it skips is an error."""
@@ -210,8 +211,6 @@ def seen(model: Decoder, given: Inputs) -> Seen:
             handle.remove()
     blocks = [(f"blocks.{number}", block) for number, block in enumerate(model.blocks)]
     blocks += [(f"mtp.{number}", ahead) for number, ahead in enumerate(model.mtp)]
-    for number, (at, block) in enumerate(blocks):
-        names: tuple[str, str] = block.attn.caches  # type: ignore[union-attr,assignment]
-        for name, cache in zip(names, caches[2 * number : 2 * number + 2], strict=True):
-            found.states[f"{at}.attn.{name}"] = cache.numel()
+    names = [f"{at}.{state}" for at, block in blocks for state in block.states]  # type: ignore[union-attr]
+    found.states = {name: cache.numel() for name, cache in zip(names, caches, strict=True)}
     return found

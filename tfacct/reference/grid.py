@@ -18,13 +18,17 @@ from tfacct.reference.model import build, inputs
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A model of tiny sizes, and a workload of it; `in_window`: the old tokens that a windowed block still has."""
+    """A model of tiny sizes, and a workload of it; `in_window`: the old tokens that a windowed block still has.
+
+    The whole `source` is read.
+    """
 
     shape: Transformer
     batch: int
     tokens: int
     context: int
     in_window: int | None = None
+    source: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,8 @@ def count(points: Sequence[Point]) -> list[Counted]:
             tokens=point.tokens,
             context=point.context,
             in_window=point.in_window,
+            source=point.source,
+            new_source=point.source,
         )
         ran = passes(model, given)
         products = sum(multiply_adds(model, given).values())

@@ -41,7 +41,10 @@ class Scale(nn.Module):
 
 
 class Tokens(Embedding):
-    """The token table, its rows made as long as the model is wide and scaled where the part says so."""
+    """The token table, its rows made as long as the model is wide and scaled where the part says so.
+
+    One that is shared is given its weight by whoever owns it.
+    """
 
     def __init__(self, part: parts.Embedding) -> None:
         super().__init__(part.vocab, part.hidden if part.width is None else part.width)
@@ -71,12 +74,22 @@ class Head(Linear):
     def __init__(self, part: parts.Head, last: bool) -> None:
         super().__init__(part.hidden if part.width is None else part.width, part.vocab, bias=part.bias)
         self.project = None if part.width is None else Linear(part.hidden, part.width, bias=False)
+        self.scale = None if part.scale is None else Scale(part.scale)
+        self.transform = self.act = self.norm = None
+        if part.transform is not None:
+            self.transform = Linear(part.hidden, part.hidden, bias=True)
+            self.act, self.norm = Activation(part.transform), LayerNorm((part.hidden,), part.eps)
         self.softcap = None if part.softcap is None else Softcap(part.softcap)
         self.last = last
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x if self.project is None else self.project(x)
-        logits = super().forward(rows[:, -1:] if self.last else rows)
+        rows = rows[:, -1:] if self.last else rows
+        if self.scale is not None:
+            rows = self.scale(rows)
+        if self.transform is not None and self.act is not None and self.norm is not None:
+            rows = self.norm(self.act(self.transform(rows)))
+        logits = super().forward(rows)
         return logits if self.softcap is None else self.softcap(logits)
 
 
@@ -198,12 +211,25 @@ class FeedForward(nn.Module):
 
 
 class Positions(Embedding):
-    """A learned table of absolute positions, added to the token's row."""
+    """A table of absolute positions, added to the token's row."""
 
     def __init__(self, part: parts.Positions) -> None:
         super().__init__(part.rows, part.hidden)
         self.offset, self.add = part.offset, Add()
+        self.weight.requires_grad = part.trained
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:  # type: ignore[override]
         out: Tensor = self.add(x, super().forward(positions + self.offset))
+        return out
+
+
+class Segments(Embedding):
+    """A learned table of segments, added to the token's row: all tokens are of the first."""
+
+    def __init__(self, part: parts.Segments) -> None:
+        super().__init__(part.rows, part.hidden)
+        self.add = Add()
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:  # type: ignore[override]
+        out: Tensor = self.add(x, super().forward(positions.to(x.device) * 0))
         return out

@@ -14,13 +14,13 @@ from torch.utils.flop_counter import FlopCounterMode
 transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 
 
-def build(config: Mapping[str, Any]) -> Any:
-    """The causal language model of a config, without numbers."""
+def build(config: Mapping[str, Any], head: str = "CausalLM") -> Any:
+    """The model of a config with one of transformers' heads, without numbers."""
     fields = {name: value for name, value in config.items() if name != "model_type"}
     made = transformers.AutoConfig.for_model(config["model_type"], **fields)
     with torch.device("meta"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        built = transformers.AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+        built = getattr(transformers, f"AutoModelFor{head}").from_config(
             made, attn_implementation="eager", **({"experts_implementation": "batched_mm"} if _routed(made) else {})
         )
         return built.eval()
@@ -31,14 +31,27 @@ def _routed(config: Any) -> bool:
     return any(getattr(config, name, None) for name in ("num_local_experts", "num_experts", "n_routed_experts"))
 
 
-def run(model: Any, *, batch: int, tokens: int, context: int) -> tuple[dict[str, int], dict[str, int]]:
-    """FLOPs that each module computes itself, and elements of each layer's cache, after `tokens` new of `context`."""
+def run(
+    model: Any, *, batch: int, tokens: int, context: int, source: int = 0, new_source: int = 0
+) -> tuple[dict[str, int], dict[str, int]]:
+    """FLOPs that each module computes itself, and elements of each layer's cache, after `tokens` new of `context`.
+
+    Of `source` tokens `new_source` are read in this step: all, or none.
+    """
     old = context - tokens
-    past = None
+
+    def given(count: int) -> Any:
+        return torch.zeros(batch, count, dtype=torch.long, device="meta")
+
+    before: dict[str, Any] = {}
+    if source and new_source:
+        before = {"input_ids": given(source)}
     if old:
-        past = model(torch.zeros(batch, old, dtype=torch.long, device="meta")).past_key_values
+        first = model(**({"input_ids": given(source)} if source else {}), **_tokens(source, given(old)))
+        before |= {"past_key_values": first.past_key_values}
+        before |= {"encoder_outputs": (first.encoder_last_hidden_state,)} if source and not new_source else {}
     with FlopCounterMode(display=False) as counter:
-        result = model(torch.zeros(batch, tokens, dtype=torch.long, device="meta"), past_key_values=past)
+        result = model(**before, **_tokens(source, given(tokens)))
     root = type(model).__name__
     totals = {
         path.removeprefix(f"{root}.").removeprefix(root): sum(counts.values())
@@ -49,20 +62,37 @@ def run(model: Any, *, batch: int, tokens: int, context: int) -> tuple[dict[str,
     for path, total in totals.items():
         if path:
             own[parent(path, totals)] -= total
-    cached = {
-        f"blocks.{number}.{which}": kept.numel()
-        for number, layer in enumerate(result.past_key_values.layers)
-        for which, kept in enumerate((layer.keys, layer.values))
-    }
-    return {path: count for path, count in own.items() if count}, cached
+    return {path: count for path, count in own.items() if count}, _cached(result.get("past_key_values"))
+
+
+def _tokens(source: int, tokens: Any) -> dict[str, Any]:
+    """What the class calls the new tokens: with an encoder its own name is the source's."""
+    return {"decoder_input_ids" if source else "input_ids": tokens}
+
+
+def _cached(past: Any) -> dict[str, int]:
+    """Elements of what each layer keeps: its own keys and values, then those of the source."""
+    if past is None:
+        return {}
+    sides = (getattr(past, "self_attention_cache", past), getattr(past, "cross_attention_cache", None))
+    found: dict[str, int] = {}
+    for first, cache in zip((0, 2), sides, strict=True):
+        for number, layer in enumerate(cache.layers if cache is not None else ()):
+            found |= {
+                f"blocks.{number}.{first}": layer.keys.numel(),
+                f"blocks.{number}.{first + 1}": layer.values.numel(),
+            }
+    return found
 
 
 def kept(states: Mapping[str, int]) -> dict[str, int]:
-    """Cached elements by our paths, as the class's: the first and the second thing that each block keeps."""
+    """Cached elements by our paths, as the class's: the first, the second, … thing that each block keeps."""
     found: dict[str, int] = {}
+    seen: Counter[str] = Counter()
     for path, count in states.items():
         block = ".".join(path.split(".")[:2])
-        found[f"{block}.{int(f'{block}.0' in found)}"] = count
+        found[f"{block}.{seen[block]}"] = count
+        seen[block] += 1
     return found
 
 
@@ -104,8 +134,8 @@ def renamed(
 
 def _starred(path: str) -> tuple[str, str]:
     """A path with `*` for its block's number, and the number."""
-    words = path.split(".")
-    if words[0] != "blocks":
+    side, blocks, rest = path.rpartition("blocks.")
+    if not blocks:
         return path, ""
-    number, words[1] = words[1], "*"
-    return ".".join(words), number
+    number, _, rest = rest.partition(".")
+    return f"{side}blocks.*.{rest}", number

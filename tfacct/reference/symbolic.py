@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sympy import Integer
 from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
@@ -39,9 +40,9 @@ def polynomials(
     """Forward and backward FLOPs, parameters and cached elements of a model whose sizes are symbols.
 
     `open_shape` makes the model from a size for each of `letters`. The workload's letters are B, T and C, the tokens
-    already in the cache, with Cw of them in a window. A symbol stands for sizes of at least 2: those that `fixed` names
-    are that number instead. A size with a factor, a number or another letter, is that times its symbol; one with a rest
-    is its symbol and that other size together.
+    already in the cache, with Cw of them in a window, and J, the source that is read, or, with `fixed` I = 0, was. A
+    symbol stands for sizes of at least 2: those that `fixed` names are that number instead. A size with a factor, a
+    number or another letter, is that times its symbol; one with a rest is its symbol and that other size together.
     """
     fixed, factors = fixed or {}, factors or {}
     try:
@@ -63,8 +64,17 @@ def polynomials(
     shape = open_shape(sizes.__getitem__)
     with mode:
         model = Decoder(shape, keep_all=True)
-        context, in_window = sizes["C"] + sizes["T"], sizes.get("Cw")
-        given = inputs(shape, batch=sizes["B"], tokens=sizes["T"], context=context, in_window=in_window, device="cpu")
+        tokens, source = sizes["T"], sizes.get("J", 0)
+        given = inputs(
+            shape,
+            batch=sizes["B"],
+            tokens=tokens,
+            context=sizes["C"] + tokens if "C" in sizes else tokens,
+            in_window=sizes.get("Cw"),
+            source=source,
+            new_source=fixed.get("I", source),
+            device="cpu",
+        )
         ran = passes(model, given)
         params = sum(parameter.numel() for parameter in model.parameters())
         cached = sum(cache.numel() for cache in ran.caches)
@@ -77,8 +87,8 @@ def polynomials(
 
 
 def _expression(size: Any) -> Any:
-    """The sympy expression behind a symbolic integer."""
-    return size.node.expr
+    """The sympy expression behind a symbolic integer; a plain one is itself."""
+    return Integer(size) if isinstance(size, int) else size.node.expr
 
 
 def _symbol(env: ShapeEnv, letter: str, hint: int) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -11,16 +12,16 @@ from tfacct.errors import UsageError
 from tfacct.parts import Experts, LatentAttention
 from tfacct.report import Cell, Row
 from tfacct.subject import Subject
-from tfacct.workload import Request, Workload
+from tfacct.workload import Request, Workload, new_tokens
 
-PARTS = ("embed", "pos_embed", "attn", "mlp", "norms", "lm_head", "mtp")
+PARTS = ("encoder", "embed", "pos_embed", "type_embed", "rel_bias", "attn", "cross", "mlp", "norms", "lm_head", "mtp")
 """The parts that parameters are summed by."""
 
 DEFAULT_DTYPE = "bf16"
 
 LEFT_OUT = "Left out: norms, softmax, activations, rotary, additions, embedding look-ups."
 
-COMPONENTS = {"attn_projections": "attn proj", "attn_scores_values": "scores + values"}
+COMPONENTS = {"attn_projections": "attn proj", "cross": "cross attn", "attn_scores_values": "scores + values"}
 """Components whose name in a table is not their key in the JSON."""
 
 
@@ -63,7 +64,7 @@ def workload_facts(work: Workload, *, masked: bool = False, dtype: str | None = 
         "batch": work.batch,
         "tokens": work.tokens,
         "keys": work.context,
-        "source": None,
+        "source": work.source or None,
         "logits": work.logits,
         "masked": masked,
         "dtype": dtype,
@@ -97,7 +98,7 @@ def model_facts(subject: Subject) -> dict[str, Any]:
 def workload(subject: Subject, request: Request) -> Workload:
     """What is asked of one model. Raises UsageError, which names it."""
     try:
-        return request.workload(subject.context)
+        return request.workload(subject.context, source=subject.source, keeps=subject.keeps)
     except UsageError as error:
         error.message = f"{subject.name}: {error.message}"
         raise
@@ -106,19 +107,18 @@ def workload(subject: Subject, request: Request) -> Workload:
 def workload_words(subjects: Sequence[Subject], request: Request) -> str:
     """`context 16,384, batch 1`, or what stands for it when every model has its own."""
     batch = f"batch {request.batch:,}"
+    sources = {subject.source for subject in subjects if subject.source is not None}
+    if sources:
+        own = "each model's own source" if len(sources) > 1 else f"source {max(sources):,}"
+        batch = f"{own if request.source is None else f'source {request.source:,}'}, {batch}"
     if request.ctx is None and len({subject.context for subject in subjects}) > 1:
         new = 1 if request.decode else request.tokens
         step = "" if new is None else f"{new_tokens(new)} at "
         return f"{step}each model's own longest context, {batch}"
-    work = request.workload(subjects[0].context)
+    work = replace(request, source=None).workload(subjects[0].context)
     if work.tokens == work.context:
         return f"context {work.context:,}, {batch}"
     return f"{new_tokens(work.tokens)} at context {work.context:,}, {batch}"
-
-
-def new_tokens(count: int) -> str:
-    """`1 new token`, `13 new tokens`."""
-    return "1 new token" if count == 1 else f"{count:,} new tokens"
 
 
 def name_of(subject: Subject) -> str:
@@ -168,6 +168,30 @@ def window_notes(subjects: Sequence[Subject], *, kept: bool = False, masked: boo
         f"In {count:,} of {blocks:,} blocks a token sees {window:,} keys at most{follows}"
         for window, count in windows.items()
     ]
+
+
+def source_notes(subjects: Sequence[Subject], work: Workload | None = None) -> list[str]:
+    """What one model's encoder reads, and when; nothing of other models."""
+    if len(subjects) != 1 or subjects[0].source is None:
+        return []
+    read = work is None or work.new_source
+    step = "runs once, over the whole source" if read else "has run before this step: it costs nothing here"
+    kept = (
+        "the cross keys and values made of it are kept" if read else "nor do the cross keys and values, which are kept"
+    )
+    return [f"The encoder {step}, and {kept}."]
+
+
+def keeping(subjects: Sequence[Subject]) -> tuple[list[Subject], list[str]]:
+    """Those that keep anything between steps, and a hint that names the others. Raises UsageError where none does."""
+    keeps = [subject for subject in subjects if subject.keeps]
+    others = [subject.name for subject in subjects if not subject.keeps]
+    if not keeps:
+        raise UsageError(
+            f"{', '.join(others)}: an encoder alone keeps nothing between steps: there is no KV cache",
+            "`tfacct memory` counts its weights",
+        )
+    return keeps, [f"hint: left out, for they keep nothing between steps: {', '.join(others)}"] if others else []
 
 
 def latent_notes(subjects: Sequence[Subject]) -> list[str]:
@@ -270,4 +294,4 @@ def with_share(row: Mapping[str, Cell], part: int, whole: int) -> Row:
 
 def short(path: str) -> str:
     """A path as a table shows it: without the blocks it is repeated in."""
-    return path.removeprefix("blocks.*.").replace("mtp.*.", "mtp.")
+    return path.replace("blocks.*.", "").replace("mtp.*.", "mtp.")

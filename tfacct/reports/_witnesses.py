@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias
 
-from tfacct.architecture import Transformer
+from tfacct.architecture import Transformer, numbered
 from tfacct.errors import MissingExtraError, UsageError
 from tfacct.ledger import Ledger
 from tfacct.lines import FLOPS_PER_MULTIPLY_ADD
@@ -61,14 +61,14 @@ def checks(subject: Subject, work: Workload, *, all_layers: bool, against: bool)
         asked.parameters(),
         *asked.expected(),
         asked.parameter_bytes(),
-        asked.cache_bytes(),
+        *asked.cache_bytes(),
     ]
     return [*found, *stranger_checks(subject, work)] if against else found
 
 
 def traced_blocks(subject: Subject, all_layers: bool) -> tuple[int, int]:
     """How many blocks are run, and how many the model has."""
-    stacks = subject.architecture.stacks
+    stacks = subject.architecture.every_stack
     blocks = sum(stack.count for stack in stacks)
     return (blocks if all_layers else len(stacks)), blocks
 
@@ -103,7 +103,10 @@ class _Asked:
 
     def other_steps(self) -> Iterator[Check]:
         """The same context reached by one token, and by a chunk, where those are other workloads."""
-        one, some = replace(self.work, tokens=1), replace(self.work, tokens=max(1, int(self.work.context) // 3))
+        if not self.subject.keeps:
+            return  # every step takes the whole context
+        chunk = replace(self.work, tokens=max(1, int(self.work.context) // 3), new_source=0)
+        one, some = replace(chunk, tokens=1), chunk
         steps = {one: "torch, decode at T = 1"}
         steps.setdefault(some, f"torch, chunk of T = {some.tokens:,}")
         for work, name in steps.items():
@@ -141,12 +144,13 @@ class _Asked:
         ours = sum(self.ledger.weight_bytes(BITS).values())
         return Check("parameter bytes, fp32", "bytes", {"total": ours}, {"total": held})
 
-    def cache_bytes(self) -> Check:
-        """Bytes of the storages that hold every block's keys and values."""
-
+    def cache_bytes(self) -> Iterator[Check]:
+        """Bytes of the storages that hold every block's keys and values, where anything is kept."""
+        if not self.subject.keeps:
+            return
         held = self._extrapolated(lambda shape: self.counting.storage_bytes(self._passes(shape).caches))
         ours = sum(self.ledger.state_bytes(self.work.axes(), BITS).values())
-        return Check("KV cache bytes, fp32", "bytes", {"total": ours}, {"total": held})
+        yield Check("KV cache bytes, fp32", "bytes", {"total": ours}, {"total": held})
 
     def _built(self) -> object:
         return self.model.build(self.shape, logits=self.work.logits)
@@ -155,11 +159,11 @@ class _Asked:
         return Check(name, "FLOPs", self.ledger.flops(work.axes(), unfolded=True), self._for_all(flops))
 
     def _inputs(self, shape: Transformer, work: Workload) -> object:
-        return self.model.inputs(shape, batch=work.batch, tokens=work.tokens, context=work.context)
+        return self.model.inputs(shape, **work.sizes)
 
     def _passes(self, shape: Transformer, recompute: bool = False) -> Passes:
         """One forward and one backward pass; each shape is run once."""
-        key = (tuple(stack.count for stack in shape.stacks), recompute)
+        key = (tuple(stack.count for stack in shape.every_stack), recompute)
         if key not in self._ran:
             reference = self.model.build(shape, logits=self.work.logits, recompute=recompute)
             self._ran[key] = self.counting.passes(reference, self._inputs(shape, self.work))
@@ -169,12 +173,16 @@ class _Asked:
         """Counts of the blocks that were run, as counts of every block they stand for."""
         if self.all_layers:
             return dict(counted)
-        numbers = [group.numbers for group in self.ledger.groups if group.numbers]
+        shape = self.subject.architecture
+        numbers = {"": shape.numbers()}
+        if shape.encoder is not None:
+            numbers["encoder."] = numbered(shape.encoder.stacks)
         whole: Counts = {}
         for path, count in counted.items():
-            block, _, rest = path.removeprefix("blocks.").partition(".")
-            if path.startswith("blocks."):
-                whole |= {f"blocks.{number}.{rest}": count for number in numbers[int(block)]}
+            side, blocks, rest = path.rpartition("blocks.")
+            if blocks:
+                block, _, rest = rest.partition(".")
+                whole |= {f"{side}blocks.{number}.{rest}": count for number in numbers[side][int(block)]}
             else:
                 whole[path] = count
         return whole
@@ -188,7 +196,7 @@ class _Asked:
             return measure(self.subject.architecture)
         base = measure(self.shape)
         total = base
-        for index, stack in enumerate(self.subject.architecture.stacks):
+        for index, stack in enumerate(self.subject.architecture.every_stack):
             if stack.count > 1:
                 two = measure(_counts(self.subject.architecture, {index: 2}))
                 total += (stack.count - 1) * (two - base)
@@ -197,7 +205,7 @@ class _Asked:
 
 def _counts(shape: Transformer, counts: Mapping[int, int]) -> Transformer:
     """The model with one block in every stack, but those whose counts are given."""
-    return shape.mapped(lambda part: part, [counts.get(index, 1) for index in range(len(shape.stacks))])
+    return shape.mapped(lambda part: part, [counts.get(index, 1) for index in range(len(shape.every_stack))])
 
 
 def stranger_checks(subject: Subject, work: Workload) -> Iterator[Check]:
@@ -212,11 +220,11 @@ def stranger_checks(subject: Subject, work: Workload) -> Iterator[Check]:
     except ImportError:
         raise MissingExtraError("--against transformers needs transformers", "pip install transformers") from None
     try:
-        theirs = stranger.build(subject.raw)
+        theirs = stranger.build(subject.raw, subject.config.class_head)
     except (KeyError, ValueError, TypeError) as error:
         raise UsageError(f"{subject.name}: the transformers class refuses this config: {error!r}") from None
     try:
-        flops, cached = stranger.run(theirs, batch=work.batch, tokens=work.tokens, context=work.context)
+        flops, cached = stranger.run(theirs, **work.sizes)
     except (RuntimeError, ValueError) as error:
         said = str(error).splitlines()[0]
         raise UsageError(f"{subject.name}: the transformers class cannot run this config: {said}") from None

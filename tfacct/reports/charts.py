@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +13,7 @@ from tfacct.report import Kind, Report
 from tfacct.reports import _common as common
 from tfacct.reports.sweep import LABELS
 from tfacct.subject import Subject
-from tfacct.workload import Request
+from tfacct.workload import Request, new_tokens
 
 STEPS = 8
 """Points an octave: a smooth line."""
@@ -23,7 +23,7 @@ FIRST = 64
 """The axis begins here, unless the crossover or the context asked for is smaller."""
 TOLD_APART = 20
 """Lines that differ in dash and marker, and whose names fit beside the picture."""
-COMPONENTS = ("attn_scores_values", "attn_projections", "mlp", "lm_head")
+COMPONENTS = ("attn_scores_values", "attn_projections", "cross", "mlp", "lm_head", "encoder")
 """From the bottom up: the upper edge of the first is its share."""
 Y_LABELS: Mapping[str, str] = {
     "flops": "FLOPs",
@@ -38,7 +38,7 @@ def flops_chart(
 ) -> Chart:
     """Of one model the shares of its components against the context; of several their components side by side."""
     if len(subjects) == 1:
-        return _shares_by_context(subjects[0], request, masked, train)
+        return _shares_by_context(subjects[0], request, report, masked, train)
     names = [common.name_of(subject) for subject in subjects]
     parts = list(dict.fromkeys(part for facts in report.models for part in facts["components"]))
     return Chart(
@@ -50,15 +50,18 @@ def flops_chart(
         x=names,
         series={
             _label(part): [facts["components"].get(part, 0) / facts["total_flops"] for facts in report.models]
-            for part in sorted(
-                parts, key=lambda part: COMPONENTS.index(part) if part in COMPONENTS else len(COMPONENTS)
-            )
+            for part in _stacked(parts)
         },
         unit="share",
     )
 
 
-def _shares_by_context(subject: Subject, request: Request, masked: bool, train: bool) -> Chart:
+def _stacked(parts: Iterable[str]) -> list[str]:
+    """Components from the bottom up."""
+    return sorted(parts, key=lambda part: COMPONENTS.index(part) if part in COMPONENTS else len(COMPONENTS))
+
+
+def _shares_by_context(subject: Subject, request: Request, report: Report, masked: bool, train: bool) -> Chart:
     work = common.workload(subject, request)
     chunk = request.decode or request.tokens is not None
     point = Point(subject.ledger, work, masked=masked, train=train)
@@ -67,8 +70,9 @@ def _shares_by_context(subject: Subject, request: Request, masked: bool, train: 
     last = max(work.context, subject.context, WIDEST * (crossover or 1), 2 * smallest)
     contexts = _octaves(max(smallest, min(FIRST, work.context, (crossover or FIRST) // WIDEST)), last)
     places = [moved(point, context=n) if chunk else moved(point, context=n, tokens=n) for n in contexts]
-    shares = {name: metric(f"share.{name}", [subject.ledger]) for name in COMPONENTS}
-    new = f", {common.new_tokens(work.tokens)}" if chunk else ""
+    components = _stacked(report.models[0]["components"])
+    shares = {name: metric(f"share.{name}", [subject.ledger]) for name in components}
+    new = f", {new_tokens(work.tokens)}" if chunk else ""
     return Chart(
         kind="areas",
         title=f"{common.name_of(subject)}: where the FLOPs go as the context grows",
@@ -76,7 +80,8 @@ def _shares_by_context(subject: Subject, request: Request, masked: bool, train: 
             [
                 f"{'Training step' if train else 'Forward pass'}{new}, batch {work.batch:,}; matrix products only;"
                 f" {'pairs that the causal mask keeps' if masked else 'full T × S attention'};"
-                f" logits for {'every position' if request.logits == 'all' else 'the last position'}."
+                f" logits for {'every position' if request.logits == 'all' else 'the last position'}"
+                f"{f'; source {work.source:,}' if work.source else ''}."
             ]
         ),
         x_label="context (tokens)",

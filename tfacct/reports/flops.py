@@ -20,7 +20,7 @@ from tfacct.workload import Request, Workload
 
 By = Literal["line", "part", "block"]
 
-RARE = ("embed", "mtp")
+RARE = ("embed", "mtp", "encoder", "cross")
 """Components that few models have: their columns are the first to go."""
 
 
@@ -117,6 +117,7 @@ def flops(
             *(_overtaken(counted[0], request) if len(counted) == 1 else ()),
             *_notes(request, train, masked, pointwise),
             *common.block_notes(subjects, masked=masked),
+            *common.source_notes(subjects, counted[0].work),
             *common.defaulted_notes(subjects),
         ),
         hints=(*common.context_hints(subjects, request), *common.unknown_hints(subjects)),
@@ -245,7 +246,7 @@ def _by_block(counted: _Counted) -> Table:
 
 
 def _block_of(product: Product) -> tuple[Sequence[int], str, str]:
-    own = product.path.startswith("blocks.")
+    own = "blocks.*." in product.path
     return product.numbers, product.kind, "" if own else product.path if not product.numbers else part_of(product.path)
 
 

@@ -277,7 +277,7 @@ def _sizes(subject: Subject, at: Axes) -> dict[str, int]:
         sizes |= group.axes
         if WINDOW in group.axes and at:
             sizes |= {SEEN: group.bound(at)["S"], KEPT: group.bound(at, kept=True)["S"]}
-    stacks = zip(block_letters(subject.architecture), subject.architecture.stacks, strict=True)
+    stacks = zip(block_letters(subject.architecture), subject.architecture.every_stack, strict=True)
     return sizes | {letter: stack.count for letter, stack in stacks}
 
 

@@ -58,6 +58,9 @@ def generate(subjects: Sequence[Subject], request: Request, new_tokens: int, *, 
     first new token; the others take a step each: what the `generate` of transformers runs. Raises UsageError.
     """
     prompt = _checked(request, new_tokens)
+    for subject in subjects:
+        if not subject.keeps:
+            raise UsageError(f"{subject.name} keeps nothing between steps: there is no decode step to generate with")
     steps = new_tokens - 1
     request = replace(request, logits="last")
     counted = [_count(subject, request, steps, masked) for subject in subjects]
@@ -75,6 +78,7 @@ def generate(subjects: Sequence[Subject], request: Request, new_tokens: int, *, 
             _steps_note(prompt, steps),
             common.LEFT_OUT,
             *common.block_notes(subjects, masked=masked),
+            *common.source_notes(subjects),
             *common.defaulted_notes(subjects),
         ),
         hints=(
@@ -109,7 +113,9 @@ def _count(subject: Subject, request: Request, steps: int, masked: bool) -> _Cou
         steps,
         specs={product.path: product.line.spec for product in ledger.products(at)},
         prefill=ledger.flops(at, masked=masked),
-        decode=decode_flops(ledger, batch=work.batch, prompt=work.context, steps=steps),  # one query sees every key
+        decode=decode_flops(
+            ledger, batch=work.batch, prompt=work.context, steps=steps, source=work.source
+        ),  # one query sees every key
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -17,12 +18,15 @@ from tfacct.reports import _common as common
 from tfacct.subject import Subject
 from tfacct.workload import Request, Workload
 
+ONE = Workload(context=1, tokens=1)
+"""One token of one sequence, and no source."""
 CONVENTION = "bytes an engine must keep for every token of the context; weights left out"
 
 
 def kv(subjects: Sequence[Subject], request: Request, *, dtype: str | None = None) -> Report:
     """KV-cache bytes per token and by context, and what grouped queries save. Raises UsageError."""
     _, cached = common.dtypes(None, dtype)
+    subjects, left_out = common.keeping(subjects)
     facts = tuple(_facts(subject, request, cached) for subject in subjects)
     columns, sections, totals = _one(subjects[0], facts[0], cached) if len(subjects) == 1 else _several(subjects, facts)
     who = f"{common.name_of(subjects[0])}: " if len(subjects) == 1 else ""
@@ -38,11 +42,12 @@ def kv(subjects: Sequence[Subject], request: Request, *, dtype: str | None = Non
             *notes,
             *(_overtaken(subjects[0], facts[0], cached) if len(subjects) == 1 else ()),
             _sharing(subjects),
+            *_crossing(facts),
             *common.window_notes(subjects, kept=True),
             *common.latent_notes(subjects),
             *common.defaulted_notes(subjects),
         ),
-        hints=(*common.context_hints(subjects, request), *common.unknown_hints(subjects)),
+        hints=(*common.context_hints(subjects, request), *common.unknown_hints(subjects), *left_out),
         models=facts,
         convention=CONVENTION,
         headline="kv_cache_bytes",
@@ -51,14 +56,17 @@ def kv(subjects: Sequence[Subject], request: Request, *, dtype: str | None = Non
 
 def _facts(subject: Subject, request: Request, cached: str) -> dict[str, Any]:
     work = common.workload(subject, request)
-    by_context = [_at(subject, context, request.batch, cached) for context in _contexts(work.context)]
+    by_context = [_at(subject, replace(work, context=context), cached) for context in _contexts(work.context)]
+    own = _at(subject, replace(work, source=0), cached)["as_built"]
+    cross = by_context[-1]["as_built"] - own
     return {
         **common.model_facts(subject),
         "workload": common.workload_facts(work, dtype=cached),
         "query_heads": subject.architecture.attention.heads,
         "kv_heads": subject.architecture.attention.kv_heads,
-        "kv_bytes_per_token": _at(subject, 1, 1, cached)["as_built"],
+        "kv_bytes_per_token": _at(subject, ONE, cached)["as_built"],
         "kv_cache_bytes": by_context[-1]["as_built"],
+        **({"self_kv_cache_bytes": own, "cross_kv_cache_bytes": cross} if subject.source is not None else {}),
         "lines": by_context,
     }
 
@@ -74,10 +82,22 @@ def _overtaken(subject: Subject, fact: dict[str, Any], cached: str) -> list[str]
     if subject.quantized:
         return []
     bits, batch = units.dtype_bits(cached), fact["workload"]["batch"]
-    context = cache_overtakes(Point(subject.ledger, Workload(1, 1, batch), bits, bits))
+    step = Workload(1, 1, batch, source=fact["workload"]["source"] or 0)
+    context = cache_overtakes(Point(subject.ledger, step, bits, bits))
     if context is None:
         return []
     return [f"From context {context:,} on, the cache at batch {batch:,} takes more than the weights in {cached}."]
+
+
+def _crossing(facts: Sequence[dict[str, Any]]) -> list[str]:
+    """What of one model's cache is of the source."""
+    if len(facts) != 1 or "cross_kv_cache_bytes" not in facts[0]:
+        return []
+    cross, source = facts[0]["cross_kv_cache_bytes"], facts[0]["workload"]["source"]
+    return [
+        f"At every context {cross:,} bytes ({units.binary(cross)}) of it are cross keys and values, of a source of"
+        f" {source:,} tokens; the rest are those of the tokens themselves."
+    ]
 
 
 def _contexts(longest: int) -> list[int]:
@@ -89,15 +109,15 @@ def _contexts(longest: int) -> list[int]:
     return [*contexts, longest]
 
 
-def _at(subject: Subject, context: int, batch: int, cached: str) -> dict[str, Any]:
-    """Cache bytes at one context, for as many key/value heads as query heads, as built, and for one."""
-    at = Workload(context, context, batch).axes()
+def _at(subject: Subject, work: Workload, cached: str) -> dict[str, Any]:
+    """Cache bytes at the end of a step, for as many key/value heads as query heads, as built, and for one."""
+    at = work.axes()
     built = subject.architecture
     shared = None if _latent(subject) else built.with_kv_heads(1)
     variants = {"mha": built.with_kv_heads(None), "as_built": built, "mqa": shared}
     bits = units.dtype_bits(cached)
     sizes = {name: model and cache_bytes(model.ledger(), at, bits) for name, model in variants.items()}
-    return {"keys": context, **sizes}
+    return {"keys": work.context, **sizes}
 
 
 def _latent(subject: Subject) -> bool:
@@ -113,7 +133,7 @@ def _one(subject: Subject, fact: dict[str, Any], cached: str) -> Table:
     )
     if not _latent(subject):
         columns = (*columns, Column("mqa", f"MQA ({_heads(1)})", "bytes"))
-    return columns, (tuple(fact["lines"]),), ({**_at(subject, 1, 1, cached), "keys": "per token"},)
+    return columns, (tuple(fact["lines"]),), ({**_at(subject, ONE, cached), "keys": "per token"},)
 
 
 def _heads(count: int) -> str:
@@ -146,7 +166,7 @@ def _formula(subject: Subject, request: Request, cached: str) -> str:
     for group in subject.ledger.groups:
         windowed = WINDOW in group.axes
         keys = f"min(S, {group.axes[WINDOW]:,})" if windowed else "S"
-        sizes = {"B": request.batch, **group.axes, "S": keys}
+        sizes = {"B": request.batch, **group.axes, "S": keys, "J": "J"}
         states = [letters(line.spec) for line in group.lines if isinstance(line, State)]
         for spec in dict.fromkeys(states):
             alike = states.count(spec)

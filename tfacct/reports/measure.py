@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -45,12 +45,7 @@ def measure(subject: Subject, request: Request, plan: Plan, *, progress: Tick = 
     if not 1 <= plan.steps <= MOST_STEPS:
         raise UsageError(f"--steps must be from 1 to {MOST_STEPS:,}, not {plan.steps:,}")
     work = common.workload(subject, request)
-    positions = subject.architecture.positions
-    if positions is not None and work.context > positions.rows:
-        raise UsageError(
-            f"{subject.name} has {positions.rows:,} positions: it cannot run at context {work.context:,}",
-            f"--ctx {positions.rows:,}; `flops` answers past it",
-        )
+    _check_positions(subject, work)
     on = running.device(plan.device)
     of = running.dtype(units.dtype_name(plan.dtype), on)
     bits = units.dtype_bits(plan.dtype)
@@ -64,9 +59,7 @@ def measure(subject: Subject, request: Request, plan: Plan, *, progress: Tick = 
         progress("making random weights", 0, plan.steps)
         reference = running.prepare(shape, on, of, fused=plan.sdpa, logits=work.logits)
         first = works[0]
-        given = model.inputs(
-            shape, batch=work.batch, tokens=first.tokens, context=first.context, device=str(on), dtype=of
-        )
+        given = model.inputs(shape, **first.sizes, device=str(on), dtype=of)
 
         def tick(done: int) -> None:
             progress("running", done, plan.steps)
@@ -79,7 +72,7 @@ def measure(subject: Subject, request: Request, plan: Plan, *, progress: Tick = 
             raise KeyboardInterrupt
         if plan.sdpa:  # counters see nothing in a fused kernel: its twin on meta is counted
             reference = model.build(shape, logits=work.logits)
-            given = model.inputs(shape, batch=work.batch, tokens=first.tokens, context=first.context)
+            given = model.inputs(shape, **first.sizes)
         counted = counting.multiply_adds(reference, given)
 
     works = works[: len(timed.seconds)]
@@ -117,6 +110,19 @@ def measure(subject: Subject, request: Request, plan: Plan, *, progress: Tick = 
     return _report(subject, request, plan, facts)
 
 
+def _check_positions(subject: Subject, work: Workload) -> None:
+    """Refuse what a position table has no rows for."""
+    shape = subject.architecture
+    read = None if shape.encoder is None else shape.encoder.positions
+    asked = (("--ctx", "context", shape.positions, work.context), ("--source", "source", read, work.source))
+    for option, what, table, length in asked:
+        if table is not None and length > table.rows - table.offset:
+            raise UsageError(
+                f"{subject.name} has {table.rows - table.offset:,} positions: it cannot run at {what} {length:,}",
+                f"{option} {table.rows - table.offset:,}; `flops` answers past it",
+            )
+
+
 def _workloads(work: Workload, decode: bool, steps: int) -> list[Workload]:
     """One workload per run. Decode steps follow each other, and the last one ends at the context."""
     if not decode:
@@ -126,7 +132,7 @@ def _workloads(work: Workload, decode: bool, steps: int) -> list[Workload]:
             f"{steps} decode steps end at context {work.context:,}: there is nothing before the first",
             f"--ctx of at least {steps + 1}, or fewer --steps",
         )
-    return [Workload(work.context - steps + 1 + i, 1, work.batch, work.logits) for i in range(steps)]
+    return [replace(work, context=work.context - steps + 1 + i) for i in range(steps)]
 
 
 def _flops(subject: Subject, work: Workload, train: bool, masked: bool) -> int:
@@ -153,7 +159,7 @@ def _check_fits(subject: Subject, work: Workload, bits: int, plan: Plan, free: i
 
     def at(context: int, batch: int) -> int:
         tokens = work.tokens if work.tokens == 1 else context
-        return _needed(subject, Workload(context, tokens, batch, work.logits), bits, plan)
+        return _needed(subject, replace(work, context=context, tokens=tokens, batch=batch), bits, plan)
 
     context = largest_that_fits(lambda n: at(n, work.batch), budget, min(work.context, LARGEST))
     batch = largest_that_fits(lambda n: at(work.context, n), budget, work.batch)
@@ -161,7 +167,8 @@ def _check_fits(subject: Subject, work: Workload, bits: int, plan: Plan, free: i
 
     def with_layers(count: int) -> int:
         fewer = subject.with_layers(count)
-        return _needed(fewer, Workload(min(16, work.context), min(16, work.tokens), 1), bits, plan)
+        least = replace(work, context=min(16, work.context), tokens=min(16, work.tokens), batch=1)
+        return _needed(fewer, least, bits, plan)
 
     if context:
         hint = f"--ctx {context:,} would fit at batch {work.batch:,}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
 from typing import Any
@@ -49,6 +50,7 @@ def memory(
         totals=totals,
         notes=(
             "Weights and KV cache only: activations, the engine's buffers and fragmentation are left out.",
+            *common.source_notes(subjects),
             *_fit_notes(subjects, facts, fit),
             *common.defaulted_notes(subjects),
         ),
@@ -89,7 +91,7 @@ def _fit(subject: Subject, work: Workload, cached: str, budget: int, weights: in
     room = budget - weights
 
     def cache(context: int, batch: int) -> int:
-        at = Workload(context, context, batch).axes()
+        at = replace(work, context=context, batch=batch).axes()
         return int(cache_bytes(subject.ledger, at, units.dtype_bits(cached)))
 
     context = largest_that_fits(lambda n: cache(n, work.batch), room, LARGEST)

@@ -43,7 +43,7 @@ def _facts(subject: Subject) -> dict[str, Any]:
         "family": subject.family,
         "total_params": sum(subject.ledger.parameters().values()),
         "context": subject.context,
-        "layers": sum(stack.count for stack in shape.stacks),
+        "layers": sum(stack.count for stack in shape.every_stack),
         "hidden": shape.embed.hidden,
         "heads": shape.attention.heads,
         "kv_heads": shape.attention.kv_heads,

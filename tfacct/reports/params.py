@@ -38,6 +38,7 @@ def params(subjects: Sequence[Subject]) -> Report:
             "Every stored tensor once, biases and norms included.",
             *tied,
             *(common.expert_notes(subjects)),
+            *_untrained(subjects),
             *common.defaulted_notes(subjects),
         ),
         hints=(*_differing(facts), *common.unknown_hints(subjects)),
@@ -121,6 +122,20 @@ def _one(subject: Subject, facts: dict[str, Any]) -> Table:
         for name, key in (("active", "active_params"), ("active, non-embedding", "active_non_embedding_params")):
             totals.append({"parameter": name, "params": facts[key], "share": Fraction(facts[key], total)})
     return columns, tuple(sections), tuple(totals)
+
+
+def _untrained(subjects: Sequence[Subject]) -> list[str]:
+    """Names the tables that are stored but not trained."""
+    tables = {
+        tensor.path: tensor.elements
+        for subject in subjects
+        if (positions := subject.architecture.positions) is not None and not positions.trained
+        for tensor in subject.ledger.tensors()
+        if tensor.path.endswith("pos_embed.weight")
+    }
+    if not tables:
+        return []
+    return [f"Stored, and counted, but not trained: {', '.join(tables)}, sines and cosines."]
 
 
 def _witness_notes(facts: dict[str, Any]) -> list[str]:

@@ -30,15 +30,19 @@ EDGES: tuple[dict[str, int], ...] = (
     {"N": 1},
     {"A": 1},
     {"B": 1, "C": 0},
+    {"J": 1},
+    {"I": 0},
 )
 """What a symbol, at least 2, leaves out: one token, an empty cache, one sequence, MQA, MHA, one head, one expert for
-each token, a plain prefill. Each where the model has these letters as sizes."""
+each token, a plain prefill, a source of one token, a step behind the source. Each where the model has these letters as
+sizes."""
 MOST_POINTS = 20_000
 """Models of a grid beyond which it would take hours."""
 NOTHING = "no assumption"
-DEGREES = {"T": 2}
+DEGREES = {"T": 2, "J": 2}
 """The highest power of each size in a count; 1 where none stands here. Each product of the model multiplies each of its
-sizes once, and T stands twice in attention: as the queries, and in the keys S = C + T."""
+sizes once, and T stands twice in attention: as the queries, and in the keys S = C + T; so does the source in its
+encoder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +87,19 @@ def _formulas(symbolic: Opened) -> dict[str, Formula]:
     }
 
 
-def _letters(shape: Transformer) -> list[str]:
-    """The sizes that are left open: the workload's and the parts'. A window is none: Cw old tokens are left of it."""
+def _letters(shape: Transformer, symbolic: Opened) -> list[str]:
+    """The sizes that are left open: the workload's and the parts'. A window is none, Cw old tokens are left of it, nor
+    is I: the whole source is read, or none of it."""
     own = size_letters(shape)
-    window = ["Cw"] if WINDOW in own else []
-    return ["B", "T", "C", *window, *(letter for letter in own if letter != WINDOW)]
+    there = [letter for letter in ("B", "T", "C", "Cw", "J") if letter in symbolic.symbols]
+    return [*there, *(letter for letter in own if letter != WINDOW)]
+
+
+def _at(formula: Formula, symbols: Mapping[str, Any], sizes: Mapping[str, Any]) -> Any:
+    """A formula with some sizes put in. Where none is given for I, it is J."""
+    if "I" in symbols:
+        sizes = {"I": sizes.get("J", symbols["J"]), **sizes}
+    return formula.expression.subs({symbols[letter]: value for letter, value in sizes.items()})
 
 
 def _factors(letters: Sequence[str], fixed: Mapping[str, int]) -> dict[str, int | str]:
@@ -102,8 +114,9 @@ def _by_symbols(shape: Transformer, symbolic: Opened, progress: Tick) -> Iterato
     """Torch's own count with symbols for all sizes, then with each size that may be smaller than 2 fixed there."""
     from tfacct.reference.symbolic import polynomials
 
-    symbols, letters, stacks = symbolic.symbols, _letters(shape), block_letters(shape)
-    edges = [edge | _no_window(edge, letters) for edge in EDGES if edge.keys() <= set(letters)]
+    symbols, letters, stacks = symbolic.symbols, _letters(shape, symbolic), block_letters(shape)
+    open_ = {*letters, *({"I"} if "I" in symbols else ())}
+    edges = [edge | _no_window(edge, letters) for edge in EDGES if edge.keys() <= open_]
     rests = {"H": "Hr"} if {"H", "Hr"} <= set(letters) else {}  # a head is what is turned of it, and the rest
     tried = _layers_tried(stacks)
     steps = len(tried) + len(edges)
@@ -129,16 +142,20 @@ def _by_symbols(shape: Transformer, symbolic: Opened, progress: Tick) -> Iterato
     for name, formula in formulas.items():
         counts = dict(zip(tried, (counts[name] for counts, _ in runs), strict=True))
         whole, linear = _for_all_layers(counts, [symbols[letter] for letter in stacks])
-        difference = sympy.expand(whole - formula.expression)
+        difference = sympy.expand(whole - _at(formula, symbols, {}))
         evidence = assumed + ("" if linear else f", not linear in {', '.join(stacks)}")
         yield Proven(name, formula, str(difference), evidence, difference == 0 and linear and assumed == NOTHING)
     one_each = dict.fromkeys(stacks, 1)
     for done, fixed in enumerate(edges, start=len(tried)):
         some, guards = counted(done, one_each, fixed)
-        at = {symbols[letter]: value for letter, value in {**fixed, **one_each}.items()}
-        wrong = {name: sympy.expand(some[name] - formula.expression.subs(at)) for name, formula in formulas.items()}
+        at = {**fixed, **one_each}
+        # A training step reads its source: none goes back from a step behind it.
+        meant = {name: f for name, f in formulas.items() if name != "backward" or fixed.get("I") != 0}
+        wrong = {name: sympy.expand(some[name] - _at(formula, symbols, at)) for name, formula in meant.items()}
         wrong = {name: difference for name, difference in wrong.items() if difference != 0}
-        what = "all four at " + ", ".join(f"{letter} = {value}" for letter, value in fixed.items())
+        what = f"{'all four' if meant == formulas else 'all but backward'} at " + ", ".join(
+            f"{letter} = {value}" for letter, value in fixed.items()
+        )
         said = "; ".join(f"{name}: {difference}" for name, difference in wrong.items()) or "0"
         yield Proven(what, None, said, _assumed(guards), not wrong and not guards)
 
@@ -184,7 +201,7 @@ def _by_grid(shape: Transformer, symbolic: Opened, progress: Tick) -> Iterator[P
     from tfacct.reference import grid
 
     stacks = block_letters(shape)
-    letters = [*_letters(shape), *stacks]
+    letters = [*_letters(shape, symbolic), *stacks]
     symbols = {letter: symbolic.symbols[letter] for letter in letters}
     formulas = _formulas(symbolic)
     values = {letter: _values(letter, letters) for letter in letters}
@@ -195,11 +212,19 @@ def _by_grid(shape: Transformer, symbolic: Opened, progress: Tick) -> Iterator[P
         )
     sizes = [dict(zip(letters, point, strict=True)) for point in product(*values.values())]
     points = [
-        grid.Point(with_sizes(shape, at.__getitem__, _KEPT), at["B"], at["T"], at["C"] + at["T"], at.get("Cw"))
+        grid.Point(
+            with_sizes(shape, at.__getitem__, _KEPT),
+            batch=at["B"],
+            tokens=at["T"],
+            context=at.get("C", 0) + at["T"],
+            in_window=at.get("Cw"),
+            source=at.get("J", 0),
+        )
         for at in sizes
     ]
+    said_by = {name: _at(formula, symbolic.symbols, {}) for name, formula in formulas.items()}
     evaluate: dict[str, Callable[..., int]] = {
-        name: sympy.lambdify(list(symbols.values()), formula.expression) for name, formula in formulas.items()
+        name: sympy.lambdify(list(symbols.values()), expression) for name, expression in said_by.items()
     }
     witnesses: dict[str, Callable[[grid.Counted], int]] = {
         "forward": lambda found: FLOPS_PER_MULTIPLY_ADD * found.multiply_adds,
@@ -218,7 +243,7 @@ def _by_grid(shape: Transformer, symbolic: Opened, progress: Tick) -> Iterator[P
     for what, points_wrong in wrong.items():
         formula = formulas[what.split(",")[0]]
         bounded = all(
-            sympy.degree(formula.expression, symbols[letter]) < len(values[letter])
+            sympy.degree(said_by[what.split(",")[0]], symbols[letter]) < len(values[letter])
             for letter in letters
             if letter != "P"
         )

@@ -17,7 +17,7 @@ from tfacct.reports._points import CONVENTION, Terms
 from tfacct.solving import Solution, among, closed_form, decimal, placed, solved
 from tfacct.subject import Subject
 from tfacct.symbols import opened
-from tfacct.workload import Request
+from tfacct.workload import Request, new_tokens
 
 
 def solve(subject: Subject, request: Request, *, unknown: str, until: str, terms: Terms | None = None) -> Report:
@@ -92,7 +92,7 @@ def _where(unknown: str, request: Request, subject: Subject) -> str:
     """What is known: the context, unless it is asked for, and the batch, unless that is."""
     if unknown == "ctx":
         new = 1 if request.decode else request.tokens
-        step = "" if new is None else f", {common.new_tokens(new)}"
+        step = "" if new is None else f", {new_tokens(new)}"
         return f"{step}, batch {request.batch:,}"
     words = common.workload_words([subject], request)
     return f", {words.rpartition(', batch')[0] if unknown == 'batch' else words}"

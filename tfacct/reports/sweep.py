@@ -20,7 +20,7 @@ from tfacct.report import Cell, Column, Report, Row, Tick, unwatched
 from tfacct.reports import _common as common
 from tfacct.reports._points import CONVENTION, Terms
 from tfacct.subject import Subject
-from tfacct.workload import Request, check_size
+from tfacct.workload import Request, check_size, new_tokens
 
 DEFAULT = ("total_flops", "flops_per_token", "ratio_to_2params", "share.attn_scores_values")
 MANY = 1000
@@ -182,7 +182,7 @@ def _through_arrays(
 
 
 def _at(request: Request, context: int | None, batch: int) -> Request:
-    return Request(context, request.tokens, request.decode, batch, request.logits)
+    return replace(request, ctx=context, batch=batch)
 
 
 def _report(
@@ -245,7 +245,7 @@ def _title(first: Sequence[Subject], knobs: Sequence[str], values: Mapping[str, 
         del still["ctx"]
     fixed = "".join(f", {name} {common.spoken(value)}" for name, value in still.items())
     new = 1 if request.decode else request.tokens
-    fixed += "" if new is None else f", {common.new_tokens(new)}"
+    fixed += "" if new is None else f", {new_tokens(new)}"
     return f"{first[0].name if len(first) == 1 else 'Sweep'} over {', '.join(knobs)}{fixed}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -150,8 +151,7 @@ def _folded(pairs: Mapping[str, Pair]) -> dict[str, tuple[Pair, bool]]:
         if formula != measured or formula is None:
             folded[path] = (formula, measured), False
             continue
-        block, _, rest = path.removeprefix("blocks.").partition(".")
-        name = f"blocks.*.{rest}" if block.isdigit() else path
+        name = re.sub(r"blocks\.\d+\.", "blocks.*.", path)
         before = folded[name][0][0] or 0 if name in folded else 0
         folded[name] = (before + formula, before + formula), True
     return folded

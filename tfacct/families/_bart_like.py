@@ -1,0 +1,142 @@
+"""What BART and Marian share: post-norm encoder and decoder of one width, with tables of absolute positions."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from tfacct.architecture import Block, Encoder, Stack, Transformer
+from tfacct.families._base import Count, FamilyConfig, Layers, Switch, Word, share
+from tfacct.parts import Attention, CrossAttention, Embedding, FeedForward, Head, Norm, Positions
+
+ATTENTION = {"q_proj": "q_proj", "k_proj": "k_proj", "v_proj": "v_proj", "o_proj": "out_proj"}
+BLOCK = {"mlp.up_proj": "fc1", "mlp.down_proj": "fc2", "mlp_norm": "final_layer_norm"}
+ELSEWHERE: Mapping[str, object] = {
+    "normalize_before": False,
+    "add_final_layer_norm": False,
+    "add_bias_logits": False,
+    "extra_pos_embeddings": 2,
+    "do_blenderbot_90_layernorm": False,
+}
+"""Fields of older configs that the classes do not read, and the value that is what they do."""
+
+
+def _attention(ours: str, theirs: str) -> dict[str, str]:
+    own = {f"{ours}.{name}": f"{theirs}.{their}" for name, their in ATTENTION.items()}
+    return {**own, f"{ours}.scores": theirs, f"{ours}.values": theirs, f"{ours}_norm": f"{theirs}_layer_norm"}
+
+
+def _stack(ours: str, theirs: str) -> dict[str, str]:
+    blocks, layers = f"{ours}blocks.*", f"model.{theirs}.layers.*"
+    return {
+        f"{ours}pos_embed": f"model.{theirs}.embed_positions",
+        f"{ours}embed_norm": f"model.{theirs}.layernorm_embedding",
+        **_attention(f"{blocks}.attn", f"{layers}.self_attn"),
+        **{f"{blocks}.{name}": f"{layers}.{their}" for name, their in BLOCK.items()},
+    }
+
+
+class BartLike(FamilyConfig):
+    """Fields of both families."""
+
+    vocab_size: Count
+    d_model: Count = 1024
+    encoder_layers: Layers = 12
+    encoder_attention_heads: Count = 16
+    encoder_ffn_dim: Count = 4096
+    decoder_layers: Layers = 12
+    decoder_attention_heads: Count = 16
+    decoder_ffn_dim: Count = 4096
+    max_position_embeddings: Count = 1024
+    tie_word_embeddings: Switch = True
+    is_encoder_decoder: Switch = True
+    scale_embedding: Switch = False
+    activation_function: Word = "gelu"
+    normalize_before: Switch = False
+    add_final_layer_norm: Switch = False
+    add_bias_logits: Switch = False
+    extra_pos_embeddings: Count = 2
+    do_blenderbot_90_layernorm: Switch = False
+
+    aliases: ClassVar = {
+        "hidden_size": "d_model",
+        "num_attention_heads": "encoder_attention_heads",
+        "num_hidden_layers": "encoder_layers",
+    }
+    uncounted: ClassVar = frozenset(("is_encoder_decoder", "scale_embedding", "activation_function", *ELSEWHERE))
+    harmless: ClassVar = frozenset(
+        """
+        dropout activation_dropout encoder_layerdrop decoder_layerdrop init_std classif_dropout save_step
+        force_bos_token_to_be_generated add_cross_attention
+        """.split()
+    )
+    class_head: ClassVar = "Seq2SeqLM"
+    fixed: ClassVar = frozenset("G")
+    hf_paths: ClassVar = {
+        "embed": "model.shared",
+        **_stack("encoder.", "encoder"),
+        **_stack("", "decoder"),
+        **_attention("blocks.*.cross", "model.decoder.layers.*.encoder_attn"),
+        "lm_head": "lm_head",
+    }
+
+    @property
+    def context(self) -> int:
+        """max_position_embeddings, of the source and of the target."""
+        return self.max_position_embeddings
+
+    def blocks(self) -> tuple[Stack, Stack]:
+        """The encoder's stack and the decoder's. Raises ConfigError."""
+        for name, understood in {"is_encoder_decoder": True, **ELSEWHERE}.items():
+            if getattr(self, name) != understood:
+                raise self.refused(name, getattr(self, name))
+        hidden = self.d_model
+        norm = Norm(hidden, "layer")
+
+        def head_dim(side: str, heads: int) -> int:
+            return share(hidden, heads, f"d_model by {side}_attention_heads")
+
+        def attention(side: str, heads: int, *, causal: bool) -> Attention:
+            size = head_dim(side, heads)
+            return Attention(hidden, heads, 1, size, qkv_bias=True, out_bias=True, causal=causal)
+
+        def network(width: int) -> FeedForward:
+            return FeedForward(hidden, width, bias=True, activation=self.activation_function)
+
+        heads, own = self.encoder_attention_heads, self.decoder_attention_heads
+        cross = CrossAttention(hidden, own, 1, head_dim("decoder", own), qkv_bias=True, out_bias=True)
+        reading = Block(
+            norm, attention("encoder", heads, causal=False), norm, network(self.encoder_ffn_dim), order="post"
+        )
+        writing = Block(
+            norm,
+            attention("decoder", own, causal=True),
+            norm,
+            network(self.decoder_ffn_dim),
+            order="post",
+            cross_norm=norm,
+            cross=cross,
+        )
+        return Stack(reading, self.encoder_layers), Stack(writing, self.decoder_layers)
+
+    def ends(
+        self, positions: Positions, *, normed: bool, own_table: bool = False, target: int | None = None
+    ) -> Transformer:
+        """The model around these positions; `normed` behind its tables; with a table of its own for each side, of the
+        `target` vocabulary where that is another."""
+        reading, writing = self.blocks()
+        vocab = self.vocab_size if target is None else target
+        norm = Norm(self.d_model, "layer") if normed else None
+        scaled = self.scale_embedding
+        return Transformer(
+            encoder=Encoder(
+                Embedding(self.vocab_size, self.d_model, scaled, shared=not own_table),
+                (reading,),
+                positions=positions,
+                embed_norm=norm,
+            ),
+            embed=Embedding(vocab, self.d_model, scaled),
+            positions=positions,
+            embed_norm=norm,
+            stacks=(writing,),
+            final_norm=None,
+            head=Head(self.d_model, vocab, self.tie_word_embeddings),
+        )

@@ -1,0 +1,39 @@
+"""BART: learned positions with two rows to spare, and a norm behind the tables."""
+
+from typing import ClassVar
+
+from tfacct.architecture import Transformer
+from tfacct.families._bart_like import BartLike
+from tfacct.families._base import Count, Switch
+from tfacct.parts import Positions
+
+OFFSET = 2
+"""Rows in front of the first position's."""
+
+
+class Config(BartLike):
+    """`model_type = "bart"`."""
+
+    vocab_size: Count = 50265
+    normalize_embedding: Switch = True
+    static_position_embeddings: Switch = False
+
+    uncounted: ClassVar = BartLike.uncounted | {"normalize_embedding", "static_position_embeddings"}
+    heads: ClassVar = ("ForConditionalGeneration", "BartModel")
+    gotchas: ClassVar = (
+        "Both position tables have two rows more than max_position_embeddings, 1,026 for 1,024: they are counted.",
+        "BartModel, which the published configs name, has no head: it is counted with the tied one, which adds FLOPs"
+        " and no parameters. A bias of the logits is a buffer of zeros, and not counted.",
+        "tie_word_embeddings = false is refused: the class then stores a third table, which nothing reads.",
+        "normalize_before, add_final_layer_norm, static_position_embeddings or normalize_embedding other than BART's"
+        " are refused: the class does not read them.",
+    )
+
+    def architecture(self) -> Transformer:
+        """One token table for both sides and the head; each side has positions and a norm behind them."""
+        for name, understood in (("normalize_embedding", True), ("static_position_embeddings", False)):
+            if getattr(self, name) != understood:
+                raise self.refused(name, getattr(self, name))
+        if not self.tie_word_embeddings:
+            raise self.refused("tie_word_embeddings", False)
+        return self.ends(Positions(self.max_position_embeddings + OFFSET, self.d_model, OFFSET), normed=True)

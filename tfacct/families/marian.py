@@ -1,0 +1,54 @@
+"""Marian: the Transformer as it was first published, with sines for positions, stored and not trained."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from tfacct.architecture import Transformer
+from tfacct.errors import ConfigError
+from tfacct.families._bart_like import BartLike
+from tfacct.families._base import Count, Switch
+from tfacct.parts import Positions
+
+
+class Config(BartLike):
+    """`model_type = "marian"`."""
+
+    vocab_size: Count = 58101
+    decoder_vocab_size: Count | None = None
+    share_encoder_decoder_embeddings: Switch = True
+    normalize_embedding: Switch = False
+    static_position_embeddings: Switch = True
+
+    uncounted: ClassVar = BartLike.uncounted | {"normalize_embedding", "static_position_embeddings"}
+    harmless: ClassVar = BartLike.harmless | {"num_layers"}
+    heads: ClassVar = ("MTModel",)
+    gotchas: ClassVar = (
+        "Sines and cosines of the positions are a table on each side that is stored with the weights and counted, as"
+        " the class counts it, but not trained.",
+        "share_encoder_decoder_embeddings = false: a token table on each side, of vocab_size and decoder_vocab_size.",
+        "Untied with one shared table is refused: the class then stores three tables, one of which nothing reads.",
+    )
+
+    def class_paths(self) -> Mapping[str, str]:
+        """The token tables, where each side has one."""
+        if self.share_encoder_decoder_embeddings:
+            return self.hf_paths
+        tables = {"embed": "model.decoder.embed_tokens", "encoder.embed": "model.encoder.embed_tokens"}
+        return {**self.hf_paths, **tables}
+
+    def architecture(self) -> Transformer:
+        """One token table, or one for each side; positions on each side, and no norm behind them."""
+        for name, understood in (("normalize_embedding", False), ("static_position_embeddings", True)):
+            if getattr(self, name) != understood:
+                raise self.refused(name, getattr(self, name))
+        shared, target = self.share_encoder_decoder_embeddings, self.decoder_vocab_size
+        if shared and not self.tie_word_embeddings:
+            raise self.refused("tie_word_embeddings", False)
+        if shared and target not in (None, self.vocab_size):
+            raise ConfigError(
+                f"decoder_vocab_size = {target:,} contradicts vocab_size = {self.vocab_size:,}:"
+                " both sides share a table",
+                "share_encoder_decoder_embeddings=false gives each its own",
+            )
+        positions = Positions(self.max_position_embeddings, self.d_model, trained=False)
+        return self.ends(positions, normed=False, own_table=not shared, target=target)

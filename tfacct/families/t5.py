@@ -1,0 +1,140 @@
+"""T5: encoder and decoder of pre-norm blocks, relative positions as learned scores, heads of their own size."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from tfacct.architecture import Block, Encoder, Stack, Transformer
+from tfacct.errors import ConfigError
+from tfacct.families._base import Count, FamilyConfig, Layers, Real, Switch, Word
+from tfacct.parts import Attention, CrossAttention, Embedding, FeedForward, Head, Norm, RelativeBias
+
+ATTENTION = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "o"}
+
+
+def _attention(ours: str, theirs: str) -> dict[str, str]:
+    own = {f"{ours}.{name}": f"{theirs}.{their}" for name, their in ATTENTION.items()}
+    return {**own, f"{ours}.scores": theirs, f"{ours}.values": theirs}
+
+
+class Config(FamilyConfig):
+    """`model_type = "t5"`."""
+
+    vocab_size: Count = 32128
+    d_model: Count = 512
+    d_kv: Count = 64
+    d_ff: Count = 2048
+    num_layers: Layers = 6
+    num_decoder_layers: Layers | None = None
+    num_heads: Count = 8
+    relative_attention_num_buckets: Count = 32
+    feed_forward_proj: Word = "relu"
+    tie_word_embeddings: Switch = True
+    is_encoder_decoder: Switch = True
+    n_positions: Count = 512
+    relative_attention_max_distance: Count = 128
+    layer_norm_epsilon: Real = 1e-6
+
+    aliases: ClassVar = {
+        "hidden_size": "d_model",
+        "num_attention_heads": "num_heads",
+        "num_hidden_layers": "num_layers",
+        "head_dim": "d_kv",
+    }
+    uncounted: ClassVar = frozenset(
+        ("is_encoder_decoder", "n_positions", "relative_attention_max_distance", "layer_norm_epsilon")
+    )
+    harmless: ClassVar = frozenset(("dropout_rate", "initializer_factor", "dense_act_fn", "is_gated_act"))
+    heads: ClassVar = ("ForConditionalGeneration", "WithLMHeadModel")
+    class_head: ClassVar = "Seq2SeqLM"
+    fixed: ClassVar = frozenset("G")
+    hf_paths: ClassVar = {
+        "embed": "shared",
+        "encoder.rel_bias": "encoder.block.0.layer.0.SelfAttention.relative_attention_bias",
+        "encoder.blocks.*.attn_norm": "encoder.block.*.layer.0.layer_norm",
+        **_attention("encoder.blocks.*.attn", "encoder.block.*.layer.0.SelfAttention"),
+        "encoder.blocks.*.mlp_norm": "encoder.block.*.layer.1.layer_norm",
+        "encoder.blocks.*.mlp.down_proj": "encoder.block.*.layer.1.DenseReluDense.wo",
+        "encoder.final_norm": "encoder.final_layer_norm",
+        "rel_bias": "decoder.block.0.layer.0.SelfAttention.relative_attention_bias",
+        "blocks.*.attn_norm": "decoder.block.*.layer.0.layer_norm",
+        **_attention("blocks.*.attn", "decoder.block.*.layer.0.SelfAttention"),
+        "blocks.*.cross_norm": "decoder.block.*.layer.1.layer_norm",
+        **_attention("blocks.*.cross", "decoder.block.*.layer.1.EncDecAttention"),
+        "blocks.*.mlp_norm": "decoder.block.*.layer.2.layer_norm",
+        "blocks.*.mlp.down_proj": "decoder.block.*.layer.2.DenseReluDense.wo",
+        "final_norm": "decoder.final_layer_norm",
+        "lm_head": "lm_head",
+    }
+    gotchas: ClassVar = (
+        "d_kv is a head's size of its own: d_kv · num_heads need not be d_model (t5-11b: 128 · 128 and 1,024).",
+        "The table of relative positions stands in the first block of each stack, and all its blocks add it.",
+        "The head is tied by class default. tie_word_embeddings = false, as version 1.1 and Flan publish it, is a head"
+        " of its own; transformers 5 ties it all the same, so its class is not asked then.",
+        "Scores are not scaled; tied, what the logits are made of is multiplied by d_model^−½.",
+        "There is no longest context: n_positions is what it was trained with.",
+    )
+
+    @property
+    def context(self) -> int:
+        """n_positions."""
+        return self.n_positions
+
+    def class_paths(self) -> Mapping[str, str]:
+        """The feed-forward network has two matrices, or, gated, three."""
+        networks = {
+            "encoder.blocks.*.mlp": "encoder.block.*.layer.1.DenseReluDense",
+            "blocks.*.mlp": "decoder.block.*.layer.2.DenseReluDense",
+        }
+        names = {"gate_proj": "wi_0", "up_proj": "wi_1"} if self._network[0] else {"up_proj": "wi"}
+        ours = {f"{at}.{n}": f"{theirs}.{their}" for at, theirs in networks.items() for n, their in names.items()}
+        return {**self.hf_paths, **ours}
+
+    def class_cannot(self) -> str | None:
+        """It ties the head whatever the config says."""
+        return None if self.tie_word_embeddings else "it ties the head although tie_word_embeddings = false"
+
+    @property
+    def _network(self) -> tuple[bool, str]:
+        """Whether it is gated, and its activation. Raises ConfigError."""
+        *gated, name = self.feed_forward_proj.split("-")
+        if gated not in ([], ["gated"]) or not name:
+            raise ConfigError(
+                f'feed_forward_proj = "{self.feed_forward_proj}" is not understood', "relu, gated-gelu, … are"
+            )
+        return bool(gated), "gelu_new" if gated and name == "gelu" else name
+
+    def architecture(self) -> Transformer:
+        """Two stacks of pre-norm blocks, each with a table of relative positions and a last norm."""
+        if not self.is_encoder_decoder:
+            raise self.refused("is_encoder_decoder", False)
+        hidden, heads = self.d_model, self.num_heads
+        gated, activation = self._network
+        norm = Norm(hidden, "rms", self.layer_norm_epsilon)
+        network = FeedForward(hidden, self.d_ff, gated=gated, activation=activation)
+        bias = RelativeBias(self.relative_attention_num_buckets, heads, 1, self.relative_attention_max_distance)
+
+        def attention(*, causal: bool) -> Attention:
+            return Attention(hidden, heads, 1, self.d_kv, scale=1.0, biased=True, causal=causal)
+
+        cross = CrossAttention(hidden, heads, 1, self.d_kv, scale=1.0)
+        reading = Block(norm, attention(causal=False), norm, network)
+        writing = Block(norm, attention(causal=True), norm, network, cross_norm=norm, cross=cross)
+        layers = self.num_layers if self.num_decoder_layers is None else self.num_decoder_layers
+        return Transformer(
+            encoder=Encoder(
+                Embedding(self.vocab_size, hidden, shared=True),
+                (Stack(reading, self.num_layers),),
+                bias=bias,
+                final_norm=norm,
+            ),
+            embed=Embedding(self.vocab_size, hidden),
+            bias=bias,
+            stacks=(Stack(writing, layers),),
+            final_norm=norm,
+            head=Head(
+                hidden,
+                self.vocab_size,
+                self.tie_word_embeddings,
+                scale=hidden**-0.5 if self.tie_word_embeddings else None,
+            ),
+        )

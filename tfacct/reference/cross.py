@@ -1,0 +1,84 @@
+"""The reference model's attention to a source, and its scores for distances.
+
+Shapes: x is (batch, tokens, hidden); heads are (batch, heads, tokens, head size).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from tfacct import parts
+from tfacct.reference.attention import Cache, Softmax
+from tfacct.reference.modules import Embedding, Linear, Product
+
+
+class CrossAttention(nn.Module):
+    """Attention of the new tokens to a source. Its keys and values are made of it once, and kept."""
+
+    caches = ("k_cache", "v_cache")
+
+    def __init__(self, part: parts.CrossAttention, *, fused: bool) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.head_dim, self.fused = part.heads, part.kv_heads, part.head_dim, fused
+        self.scale = part.head_dim**-0.5 if part.scale is None else part.scale
+        queries, keys = part.heads * part.head_dim, part.kv_heads * part.head_dim
+        self.q_proj = Linear(part.hidden, queries, bias=part.qkv_bias)
+        self.k_proj = Linear(part.hidden, keys, bias=part.qkv_bias)
+        self.v_proj = Linear(part.hidden, keys, bias=part.qkv_bias)
+        self.o_proj = Linear(queries, part.hidden, bias=part.out_bias)
+        self.scores, self.values = Product(part.group), Product(part.group)
+        self.softmax = Softmax(self.scale)
+
+    def forward(self, x: Tensor, source: Tensor | None, past: Cache | None) -> tuple[Tensor, Tensor, Tensor]:
+        q = self._split(self.q_proj(x), self.heads)
+        if source is not None:
+            k, v = (self._split(made(source), self.kv_heads) for made in (self.k_proj, self.v_proj))
+        elif past is not None:
+            k, v = past
+        else:
+            raise ValueError("cross attention needs a source, or what was kept of one")
+        mixed = self._mixed(q, k, v)
+        return self.o_proj(mixed.transpose(1, 2).flatten(2)), k, v
+
+    def _mixed(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if self.fused:
+            return nn.functional.scaled_dot_product_attention(q, k, v, scale=self.scale, enable_gqa=True)
+        mixed: Tensor = self.values(self.softmax(self.scores(q, k.transpose(2, 3)), None), v)
+        return mixed
+
+    def _split(self, x: Tensor, heads: int) -> Tensor:
+        batch, tokens, _ = x.shape
+        return x.view(batch, tokens, heads, self.head_dim).transpose(1, 2)
+
+
+class RelativeBias(Embedding):
+    """A score for each head and the bucket of each distance from a query to a key."""
+
+    def __init__(self, part: parts.RelativeBias, *, both_ways: bool) -> None:
+        super().__init__(part.buckets, part.heads)
+        self.both_ways, self.furthest = both_ways, part.furthest
+
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:  # type: ignore[override]
+        """Scores (1, heads, queries, keys) for these positions."""
+        distances = keys[None, :] - queries[:, None]
+        return super().forward(self._buckets(distances).to(self.weight.device)).permute(2, 0, 1).unsqueeze(0)
+
+    def _buckets(self, distances: Tensor) -> Tensor:
+        """Each near distance has a bucket, far ones share them by their logarithm; keys behind a query have their own
+        half, or, causal, the only one."""
+        if not isinstance(self.num_embeddings, int):  # a symbol: which row is read changes no count
+            return distances * 0
+        count, first = self.num_embeddings, torch.zeros_like(distances)
+        if self.both_ways:
+            count //= 2
+            first = (distances > 0).long() * count
+            distances = distances.abs()
+        else:
+            distances = (-distances).clamp(min=0)
+        near = count // 2
+        octaves = torch.log(distances.clamp(min=1) / max(near, 1)) / math.log(self.furthest / max(near, 1))
+        far = (near + (octaves * (count - near)).long()).clamp(max=count - 1)
+        return first + torch.where(distances < near, distances, far)
