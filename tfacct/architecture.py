@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import chain
+from functools import cache
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from tfacct.errors import UsageError
 from tfacct.ledger import Group, Ledger
-from tfacct.lines import Idle, Matmul, Pointwise, Table
+from tfacct.lines import Idle, Line, Matmul, Pointwise, Table
 from tfacct.notation import Size
 from tfacct.parts import (
     Attention,
@@ -33,6 +33,7 @@ from tfacct.parts import (
 Order: TypeAlias = Literal["pre", "post", "parallel"]
 
 
+@cache
 def part_of(path: str) -> str:
     """The part of the model a path belongs to: attn, cross, mlp, mixer, norms, embed, pos_embed, lm_head; mtp and the
     encoder with all they have."""
@@ -157,12 +158,13 @@ class Stack:
 def stacks(blocks: Sequence[AnyBlock]) -> tuple[Stack, ...]:
     """Blocks in the order in which they run, as stacks of equal ones."""
     alike: list[tuple[AnyBlock, list[int]]] = []
+    same: dict[int, list[int]] = {}  # most layers are the very same block
     for number, block in enumerate(blocks):
-        known = next((numbers for other, numbers in alike if other is block or other == block), None)
+        known = same.get(id(block)) or next((numbers for other, numbers in alike if other == block), None)
         if known is None:
-            alike.append((block, [number]))
-        else:
-            known.append(number)
+            alike.append((block, known := []))
+        same[id(block)] = known
+        known.append(number)
     return tuple(Stack(block, len(numbers), tuple(numbers)) for block, numbers in alike)
 
 
@@ -387,15 +389,16 @@ def _of_source(line: Any) -> Any:
 
 def _groups(stacks: Sequence[Stack], numbers: Sequence[Sequence[int]], kinds: Sequence[str]) -> Iterator[Group]:
     for stack, own, kind in zip(stacks, numbers, kinds, strict=True):
-        group = _group([(f"blocks.*.{name}", part) for name, part in stack.block.parts()])
-        yield replace(group, count=stack.count, numbers=own, kind=kind)
+        parts = ((f"blocks.*.{name}", part) for name, part in stack.block.parts())
+        yield _group(parts, stack.count, own, kind)
 
 
-def _group(parts: Iterable[tuple[str, Part]]) -> Group:
+def _group(parts: Iterable[tuple[str, Part]], count: Size = 1, numbers: Sequence[int] = (), kind: str = "") -> Group:
     axes: dict[str, Size] = {}
-    parts = list(parts)
-    for name, part in parts:
+    lines: list[Line] = []
+    for at, part in parts:
         for axis, value in part.axes().items():
             if axes.setdefault(axis, value) is not value and axes[axis] != value:
-                raise ValueError(f"{name}: axis {axis} is {value} here and {axes[axis]} beside it")
-    return Group(tuple(chain.from_iterable(part.lines(at) for at, part in parts)), axes)
+                raise ValueError(f"{at}: axis {axis} is {value} here and {axes[axis]} beside it")
+        lines += part.lines(at)
+    return Group(tuple(lines), axes, count, numbers, kind)

@@ -49,7 +49,7 @@ class MissingExtraError(TfacctError):
 
 def printable(text: str) -> str:
     """The text without control characters: a field's name must not steer the terminal."""
-    return "".join(char if char.isprintable() else "�" for char in text)
+    return text if text.isprintable() else "".join(char if char.isprintable() else "�" for char in text)
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -6,8 +6,11 @@ Leaves only: every subtotal is computed, so nothing is counted twice. This room 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 from math import prod
+from typing import NamedTuple
 
 from tfacct.lines import ACTIVE, WINDOW, Dims, Line, LineT, Matmul, Pointwise, State
 from tfacct.notation import Axes, Size, SpecError, divided, seen, smaller, whole_bytes
@@ -54,8 +57,7 @@ class Group:
             yield path, self.count
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
+class Product(NamedTuple):
     """One line of products, evaluated for a group of blocks: FLOPs of all `dims.times` runs, forward and backward.
 
     `axes` are the sizes of its letters, `count` the blocks it stands for, of the `kind` where there are several.
@@ -80,8 +82,7 @@ class Product:
         return self.count * left, self.count * right, self.count * out
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
+class Tensor(NamedTuple):
     """One parameter, evaluated for a group of blocks: `count` tensors of `shape`, `elements` numbers each.
 
     A token meets `active` of these numbers: of a bank of experts those of the experts it is sent to.
@@ -114,7 +115,7 @@ def _all(_path: str, _line: Matmul) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ledger:
     """All lines of a model. Holds leaves only: every subtotal is computed, so nothing is counted twice.
 
@@ -132,7 +133,7 @@ class Ledger:
             for line in (line for line in group.lines if isinstance(line, Matmul)):
                 dims, flops = line.dims(axes), line.flops(axes, masked)
                 backward = sum(gradient.flops(axes, masked) for gradient in line.backward())
-                dims = replace(dims, times=group.count * dims.times)
+                dims = dims._replace(times=group.count * dims.times)
                 each = (line.path, group.numbers, group.kind, line, axes, group.count, dims)
                 found.append(Product(*each, group.count * flops, group.count * backward))
         return found
@@ -167,17 +168,25 @@ class Ledger:
 
     def tensors(self, *, unfolded: bool = False) -> list[Tensor]:
         """Every stored parameter. A weight that two lines use is one tensor, so it stands once."""
+        return self._tensors(unfolded=True) if unfolded else list(self._folded)
+
+    @cached_property
+    def _folded(self) -> list[Tensor]:
+        """The tensors of all blocks together: they depend on no workload, and most questions ask for them."""
+        return self._tensors(unfolded=False)
+
+    def _tensors(self, unfolded: bool) -> list[Tensor]:
         found: dict[tuple[str, int], Tensor] = {}
         for index, group in enumerate(self.groups):
-            for parameter in (p for line in group.lines for p in line.parameters()):
-                shape = tuple(group.axes[axis] for axis in parameter.axes)
+            for parameter in chain.from_iterable(line.parameters() for line in group.lines):
+                shape = tuple([group.axes[axis] for axis in parameter.axes])
                 elements = prod(shape)
                 active = divided(elements, shape[0]) * group.axes[ACTIVE] if parameter.bank else elements
                 for path, count in group.places(parameter.path, unfolded):
                     tensor = Tensor(path, shape, elements, active, count)
                     owner = index if "*" in path else -1  # blocks of another kind own other tensors
                     known = found.setdefault((path, owner), tensor)
-                    if not _same_sizes(known.shape, shape):
+                    if known is not tensor and not _same_sizes(known.shape, shape):
                         raise SpecError(f"{path} is read in two shapes: {known.shape} and {shape}")
         return list(found.values())
 

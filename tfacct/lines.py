@@ -8,8 +8,9 @@ This room knows axes, not transformers.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from math import prod
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from tfacct import workload
 from tfacct.notation import (
@@ -35,8 +36,7 @@ WINDOW = "W"
 """The axis of the keys that a query of a windowed block sees; the ledger binds S by it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(NamedTuple):
     """One stored tensor, by the name it has in the model: `blocks.*.attn.q_proj.weight`, axes `D N H`.
 
     `bank`: its first axis counts experts, of which a token uses some.
@@ -47,8 +47,7 @@ class Parameter:
     bank: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Dims:
+class Dims(NamedTuple):
     """A product as the matrix multiplications that run: `times` × (m × k by k × n)."""
 
     m: Size
@@ -60,6 +59,13 @@ class Dims:
 def _is_weight(operand: Letters) -> bool:
     """Whether an operand is stored, not computed: it carries no axis of the workload."""
     return not any(axis in workload.AXES for axis in operand)
+
+
+@cache
+def _weight_axes(spec: str) -> Letters | None:
+    """The axes of the operand of a product that is stored."""
+    product = einsum(spec)
+    return next((operand for operand in (product.right, product.left) if _is_weight(operand)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +102,7 @@ class Matmul:
 
     def weight_axes(self) -> Letters | None:
         """The axes of the operand that carries no axis of the workload; None where both are activations."""
-        for operand in (self.einsum.right, self.einsum.left):
-            if _is_weight(operand):
-                return operand
-        return None
+        return _weight_axes(self.spec)
 
     def factors(self, axes: Axes, masked: bool = False) -> list[Size]:
         """What multiplies to the FLOPs: 2 per multiply-add, and every axis once.
@@ -224,7 +227,7 @@ class Pointwise:
     module: str | None = None
 
     def __post_init__(self) -> None:
-        for operand in (self.weight, self.bias):
+        for operand in filter(None, (self.weight, self.bias)):
             if not set(stored(self.path, operand)) <= set(letters(self.spec)):
                 raise SpecError(f"{self.path}: parameters {operand!r} do not fit the result {self.spec!r}")
 
@@ -232,7 +235,7 @@ class Pointwise:
         """Scale and shift, where the part has them."""
         named = (("weight", self.weight), ("bias", self.bias))
         owner = self.module or self.path
-        return tuple(Parameter(f"{owner}.{name}", letters(axes)) for name, axes in named if axes)
+        return tuple([Parameter(f"{owner}.{name}", letters(axes)) for name, axes in named if axes])
 
     def elements(self, axes: Axes) -> Size:
         """Elements of the result."""

@@ -28,17 +28,22 @@ class Footprint:
 
 def footprint(ledger: Ledger, at: Axes, bits: int, cache_bits: int) -> Footprint:
     """What `ledger` keeps at the end of the step `at`, with weights and cache of so many bits per element."""
-    empty, one = (cache_bytes(ledger, {**at, "B": 1, "S": keys}, cache_bits) for keys in (0, 1))
     return Footprint(
         weights=sum(ledger.weight_bytes(bits).values()),
         cache=cache_bytes(ledger, at, cache_bits),
-        per_token=one - empty,
+        per_token=token_bytes(ledger, at, cache_bits),
     )
 
 
 def cache_bytes(ledger: Ledger, at: Axes, bits: int) -> Any:
     """Bytes of everything kept between steps, at the end of the step `at`."""
     return sum(ledger.state_bytes(at, bits).values())
+
+
+def token_bytes(ledger: Ledger, at: Axes, bits: int) -> Any:
+    """Bytes that the first token of one sequence adds to what is kept."""
+    empty, one = (cache_bytes(ledger, {**at, "B": 1, "S": keys}, bits) for keys in (0, 1))
+    return one - empty
 
 
 def largest_that_fits(cost: Callable[[int], int], budget: int, limit: int) -> int:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from math import prod
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tfacct import workload
 
@@ -27,8 +26,7 @@ class SpecError(ValueError):
     """A spec that cannot be a product, a table or a state: our mistake, never a user's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Einsum:
+class Einsum(NamedTuple):
     """A product of two operands, axis by axis."""
 
     left: Letters

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tfacct import units
 
@@ -55,8 +54,7 @@ def unwatched(_what: str, _done: int, _of: int) -> None:
     """Progress that nobody looks at."""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """One column: the key of its cells, what stands above it, and how a cell is written.
 
     `drop`: 0 stays; of the others the highest leaves first when a terminal is narrow.
@@ -80,11 +78,11 @@ class Column:
     def text(self, cell: Cell, exact: bool = False) -> str:
         """A cell as people read it; `exact` spells every digit."""
         if isinstance(cell, Amount):
-            return replace(self, kind=cell.kind).text(cell.value, exact)
+            return self._replace(kind=cell.kind).text(cell.value, exact)
         if cell is None or (self.signed and cell == 0):
             return self.empty
         if self.signed and not isinstance(cell, (str, tuple)):
-            return ("+" if cell > 0 else "") + replace(self, signed=False).text(cell, exact)
+            return ("+" if cell > 0 else "") + self._replace(signed=False).text(cell, exact)
         if isinstance(cell, str):
             return _spelled(cell, self.kind)
         if isinstance(cell, tuple):
@@ -174,6 +172,8 @@ class Report:
 
     def to_json(self) -> str:
         """The facts as JSON."""
+        import json
+
         return json.dumps(self.document(), indent=2, ensure_ascii=False)
 
     def to_csv(self) -> str:

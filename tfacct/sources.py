@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfacct import presets, ranges
+from tfacct import presets
 from tfacct.errors import ConfigError, NotFoundError, TfacctError, UsageError, nearest
 from tfacct.subject import Provenance, Subject, subject
 
@@ -66,6 +65,8 @@ def read_lists(assignments: Iterable[str]) -> dict[str, Sequence[Any]]:
 
 
 def _values(name: str, piece: str) -> Iterable[Any]:
+    from tfacct import ranges
+
     return ranges.read_values(f"--set {name}", piece) if ranges.is_range(piece) else [_value(piece)]
 
 
@@ -84,6 +85,8 @@ def _assignments(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _value(text: str) -> Any:
+    import json
+
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -151,6 +154,8 @@ def _read_stdin() -> bytes:
 
 
 def _parse(where: str, data: bytes) -> dict[str, Any]:
+    import json
+
     if len(data) > LARGEST_FILE:
         raise ConfigError(f"{where} is larger than 1 MB: a config.json is a few kilobytes")
     if not data.strip():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfacct import families
 from tfacct.architecture import Transformer
@@ -24,8 +24,7 @@ WITNESSES = {
 """Who says what a preset's parameters should add up to."""
 
 
-@dataclass(frozen=True, slots=True)
-class Provenance:
+class Provenance(NamedTuple):
     """Where a model's fields come from, and a preset's expected total."""
 
     url: str

@@ -21,9 +21,10 @@ PEOPLE = ("", "K", "M", "B", "T", "Q")
 BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB")
 
 _WHOLE = r"(\d{1,3}(?:,\d{3})+|\d[\d_]*)"
-_TOKENS = re.compile(_WHOLE + r"(k|m)?", re.IGNORECASE | re.ASCII)
-_COUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([KMBT]?)", re.IGNORECASE | re.ASCII)
-_BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(i?)B", re.IGNORECASE | re.ASCII)
+_TOKENS = _WHOLE + r"(k|m)?"
+_COUNT = r"(\d+(?:\.\d+)?)\s*([KMBT]?)"
+_BYTES = r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(i?)B"
+_EITHER_CASE = re.IGNORECASE | re.ASCII
 
 
 def dtype_bits(name: str) -> int:
@@ -41,7 +42,7 @@ def dtype_name(name: str) -> str:
 
 def read_tokens(option: str, text: str) -> int:
     """A number of tokens or sequences: `1024`, `16,384`, `16k` = 16,384, `1m` = 1,048,576."""
-    match = _TOKENS.fullmatch(text.strip())
+    match = re.fullmatch(_TOKENS, text.strip(), _EITHER_CASE)
     if match is None:
         raise UsageError(
             f"{option} must be a whole number of at least 1, not {text!r}",
@@ -56,7 +57,7 @@ def read_tokens(option: str, text: str) -> int:
 
 def read_count(option: str, text: str) -> int:
     """A number of parameters as people say it: `8B` = 8 · 10⁹, `500M`."""
-    match = _COUNT.fullmatch(text.strip())
+    match = re.fullmatch(_COUNT, text.strip(), _EITHER_CASE)
     if match is None or len(match[1]) > 18:
         raise UsageError(f"{option} must be a number of parameters, not {text!r}", "for example 8B or 500M")
     return int(Fraction(match[1]) * 1000 ** " KMBT".index(match[2].upper() or " "))
@@ -64,7 +65,7 @@ def read_count(option: str, text: str) -> int:
 
 def read_bytes(option: str, text: str) -> int:
     """A size in bytes: `24GiB` = 24 · 1024³, `80GB` = 80 · 1000³."""
-    match = _BYTES.fullmatch(text.strip())
+    match = re.fullmatch(_BYTES, text.strip(), _EITHER_CASE)
     if match is None or (match[3] and not match[2]) or len(match[1]) > 18:
         raise UsageError(f"{option} must be a size with its unit, not {text!r}", "for example 24GiB or 80GB")
     base = 1024 if match[3] else 1000
@@ -85,16 +86,21 @@ def _scaled(value: int, base: int, names: tuple[str, ...]) -> str:
     step = 1
     while step + 1 < len(names) and value >= base ** (step + 1):
         step += 1
-    number = Fraction(value, base**step)
     last = step + 1 == len(names)
     for decimals, limit in ((2, 10), (1, 100), (0, 1000)):
-        rounded = round(number * 10**decimals)
+        rounded = _rounded(value * 10**decimals, base**step)
         if rounded < limit * 10**decimals or (decimals == 0 and last):
             whole, part = divmod(rounded, 10**decimals)
             return f"{sign}{whole:,}{f'.{part:0{decimals}}' if decimals else ''} {names[step]}"
     # What rounds up to 1,000, and 1,000 to 1,023 of a binary unit, is said in the next one.
-    part = float(number / base)
+    part = value / base ** (step + 1)
     return f"{sign}{part:.3f} {names[step + 1]}" if part < 0.9995 else f"{sign}1.00 {names[step + 1]}"
+
+
+def _rounded(part: int, whole: int) -> int:
+    """`part / whole`, a half to the even side: `round` of their fraction, which takes five times as long."""
+    quotient, rest = divmod(part, whole)
+    return quotient + (2 * rest > whole or (2 * rest == whole and quotient % 2))
 
 
 def si(value: int) -> str:

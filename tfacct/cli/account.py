@@ -7,11 +7,11 @@ import typer
 from tfacct import units
 from tfacct.cli import ask
 from tfacct.cli import options as opt
-from tfacct.cli.root import ACCOUNT, app
+from tfacct.cli.root import ACCOUNT, command
 from tfacct.errors import UsageError
 
 
-@app.command(rich_help_panel=ACCOUNT)
+@command(ACCOUNT)
 def flops(
     models: opt.Models = None,
     ctx: opt.Ctx = None,
@@ -71,7 +71,7 @@ def flops(
         ask.draw(plot, force, flops_chart(chosen, request, report, masked=masked, train=train))
 
 
-@app.command(rich_help_panel=ACCOUNT)
+@command(ACCOUNT)
 def params(
     models: opt.Models = None,
     sets: opt.Sets = None,
@@ -89,7 +89,7 @@ def params(
     ask.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
 
 
-@app.command(rich_help_panel=ACCOUNT)
+@command(ACCOUNT)
 def memory(
     models: opt.Models = None,
     ctx: opt.Ctx = None,
@@ -122,7 +122,7 @@ def memory(
     ask.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
 
 
-@app.command(rich_help_panel=ACCOUNT)
+@command(ACCOUNT)
 def kv(
     models: opt.Models = None,
     ctx: opt.Ctx = None,

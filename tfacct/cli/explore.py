@@ -6,11 +6,11 @@ import typer
 
 from tfacct.cli import ask
 from tfacct.cli import options as opt
-from tfacct.cli.root import EXPLORE, app
+from tfacct.cli.root import EXPLORE, command
 from tfacct.errors import UsageError
 
 
-@app.command(rich_help_panel=EXPLORE)
+@command(EXPLORE)
 def formula(
     name: opt.FamilyOrModel,
     of: Annotated[opt.OfChoice, typer.Option(help="What is counted.")] = opt.OfChoice.flops,
@@ -42,7 +42,7 @@ def formula(
         ask.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
 
 
-@app.command(rich_help_panel=EXPLORE)
+@command(EXPLORE)
 def diff(
     model: opt.OneModel,
     other: Annotated[
@@ -85,7 +85,7 @@ def diff(
     ask.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
 
 
-@app.command(rich_help_panel=EXPLORE)
+@command(EXPLORE)
 def sweep(
     models: Annotated[
         list[str],
@@ -155,7 +155,7 @@ def sweep(
         ask.draw(plot, force, sweep_chart(report))
 
 
-@app.command(rich_help_panel=EXPLORE)
+@command(EXPLORE)
 def solve(
     model: opt.OneModel,
     unknown: Annotated[str, typer.Option("--for", metavar="ctx|batch|num_key_value_heads", help="What is asked for.")],

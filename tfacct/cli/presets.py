@@ -2,10 +2,10 @@
 
 from tfacct.cli import ask
 from tfacct.cli import options as opt
-from tfacct.cli.root import PRESETS, app
+from tfacct.cli.root import PRESETS, command
 
 
-@app.command(rich_help_panel=PRESETS)
+@command(PRESETS)
 def models(
     sets: opt.Sets = None,
     family: opt.Family = None,
@@ -22,7 +22,7 @@ def models(
     ask.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
 
 
-@app.command(rich_help_panel=PRESETS)
+@command(PRESETS)
 def show(
     model: opt.OneModel,
     sets: opt.Sets = None,

@@ -7,11 +7,11 @@ import typer
 
 from tfacct.cli import ask
 from tfacct.cli import options as opt
-from tfacct.cli.root import TRUST, app
+from tfacct.cli.root import TRUST, command
 from tfacct.errors import UsageError
 
 
-@app.command(rich_help_panel=TRUST)
+@command(TRUST)
 def verify(
     models: opt.Models = None,
     ctx: opt.Ctx = None,
@@ -68,7 +68,7 @@ def verify(
         raise typer.Exit(1)
 
 
-@app.command(rich_help_panel=TRUST)
+@command(TRUST)
 def measure(
     model: opt.OneModel,
     ctx: opt.Ctx = None,

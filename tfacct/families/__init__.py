@@ -1,17 +1,15 @@
 """One room per `model_type`. A file here is a family: nothing else names it.
 
 Each room holds a `Config`: the fields it reads, the transformer they describe, and the table from our paths to
-those of the transformers class.
+those of the transformers class. (Annotations are not postponed in these rooms: pydantic would compile each one by
+itself, and those of class variables again for every class that inherits them.)
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfacct.errors import ConfigError, nearest
 from tfacct.families._base import FamilyConfig
@@ -25,8 +23,7 @@ WITH_OTHERS = {"gemma3": ("text_config", "gemma3_text")}
 """Types of several models together: the field that the language model's config stands in, and its type."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     """A config that was read: its checked fields, those that were defaulted, and the names nobody knows."""
 
     family: str

@@ -1,7 +1,5 @@
 """What BART and Marian share: post-norm encoder and decoder of one width, with tables of absolute positions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

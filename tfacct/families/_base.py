@@ -4,30 +4,46 @@ Every field of a config is one of four: read (a field of the class), harmless (k
 refused (known to change counts, and not understood here), or unknown (named in a warning).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import core_schema
 
 from tfacct.architecture import Transformer
 from tfacct.errors import ConfigError, nearest
 from tfacct.parts import Attention, Part, Rotary
 from tfacct.workload import LARGEST, Workload
 
-Count = Annotated[int, Field(strict=True, ge=1, le=LARGEST)]
-"""A size in a config: a whole number, never `"32"`, `true`, `1.5` or null."""
-UpTo = Annotated[int, Field(strict=True, ge=0, le=LARGEST)]
+
+class Checked:
+    """What a field may hold, in the words of pydantic-core: every family has such fields by the dozen, and of a `Field`
+    pydantic gathers them anew for each."""
+
+    def __init__(self, schema: Any) -> None:
+        self.schema = schema
+
+    def __get_pydantic_core_schema__(self, _source: object, _handler: object) -> Any:
+        return dict(self.schema)  # pydantic writes into it
+
+
+def whole(least: int, most: int = LARGEST) -> Checked:
+    """A whole number, never `"32"`, `true`, `1.5` or null."""
+    return Checked(core_schema.int_schema(strict=True, ge=least, le=most))
+
+
+Count = Annotated[int, whole(1)]
+"""A size in a config."""
+UpTo = Annotated[int, whole(0)]
 """A number that may be 0: of layers, of networks."""
-Layers = Annotated[int, Field(strict=True, ge=1, le=100_000)]
+Layers = Annotated[int, whole(1, 100_000)]
 """A number of blocks: each is a thing of its own, so fewer of them are credible than of anything else."""
-Switch = Annotated[bool, Field(strict=True)]
-Real = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
-Fraction = Annotated[float, Field(strict=True, gt=0, le=1)]
-Word = Annotated[str, Field(strict=True)]
-Fields = Annotated[dict[str, Any], Field(strict=True)]
+Switch = Annotated[bool, Checked(core_schema.bool_schema(strict=True))]
+Real = Annotated[float, Checked(core_schema.float_schema(strict=True, gt=0, allow_inf_nan=False))]
+Fraction = Annotated[float, Checked(core_schema.float_schema(strict=True, gt=0, le=1))]
+Word = Annotated[str, Checked(core_schema.str_schema(strict=True))]
+Fields = Annotated[dict[str, Any], Checked(core_schema.dict_schema(core_schema.str_schema(), strict=True))]
 
 HARMLESS = frozenset(
     """
@@ -159,7 +175,7 @@ class FamilyConfig(BaseModel):
         return tuple(name for name in cls.model_fields if name not in cls.uncounted)
 
     @classmethod
-    def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
+    def read(cls, raw: Mapping[str, Any]) -> "tuple[FamilyConfig, dict[str, Any], list[str]]":
         """The checked fields of `raw`, those that were defaulted, and the names that nobody here knows."""
         return validate(cls, raw)
 

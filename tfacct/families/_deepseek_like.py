@@ -1,7 +1,5 @@
 """What DeepSeek's families share: latent attention, dense layers first, then experts beside a shared network."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """What the families with experts share: which layers have them, and the names the transformers classes give them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from tfacct.errors import ConfigError

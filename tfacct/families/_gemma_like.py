@@ -1,7 +1,5 @@
 """What the Gemma families share: scales stored less 1, a tied and scaled embedding, heads of a size of their own."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar
 

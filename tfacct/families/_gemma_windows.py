@@ -1,7 +1,5 @@
 """What Gemma 2 and 3 share: windowed layers between full ones, four norms in a block, bounded scores."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from tfacct.architecture import Block, Transformer

@@ -1,15 +1,14 @@
 """Which layers have a window: what the families that mix layers share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated, TypeAlias
 
-from pydantic import Field
+from pydantic_core import core_schema
 
 from tfacct.errors import ConfigError
+from tfacct.families._base import Checked
 
-LayerTypes: TypeAlias = Annotated[list[str], Field(strict=True)]
+LayerTypes: TypeAlias = Annotated[list[str], Checked(core_schema.list_schema(core_schema.str_schema(), strict=True))]
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 

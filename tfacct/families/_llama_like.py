@@ -1,7 +1,5 @@
 """What Llama and its relatives share: RMSNorm, rotary positions, grouped-query attention, a gated feed-forward."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar
 

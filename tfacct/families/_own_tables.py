@@ -1,7 +1,5 @@
 """The tables of an own model: their keys, and how what is common is written into each side."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal, TypeAlias
 

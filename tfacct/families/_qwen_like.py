@@ -1,7 +1,5 @@
 """What the Qwen families share: Llama's fields, and a window that a switch of their own turns on."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from tfacct.errors import ConfigError

@@ -1,7 +1,5 @@
 """BART: learned positions with two rows to spare, and a norm behind the tables."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from tfacct.architecture import Transformer

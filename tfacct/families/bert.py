@@ -1,7 +1,5 @@
 """BERT: bidirectional attention over a whole text, post-norm blocks, and the head that foresees masked tokens."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from tfacct.architecture import Block, Stack, Transformer

@@ -1,7 +1,5 @@
 """BLOOM: ALiBi instead of positions, a norm behind the token table, q, k and v in one matrix."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from tfacct.architecture import Block, Transformer, stacks

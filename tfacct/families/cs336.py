@@ -4,8 +4,6 @@ RMSNorm, SwiGLU with three matrices, rotary positions, no biases, an untied head
 field that counts has a default.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from tfacct.architecture import Block, Stack, Transformer

@@ -1,7 +1,5 @@
 """DeepSeek-V2 and V2-Lite: latent attention, with and without a latent for the queries, and experts."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from tfacct.families._base import Count, Switch, UpTo

@@ -1,14 +1,10 @@
 """DeepSeek-V3 and R1: V2's block, more of it, and a router whose bias is a buffer, not a parameter."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated, ClassVar
 
-from pydantic import Field
-
 from tfacct.architecture import Ahead, Block, Transformer
-from tfacct.families._base import Count, Switch, UpTo
+from tfacct.families._base import Count, Switch, UpTo, whole
 from tfacct.families._deepseek_like import DeepseekLike
 from tfacct.parts import Joining
 
@@ -28,7 +24,7 @@ class Config(DeepseekLike):
     n_shared_experts: UpTo = 1
     num_experts_per_tok: Count = 8
     first_k_dense_replace: UpTo = 3
-    num_nextn_predict_layers: Annotated[int, Field(strict=True, ge=0, le=100)] = 1
+    num_nextn_predict_layers: Annotated[int, whole(0, 100)] = 1
     mtp: Switch = False
 
     uncounted: ClassVar = DeepseekLike.uncounted | {"num_nextn_predict_layers"}

@@ -1,7 +1,5 @@
 """Falcon: 7B (one key head, one norm for attention and network), 40B (grouped, two norms), and 1B with ALiBi."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Gemma: Llama's block with heads of a size of their own, an activation of GELU, and a tied, scaled embedding."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from tfacct.architecture import Transformer

@@ -1,7 +1,5 @@
 """Gemma 2: every other layer has a window, the first one first; scores and logits are bounded."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from tfacct.families._base import Real

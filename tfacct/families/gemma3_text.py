@@ -1,7 +1,5 @@
 """Gemma 3: five windowed layers to a full one, norms of queries and keys, angles of two bases."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar
 

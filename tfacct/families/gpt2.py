@@ -1,7 +1,5 @@
 """GPT-2: LayerNorm, learned positions, multi-head attention, biases everywhere, a tied head."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from pydantic import Field

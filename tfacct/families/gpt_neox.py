@@ -1,7 +1,5 @@
 """GPT-NeoX and Pythia: attention and network side by side, each behind a norm of its own; q, k and v in one matrix."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from tfacct.architecture import Block, Transformer, stacks

@@ -1,7 +1,5 @@
 """gpt-oss: every other layer has a window; learned sinks, biases everywhere, experts in every layer."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from tfacct.architecture import Transformer

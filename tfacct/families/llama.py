@@ -1,7 +1,5 @@
 """Llama 1 to 3.2: RMSNorm, rotary positions, grouped-query attention, a gated network, an untied head, no biases."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from pydantic import Field

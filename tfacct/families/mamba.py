@@ -1,7 +1,5 @@
 """Mamba: no attention; each block is one mixer, a short convolution and a recurrence over a state of fixed size."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, ClassVar
 

@@ -1,7 +1,5 @@
 """Marian: the Transformer as it was first published, with sines for positions, stored and not trained."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

@@ -1,17 +1,12 @@
 """Mistral: Llama's block, in the first releases with a window in every layer; later ones have none."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar
 
-from pydantic import Field
-
 from tfacct.architecture import Transformer
-from tfacct.families._base import Count
+from tfacct.families._base import Count, whole
 from tfacct.families._llama_like import LlamaLike
-from tfacct.workload import LARGEST
 
-Window = Annotated[int, Field(strict=True, ge=2, le=LARGEST)]
+Window = Annotated[int, whole(2)]
 
 
 class Config(LlamaLike):

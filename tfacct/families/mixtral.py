@@ -1,7 +1,5 @@
 """Mixtral: Mistral's attention, and experts in every layer."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from tfacct.architecture import Transformer

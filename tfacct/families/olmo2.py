@@ -1,7 +1,5 @@
 """OLMo 2: norms behind attention and network instead of before, and norms of all queries and all keys together."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """OPT: learned positions with two rows in front; 350m has narrower tokens and its norms behind each addition."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from tfacct.architecture import Block, Transformer, stacks

@@ -4,8 +4,6 @@ A side's table, `[encoder.attention]`, stands over the common one, `[attention]`
 goes by its dotted name, as `--set attention.heads=8` spells it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar
 

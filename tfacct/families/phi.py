@@ -1,7 +1,5 @@
 """Phi-1, 1.5 and 2: attention and network side by side behind one norm, biases everywhere, the head's too."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from pydantic import Field

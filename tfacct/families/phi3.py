@@ -1,7 +1,5 @@
 """Phi-3 and Phi-4: Llama's block with q, k and v in one matrix, gate and up in another, and a window in every layer."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from pydantic import Field

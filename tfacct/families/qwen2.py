@@ -1,7 +1,5 @@
 """Qwen2 and Qwen2.5: Llama's block with biases on q, k and v, which the config does not say."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from tfacct.architecture import Transformer

@@ -1,7 +1,5 @@
 """Qwen2-MoE: Qwen2's attention; experts beside one network that every token passes, weighted by a gate of its own."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from tfacct.architecture import Transformer

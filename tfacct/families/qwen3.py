@@ -1,7 +1,5 @@
 """Qwen3: Llama's block with a norm over each query and each key head, and heads of a size of their own."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from tfacct.architecture import Transformer

@@ -1,7 +1,5 @@
 """Qwen3-MoE: Qwen3's attention, and experts."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from tfacct.architecture import Transformer

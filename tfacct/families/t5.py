@@ -1,7 +1,5 @@
 """T5: encoder and decoder of pre-norm blocks, relative positions as learned scores, heads of their own size."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from tfacct.lines import Line, Matmul, Pointwise, State
 from tfacct.notation import Mask, Size, divided
@@ -14,8 +14,7 @@ Measure: TypeAlias = Literal["product", "distance"]
 """What a score is of a query and a key."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rotary:
+class Rotary(NamedTuple):
     """Rotary positions: the base of their angles, and how a longer context stretches them. No count depends on it.
 
     `pairs`: which numbers of a head turn together, one of each half or neighbours.
@@ -26,8 +25,7 @@ class Rotary:
     pairs: Literal["halves", "neighbours"] = "halves"
 
 
-@dataclass(frozen=True, slots=True)
-class QKNorm:
+class QKNorm(NamedTuple):
     """A norm of queries and keys before their rotation: of each head by itself, or of all heads `together`."""
 
     eps: float

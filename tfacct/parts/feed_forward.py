@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar, Literal
 
 from tfacct.lines import Idle, Line, Matmul, Pointwise
@@ -10,6 +11,7 @@ from tfacct.notation import Size
 from tfacct.parts.part import Part
 
 
+@cache
 def projections(at: str, width: str, *, gated: bool, bias: bool) -> tuple[Matmul | Pointwise, ...]:
     """The lines of one network of the axis `width`: the projections, and the activation (with the gate's product)."""
     gate = Matmul(f"{at}.gate_proj", f"B T D, D {width} -> B T {width}", bias=bias)

@@ -27,7 +27,8 @@ class Part:
 
     def axes(self) -> dict[str, Size]:
         """The sizes of the part's axes."""
-        return {letter: getattr(self, field) for field, letter in self.sizes().items()}
+        values = ((letter, getattr(self, field)) for field, letter in self.letters.items())
+        return {letter: value for letter, value in values if value is not None}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """The part's lines, under the path `at`."""

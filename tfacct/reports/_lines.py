@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tfacct.ledger import Product, Tensor
 from tfacct.reports import _common as common
@@ -42,7 +42,7 @@ def stored(tensors: Iterable[Tensor]) -> list[Tensor]:
     for tensor in tensors:
         known = found.get((tensor.path, tensor.shape))
         count = tensor.count + (known.count if known else 0)
-        found[tensor.path, tensor.shape] = replace(tensor, count=count)
+        found[tensor.path, tensor.shape] = tensor._replace(count=count)
     return list(found.values())
 
 
@@ -52,12 +52,11 @@ def _alike(one: Product, other: Product) -> bool:
 
 
 def _together(one: Product, other: Product) -> Product:
-    return replace(
-        one,
+    return one._replace(
         kind=" and ".join(filter(None, (one.kind, other.kind))),
         numbers=(*one.numbers, *other.numbers),
         count=one.count + other.count,
-        dims=replace(one.dims, times=one.dims.times + other.dims.times),
+        dims=one.dims._replace(times=one.dims.times + other.dims.times),
         forward=one.forward + other.forward,
         backward=one.backward + other.backward,
     )

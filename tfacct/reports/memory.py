@@ -10,7 +10,7 @@ from typing import Any
 
 from tfacct import units
 from tfacct.errors import UsageError
-from tfacct.memory import cache_bytes, footprint, largest_that_fits
+from tfacct.memory import cache_bytes, largest_that_fits, token_bytes
 from tfacct.report import Column, Report, Row, Table
 from tfacct.reports import _common as common
 from tfacct.reports import _kinds as kinds
@@ -71,20 +71,21 @@ def memory(
 
 def _facts(subject: Subject, request: Request, stored: str, cached: str, fit: int | None) -> dict[str, Any]:
     work = common.workload(subject, request)
-    held = footprint(subject.ledger, work.axes(), units.dtype_bits(stored), units.dtype_bits(cached))
+    lines = _lines(subject, work, stored, cached)
+    weights, cache = (sum(line["bytes"] for line in lines if line["kind"] == kind) for kind in ("weights", "cache"))
     facts: dict[str, Any] = {
         **common.model_facts(subject),
         "workload": common.workload_facts(work, dtype=stored),
         "kv_dtype": cached,
-        "total_params": sum(subject.ledger.parameters().values()),
-        "weights_bytes": held.weights,
-        "kv_cache_bytes": held.cache,
-        "kv_bytes_per_token": held.per_token,
-        "total_bytes": held.total,
-        "lines": _lines(subject, work, stored, cached),
+        "total_params": sum(line["elements"] for line in lines if line["kind"] == "weights"),
+        "weights_bytes": weights,
+        "kv_cache_bytes": cache,
+        "kv_bytes_per_token": token_bytes(subject.ledger, work.axes(), units.dtype_bits(cached)),
+        "total_bytes": weights + cache,
+        "lines": lines,
     }
     if fit is not None:
-        facts["fit"] = _fit(subject, work, cached, fit, held.weights)
+        facts["fit"] = _fit(subject, work, cached, fit, weights)
     return facts
 
 

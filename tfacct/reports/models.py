@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,6 +55,8 @@ def _facts(subject: Subject) -> dict[str, Any]:
 
 def show(subject: Subject) -> Report:
     """One model's config, field by field: read, defaulted, harmless or unknown; and its source."""
+    import json
+
     read = set(type(subject.config).counted())
     read |= {alias for alias, name in subject.config.aliases.items() if name in read}
     rows: list[Row] = []

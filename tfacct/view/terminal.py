@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import textwrap
-from collections.abc import Mapping
 from fractions import Fraction
+from itertools import islice
 from typing import TextIO
 
 from rich.console import Console
 from rich.text import Text
 
 from tfacct.errors import printable
-from tfacct.report import LEFT, Cell, Column, Report, Row
+from tfacct.report import LEFT, Cell, Column, Report
 
 BAR_AT_LEAST, BAR_AT_MOST = 6, 24
 GAP = 2
@@ -37,16 +37,16 @@ def show(report: Report, *, exact: bool = False) -> None:
     """Print a report on stdout: title, table, notes."""
     out = console(sys.stdout)
     out.width = max(out.width, NARROWEST)
-    texts = [
-        {column.key: column.text(row.get(column.key), exact) for column in report.columns}
-        for row in (*report.rows, *report.totals)
-    ]
+    rows = (*report.rows, *report.totals)
+    texts = [{column.key: column.text(row.get(column.key), exact) for column in report.columns} for row in rows]
     widths = {
         column.key: max(len(column.label), *(len(text[column.key]) for text in texts), 0) for column in report.columns
     }
     columns, bar = _fitting(report.columns, widths, out.width)
-    longest = {column.key: _longest(report, column.key) for column in columns if column.kind == "bar"}
-    widths |= {column.key: bar for column in columns if column.kind == "bar"}
+    for key in (column.key for column in columns if column.kind == "bar"):
+        widths[key], longest = bar, _longest(report, key)
+        for text, row in zip(texts, rows, strict=True):
+            text[key] = _bar(row.get(key), longest, bar)
 
     lines = [
         Text(printable(report.title), "bold"),
@@ -54,26 +54,18 @@ def show(report: Report, *, exact: bool = False) -> None:
         _line(columns, widths, {column.key: column.label for column in columns}, "dim"),
         Text(" " + "─" * (sum(widths[column.key] + GAP for column in columns) - GAP), "dim"),
     ]
+    following = iter(texts)
     for index, section in enumerate(report.sections):
         lines += [Text()] if index else []
-        lines += [_line(columns, widths, _cells(columns, row, bar, longest, exact)) for row in section]
+        lines += [_line(columns, widths, text) for text in islice(following, len(section))]
     lines += [Text()] if report.totals else []
-    lines += [_line(columns, widths, _cells(columns, row, bar, longest, exact), "bold") for row in report.totals]
+    lines += [_line(columns, widths, text, "bold") for text in following]
     lines.append(Text())
     # A line too long is better than a broken number: only the notes are wrapped.
     out.print(Text("\n").join(lines), soft_wrap=True)
     for note in report.notes:
         wrapped = textwrap.fill(note, out.width, break_long_words=False, break_on_hyphens=False)
         out.print(Text(wrapped, "dim"), soft_wrap=True)
-
-
-def _cells(columns: list[Column], row: Row, bar: int, longest: Mapping[str, Fraction], exact: bool) -> dict[str, str]:
-    return {
-        column.key: _bar(row.get(column.key), longest[column.key], bar)
-        if column.kind == "bar"
-        else column.text(row.get(column.key), exact)
-        for column in columns
-    }
 
 
 def _line(columns: list[Column], widths: dict[str, int], cells: dict[str, str], style: str = "") -> Text:
