@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.conftest import TINY, tiny
 from tests.test_package import commanded, imported_by
 from tfacct import load
-from tfacct.architecture import Stack
+from tfacct.blocks import Stack
 from tfacct.errors import TfacctError
 from tfacct.factored import CODE, LATEX, TEXT, factored, latex_letter
 from tfacct.lines import WINDOW, Matmul

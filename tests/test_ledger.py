@@ -4,7 +4,8 @@ import pytest
 
 from tests.conftest import SHAPES, asked, tiny
 from tfacct import workload
-from tfacct.architecture import Block, Stack, Transformer
+from tfacct.architecture import Transformer
+from tfacct.blocks import Block, Stack
 from tfacct.ledger import Group, Ledger
 from tfacct.lines import WINDOW, Matmul, Pointwise, State, Table
 from tfacct.notation import SpecError, pairs, whole_bytes

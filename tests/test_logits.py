@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import LLAMA3, SHAPES, TINY
 from tfacct import families
-from tfacct.architecture import Block, MixerBlock
+from tfacct.blocks import Block, MixerBlock
 from tfacct.parts import LatentAttention
 from tfacct.subject import Subject, subject
 

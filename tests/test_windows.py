@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import SHAPES, tiny
-from tfacct.architecture import MixerBlock
+from tfacct.blocks import MixerBlock
 from tfacct.ledger import KEPT, SEEN
 from tfacct.lines import Matmul
 from tfacct.notation import pairs, seen

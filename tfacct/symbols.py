@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tfacct import workload
-from tfacct.architecture import UNMARKED, Transformer, component_of, part_of
+from tfacct.architecture import Transformer, component_of, part_of
+from tfacct.blocks import UNMARKED
 from tfacct.errors import UsageError
 from tfacct.factored import BLOCKS, KEYS, Factored, Polynomial, Powers, factored
 from tfacct.ledger import KEPT, SEEN, Ledger, Product

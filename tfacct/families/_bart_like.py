@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from tfacct.architecture import Block, Encoder, Stack, Transformer
+from tfacct.architecture import Encoder, Transformer
+from tfacct.blocks import Block, Stack
 from tfacct.families._base import Count, FamilyConfig, Layers, Switch, Word, share
 from tfacct.parts import Attention, CrossAttention, Embedding, FeedForward, Head, Norm, Positions
 

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from tfacct.architecture import Block, Transformer
+from tfacct.architecture import Transformer
+from tfacct.blocks import Block
 from tfacct.families._base import Count, Switch, Word
 from tfacct.families._llama_like import LlamaLike
 from tfacct.parts import Attention, Embedding, Norm

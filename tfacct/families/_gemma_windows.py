@@ -2,7 +2,8 @@
 
 from typing import Any, ClassVar
 
-from tfacct.architecture import Block, Transformer
+from tfacct.architecture import Transformer
+from tfacct.blocks import Block
 from tfacct.families._base import Count, Real, Switch, Word
 from tfacct.families._gemma_like import GemmaLike
 from tfacct.families._layers import LayerTypes, windows

@@ -5,7 +5,8 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from tfacct.architecture import Block, Transformer, stacks
+from tfacct.architecture import Transformer
+from tfacct.blocks import Block, stacks
 from tfacct.families._base import Count, FamilyConfig, Fields, Layers, Real, Switch, Word, even, rotary, share
 from tfacct.parts import Attention, Embedding, Experts, FeedForward, Head, LatentAttention, Norm, Rotary
 

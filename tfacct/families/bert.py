@@ -2,7 +2,8 @@
 
 from typing import ClassVar
 
-from tfacct.architecture import Block, Stack, Transformer
+from tfacct.architecture import Transformer
+from tfacct.blocks import Block, Stack
 from tfacct.families._base import Count, FamilyConfig, Layers, Real, Switch, Word, share
 from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm, Positions, Segments
 

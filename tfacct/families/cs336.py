@@ -6,7 +6,8 @@ field that counts has a default.
 
 from typing import ClassVar
 
-from tfacct.architecture import Block, Stack, Transformer
+from tfacct.architecture import Transformer
+from tfacct.blocks import Block, Stack
 from tfacct.families._base import Count, FamilyConfig, Layers, Real, even, share
 from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm, Rotary
 

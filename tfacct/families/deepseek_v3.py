@@ -3,7 +3,8 @@
 from dataclasses import replace
 from typing import Annotated, ClassVar
 
-from tfacct.architecture import Ahead, Block, Transformer
+from tfacct.architecture import Transformer
+from tfacct.blocks import Ahead, Block
 from tfacct.families._base import Count, Switch, UpTo, whole
 from tfacct.families._deepseek_like import DeepseekLike
 from tfacct.parts import Joining

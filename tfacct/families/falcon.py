@@ -6,7 +6,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from tfacct.architecture import Block, Order, Transformer, stacks
+from tfacct.architecture import Transformer
+from tfacct.blocks import Block, Order, stacks
 from tfacct.errors import ConfigError
 from tfacct.families._base import Count, FamilyConfig, Fields, Layers, Real, Switch, Word, even, rotary, share
 from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm

@@ -2,7 +2,8 @@
 
 from typing import ClassVar
 
-from tfacct.architecture import Block, Transformer, stacks
+from tfacct.architecture import Transformer
+from tfacct.blocks import Block, stacks
 from tfacct.families._base import (
     Count,
     FamilyConfig,

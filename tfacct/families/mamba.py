@@ -5,7 +5,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field
 
-from tfacct.architecture import MixerBlock, Transformer, stacks
+from tfacct.architecture import Transformer
+from tfacct.blocks import MixerBlock, stacks
 from tfacct.errors import ConfigError
 from tfacct.families._base import Count, FamilyConfig, Layers, Real, Switch, Word
 from tfacct.parts import Embedding, Head, Mixer, Norm

@@ -4,7 +4,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from tfacct.architecture import Block, Transformer
+from tfacct.architecture import Transformer
+from tfacct.blocks import Block
 from tfacct.families._base import Count, Real, Switch
 from tfacct.families._llama_like import LlamaLike
 from tfacct.parts import QKNorm

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 from pydantic import ValidationError
 
-from tfacct.architecture import Block, Encoder, Stack, Transformer
+from tfacct.architecture import Encoder, Transformer
+from tfacct.blocks import Block, Stack
 from tfacct.errors import ConfigError
 from tfacct.families import _own_tables as tables
 from tfacct.families._base import FamilyConfig, config_error, even, share

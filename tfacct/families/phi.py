@@ -4,7 +4,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from tfacct.architecture import Block, Transformer, stacks
+from tfacct.architecture import Transformer
+from tfacct.blocks import Block, stacks
 from tfacct.families._base import (
     Count,
     FamilyConfig,

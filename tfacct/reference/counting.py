@@ -18,9 +18,10 @@ from torch.utils.module_tracker import ModuleTracker
 
 from tfacct.errors import MissingExtraError
 from tfacct.reference.attention import Alibi, Distance, Rotary, Sinks, Softmax
+from tfacct.reference.blocks import AnyBlock
 from tfacct.reference.experts import Bank, Routing, Weighting
 from tfacct.reference.mixer import Convolution, Recurrence, Skip, Softplus
-from tfacct.reference.model import Block, Decoder, Inputs
+from tfacct.reference.model import Decoder, Inputs
 from tfacct.reference.modules import Activation, Add, PerHead, Product, RMSNorm, Scale, Softcap
 
 PRODUCTS = ("linear", "matmul", "bmm", "addmm")
@@ -170,7 +171,7 @@ def passes(model: Decoder, given: Inputs) -> Passes:
             redone += counter.get_total_flops() - before
 
     for module in model.modules():
-        if isinstance(module, Block):
+        if isinstance(module, AnyBlock):
             module.rerun = rerun
     # The backward pass goes on to what old keys and values were made of, as it does from new ones.
     given = replace(given, past=tuple(kept.detach().requires_grad_() for kept in given.past))

@@ -2,158 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from tfacct import architecture, parts
+from tfacct.blocks import AnyBlock, Block, MixerBlock, Stack, numbered
 from tfacct.errors import ConfigError
-from tfacct.reference.attention import Attention, Cache, LatentAttention, Step
-from tfacct.reference.cross import CrossAttention, RelativeBias
-from tfacct.reference.experts import Experts
-from tfacct.reference.mixer import Mixer
-from tfacct.reference.modules import (
-    ACTIVATIONS,
-    Add,
-    FeedForward,
-    Head,
-    Joining,
-    Positions,
-    Segments,
-    Sines,
-    Tokens,
-    norm,
-)
+from tfacct.reference import blocks
+from tfacct.reference.attention import Step
+from tfacct.reference.blocks import Ahead, Kept, own_norm, run, through
+from tfacct.reference.cross import RelativeBias
+from tfacct.reference.modules import ACTIVATIONS, Head, Positions, Segments, Sines, Tokens
 from tfacct.reference.rotary import Angles
-
-Kept: TypeAlias = tuple[Tensor, ...]
-"""What blocks keep between steps, block by block."""
-
-
-class Block(nn.Module):
-    """Attention and a feed-forward network, each added to the stream, in the order that the block has; between them
-    attention to a source, where there is one.
-
-    `states` names what it keeps, in the order in which it gives it. Where it is run again, `rerun` stands around it:
-    whoever counts may look on.
-    """
-
-    rerun: Callable[[], AbstractContextManager[object]] = nullcontext
-
-    def __init__(self, block: architecture.Block, angles: Angles | None, *, fused: bool, keep_all: bool) -> None:
-        super().__init__()
-        self.order = block.order
-        norms = (block.attn_norm, block.cross_norm, block.mlp_norm)
-        shared = next((part for part in norms if part is not None and part.shared), None)
-        self.shared_norm = _norm(shared)  # it stands first, so that what is shared goes by its name
-        self.attn_norm, self.attn_post_norm = _norm(block.attn_norm), _norm(block.attn_post_norm)
-        self.mlp_norm, self.mlp_post_norm = _norm(block.mlp_norm), _norm(block.mlp_post_norm)
-        if isinstance(block.attn, parts.LatentAttention):
-            assert angles is not None
-            self.attn: nn.Module = LatentAttention(block.attn, angles)
-        else:
-            self.attn = Attention(block.attn, angles, fused=fused, keep_all=keep_all)
-        self.mlp = Experts(block.mlp) if isinstance(block.mlp, parts.Experts) else FeedForward(block.mlp)
-        self.idle = isinstance(block.mlp, parts.FeedForward) and not block.mlp.called
-        self.attn_add, self.mlp_add = Add(), Add()
-        self.cross, self.cross_norm, self.cross_add = None, _norm(block.cross_norm), None
-        self.states = [f"attn.{name}" for name in self.attn.caches]
-        if block.cross is not None:
-            self.cross, self.cross_add = CrossAttention(block.cross, fused=fused), Add()
-            self.states += [f"cross.{name}" for name in self.cross.caches]
-        for own, part in zip((self.attn_norm, self.cross_norm, self.mlp_norm), norms, strict=True):
-            if part is not None and part.shared:
-                _share(self.shared_norm, own)
-
-    def forward(self, x: Tensor, step: Step, past: Kept, source: Tensor | None = None) -> tuple[Tensor, ...]:
-        own, crossing = _cache(past[:2]), _cache(past[2:])
-        if self.order == "parallel":
-            return self._parallel(x, step, own)
-        post = self.order == "post"
-        attended, *kept = self.attn(x if post else _through(self.attn_norm, x), step, own)
-        x = self.attn_add(x, _through(self.attn_post_norm, attended))
-        x = _through(self.attn_norm, x) if post else x
-        if self.cross is not None and self.cross_add is not None:
-            crossed, *further = self.cross(x if post else _through(self.cross_norm, x), source, crossing)
-            x = self.cross_add(x, crossed)
-            x = _through(self.cross_norm, x) if post else x
-            kept += further
-        if self.idle:
-            return x, *kept
-        widened = self.mlp(x if post else _through(self.mlp_norm, x))
-        x = self.mlp_add(x, _through(self.mlp_post_norm, widened))
-        return _through(self.mlp_norm, x) if post else x, *kept
-
-    def _parallel(self, x: Tensor, step: Step, past: Cache | None) -> tuple[Tensor, ...]:
-        normed = _through(self.attn_norm, x)
-        attended, *kept = self.attn(normed, step, past)
-        if self.idle:
-            return self.attn_add(x, attended), *kept
-        widened = self.mlp(normed if self.mlp_norm is None else self.mlp_norm(x))
-        return self.mlp_add(self.attn_add(x, attended), widened), *kept
-
-
-class MixerBlock(nn.Module):
-    """A mixer added to the stream."""
-
-    states = ("mixer.conv_state", "mixer.scan_state")
-
-    def __init__(self, block: architecture.MixerBlock) -> None:
-        super().__init__()
-        self.mixer_norm, self.mixer, self.mixer_add = norm(block.mixer_norm), Mixer(block.mixer), Add()
-
-    def forward(self, x: Tensor, _step: Step, past: Kept, _source: Tensor | None = None) -> tuple[Tensor, ...]:
-        mixed, *kept = self.mixer(self.mixer_norm(x), _cache(past))
-        return self.mixer_add(x, mixed), *kept
-
-
-def _block(block: architecture.AnyBlock, angles: Angles | None, *, fused: bool, keep_all: bool) -> nn.Module:
-    if isinstance(block, architecture.MixerBlock):
-        return MixerBlock(block)
-    return Block(block, angles, fused=fused, keep_all=keep_all)
-
-
-def _cache(past: Kept) -> Cache | None:
-    return (past[0], past[1]) if past else None
-
-
-def _norm(part: parts.Norm | None) -> nn.Module | None:
-    return None if part is None else norm(part)
-
-
-def _share(owner: nn.Module | None, other: nn.Module | None) -> None:
-    """Give a norm the scale and shift of another."""
-    assert owner is not None and other is not None
-    for name, parameter in owner.named_parameters():
-        setattr(other, name, parameter)
 
 
 def _positions(part: parts.Positions | None) -> nn.Module | None:
     if part is None:
         return None
     return Positions(part) if part.stored else Sines(part)
-
-
-def _through(module: nn.Module | None, x: Tensor) -> Tensor:
-    return x if module is None else module(x)
-
-
-class Ahead(Block):
-    """A layer that foresees one token more: the stream joined with the next token's row, a block, the model's head."""
-
-    def __init__(self, ahead: architecture.Ahead, head: parts.Head, angles: Angles | None, *, last: bool) -> None:
-        super().__init__(ahead.block, angles, fused=False, keep_all=False)
-        self.join, self.head_norm, self.lm_head = Joining(ahead.joining), norm(ahead.norm), Head(head, last=last)
-
-    def logits(self, x: Tensor, row: Tensor, step: Step, past: Kept) -> tuple[Tensor, ...]:
-        """The stream behind this layer, the logits of one token more, and what is kept."""
-        x, *kept = self(self.join(x, row), step, past)
-        return x, self.lm_head(self.head_norm(x)), *kept
 
 
 class Encoder(nn.Module):
@@ -165,38 +34,24 @@ class Encoder(nn.Module):
         self.embed = Tokens(encoder.embed)
         self.pos_embed = _positions(encoder.positions)
         self.rel_bias = None if encoder.bias is None else RelativeBias(encoder.bias, both_ways=True)
-        self.embed_norm = _norm(encoder.embed_norm)
-        numbers = architecture.numbered(encoder.stacks)
+        self.embed_norm = own_norm(encoder.embed_norm)
+        numbers = numbered(encoder.stacks)
         self.blocks = nn.ModuleList(
-            _block(block, _turns(block), fused=fused, keep_all=False) for _, block in _placed(encoder.stacks, numbers)
+            blocks.build(block, _turns(block), fused=fused, keep_all=False)
+            for _, block in _placed(encoder.stacks, numbers)
         )
-        self.final_norm = _norm(encoder.final_norm)
+        self.final_norm = own_norm(encoder.final_norm)
 
     def forward(self, source: Tensor) -> Tensor:
         positions = torch.arange(source.shape[1], device=source.device)
         x = self.embed(source)
         if self.pos_embed is not None:
             x = self.pos_embed(x, positions)
-        x = _through(self.embed_norm, x)
+        x = through(self.embed_norm, x)
         step = Step(x, positions, None if self.rel_bias is None else self.rel_bias(positions, positions))
         for block in self.blocks:
-            (x,) = _run(block, self.recompute, x, step, ())
-        return _through(self.final_norm, x)
-
-
-def _run(block: nn.Module, recompute: bool, *given: object) -> tuple[Tensor, ...]:
-    """A block's result; with `recompute` it keeps no activations, and runs again in the backward pass."""
-    assert isinstance(block, Block)
-    if not recompute or not torch.is_grad_enabled():
-        return block(*given)  # type: ignore[no-any-return]
-    return checkpoint(  # type: ignore[no-any-return]
-        block,
-        *given,
-        use_reentrant=False,
-        preserve_rng_state=False,
-        determinism_check="none",
-        context_fn=lambda: (nullcontext(), block.rerun()),
-    )
+            (x,) = run(block, self.recompute, x, step, ())
+        return through(self.final_norm, x)
 
 
 class Decoder(nn.Module):
@@ -227,12 +82,12 @@ class Decoder(nn.Module):
             self.encoder = Encoder(shape.encoder, fused=fused, recompute=recompute)
             if shape.encoder.embed.shared:
                 self.encoder.embed.weight = self.embed.weight
-        self.embed_norm = _norm(shape.embed_norm)
+        self.embed_norm = own_norm(shape.embed_norm)
         self.blocks = nn.ModuleList(
-            _block(block, angles[id(block)], fused=fused, keep_all=keep_all)
+            blocks.build(block, angles[id(block)], fused=fused, keep_all=keep_all)
             for _, block in _placed(shape.stacks, shape.numbers())
         )
-        self.final_norm = _norm(shape.final_norm)
+        self.final_norm = own_norm(shape.final_norm)
         self.lm_head = Head(shape.head, last=logits == "last")
         if shape.head.tied:
             self.lm_head.weight = self.embed.weight
@@ -264,15 +119,15 @@ class Decoder(nn.Module):
             x = self.pos_embed(x, positions.to(tokens.device))
         if self.type_embed is not None:
             x = self.type_embed(x, positions)
-        x = _through(self.embed_norm, x)
+        x = through(self.embed_norm, x)
         read = None if self.encoder is None or source is None else self.encoder(source)
         step = Step(x, positions, self._bias(past, positions))
         each = len(past) // (len(self.blocks) + len(self.mtp))
         kept: list[Tensor] = []
         for number, block in enumerate(self.blocks):
-            x, *own = _run(block, self.recompute, x, step, past[each * number : each * (number + 1)], read)
+            x, *own = run(block, self.recompute, x, step, past[each * number : each * (number + 1)], read)
             kept += own
-        logits = [self.lm_head(_through(self.final_norm, x))]
+        logits = [self.lm_head(through(self.final_norm, x))]
         for number, ahead in enumerate(self.mtp, start=len(self.blocks)):
             assert isinstance(ahead, Ahead)
             before = past[each * number : each * (number + 1)]
@@ -291,17 +146,15 @@ class Decoder(nn.Module):
         return bias
 
 
-def _placed(
-    stacks: Sequence[architecture.Stack], numbers: Sequence[Sequence[int]]
-) -> Iterator[tuple[int, architecture.AnyBlock]]:
+def _placed(stacks: Sequence[Stack], numbers: Sequence[Sequence[int]]) -> Iterator[tuple[int, AnyBlock]]:
     """Every block by its number, in the order in which they run."""
     placed = [(number, stack.block) for stack, own in zip(stacks, numbers, strict=True) for number in own]
     yield from sorted(placed, key=lambda entry: entry[0])
 
 
-def _turns(block: architecture.AnyBlock) -> Angles | None:
+def _turns(block: AnyBlock) -> Angles | None:
     """The angles of a block's attention, where it has any and they turn."""
-    return _angles(block.attn) if isinstance(block, architecture.Block) else None
+    return _angles(block.attn) if isinstance(block, Block) else None
 
 
 def _angles(part: parts.Attention | parts.LatentAttention) -> Angles | None:
@@ -356,8 +209,8 @@ def build(
     return model
 
 
-def _activation(block: architecture.AnyBlock) -> str:
-    return block.mlp.activation if isinstance(block, architecture.Block) else block.mixer.activation
+def _activation(block: AnyBlock) -> str:
+    return block.mlp.activation if isinstance(block, Block) else block.mixer.activation
 
 
 def inputs(
@@ -388,7 +241,7 @@ def inputs(
         if block.window is not None:  # the new token is one of those that its window holds
             there = min(old, block.window - 1) if in_window is None else in_window
         past += [torch.zeros(size, device=device, dtype=dtype) for size in _kept_sizes(block, batch, there)]
-        if isinstance(block, architecture.Block) and block.cross is not None and read is None:
+        if isinstance(block, Block) and block.cross is not None and read is None:
             size = (batch, block.cross.kv_heads, source, block.cross.head_dim)
             past += [torch.zeros(size, device=device, dtype=dtype) for _ in range(2)]
     positions = torch.arange(old, context, device="meta" if device == "meta" else "cpu")
@@ -396,9 +249,9 @@ def inputs(
     return Inputs(given, tuple(past) if old else (), positions, read)
 
 
-def _kept_sizes(block: architecture.AnyBlock, batch: int, tokens: int) -> tuple[tuple[int, ...], ...]:
+def _kept_sizes(block: AnyBlock, batch: int, tokens: int) -> tuple[tuple[int, ...], ...]:
     """The sizes of what a block keeps of so many tokens."""
-    if isinstance(block, architecture.MixerBlock):
+    if isinstance(block, MixerBlock):
         mixer = block.mixer
         return (batch, mixer.inner, mixer.kernel), (batch, mixer.inner, mixer.state)
     part = block.attn

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from tfacct import architecture, units
+from tfacct.blocks import Block
 from tfacct.errors import UsageError
 from tfacct.lines import Idle, Matmul, Pointwise
 from tfacct.parts import Experts, LatentAttention
@@ -234,7 +235,7 @@ def expert_notes(subjects: Sequence[Subject]) -> list[str]:
     if len(subjects) != 1:
         return []
     stacks = subjects[0].architecture.stacks
-    networks = [(stack.count, stack.block.mlp) for stack in stacks if isinstance(stack.block, architecture.Block)]
+    networks = [(stack.count, stack.block.mlp) for stack in stacks if isinstance(stack.block, Block)]
     routed = [(count, network) for count, network in networks if isinstance(network, Experts)]
     if not routed:
         return []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfacct.architecture import MixerBlock
+from tfacct.blocks import MixerBlock
 from tfacct.subject import Subject
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias
 
-from tfacct.architecture import Transformer, numbered
+from tfacct.architecture import Transformer
+from tfacct.blocks import numbered
 from tfacct.errors import MissingExtraError, UsageError
 from tfacct.ledger import Ledger
 from tfacct.lines import FLOPS_PER_MULTIPLY_ADD

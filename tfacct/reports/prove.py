@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import sympy
 
-from tfacct.architecture import MixerBlock, Transformer
+from tfacct.architecture import Transformer
+from tfacct.blocks import MixerBlock
 from tfacct.errors import UsageError
 from tfacct.lines import FLOPS_PER_MULTIPLY_ADD, WINDOW
 from tfacct.report import Column, Report, Row, Tick, unwatched
