@@ -49,7 +49,7 @@ LLAMA = {"model_type": "llama", "vocab_size": 32, "hidden_size": 16, "num_hidden
         ("memory gpt2 --kv-dtype=", ["unknown dtype ''"]),
         ("memory gpt2 --fit=", ["--fit must be a size with its unit, not ''"]),
         ("memory gpt2 --fit 900000PB", ["absurdly large"]),
-        ("flops --tokens 2048", ["cs336-gpt2", "--tokens 2,048 is more than the context 1,024"]),
+        ("flops --tokens 2048", ["bart-base", "--tokens 2,048 is more than the context 1,024"]),
         ("memory llama-3.1-70b llama-3.1-405b --fit 24GiB", ["3.1-70b: the weights", "3.1-405b: the weights"]),
         ("flops gpt2 --set n_layer=1000000000", ["n_layer must be at most 100,000, not 1000000000"]),
         (f"flops gpt2 --set n_layer={'[' * 60000}", ["n_layer must be a whole number"]),

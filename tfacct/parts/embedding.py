@@ -66,6 +66,10 @@ class Positions(Part):
         found = Part.sizes(self)
         return found if self.stored else {field: axis for field, axis in found.items() if field != "rows"}
 
+    def axes(self) -> dict[str, Size]:
+        """Their sizes."""
+        return {letter: getattr(self, field) for field, letter in self.sizes().items()}
+
     def lines(self, at: str) -> tuple[Line, ...]:
         """The table, where there is one, and the addition."""
         added = Pointwise(f"{at}.add", "B T D", sums=True)
