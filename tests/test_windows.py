@@ -72,6 +72,8 @@ def test_masked_flops_are_those_of_the_pairs_in_the_mask(name: str, work: Worklo
         if isinstance(block, MixerBlock):
             continue  # no pairs: nothing is masked
         kept = sum(map(sum, mask(work.tokens, work.context, block.window)))
+        if not getattr(block.attn, "causal", True):
+            kept = work.tokens * work.context
         for which, size in zip(("scores", "values"), sizes_of_pairs(block.attn), strict=True):
             path = f"blocks.{number}.attn.{which}"
             if which == "scores" and getattr(block.attn, "measure", "") == "distance":

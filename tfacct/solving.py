@@ -179,9 +179,13 @@ def closed_form(
         return None  # a window bends it
     if equation.right.metric is None and equation.right.times > LARGEST_IN_LETTERS:
         return _in_numbers(equation, in_numbers)
-    letters = opened(shape, fixed=fixed)
+    try:
+        letters = opened(shape, fixed=fixed)
+    except UsageError:  # one letter is two sizes: numbers are read, not letters
+        return _in_numbers(equation, in_numbers)
     symbols = letters.symbols
-    known = {"batch": symbols["B"], "context": symbols["S"], "tokens": symbols["T"] if chunk else symbols["S"]}
+    keys = symbols.get("S", symbols["T"])  # of a model that keeps nothing the tokens are all the keys
+    known = {"batch": symbols["B"], "context": keys, "tokens": symbols["T"] if chunk else keys}
     at = placed(unknown, shape, replace(moved(point, **known), ledger=letters.ledger), chunk=chunk)
     polynomial = sympy.Poly(sympy.numer(sympy.together(equation.difference(at(x)))), x)
     *higher, slope, constant = (sympy.expand(c) for c in _without_zero_roots(polynomial).all_coeffs())

@@ -139,8 +139,10 @@ def _answer(unknown: str, equation: Equation, found: Solution) -> str:
 
 def _letters(form: str | None, subject: Subject) -> list[str]:
     """What the letters of a closed form stand for, and their sizes."""
-    symbolic = opened(subject.architecture, fixed=subject.config.fixed)
     shown = set(re.findall("[A-Z][a-z]*", form or ""))
+    if not shown:
+        return []
+    symbolic = opened(subject.architecture, fixed=subject.config.fixed)
     return ["; ".join(f"{letter} {said}" for letter, said in symbolic.legend.items() if letter in shown)][: len(shown)]
 
 
