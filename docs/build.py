@@ -253,6 +253,9 @@ def _understood(family: type[FamilyConfig]) -> set[str]:
 class _Spelled(str):
     """A field's name that a default is computed from: what comes out is the formula."""
 
+    def __mul__(self, factor: object) -> _Spelled:
+        return _Spelled(f"{self} · {factor}")
+
     def __rmul__(self, factor: object) -> _Spelled:
         return _Spelled(f"{factor} · {self}")
 
@@ -296,9 +299,12 @@ def _cache(family: type[FamilyConfig], models: list[Subject]) -> str:
 
 def _witnesses(name: str, models: list[Subject]) -> str:
     """Who else says what this family counts."""
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    from transformers.models.auto import modeling_auto
 
-    found = [f"`{MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[name]}`"] if families.config_class(name).hf_paths else []
+    family = families.config_class(name)
+    heads = {"CausalLM": "CAUSAL_LM", "MaskedLM": "MASKED_LM", "Seq2SeqLM": "SEQ_TO_SEQ_CAUSAL_LM"}
+    classes = getattr(modeling_auto, f"MODEL_FOR_{heads[family.class_head]}_MAPPING_NAMES")
+    found = [f"`{classes[name]}`"] if family.hf_paths else []
     totals = [model.provenance.expected_from for model in models if model.provenance]
     for witness, words in (("published", "published totals"), ("arithmetic", "hand arithmetic")):
         found += [f"{words} for {totals.count(witness)} of {len(totals)} presets"] if witness in totals else []
@@ -309,9 +315,9 @@ def _preset(model: Subject, routed: bool) -> str:
     total, active = (sum(counts.values()) for counts in (model.ledger.parameters(), model.ledger.active_parameters()))
     shape = model.architecture
     parts = []
-    for stack, kind in zip(shape.stacks, shape.kinds(), strict=True):
+    for stack, kind in zip(shape.every_stack, shape.kinds(), strict=True):
         window = f", window {stack.block.window:,}" if stack.block.window else ""
-        parts.append(f"{stack.count:,} {kind}".strip() + window)
+        parts.append(f"{stack.count:,} {kind or ('decoder' if shape.encoder else '')}".strip() + window)
     source = model.provenance.expected_from if model.provenance else ""
     middle = f" {active:,} |" if routed else ""
     return f"| {model.name} | {total:,} |{middle} {'; '.join(parts)} | {source} |"
