@@ -65,7 +65,8 @@ class Model:
     ) -> Report:
         """FLOPs of one forward pass (or training step), 2 per multiply-add, product by product.
 
-        `ctx` is the context at the end of the step, `tokens` the new ones of it (default all). Raises TfacctError.
+        `ctx` is the context at the end of the step, `tokens` the new ones of it (default all), `source` the tokens that
+        an encoder reads (default the model's longest). Raises TfacctError.
         """
         from tfacct.reports.flops import flops
 
