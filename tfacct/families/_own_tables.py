@@ -58,7 +58,7 @@ class AttentionTable(Table):
     window: Count | None = Field(None, description="keys that a query sees, its own among them; a decoder's only")
     qk_norm: NormKind | None = Field(
         None,
-        description="a norm of each head's queries and keys, one scale of head_dim for all heads; none in cross attention",
+        description="a norm of queries and keys, one scale of head_dim for all heads; none in cross attention",
     )
     scores: Scores = Field("product", description='"distance": a score is max |q − k|, pointwise work and no product')
 
