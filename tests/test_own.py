@@ -556,3 +556,14 @@ def test_the_lecture_among_the_presets(run) -> None:
     assert "encoder.feed_forward.called  given      false" in ran.out and "described" in ran.out
     assert run("formula", "own").code == 0
     assert run("diff", LECTURE, "transformer-base").code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [("", "nothing"), ("# a plan\n", "nothing"), ("[modell]\nvocab = 5\n[decoder]\n", "[modell], [decoder]")],
+)
+def test_a_file_without_its_model_says_what_it_holds(run, tmp_path: Path, text: str, holds: str) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(text, encoding="utf-8")
+    ran = run("params", str(file))
+    assert ran.code == 2 and ran.out == "" and f"[model] is missing: the file holds {holds}" in ran.err

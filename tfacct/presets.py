@@ -43,7 +43,7 @@ def load_file(path: Path, sets: Mapping[str, object] | None = None) -> Subject:
 
 def _is_own(file: Mapping[str, Any]) -> bool:
     """Whether a file is a model of parts: it has tables of its own in place of a config's fields."""
-    return "config" not in file and "model" in file
+    return "config" not in file and (not file or bool(file.keys() - {*ABOUT, "nulls"}))
 
 
 def _family(file: Mapping[str, Any]) -> Any:
@@ -91,6 +91,12 @@ def _subject(path: Path, file: dict[str, Any], sets: Mapping[str, object] | None
 def _own(path: Path, file: dict[str, Any], sets: Mapping[str, object] | None) -> Subject:
     """A model of parts. What it is of, and its expected total, may be left out."""
     tables = {name: table for name, table in file.items() if name not in ABOUT}
+    if "model" not in tables:
+        there = ", ".join(f"[{name}]" for name in tables) or "nothing"
+        raise ConfigError(
+            f"{path}: [model] is missing: the file holds {there}",
+            "docs/your-model.md shows a whole model, docs/adding-a-model.md a preset",
+        )
     source, expect = file.get("source", {}), file.get("expect", {})
     for name, table, keys in (("source", source, {"about"}), ("expect", expect, {"parameters", "from", "working"})):
         if not isinstance(table, dict) or set(table) - keys:

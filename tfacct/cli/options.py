@@ -64,7 +64,7 @@ Models = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="MODEL",
-        help="Preset, path to a config.json, hub id, or - for stdin. None: every preset.",
+        help="Preset, path to a config.json or a TOML, hub id, or - for stdin. None: every preset.",
         autocompletion=complete_model,
         show_default=False,
     ),
@@ -72,7 +72,9 @@ Models = Annotated[
 OneModel = Annotated[
     str,
     typer.Argument(
-        metavar="MODEL", help="Preset, path to a config.json, hub id, or - for stdin.", autocompletion=complete_model
+        metavar="MODEL",
+        help="Preset, path to a config.json or a TOML, hub id, or - for stdin.",
+        autocompletion=complete_model,
     ),
 ]
 

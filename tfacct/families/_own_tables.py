@@ -37,7 +37,9 @@ class ModelTable(Table):
     head_bias: Switch = Field(False, description="the head has a bias")
     scale_embedding: Switch = Field(False, description="each token's row times √hidden")
     buckets: Count = Field(32, description="distances that `relative` positions tell apart")
-    source_vocab: Count | None = Field(None, description="rows of the encoder's own token table")
+    source_vocab: Count | None = Field(
+        None, description="rows of the encoder's own token table; `vocab` is then the decoder's"
+    )
     source_context: Count | None = Field(None, description="the longest source; rows of its learned position table")
 
 
@@ -54,7 +56,10 @@ class AttentionTable(Table):
         default_factory=lambda fields: fields["bias"], description="a bias on the output projection"
     )
     window: Count | None = Field(None, description="keys that a query sees, its own among them; a decoder's only")
-    qk_norm: NormKind | None = Field(None, description="a norm of each head's queries and keys")
+    qk_norm: NormKind | None = Field(
+        None,
+        description="a norm of queries and keys, one scale of head_dim for all heads; none in cross attention",
+    )
     scores: Scores = Field("product", description='"distance": a score is max |q − k|, pointwise work and no product')
 
 
@@ -91,7 +96,10 @@ class ExpertsTable(Table):
     width: Count = Field(description="width of one expert")
     shared: Count | None = Field(None, description="width of one more network that every token passes")
     shared_gate: Switch = Field(False, description="the shared network's result is weighted by one number per token")
-    bias: Switch = Field(False, description="biases on the router and on every expert's projections")
+    bias: Switch = Field(
+        False,
+        description="biases on the router, every expert's projections and the shared network's; its gate has none",
+    )
     activation: Activation = Field("silu", description="no count depends on it")
 
 

@@ -15,7 +15,7 @@ from tfacct.parts import Experts, LatentAttention
 from tfacct.report import Cell, Row
 from tfacct.reports import _kinds as kinds
 from tfacct.subject import Subject
-from tfacct.workload import Request, Workload, new_tokens
+from tfacct.workload import LARGEST, Request, Workload, new_tokens
 
 PARTS = (
     *("encoder", "embed", "pos_embed", "type_embed", "rel_bias", "attn", "cross", "mlp", "mixer", "norms", "lm_head"),
@@ -288,6 +288,11 @@ def unknown_hints(subjects: Sequence[Subject]) -> list[str]:
 def context_hints(subjects: Sequence[Subject], request: Request) -> list[str]:
     """Says which models are asked past the context they were trained for, and what a longer table would add."""
     past = [subject for subject in subjects if request.ctx is not None and request.ctx > subject.context]
+    read = [subject for subject in subjects if (request.source or 0) > (subject.source or LARGEST)]
+    if len(past) <= 4 and read:
+        named = ", ".join(f"{subject.name} of {subject.source:,}" for subject in read)
+        beyond = f"hint: a source of {request.source:,} is past what it is for: {named}; it is counted all the same"
+        return [*(_past_context(subject, request.ctx or 0) for subject in past), beyond]
     if len(past) > 4:
         names = ", ".join(subject.name for subject in past)
         return [f"hint: context {request.ctx:,} is past what these were trained with: {names}"]
@@ -295,7 +300,9 @@ def context_hints(subjects: Sequence[Subject], request: Request) -> list[str]:
 
 
 def _past_context(subject: Subject, context: int) -> str:
-    hint = f"hint: {subject.name} was trained with {subject.context:,} positions; {context:,} are counted all the same"
+    described = subject.provenance is not None and subject.provenance.kind == "described"
+    has = "has" if described else "was trained with"
+    hint = f"hint: {subject.name} {has} {subject.context:,} positions; {context:,} are counted all the same"
     longer = subject.architecture.with_positions(context).ledger()
     added = sum(longer.parameters().values()) - sum(subject.ledger.parameters().values())
     if not added:
