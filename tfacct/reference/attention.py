@@ -67,15 +67,15 @@ class Rotary(nn.Module):
 
 
 class Softmax(nn.Module):
-    """Scaled and masked attention weights, in place: no tensor is larger. A sink takes its share, and is dropped."""
+    """Scaled and masked attention weights. A sink takes its share, and is dropped."""
 
     def __init__(self, scale: float | None) -> None:
         super().__init__()
         self.scale = scale
 
     def forward(self, scores: Tensor, mask: Tensor | None, sinks: Tensor | None = None) -> Tensor:
-        scaled = scores if self.scale is None else scores.mul_(self.scale)
-        masked = scaled if mask is None else scaled.add_(mask)
+        scaled = scores if self.scale is None else scores * self.scale
+        masked = scaled if mask is None else scaled + mask
         if sinks is None:
             return torch.softmax(masked, dim=-1)
         return torch.softmax(torch.cat((masked, sinks), dim=-1), dim=-1).narrow(-1, 0, scores.shape[-1])
