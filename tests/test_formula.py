@@ -514,6 +514,8 @@ def test_n_is_written_for_k_times_g_exactly() -> None:
 
 def test_every_size_is_open() -> None:
     for family in TINY:
+        if family in ("bart", "marian", "own"):
+            continue  # each side has sizes of its own here: no formula is written
         shape = tiny(family).architecture
         fixed = tiny(family).config.fixed
         symbolic = opened(shape, fixed=fixed)

@@ -191,7 +191,7 @@ def test_tables_fit(run, models: list[str], columns: int) -> None:
     if columns >= 80:
         assert max(map(len, ran.out.splitlines())) <= columns
     for name in models or presets.names():
-        assert name in ran.out
+        assert name in ran.out or name in ran.err  # an encoder alone generates nothing: left out, and named
 
 
 def test_one_new_token_is_a_prefill(run) -> None:

@@ -175,8 +175,7 @@ def _facts(counted: _Counted, masked: bool, pointwise: bool) -> dict[str, Any]:
         "components": counted.by_component(),
         "lines": [_line_facts(counted, line) for line in shown(counted.products)],
     }
-    if (called := counted.if_all_called) is not None:
-        facts |= {"never_called": common.never_called(counted.subject), "total_flops_if_called": called}
+    facts |= {"never_called": common.never_called(counted.subject), "total_flops_if_called": counted.if_all_called}
     if pointwise:
         facts["pointwise"] = [
             {"path": path, "elements": elements}
@@ -309,12 +308,18 @@ def _side_by_side(
         Column("model", "model"),
         Column("keys", "context", "count"),
         Column("flops", "FLOPs", "flops"),
-        Column("flops_per_token", "/ token", "flops", drop=2),
+        Column("flops_per_token", "/ token", "flops", drop=3),
         *(
-            Column(name, common.COMPONENTS.get(name, name), "share", drop=3 if name in RARE else 0, empty="–")
+            Column(
+                name,
+                common.COMPONENTS.get(name, name).replace(" + ", "+"),
+                "share",
+                drop=4 if name in RARE else 0,
+                empty="–",
+            )
             for name in names
         ),
-        Column("ratio", f"÷ {'6' if any(c.train for c in counted) else '2'}·P·tok", "ratio", drop=1),
+        Column("ratio", f"÷ {'6' if any(c.train for c in counted) else '2'}·P·tok", "ratio", drop=2),
     )
     rows = tuple(
         {
