@@ -249,7 +249,10 @@ def tiny(name: str, **sets: object) -> Subject:
 
 
 def of_family(question: str, family: str) -> str:
-    """A metric or an equation about attention, asked of a family that has none: of its mixers."""
+    """A metric or an equation about attention, asked of a family that has none: of its mixers. The tiny own model's
+    scores are distances, no product."""
+    if family == "own":
+        return question.replace("attn.scores", "attn.values")
     if family != "mamba":
         return question
     for attention, mixer in (
