@@ -8,16 +8,16 @@ from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any
 
-from tfacct.blocks import UNMARKED, Ahead, AnyBlock, Block, BlockT, Stack, numbered
+from tfacct.blocks import UNMARKED, Ahead, AnyBlock, Block, BlockT, Stack, in_order, numbered
 from tfacct.errors import UsageError
 from tfacct.ledger import Group, Ledger
 from tfacct.lines import Idle, Line, Matmul, Pointwise, Table
 from tfacct.notation import Size
 from tfacct.parts import (
     Attention,
-    CrossAttention,
     Embedding,
     FeedForward,
+    Grouped,
     Head,
     LatentAttention,
     Norm,
@@ -154,12 +154,7 @@ class Transformer:
 
     def blocks(self) -> list[AnyBlock]:
         """Every block behind the encoder, in the order in which they run."""
-        placed = {
-            number: stack.block
-            for stack, numbers in zip(self.stacks, self.numbers(), strict=True)
-            for number in numbers
-        }
-        return [placed[number] for number in sorted(placed)]
+        return in_order(self.stacks)
 
     @property
     def attention(self) -> Attention | LatentAttention | None:
@@ -205,7 +200,7 @@ class Transformer:
                         "num_key_value_heads: keys and values come from a latent here, which no heads share"
                     )
                 return part.running("unpacked")
-            if not isinstance(part, (Attention, CrossAttention, RelativeBias)):
+            if not isinstance(part, Grouped):
                 return part
             return part.with_kv_heads(part.heads if kv_heads is None else kv_heads)
 

@@ -163,3 +163,9 @@ def numbered(stacks: Sequence[Stack]) -> list[Sequence[int]]:
             found.append(range(first, first + stack.count))
             first += stack.count
     return found
+
+
+def in_order(stacks: Sequence[Stack]) -> list[AnyBlock]:
+    """Every block, in the order in which they run."""
+    placed = {number: stack.block for stack, own in zip(stacks, numbered(stacks), strict=True) for number in own}
+    return [placed[number] for number in sorted(placed)]

@@ -125,6 +125,11 @@ class Ledger:
 
     groups: tuple[Group, ...]
 
+    @property
+    def keeps(self) -> bool:
+        """Whether anything stays for a next step."""
+        return any(isinstance(line, State) for group in self.groups for line in group.lines)
+
     def products(self, at: Axes, *, masked: bool = False) -> list[Product]:
         """Every product with its m × k × n, how often it runs, and its FLOPs."""
         found = []

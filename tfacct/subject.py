@@ -11,7 +11,6 @@ from tfacct.architecture import Transformer
 from tfacct.errors import ConfigError, NotFoundError, nearest
 from tfacct.families import FamilyConfig
 from tfacct.ledger import Ledger
-from tfacct.lines import State
 
 MOST_LAYERS = 100_000
 """A list of more layers is not written out: their number is refused."""
@@ -74,7 +73,7 @@ class Subject:
     @property
     def keeps(self) -> bool:
         """Whether anything stays for a next step: an encoder alone keeps nothing."""
-        return any(isinstance(line, State) for group in self.ledger.groups for line in group.lines)
+        return self.ledger.keeps
 
     @property
     def expected(self) -> int | None:

@@ -15,7 +15,7 @@ from tfacct.blocks import UNMARKED
 from tfacct.errors import UsageError
 from tfacct.factored import BLOCKS, KEYS, Factored, Polynomial, Powers, factored
 from tfacct.ledger import KEPT, SEEN, Ledger, Product
-from tfacct.lines import WINDOW, State
+from tfacct.lines import WINDOW
 from tfacct.notation import Axes, Size
 from tfacct.parts import Part
 from tfacct.workload import Workload
@@ -176,7 +176,7 @@ def opened(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cached: b
         letter for part in shape.parts() for letter in part.axes() if letter not in own and letter not in part.same
     )
     free = [letter for letter in (*own, *named) if letter not in fixed and letter not in numbers]
-    reads, keeps = shape.encoder is not None, _keeps(shape)
+    reads, keeps = shape.encoder is not None, shape.ledger().keeps
     cached = cached and keeps
     if cached:
         workload_letters = ["B", "T", "C", *(["Cw"] if windowed else [])]
@@ -207,11 +207,6 @@ def opened(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cached: b
         },
         legend={letter: legend[letter] for letter in _ordered(legend)},
     )
-
-
-def _keeps(shape: Transformer) -> bool:
-    """Whether anything stays for a next step: if not, every step's keys are its tokens."""
-    return any(isinstance(line, State) for group in shape.ledger().groups for line in group.lines)
 
 
 def _one_size_each(shape: Transformer) -> None:

@@ -1,6 +1,6 @@
 """The parts a transformer is put together from: their sizes, their axes, their lines."""
 
-from tfacct.parts.attention import Attention, QKNorm, Rotary
+from tfacct.parts.attention import Attention, Grouped, QKNorm, Rotary
 from tfacct.parts.cross import CrossAttention, RelativeBias
 from tfacct.parts.embedding import Embedding, Head, Positions, Segments
 from tfacct.parts.experts import Experts
@@ -18,6 +18,7 @@ __all__ = [
     "Embedding",
     "Experts",
     "FeedForward",
+    "Grouped",
     "Head",
     "Joining",
     "LatentAttention",

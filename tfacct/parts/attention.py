@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 from tfacct.lines import Line, Matmul, Pointwise, State
 from tfacct.notation import Mask, Size, divided
@@ -34,8 +34,30 @@ class QKNorm(NamedTuple):
     less_one: bool = False
 
 
+class Grouped(Part):
+    """A part with `kv_heads` key/value heads, each read by `group` query heads."""
+
+    __slots__ = ()
+    kv_heads: Size
+    group: Size
+
+    @property
+    def heads(self) -> Size:
+        """Query heads, N = K · G."""
+        return self.kv_heads * self.group
+
+    def axes(self) -> dict[str, Size]:
+        """The sizes, and N = K · G."""
+        return {**Part.axes(self), "N": self.heads}
+
+    def with_kv_heads(self, kv_heads: Size) -> Self:
+        """The same query heads sharing another number of key/value heads: MHA at N, MQA at 1."""
+        sizes: dict[str, Size] = {"kv_heads": kv_heads, "group": divided(self.heads, kv_heads)}
+        return replace(self, **sizes)
+
+
 @dataclass(frozen=True, slots=True)
-class Attention(Part):
+class Attention(Grouped):
     """Self-attention over `kv_heads` key/value heads, each read by `group` query heads.
 
     `head_dim` is its own number: heads · head_dim need not be the hidden size. Not `causal`: every token sees all, and
@@ -82,19 +104,6 @@ class Attention(Part):
         "Hr": "numbers of a head that are turned by its position",
         "W": "keys that a query of a windowed block sees",
     }
-
-    @property
-    def heads(self) -> Size:
-        """Query heads, N = K · G."""
-        return self.kv_heads * self.group
-
-    def axes(self) -> dict[str, Size]:
-        """The sizes, and N = K · G."""
-        return {**Part.axes(self), "N": self.heads}
-
-    def with_kv_heads(self, kv_heads: Size) -> Attention:
-        """The same query heads sharing another number of key/value heads: MHA at N, MQA at 1."""
-        return replace(self, kv_heads=kv_heads, group=divided(self.heads, kv_heads))
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Four projections, QKᵀ and PV (both sides activations), and the two caches."""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from tfacct.lines import Line, Matmul, Pointwise, State, Table
-from tfacct.notation import Size, divided
-from tfacct.parts.attention import Attention, Measure
-from tfacct.parts.part import Part
+from tfacct.notation import Size
+from tfacct.parts.attention import Attention, Grouped, Measure
 
 
 @dataclass(frozen=True, slots=True)
-class CrossAttention(Part):
+class CrossAttention(Grouped):
     """Attention of the decoder's tokens to all tokens of a source that an encoder has read.
 
     Keys and values are made of the source once, in the step that reads it, and kept.
@@ -29,19 +28,6 @@ class CrossAttention(Part):
 
     letters: ClassVar[dict[str, str]] = {"hidden": "D", "kv_heads": "K", "group": "G", "head_dim": "H"}
     legend: ClassVar[dict[str, str]] = {letter: Attention.legend[letter] for letter in "DNKGH"}
-
-    @property
-    def heads(self) -> Size:
-        """Query heads, N = K · G."""
-        return self.kv_heads * self.group
-
-    def axes(self) -> dict[str, Size]:
-        """The sizes, and N = K · G."""
-        return {**Part.axes(self), "N": self.heads}
-
-    def with_kv_heads(self, kv_heads: Size) -> CrossAttention:
-        """The same query heads sharing another number of key/value heads."""
-        return replace(self, kv_heads=kv_heads, group=divided(self.heads, kv_heads))
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Queries of the new tokens, keys and values of the new source tokens, QKᵀ and PV, and the two caches."""
@@ -61,7 +47,7 @@ class CrossAttention(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class RelativeBias(Part):
+class RelativeBias(Grouped):
     """A learned score for each head and each of `buckets` distances between two tokens; all blocks of a stack add it.
 
     Distances of `furthest` and more share a bucket; the nearest have one each. No count depends on it.
@@ -78,18 +64,9 @@ class RelativeBias(Part):
         **{letter: Attention.legend[letter] for letter in "NKG"},
     }
 
-    @property
-    def heads(self) -> Size:
-        """Query heads, N = K · G."""
-        return self.kv_heads * self.group
-
     def axes(self) -> dict[str, Size]:
         """Rp, and N = K · G."""
         return {"Rp": self.buckets, "N": self.heads}
-
-    def with_kv_heads(self, kv_heads: Size) -> RelativeBias:
-        """The same query heads sharing another number of key/value heads."""
-        return replace(self, kv_heads=kv_heads, group=divided(self.heads, kv_heads))
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """The table."""

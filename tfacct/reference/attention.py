@@ -134,7 +134,37 @@ def qk_norm(part: parts.QKNorm, size: int) -> nn.Module:
     return LayerNorm((size,), part.eps) if part.kind == "layer" else RMSNorm(size, part.eps, part.less_one)
 
 
-class Attention(nn.Module):
+def by_head(x: Tensor, heads: int, size: int) -> Tensor:
+    """Rows (batch, tokens, heads · size) as heads (batch, heads, tokens, size)."""
+    return torch.unflatten(x, 2, (heads, size)).transpose(1, 2)
+
+
+class Heads(nn.Module):
+    """Query heads that share key/value heads: their projections, scores of their kind, and values."""
+
+    def __init__(self, part: parts.Attention | parts.CrossAttention) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.head_dim = part.heads, part.kv_heads, part.head_dim
+        self.scale = part.head_dim**-0.5 if part.scale is None else part.scale
+        self.queries, self.keys = part.heads * part.head_dim, part.kv_heads * part.head_dim
+        self.q_proj = Linear(part.hidden, self.queries, bias=part.qkv_bias)
+        self.k_proj = Linear(part.hidden, self.keys, bias=part.qkv_bias)
+        self.v_proj = Linear(part.hidden, self.keys, bias=part.qkv_bias)
+        self.o_proj = Linear(self.queries, part.hidden, bias=part.out_bias)
+        self.far = part.measure == "distance"
+        self.scores = Distance(part.group) if self.far else Product(part.group)
+        self.values = Product(part.group)
+
+    def _split(self, x: Tensor, heads: int) -> Tensor:
+        return by_head(x, heads, self.head_dim)
+
+    def _scored(self, q: Tensor, k: Tensor) -> Tensor:
+        """A number for each query and key: their product, or their largest distance."""
+        scores: Tensor = self.scores(q, k.transpose(2, 3))
+        return scores.amax(dim=-2) if self.far else scores
+
+
+class Attention(Heads):
     """Self-attention of the new tokens over a cache and themselves; what is not causal sees all, and keeps nothing.
 
     `fused` runs torch's scaled_dot_product_attention instead of scores, softmax and values where it can: faster, same
@@ -142,29 +172,19 @@ class Attention(nn.Module):
     """
 
     def __init__(self, part: parts.Attention, angles: Angles | None, *, fused: bool, keep_all: bool) -> None:
-        super().__init__()
-        self.heads, self.kv_heads, self.head_dim = part.heads, part.kv_heads, part.head_dim
+        super().__init__(part)
         self.window, self.keep_all, self.angles, self.turned = part.window, keep_all, angles, part.turned
         self.causal, self.caches = part.causal, ("k_cache", "v_cache") if part.causal else ()
-        self.far = part.measure == "distance"
         plain = part.softcap is None and not part.sinks and not part.alibi and not part.biased
         self.fused = fused and plain and not self.far
-        self.scale = part.head_dim**-0.5 if part.scale is None else part.scale
-        queries, keys = part.heads * part.head_dim, part.kv_heads * part.head_dim
-        self.q_proj = Linear(part.hidden, queries, bias=part.qkv_bias)
-        self.k_proj = Linear(part.hidden, keys, bias=part.qkv_bias)
-        self.v_proj = Linear(part.hidden, keys, bias=part.qkv_bias)
-        self.o_proj = Linear(queries, part.hidden, bias=part.out_bias)
         self.together = part.qk_norm is not None and part.qk_norm.together
         self.q_norm = self.k_norm = self.q_rotary = self.k_rotary = None
         if part.qk_norm is not None:
-            self.q_norm = qk_norm(part.qk_norm, queries if self.together else part.head_dim)
-            self.k_norm = qk_norm(part.qk_norm, keys if self.together else part.head_dim)
+            self.q_norm = qk_norm(part.qk_norm, self.queries if self.together else part.head_dim)
+            self.k_norm = qk_norm(part.qk_norm, self.keys if self.together else part.head_dim)
         if part.rotary is not None:
             size = part.head_dim if part.turned is None else part.turned
             self.q_rotary, self.k_rotary = Rotary(part.rotary, size), Rotary(part.rotary, size)
-        self.scores = Distance(part.group) if self.far else Product(part.group)
-        self.values = Product(part.group)
         self.softcap = None if part.softcap is None else Softcap(part.softcap, self.scale)
         self.alibi = Alibi(part.heads, self.scale) if part.alibi else None
         self.rel_bias = Add() if part.biased else None
@@ -197,8 +217,7 @@ class Attention(nn.Module):
             return nn.functional.scaled_dot_product_attention(
                 q, k, v, attn_mask=mask, is_causal=causal and not alone, scale=self.scale, enable_gqa=True
             )
-        scores = self.scores(q, k.transpose(2, 3))
-        scores = scores.amax(dim=-2) if self.far else scores
+        scores = self._scored(q, k)
         if self.softcap is not None:
             scores = self.softcap(scores)
         if self.alibi is not None:
@@ -223,9 +242,6 @@ class Attention(nn.Module):
         if self.window is None or self.keep_all or heads.shape[2] <= self.window:
             return heads
         return heads[:, :, heads.shape[2] - self.window :].clone()  # a view would hold all of them
-
-    def _split(self, x: Tensor, heads: int) -> Tensor:
-        return torch.unflatten(x, 2, (heads, self.head_dim)).transpose(1, 2)
 
 
 class LatentAttention(nn.Module):
@@ -306,7 +322,7 @@ class LatentAttention(nn.Module):
         return mixed
 
     def _split(self, x: Tensor, size: int) -> Tensor:
-        return torch.unflatten(x, 2, (self.part.heads, size)).transpose(1, 2)
+        return by_head(x, self.part.heads, size)
 
 
 def _appended(past: Cache | None, first: Tensor, second: Tensor) -> Cache:

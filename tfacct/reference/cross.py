@@ -11,28 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from tfacct import parts
-from tfacct.reference.attention import Cache, Distance, Softmax
-from tfacct.reference.modules import Embedding, Linear, Product
+from tfacct.reference.attention import Cache, Heads, Softmax
+from tfacct.reference.modules import Embedding
 
 
-class CrossAttention(nn.Module):
+class CrossAttention(Heads):
     """Attention of the new tokens to a source. Its keys and values are made of it once, and kept."""
 
     caches = ("k_cache", "v_cache")
 
     def __init__(self, part: parts.CrossAttention, *, fused: bool) -> None:
-        super().__init__()
-        self.heads, self.kv_heads, self.head_dim = part.heads, part.kv_heads, part.head_dim
-        self.far = part.measure == "distance"
+        super().__init__(part)
         self.fused = fused and not self.far
-        self.scale = part.head_dim**-0.5 if part.scale is None else part.scale
-        queries, keys = part.heads * part.head_dim, part.kv_heads * part.head_dim
-        self.q_proj = Linear(part.hidden, queries, bias=part.qkv_bias)
-        self.k_proj = Linear(part.hidden, keys, bias=part.qkv_bias)
-        self.v_proj = Linear(part.hidden, keys, bias=part.qkv_bias)
-        self.o_proj = Linear(queries, part.hidden, bias=part.out_bias)
-        self.scores = Distance(part.group) if self.far else Product(part.group)
-        self.values = Product(part.group)
         self.softmax = Softmax(self.scale)
 
     def forward(self, x: Tensor, source: Tensor | None, past: Cache | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -49,12 +39,8 @@ class CrossAttention(nn.Module):
     def _mixed(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         if self.fused:
             return nn.functional.scaled_dot_product_attention(q, k, v, scale=self.scale, enable_gqa=True)
-        scores = self.scores(q, k.transpose(2, 3))
-        mixed: Tensor = self.values(self.softmax(scores.amax(dim=-2) if self.far else scores, None), v)
+        mixed: Tensor = self.values(self.softmax(self._scored(q, k), None), v)
         return mixed
-
-    def _split(self, x: Tensor, heads: int) -> Tensor:
-        return torch.unflatten(x, 2, (heads, self.head_dim)).transpose(1, 2)
 
 
 class RelativeBias(Embedding):

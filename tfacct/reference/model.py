@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from tfacct import architecture, parts
-from tfacct.blocks import AnyBlock, Block, MixerBlock, Stack, numbered
+from tfacct.blocks import AnyBlock, Block, MixerBlock, Stack, in_order
 from tfacct.errors import ConfigError
 from tfacct.reference import blocks
 from tfacct.reference.attention import Step
@@ -35,11 +35,7 @@ class Encoder(nn.Module):
         self.pos_embed = _positions(encoder.positions)
         self.rel_bias = None if encoder.bias is None else RelativeBias(encoder.bias, both_ways=True)
         self.embed_norm = own_norm(encoder.embed_norm)
-        numbers = numbered(encoder.stacks)
-        self.blocks = nn.ModuleList(
-            blocks.build(block, _turns(block), fused=fused, keep_all=False)
-            for _, block in _placed(encoder.stacks, numbers)
-        )
+        self.blocks = _blocks(encoder.stacks, fused=fused, keep_all=False)
         self.final_norm = own_norm(encoder.final_norm)
 
     def forward(self, source: Tensor) -> Tensor:
@@ -72,7 +68,6 @@ class Decoder(nn.Module):
         super().__init__()
         self.recompute = recompute
         self.windowed = any(stack.block.window is not None for stack in shape.stacks)
-        angles = {id(stack.block): _turns(stack.block) for stack in shape.stacks}
         self.embed = Tokens(shape.embed)
         self.pos_embed = _positions(shape.positions)
         self.type_embed = None if shape.segments is None else Segments(shape.segments)
@@ -83,10 +78,7 @@ class Decoder(nn.Module):
             if shape.encoder.embed.shared:
                 self.encoder.embed.weight = self.embed.weight
         self.embed_norm = own_norm(shape.embed_norm)
-        self.blocks = nn.ModuleList(
-            blocks.build(block, angles[id(block)], fused=fused, keep_all=keep_all)
-            for _, block in _placed(shape.stacks, shape.numbers())
-        )
+        self.blocks = _blocks(shape.stacks, fused=fused, keep_all=keep_all)
         self.final_norm = own_norm(shape.final_norm)
         self.lm_head = Head(shape.head, last=logits == "last")
         if shape.head.tied:
@@ -146,10 +138,12 @@ class Decoder(nn.Module):
         return bias
 
 
-def _placed(stacks: Sequence[Stack], numbers: Sequence[Sequence[int]]) -> Iterator[tuple[int, AnyBlock]]:
-    """Every block by its number, in the order in which they run."""
-    placed = [(number, stack.block) for stack, own in zip(stacks, numbers, strict=True) for number in own]
-    yield from sorted(placed, key=lambda entry: entry[0])
+def _blocks(stacks: Sequence[Stack], *, fused: bool, keep_all: bool) -> nn.ModuleList:
+    """Every block, in the order in which they run; those of a stack share their angles."""
+    angles = {id(stack.block): _turns(stack.block) for stack in stacks}
+    return nn.ModuleList(
+        blocks.build(block, angles[id(block)], fused=fused, keep_all=keep_all) for block in in_order(stacks)
+    )
 
 
 def _turns(block: AnyBlock) -> Angles | None:
@@ -233,10 +227,8 @@ def inputs(
     old = context - tokens
     past: list[Tensor] = []
     read = torch.zeros(batch, new_source, dtype=torch.long, device=device) if new_source else None
-    blocks = [block for _, block in _placed(shape.stacks, shape.numbers())]
-    if shape.ahead is not None:
-        blocks += [shape.ahead.block] * shape.ahead.count
-    for block in blocks:
+    further = [] if shape.ahead is None else [shape.ahead.block] * shape.ahead.count
+    for block in (*shape.blocks(), *further):
         there = old
         if block.window is not None:  # the new token is one of those that its window holds
             there = min(old, block.window - 1) if in_window is None else in_window
