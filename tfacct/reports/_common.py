@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -111,19 +110,17 @@ def workload(subject: Subject, request: Request) -> Workload:
 def workload_words(subjects: Sequence[Subject], request: Request) -> str:
     """`context 16,384, batch 1`, or what stands for it when every model has its own."""
     batch = f"batch {request.batch:,}"
-    sources = {subject.source for subject in subjects if subject.source is not None}
-    if sources:
-        own = "own sources" if len(sources) > 1 else f"source {max(sources):,}"
-        said = own if request.source is None else f"source {request.source:,}"
-        batch = f"{said}, {batch}"
+    sources = {request.source or subject.source for subject in subjects if subject.source is not None}
+    one_source = f", source {max(sources):,}" if len(sources) == 1 else ""
     if request.ctx is None and len({subject.context for subject in subjects}) > 1:
         new = 1 if request.decode else request.tokens
         step = "" if new is None else f"{new_tokens(new)} at "
-        return f"{step}each model's own longest context, {batch}".replace("context, own sources", "context and source")
-    work = replace(request, source=None).workload(subjects[0].context)
-    if work.tokens == work.context:
-        return f"context {work.context:,}, {batch}"
-    return f"{new_tokens(work.tokens)} at context {work.context:,}, {batch}"
+        read = " and source" if len(sources) > 1 else one_source
+        return f"{step}each model's own longest context{read}, {batch}"
+    work = workload(subjects[0], request)
+    step = "" if work.tokens == work.context else f"{new_tokens(work.tokens)} at "
+    read = ", own sources" if len(sources) > 1 else one_source
+    return f"{step}context {work.context:,}{read}, {batch}"
 
 
 def name_of(subject: Subject) -> str:
