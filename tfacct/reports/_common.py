@@ -283,17 +283,22 @@ def unknown_hints(subjects: Sequence[Subject]) -> list[str]:
 
 
 def context_hints(subjects: Sequence[Subject], request: Request) -> list[str]:
-    """Says which models are asked past the context they were trained for, and what a longer table would add."""
+    """Says which models are asked past the context or the source they were trained for, and what a longer table would
+    add."""
     past = [subject for subject in subjects if request.ctx is not None and request.ctx > subject.context]
-    read = [subject for subject in subjects if (request.source or 0) > (subject.source or LARGEST)]
-    if len(past) <= 4 and read:
-        named = ", ".join(f"{subject.name} of {subject.source:,}" for subject in read)
-        beyond = f"hint: a source of {request.source:,} is past what it is for: {named}; it is counted all the same"
-        return [*(_past_context(subject, request.ctx or 0) for subject in past), beyond]
+    hints = [_past_context(subject, request.ctx or 0) for subject in past]
     if len(past) > 4:
         names = ", ".join(subject.name for subject in past)
-        return [f"hint: context {request.ctx:,} is past what these were trained with: {names}"]
-    return [_past_context(subject, request.ctx or 0) for subject in past]
+        hints = [f"hint: context {request.ctx:,} is past what these were trained with: {names}"]
+    return [*hints, *_past_source(subjects, request)]
+
+
+def _past_source(subjects: Sequence[Subject], request: Request) -> list[str]:
+    read = [subject for subject in subjects if (request.source or 0) > (subject.source or LARGEST)]
+    if not read:
+        return []
+    named = ", ".join(f"{subject.name} of {subject.source:,}" for subject in read)
+    return [f"hint: a source of {request.source:,} is past what it is for: {named}; it is counted all the same"]
 
 
 def _past_context(subject: Subject, context: int) -> str:
