@@ -153,3 +153,13 @@ def test_published_version_1_1_has_a_head_of_its_own() -> None:
     with pytest.raises(UsageError, match="it ties the head although tie_word_embeddings = false"):
         pytest.importorskip("torch")
         model.verify(ctx=5, against="transformers")
+
+
+def test_a_source_past_what_a_model_is_for_is_said_of_few_and_of_many(run) -> None:
+    few = ("t5-small", "bart-base")
+    many = (*few, "t5-base", "t5-large", "bart-large")
+    for models, long_context in ((few, False), (many, True)):
+        ran = run("flops", *models, "--source", "2000", "--ctx", "2000")
+        assert ran.code == 0
+        assert "hint: a source of 2,000 is past what it is for: t5-small of 512, bart-base of 1,024" in ran.err
+        assert ("hint: context 2,000 is past what these were trained with" in ran.err) == long_context
