@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 from tfacct import units
+from tfacct.ledger import Ledger
 from tfacct.lines import WINDOW, State
-from tfacct.memory import cache_bytes, footprint
+from tfacct.memory import cache_bytes, token_bytes
 from tfacct.metrics import Point, cache_overtakes
 from tfacct.notation import letters
 from tfacct.parts import LatentAttention
@@ -59,16 +60,17 @@ def kv(subjects: Sequence[Subject], request: Request, *, dtype: str | None = Non
 
 def _facts(subject: Subject, request: Request, cached: str) -> dict[str, Any]:
     work = common.workload(subject, request)
-    by_context = [_at(subject, replace(work, context=context), cached) for context in _contexts(work.context)]
-    own = _at(subject, replace(work, source=0), cached)["as_built"]
-    cross = by_context[-1]["as_built"] - own
+    variants = _variants(subject)
+    by_context = [_at(variants, replace(work, context=context), cached) for context in _contexts(work.context)]
     attention, bits = subject.architecture.attention, units.dtype_bits(cached)
+    own = cache_bytes(subject.ledger, replace(work, source=0).axes(), bits)
+    cross = by_context[-1]["as_built"] - own
     return {
         **common.model_facts(subject),
         "workload": common.workload_facts(work, dtype=cached),
         "query_heads": attention and attention.heads,
         "kv_heads": attention and attention.kv_heads,
-        "kv_bytes_per_token": footprint(subject.ledger, work.axes(), bits, bits).per_token,
+        "kv_bytes_per_token": token_bytes(subject.ledger, work.axes(), bits),
         "kv_cache_bytes": by_context[-1]["as_built"],
         "self_kv_cache_bytes": own,
         "cross_kv_cache_bytes": cross,
@@ -116,15 +118,20 @@ def _contexts(longest: int) -> list[int]:
     return [*contexts, longest]
 
 
-def _at(subject: Subject, work: Workload, cached: str) -> dict[str, Any]:
-    """Cache bytes at the end of a step, for as many key/value heads as query heads, as built, and for one."""
-    at = work.axes()
+def _variants(subject: Subject) -> dict[str, Ledger | None]:
+    """The model with as many key/value heads as query heads, as it is built, and with one; None where it has none, or
+    none to share."""
     built = subject.architecture
     heads = built.attention is not None
-    shared = built.with_kv_heads(1) if heads and not _latent(subject) else None
-    variants = {"mha": built.with_kv_heads(None) if heads else None, "as_built": built, "mqa": shared}
-    bits = units.dtype_bits(cached)
-    sizes = {name: model and cache_bytes(model.ledger(), at, bits) for name, model in variants.items()}
+    each = built.with_kv_heads(None).ledger() if heads else None
+    shared = built.with_kv_heads(1).ledger() if heads and not _latent(subject) else None
+    return {"mha": each, "as_built": subject.ledger, "mqa": shared}
+
+
+def _at(variants: Mapping[str, Ledger | None], work: Workload, cached: str) -> dict[str, Any]:
+    """Cache bytes of each variant at the end of a step."""
+    at, bits = work.axes(), units.dtype_bits(cached)
+    sizes = {name: None if ledger is None else cache_bytes(ledger, at, bits) for name, ledger in variants.items()}
     return {"keys": work.context, **sizes}
 
 
@@ -144,7 +151,7 @@ def _one(subject: Subject, fact: dict[str, Any], cached: str) -> Table:
     )
     if not _latent(subject):
         columns = (*columns, Column("mqa", f"MQA ({_heads(1)})", "bytes"))
-    return columns, (tuple(fact["lines"]),), ({**_at(subject, ONE, cached), "keys": "per token"},)
+    return columns, (tuple(fact["lines"]),), ({**_at(_variants(subject), ONE, cached), "keys": "per token"},)
 
 
 def _heads(count: int) -> str:
