@@ -22,7 +22,7 @@ from statistics import median
 from time import perf_counter
 
 from tfacct import load
-from tfacct.workload import Workload
+from tfacct.ledger.workload import Workload
 
 HELLO = (str(Path(__file__).with_name("hello.py")), "hello")
 FLOPS = ("-m", "tfacct", "flops", "gpt2-xl", "--ctx", "16384")
@@ -174,7 +174,7 @@ def show(results: Sequence[Result]) -> None:
 
 
 def main() -> None:
-    """Measure everything and print it."""
+    """ScoreFunction everything and print it."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--runs", type=int, default=15, help="runs of each command (default 15)")
     runs: int = parser.parse_args().runs

@@ -24,12 +24,13 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from tfacct import families, presets
+from tfacct import families
 from tfacct.families import FamilyConfig
-from tfacct.families._base import CHANGES_COUNTS, HARMLESS
-from tfacct.families._own_tables import KEYS_OF, CrossTable, SideTable, Table
-from tfacct.subject import Subject
-from tfacct.workload import Workload
+from tfacct.families._fields import CHANGES_COUNTS, HARMLESS, OF_OTHER_LAYERS, RATES, SPELLINGS
+from tfacct.families._own_tables import KEYS_OF, CrossTable, MambaTable, SideTable, Table
+from tfacct.ledger.workload import Workload
+from tfacct.loading import presets
+from tfacct.loading.model import LoadedModel
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -38,8 +39,11 @@ COMMANDS = ("flops", "params", "memory", "kv", "formula", "models", "show", "ver
 
 EXIT_CODES = """\
 Data goes to stdout; hints, warnings and progress to stderr. Exit codes: 0 fine, 1 `verify` found a difference, 2 wrong
-usage or bad input, 130 interrupted. `NO_COLOR`, pipes and `TERM=dumb` give plain text; a narrow terminal drops
-columns, never digits.
+usage or bad input, 130 interrupted. `NO_COLOR`, pipes and `TERM=dumb` give plain text.
+
+No table is wider than the terminal, and no number is broken: a narrow one drops bars and specs, breaks headers, drops
+columns and names them, or prints the table in parts. A stream whose encoding lacks a sign gets another: `-` for a rule,
+`#` for a bar, `x` for ×, `->` for →.
 """
 
 
@@ -68,6 +72,7 @@ def workplace(text: str) -> Iterator[Path]:
         yield Path(folder)
 
 
+PRESETS = re.compile(r"\b[\d,]+ presets\b")
 KEYS = re.compile(r"<!-- keys -->\n(.*?)<!-- end of keys -->\n", re.DOTALL)
 
 
@@ -79,6 +84,7 @@ FORMULAS = {
     "final": "true, but with `post` false",
     "source_vocab": "both sides share a table",
     "source_context": "`context`",
+    "rank": "`hidden` / 16, rounded up",
 }
 """What an absent key of an own model means where that is no constant."""
 
@@ -87,6 +93,7 @@ def own_keys() -> str:
     """The keys of an own model, table by table."""
     named = {name: table for name, table in KEYS_OF.items() if "." not in name}
     named |= {"encoder]` and `[decoder": SideTable, "decoder.cross_attention": CrossTable}
+    named["decoder.mamba"] = MambaTable
     return "\n".join(_keys(name, table) for name, table in named.items())
 
 
@@ -105,6 +112,8 @@ def _values(annotation: Any) -> str:
     words = [kind for kind in (annotation, *get_args(annotation)) if get_origin(kind) is Literal]
     if words:
         return ", ".join(f'`"{word}"`' for word in get_args(words[0]))
+    if get_origin(annotation) is list:
+        return "a list of block numbers"
     return "true, false" if "bool" in str(annotation) else "a size"
 
 
@@ -120,7 +129,9 @@ def _otherwise(key: str, field: FieldInfo) -> str:
 
 
 def refreshed(text: str) -> str:
-    """The text with the output of every `$ command` in its console blocks printed anew, and the keys of own models."""
+    """The text with the output of every `$ command` in its console blocks printed anew, the keys of own models, and the
+    presets counted."""
+    text = PRESETS.sub(f"{len(presets.names()):,} presets", text)
     text = KEYS.sub(lambda _: f"<!-- keys -->\n{own_keys()}<!-- end of keys -->\n", text)
 
     def block(match: re.Match[str]) -> str:
@@ -160,7 +171,7 @@ section names, module by module.
 
 def models_page() -> str:
     """docs/models.md: what is known of every family."""
-    known: dict[str, list[Subject]] = {name: [] for name in families.names()}
+    known: dict[str, list[LoadedModel]] = {name: [] for name in families.names()}
     for model in presets.load_all():
         known[model.family].append(model)
     rows = [f"| [{name}](#{name}) | {_differs(name)} | {len(known[name])} |" for name in known]
@@ -168,14 +179,17 @@ def models_page() -> str:
     read = {name for family in known for name in _understood(families.config_class(family))}
     end = (
         "## Refused everywhere\n\nSwitched on, no family understands these: "
-        f"{_words(CHANGES_COUNTS - read - HARMLESS)}.\n\n## Harmless everywhere\n\nUnless a family reads them: "
-        f"{_words(HARMLESS)}.\n"
+        f"{_words(CHANGES_COUNTS - read - HARMLESS)}, and all that begin with"
+        f" {_words(OF_OTHER_LAYERS)}.\n\n## Harmless everywhere\n\nUnless a family reads them: "
+        f"{_words(HARMLESS)}, and all with {_words(RATES)} in their names.\n\n## Sizes said twice\n\n"
+        "Files that were converted keep the old name of a size beside the one that the class reads: accepted where both"
+        f" are equal, refused where they are not. Names of one size: {'; '.join(map(_words, SPELLINGS))}.\n"
     )
     end = "\n".join(_wrapped(line) for line in end.split("\n"))
     return "\n".join([MODELS, table, "", *(_section(name, known[name], read) for name in known), end])
 
 
-def _section(name: str, models: list[Subject], read: set[str]) -> str:
+def _section(name: str, models: list[LoadedModel], read: set[str]) -> str:
     family = families.config_class(name)
     if name == families.OWN:
         return _own_section(models, family)
@@ -220,7 +234,7 @@ def _section(name: str, models: list[Subject], read: set[str]) -> str:
     )
 
 
-def _own_section(models: list[Subject], family: type[FamilyConfig]) -> str:
+def _own_section(models: list[LoadedModel], family: type[FamilyConfig]) -> str:
     """The models of parts: their keys have a page of their own."""
     presets_ = [f"| {m.name} | {sum(m.ledger.parameters().values()):,} |" for m in models]
     return "\n\n".join(
@@ -290,28 +304,27 @@ def _null(family: type[FamilyConfig], name: str) -> str:
     return "none" if NoneType in get_args(field.annotation) else ""
 
 
-def _cache(family: type[FamilyConfig], models: list[Subject]) -> str:
+def _cache(family: type[FamilyConfig], models: list[LoadedModel]) -> str:
     """Where what the class keeps is not what an engine must keep."""
     at = Workload(context=10**6, tokens=1).axes()
     other = [m.name for m in models if m.config.class_keeps().ledger().states(at) != m.ledger.states(at)]
     return f"the class keeps something else: {family.class_differs} ({', '.join(other)})" if other else ""
 
 
-def _witnesses(name: str, models: list[Subject]) -> str:
+def _witnesses(name: str, models: list[LoadedModel]) -> str:
     """Who else says what this family counts."""
     from transformers.models.auto import modeling_auto
 
     family = families.config_class(name)
-    heads = {"CausalLM": "CAUSAL_LM", "MaskedLM": "MASKED_LM", "Seq2SeqLM": "SEQ_TO_SEQ_CAUSAL_LM"}
-    classes = getattr(modeling_auto, f"MODEL_FOR_{heads[family.class_head]}_MAPPING_NAMES")
-    found = [f"`{classes[name]}`"] if family.hf_paths else []
+    autos = dict.fromkeys(ending.auto for ending in family.heads.values()) if family.hf_paths else {}
+    found = [f"`{getattr(modeling_auto, auto)._model_mapping._model_mapping[name]}`" for auto in autos]
     totals = [model.provenance.expected_from for model in models if model.provenance]
     for witness, words in (("published", "published totals"), ("arithmetic", "hand arithmetic")):
         found += [f"{words} for {totals.count(witness)} of {len(totals)} presets"] if witness in totals else []
     return ", ".join(["the reference model", *found])
 
 
-def _preset(model: Subject, routed: bool) -> str:
+def _preset(model: LoadedModel, routed: bool) -> str:
     total, active = (sum(counts.values()) for counts in (model.ledger.parameters(), model.ledger.active_parameters()))
     shape = model.architecture
     parts = []

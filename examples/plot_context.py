@@ -18,5 +18,7 @@ PICTURES = {
 
 for file, command in PICTURES.items():
     words = ["tfacct", *command, "--plot", file, "--force"]
-    subprocess.run([sys.executable, "-m", *words], check=True, capture_output=True)
+    ran = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True)
+    if ran.returncode:
+        sys.exit(ran.stderr.strip())
     print(f"drew {file}: {' '.join(words)}")

@@ -24,7 +24,7 @@ with tempfile.TemporaryDirectory() as folder:
     model = load(path)
 
 print("fields the config leaves to its class:")
-for name, value in model.subject.defaulted.items():
+for name, value in model.loaded.defaulted.items():
     print(f"  {name} = {value}")
 
 report = model.flops(ctx=30, batch=4)

@@ -13,11 +13,10 @@ for name in MODELS:
     below, above = (model.flops(ctx=facts[side]).models[0] for side in ("answer", "beyond"))
     halves = [2 * count["components"]["attn_scores_values"] <= count["total_flops"] for count in (below, above)]
     assert halves == [True, False]  # the ledger agrees on both sides
-    trained = model.subject.context
+    trained = model.loaded.context
     print(f"{name:<16} {facts['beyond']:>9,} tokens   (trained for {trained:,})")
 
-attention = load("gpt2-xl").architecture.attention
-assert attention is not None  # as there is none in a model of mixers
+attention = load("gpt2-xl").architecture.attentions[0]
 sizes = attention.axes()
 form = load("gpt2-xl").solve("ctx", "share.attn_scores_values=50%").models[0]["closed_form"]
 print(f"\nGPT-2's formula: S = {form}")

@@ -1,6 +1,7 @@
 """Every mistake a user can make: exit 2, one clear message on stderr, no traceback, nothing on stdout."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import TINY
-from tfacct import families, load, presets
-from tfacct.errors import TfacctError
-from tfacct.subject import subject
+from tfacct import families, load
+from tfacct.base.errors import TfacctError
+from tfacct.loading import presets
+from tfacct.loading.model import subject
 
 LLAMA = {"model_type": "llama", "vocab_size": 32, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4}
 
@@ -19,10 +21,18 @@ LLAMA = {"model_type": "llama", "vocab_size": 32, "hidden_size": 16, "num_hidden
     ("arguments", "says"),
     [
         ("flops gpt2xl", ["no preset or file named 'gpt2xl'", "did you mean gpt2-xl"]),
+        ("flops mistral-7b", ["did you mean mistral-7b-v0.3 or mistral-7b-v0.1?"]),
+        ("flops mistral-7b-instruct-v0.3", ["did you mean mistral-7b-v0.3 or mistral-7b-v0.1?"]),
+        ("flops gemma-3-27b", ["did you mean gemma-3-27b-text?"]),
+        ("flops gemma-3-27b-it", ["did you mean gemma-3-27b-text?"]),
+        ("flops phi-3-mini", ["did you mean phi-3-mini-4k?"]),
+        ("flops gpt2-small", ["did you mean gpt2?"]),
+        ("flops gpt2-medum", ["did you mean gpt2-medium or gpt2?"]),
+        ("flops llama-3.1-8b-instruct", ["did you mean llama-3.1-8b?"]),
         ("flops nothing-like-it", ["no preset or file named", "tfacct models"]),
         ("flops ../Qwen2-7B", ["no preset or file named '../Qwen2-7B'", "did you mean qwen2-7b"]),
         ("flops /nowhere/Qwen2-7B", ["no preset or file named '/nowhere/Qwen2-7B'", "did you mean qwen2-7b"]),
-        ("flops https://x.org/Qwen/Qwen2-7B", ["no preset or file", "qwen2-72b? a hub id is OWNER/NAME"]),
+        ("flops https://x.org/Qwen/Qwen2-7B", ["no preset or file", "did you mean qwen2-7b? a hub id is OWNER/NAME"]),
         ("flops a/b/nothing-like-it", ["no preset or file named", "a hub id is OWNER/NAME"]),
         ("flops nosuch.json", ["no file 'nosuch.json' here"]),
         ("flops --set n_layer=4", ["no field 'n_layer'", "--set without a MODEL changes every preset"]),
@@ -112,7 +122,8 @@ def test_what_typer_itself_refuses(run, arguments: str) -> None:
         (b"{}", "has no model_type"),
         (b'{"model_type": "rwkv"}', "unknown model_type 'rwkv'"),
         (b'{"model_type": ["llama"]}', "unknown model_type"),
-        (b'{"model_type": "lama"}', "did you mean llama?"),
+        (b'{"model_type": "lama"}', "unknown model_type"),
+        (b'{"model_type": "llama", "architectures": 3}', "architectures must be a list"),
     ],
 )
 def test_files(run, tmp_path: Path, content: bytes, says: str) -> None:
@@ -157,9 +168,7 @@ def test_a_preset_whose_total_differs_says_so(run, tmp_path: Path) -> None:
 
 
 def test_closed_stdin(run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tfacct import sources
-
-    monkeypatch.setattr(sources.sys, "stdin", None)
+    monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(TfacctError, match="standard input: it is closed"):
         load("-")
 
@@ -219,7 +228,7 @@ def test_sizes_of_the_wrong_kind(field: str, value: object, says: str) -> None:
 def test_null_where_the_class_takes_none() -> None:
     with pytest.raises(TfacctError, match="hidden_size must be a whole number, not null"):
         load({**LLAMA, "hidden_size": None})
-    assert load({**LLAMA, "head_dim": None}).subject.defaulted["head_dim"] == 4
+    assert load({**LLAMA, "head_dim": None}).loaded.defaulted["head_dim"] == 4
 
 
 def test_heads_that_do_not_divide() -> None:
@@ -232,7 +241,7 @@ def test_qwen2_without_kv_heads_takes_the_classs_32() -> None:
     qwen = {**LLAMA, "model_type": "qwen2"}
     with pytest.raises(TfacctError, match="4 is not divisible by 32"):
         load(qwen)
-    assert load({**qwen, "num_key_value_heads": None}).subject.config.num_key_value_heads == 4
+    assert load({**qwen, "num_key_value_heads": None}).loaded.config.num_key_value_heads == 4
 
 
 @pytest.mark.parametrize(
@@ -247,13 +256,132 @@ def test_qwen2_without_kv_heads_takes_the_classs_32() -> None:
         ("cs336", "num_key_value_heads", 1),
         ("mixtral", "layer_types", ["sliding_attention", "full_attention"]),
         ("qwen2", "use_mrope", True),
-        ("llama", "architectures", ["LlamaForSequenceClassification"]),
-        ("gpt2", "architectures", ["GPT2Model"]),
+        ("llama", "architectures", ["LlamaForQuestionAnswering"]),
+        ("gpt2", "architectures", ["GPT2DoubleHeadsModel"]),
+        ("qwen2", "architectures", ["Qwen2ForRewardModel"]),
+        ("llama", "architectures", ["LlamaModel", "LlamaForCausalLM"]),
+        ("cs336", "architectures", ["LlamaForCausalLM"]),
     ],
 )
 def test_fields_that_change_counts_and_are_not_understood_are_refused_by_name(model_type, field, value) -> None:
     with pytest.raises(TfacctError, match=field):
         subject("mine", {**TINY[model_type], field: value})
+
+
+OF_OTHERS = {
+    "DeepSeek-V3.2's indexer": {"index_topk": 2048, "index_n_heads": 64, "index_head_dim": 128},
+    "Qwen3-Next's linear attention": {
+        "linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_key_head_dim": 128,
+        "linear_conv_kernel_dim": 4, "full_attention_interval": 4, "attn_output_gate": True,
+    },
+    "MiniMax": {"shared_intermediate_size": 512, "num_mtp_modules": 3, "qk_norm_type": "per_layer"},
+    "Gemma 3n and 4": {
+        "hidden_size_per_layer_input": 256, "global_head_dim": 512, "num_global_key_value_heads": 4, "laurel_rank": 64,
+    },
+    "DeepSeek-V4": {"hc_mult": 4, "compress_ratios": [0, 4, 128], "o_lora_rank": 1024},
+    "hybrids": {
+        "hybrid_override_pattern": "M-M*", "mamba_num_heads": 8, "mamba_head_dim": 64, "mamba_d_conv": 4,
+        "layers_block_type": ["mamba", "attention"], "ssm_cfg": {"layer": "Mamba2"},
+    },
+    "Llama 4": {"no_rope_layers": [1, 1, 1, 0], "interleave_moe_layer_step": 2, "intermediate_size_mlp": 16384},
+    "GLM": {"mlp_layer_types": ["dense", "sparse"]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for fields in OF_OTHERS.values() for name in fields])
+@pytest.mark.parametrize("model_type", ["llama", "qwen3", "deepseek_v3", "mamba"])
+def test_a_field_that_changes_counts_elsewhere_is_no_mere_warning(model_type: str, name: str) -> None:
+    value = next(fields[name] for fields in OF_OTHERS.values() if name in fields)
+    with pytest.raises(TfacctError, match=f"^mine: {name} = .* changes the counts"):
+        subject("mine", {**TINY[model_type], name: value})
+    assert subject("mine", {**TINY[model_type], name: None}).unknown == ()
+
+
+@pytest.mark.parametrize(
+    ("model_type", "name", "field", "equal"),
+    [
+        ("falcon", "n_head", "num_attention_heads", 6),
+        ("falcon", "n_layer", "num_hidden_layers", 2),
+        ("falcon", "n_head_kv", "num_kv_heads", 2),
+        ("falcon", "n_embed", "hidden_size", 60),
+        ("llama", "n_layers", "num_hidden_layers", 3),
+        ("gpt_neox", "ffn_dim", "intermediate_size", 71),
+        ("opt", "intermediate_size", "ffn_dim", 71),
+        ("bert", "n_positions", "max_position_embeddings", 37),
+        ("gpt2", "num_attention_heads", "n_head", 6),
+    ],
+)
+def test_a_size_said_twice_is_fine_if_it_is_the_same(model_type: str, name: str, field: str, equal: int) -> None:
+    plain = subject("mine", TINY[model_type])
+    twice = subject("mine", {**TINY[model_type], name: equal})
+    assert twice.unknown == () and twice.ledger.parameters() == plain.ledger.parameters()
+    with pytest.raises(TfacctError, match=f"{name} = {equal + 1} contradicts {field} = {equal}"):
+        subject("mine", {**TINY[model_type], name: equal + 1})
+
+
+OTHER_MODELS = [
+    ("llama", "Eagle3LlamaForCausalLM", "LlamaForCausalLM"),
+    ("llama", "LlavaLlamaForCausalLM", "LlamaForCausalLM"),
+    ("llama", "LlamaMoEForCausalLM", "LlamaForCausalLM"),
+    ("llama", "BitnetForCausalLM", "LlamaForCausalLM"),
+    ("llama", "MistralForCausalLM", "LlamaForCausalLM"),
+    ("phi3", "Phi3VForCausalLM", "Phi3ForCausalLM"),
+    ("phi", "Phi3ForCausalLM", "PhiForCausalLM"),
+    ("qwen2", "LlavaQwenForCausalLM", "Qwen2ForCausalLM"),
+    ("qwen2", "Qwen2MoeForCausalLM", "Qwen2ForCausalLM"),
+    ("mistral", "LlavaMistralForCausalLM", "MistralForCausalLM"),
+    ("gpt2", "GPTJLMHeadModel", "GPT2LMHeadModel"),
+    ("bart", "MBartForConditionalGeneration", "BartForConditionalGeneration"),
+    ("t5", "MT5ForConditionalGeneration", "T5ForConditionalGeneration"),
+    ("bert", "RobertaForMaskedLM", "BertForMaskedLM"),
+]
+
+
+@pytest.mark.parametrize(("model_type", "name", "own"), OTHER_MODELS)
+def test_a_class_of_another_model_is_refused_and_counted_on_request(run, tmp_path: Path, model_type, name, own) -> None:
+    """Whatever its config calls it: the class has layers that the plain family has not, or lacks some of its."""
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**TINY[model_type], "architectures": [name]}))
+    ran = run("params", str(file))
+    assert (ran.code, ran.out) == (2, "") and "--set architectures=null" in ran.err
+    assert f'architectures = ["{name}"] is a class of another model than {model_type}: its class is {own}' in ran.err
+    assert run("params", str(file), "--set", "architectures=null").code == 0
+
+
+@pytest.mark.parametrize(
+    ("model_type", "classes"),
+    [
+        ("llama", ["LLaMAForCausalLM"]),  # as the first conversions spell it
+        ("llama", "LlamaForCausalLM"),
+        ("llama", ["FSDPLlamaForCausalLM"]),  # saved from a class that torch had spread over devices
+        ("llama", []),
+        ("gemma3_text", ["Gemma3ForConditionalGeneration"]),
+        ("t5", ["T5WithLMHeadModel"]),
+        ("marian", ["MarianMTModel"]),
+    ],
+)
+def test_other_names_of_the_same_class(model_type: str, classes: object) -> None:
+    assert subject("mine", {**TINY[model_type], "architectures": classes}).unknown == ()
+
+
+@pytest.mark.parametrize(
+    ("model_type", "name", "says"),
+    [
+        ("mbart", "MBartForConditionalGeneration", None),
+        ("gptj", "GPTJForCausalLM", None),
+        ("deepseek_v32", "DeepseekV32ForCausalLM", None),
+        ("kimi_k2", "DeepseekV3ForCausalLM", "deepseek_v3"),
+        ("lama", "LlamaForCausalLM", "llama"),
+        (None, "MistralForCausalLM", "mistral"),
+    ],
+)
+def test_an_unknown_model_type_is_guessed_by_its_class_and_never_by_its_spelling(model_type, name, says) -> None:
+    """mbart has norms that bart has not, gptj no position table as gpt2, deepseek_v32 an indexer."""
+    with pytest.raises(TfacctError) as caught:
+        subject("mine", {"model_type": model_type, "architectures": [name]})
+    hint = caught.value.hint or ""
+    assert "did you mean" not in hint
+    assert f"its class {name} is that of {says}: model_type={says!r}" == hint if says else "known: " in hint
 
 
 def test_what_a_refusal_advises_works(run, tmp_path: Path) -> None:
@@ -266,7 +394,7 @@ def test_what_a_refusal_advises_works(run, tmp_path: Path) -> None:
     file.write_text(json.dumps({**LLAMA, "model_type": "mistral", "sliding_window": 4096}))
     ran = run("params", str(file), "--set", "model_type=llama", "--set", "sliding_window=null")
     assert ran.code == 0 and "model_type=llama" in ran.out
-    file.write_text(json.dumps({**LLAMA, "architectures": ["LlamaModel"]}))
+    file.write_text(json.dumps({**LLAMA, "architectures": ["LlamaForQuestionAnswering"]}))
     assert run("params", str(file)).code == 2
     assert run("params", str(file), "--set", "architectures=null").code == 0
 
@@ -445,7 +573,7 @@ CONTRADICTING = [
     ("deepseek_v2", {"n_shared_experts": 0}, "mlp_bias = true with n_shared_experts = 0"),
     ("deepseek_v2", {"kv_lora_rank": None}, "kv_lora_rank must be a whole number, not null"),
     ("deepseek_v2", {"qk_rope_head_dim": 3}, "qk_rope_head_dim 3 is not even"),
-    ("deepseek_v3", {"latent_attention": "folded"}, "latent_attention must be one of 'expanded', 'absorbed'"),
+    ("deepseek_v3", {"latent_attention": "folded"}, "latent_attention must be one of 'auto', 'expanded', 'absorbed'"),
     ("opt", {"layer_norm_elementwise_affine": False}, "layer_norm_elementwise_affine = false changes the counts"),
     ("opt", {"num_attention_heads": 7}, "hidden_size by num_attention_heads: 60 is not divisible by 7"),
     ("bloom", {"num_hidden_layers": 5}, "num_hidden_layers = 5 contradicts n_layer = 2"),

@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from tfacct import __version__, presets
+from tfacct import __version__
+from tfacct.loading import presets
 
 COMMANDS = ["flops", "params", "memory", "kv"]
 FLOPS_GPT2_XL = """\
@@ -45,19 +46,13 @@ def test_the_main_job_at_80_columns(run) -> None:
     assert run("flops", "gpt2-xl", "--ctx", "16384").out == FLOPS_GPT2_XL
 
 
-@pytest.mark.parametrize("columns", [20, 60, 80, 100, 120, 200])
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("models", [["gpt2-xl"], ["gpt2", "llama-3.1-405b"], []], ids=["one", "two", "all"])
-def test_tables_fit_and_never_break_a_number(run, command: str, models: list[str], columns: int) -> None:
-    ran = run(command, *models, columns=columns)
-    assert ran.code == 0
+def test_every_preset_has_a_row_or_is_named_as_left_out(run, command: str) -> None:
+    ran = run(command)
+    assert ran.code == 0 and "\x1b" not in ran.out  # a pipe gets plain text
     lines = ran.out.splitlines()
-    if columns >= 80:
-        assert max(map(len, lines)) <= columns
-    assert all(line == line.rstrip() for line in lines)
-    assert "\x1b" not in ran.out  # a pipe gets plain text
-    for name in models or presets.names():
-        assert any(name in line for line in lines) or name in ran.err  # quantized: left out, and named
+    for name in presets.names():
+        assert any(line.startswith(f" {name} ") for line in lines) or name in ran.err
 
 
 def test_a_wide_terminal_shows_the_einsum(run) -> None:
@@ -70,7 +65,7 @@ def test_a_wide_terminal_shows_the_einsum(run) -> None:
 def test_json_has_one_shape_for_one_or_many(run, command: str, models: list[str]) -> None:
     dtype = ["--dtype", "bf16"] if command == "memory" else []  # some are quantized
     document = json.loads(run(command, *models, *dtype, "--json").out)
-    assert list(document) == ["schema", "command", "convention", "models"]
+    assert list(document) == ["schema", "command", "convention", "models", "models_left_out"]
     assert document["schema"] == 1 and document["command"] == command
     stateless = {"bert-base", "bert-large"} if command == "kv" else set()
     assert {m["model"] for m in document["models"]} == set(models or presets.names()) - stateless
@@ -185,7 +180,7 @@ def test_csv_is_raw_and_one_header(run) -> None:
 def test_every_csv_row_has_its_headers_cells(run, command: str, models: list[str], extra: list[str]) -> None:
     ran = run(command, *models, *extra, "--csv")
     if ran.code == 2:  # an option of another command
-        assert extra and ran.out == ""
+        assert extra and ran.out == "" and extra[0] in ran.err
         return
     rows = list(csv.reader(io.StringIO(ran.out)))
     assert len(rows) > 1 and {len(row) for row in rows} == {len(rows[0])}
@@ -245,10 +240,10 @@ def test_show_fits_80_columns(run, name: str) -> None:
 
 def test_the_title_says_how_many_tokens(run) -> None:
     title = run("flops", "gpt2", "llama-3-8b", "--tokens", "512").out.splitlines()[0]
-    assert title == "Forward FLOPs at 512 new tokens at each model's own longest context, batch 1"
-    assert run("flops", "gpt2", "llama-3-8b", "--decode").out.startswith("Forward FLOPs at 1 new token at each")
+    assert title == "Forward FLOPs of 512 new tokens at each model's own longest context, batch 1"
+    assert run("flops", "gpt2", "llama-3-8b", "--decode").out.startswith("Forward FLOPs of 1 new token at each")
     assert run("flops", "gpt2", "--decode", "--ctx", "99").out.startswith(
-        "gpt2: forward FLOPs at 1 new token at context 99"
+        "gpt2: forward FLOPs of 1 new token at context 99"
     )
 
 
@@ -317,11 +312,6 @@ def test_colour_only_where_it_is_wanted() -> None:
     assert b"\x1b[" in process("flops", "gpt2", FORCE_COLOR="1", TERM="xterm-256color").stdout
     for plain in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
         assert b"\x1b" not in process("flops", "gpt2", **{"FORCE_COLOR": "1", "TERM": "xterm-256color"} | plain).stdout
-
-
-def test_a_terminal_without_the_signs_gets_question_marks_not_a_traceback() -> None:
-    ran = process("flops", "gpt2", PYTHONIOENCODING="ascii")
-    assert ran.returncode == 0 and b"1,024 ? 768 ? 768" in ran.stdout
 
 
 def test_a_closed_pipe_is_no_traceback() -> None:

@@ -1,6 +1,7 @@
 """The documentation says what the program prints."""
 
 import doctest
+import importlib
 import importlib.util
 import re
 from pathlib import Path
@@ -28,6 +29,14 @@ def test_the_check_above_can_fail() -> None:
     assert builder().refreshed(builder().refreshed(wrong)) == builder().refreshed(wrong)
 
 
+def test_presets_are_counted_not_typed() -> None:
+    from tfacct.loading import presets
+
+    there = len(list(presets.folder().glob("*.toml")))
+    assert builder().refreshed("`tfacct verify`, all 22 presets") == f"`tfacct verify`, all {there} presets"
+    assert f"all {there} presets" in (ROOT / "README.md").read_text()
+
+
 @pytest.mark.parametrize("page", [p for p in PAGES if ">>> " in p.read_text()], ids=lambda p: p.name)
 def test_python_blocks_run(page: Path) -> None:
     failed, attempted = doctest.testfile(str(page), module_relative=False)
@@ -41,11 +50,24 @@ def test_the_readmes_python_prints_what_its_comments_say(capsys: pytest.CaptureF
     assert capsys.readouterr().out.splitlines() == re.findall(r"# (.*)$", code, re.MULTILINE)
 
 
-def test_docstrings_run() -> None:
-    import tfacct.api
+LADDERS = sorted(file for file in (ROOT / "tfacct").rglob("*.py") if ">>> " in file.read_text())
 
-    failed, attempted = doctest.testmod(tfacct.api, extraglobs={"load": tfacct.api.load})
+
+@pytest.mark.parametrize("file", LADDERS, ids=lambda file: file.stem)
+def test_docstrings_run(file: Path) -> None:
+    name = ".".join(file.relative_to(ROOT).with_suffix("").parts)
+    failed, attempted = doctest.testmod(importlib.import_module(name))
     assert attempted and failed == 0
+
+
+def test_what_is_used_most_is_shown_by_examples() -> None:
+    from tfacct.api import Model, load
+    from tfacct.base import units
+    from tfacct.ledger import einsum, groups, lines, paths, storage, workload
+
+    shown = (load, Model.flops, Model.memory, Model.solve, groups.Ledger, lines.Matmul, einsum.einsum, einsum.pairs)
+    shown = (*shown, storage.Storage, workload.Workload, paths.parse, units.read_tokens, units.si, units.binary)
+    assert [used for used in shown if ">>> " not in (used.__doc__ or "")] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
@@ -56,9 +78,10 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_the_legend_in_the_docs_is_the_programs() -> None:
     from tests.conftest import TINY, tiny
-    from tfacct import workload
+    from tfacct.architecture.parts import Classes, MtpProjection, Pooler
+    from tfacct.ledger import workload
 
-    legend = dict(workload.AXES)
+    legend = {**workload.AXES, **Pooler.legend, **Classes.legend, **MtpProjection.legend}
     for family in TINY:
         for part in tiny(family).architecture.parts():
             legend |= part.legend
@@ -72,7 +95,7 @@ def test_the_walk_through_works(tmp_path: Path) -> None:
 
     The page's commands run in a copy of the package with its files; the first test here compares what they print.
     """
-    from tfacct import presets
+    from tfacct.loading import presets
 
     page = (ROOT / "docs" / "adding-a-model.md").read_text()
     files = dict(builder().FILE.findall(page))

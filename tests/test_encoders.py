@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
-from tfacct import load, presets
-from tfacct.errors import UsageError
+from tests.conftest import SHAPES, TINY
+from tfacct import load
+from tfacct.base.errors import UsageError
+from tfacct.loading import presets
 
 T5 = "t5-base"
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
@@ -14,7 +16,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("bert-base", {"is_decoder": True}, "is_decoder = true changes"),
     ("bert-base", {"tie_word_embeddings": False}, "tie_word_embeddings = false changes"),
     ("bert-base", {"num_attention_heads": 7}, "hidden_size by num_attention_heads: 768 is not divisible by 7"),
-    ("bert-base", {"architectures": ["BertModel"]}, "is no class …ForMaskedLM"),
+    ("bert-base", {"architectures": ["BertForQuestionAnswering"]}, "the head of this class is not understood here"),
     (T5, {"feed_forward_proj": "gated-gelu-new"}, 'feed_forward_proj = "gated-gelu-new" is not understood'),
     (T5, {"is_encoder_decoder": False}, "is_encoder_decoder = false changes"),
     (T5, {"num_decoder_layers": 0}, "num_decoder_layers must be at least 1"),
@@ -163,3 +165,22 @@ def test_a_source_past_what_a_model_is_for_is_said_of_few_and_of_many(run) -> No
         assert ran.code == 0
         assert "hint: a source of 2,000 is past what it is for: t5-small of 512, bart-base of 1,024" in ran.err
         assert ("hint: context 2,000 is past what these were trained with" in ran.err) == long_context
+
+
+def test_an_encoders_tables_are_embeddings(run) -> None:
+    """BART's one token table of 193 rows and a position table of 37 + 2 rows on each side, 60 numbers a row."""
+    facts = json.loads(run("params", "-", "--json", stdin=json.dumps(TINY["bart"]).encode()).out)["models"][0]
+    assert facts["embedding_params"] == (193 + 2 * (37 + 2)) * 60
+    assert facts["non_embedding_params"] == facts["total_params"] - (193 + 2 * (37 + 2)) * 60
+    # An encoder with a token table of its own: 227 and 229 rows, 29 and 31 positions, 48 numbers a row.
+    own = SHAPES["own, pre-norm and idle"]
+    facts = json.loads(run("params", "-", "--json", stdin=json.dumps(own).encode()).out)["models"][0]
+    assert facts["embedding_params"] == (227 + 229 + 29 + 31) * 48
+
+
+@pytest.mark.parametrize(("family", "rows"), [("opt", 100 - 59), ("bart", 100 - 37), ("gpt2", 100 - 37)])
+def test_a_longer_position_table_keeps_its_offset(run, family: str, rows: int) -> None:
+    """OPT and BART have two rows for no position, however long the table: 60 numbers a row, GPT-2's 42."""
+    ran = run("flops", "-", "--ctx", "100", stdin=json.dumps(TINY[family]).encode())
+    wide = {"opt": 60, "bart": 60, "gpt2": 42}[family]
+    assert ran.code == 0 and f"that table would add {rows * wide:,} parameters" in ran.err

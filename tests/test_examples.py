@@ -39,6 +39,13 @@ MODELS = {
     + 30_000
     + 32 * 8
     + 6 * (4 * (512**2 + 512) + 512 * 8 + 8 * 3 * 512 * 1_024 + 3 * 512 * 512 + 4 * 512),
+    # tied table; 6 Mamba blocks: into 2·1,536 channels, 4 taps and a shift for each, out of each a step of rank 48 and
+    # two vectors of 16, the step's rows and shifts, 16 decays and a skip for each, back, a norm; 2 blocks of attention:
+    # q, o 768·768, k, v 768·192, 3·768·2,048, two norms; the last norm
+    "hybrid_decoder.toml": 32_000 * 768
+    + 6 * (768 * 2 * 1_536 + 1_536 * (4 + 1 + 48 + 2 * 16 + 48 + 1 + 16 + 1) + 1_536 * 768 + 768)
+    + 2 * (2 * 768**2 + 2 * 768 * 192 + 3 * 768 * 2_048 + 2 * 768)
+    + 768,
 }
 
 
@@ -58,9 +65,7 @@ def test_models_of_parts_meet_their_parameters_and_verify(run, name: str) -> Non
 
 
 def test_the_lectures_example_is_the_preset() -> None:
-    example, preset = (
-        load(source).subject for source in (EXAMPLES / "lecture_transformer.toml", "lecture-transformer")
-    )
+    example, preset = (load(source).loaded for source in (EXAMPLES / "lecture_transformer.toml", "lecture-transformer"))
     assert example.raw == preset.raw
 
 
@@ -71,3 +76,15 @@ def test_it_runs_and_says_so(name: str, tmp_path: Path) -> None:
     assert ran.stderr == ""
     for words in SAYS[name]:
         assert words in ran.stdout
+
+
+def test_without_matplotlib_the_example_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "matplotlib.py").write_text("raise ImportError")
+    ran = subprocess.run(
+        [sys.executable, EXAMPLES / "plot_context.py"], capture_output=True, text=True, cwd=tmp_path, timeout=60
+    )
+    assert ran.returncode == 1 and ran.stdout == ""
+    assert ran.stderr.splitlines() == [
+        "error: --plot needs matplotlib",
+        "hint: pip install 'tfacct[plot]', or '.[plot]' in a checkout",
+    ]

@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 
 from tests.conftest import TINY, tiny
 from tests.test_package import commanded, imported_by
-from tfacct import load, presets
-from tfacct.errors import TfacctError
-from tfacct.passes import decode_flops
-from tfacct.subject import Subject, subject
-from tfacct.workload import Workload
+from tfacct import load
+from tfacct.accounts.passes import decode_flops
+from tfacct.base.errors import TfacctError
+from tfacct.ledger.workload import Workload
+from tfacct.loading import presets
+from tfacct.loading.model import LoadedModel, subject
 
 
-def looped(model: Subject, *, batch: int, prompt: int, steps: int) -> dict[str, int]:
+def looped(model: LoadedModel, *, batch: int, prompt: int, steps: int) -> dict[str, int]:
     """Every decode step on its own, added up."""
     total = dict.fromkeys(model.ledger.flops(Workload(1, 1).axes()), 0)
     for i in range(1, steps + 1):
@@ -49,7 +50,7 @@ def test_any_number_of_steps_by_hand(steps: int) -> None:
     )
 
 
-def test_the_sum_may_be_a_formula(tiny_subject: Subject) -> None:
+def test_the_sum_may_be_a_formula(tiny_subject: LoadedModel) -> None:
     sympy = pytest.importorskip("sympy")
     prompt, steps = sympy.symbols("P n", positive=True, integer=True)
     formulas = decode_flops(tiny_subject.ledger, batch=3, prompt=prompt, steps=steps)
@@ -237,7 +238,7 @@ def test_refusals(run, arguments: str, says: list[str]) -> None:
 
 @pytest.mark.parametrize("new_tokens", [0, 2.0, True, "5"])
 def test_new_tokens_in_python_are_a_whole_number(new_tokens: object) -> None:
-    with pytest.raises(TfacctError, match="--generate must be"):
+    with pytest.raises(TfacctError, match="new_tokens must be"):
         load("gpt2").generate(ctx=5, new_tokens=new_tokens)
 
 

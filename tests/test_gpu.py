@@ -2,7 +2,8 @@
 
 import pytest
 
-from tfacct import load, presets
+from tfacct import load
+from tfacct.loading import presets
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("fvcore")

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import TINY, Ran
-from tfacct import hub, sources
-from tfacct.errors import HubError, MissingExtraError, UsageError
+from tfacct.base.errors import HubError, MissingExtraError, UsageError
+from tfacct.loading import files, hub
 
 ROOT = Path(__file__).parent.parent
 COMMIT, OTHER_COMMIT = "453ed1575b739b5b03ce3758b23befdb0967f40e", "0123456789abcdef0123456789abcdef01234567"
@@ -44,6 +44,10 @@ class Answer:
     trickle: float = 0
     """Seconds between two bytes of the body."""
     private_to: str | None = None
+    redirect: str = ""
+    """Where it sends who asks for the file itself."""
+    endless: bool = False
+    """Whether the body is sent again and again, without a length."""
 
 
 def refusal(status: int, code: str | None = None, **headers: str) -> Answer:
@@ -89,6 +93,8 @@ class Hub(ThreadingHTTPServer):
         self.asked: list[tuple[str, str, str | None]] = []
         self.closing = threading.Event()
         self.answers = dict(ANSWERS)
+        self.sent = 0
+        """Bytes of bodies without end."""
 
     @property
     def url(self) -> str:
@@ -118,11 +124,18 @@ class Handler(BaseHTTPRequestHandler):
         self.server.closing.wait(said.wait)
         length = len(said.body) if said.length is None else said.length
         headers = {"Content-Length": str(length), "ETag": f'"{hash(said.body) & 0xFFFFFF:x}"', "X-Repo-Commit": COMMIT}
+        if with_body and said.redirect:
+            said = Answer(b"", 302, {"Location": said.redirect})
+        if said.endless:
+            del headers["Content-Length"]
         self.send_response(said.status)
         for name, value in {**(headers if said.status == 200 else {"Content-Length": "0"}), **said.headers}.items():
             if value:
                 self.send_header(name, value)
         self.end_headers()
+        while with_body and said.endless and not self.server.closing.is_set() and self.server.sent < 10**9:
+            self.wfile.write(said.body)
+            self.server.sent += len(said.body)
         if with_body and said.trickle:
             for byte in said.body:
                 if self.server.closing.wait(said.trickle):
@@ -215,7 +228,7 @@ def test_what_is_fetched_is_counted_as_the_file_would_be(ask: Ask, server: Hub, 
         assert fetched.out.replace(ID, "file.json") == ask(*command, str(tmp_path / "file.json"), "--json").out
     # The first run fetches, the other two only ask whether theirs is the newest. Nobody says who is asking.
     assert {(path, who) for _, path, who in server.asked} == {(f"/{ID}/resolve/main/config.json", None)}
-    assert [how for how, *_ in server.asked] == ["HEAD", "HEAD", "GET", "HEAD", "HEAD"]
+    assert [how for how, *_ in server.asked] == ["HEAD", "GET", "HEAD", "HEAD"]
 
 
 @installed
@@ -238,7 +251,7 @@ def test_the_python_face(environment: dict[str, str], server: Hub, tmp_path: Pat
     script = f"""
 import pathlib, tfacct
 model = tfacct.load("{ID}", num_hidden_layers=5)
-print(model.name, model.architecture.stacks[0].count, model.subject.provenance.revision)
+print(model.name, model.architecture.stacks[0].count, model.loaded.provenance.revision)
 print(model.diff(tfacct.load("{ID}@v1.0")).title)
 try: tfacct.load(pathlib.Path("no/such"))
 except tfacct.TfacctError as error: print(error.message)
@@ -314,7 +327,7 @@ def test_what_a_hub_may_answer(ask_all: Callable[[list[list[str]]], list[Ran]], 
             assert words in ran.err, model
         methods = [how for how, path, _ in server.asked if path.startswith(f"/{model.partition('@')[0]}/")]
         fetched = model in ("cut/json", "not/text", "not/object", "un/known")
-        assert methods == (["HEAD", "HEAD", "GET"] if fetched else ["HEAD"]), "no refusal is asked for twice"
+        assert methods == (["HEAD", "GET"] if fetched else ["HEAD"]), "no refusal is asked for twice"
     assert time.monotonic() - started < 20
 
 
@@ -326,6 +339,130 @@ def test_a_hub_that_does_not_come_to_an_end_is_left(ask: Ask, model: str) -> Non
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith(f"error: cannot fetch {model} from http://127.0.0.1") and len(ran.err.splitlines()) == 1
     assert time.monotonic() - started < 10
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Hub]:
+    """Another host, which would give the file to whoever asks."""
+    with Hub() as serving:
+        thread = threading.Thread(target=serving.serve_forever, args=(0.02,))
+        thread.start()
+        yield serving
+        serving.closing.set()
+        serving.shutdown()
+        thread.join()
+
+
+def below(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+BAD_WORDS = {
+    "an ETag with a path": {"ETag": '"../../../../outside"'},
+    "an ETag that is a path": {"ETag": '"{folder}/outside"'},
+    "an ETag of dots": {"ETag": '".."'},
+    "an ETag without end": {"ETag": f'"{"a" * 5000}"'},
+    "a linked ETag with a path": {"X-Linked-ETag": '"../../../../outside"'},
+    "a commit that steers a terminal": {"X-Repo-Commit": "\x1b[31mred\x1b[0m" + COMMIT},
+    "a commit with a path": {"X-Repo-Commit": "../../../outside"},
+    "a commit that is a branch": {"X-Repo-Commit": "main"},
+    "a short commit": {"X-Repo-Commit": COMMIT[:39]},
+}
+
+
+@installed
+@pytest.mark.parametrize("name", BAD_WORDS)
+def test_what_the_hub_says_of_a_file_names_no_path(ask: Ask, server: Hub, tmp_path: Path, name: str) -> None:
+    server.answers[f"{ID}@main"] = Answer(
+        CONFIG, headers={key: word.replace("{folder}", str(tmp_path)) for key, word in BAD_WORDS[name].items()}
+    )
+    before = below(tmp_path)
+    ran = ask("show", ID, HF_TOKEN="hf_mine")
+    assert (ran.code, ran.out) == (2, "") and "does not answer as a hub does" in ran.err
+    assert "\x1b" not in ran.err and "Traceback" not in ran.err
+    assert below(tmp_path) - before <= {"home", "home/hub"}
+    assert [how for how, *_ in server.asked] == ["HEAD"], "nothing is fetched"
+
+
+@installed
+def test_another_commit_than_was_asked_for_is_refused(ask: Ask, server: Hub) -> None:
+    server.answers[f"{ID}@{COMMIT}"] = Answer(CONFIG, headers={"X-Repo-Commit": OTHER_COMMIT})
+    ran = ask("flops", f"{ID}@{COMMIT}")
+    assert (ran.code, ran.out) == (2, "") and f"answers with commit {OTHER_COMMIT}, not {COMMIT}" in ran.err
+
+
+@installed
+@pytest.mark.parametrize("size", [None, len(CONFIG)])
+def test_a_body_without_end_is_left_at_once(ask: Ask, server: Hub, size: int | None) -> None:
+    said = {} if size is None else {"X-Linked-Size": str(size)}
+    server.answers[f"{ID}@main"] = Answer(CONFIG + b" " * 100_000, headers=said, endless=True)
+    ran = ask("flops", ID)
+    assert (ran.code, ran.out) == (2, "") and "is larger than 1 MB" in ran.err
+    assert 1_000_000 < server.sent < 20_000_000, "what lies in the sockets' buffers beside it"
+
+
+@installed
+def test_what_is_packed_is_not_opened(ask: Ask, server: Hub) -> None:
+    """A kilobyte may be a gigabyte once it is open."""
+    import gzip
+
+    server.answers[f"{ID}@main"] = Answer(gzip.compress(b" " * 10**7), headers={"Content-Encoding": "gzip"})
+    ran = ask("flops", ID)
+    assert (ran.code, ran.out) == (2, "") and "sends the config.json packed" in ran.err
+
+
+@installed
+def test_fewer_bytes_than_the_hub_said_are_no_file(ask: Ask, server: Hub) -> None:
+    server.answers[f"{ID}@main"] = Answer(CONFIG, headers={"X-Linked-Size": str(len(CONFIG) + 1)})
+    ran = ask("flops", ID)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"{len(CONFIG):,} bytes came, of {len(CONFIG) + 1:,}" in ran.err
+
+
+@installed
+@pytest.mark.parametrize("how", ["Xet", "Xet by a link", "redirected", "redirected in the end"])
+def test_the_token_goes_to_no_host_that_the_server_names(ask: Ask, server: Hub, elsewhere: Hub, how: str) -> None:
+    there = f"{elsewhere.url}/{ID}/resolve/main/config.json"
+    xet = {"X-Xet-Hash": "a" * 64, "X-Xet-Refresh-Route": there}
+    server.answers[f"{ID}@main"] = {
+        "Xet": Answer(CONFIG, headers=xet),
+        "Xet by a link": Answer(CONFIG, headers={"X-Xet-Hash": "a" * 64, "Link": f'<{there}>; rel="xet-auth"'}),
+        "redirected": Answer(b"", 302, {"Location": there, "X-Repo-Commit": COMMIT, "ETag": '"abc"'}),
+        "redirected in the end": Answer(CONFIG, redirect=there),
+    }[how]
+    ran = ask("params", ID, HF_TOKEN="hf_mine")
+    assert elsewhere.asked == []
+    assert "hf_mine" not in ran.err + ran.out
+    if how.startswith("Xet"):
+        assert ran.code == 0, "the hub has it too"
+    else:
+        assert (ran.code, ran.out) == (2, "")
+        assert ("no other host is asked" if how == "redirected" else "its answer is 302 Found") in ran.err
+
+
+@installed
+def test_a_renamed_model_is_found_on_the_same_host(ask: Ask, server: Hub) -> None:
+    """As the hub tells of it: by a path, not an address."""
+    server.answers["old/name@main"] = Answer(b"", 307, {"Location": f"/{ID}/resolve/main/config.json"})
+    assert ask("params", "old/name", HF_TOKEN="hf_mine").code == 0
+    assert [who for _, _, who in server.asked] == ["Bearer hf_mine"] * 3
+
+
+@installed
+def test_the_cache_is_one_that_huggingface_hub_reads(ask: Ask, server: Hub, tmp_path: Path) -> None:
+    assert ask("params", f"{ID}@refs/pr/3").code == 0 and ask("params", ID).code == 0
+    script = f"""
+from huggingface_hub import hf_hub_download, scan_cache_dir
+print(open(hf_hub_download("{ID}", "config.json")).read())
+print(open(hf_hub_download("{ID}", "config.json", revision="refs/pr/3")).read())
+cache = scan_cache_dir()
+print(cache.warnings, sorted(ref for repo in cache.repos for ref in repo.refs))
+"""
+    env = {**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=env)
+    assert ran.stdout.splitlines() == [CONFIG.decode(), CONFIG_OF_OTHER.decode(), "[] ['main', 'refs/pr/3']"], (
+        ran.stderr
+    )
 
 
 @installed
@@ -479,4 +616,4 @@ def test_no_file_of_the_package_but_one_knows_the_hub() -> None:
         if re.search(r"import huggingface|from huggingface", file.read_text())
     ]
     assert knowing == ["hub.py"]
-    assert sources.LARGEST_FILE == 1_000_000
+    assert files.LARGEST == 1_000_000

@@ -3,14 +3,25 @@
 import pytest
 
 from tests.conftest import SHAPES, asked, tiny
-from tfacct import workload
-from tfacct.architecture import Transformer
-from tfacct.blocks import Block, Stack
-from tfacct.ledger import Group, Ledger
-from tfacct.lines import WINDOW, Matmul, Pointwise, State, Table
-from tfacct.notation import SpecError, pairs, whole_bytes
-from tfacct.parts import Attention, Embedding, FeedForward, Head, LatentAttention, Norm, Rotary
-from tfacct.workload import Workload
+from tfacct import load
+from tfacct.architecture.blocks import Block, Stack
+from tfacct.architecture.parts import (
+    Attention,
+    CrossAttention,
+    Embedding,
+    FeedForward,
+    Head,
+    LatentAttention,
+    Norm,
+    Rotary,
+)
+from tfacct.architecture.transformer import Transformer
+from tfacct.ledger import workload
+from tfacct.ledger.einsum import SpecError, pairs, whole_bytes
+from tfacct.ledger.groups import Group, Ledger
+from tfacct.ledger.lines import WINDOW, Matmul, Pointwise, State, Table
+from tfacct.ledger.storage import BF16_EACH, storage, width
+from tfacct.ledger.workload import Workload
 
 SIZES = {"B": 2, "T": 3, "S": 5, "D": 7, "K": 11, "G": 13, "H": 17, "N": 11 * 13, "F": 19}
 
@@ -53,7 +64,7 @@ def test_a_projection() -> None:
         ("q_proj.weight", ("D", "K", "H")),
         ("q_proj.bias", ("K", "H")),
     ]
-    assert line.bits(SIZES, 4, 16) == (2 * 3 * 7 * 16, 7 * 11 * 17 * 4, 2 * 3 * 11 * 17 * 16)
+    assert line.operands(SIZES) == (2 * 3 * 7, 7 * 11 * 17, 2 * 3 * 11 * 17)
 
 
 def test_a_product_of_activations() -> None:
@@ -103,36 +114,37 @@ def test_a_weight_of_two_shapes_is_refused() -> None:
 
 
 def test_a_decode_step_reads_exactly_the_kv_cache(tiny_subject) -> None:
-    """K and G apart: the right operands of scores and values are what the cache holds. A mixer reads the
+    """K and G apart: the right operands of scores and values are what the cache holds. A mamba reads the
     states on the left, and its convolution a window of what is kept."""
-    if not tiny_subject.keeps:
-        return  # an encoder alone
     at = asked(tiny_subject, Workload(context=11, tokens=1, batch=3)).axes()
+    if not tiny_subject.keeps:
+        assert tiny_subject.ledger.state_bytes(at, BF16_EACH) == {}, "an encoder alone"
+        return
     read = 0
     for group in tiny_subject.ledger.groups:
         for line in group.lines:
             if isinstance(line, Matmul) and line.weight_axes() is None:
-                read += group.count * line.bits(group.bound(at), 4, 16)[0 if "mixer" in line.path else 1]
-    kept = tiny_subject.ledger.state_bytes(at, 16)
-    attention = tiny_subject.architecture.attention
+                read += group.count * 16 * line.operands(group.bound(at))[0 if "mamba" in line.path else 1]
+    kept = tiny_subject.ledger.state_bytes(at, BF16_EACH)
+    attention = next(iter(tiny_subject.architecture.attentions), None)
     if isinstance(attention, LatentAttention) and attention.form != "unpacked":
         heads, layers = 3 * 11 * 6, 3  # B·S·N; a query head of 8 + 4, a value head of 10, a latent of 14 + 4
         made = {"expanded": heads * (8 + 4 + 10), "absorbed": 3 * 11 * (14 + 4 + 14)}[attention.form]
         assert read == 16 * layers * made
         assert sum(kept.values()) == 2 * layers * 3 * 11 * (14 + 4)
     elif attention is None:
-        assert read == 8 * kept["blocks.*.mixer.scan_state"] > 0
+        assert read == 8 * kept["blocks.*.mamba.scan_state"] > 0
         windows = tiny_subject.ledger.products(at)[1]
-        assert windows.path == "blocks.*.mixer.conv"
-        assert windows.moved(4, 16)[0] == kept["blocks.*.mixer.conv_state"]
-    elif any(getattr(part, "measure", "product") == "distance" for part in tiny_subject.architecture.parts()):
+        assert windows.path == "blocks.*.mamba.conv"
+        assert windows.moved(storage("int4"), BF16_EACH)[0] == kept["blocks.*.mamba.conv_state"]
+    elif any(getattr(part, "score_function", "product") == "distance" for part in tiny_subject.architecture.parts()):
         # The scores that are distances read their keys in no product.
-        far = {"attn": attention, "cross": tiny_subject.architecture.stacks[0].block.cross}
-        far = {name for name, part in far.items() if part is not None and part.measure == "distance"}
+        far = {"attn": attention, "cross": tiny_subject.architecture.stacks[0].block.find(CrossAttention)}
+        far = {name for name, part in far.items() if part is not None and part.score_function == "distance"}
         silent = {path for path in kept if path.endswith("k_cache") and path.split(".")[2] in far}
         assert read == 8 * sum(count for path, count in kept.items() if path not in silent)
-    else:
-        assert read == 8 * sum(kept.values())
+    else:  # the convolution of a hybrid's Mamba blocks is a product with a weight, and its windows stand on the left
+        assert read == 8 * sum(count for path, count in kept.items() if not path.endswith("conv_state"))
 
 
 def test_unfolded_adds_up_and_no_path_stands_twice(tiny_subject) -> None:
@@ -156,9 +168,13 @@ def test_odd_elements_of_four_bits_round_up() -> None:
 
 def shaped(D, K, G, H, F, V, L) -> Transformer:
     """A Llama of any kind of number."""
-    norm = Norm(D, "rms")
-    block = Block(norm, Attention(D, K, G, H, rotary=Rotary(10_000.0)), norm, FeedForward(D, F, gated=True))
-    return Transformer(Embedding(V, D), (Stack(block, L),), norm, Head(D, V))
+    norm = Norm(hidden=D, kind="rms")
+    block = Block.of(
+        Attention(hidden=D, kv_heads=K, group=G, head_dim=H, rotary=Rotary(10_000.0)),
+        FeedForward(hidden=D, width=F, gated=True),
+        norm=norm,
+    )
+    return Transformer(Embedding(vocab=V, hidden=D), (Stack(block, L),), norm, Head(hidden=D, vocab=V))
 
 
 def test_ints_arrays_and_symbols_agree() -> None:
@@ -224,3 +240,18 @@ def test_every_letter_of_a_legend_is_some_models() -> None:
 
 def test_states_are_what_is_kept() -> None:
     assert State("k", "B S K H").elements(SIZES) == 2 * 5 * 11 * 17
+
+
+def test_every_blocks_tensor_takes_whole_bytes_of_its_own() -> None:
+    """Three blocks of 5 · 5 and 5 · 3 numbers at 4 bits: 13 and 8 bytes each, not 38 and 23 for all together."""
+    lines = (Matmul("blocks.*.attn.q_proj", "B T D, D N H -> B T N H"), State("blocks.*.attn.k_cache", "B S K H"))
+    group = Group(lines, {"D": 5, "N": 1, "K": 1, "H": 5}, numbers=(0, 1, 2), count=3)
+    ledger = Ledger((group,))
+    assert ledger.weight_bytes(storage("int4")) == {"blocks.*.attn.q_proj.weight": 3 * 13}
+    assert ledger.state_bytes({"B": 1, "T": 3, "S": 3}, width("int4")) == {"blocks.*.attn.k_cache": 3 * 8}
+
+
+def test_a_models_odd_tensors_are_rounded_block_by_block() -> None:
+    """GPT-2 with a hidden size of 5, one head, three blocks: keys and values of 3 tokens are 15 numbers, 8 bytes."""
+    config = {"model_type": "gpt2", "vocab_size": 7, "n_embd": 5, "n_layer": 3, "n_head": 1, "n_positions": 9}
+    assert load(config).kv(ctx=3, dtype="int4").total == 3 * 2 * 8

@@ -7,76 +7,20 @@ import sys
 
 import pytest
 
-from tests.conftest import LLAMA3, SHAPES, TINY
+from tests.families import LOGITS, room
 from tfacct import families
-from tfacct.blocks import Block, MixerBlock
-from tfacct.parts import LatentAttention
-from tfacct.subject import Subject, subject
+from tfacct.architecture.blocks import Block
+from tfacct.architecture.parts import LatentAttention
+from tfacct.loading.model import LoadedModel, subject
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from tfacct.reference import model  # noqa: E402
 
-# The class wants hidden divisible by heads even where head_dim is given.
-CONFIGS = {
-    "gpt2": TINY["gpt2"],
-    "gpt2 gelu": {**TINY["gpt2"], "activation_function": "gelu", "layer_norm_epsilon": 1e-3},
-    "llama": TINY["llama"],
-    "llama plain": {**TINY["llama"], "attention_bias": False, "mlp_bias": False, "rope_theta": 500.0},
-    "llama stretched": {**TINY["llama"], "rope_theta": 1000.0, "rope_scaling": LLAMA3, "rms_norm_eps": 1e-3},
-    "llama slowed": {**TINY["llama"], "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
-    "llama as transformers 5 spells it": {
-        **TINY["llama"],
-        "rope_parameters": {**LLAMA3, "rope_theta": 700.0},
-    },
-    "llama relu": {**TINY["llama"], "hidden_act": "relu"},
-    "qwen2": TINY["qwen2"],
-    "qwen3": TINY["qwen3"],
-    "gemma": TINY["gemma"],
-    "mistral": TINY["mistral"],
-    "qwen2 untied": {**TINY["qwen2"], "tie_word_embeddings": False, "rope_theta": 1e6},
-    "gemma2": TINY["gemma2"],
-    "gemma2 unbounded": {**TINY["gemma2"], "attn_logit_softcapping": None, "final_logit_softcapping": None},
-    "gemma3_text": TINY["gemma3_text"],
-    "mistral windowed": SHAPES["mistral, windowed"],
-    "qwen2 windowed": SHAPES["qwen2, windowed"],
-    "qwen3 windows listed": SHAPES["qwen3, windows listed"],
-    "phi": TINY["phi"],
-    "phi plain": {**TINY["phi"], "qk_layernorm": False, "partial_rotary_factor": 1.0},
-    "phi3": TINY["phi3"],
-    "phi3 without a window": {**TINY["phi3"], "sliding_window": None, "partial_rotary_factor": 1.0},
-    "gpt_neox": TINY["gpt_neox"],
-    "gpt_neox sequential": SHAPES["gpt_neox, sequential"],
-    "opt": TINY["opt"],
-    "opt post-norm": SHAPES["opt, post-norm"],
-    "opt without biases": {**TINY["opt"], "enable_bias": False, "_remove_final_layer_norm": True},
-    "bloom": TINY["bloom"],
-    "bloom of six heads untied": {**TINY["bloom"], "tie_word_embeddings": False},
-    # Falcon with ALiBi is left out: its class scales the distances too, and rounds them to bfloat16.
-    "falcon": TINY["falcon"],
-    "falcon one norm": {**TINY["falcon"], "num_ln_in_parallel_attn": 1},
-    "falcon one key head": SHAPES["falcon, one key head"],
-    "falcon every head its keys": {**SHAPES["falcon, one key head"], "multi_query": False, "bias": True},
-    "falcon sequential": {**SHAPES["falcon, one key head"], "parallel_attn": False},
-    "olmo2": TINY["olmo2"],
-    "mamba": TINY["mamba"],
-    "mamba plain": {**TINY["mamba"], "use_bias": False, "use_conv_bias": False, "tie_word_embeddings": False},
-    "mamba of one token's convolution": {**TINY["mamba"], "conv_kernel": 1, "layer_norm_epsilon": 1e-3},
-    # Routing is fixed in the reference: dense layers only, or every expert for every token, where the class's weights
-    # are a softmax too. DeepSeek-V3 weighs by sigmoids and gpt-oss has an activation of its own: experts left out.
-    **{
-        f"{family} {form}": {
-            **TINY[family], "first_k_dense_replace": 3, "latent_attention": form, "q_lora_rank": rank,
-        }
-        for family in ("deepseek_v2", "deepseek_v3")
-        for form, rank in (("expanded", None), ("absorbed", 22), ("unpacked", 22), ("absorbed", None))
-    },
-    "mixtral of every expert": {**TINY["mixtral"], "num_experts_per_tok": 7},
-    "qwen2_moe of every expert": {**TINY["qwen2_moe"], "num_experts_per_tok": 7},
-    "qwen3_moe of every expert": {**TINY["qwen3_moe"], "num_experts_per_tok": 7, "norm_topk_prob": True},
-    "deepseek_v2 of every expert": {**TINY["deepseek_v2"], "num_experts_per_tok": 7, "latent_attention": "absorbed"},
-}  # fmt: skip
+MADE = {name: subject(name, config) for name, config in LOGITS.items()}
+CONFIGS = {name: LOGITS[name] for name, made in MADE.items() if made.keeps and made.source is None}
+"""Decoders alone: those with an encoder have a file of their own."""
 BATCH, TOKENS = 3, 29
 
 
@@ -86,17 +30,17 @@ def theirs(config: dict):
     made = transformers.AutoConfig.for_model(config["model_type"], **fields)
     torch.manual_seed(0)
     plain = {"attn_implementation": "eager", **({"experts_implementation": "eager"} if "experts" in str(made) else {})}
-    head = families.config_class(config["model_type"]).class_head
-    built = getattr(transformers, f"AutoModelFor{head}").from_config(made, **plain).double().eval()
+    auto = families.read(config).config.ending.auto
+    built = getattr(transformers, auto).from_config(made, **plain).double().eval()
     with torch.no_grad():
         for parameter in built.parameters():  # larger than its own initialisation, so that biases and norms matter
             parameter.normal_(std=0.3)
     return built
 
 
-def ours(about: Subject, stranger, *, fused: bool = False) -> model.Decoder:
+def ours(about: LoadedModel, stranger, *, fused: bool = False) -> model.Decoder:
     """The reference model with the stranger's weights, copied through the family's path table."""
-    table, tensors, blocks = about.config.class_paths(), about.config.hf_tensors, about.architecture.blocks()
+    table, tensors, blocks = about.config.paths(), about.config.tensors(), about.architecture.blocks()
     built = model.build(about.architecture, device="cpu", dtype=torch.float64, fused=fused)
     taken: dict[str, int] = {}
     with torch.no_grad():
@@ -104,7 +48,7 @@ def ours(about: Subject, stranger, *, fused: bool = False) -> model.Decoder:
             number = "".join(re.findall(r"blocks\.(\d+)\.", path))
             starred = re.sub(r"blocks\.\d+\.", "blocks.*.", path)
             *words, tensor = starred.split(".")
-            if starred in tensors and "mixer" in words:  # a convolution's matrix has an axis of 1 there
+            if starred in tensors and "mamba" in words:  # a convolution's matrix has an axis of 1 there
                 source = stranger.get_parameter(tensors[starred].replace("*", number))
                 parameter.copy_(source.reshape(parameter.shape))
                 continue
@@ -132,19 +76,19 @@ def ours(about: Subject, stranger, *, fused: bool = False) -> model.Decoder:
     return built
 
 
-def by_head(about: Subject, block: Block | MixerBlock) -> dict:
+def by_head(about: LoadedModel, block: Block) -> dict:
     """How to take a projection out of a matrix that holds several head by head: q, k and v of each head together, the
     query heads of a key head before it, or each head's key beside its value."""
-    if isinstance(block, MixerBlock):
+    attn = block.attention
+    if attn is None:
         return {}
-    attn = block.attn
     if isinstance(attn, LatentAttention):
-        heads = (attn.heads, attn.plain + attn.value)
+        heads = (attn.heads, attn.nope_dim + attn.value_dim)
         return {
-            "k_b_proj": lambda both: both.unflatten(0, heads)[:, : attn.plain],
-            "v_b_proj": lambda both: both.unflatten(0, heads)[:, attn.plain :],
+            "k_b_proj": lambda both: both.unflatten(0, heads)[:, : attn.nope_dim],
+            "v_b_proj": lambda both: both.unflatten(0, heads)[:, attn.nope_dim :],
         }
-    if about.family not in ("gpt_neox", "bloom", "falcon") or (about.family == "falcon" and attn.kv_heads == 1):
+    if not hasattr(room(about.family), "BY_HEAD") or attn.kv_heads == 1:
         return {}
     heads = (attn.kv_heads, attn.group + 2, attn.head_dim)
     return {
@@ -190,12 +134,10 @@ def test_without_the_classs_casts_they_are_equal_to_rounding(pair, monkeypatch: 
     from tfacct.reference.rotary import frequencies
 
     for stack in about.architecture.stacks:
-        if isinstance(stack.block, MixerBlock):
+        attn, kind = stack.block.attention, "full_attention" if stack.block.window is None else "sliding_attention"
+        if attn is None or attn.rotary is None:
             continue
-        attn, kind = stack.block.attn, "full_attention" if stack.block.window is None else "sliding_attention"
-        if attn.rotary is None:
-            continue
-        exact = frequencies(attn.rotary, attn.head_dim if attn.turned is None else attn.turned)
+        exact = frequencies(attn.rotary, attn.head_dim if attn.rope_dim is None else attn.rope_dim)
         for path, buffer in list(stranger.named_buffers()):
             name = path.rpartition(".")[2]
             if name in ("inv_freq", f"{kind}_inv_freq"):  # Gemma 3 has angles of two bases
@@ -219,7 +161,7 @@ def test_decode_and_chunks_with_a_cache_give_the_logits_of_the_whole(pair) -> No
         for start, end in [(0, 11), (11, 20), *((i, i + 1) for i in range(20, TOKENS))]:
             logits, *past = mine(tokens[:, start:end], tuple(past), torch.arange(start, end))
             parts.append(logits)
-            part = "attn" if about.architecture.attention else "mixer"
+            part = "attn" if about.architecture.attentions else "mamba"
             keeping = [(f"blocks.{i}.{part}", getattr(block, part)) for i, block in enumerate(mine.blocks)]
             names = (f"{at}.{name}" for at, module in keeping for name in module.caches)
             held = {name: cache.numel() for name, cache in zip(names, past, strict=True)}
@@ -256,6 +198,6 @@ def test_a_wrong_weight_is_seen(pair) -> None:
     mine = ours(about, stranger)
     with torch.no_grad():
         block = mine.blocks[0]
-        weight = block.mixer.x_proj if hasattr(block, "mixer") else getattr(block.attn, "k_proj", block.attn.o_proj)
+        weight = block.mamba.x_proj if hasattr(block, "mamba") else getattr(block.attn, "k_proj", block.attn.o_proj)
         weight.weight[0, 0] += 0.5
         assert gap(mine(tokens)[0], stranger(tokens).logits) > 1e-5

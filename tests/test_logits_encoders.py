@@ -7,36 +7,25 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import SHAPES, TINY
-from tfacct.subject import Subject, subject
+from tests.families import LOGITS, TINY
+from tfacct.loading.model import LoadedModel, subject
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from tests.test_logits import BATCH, TOKENS, Float64, gap, ours, theirs  # noqa: E402
+from tests.test_logits import BATCH, MADE, TOKENS, Float64, gap, ours, theirs  # noqa: E402
+from tests.test_logits import CONFIGS as DECODERS  # noqa: E402
 
-CONFIGS = {
-    "bert": TINY["bert"],
-    "bert relu": {**TINY["bert"], "hidden_act": "relu", "layer_norm_eps": 1e-3},
-    "t5": TINY["t5"],
-    "t5 of few near distances": {
-        **TINY["t5"], "feed_forward_proj": "relu", "relative_attention_num_buckets": 8,
-        "relative_attention_max_distance": 11,
-    },
-    "bart": TINY["bart"],
-    "bart scaled": {**TINY["bart"], "scale_embedding": True, "activation_function": "relu"},
-    "marian": TINY["marian"],
-    "marian, a table on each side": SHAPES["marian, a table on each side"],
-}  # fmt: skip
+CONFIGS = {name: config for name, config in LOGITS.items() if name not in DECODERS}
 SOURCE = 23
-READING = [name for name in CONFIGS if not name.startswith("bert")]
+READING = [name for name in CONFIGS if MADE[name].source is not None]
 
 
 class Pair:
     """Our model of a config and the class's, both with the same weights, and what they are given."""
 
     def __init__(self, config: dict) -> None:
-        self.about: Subject = subject("tiny", config)
+        self.about: LoadedModel = subject("tiny", config)
         self.stranger: Any = theirs(config)
         with torch.no_grad():  # T5's scores are not scaled: larger ones would show that its class softens in float32
             for name, parameter in self.stranger.named_parameters() if self.about.family != "t5" else ():

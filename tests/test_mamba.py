@@ -6,11 +6,12 @@ import pytest
 
 from tests.conftest import TINY, tiny
 from tfacct import load
-from tfacct.errors import ConfigError, NotFoundError, TfacctError
-from tfacct.lines import Matmul
-from tfacct.metrics import Point, attention_overtakes
-from tfacct.subject import subject
-from tfacct.workload import Workload
+from tfacct.accounts.metrics import Point, attention_overtakes
+from tfacct.architecture.parts import Mamba
+from tfacct.base.errors import ConfigError, NotFoundError, TfacctError
+from tfacct.ledger.lines import Matmul
+from tfacct.ledger.workload import Workload
+from tfacct.loading.model import subject
 
 COMMANDS = [
     "flops mamba-130m",
@@ -39,7 +40,7 @@ COMMANDS = [
     "show mamba-130m",
 ]
 OF_ATTENTION = ("T × S", "softmax", "rotary", "scores", "KV cache", "MHA", "MQA", "query", "keys at the end", "window")
-"""Words that a report about mixers alone has no use for; a convolution's window is named where bytes are."""
+"""Words that a report about Mamba blocks alone has no use for; a convolution's window is named where bytes are."""
 
 
 @pytest.mark.parametrize("columns", [80, 120])
@@ -63,7 +64,7 @@ def test_the_json_says_the_same(run) -> None:
 
 def test_beside_a_model_with_attention_each_says_its_own(run) -> None:
     ran = run("flops", "mamba-130m", "gpt2")
-    assert "mixer" in ran.out and "full T × S attention" in ran.out and "the recurrence of mixers" in ran.out
+    assert "mamba" in ran.out and "full T × S attention" in ran.out and "the recurrence of Mamba" in ran.out
     for command in ("kv mamba-130m gpt2", "memory mamba-130m gpt2", "diff gpt2 mamba-130m --ctx 1k --to-ctx 1k"):
         assert "mamba-130m keeps no keys and values, but a state of one size" in " ".join(
             run(*command.split()).out.split()
@@ -155,8 +156,8 @@ def test_the_width_follows_as_in_the_class() -> None:
         ({"time_step_rank": 5, "intermediate_size": None}, (66, 5)),
     ]
     for fields, sizes in said:
-        mixer = subject("mine", {**bare, **fields}).architecture.stacks[0].block.mixer
-        assert (mixer.inner, mixer.rank) == sizes
+        mamba = subject("mine", {**bare, **fields}).architecture.stacks[0].block.find(Mamba)
+        assert (mamba.inner, mamba.rank) == sizes
 
 
 def test_rows_of_a_product_without_tokens_of_its_own_are_its_left_axes() -> None:
@@ -172,7 +173,7 @@ def test_rows_of_a_product_without_tokens_of_its_own_are_its_left_axes() -> None
 def test_the_recurrence_is_the_loop_it_stands_for() -> None:
     """hₜ = exp(stepₜ · A) · hₜ₋₁ + stepₜ · xₜ · Bₜ, token by token, with and without a state before the first."""
     torch = pytest.importorskip("torch")
-    from tfacct.reference.mixer import Recurrence
+    from tfacct.reference.mamba import Recurrence
 
     torch.manual_seed(0)
     recurrence = Recurrence(4, 3).double()

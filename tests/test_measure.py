@@ -2,6 +2,9 @@
 
 import json
 import os
+import pty
+import re
+import select
 import signal
 import subprocess
 import sys
@@ -9,11 +12,12 @@ import time
 
 import pytest
 
-from tests.conftest import LLAMA3, tiny
+from tests.conftest import tiny
+from tests.families.llama import STRETCHED
 from tfacct import load
-from tfacct.errors import TfacctError
+from tfacct.base.errors import TfacctError
+from tfacct.ledger.workload import Request
 from tfacct.reports.measure import Plan, measure
-from tfacct.workload import Request
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("fvcore")
@@ -34,13 +38,13 @@ PLANS = {
 @pytest.mark.parametrize("family", ["gpt2", "llama", "scaled llama"])
 def test_bytes_and_counts_equal_the_prediction(family: str, plan: str) -> None:
     request, what = PLANS[plan]
-    subject = tiny("llama", rope_scaling=LLAMA3) if family == "scaled llama" else tiny(family)
+    subject = tiny("llama", rope_scaling=STRETCHED) if family == "scaled llama" else tiny(family)
     (facts,) = measure(subject, request, what).models
     width = 2 if what.dtype == "bf16" else 4
     params = sum(subject.ledger.parameters().values())
     assert facts["measured_weights_bytes"] == facts["weights_bytes"] == width * params
     shape = subject.architecture
-    layers, kept = shape.stacks[0].count, shape.attention.kv_heads * shape.attention.head_dim
+    layers, kept = shape.stacks[0].count, shape.attentions[0].kv_heads * shape.attentions[0].head_dim
     assert facts["measured_kv_cache_bytes"] == facts["kv_cache_bytes"] == 2 * layers * 3 * 23 * kept * width
     assert facts["counted_flops"] == facts["forward_flops"] > 0
     assert facts["runs"] == what.steps and 0 < facts["seconds_min"] <= facts["seconds_median"] <= facts["seconds_max"]
@@ -101,11 +105,11 @@ def test_what_is_said_to_fit_does_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "free_bytes", lambda _: 2_000_000)
     with pytest.raises(TfacctError) as refused:
         measure(subject, Request(ctx=5000, batch=3), Plan())
-    found = int(refused.value.hint.split("--ctx ")[1].split(" ")[0].replace(",", ""))
+    found = int(refused.value.hint.split("ctx=")[1].split(" ")[0].replace(",", ""))
 
     def fits(context: int) -> bool:
         work = Request(ctx=context, batch=3).workload(context)
-        return room._needed(subject, work, 32, Plan()) <= 2_000_000 * 10 // 11
+        return room._needed(subject, work, Plan()) <= 2_000_000 * 10 // 11
 
     assert fits(found) and not fits(found + 1)
 
@@ -130,7 +134,7 @@ def test_logits_that_are_no_numbers_are_an_error(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(running, "prepare", broken)
     ran = run("measure", "gpt2", "--set", "n_layer=1", "--ctx", "16")
-    assert ran.code == 2 and "logits are not finite" in ran.err
+    assert ran.code == 2 and "results are not finite" in ran.err
 
 
 def _hears_ctrl_c() -> None:
@@ -139,16 +143,28 @@ def _hears_ctrl_c() -> None:
 
 
 def test_ctrl_c_gives_what_was_finished() -> None:
+    """The terminal's progress bar says when the first runs are done."""
     command = [sys.executable, "-m", "tfacct", "measure", "gpt2", "--ctx", "64", "--steps", "100000", "--json"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, **pipes, env={**os.environ}, preexec_fn=_hears_ctrl_c) as process:
-        time.sleep(25)  # long past the imports and the first runs, far from the last
-        process.send_signal(signal.SIGINT)
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
+    with (
+        os.fdopen(ours, "rb", buffering=0) as terminal,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=theirs, env=environment, preexec_fn=_hears_ctrl_c
+        ) as process,
+    ):
+        os.close(theirs)
         try:
-            out, err = process.communicate(timeout=60)
+            seen, until = b"", time.monotonic() + 120
+            while not re.search(rb"[1-9]\d*/100000", seen):
+                assert time.monotonic() < until and process.poll() is None, seen
+                if select.select([terminal], [], [], 1)[0]:
+                    seen += terminal.read(4096)
+            process.send_signal(signal.SIGINT)
+            out, _ = process.communicate(timeout=60)
         finally:
             process.kill()
-    assert process.returncode == 130, err
+    assert process.returncode == 130, seen
     (facts,) = json.loads(out)["models"]
     assert facts["interrupted"] and 0 < facts["runs"] < 100_000
 

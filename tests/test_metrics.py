@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import TINY, of_family
+from tests.conftest import TINY, by_kind, of_family
 from tfacct import load
-from tfacct.errors import TfacctError
-from tfacct.metrics import METRICS, Metric, Point, attention_overtakes, cache_overtakes, metric
-from tfacct.subject import Subject
-from tfacct.workload import Workload
+from tfacct.accounts.metrics import METRICS, Metric, Point, attention_overtakes, cache_overtakes, metric
+from tfacct.base.errors import TfacctError
+from tfacct.ledger.storage import storage, width
+from tfacct.ledger.workload import Workload
+from tfacct.loading.model import LoadedModel
 
 np = pytest.importorskip("numpy")
 
@@ -20,7 +21,7 @@ MOVED = {"total_read_bytes", "total_written_bytes", "total_moved_bytes", "flops_
 NAMES = [*METRICS, "share.attn", "share.attn.scores", "share.attn_scores_values", "flops.mlp", "flops.lm_head"]
 
 
-def named(name: str, subject: Subject) -> Metric:
+def named(name: str, subject: LoadedModel) -> Metric:
     return metric(name, [subject.ledger])
 
 
@@ -30,22 +31,22 @@ def test_they_are_the_numbers_of_the_other_commands() -> None:
     facts = model.flops(ctx=4096, batch=3).models[0] | model.memory(ctx=4096, batch=3).models[0]
     facts |= model.params().models[0]
     traffic = model.traffic(ctx=4096, batch=3).models[0]
-    facts |= {
-        key: traffic[key] for key in ("total_read_bytes", "total_written_bytes", "total_moved_bytes", "flops_per_byte")
-    }
-    for name in METRICS.keys() - {"ratio_to_2params"}:
+    facts |= {key: traffic[key] for key in ("total_read_bytes", "total_written_bytes", "total_moved_bytes")}
+    for name in METRICS.keys() - {"ratio_to_rule_of_thumb", "flops_per_byte"}:
         assert METRICS[name].of(point) == facts[name], name
-    assert METRICS["ratio_to_2params"].of(point) == Fraction(facts["total_flops"], facts["rule_of_thumb_flops"])
+    assert METRICS["ratio_to_rule_of_thumb"].of(point) == Fraction(facts["total_flops"], facts["rule_of_thumb_flops"])
+    assert METRICS["flops_per_byte"].of(point) == Fraction(traffic["total_flops"], traffic["total_moved_bytes"])
+    assert float(METRICS["flops_per_byte"].of(point)) == traffic["flops_per_byte"]
     components = model.flops(ctx=4096, batch=3).models[0]["components"]
     for name, flops in components.items():
-        assert named(f"flops.{name}", model.subject).of(point) == flops
-        assert named(f"share.{name}", model.subject).of(point) == Fraction(flops, facts["total_flops"])
-    assert sum(named(f"share.{name}", model.subject).of(point) for name in components) == 1
+        assert named(f"flops.{name}", model.loaded).of(point) == flops
+        assert named(f"share.{name}", model.loaded).of(point) == Fraction(flops, facts["total_flops"])
+    assert sum(named(f"share.{name}", model.loaded).of(point) for name in components) == 1
 
 
 def test_golden_numbers() -> None:
     """The table of facts: published totals, and the training step that is three times the forward pass."""
-    xl = load("gpt2-xl").subject
+    xl = load("gpt2-xl").loaded
     assert METRICS["total_flops"].of(Point(xl.ledger, Workload(16384, 16384))) == 133_416_668_364_800
     assert METRICS["total_flops"].of(Point(xl.ledger, Workload(1024, 1024), train=True)) == 3 * 3_506_703_564_800
     assert METRICS["total_params"].of(Point(xl.ledger, Workload(1, 1))) == 1_557_611_200
@@ -56,7 +57,7 @@ def test_golden_numbers() -> None:
 
 @pytest.mark.parametrize("train", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
-def test_totals_that_are_grouped_are_the_sum_of_the_lines(tiny_subject: Subject, masked: bool, train: bool) -> None:
+def test_totals_that_are_grouped_are_the_sum_of_the_lines(tiny_subject: LoadedModel, masked: bool, train: bool) -> None:
     at = Workload(23, 13, 9).axes()
     products = tiny_subject.ledger.products(at, masked=masked)
     assert tiny_subject.ledger.total_flops(at, masked=masked) == sum(product.forward for product in products)
@@ -70,23 +71,23 @@ def test_totals_that_are_grouped_are_the_sum_of_the_lines(tiny_subject: Subject,
 @pytest.mark.parametrize(("name", "context"), [("gpt2-xl", 10_124), ("llama-3.1-8b", 28_629)])
 @pytest.mark.parametrize("tokens", [None, 1])
 def test_where_attention_overtakes(name: str, context: int, tokens: int | None) -> None:
-    subject = load(name).subject
+    subject = load(name).loaded
     point = Point(subject.ledger, Workload(5, tokens or 5, 7))
     assert attention_overtakes(point, chunk=tokens is not None) == context
 
 
 def test_a_chunk_that_is_ahead_from_the_start() -> None:
     """With 100,000 new tokens the smallest context there is is past gpt2-xl's crossover."""
-    subject = load("gpt2-xl").subject
+    subject = load("gpt2-xl").loaded
     assert attention_overtakes(Point(subject.ledger, Workload(200_000, 100_000)), chunk=True) == 100_000
 
 
 def test_where_the_cache_overtakes() -> None:
     """llama-3.1-8b in bf16: 131,072 bytes a token against 16,060,522,496: 122,532.06 tokens."""
-    subject = load("llama-3.1-8b").subject
+    subject = load("llama-3.1-8b").loaded
     assert cache_overtakes(Point(subject.ledger, Workload(1, 1))) == 122_533
     assert cache_overtakes(Point(subject.ledger, Workload(1, 1, 119))) == 1030  # 122,532.06 / 119 = 1,029.7
-    assert cache_overtakes(Point(subject.ledger, Workload(1, 1), bits=32, cache_bits=32)) == 122_533
+    assert cache_overtakes(Point(subject.ledger, Workload(1, 1), storage("fp32"), width("fp32"))) == 122_533
 
 
 def test_flops_and_kv_say_so(run) -> None:
@@ -98,7 +99,7 @@ def test_flops_and_kv_say_so(run) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("family", TINY)
+@pytest.mark.parametrize("family", by_kind(TINY))
 def test_arrays_are_within_a_rounding_of_the_exact_numbers(name: str, family: str) -> None:
     """Float64 within 10⁻¹⁵, object arrays exactly, both against one whole number at a time."""
     model, name = load(TINY[family]), of_family(name, family)
@@ -108,9 +109,9 @@ def test_arrays_are_within_a_rounding_of_the_exact_numbers(name: str, family: st
     exact = model.evaluate(name, ctx=contexts, batch=batches, exact=True)
     assert fast.dtype == np.float64 and exact.dtype == object
     for context, batch, near, value in zip(contexts.tolist(), batches.tolist(), fast, exact, strict=True):
-        source = model.subject.source or 0
+        source = model.loaded.source or 0
         work = Workload(context, context, batch, source=source, new_source=source)
-        wanted = named(name, model.subject).of(Point(model.ledger, work))
+        wanted = named(name, model.loaded).of(Point(model.ledger, work))
         assert value == wanted and isinstance(value, (int, Fraction))
         roundings = 2 if source else 1
         assert abs(Fraction(float(near)) - wanted) <= roundings * wanted / 10**15

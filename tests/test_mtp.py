@@ -4,9 +4,10 @@ import pytest
 
 from tests.conftest import TINY
 from tfacct import load
-from tfacct.reports import _witnesses
-from tfacct.subject import subject
-from tfacct.workload import Workload
+from tfacct.ledger.workload import Workload
+from tfacct.loading.model import subject
+from tfacct.witness import checks as witness
+from tfacct.witness.renamed import renamed
 
 TWO = {"mtp": True, "num_nextn_predict_layers": 2}
 
@@ -32,12 +33,12 @@ def test_their_parameters_are_the_classs() -> None:
     transformers = pytest.importorskip("transformers")
     import torch
 
-    from tfacct.reference import stranger
+    from tfacct.reference import hf
 
     ours = subject("mine", TINY["deepseek_v3"], TWO)
     raw = {name: value for name, value in ours.raw.items() if name != "mtp"}
     with torch.device("meta"):
-        theirs = transformers.modeling_layers.MtpModel(stranger.build(raw), 2)
+        theirs = transformers.modeling_layers.MtpModel(hf.build(raw), 2)
     by_layer: dict[str, int] = {}
     for name, parameter in theirs.named_parameters():
         if name.startswith("layers."):
@@ -57,7 +58,7 @@ def test_their_parameters_are_the_classs() -> None:
         for path, count in ours.ledger.parameters(unfolded=True).items()
         if path.startswith("mtp.")
     }
-    assert stranger.renamed(mine, paths, tensors) == by_layer != {}
+    assert renamed(mine, paths, tensors) == by_layer != {}
 
 
 @pytest.mark.parametrize("form", ["expanded", "absorbed", "unpacked"])
@@ -66,6 +67,6 @@ def test_the_reference_runs_them(form: str, work: Workload) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("fvcore")
     ours = subject("mine", TINY["deepseek_v3"], {**TWO, "latent_attention": form})
-    checks = _witnesses.checks(ours, work, all_layers=False, against=False)
+    checks = witness.checks(ours, work, all_layers=False, against=False)
     assert {check.witness for check in checks if not check.agrees} == set()
     assert any(path.startswith("mtp.1.") for path in checks[0].measured)

@@ -6,8 +6,14 @@ import operator
 
 import pytest
 
-from tfacct import load, presets
+from tests.conftest import tiny
+from tfacct import load
+from tfacct.accounts.memory import largest_that_fits
+from tfacct.accounts.passes import recomputed_flops
 from tfacct.api import Model
+from tfacct.base.errors import TfacctError
+from tfacct.ledger.workload import Workload
+from tfacct.loading import presets
 
 # model, parameters, context, forward FLOPs, KV-cache bytes in bf16 at batch 1. FLOPs by hand for gpt2-xl @ 1,024:
 # 48 · (4 · 2·1024·1600² + 2 · 2·1024²·1600 + 2 · 2·1024·1600·6400) + 2·1024·1600·50257.
@@ -72,7 +78,7 @@ def test_a_training_step_is_three_forward_passes(name: str) -> None:
 @pytest.mark.parametrize("name", presets.names())
 def test_every_preset_meets_its_expected_total(name: str) -> None:
     model = load(name)
-    assert model.params().total == model.subject.expected
+    assert model.params().total == model.loaded.expected
 
 
 def evaluated(working: str) -> int:
@@ -155,9 +161,9 @@ def test_bytes_round_up_per_tensor() -> None:
     """Two odd tensors do not share a byte."""
     fields = {"vocab_size": 5, "n_embd": 1, "n_layer": 2, "n_head": 1, "n_positions": 7, "n_inner": 3}
     odd = load({"model_type": "gpt2", **fields})
-    # int4: tables 5 → 3 and 7 → 4 bytes; per block two norms 2 · 2, q k v o (1 + 1) · 4, up 3 → 2 and 3 → 2,
-    # down 3 → 2 and 1; last norm 2
-    assert odd.memory(dtype="int4").models[0]["weights_bytes"] == 3 + 4 + 2 * (4 + 8 + 4 + 3) + 2
+    # int4: per block q k v o 1 byte each, up and down 3 → 2; in bf16 two norms of 2, biases of 4 + 3 + 1, the tables
+    # of 5 and 7 and the last norm of 2
+    assert odd.memory(dtype="int4").models[0]["weights_bytes"] == 2 * (4 + 2 + 2) + 2 * (2 * (4 + 8) + 5 + 7 + 2)
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp8", "int4"])
@@ -225,15 +231,16 @@ def test_embeddings_are_the_two_tables() -> None:
 @pytest.mark.parametrize(
     ("weights", "cache", "expected"),
     [
-        # gpt2 at 1,024 tokens keeps 2 · 12 · 1024 · 768 = 18,874,368 elements
+        # gpt2 at 1,024 tokens keeps 2 · 12 · 1024 · 768 = 18,874,368 elements. Below 16 bits only the matrices of its
+        # blocks are narrow, 12 · 12 · 768² = 84,934,656; the other 39,505,152 parameters stay in bf16
         ("fp32", None, (4 * 124_439_808, 4 * 18_874_368)),
         ("tf32", None, (4 * 124_439_808, 4 * 18_874_368)),
         ("bf16", None, (2 * 124_439_808, 2 * 18_874_368)),
         ("fp16", "fp8", (2 * 124_439_808, 18_874_368)),
-        ("fp8", None, (124_439_808, 18_874_368)),
-        ("int8", None, (124_439_808, 2 * 18_874_368)),  # quantized weights keep a bf16 cache
-        ("int4", None, (124_439_808 // 2, 2 * 18_874_368)),
-        ("int4", "int4", (124_439_808 // 2, 18_874_368 // 2)),
+        ("fp8", None, (84_934_656 + 2 * 39_505_152, 2 * 18_874_368)),
+        ("int8", None, (84_934_656 + 2 * 39_505_152, 2 * 18_874_368)),  # quantized weights keep a bf16 cache
+        ("int4", None, (42_467_328 + 2 * 39_505_152, 2 * 18_874_368)),
+        ("int4", "int4", (42_467_328 + 2 * 39_505_152, 18_874_368 // 2)),
     ],
 )
 def test_bytes_by_dtype(weights: str, cache: str | None, expected: tuple[int, int]) -> None:
@@ -254,3 +261,29 @@ def test_kv_variants_by_hand() -> None:
 def test_a_context_that_fits_past_the_trained_one_says_so(run) -> None:
     ran = run("memory", "gpt2-xl", "--fit", "24GiB")
     assert "past the trained 1,024" in " ".join(ran.out.split()) and "position table were longer" in ran.err
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2, 3, 4, 7, 8, 9, 100])
+@pytest.mark.parametrize("step", [1, 3, 5])
+def test_the_largest_that_fits_is_the_largest(step: int, limit: int) -> None:
+    """Against trying every one; a budget that is met exactly is kept."""
+    for budget in range(45):
+        largest = max(n for n in range(limit + 1) if n == 0 or n * step <= budget)
+        assert largest_that_fits(lambda n: n * step, budget, limit) == largest
+
+
+@pytest.mark.parametrize(
+    ("family", "spared"),
+    # 2 blocks, 2 · 3 sequences · 11 tokens · hidden · width: added as it is; behind it a norm needs it
+    [("gpt2", 2 * 2 * 3 * 11 * 42 * 67), ("opt", 2 * 2 * 3 * 11 * 60 * 71), ("bert", 0), ("olmo2", 0)],
+)
+def test_what_recomputation_spares(family: str, spared: int) -> None:
+    ledger, at = tiny(family).ledger, Workload(context=11, tokens=11, batch=3).axes()
+    blocks = sum(flops for path, flops in ledger.flops(at).items() if path.startswith("blocks."))
+    assert recomputed_flops(ledger, at) == blocks - spared
+
+
+def test_the_largest_size_is_asked() -> None:
+    assert load("gpt2").kv(ctx=10**12).total == 2 * 12 * 768 * 2 * 10**12
+    with pytest.raises(TfacctError, match="must be at most 1,000,000,000,000, not 1,000,000,000,001"):
+        load("gpt2").kv(ctx=10**12 + 1)

@@ -10,11 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import SHAPES, TINY, tiny
-from tfacct import load, presets
-from tfacct.errors import TfacctError
+from tfacct import load
+from tfacct.architecture.parts import FeedForward
+from tfacct.base.errors import TfacctError
 from tfacct.families import _own_tables as tables
-from tfacct.subject import subject
-from tfacct.workload import Request, Workload
+from tfacct.ledger.storage import BF16, BF16_EACH
+from tfacct.ledger.workload import Request, Workload
+from tfacct.loading import presets
+from tfacct.loading.model import subject
 
 LECTURE = "lecture-transformer"
 AT = {"ctx": 20, "source": 20, "batch": 16}
@@ -31,7 +34,7 @@ PRODUCTS = 2 * 16 * 20 * 1_024 * 2_048  # each of q, k, v, o, and each of the ne
 def test_the_lectures_parameters() -> None:
     model = load(LECTURE)
     counted = {line["path"]: line["params"] for line in model.params().lines}
-    assert model.params().total == model.subject.expected == 599_956_082
+    assert model.params().total == model.loaded.expected == 599_956_082
     assert (counted["embed.weight"], counted["encoder.embed.weight"]) == (132_761_600, 132_761_600)
     assert (counted["lm_head.weight"], counted["lm_head.bias"]) == (132_761_600, 129_650)
     sides = {"encoder": 0, "decoder": 0}
@@ -308,8 +311,8 @@ def test_what_the_refusals_are_said_of_is_fine() -> None:
 def test_a_sides_own_table_stands_over_the_common_one() -> None:
     model = load(over(BOTH, encoder__attention__heads=4, decoder__feed_forward={"width": 5}))
     reading, writing = (stacks[0].block for stacks in (model.architecture.encoder.stacks, model.architecture.stacks))
-    assert (reading.attn.heads, reading.mlp.width) == (4, 96)
-    assert (writing.attn.heads, writing.mlp.width) == (6, 5)
+    assert (reading.attention.heads, reading.find(FeedForward).width) == (4, 96)
+    assert (writing.attention.heads, writing.find(FeedForward).width) == (6, 5)
 
 
 @pytest.mark.parametrize(
@@ -447,9 +450,12 @@ def test_broken_files(run, tmp_path: Path, content: str) -> None:
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ("expect = 5\n", "[expect] of an own model holds"),
+        ("expect = 5\n", "[expect] must be a table"),
         ("expect = {parameters = 5}\n", "[expect] of an own model is parameters"),
-        ('expect = {parameters = "5", from = "arithmetic", working = "5"}\n', "[expect] of an own model is"),
+        (
+            'expect = {parameters = "5", from = "arithmetic", working = "5"}\n',
+            "[expect] parameters must be a whole number",
+        ),
         ('source = {url = "x"}\n', "[source] of an own model holds about and nothing else"),
     ],
 )
@@ -499,11 +505,11 @@ def test_the_lecture_verifies(run, sizes: tuple[str, ...]) -> None:
 
 def test_no_product_reads_the_keys_of_distances() -> None:
     """Of what is kept, keys and values in equal parts, a decode step's products read the values."""
-    ledger = load(LECTURE).subject.ledger
+    ledger = load(LECTURE).loaded.ledger
     at = Workload(context=37, tokens=1, batch=3, source=41).axes()
     values = [p for p in ledger.products(at) if p.path.endswith("values") and not p.path.startswith("encoder")]
-    read = sum(product.moved(16, 16)[1] for product in values)
-    assert 2 * read == sum(ledger.state_bytes(at, 16).values()) > 0
+    read = sum(product.moved(BF16, BF16_EACH)[1] for product in values)
+    assert 2 * read == sum(ledger.state_bytes(at, BF16_EACH).values()) > 0
 
 
 SLOW = ("own", "own, encoder post-norm")  # half a minute each, or more
@@ -533,7 +539,7 @@ def test_slips_in_what_is_new_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     from dataclasses import replace
 
-    from tfacct.parts import Attention, FeedForward, Norm
+    from tfacct.architecture.parts import Attention, FeedForward, Norm
     from tfacct.reports.verify import verify
 
     def red(kind: type, **wrong: object) -> set[str]:
@@ -542,8 +548,8 @@ def test_slips_in_what_is_new_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         report = verify([replace(own, ledger=shape.ledger())], Request(ctx=9))
         return {row["what"] for row in report.rows if row["verdict"] != "ok"}
 
-    assert red(Attention, measure="distance") == set()
-    assert "blocks.0.attn.scores" in red(Attention, measure="product")
+    assert red(Attention, score_function="distance") == set()
+    assert "blocks.0.attn.scores" in red(Attention, score_function="product")
     assert "encoder.blocks.0.mlp.up_proj" in red(FeedForward, called=True)
     assert "blocks.0.shared_norm.weight" in red(Norm, shared=False)
     assert "blocks.0.mlp.norm.weight" in red(FeedForward, norm=None)

@@ -82,7 +82,7 @@ def test_rooms_are_rooms() -> None:
 def test_the_hubs_room_is_entered_only_by_a_hub_id() -> None:
     """It would cost milliseconds of every command's start."""
     for arguments in (["models"], ["flops", "gpt2"]):
-        imported_by(commanded(*arguments) + "assert 'tfacct.hub' not in sys.modules")
+        imported_by(commanded(*arguments) + "assert 'tfacct.loading.hub' not in sys.modules")
 
 
 def test_version_and_help_do_without_pydantic() -> None:

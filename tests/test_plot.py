@@ -5,24 +5,25 @@ from pathlib import Path
 
 import pytest
 
-from tfacct import load, sources
-from tfacct.chart import Chart
-from tfacct.errors import TfacctError
-from tfacct.ranges import read_values
+from tfacct import load
+from tfacct.base.errors import TfacctError
+from tfacct.base.ranges import read_values
+from tfacct.ledger.workload import Request
+from tfacct.loading import find as sources
+from tfacct.output.chart import Chart
 from tfacct.reports.charts import flops_chart, sweep_chart
 from tfacct.reports.flops import flops
 from tfacct.reports.sweep import Grid, sweep
-from tfacct.workload import Request
 
 pytest.importorskip("matplotlib")
 
-from tfacct.view import plot
+from tfacct.output import plot
 
 GPT2 = ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl")
 
 
 def charted(*names: str, ctx: int | None = None, decode: bool = False, **flags: bool) -> Chart:
-    subjects, request = [load(name).subject for name in names], Request(ctx=ctx, decode=decode)
+    subjects, request = [load(name).loaded for name in names], Request(ctx=ctx, decode=decode)
     return flops_chart(subjects, request, flops(subjects, request, **flags), **flags)
 
 
@@ -211,7 +212,7 @@ def test_a_small_models_crossover_is_in_the_picture(tmp_path: Path, run) -> None
 
 
 def test_what_is_ahead_from_the_start_crosses_nothing() -> None:
-    subject, request = load("gpt2-xl").subject, Request(ctx=200_000, tokens=100_000)
+    subject, request = load("gpt2-xl").loaded, Request(ctx=200_000, tokens=100_000)
     assert flops_chart([subject], request, flops([subject], request)).mark is None
 
 

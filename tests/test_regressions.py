@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import TINY, tiny
-from tfacct import load, presets
-from tfacct.errors import TfacctError
-from tfacct.subject import subject
+from tfacct import load
+from tfacct.architecture.parts import Experts
+from tfacct.base.errors import TfacctError
+from tfacct.loading import presets
+from tfacct.loading.model import subject
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 
@@ -48,6 +50,15 @@ def test_the_whole_model_says_whether_its_head_is_tied() -> None:
     tied, untied = (subject("mine", {**both, "tie_word_embeddings": tie}) for tie in (True, False))
     table = text["vocab_size"] * text["hidden_size"]
     assert sum(untied.ledger.parameters().values()) - sum(tied.ledger.parameters().values()) == table
+    inside = {"model_type": "gemma3", "text_config": {**text, "tie_word_embeddings": False}}
+    assert subject("mine", inside).ledger.parameters() == tied.ledger.parameters()
+
+
+def test_the_whole_model_says_which_class_it_is() -> None:
+    both = {"model_type": "gemma3", "text_config": TINY["gemma3_text"]}
+    assert subject("mine", {**both, "architectures": ["Gemma3ForConditionalGeneration"]}).unknown == ()
+    with pytest.raises(TfacctError, match="is a class of another model than gemma3_text"):
+        subject("mine", {**both, "architectures": ["ShieldGemma2ForImageClassification"]})
 
 
 def test_any_context_fits_where_every_block_has_a_window(run) -> None:
@@ -64,16 +75,16 @@ def test_any_context_fits_where_every_block_has_a_window(run) -> None:
 )
 def test_the_turned_part_is_read_in_both_spellings(family: str, old: str, part: float) -> None:
     config = {name: value for name, value in TINY[family].items() if name != old}
-    head = tiny(family).architecture.attention.axes()["H"]
+    head = tiny(family).architecture.attentions[0].axes()["H"]
     for fields in ({old: part}, {"rope_parameters": {"partial_rotary_factor": part, "rope_theta": 10000.0}}):
-        assert subject("mine", {**config, **fields}).architecture.attention.axes()["Hr"] == int(part * head)
+        assert subject("mine", {**config, **fields}).architecture.attentions[0].axes()["Hr"] == int(part * head)
     with pytest.raises(TfacctError, match="partial_rotary_factor must be above 0"):
         subject("mine", {**config, "rope_parameters": {"partial_rotary_factor": "half"}})
 
 
 def test_fewer_experts_than_a_token_is_sent_to_are_refused_in_arrays() -> None:
     pytest.importorskip("numpy")
-    with pytest.raises(TfacctError, match="more than the experts"):
+    with pytest.raises(TfacctError, match="is more than E"):
         load("qwen3-30b-a3b").evaluate("active_params", E=[4])
 
 
@@ -86,7 +97,7 @@ def test_a_field_is_set_under_any_of_its_names() -> None:
     named = {name: value for name, value in TINY["mixtral"].items() if name != "num_local_experts"}
     for name, other in (("num_experts", "num_local_experts"), ("num_local_experts", "num_experts")):
         model = subject("mine", {**named, name: 6}, {other: 9})
-        assert model.architecture.stacks[0].block.mlp.experts == 9
+        assert model.architecture.stacks[0].block.find(Experts).experts == 9
     assert subject("mine", TINY["gpt2"], {"num_hidden_layers": 3}).architecture.stacks[0].count == 3
 
 

@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 from tests.conftest import TINY, VARIANTS, asked, ran, tiny
-from tfacct.ledger import Group, Ledger
-from tfacct.lines import Idle, Line, Matmul, Pointwise, State
-from tfacct.notation import SpecError
-from tfacct.parts import Attention
-from tfacct.subject import Subject
-from tfacct.workload import Workload
+from tfacct.architecture.parts import Attention
+from tfacct.ledger.einsum import SpecError
+from tfacct.ledger.groups import Group, Ledger
+from tfacct.ledger.lines import Line, Matmul, Pointwise, State, Unused
+from tfacct.ledger.workload import Workload
+from tfacct.loading.model import LoadedModel
 
 pytest.importorskip("torch")
 
@@ -33,7 +33,7 @@ NAMES = [*TINY, *(name for name in VARIANTS if any(word in name for word in BRIN
 
 def slips(line: Line, letters: list[str]) -> Iterator[tuple[str, str]]:
     """(field, spec) for every letter of the line's specs replaced by every other letter."""
-    if isinstance(line, Idle):
+    if isinstance(line, Unused):
         return  # the specs of the line as it would run, where it does
     fields = ("spec", "weight", "bias") if isinstance(line, Pointwise) else ("spec",)
     for field in fields:
@@ -44,7 +44,7 @@ def slips(line: Line, letters: list[str]) -> Iterator[tuple[str, str]]:
                     yield field, " ".join([*words[:at], letter, *words[at + 1 :]]).replace(" ,", ",")
 
 
-def _same(subject: Subject, spec: str) -> str:
+def _same(subject: LoadedModel, spec: str) -> str:
     """The spec with one letter for two that are one size by definition: Dt is D, and an encoder alone has T = S."""
     spec = spec.replace("Dt", "D")
     return spec if subject.keeps else spec.replace("S", "T")
@@ -62,7 +62,7 @@ class Outside:
     def __init__(self, family: str) -> None:
         # A family without grouped queries is given some: with N = K a slip between the two would change no number.
         built = tiny(family).architecture
-        alone = isinstance(built.attention, Attention) and built.attention.group == 1
+        alone = any(isinstance(own, Attention) and own.group == 1 for own in built.attentions)
         shape = built.with_kv_heads(2) if alone else built
         self.ledger = shape.ledger()
         self.works = [asked(tiny(family), work) for work in WORKLOADS]

@@ -1,9 +1,12 @@
 """How sizes are read and written."""
 
+from fractions import Fraction
+
 import pytest
 
-from tfacct import units
-from tfacct.errors import TfacctError
+from tfacct.base import units
+from tfacct.base.errors import TfacctError
+from tfacct.output.report import Column
 
 
 @pytest.mark.parametrize(
@@ -21,6 +24,10 @@ from tfacct.errors import TfacctError
         (999_499, "999 K", "999 K", "976 KiB", "999 KB"),
         (999_500, "1.00 M", "1.00 M", "976 KiB", "1.00 MB"),
         (1000 * 1024, "1.02 M", "1.02 M", "0.977 MiB", "1.02 MB"),
+        # A half goes to the even side; what rounds up to 1.00 of the next unit is said so.
+        (1_125, "1.12 K", "1.12 K", "1.10 KiB", "1.12 KB"),
+        (1_135, "1.14 K", "1.14 K", "1.11 KiB", "1.14 KB"),
+        (1020 * 1024, "1.04 M", "1.04 M", "0.996 MiB", "1.04 MB"),
         (1024**2 - 1, "1.05 M", "1.05 M", "1.00 MiB", "1.05 MB"),
         (7_615_616_512, "7.62 G", "7.62 B", "7.09 GiB", "7.62 GB"),
         (24 * 1024**3, "25.8 G", "25.8 B", "24.0 GiB", "25.8 GB"),
@@ -43,6 +50,38 @@ def test_large_integers_are_not_rounded_through_floats() -> None:
 
 
 @pytest.mark.parametrize(
+    ("share", "printed"),
+    [
+        (Fraction(23, 80), "28.8%"),  # 28.75 %: a half, to the even side
+        (Fraction(51, 80), "63.8%"),  # 63.75 %
+        (Fraction(49, 80), "61.2%"),  # 61.25 %
+        (Fraction(1, 2000), "0.0%"),  # 0.05 %
+        (Fraction(3, 2000), "0.2%"),  # 0.15 %
+        (Fraction(-23, 80), "-28.8%"),
+        (Fraction(-1, 10**9), "0.0%"),
+        (Fraction(1), "100.0%"),
+        (Fraction(10**30), f"1{'0' * 32}.0%"),
+        (0, "0.0%"),
+        (0.5, "50.0%"),
+    ],
+)
+def test_percentages(share: Fraction | float, printed: str) -> None:
+    assert units.percent(share) == printed
+
+
+def test_decimals() -> None:
+    assert units.decimals(Fraction(2675, 1000), 2) == "2.68"  # the float 2.675 lies below
+    assert units.decimals(Fraction(1125, 1000), 2) == "1.12"
+    assert units.decimals(Fraction(-5, 4), 0) == "-1"
+
+
+def test_a_column_of_shares_is_written_so() -> None:
+    assert Column("share", "share", "share").text(Fraction(23, 80)) == "28.8%"
+    assert Column("delta", "delta", "share", signed=True).text(Fraction(51, 80)) == "+63.8%"
+    assert Column("ratio", "ratio", "ratio").text(Fraction(2675, 1000)) == "2.68"
+
+
+@pytest.mark.parametrize(
     ("text", "tokens"),
     [
         ("1", 1),
@@ -56,6 +95,15 @@ def test_large_integers_are_not_rounded_through_floats() -> None:
 )
 def test_tokens(text: str, tokens: int) -> None:
     assert units.read_tokens("--ctx", text) == tokens
+
+
+def test_the_largest_that_is_read() -> None:
+    assert units.read_tokens("--ctx", "9" * 18) == 10**18 - 1
+    with pytest.raises(TfacctError, match="absurdly large"):
+        units.read_tokens("--ctx", "9" * 19)
+    assert units.read_bytes("--fit", "10PB") == 10**16
+    with pytest.raises(TfacctError, match="absurdly large"):
+        units.read_bytes("--fit", "10000000000000001B")
 
 
 @pytest.mark.parametrize("text", ["", "k", "-1", "1.5k", "1,5k", "16,38", "0x10", "１６", "1e3", "16 k", "4kk"])

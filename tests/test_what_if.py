@@ -5,17 +5,18 @@ import io
 import json
 from fractions import Fraction
 from itertools import product
+from time import monotonic
 
 import pytest
 
 from tests.conftest import tiny
 from tfacct import load
-from tfacct.errors import UsageError
-from tfacct.metrics import METRICS
-from tfacct.ranges import read_values
-from tfacct.reports._points import Terms
+from tfacct.accounts.metrics import METRICS
+from tfacct.base.errors import UsageError
+from tfacct.base.ranges import MOST, read_values
+from tfacct.ledger.workload import Request
+from tfacct.reports.counting import Counting
 from tfacct.reports.sweep import Grid, sweep
-from tfacct.workload import Request
 
 
 def totals(facts: dict) -> dict:
@@ -148,10 +149,28 @@ def test_values_that_make_no_sense(text: str, words: str) -> None:
 
 
 def test_a_range_is_counted_before_it_is_made(run) -> None:
-    ran = run("sweep", "gpt2", "--ctx", "1..5000000:1", "--batch", "1..3:1")
-    assert ran.code == 2 and "15,000,000 points: at most 10,000,000" in ran.err
-    ran = run("sweep", "gpt2", "--ctx", "1..1000000000:1", "--batch", "1,2")
-    assert ran.code == 2 and "makes 1,000,000,000 values: at most 10,000,000" in ran.err
+    for arguments, words in [
+        ("--ctx 1..1000000000:1 --batch 1,2", "makes 1,000,000,000 values: at most 20,000"),
+        ("--ctx 1..20001:1", "makes 20,001 values: at most 20,000"),
+        ("--ctx 1..20000:1,1..20000:1", "makes 40,000 points: at most 20,000"),
+        ("--ctx 1..7000:1 --batch 1..3:1", "makes 21,000 points: at most 20,000"),
+        ("--batch 1..200:1 --set n_layer=1..101:1", "makes 20,200 points: at most 20,000"),
+        ("--set n_layer=1..200:1 --set n_head=1..50:1 --set n_inner=1..10:1", "makes 100,000 points"),
+        (f"--set n_layer={','.join(['1..20000:1'] * 9000)}", "--set n_layer has 180,000,000 values"),
+    ]:
+        began = monotonic()
+        ran = run("sweep", "gpt2", *arguments.split())
+        assert (ran.code, ran.out) == (2, "") and words in ran.err and "Model.evaluate" in ran.err
+        assert monotonic() - began < 3
+    with pytest.raises(UsageError, match="has 1,000,000,000 values: at most 20,000"):
+        load("gpt2").sweep(ctx=range(1, 10**9 + 1))
+
+
+def test_as_many_points_as_there_may_be(run) -> None:
+    ran = run("sweep", "gpt2", "--ctx", "1..20000:1", "--metric", "kv_cache_bytes", "--csv")
+    assert ran.code == 0 and len(ran.out.splitlines()) == MOST + 1
+    assert ran.out.splitlines()[-1] == f"20000,{2 * 12 * 768 * 2 * 20_000}"
+    assert f"at {MOST:,} points at most" in " ".join(run("sweep", "--help").out.split())
 
 
 def test_every_combination_is_what_the_commands_say(run) -> None:
@@ -185,12 +204,12 @@ def test_many_points_are_the_same_numbers(tokens: int | None, dtype: str, monkey
     pytest.importorskip("numpy")
     metrics = [*METRICS, "share.attn.scores", "flops.mlp"]
     grid = Grid(read_values("--ctx", "7..40:3"), (1, 3, 10**9))
-    request, terms = Request(tokens=tokens), Terms(dtype, "int4")
+    request, terms = Request(tokens=tokens), Counting(dtype, "int4")
     once = [sweep(lambda name, _: tiny(name), ["llama"], grid, metrics=metrics, request=request, terms=terms)]
     monkeypatch.setattr("tfacct.reports.sweep.MANY", 1)
     once.append(sweep(lambda name, _: tiny(name), ["llama"], grid, metrics=metrics, request=request, terms=terms))
-    assert once[0].models == once[1].models and once[0].rows == once[1].rows
-    line = once[1].models[0]["lines"][-1]
+    assert once[0].models == once[1].models and once[0].cells == once[1].cells
+    line = once[1].cells[-1]
     assert type(line["total_flops"]) is int and type(line["share.attn.scores"]) is Fraction
 
 
@@ -317,5 +336,5 @@ def test_more_that_makes_no_sense(arguments: str, words: str, run) -> None:
 def test_every_metric_that_was_asked_for_is_shown(run) -> None:
     names = list(METRICS)
     out = run("sweep", "gpt2", "--ctx", "1k", "--metric", ",".join(names), "--exact").out
-    row = next(line for line in out.splitlines() if line.split()[:1] == ["1,024"])
-    assert len(row.split()) >= 1 + len(names)
+    parts = [line.split()[1:] for line in out.splitlines() if line.split()[:1] == ["1,024"]]
+    assert sum(map(len, parts)) >= len(names)

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import SHAPES, tiny
-from tfacct.blocks import MixerBlock
-from tfacct.ledger import KEPT, SEEN
-from tfacct.lines import Matmul
-from tfacct.notation import pairs, seen
-from tfacct.parts import Attention, Experts, LatentAttention
-from tfacct.passes import backward_flops, decode_flops, forward_flops
-from tfacct.workload import Workload
+from tests.conftest import SHAPES, TINY, by_kind, tiny
+from tfacct.accounts.passes import backward_flops, decode_flops, forward_flops
+from tfacct.architecture.parts import Attention, Experts, LatentAttention
+from tfacct.ledger.einsum import pairs, seen
+from tfacct.ledger.groups import KEPT, SEEN
+from tfacct.ledger.lines import Matmul
+from tfacct.ledger.workload import Workload
+from tfacct.loading.model import subject
 
 STEPS = {
     "prefill": Workload(context=23, tokens=23, batch=3),
@@ -62,25 +62,27 @@ def test_any_pairs_equal_a_count_over_the_mask(old: int, queries: int, window: i
 
 
 @STEP
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", by_kind(SHAPES))
 def test_masked_flops_are_those_of_the_pairs_in_the_mask(name: str, work: Workload) -> None:
     """Block by block; a product of pairs costs 2 for each of them and each number of a head."""
     subject, at = tiny(name), work.axes()
     full, masked = (subject.ledger.flops(at, masked=flag, unfolded=True) for flag in (False, True))
     paired = set()
     for number, block in enumerate(subject.architecture.blocks()):
-        if isinstance(block, MixerBlock):
+        if block.attention is None:
             continue  # no pairs: nothing is masked
         kept = sum(map(sum, mask(work.tokens, work.context, block.window)))
-        if not getattr(block.attn, "causal", True):
+        if not getattr(block.attention, "causal", True):
             kept = work.tokens * work.context
-        for which, size in zip(("scores", "values"), sizes_of_pairs(block.attn), strict=True):
+        for which, size in zip(("scores", "values"), sizes_of_pairs(block.attention), strict=True):
             path = f"blocks.{number}.attn.{which}"
-            if which == "scores" and getattr(block.attn, "measure", "") == "distance":
+            if which == "scores" and getattr(block.attention, "score_function", "") == "distance":
                 continue  # no product
             paired.add(path)
-            assert masked[path] == 2 * work.batch * block.attn.heads * size * kept
-            assert full[path] == 2 * work.batch * block.attn.heads * size * work.tokens * keys_met(work, block.window)
+            assert masked[path] == 2 * work.batch * block.attention.heads * size * kept
+            assert full[path] == 2 * work.batch * block.attention.heads * size * work.tokens * keys_met(
+                work, block.window
+            )
     assert {path: count for path, count in full.items() if path not in paired} == {
         path: count for path, count in masked.items() if path not in paired
     }
@@ -91,8 +93,8 @@ def sizes_of_pairs(attn: Attention | LatentAttention) -> tuple[int, int]:
     if isinstance(attn, Attention):
         return attn.head_dim, attn.head_dim
     if attn.form == "absorbed":
-        return attn.kv_rank + attn.turned, attn.kv_rank
-    return attn.plain + attn.turned, attn.value
+        return attn.kv_rank + attn.rope_dim, attn.kv_rank
+    return attn.nope_dim + attn.rope_dim, attn.value_dim
 
 
 def keys_met(work: Workload, window: int | None) -> int:
@@ -110,7 +112,7 @@ def test_a_windowed_block_keeps_the_window_and_no_more(name: str, work: Workload
     for number, block in enumerate(subject.architecture.blocks()):
         tokens = len(range(work.context)[-block.window :]) if block.window else work.context
         for cache in ("k_cache", "v_cache"):
-            each = work.batch * block.attn.kv_heads * block.attn.head_dim
+            each = work.batch * block.attention.kv_heads * block.attention.head_dim
             assert kept[f"blocks.{number}.attn.{cache}"] == each * tokens
 
 
@@ -125,7 +127,7 @@ def test_symbols_for_both_lengths_are_the_numbers() -> None:
 
 @pytest.mark.parametrize("prompt", [0, 1, 3, 4, 5, 23])
 @pytest.mark.parametrize("steps", [0, 1, 2, 6, 50])
-@pytest.mark.parametrize("name", [name for name in SHAPES if name in WINDOWED or "moe" in name or "deepseek" in name])
+@pytest.mark.parametrize("name", by_kind(n for n in SHAPES if n in WINDOWED or "moe" in n or "deepseek" in n))
 def test_all_decode_steps_are_the_loop_over_them(name: str, steps: int, prompt: int) -> None:
     """Each step on its own, with the keys that its mask keeps counted one by one."""
     subject = tiny(name)
@@ -135,8 +137,8 @@ def test_all_decode_steps_are_the_loop_over_them(name: str, steps: int, prompt: 
         counted = subject.ledger.flops(work.axes(), unfolded=True)
         for number, block in enumerate(subject.architecture.blocks()):
             kept = sum(map(sum, mask(1, prompt + step, block.window)))
-            for which, size in zip(("scores", "values"), sizes_of_pairs(block.attn), strict=True):
-                counted[f"blocks.{number}.attn.{which}"] = 2 * 3 * block.attn.heads * size * kept
+            for which, size in zip(("scores", "values"), sizes_of_pairs(block.attention), strict=True):
+                counted[f"blocks.{number}.attn.{which}"] = 2 * 3 * block.attention.heads * size * kept
         total = {path: total[path] + flops for path, flops in counted.items()}
     folded: dict[str, int] = {}
     for path, flops in total.items():
@@ -181,10 +183,10 @@ def test_no_more_experts_are_read_than_there_are(tokens: int, touched: int) -> N
     banks = [line for line in subject.ledger.groups[1].lines if isinstance(line, Matmul) and line.bank]
     assert [line.path.rpartition(".")[2] for line in banks] == ["gate_proj", "up_proj", "down_proj"]
     for line in banks:
-        left, weights, out = line.bits(axes, 16, 8)
+        left, weights, out = line.operands(axes)
         inside = (left, out) if "down" not in line.path else (out, left)
-        assert weights == 16 * touched * 48 * 37
-        assert inside == (8 * tokens * 4 * 48, 8 * tokens * 4 * 37)
+        assert weights == touched * 48 * 37
+        assert inside == (tokens * 4 * 48, tokens * 4 * 37)
 
 
 @settings(max_examples=60, deadline=None, database=None)
@@ -196,7 +198,7 @@ def test_the_most_that_can_be_touched_is_touched_by_some_routing(batch, tokens, 
     part = Experts(hidden=3, experts=experts, active=active, width=5)
     line = next(line for line in part.lines("mlp") if line.path == "mlp.experts.up_proj")
     axes = {**part.axes(), **Workload(tokens, tokens, batch).axes()}
-    most = line.bits(axes, 1, 1)[1] // (3 * 5)
+    most = line.operands(axes)[1] // (3 * 5)
     count = batch * tokens
     in_turn = {turn % experts for turn in range(count * active)}
     at_random = set().union(*(draw.sample(range(experts), active) for _ in range(count)))
@@ -215,8 +217,22 @@ def test_a_token_meets_the_experts_it_is_sent_to() -> None:
 
 
 @STEP
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", by_kind(SHAPES))
 def test_a_backward_pass_is_twice_the_forward_pass(name: str, work: Workload) -> None:
     ledger, at = tiny(name).ledger, work.axes()
     for masked in (False, True):
         assert backward_flops(ledger, at, masked=masked) == 2 * forward_flops(ledger, at, masked=masked)
+
+
+@pytest.mark.parametrize(
+    ("up_to", "sliding"), [(0, []), (1, [0]), (2, [0]), (3, [0, 2]), (4, [0, 2]), (5, [0, 2, 4]), (6, [0, 2, 4])]
+)
+def test_the_last_layer_with_a_window_in_qwen2_moe(up_to: int, sliding: list[int]) -> None:
+    """Every other of the first max_window_layers: an even one is the first that has none. So does the class."""
+    config = {**TINY["qwen2_moe"], "num_hidden_layers": 6, "max_window_layers": up_to}
+    windows = [block.window for block in subject("mine", config).architecture.blocks()]
+    assert [number for number, window in enumerate(windows) if window] == sliding
+    transformers = pytest.importorskip("transformers")
+    fields = {name: value for name, value in config.items() if name != "model_type"}
+    kinds = transformers.Qwen2MoeConfig(**fields).layer_types
+    assert [number for number, kind in enumerate(kinds) if kind == "sliding_attention"] == sliding

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from tests.conftest import SHAPES, TINY, asked, ran, tiny
-from tfacct import presets
-from tfacct.errors import TfacctError
-from tfacct.lines import Matmul
-from tfacct.report import Report
+from tests.conftest import SHAPES, TINY, asked, every_step, ran, tiny
+from tfacct.base.errors import TfacctError
+from tfacct.ledger.lines import Matmul
+from tfacct.ledger.workload import Request, Workload
+from tfacct.loading import presets
+from tfacct.loading.model import LoadedModel
+from tfacct.output.report import Report
 from tfacct.reports.verify import verify
-from tfacct.subject import Subject
-from tfacct.workload import Request, Workload
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("fvcore")
@@ -25,29 +25,33 @@ WORKLOADS = {
     "last logits": Workload(context=23, tokens=13, batch=9, logits="last"),
 }
 
+STEPS = pytest.mark.parametrize(
+    ("tiny_subject", "work"), every_step(WORKLOADS, "chunk", "prefill"), indirect=["tiny_subject"]
+)
 
-def built(subject: Subject, work: Workload) -> tuple[model.Decoder, model.Inputs]:
+
+def built(subject: LoadedModel, work: Workload) -> tuple[model.Decoder, model.Inputs]:
     reference = model.build(subject.architecture, logits=work.logits)
     return reference, model.inputs(subject.architecture, **work.sizes)
 
 
-@pytest.mark.parametrize("work", WORKLOADS.values(), ids=WORKLOADS)
-def test_fvcore_agrees_path_by_path(tiny_subject: Subject, work: Workload) -> None:
-    work = asked(tiny_subject, work)
+@STEPS
+def test_fvcore_agrees_path_by_path(tiny_subject: LoadedModel, work: str) -> None:
+    work = asked(tiny_subject, WORKLOADS[work])
     multiply_adds = counting.multiply_adds(*built(tiny_subject, work))
     assert {path: 2 * count for path, count in multiply_adds.items()} == tiny_subject.ledger.flops(
         work.axes(), unfolded=True
     )
 
 
-@pytest.mark.parametrize("work", WORKLOADS.values(), ids=WORKLOADS)
-def test_torch_agrees_path_by_path(tiny_subject: Subject, work: Workload) -> None:
-    work = asked(tiny_subject, work)
+@STEPS
+def test_torch_agrees_path_by_path(tiny_subject: LoadedModel, work: str) -> None:
+    work = asked(tiny_subject, WORKLOADS[work])
     counted = counting.module_flops(*built(tiny_subject, work))
     assert counted == tiny_subject.ledger.flops(work.axes(), unfolded=True)
 
 
-def test_one_run_tells_apart_what_three_would_say(tiny_subject: Subject) -> None:
+def test_one_run_tells_apart_what_three_would_say(tiny_subject: LoadedModel) -> None:
     """Forward, backward and what is run again: as torch's counter says of a model that keeps all, and of one that keeps
     nothing."""
     from torch.utils.flop_counter import FlopCounterMode
@@ -69,10 +73,10 @@ def test_one_run_tells_apart_what_three_would_say(tiny_subject: Subject) -> None
     assert totals[True] > totals[False]
 
 
-@pytest.mark.parametrize("work", WORKLOADS.values(), ids=WORKLOADS)
-def test_the_modules_see_the_ledgers_shapes(tiny_subject: Subject, work: Workload) -> None:
+@STEPS
+def test_the_modules_see_the_ledgers_shapes(tiny_subject: LoadedModel, work: str) -> None:
     """What does not run, an encoder behind its source, is 0 in the ledger."""
-    work = asked(tiny_subject, work)
+    work = asked(tiny_subject, WORKLOADS[work])
     ledger, at = tiny_subject.ledger, work.axes()
     seen = counting.seen(*built(tiny_subject, work))
     products = {}
@@ -86,7 +90,7 @@ def test_the_modules_see_the_ledgers_shapes(tiny_subject: Subject, work: Workloa
     assert ledger.states(at, unfolded=True) == seen.states
 
 
-def test_parameters_agree_tensor_by_tensor(tiny_subject: Subject) -> None:
+def test_parameters_agree_tensor_by_tensor(tiny_subject: LoadedModel) -> None:
     reference, _ = built(tiny_subject, WORKLOADS["prefill"])
     assert counting.parameters(reference) == tiny_subject.ledger.parameters(unfolded=True)
 
@@ -162,7 +166,8 @@ def test_tiny_models_verify_with_transformers_asked_too(family: str) -> None:
 @pytest.mark.parametrize("family", SHAPES)
 def test_the_reference_never_asks_the_ledger(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is built from the parts' fields: with every line and axis out of reach it still builds and counts."""
-    subject, work = tiny(family), WORKLOADS["chunk"]
+    subject = tiny(family)
+    work = asked(subject, WORKLOADS["chunk"])
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("the reference read the ledger")
@@ -287,15 +292,15 @@ def test_a_published_total_that_differs_is_named(tmp_path) -> None:
 
 def test_a_stranger_that_lies_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
-    from tfacct.reference import stranger
+    from tfacct.reference import hf
 
-    honest = stranger.run
+    honest = hf.run
 
     def wrong(*args, **kwargs):
         flops, cached = honest(*args, **kwargs)
         return {**flops, "lm_head": flops["lm_head"] + 2}, {**cached, "blocks.0.attn.k_cache": 1}
 
-    monkeypatch.setattr(stranger, "run", wrong)
+    monkeypatch.setattr(hf, "run", wrong)
     report = verify([tiny("llama")], Request(), against="transformers")
     red = differing(report)
     assert {"transformers, forward", "lm_head", "transformers, cached elements", "blocks.0.attn.k_cache"} == set(red)

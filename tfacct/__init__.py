@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tfacct.base.version import __version__
+
 if TYPE_CHECKING:
     from tfacct.api import Model, load
-    from tfacct.errors import TfacctError
+    from tfacct.base.errors import TfacctError
 
-__version__ = "0.1.0"
 __all__ = ["Model", "TfacctError", "__version__", "load"]
 
-_HOME = {"load": "tfacct.api", "Model": "tfacct.api", "TfacctError": "tfacct.errors"}
+_HOME = {"load": "tfacct.api", "Model": "tfacct.api", "TfacctError": "tfacct.base.errors"}
 
 
 def __getattr__(name: str) -> Any:
-    """Import the Python face only when it is asked for: the command line does without."""
+    """Import the Python API only when it is asked for: the command line does without it."""
     if name not in _HOME:
         raise AttributeError(f"module 'tfacct' has no attribute {name!r}")
     from importlib import import_module

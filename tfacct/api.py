@@ -3,177 +3,227 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import wraps
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypeVar, Unpack
 
-from tfacct import sources, units
-from tfacct.architecture import Transformer
-from tfacct.ledger import Ledger
-from tfacct.report import Report
+from tfacct.architecture.transformer import Transformer
+from tfacct.base import units
+from tfacct.base.errors import UsageError, cut
+from tfacct.ledger.groups import Ledger
+from tfacct.ledger.workload import Logits, Request, Step, Whole
+from tfacct.loading import find as sources
+from tfacct.loading.model import LoadedModel, subject
+from tfacct.output.report import Report
 from tfacct.reports.flops import By
-from tfacct.subject import Subject, subject
-from tfacct.workload import Logits, Request
 
 if TYPE_CHECKING:
     import numpy as np
 
+Source: TypeAlias = str | os.PathLike[str] | Mapping[str, Any]
+"""What `load` takes: a preset's name, a path, a hub id, or the fields of a config."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _spelled_out(method: Callable[P, R]) -> Callable[P, R]:
+    """The method with every keyword of its group in its signature, for `help` and notebooks, and no other accepted."""
+    given = signature(method)
+    *own, rest = given.parameters.values()
+    group = {"Unpack[Step]": Step, "Unpack[Whole]": Whole}[rest.annotation]
+    defaults = signature(Request).parameters
+    named = [defaults[name].replace(kind=Parameter.KEYWORD_ONLY) for name in defaults if name in group.__annotations__]
+    spread = given.replace(parameters=[*own, *named])
+
+    @wraps(method)
+    def asked(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name in kwargs.keys() - spread.parameters.keys():
+            raise TypeError(f"{method.__qualname__}() got an unexpected keyword argument {name!r}")
+        return method(*args, **kwargs)
+
+    asked.__signature__ = spread  # type: ignore[attr-defined]
+    return asked
+
 
 class Model:
-    """A model to ask: every method answers with a Report, as the command of the same name prints it."""
+    """A model to ask about. Made by `load`. Each method returns the Report that the command of the same name prints."""
 
-    def __init__(self, subject: Subject) -> None:
-        self.subject = subject
+    def __init__(self, loaded: LoadedModel) -> None:
+        self.loaded = loaded
 
     def __repr__(self) -> str:
-        return f"<tfacct model {self.name}: {self.subject.family}>"
+        return f"<tfacct model {self.name}: {self.loaded.family}>"
 
     @property
     def name(self) -> str:
-        """The preset's or file's name."""
-        return self.subject.name
+        """Name of the preset or file."""
+        return self.loaded.name
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """The config as it was given, with what was set over it."""
-        return self.subject.raw
+        """Config as given, with the fields that were set over it."""
+        return self.loaded.raw
 
     @property
     def architecture(self) -> Transformer:
-        """The parts the model is put together from."""
-        return self.subject.architecture
+        """Transformer of parts that the config describes."""
+        return self.loaded.architecture
 
     @property
     def ledger(self) -> Ledger:
-        """The lines that every count is derived from."""
-        return self.subject.ledger
+        """Ledger of lines that every count is derived from."""
+        return self.loaded.ledger
 
+    @_spelled_out
     def flops(
         self,
         *,
-        ctx: int | None = None,
-        tokens: int | None = None,
-        decode: bool = False,
-        batch: int = 1,
-        source: int | None = None,
         logits: Logits = "all",
         train: bool = False,
         masked: bool = False,
         by: By = "line",
         pointwise: bool = False,
+        **step: Unpack[Step],
     ) -> Report:
-        """FLOPs of one forward pass (or training step), 2 per multiply-add, product by product.
+        """FLOPs of one forward pass or training step, 2 per multiply-add, product by product.
 
-        `ctx` is the context at the end of the step, `tokens` the new ones of it (default all), `source` the tokens that
-        an encoder reads (default the model's longest). Raises TfacctError.
+        >>> gpt2 = load("gpt2")
+        >>> gpt2.flops(ctx=1024).total
+        291648307200
+        >>> gpt2.flops(ctx=1024, decode=True).total, gpt2.flops(ctx=1024, train=True).total
+        (284812800, 874944921600)
+
+        `ctx`: the context at the end of the step (default the model's longest). `tokens`: how many of it are new
+        (default all). `source`: tokens that an encoder reads (default the model's longest). `masked`: only the
+        query–key pairs that the mask keeps. `pointwise`: the elements of work that is no product are listed too.
+        Raises TfacctError.
         """
         from tfacct.reports.flops import flops
 
-        request = Request(ctx, tokens, decode, batch, logits, source)
-        return flops([self.subject], request, train=train, masked=masked, by=by, pointwise=pointwise)
+        return flops(
+            [self.loaded], Request(logits=logits, **step), train=train, masked=masked, by=by, pointwise=pointwise
+        )
 
-    def generate(
-        self, *, ctx: int, new_tokens: int, batch: int = 1, source: int | None = None, masked: bool = False
-    ) -> Report:
+    @_spelled_out
+    def generate(self, *, new_tokens: int, masked: bool = False, **step: Unpack[Whole]) -> Report:
         """FLOPs of a whole request, 2 per multiply-add: the prefill of a prompt of `ctx` tokens, and all decode steps.
 
-        Logits for the last position only; they are the first of the `new_tokens`. As `flops --generate` prints it.
+        Only the last position gets logits, and they give the first of the `new_tokens`. Printed by `flops --generate`.
+        Raises TfacctError.
         """
         from tfacct.reports.generate import generate
 
-        return generate([self.subject], Request(ctx=ctx, batch=batch, source=source), new_tokens, masked=masked)
+        return generate([self.loaded], Request(**step), new_tokens, masked=masked)
 
+    @_spelled_out
     def traffic(
         self,
         *,
-        ctx: int | None = None,
-        tokens: int | None = None,
-        decode: bool = False,
-        batch: int = 1,
-        source: int | None = None,
         logits: Logits = "all",
         dtype: str | None = None,
+        **step: Unpack[Step],
     ) -> Report:
-        """Bytes that each product reads and writes, unfused, and its FLOPs per byte. As `flops --bytes` prints it."""
+        """Bytes that each product reads and writes in unfused kernels, and its FLOPs per byte.
+
+        Weights are stored in `dtype` (default bf16). Printed by `flops --bytes`. Raises TfacctError.
+        """
         from tfacct.reports.traffic import traffic
 
-        return traffic([self.subject], Request(ctx, tokens, decode, batch, logits, source), dtype=dtype)
+        return traffic([self.loaded], Request(logits=logits, **step), dtype=dtype)
 
     def params(self) -> Report:
-        """Stored parameters, tensor by tensor, every tensor once."""
+        """Number of stored parameters, tensor by tensor, every tensor once."""
         from tfacct.reports.params import params
 
-        return params([self.subject])
+        return params([self.loaded])
 
+    @_spelled_out
     def memory(
         self,
         *,
-        ctx: int | None = None,
-        batch: int = 1,
-        source: int | None = None,
         dtype: str | None = None,
         kv_dtype: str | None = None,
         fit: int | str | None = None,
+        **step: Unpack[Whole],
     ) -> Report:
-        """Bytes of weights and KV cache; `fit` (bytes, or `"24GiB"`) adds the largest context and batch that fit."""
+        """Bytes of weights and KV cache.
+
+        >>> llama = load("llama-3.1-8b")
+        >>> llama.memory(ctx=8192).total, llama.memory(ctx=8192, kv_dtype="fp8").total
+        (17134264320, 16597393408)
+        >>> llama.memory(ctx=8192, fit="24GiB").models[0]["fit"]["largest_context"]
+        74075
+
+        `fit` (bytes, or `"24GiB"`) adds the largest context and batch that fit. Raises TfacctError.
+        """
         from tfacct.reports.memory import memory
 
         budget = units.read_bytes("fit", fit) if isinstance(fit, str) else fit
-        return memory(
-            [self.subject], Request(ctx=ctx, batch=batch, source=source), dtype=dtype, kv_dtype=kv_dtype, fit=budget
-        )
+        return memory([self.loaded], Request(**step), dtype=dtype, kv_dtype=kv_dtype, fit=budget)
 
-    def kv(
-        self, *, ctx: int | None = None, batch: int = 1, source: int | None = None, dtype: str | None = None
-    ) -> Report:
-        """KV-cache bytes by context: as built, as MHA and as MQA."""
+    @_spelled_out
+    def kv(self, *, dtype: str | None = None, **step: Unpack[Whole]) -> Report:
+        """Bytes of the KV cache by context: as built, with a key/value head for each query head, and with one for all.
+
+        Raises TfacctError.
+        """
         from tfacct.reports.kv import kv
 
-        return kv([self.subject], Request(ctx=ctx, batch=batch, source=source), dtype=dtype)
+        return kv([self.loaded], Request(**step), dtype=dtype)
 
+    @_spelled_out
     def formula(
         self,
         *,
         of: Literal["flops", "params", "kv", "train"] = "flops",
+        **step: Unpack[Step],
+    ) -> Report:
+        """Formula of a count, line by line, with its values: FLOPs, stored parameters, or cached elements.
+
+        `.models[0]["total"]` is the formula as sympy parses it, its letters symbols (see `reports.formula.formula`).
+        Raises TfacctError.
+        """
+        from tfacct.reports.formula import formula
+
+        return formula(self.loaded, Request(**step), of=of)
+
+    def diff(
+        self,
+        other: Model | Source | None = None,
+        *,
         ctx: int | None = None,
         tokens: int | None = None,
         decode: bool = False,
         batch: int = 1,
         source: int | None = None,
-    ) -> Report:
-        """A count in letters, line by line, with its values: FLOPs, stored parameters, or cached elements.
-
-        `.models[0]["total"]` is the formula as sympy parses it, its letters symbols (see `reports.formula.formula`).
-        """
-        from tfacct.reports.formula import formula
-
-        return formula(self.subject, Request(ctx, tokens, decode, batch, source=source), of=of)
-
-    def diff(
-        self,
-        other: Model | None = None,
-        *,
-        ctx: int | None = None,
         to_ctx: int | None = None,
-        batch: int = 1,
-        source: int | None = None,
+        to_tokens: int | None = None,
         to_batch: int | None = None,
-        decode: bool = False,
+        logits: Logits = "all",
         train: bool = False,
         masked: bool = False,
         dtype: str | None = None,
         kv_dtype: str | None = None,
         **sets: Any,
     ) -> Report:
-        """FLOPs, parameters and bytes, old → new: of this model with `sets` over its config, or of `other`."""
-        from tfacct.reports._points import Terms
+        """FLOPs, parameters and bytes before and after a change: of fields (`sets`), context or batch, or to `other`.
+
+        `other`: a Model, or what `load` takes. Raises TfacctError.
+        """
+        from tfacct.reports.counting import Counting
         from tfacct.reports.diff import diff
 
-        new = (other or self)._with(sets) if sets else (other or self).subject
-        before = Request(ctx=ctx, batch=batch, decode=decode, source=source)
-        after = replace(before, ctx=ctx if to_ctx is None else to_ctx, batch=batch if to_batch is None else to_batch)
-        return diff(self.subject, new, before, after, terms=Terms(dtype, kv_dtype, masked, train))
+        second = self if other is None else other if isinstance(other, Model) else load(other)
+        new = second._with(sets) if sets else second.loaded
+        before = Request(ctx, tokens, decode, batch, logits, source)
+        to = {"ctx": to_ctx, "tokens": to_tokens, "batch": to_batch}
+        changed: dict[str, Any] = {name: size for name, size in to.items() if size is not None}
+        after = replace(before, **changed)
+        return diff(self.loaded, new, before, after, terms=Counting(dtype, kv_dtype, masked, train))
 
     def sweep(
         self,
@@ -190,8 +240,11 @@ class Model:
         kv_dtype: str | None = None,
         **sets: Sequence[Any],
     ) -> Report:
-        """Metrics by name at every combination of contexts, batches and values of fields, exact."""
-        from tfacct.reports._points import Terms
+        """Metrics by name at every combination of contexts, batches and values of fields, in exact numbers.
+
+        Raises TfacctError, also for more than 20,000 points.
+        """
+        from tfacct.reports.counting import Counting
         from tfacct.reports.sweep import DEFAULT, Grid, sweep
 
         return sweep(
@@ -200,31 +253,34 @@ class Model:
             Grid(ctx, batch, sets),
             metrics=metrics or DEFAULT,
             request=Request(tokens=tokens, decode=decode, logits=logits, source=source),
-            terms=Terms(dtype, kv_dtype, masked, train),
+            terms=Counting(dtype, kv_dtype, masked, train),
         )
 
+    @_spelled_out
     def solve(
         self,
         unknown: str,
         until: str,
         *,
-        ctx: int | None = None,
-        tokens: int | None = None,
-        decode: bool = False,
-        batch: int = 1,
-        source: int | None = None,
         logits: Logits = "all",
         train: bool = False,
         masked: bool = False,
         dtype: str | None = None,
         kv_dtype: str | None = None,
+        **step: Unpack[Step],
     ) -> Report:
-        """The largest `unknown` (ctx, batch, num_key_value_heads) until `until`: `"kv_cache_bytes=weights_bytes"`."""
-        from tfacct.reports._points import Terms
+        """Largest `unknown` (ctx, batch or num_key_value_heads) up to which an equation is not yet overtaken.
+
+        >>> load("llama-3.1-8b").solve("ctx", "kv_cache_bytes=weights_bytes").total
+        122532
+
+        Raises TfacctError if there is no solution, or more than one.
+        """
+        from tfacct.reports.counting import Counting
         from tfacct.reports.solve import solve
 
-        request = Request(ctx, tokens, decode, batch, logits, source)
-        return solve(self.subject, request, unknown=unknown, until=until, terms=Terms(dtype, kv_dtype, masked, train))
+        request = Request(logits=logits, **step)
+        return solve(self.loaded, request, unknown=unknown, until=until, terms=Counting(dtype, kv_dtype, masked, train))
 
     def evaluate(
         self,
@@ -239,88 +295,105 @@ class Model:
         kv_dtype: str | None = None,
         **knobs: Any,
     ) -> np.ndarray[Any, Any]:
-        """A metric by name at every element of arrays: `evaluate("total_flops", ctx=np.arange(1, 10**6))`.
+        """Array of a metric at every element of the knobs: `evaluate("total_flops", ctx=np.arange(1, 10**6))`.
 
-        Knobs are broadcast: ctx, tokens (default all of the context), batch, num_key_value_heads, and the letters of
-        sizes. In float64, within 10⁻¹⁵ of the exact value; `exact` gives Python's ints and fractions. Needs numpy.
+        Knobs are broadcast against each other: ctx, tokens (default all of the context), batch, num_key_value_heads,
+        and the letters of sizes. Values are float64, within 10⁻¹⁵ of the exact ones; `exact` gives Python's ints and
+        fractions. Needs numpy. Raises TfacctError.
         """
-        from tfacct.arrays import evaluate
-        from tfacct.metrics import metric as named
-        from tfacct.reports._common import workload
-        from tfacct.reports._points import Terms
+        from tfacct.accounts.metrics import metric as named
+        from tfacct.algebra.arrays import evaluate
+        from tfacct.reports.counting import Counting, workload
 
         asked = named(metric, [self.ledger])
-        work = workload(self.subject, Request(logits=logits, source=source))
-        point = Terms(dtype, kv_dtype, masked, train).point(self.subject, work, [asked])
+        work = workload(self.loaded, Request(logits=logits, source=source))
+        point = Counting(dtype, kv_dtype, masked, train).point(self.loaded, work, [asked])
         return evaluate(asked, self.architecture, point, knobs, exact=exact)
 
-    def _with(self, sets: Mapping[str, Any]) -> Subject:
-        """The same config with fields set over it."""
-        fields = {**self.subject.changed, **sets}
-        return subject(self.name, self.subject.raw, fields, self.subject.provenance)
+    def _with(self, sets: Mapping[str, Any]) -> LoadedModel:
+        """Model of the same config with fields set over it."""
+        return self.loaded.with_fields({**self.loaded.changed, **sets})
 
     def show(self) -> Report:
-        """The config, field by field, with its source and what was defaulted."""
+        """Fields of the config, one by one, with their source and those that took a default."""
         from tfacct.reports.models import show
 
-        return show(self.subject)
+        return show(self.loaded)
 
+    @_spelled_out
     def verify(
         self,
         *,
-        ctx: int | None = None,
-        tokens: int | None = None,
-        decode: bool = False,
-        batch: int = 1,
-        source: int | None = None,
         all_layers: bool = False,
         against: str | None = None,
+        **step: Unpack[Step],
     ) -> Report:
-        """The formulas against every witness, path by path (needs torch and fvcore); `.agrees` is the verdict."""
+        """Comparison of the formulas with every witness, path by path; `.agrees` is the verdict.
+
+        `all_layers` runs every block instead of one of each kind; `against="transformers"` asks the class too. Needs
+        torch and fvcore. Raises TfacctError.
+        """
         from tfacct.reports.verify import verify
 
-        request = Request(ctx, tokens, decode, batch, source=source)
-        return verify([self.subject], request, all_layers=all_layers, against=against)
+        return verify([self.loaded], Request(**step), all_layers=all_layers, against=against)
 
     def prove(self, *, by: Literal["symbols", "grid"] = "symbols") -> Report:
-        """The formula is the polynomial that the reference model's count is, for all sizes (needs torch and fvcore)."""
+        """Proof that the formula is the same polynomial as the reference model's count, for all sizes.
+
+        Needs torch, fvcore and sympy. Raises TfacctError.
+        """
         from tfacct.reports.prove import prove
 
-        return prove(self.subject, by=by)
+        return prove(self.loaded, by=by)
 
+    @_spelled_out
     def measure(
         self,
         *,
-        ctx: int | None = None,
-        batch: int = 1,
-        source: int | None = None,
         decode: bool = False,
         steps: int = 5,
         train: bool = False,
         sdpa: bool = False,
         device: str = "cpu",
         dtype: str = "fp32",
+        **step: Unpack[Whole],
     ) -> Report:
-        """Run the model with random weights: seconds, FLOP/s, bytes really held (needs torch and fvcore)."""
+        """Run the model with random weights: seconds, FLOP/s and bytes really held.
+
+        Needs torch and fvcore. Raises TfacctError.
+        """
         from tfacct.reports.measure import Plan, measure
 
-        request = Request(ctx=ctx, batch=batch, decode=decode, source=source)
-        return measure(self.subject, request, Plan(device, dtype, steps, train, sdpa))
+        return measure(self.loaded, Request(decode=decode, **step), Plan(device, dtype, steps, train, sdpa))
 
 
-def load(source: str | os.PathLike[str] | Mapping[str, Any], **sets: Any) -> Model:
-    """A model from a preset's name, a path to a config.json, a hub id (`"Qwen/Qwen2-7B"`), or a dict of its fields.
+def load(source: Source, **sets: Any) -> Model:
+    """Return the model of a preset's name, a path to a config.json, a hub id (`"Qwen/Qwen2-7B"`), or a dict of fields.
 
     >>> load("gpt2-xl").flops(ctx=16384).total
     133416668364800
+
+    Keywords are set over the config, and a dict holds the fields of one:
+
     >>> load("llama-3.1-8b", num_key_value_heads=32).kv().total
     68719476736
+    >>> fields = {"model_type": "gpt2", "vocab_size": 50257, "n_embd": 768, "n_layer": 12, "n_head": 12}
+    >>> load(fields).params().total
+    124439808
 
-    Keywords are set over the config. A Path is a path: the hub is not asked. Raises TfacctError, which says what would
-    work.
+    A name that does not exist is refused, with the nearest that does:
+
+    >>> load("gpt2-extra")
+    Traceback (most recent call last):
+    tfacct.base.errors.NotFoundError: no preset or file named 'gpt2-extra'
+    did you mean gpt2?
+
+    A Path is always a path: the hub is not asked. Raises TfacctError, which says what would work.
     """
     if isinstance(source, Mapping):
         return Model(subject("config", source, sets))
     if isinstance(source, str):
         return Model(sources.find(source, sets))
+    if not isinstance(source, os.PathLike):
+        raise UsageError(f"a model is named, or given as a path or a dict of its fields, not {cut(repr(source))}")
     return Model(sources.find(str(Path(source)), sets, ask_hub=False))

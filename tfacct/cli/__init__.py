@@ -8,6 +8,8 @@ import gc
 import os
 import sys
 
+from tfacct.output import signs
+
 THRESHOLD = 100_000
 """New objects between two searches for cycles. A report makes fewer; the default of 700 searches a hundred times."""
 
@@ -16,14 +18,15 @@ def main() -> None:
     """Run the command line; a user's mistake is one message on stderr and exit code 2."""
     gc.set_threshold(THRESHOLD)
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal without × or ─ gets a question mark, not a traceback
+        signs.fall_back(stream)
     atexit.register(gc.freeze)  # or the end of the process searches all of torch for cycles
+    from tfacct.base.errors import TfacctError
+    from tfacct.base.spelling import as_in_a_shell
     from tfacct.cli.app import app
-    from tfacct.errors import TfacctError
 
     try:
-        app(prog_name="tfacct")
+        with as_in_a_shell():
+            app(prog_name="tfacct")
     except TfacctError as error:
         print(*error.lines(), sep="\n", file=sys.stderr)
         sys.exit(2)

@@ -4,21 +4,17 @@ from typing import Annotated
 
 import typer
 
-from tfacct import units
+from tfacct.base import units
+from tfacct.base.errors import UsageError
 from tfacct.cli import ask
 from tfacct.cli import options as opt
 from tfacct.cli.root import ACCOUNT, command
-from tfacct.errors import UsageError
 
 
 @command(ACCOUNT)
 def flops(
-    models: opt.Models = None,
-    ctx: opt.Ctx = None,
-    tokens: opt.Tokens = None,
-    decode: opt.Decode = False,
-    batch: opt.Batch = "1",
-    source: opt.Source = None,
+    *,
+    step: opt.Step,
     train: opt.Train = False,
     masked: opt.Masked = False,
     logits: opt.Logits = opt.LogitsChoice.all,
@@ -29,29 +25,23 @@ def flops(
     generate: opt.Generate = None,
     moved: opt.Bytes = False,
     dtype: opt.BytesDtype = None,
-    plot: opt.Plot = None,
-    force: opt.Force = False,
-    sets: opt.Sets = None,
-    family: opt.Family = None,
-    max_params: opt.MaxParams = None,
-    as_json: opt.Json = False,
-    as_csv: opt.Csv = False,
-    as_markdown: opt.Markdown = False,
-    exact: opt.Exact = False,
+    picture: opt.Picture,
+    which: opt.Which,
+    output: opt.Output,
 ) -> None:
     """FLOPs of a pass, a training step or a whole request."""
     if dtype is not None and not moved:
         raise UsageError("--dtype changes no FLOPs: it goes with --bytes")
-    ask.check_plot(plot, force)
+    ask.check_plot(picture)
     lines_only = {"--train": train, "--pointwise": pointwise, f"--by {by.value}": by is not opt.ByChoice.line}
     if generate is not None:
-        ask.apart("--generate", {"--tokens": tokens, "--decode": decode, **lines_only, "--bytes": moved})
+        ask.apart("--generate", {"--tokens": step.tokens, "--decode": step.decode, **lines_only, "--bytes": moved})
     if moved:
         ask.apart("--bytes", {**lines_only, "--masked": masked})
-    if plot is not None:
+    if picture.plot is not None:
         ask.apart("--plot", {"--generate": generate, "--bytes": moved})
-    request = ask.request(ctx, tokens=tokens, decode=decode, batch=batch, logits=logits, source=source)
-    chosen = ask.subjects(models, sets, family, max_params)
+    request = ask.request(step, logits)
+    chosen = ask.subjects(which)
     if generate is not None:
         from tfacct.reports.generate import generate as requested
 
@@ -64,85 +54,64 @@ def flops(
         from tfacct.reports.flops import flops
 
         report = flops(chosen, request, train=train, masked=masked, by=by.value, pointwise=pointwise)
-    ask.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
-    if plot is not None:
+    ask.show(report, output)
+    if picture.plot is not None:
         from tfacct.reports.charts import flops_chart
 
-        ask.draw(plot, force, flops_chart(chosen, request, report, masked=masked, train=train))
+        ask.draw(picture, flops_chart(chosen, request, report, masked=masked, train=train))
 
 
 @command(ACCOUNT)
 def params(
-    models: opt.Models = None,
-    sets: opt.Sets = None,
-    family: opt.Family = None,
-    max_params: opt.MaxParams = None,
-    as_json: opt.Json = False,
-    as_csv: opt.Csv = False,
-    as_markdown: opt.Markdown = False,
-    exact: opt.Exact = False,
+    *,
+    which: opt.Which,
+    output: opt.Output,
 ) -> None:
     """Parameters, tensor by tensor."""
     from tfacct.reports.params import params
 
-    report = params(ask.subjects(models, sets, family, max_params))
-    ask.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
+    report = params(ask.subjects(which))
+    ask.show(report, output)
 
 
 @command(ACCOUNT)
 def memory(
-    models: opt.Models = None,
-    ctx: opt.Ctx = None,
-    batch: opt.Batch = "1",
-    source: opt.Source = None,
+    *,
+    whole: opt.Whole,
     dtype: opt.Dtype = None,
     kv_dtype: opt.KvDtype = None,
     fit: Annotated[
         str | None,
         typer.Option(metavar="SIZE", help="Add the largest context and batch that fit: 24GiB, 80GB."),
     ] = None,
-    sets: opt.Sets = None,
-    family: opt.Family = None,
-    max_params: opt.MaxParams = None,
-    as_json: opt.Json = False,
-    as_csv: opt.Csv = False,
-    as_markdown: opt.Markdown = False,
-    exact: opt.Exact = False,
+    which: opt.Which,
+    output: opt.Output,
 ) -> None:
     """Bytes for weights and KV cache, and what fits a card."""
     from tfacct.reports.memory import memory
 
     report = memory(
-        ask.subjects(models, sets, family, max_params),
-        ask.request(ctx, batch=batch, source=source),
+        ask.subjects(which),
+        ask.request(whole),
         dtype=dtype,
         kv_dtype=kv_dtype,
         fit=None if fit is None else units.read_bytes("--fit", fit),
     )
-    ask.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
+    ask.show(report, output)
 
 
 @command(ACCOUNT)
 def kv(
-    models: opt.Models = None,
-    ctx: opt.Ctx = None,
-    batch: opt.Batch = "1",
-    source: opt.Source = None,
+    *,
+    whole: opt.Whole,
     dtype: Annotated[
         str | None, typer.Option(metavar="DTYPE", help="How the KV cache is stored. Default: bf16.")
     ] = None,
-    sets: opt.Sets = None,
-    family: opt.Family = None,
-    max_params: opt.MaxParams = None,
-    as_json: opt.Json = False,
-    as_csv: opt.Csv = False,
-    as_markdown: opt.Markdown = False,
-    exact: opt.Exact = False,
+    which: opt.Which,
+    output: opt.Output,
 ) -> None:
     """KV cache by context: as built, as MHA, as MQA."""
     from tfacct.reports.kv import kv
 
-    report = kv(
-        ask.subjects(models, sets, family, max_params), ask.request(ctx, batch=batch, source=source), dtype=dtype
-    )
-    ask.show(report, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, exact=exact)
+    report = kv(ask.subjects(which), ask.request(whole), dtype=dtype)
+    ask.show(report, output)

@@ -6,35 +6,32 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tfacct import units
-from tfacct.cli.options import LogitsChoice
-from tfacct.errors import TfacctError, UsageError, printable
-from tfacct.workload import Request
+from tfacct.base import units
+from tfacct.base.errors import TfacctError, UsageError, printable
+from tfacct.cli import options as opt
+from tfacct.cli.sets import read_sets
+from tfacct.ledger.workload import Request
+from tfacct.output import signs
 
 if TYPE_CHECKING:  # pydantic is behind these: help and completion do without
-    from tfacct.chart import Chart
-    from tfacct.report import Report
-    from tfacct.subject import Subject
+    from tfacct.loading.model import LoadedModel
+    from tfacct.output.chart import Chart
+    from tfacct.output.report import Report
+    from tfacct.reports.counting import Counting
 
 
-def request(
-    ctx: str | None,
-    *,
-    tokens: str | None = None,
-    decode: bool = False,
-    batch: str = "1",
-    logits: LogitsChoice = LogitsChoice.all,
-    source: str | None = None,
-) -> Request:
+def request(step: opt.Step | opt.Whole, logits: opt.LogitsChoice = opt.LogitsChoice.all, **more: Any) -> Request:
     """The workload as the user words it."""
-    return Request(
-        ctx=None if ctx is None else units.read_tokens("--ctx", ctx),
-        tokens=None if tokens is None else units.read_tokens("--tokens", tokens),
-        decode=decode,
-        batch=units.read_tokens("--batch", batch),
-        logits=logits.value,
-        source=None if source is None else units.read_tokens("--source", source),
-    )
+    sizes = {name: text for name, text in vars(step).items() if isinstance(text, str)}
+    read = {name: units.read_tokens(f"--{name}", text) for name, text in sizes.items()}
+    return Request(**{**vars(step), **read, **more}, logits=logits.value)
+
+
+def counting(counted: opt.Counted) -> Counting:
+    """How a metric is counted, as the user words it."""
+    from tfacct.reports.counting import Counting
+
+    return Counting(counted.dtype, counted.kv_dtype, counted.masked, counted.train)
 
 
 def apart(option: str, others: Mapping[str, object]) -> None:
@@ -44,112 +41,116 @@ def apart(option: str, others: Mapping[str, object]) -> None:
             raise UsageError(f"{option} does not go with {other}", "leave one of the two out")
 
 
-def subjects(
-    models: Iterable[str] | None,
-    sets: Iterable[str] | None,
-    family: str | None = None,
-    max_params: str | None = None,
-) -> list[Subject]:
+def subjects(which: opt.Which) -> list[LoadedModel]:
     """The models that were named; none named: every preset that the filters leave."""
-    from tfacct import presets, sources
-
-    changed = sources.read_sets(sets or ())
-    named = list(models or ())
-    if named and (family is not None or max_params is not None):
+    if not which.models:
+        return presets(which)
+    if which.family is not None or which.max_params is not None:
         raise UsageError("--family and --max-params choose among the presets: name no model with them")
-    if named:
-        return [_find(model, changed) for model in named]
-    limit = None if max_params is None else units.read_count("--max-params", max_params)
+    changed = read_sets(which.sets or ())
+    return [_find(model, changed) for model in which.models]
+
+
+def subject(one: opt.One) -> LoadedModel:
+    """The model that was named."""
+    return _find(one.model, read_sets(one.sets or ()))
+
+
+def presets(which: opt.Presets) -> list[LoadedModel]:
+    """The presets that the filters leave."""
+    from tfacct.loading import presets
+
+    changed = read_sets(which.sets or ())
+    limit = None if which.max_params is None else units.read_count("--max-params", which.max_params)
     try:
-        return presets.load_all(changed, family=family, max_params=limit)
+        return presets.load_all(changed, family=which.family, max_params=limit)
     except TfacctError as error:
         if changed:
             error.hint = "--set without a MODEL changes every preset: name one, or narrow with --family"
         raise
 
 
-def _find(model: str, changed: Mapping[str, Any] | None = None, also: Iterable[str] = ()) -> Subject:
+def _find(model: str, changed: Mapping[str, Any] | None = None, also: Iterable[str] = ()) -> LoadedModel:
     """The model that is named, with a spinner where the hub takes its time."""
-    from tfacct import sources
-    from tfacct.view.progress import spinner
+    from tfacct.loading import find as sources
+    from tfacct.output.progress import spinner
 
     with spinner() as waiting:
         return sources.find(model, changed, also, waiting=waiting)
 
 
-def reader() -> Callable[[str, Mapping[str, Any]], Subject]:
+def reader() -> Callable[[str, Mapping[str, Any]], LoadedModel]:
     """Reads a model with fields set over its config; what it is called by is opened once."""
-    from tfacct.subject import subject as read
+    known: dict[str, LoadedModel] = {}
 
-    known: dict[str, Subject] = {}
-
-    def load(name: str, fields: Mapping[str, Any]) -> Subject:
+    def load(name: str, fields: Mapping[str, Any]) -> LoadedModel:
         base = known.get(name) or known.setdefault(name, _find(name))
-        return read(base.name, base.raw, fields, base.provenance)
+        return base.with_fields(fields)
 
     return load
 
 
-def changed(subject: Subject, sets: Iterable[str] | None) -> Subject:
+def changed(subject: LoadedModel, sets: Iterable[str] | None) -> LoadedModel:
     """The same model with fields set over its config."""
-    from tfacct import sources
-    from tfacct.subject import subject as read
-
-    return read(subject.name, subject.raw, sources.read_sets(sets or ()), subject.provenance)
+    return subject.with_fields(read_sets(sets or ()))
 
 
-def one_of_family(name: str, models: Iterable[str] | None, sets: Iterable[str] | None) -> Subject:
+def one_of_family(name: str, which: opt.Which) -> LoadedModel:
     """The model that is named, or the largest preset of the family that is."""
-    from tfacct import families, presets, sources
+    from tfacct import families
+    from tfacct.loading import presets
 
-    if models:
+    if which.models:
         raise UsageError("--prove names its own FAMILY or MODEL: leave the other out")
     if name in families.names() and name not in presets.names():
-        return presets.load_all(sources.read_sets(sets or ()), family=name)[-1]
-    return subjects([name], sets)[0]
+        return presets.load_all(read_sets(which.sets or ()), family=name)[-1]
+    return subject(opt.One(name, which.sets))
 
 
-def family_or_model(name: str, sets: Iterable[str] | None) -> tuple[Subject, bool]:
+def family_or_model(name: str, sets: Iterable[str] | None) -> tuple[LoadedModel, bool]:
     """The model that is named, or the largest preset of the family that is; and whether it is a family."""
-    from tfacct import families, presets, sources
+    from tfacct import families
+    from tfacct.loading import presets
 
-    changed = sources.read_sets(sets or ())
+    changed = read_sets(sets or ())
     if name in families.names() and name not in presets.names():
         largest = presets.load_all(family=name)[-1]
         return presets.load(largest.name, changed), True
     return _find(name, changed, also=families.names()), False
 
 
-def check_plot(file: str | None, force: bool) -> None:
+def check_plot(picture: opt.Picture) -> None:
     """Refuse a picture that cannot be written, before anything is counted."""
-    if file is not None:
-        from tfacct.view import plot
+    if picture.plot is not None:
+        from tfacct.output import plot
 
-        plot.check(file, force=force)
-    elif force:
+        plot.check(picture.plot, force=picture.force)
+    elif picture.force:
         raise UsageError("--force overwrites a picture: it goes with --plot")
 
 
-def draw(file: str, force: bool, chart: Chart) -> None:
-    """Draw a chart into a file, and say so."""
-    from tfacct.view import plot
+def draw(picture: opt.Picture, chart: Chart) -> None:
+    """Draw a chart into the file that was asked for, and say so."""
+    from tfacct.output import plot
 
-    plot.save(chart, plot.check(file, force=force))
+    file = picture.plot or ""
+    plot.save(chart, plot.check(file, force=picture.force))
     print(printable(f"drew {file}"), file=sys.stderr)
 
 
-def show(report: Report, *, as_json: bool, as_csv: bool, as_markdown: bool, exact: bool) -> None:
+def show(report: Report, form: opt.Form) -> None:
     """Print a report in the form that was asked for."""
-    if as_json + as_csv + as_markdown > 1:
+    if form.as_json + form.as_csv + form.as_markdown > 1:
         raise UsageError("--json, --csv and --markdown are one form each: choose one")
-    if as_json:
-        print(report.to_json())
-    elif as_csv:
+    exact = isinstance(form, opt.Output) and form.exact
+    if form.as_json:
+        print(signs.escaped(report.to_json(), sys.stdout))
+    elif form.as_csv:
         print(report.to_csv(), end="")
-    elif as_markdown:
-        print(report.to_markdown(exact), end="")
+    elif form.as_markdown:
+        print(signs.marked_down(report.to_markdown(exact), sys.stdout), end="")
     else:
-        from tfacct.view import terminal
+        from tfacct.output import terminal
 
         terminal.show(report, exact=exact)
     for hint in report.hints:

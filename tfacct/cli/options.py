@@ -1,13 +1,17 @@
-"""The options that several commands share: the same name, the same meaning everywhere."""
+"""The options that several commands share: the same name, the same meaning everywhere.
 
-from __future__ import annotations
+A command takes them in groups: a parameter of a group's type is all the options in it. (Annotations are not postponed:
+they are what typer reads. Nor do groups have methods of dataclasses that nobody calls: each takes a millisecond of
+every start.)
+"""
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from tfacct import units
+from tfacct.base import units
 
 
 class LogitsChoice(StrEnum):
@@ -43,7 +47,7 @@ class ProofChoice(StrEnum):
 
 def complete_model(incomplete: str) -> list[str]:
     """Preset names, for the shell."""
-    from tfacct import presets
+    from tfacct.loading import presets
 
     return [name for name in presets.names() if name.startswith(incomplete)]
 
@@ -121,11 +125,11 @@ Train = Annotated[bool, typer.Option("--train", help="A training step: forward a
 Masked = Annotated[bool, typer.Option("--masked", help="Only the pairs that the causal mask keeps.")]
 Dtype = Annotated[
     str | None,
-    typer.Option(metavar="DTYPE", help=f"How weights are stored: {', '.join(units.BITS)}. Default: bf16."),
+    typer.Option(metavar="DTYPE", help=f"How weights are stored: {', '.join(units.DTYPES)}. Default: bf16."),
 ]
 KvDtype = Annotated[
     str | None,
-    typer.Option(metavar="DTYPE", help="How the KV cache is stored. Default: as --dtype; bf16 for int8 and int4."),
+    typer.Option(metavar="DTYPE", help="How the KV cache is stored. Default: as --dtype; bf16 below 16 bits."),
 ]
 
 Generate = Annotated[
@@ -187,3 +191,82 @@ Plot = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the picture.", rich_help_panel=_OUTPUT)]
 Exact = Annotated[bool, typer.Option("--exact", help="Every digit in the table.", rich_help_panel=_OUTPUT)]
+
+
+@dataclass(repr=False, eq=False)
+class Presets:
+    """Which presets."""
+
+    sets: Sets = None
+    family: Family = None
+    max_params: MaxParams = None
+
+
+@dataclass(repr=False, eq=False)
+class Which(Presets):
+    """Which models: those named, or the presets that are left."""
+
+    models: Models = None
+
+
+@dataclass(repr=False, eq=False)
+class One:
+    """Which model, of a command that takes one."""
+
+    model: OneModel
+    sets: Sets = None
+
+
+@dataclass(repr=False, eq=False)
+class Step:
+    """The step: how many tokens, new and old, of how many sequences."""
+
+    ctx: Ctx = None
+    tokens: Tokens = None
+    decode: Decode = False
+    batch: Batch = "1"
+    source: Source = None
+
+
+@dataclass(repr=False, eq=False)
+class Whole:
+    """Whole sequences: the context is what counts, not how many of its tokens are new."""
+
+    ctx: Ctx = None
+    batch: Batch = "1"
+    source: Source = None
+
+
+@dataclass(repr=False, eq=False)
+class Counted:
+    """How a metric is counted."""
+
+    logits: Logits = LogitsChoice.all
+    train: Train = False
+    masked: Masked = False
+    dtype: Dtype = None
+    kv_dtype: KvDtype = None
+
+
+@dataclass(repr=False, eq=False)
+class Picture:
+    """A picture beside the table."""
+
+    plot: Plot = None
+    force: Force = False
+
+
+@dataclass(repr=False, eq=False)
+class Form:
+    """In which form a report is printed."""
+
+    as_json: Json = False
+    as_csv: Csv = False
+    as_markdown: Markdown = False
+
+
+@dataclass(repr=False, eq=False)
+class Output(Form):
+    """A form, and how much of each number a table shows."""
+
+    exact: Exact = False

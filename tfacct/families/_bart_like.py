@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from tfacct.architecture import Encoder, Transformer
-from tfacct.blocks import Block, Stack
+from tfacct.architecture.blocks import Block, Stack
+from tfacct.architecture.parts import Attention, CrossAttention, Embedding, FeedForward, Head, Norm, Positions
+from tfacct.architecture.transformer import Encoder, Transformer
 from tfacct.families._base import Count, FamilyConfig, Layers, Switch, Word, share
-from tfacct.parts import Attention, CrossAttention, Embedding, FeedForward, Head, Norm, Positions
 
 ATTENTION = {"q_proj": "q_proj", "k_proj": "k_proj", "v_proj": "v_proj", "o_proj": "out_proj"}
 BLOCK = {"mlp.up_proj": "fc1", "mlp.down_proj": "fc2", "mlp_norm": "final_layer_norm"}
@@ -14,7 +14,6 @@ ELSEWHERE: Mapping[str, object] = {
     "normalize_before": False,
     "add_final_layer_norm": False,
     "add_bias_logits": False,
-    "extra_pos_embeddings": 2,
     "do_blenderbot_90_layernorm": False,
 }
 """Fields of older configs that the classes do not read, and the value that is what they do."""
@@ -54,7 +53,6 @@ class BartLike(FamilyConfig):
     normalize_before: Switch = False
     add_final_layer_norm: Switch = False
     add_bias_logits: Switch = False
-    extra_pos_embeddings: Count = 2
     do_blenderbot_90_layernorm: Switch = False
 
     aliases: ClassVar = {
@@ -65,11 +63,10 @@ class BartLike(FamilyConfig):
     uncounted: ClassVar = frozenset(("is_encoder_decoder", "scale_embedding", "activation_function", *ELSEWHERE))
     harmless: ClassVar = frozenset(
         """
-        dropout activation_dropout encoder_layerdrop decoder_layerdrop init_std classif_dropout save_step
-        force_bos_token_to_be_generated add_cross_attention
+        encoder_layerdrop decoder_layerdrop init_std save_step
+        force_bos_token_to_be_generated add_cross_attention extra_pos_embeddings
         """.split()
     )
-    class_head: ClassVar = "Seq2SeqLM"
     fixed: ClassVar = frozenset("G")
     hf_paths: ClassVar = {
         "embed": "model.shared",
@@ -90,33 +87,30 @@ class BartLike(FamilyConfig):
             if getattr(self, name) != understood:
                 raise self.refused(name, getattr(self, name))
         hidden = self.d_model
-        norm = Norm(hidden, "layer")
+        norm = Norm(hidden=hidden, kind="layer")
 
         def head_dim(side: str, heads: int) -> int:
             return share(hidden, heads, f"d_model by {side}_attention_heads")
 
         def attention(side: str, heads: int, *, causal: bool) -> Attention:
             size = head_dim(side, heads)
-            return Attention(hidden, heads, 1, size, qkv_bias=True, out_bias=True, causal=causal)
+            return Attention(
+                hidden=hidden, kv_heads=heads, group=1, head_dim=size, qkv_bias=True, out_bias=True, causal=causal
+            )
 
         def network(width: int) -> FeedForward:
-            return FeedForward(hidden, width, bias=True, activation=self.activation_function)
+            return FeedForward(hidden=hidden, width=width, bias=True, activation=self.activation_function)
 
         heads, own = self.encoder_attention_heads, self.decoder_attention_heads
-        cross = CrossAttention(hidden, own, 1, head_dim("decoder", own), qkv_bias=True, out_bias=True)
-        reading = Block(
-            norm, attention("encoder", heads, causal=False), norm, network(self.encoder_ffn_dim), order="post"
+        cross = CrossAttention(
+            hidden=hidden, kv_heads=own, group=1, head_dim=head_dim("decoder", own), qkv_bias=True, out_bias=True
         )
-        writing = Block(
-            norm,
-            attention("decoder", own, causal=True),
-            norm,
-            network(self.decoder_ffn_dim),
-            order="post",
-            cross_norm=norm,
-            cross=cross,
+        reading = (attention("encoder", heads, causal=False), network(self.encoder_ffn_dim))
+        writing = (attention("decoder", own, causal=True), cross, network(self.decoder_ffn_dim))
+        return (
+            Stack(Block.of(*reading, norm=norm, order="post"), self.encoder_layers),
+            Stack(Block.of(*writing, norm=norm, order="post"), self.decoder_layers),
         )
-        return Stack(reading, self.encoder_layers), Stack(writing, self.decoder_layers)
 
     def ends(
         self, positions: Positions, *, normed: bool, own_table: bool = False, target: int | None = None
@@ -125,19 +119,20 @@ class BartLike(FamilyConfig):
         `target` vocabulary where that is another."""
         reading, writing = self.blocks()
         vocab = self.vocab_size if target is None else target
-        norm = Norm(self.d_model, "layer") if normed else None
+        norm = Norm(hidden=self.d_model, kind="layer") if normed else None
         scaled = self.scale_embedding
         return Transformer(
             encoder=Encoder(
-                Embedding(self.vocab_size, self.d_model, scaled, shared=not own_table),
+                Embedding(vocab=self.vocab_size, hidden=self.d_model, scaled=scaled, shared=not own_table),
                 (reading,),
                 positions=positions,
                 embed_norm=norm,
+                apart=frozenset("KHF"),
             ),
-            embed=Embedding(vocab, self.d_model, scaled),
+            embed=Embedding(vocab=vocab, hidden=self.d_model, scaled=scaled),
             positions=positions,
             embed_norm=norm,
             stacks=(writing,),
             final_norm=None,
-            head=Head(self.d_model, vocab, self.tie_word_embeddings),
+            head=Head(hidden=self.d_model, vocab=vocab, tied=self.tie_word_embeddings),
         )

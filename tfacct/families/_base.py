@@ -8,13 +8,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 from pydantic_core import core_schema
 
-from tfacct.architecture import Transformer
-from tfacct.errors import ConfigError, nearest
-from tfacct.parts import Attention, Part, Rotary
-from tfacct.workload import LARGEST, Workload
+from tfacct.architecture.parts import Attention, Part, Rotary
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError, nearest
+from tfacct.base.spelling import setting
+from tfacct.families._endings import CAUSAL_MODEL, DEFAULT_LABELS, FIELDS, Ending, labels
+from tfacct.families._fields import HARMLESS, changes_counts, is_harmless, same_size
+from tfacct.ledger.workload import LARGEST, Workload
 
 
 class Checked:
@@ -37,58 +40,14 @@ Count = Annotated[int, whole(1)]
 """A size in a config."""
 UpTo = Annotated[int, whole(0)]
 """A number that may be 0: of layers, of networks."""
-Layers = Annotated[int, whole(1, 100_000)]
+MOST_LAYERS = 100_000
+Layers = Annotated[int, whole(1, MOST_LAYERS)]
 """A number of blocks: each is a thing of its own, so fewer of them are credible than of anything else."""
 Switch = Annotated[bool, Checked(core_schema.bool_schema(strict=True))]
 Real = Annotated[float, Checked(core_schema.float_schema(strict=True, gt=0, allow_inf_nan=False))]
 Fraction = Annotated[float, Checked(core_schema.float_schema(strict=True, gt=0, le=1))]
 Word = Annotated[str, Checked(core_schema.str_schema(strict=True))]
 Fields = Annotated[dict[str, Any], Checked(core_schema.dict_schema(core_schema.str_schema(), strict=True))]
-
-HARMLESS = frozenset(
-    """
-    architectures model_type transformers_version torch_dtype dtype _name_or_path name_or_path bos_token_id
-    eos_token_id pad_token_id unk_token_id sep_token_id decoder_start_token_id forced_bos_token_id
-    forced_eos_token_id bad_words_ids suppress_tokens begin_suppress_tokens use_cache use_return_dict
-    return_dict output_attentions output_hidden_states output_scores torchscript return_dict_in_generate
-    is_decoder use_bfloat16 tie_encoder_decoder initializer_range attention_dropout
-    hidden_dropout resid_pdrop embd_pdrop attn_pdrop residual_dropout hidden_act activation_function
-    rms_norm_eps layer_norm_epsilon layer_norm_eps rope_theta rope_scaling rope_parameters rope_interleaved
-    max_window_layers original_max_position_embeddings pretraining_tp gradient_checkpointing
-    _attn_implementation _attn_implementation_autoset attn_implementation finetuning_task task_specific_params
-    problem_type id2label label2id num_labels prefix tokenizer_class max_length min_length do_sample
-    early_stopping num_beams num_beam_groups diversity_penalty temperature top_k top_p typical_p
-    repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size num_return_sequences
-    exponential_decay_length_penalty remove_invalid_values chunk_size_feed_forward quantization_config
-    quantization compression_config max_sequence_length output_past predict_special_tokens n_special
-    is_llama_config neftune_noise_alpha unsloth_version unsloth_fixed model_max_length tf_legacy_loss
-    partial_rotary_factor classifier_dropout cache_implementation renormalize_logits _num_labels _flash_attn_2_enabled
-    output_router_logits router_aux_loss_coef router_jitter_noise norm_topk_prob auto_map
-    """.split()
-)
-"""Fields that change no parameter, product or cached byte. (The quantization ones change stored bytes:
-`memory` asks for a dtype instead of guessing.)"""
-
-CAUSAL = ("ForCausalLM", "LMHeadModel")
-"""How the classes of decoders with a head end."""
-
-CHANGES_COUNTS = frozenset(
-    """
-    sliding_window use_sliding_window layer_types sliding_window_pattern attention_chunk_size local_attention
-    window_size num_experts num_local_experts n_routed_experts n_shared_experts num_experts_per_tok
-    moe_intermediate_size shared_expert_intermediate_size moe_layers num_shared_experts first_k_dense_replace
-    decoder_sparse_step mlp_only_layers q_lora_rank kv_lora_rank qk_rope_head_dim qk_nope_head_dim v_head_dim
-    num_nextn_predict_layers mtp_num_layers add_cross_attention cross_attention_hidden_size encoder_layers
-    decoder_layers num_hidden_layers_encoder pruned_heads qk_norm use_qk_norm qk_layernorm attention_bias
-    qkv_bias mlp_bias lm_head_bias use_bias bias head_dim num_key_value_heads num_kv_heads multi_query
-    parallel_attn parallel_residual use_parallel_residual intermediate_size ffn_dim n_inner hidden_size
-    num_hidden_layers num_attention_heads n_embd n_layer n_head n_positions word_embed_proj_dim embedding_size
-    altup_num_inputs num_kv_shared_layers vision_config audio_config text_config use_mrope
-    dual_chunk_attention_config state_size conv_kernel mamba_d_state attn_layer_period kv_sharing
-    cross_decoder_layers tie_word_embeddings is_encoder_decoder use_bidirectional_attention
-    """.split()
-)
-"""Fields that change counts in some architecture. One that is on, and that a family does not read, is refused."""
 
 
 class FamilyConfig(BaseModel):
@@ -118,12 +77,32 @@ class FamilyConfig(BaseModel):
     """Other names that the class reads a field by."""
     hf_tensors: ClassVar[Mapping[str, str]] = {}
     """Our tensors → the class's, where a parameter of it is no module's `weight` or `bias`."""
-    heads: ClassVar[tuple[str, ...]] = CAUSAL
-    """How the classes end whose head is counted; `architectures` must name one of them, or none."""
-    class_head: ClassVar[str] = "CausalLM"
-    """Which of transformers' `AutoModelFor…` builds the class."""
+    stems: ClassVar[tuple[str, ...]] = ()
+    """How its classes begin, up to the kind of head; none where no class stands behind the family."""
+    heads: ClassVar[Mapping[str, Ending]] = {}
+    """How the names of the classes end that are counted, and what each has behind its blocks; the first where
+    `architectures` names none."""
+    body: ClassVar[str] = "model."
+    """What the paths in hf_paths begin with that a bare body's own paths do not."""
     nulls: ClassVar[Mapping[str, str]] = {}
     """Fields that may be null although their default is a number: null means the value of this other field."""
+
+    _ending: Ending | None = PrivateAttr(default=None)
+    _labels: int = PrivateAttr(default=DEFAULT_LABELS)
+
+    @property
+    def ending(self) -> Ending:
+        """Ending of its class: what stands behind the blocks."""
+        return self._ending or next(iter(self.heads.values()), CAUSAL_MODEL)
+
+    def end(self, ending: Ending, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """Take what a class has behind its blocks, and the classes that `raw` says it scores; return what was
+        defaulted. Raises ConfigError."""
+        self._ending = ending
+        if ending.head != "classes":
+            return {}
+        self._labels, defaulted = labels(raw)
+        return defaulted
 
     @property
     def context(self) -> int:
@@ -136,15 +115,28 @@ class FamilyConfig(BaseModel):
         return self.context
 
     def architecture(self) -> Transformer:
-        """The transformer these fields describe."""
+        """The transformer these fields describe, with a language model's head."""
         raise NotImplementedError
+
+    def transformer(self) -> Transformer:
+        """The transformer these fields describe, with what its class has behind the blocks."""
+        return self.ending.on(self.architecture(), self._labels)
+
+    def paths(self) -> dict[str, str]:
+        """Our module path → that of the class that `architectures` names."""
+        table = self.class_paths()
+        return {**self.ending.renamed(table, self.body), **self.ending.paths} if table else {}
+
+    def tensors(self) -> dict[str, str]:
+        """Our tensors → those of the class, where a parameter of it is no module's `weight` or `bias`."""
+        return self.ending.renamed(self.hf_tensors, self.body)
 
     def class_paths(self) -> Mapping[str, str]:
         """hf_paths, where they do not depend on the fields."""
         return self.hf_paths
 
     def class_cannot(self) -> str | None:
-        """Why the transformers class cannot be asked about these fields; None where it can."""
+        """Reason why the transformers class cannot be asked about these fields; None if it can be."""
         return None
 
     def class_keeps(self) -> Transformer:
@@ -158,7 +150,7 @@ class FamilyConfig(BaseModel):
                 return part
             return replace(part, window=part.window - 1)
 
-        return self.architecture().mapped(less_one)
+        return self.transformer().mapped(less_one)
 
     def class_runs_more(self, work: Workload) -> Mapping[str, int]:  # noqa: ARG002
         """Our products that the class runs over more positions than there are new tokens, by path: how many more."""
@@ -167,7 +159,7 @@ class FamilyConfig(BaseModel):
     @classmethod
     def settable(cls) -> frozenset[str]:
         """Every field that may be set: those that are read, and those known to be harmless."""
-        return frozenset(cls.model_fields) | HARMLESS | cls.harmless
+        return frozenset(cls.model_fields) | HARMLESS | FIELDS | cls.harmless
 
     @classmethod
     def counted(cls) -> tuple[str, ...]:
@@ -190,7 +182,7 @@ def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[Family
     given: dict[str, Any] = {}
     unsaid: set[str] = set(family.model_fields)
     unknown: list[str] = []
-    _check_architectures(raw.get("architectures"), family.heads)
+    repeated: dict[str, str] = {}
     for name, value in _unaliased(raw, family.aliases).items():
         if name in family.model_fields:
             if value is None and name in family.nulls:
@@ -198,9 +190,11 @@ def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[Family
             elif value is not None or not _default_may_follow(family, name):
                 given[name] = value
                 unsaid.discard(name)
-        elif name in HARMLESS or name in family.harmless:
+        elif is_harmless(name) or name in FIELDS or name in family.harmless:
             continue
-        elif name in CHANGES_COUNTS:
+        elif field := same_size(name, family.model_fields):
+            repeated[name] = field
+        elif changes_counts(name):
             _refuse_if_on(name, value)
         else:
             unknown.append(name)
@@ -208,6 +202,8 @@ def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[Family
         config = family(**given)
     except ValidationError as error:
         raise config_error(error, raw) from None
+    for name, field in repeated.items():
+        _refuse_if_other(name, raw[name], field, getattr(config, field))
     counted = (name for name in family.model_fields if name in unsaid and name not in family.uncounted)
     values = {name: getattr(config, name) for name in counted}
     return config, {name: value for name, value in values.items() if value is not None}, unknown
@@ -222,16 +218,6 @@ def _unaliased(raw: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, 
             raise ConfigError(f"{name} = {shown(value)} contradicts {read_as} = {shown(fields[read_as])}")
         fields[read_as] = value
     return fields
-
-
-def _check_architectures(classes: object, heads: tuple[str, ...]) -> None:
-    """Another head, or none, is another count: only language models are counted."""
-    if isinstance(classes, list) and classes and not any(str(c).endswith(heads) for c in classes):
-        what = "causal language model" if heads == CAUSAL else f"class …{heads[0]}"
-        raise ConfigError(
-            f"architectures = {shown(classes)} is no {what}: its head is another, or none",
-            "to count it with a language model's head all the same: --set architectures=null",
-        )
 
 
 def _default_may_follow(family: type[FamilyConfig], name: str) -> bool:
@@ -249,8 +235,17 @@ def _refuse_if_on(name: str, value: object) -> None:
         return
     raise ConfigError(
         f"{name} = {shown(value)} changes the counts, and is not understood for this model_type",
-        f"if you know that it changes nothing here, count without it: --set {name}=null",
+        f"if you know that it changes nothing here, count without it: {setting(name)}",
     )
+
+
+def _refuse_if_other(name: str, value: object, field: str, counted: object) -> None:
+    """A size may stand under a second name too, if it is the same."""
+    if value not in (None, counted):
+        raise ConfigError(
+            f"{name} = {shown(value)} contradicts {field} = {shown(counted)}",
+            f"the class reads {field}; leave the other out: {setting(name)}",
+        )
 
 
 def _dotted(loc: tuple[Any, ...]) -> str:

@@ -4,12 +4,12 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from tfacct.architecture import Transformer
-from tfacct.errors import ConfigError
+from tfacct.architecture.parts import Experts, LatentAttention, Rotary
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, Switch, UpTo, even
 from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, check_active
 from tfacct.families._llama_like import LlamaLike
-from tfacct.parts import Experts, LatentAttention, Rotary
 
 _OWN = "blocks.*.attn."
 _THEIRS = "model.layers.*.self_attn."
@@ -19,7 +19,8 @@ class DeepseekLike(LlamaLike):
     """The fields that DeepSeek-V2 and V3 spell alike.
 
     `latent_attention` is a field of this program, not of published configs: how attention is run. `expanded` is what
-    transformers does, `absorbed` what engines do when they decode, `unpacked` keeps the keys and values of all heads.
+    transformers does, `absorbed` what engines do when they decode, `auto` whichever of the two takes fewer FLOPs in a
+    step, `unpacked` keeps the keys and values of all heads.
     """
 
     head_dim: Count | None = None  # type: ignore[assignment]
@@ -36,7 +37,7 @@ class DeepseekLike(LlamaLike):
     num_experts_per_tok: Count
     first_k_dense_replace: UpTo
     moe_layer_freq: Count = 1
-    latent_attention: Literal["expanded", "absorbed", "unpacked"] = "expanded"
+    latent_attention: Literal["auto", "expanded", "absorbed", "unpacked"] = "auto"
 
     uncounted: ClassVar = LlamaLike.uncounted | {"head_dim", "num_key_value_heads", "moe_layer_freq"}
     nulls: ClassVar = {"num_key_value_heads": "num_attention_heads"}
@@ -65,9 +66,10 @@ class DeepseekLike(LlamaLike):
     }
     gotchas: ClassVar[tuple[str, ...]] = (
         "latent_attention is this program's own field, never a published config's: how attention runs. `expanded` "
-        "(default) keeps the latent and makes the keys and values of all tokens again in every step, as transformers "
-        "does; `absorbed` keeps it and works in its space, as engines do when they decode; `unpacked` keeps the keys "
-        "and values of all heads. Parameters are the same.",
+        "keeps the latent and makes the keys and values of all tokens again in every step, as transformers does; "
+        "`absorbed` keeps it and works in its space, as engines do when they decode; `auto` (default) is whichever of "
+        "the two takes fewer FLOPs in the step asked about; `unpacked` keeps the keys and values of all heads. "
+        "Parameters are the same.",
         "A null q_lora_rank means queries without a latent, as in V2-Lite; an absent one is 1,536.",
         "head_dim and num_key_value_heads change nothing: the first is the class's own affair, the second must be "
         "num_attention_heads, or is refused.",
@@ -78,14 +80,14 @@ class DeepseekLike(LlamaLike):
     )
 
     def class_cannot(self) -> str | None:
-        """The class runs latent attention in one way."""
-        if self.latent_attention != "expanded":
+        """Why the class cannot be asked: it runs latent attention in one way."""
+        if self.latent_attention not in ("auto", "expanded"):
             return "it runs latent_attention = expanded only"
         return None
 
     @property
     def biased_networks(self) -> bool:
-        """Whether dense and shared networks have biases."""
+        """True if dense and shared networks have biases."""
         return False
 
     def architecture(self) -> Transformer:
@@ -104,9 +106,9 @@ class DeepseekLike(LlamaLike):
             hidden=self.hidden_size,
             heads=self.num_attention_heads,
             kv_rank=self.kv_lora_rank,
-            plain=self.qk_nope_head_dim,
-            turned=even(self.qk_rope_head_dim, "qk_rope_head_dim"),
-            value=self.v_head_dim,
+            nope_dim=self.qk_nope_head_dim,
+            rope_dim=even(self.qk_rope_head_dim, "qk_rope_head_dim"),
+            value_dim=self.v_head_dim,
             q_rank=self.q_lora_rank,
             bias=self.attention_bias,
             rotary=Rotary(self.rotary().base, self.rotary().scaling, "neighbours"),

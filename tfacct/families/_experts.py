@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tfacct.errors import ConfigError
+from tfacct.base.errors import ConfigError
 
 ROUTED_PATHS: Mapping[str, str] = {
     "blocks.*.mlp.router": "model.layers.*.mlp.gate",
@@ -24,5 +24,5 @@ def check_active(active: int, experts: int, names: tuple[str, str]) -> None:
 
 
 def with_experts(layers: int, step: int, dense: list[int] | None) -> list[bool]:
-    """Whether each layer has experts: every `step`-th, but for those listed as `dense`."""
+    """Booleans, one for each layer: every `step`-th layer has experts, except those listed as `dense`."""
     return [number not in (dense or []) and (number + 1) % step == 0 for number in range(layers)]

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from tfacct.architecture import Transformer
-from tfacct.blocks import Block
+from tfacct.architecture.blocks import Block
+from tfacct.architecture.parts import Attention, Embedding, Norm
+from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Switch, Word
 from tfacct.families._llama_like import LlamaLike
-from tfacct.parts import Attention, Embedding, Norm
 
 
 class GemmaLike(LlamaLike):
@@ -28,7 +28,7 @@ class GemmaLike(LlamaLike):
 
     def norm(self) -> Norm:
         """RMSNorm whose weight is the scale less 1."""
-        return Norm(self.hidden_size, "rms", self.rms_norm_eps, less_one=True)
+        return Norm(hidden=self.hidden_size, kind="rms", eps=self.rms_norm_eps, less_one=True)
 
     def attention(self, **own: Any) -> Attention:
         """attention_bias is on all four projections."""
@@ -36,4 +36,6 @@ class GemmaLike(LlamaLike):
 
     def decoder(self, blocks: Sequence[Block], **own: Any) -> Transformer:
         """Token rows times √hidden_size."""
-        return LlamaLike.decoder(self, blocks, **{"embed": Embedding(self.vocab_size, self.hidden_size, True), **own})
+        return LlamaLike.decoder(
+            self, blocks, **{"embed": Embedding(vocab=self.vocab_size, hidden=self.hidden_size, scaled=True), **own}
+        )

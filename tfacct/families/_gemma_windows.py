@@ -2,13 +2,13 @@
 
 from typing import Any, ClassVar
 
-from tfacct.architecture import Transformer
-from tfacct.blocks import Block
+from tfacct.architecture.blocks import Block
+from tfacct.architecture.parts import Head
+from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Real, Switch, Word
 from tfacct.families._gemma_like import GemmaLike
 from tfacct.families._layers import LayerTypes, windows
 from tfacct.families.mistral import Window
-from tfacct.parts import Head
 
 
 class GemmaWindows(GemmaLike):
@@ -51,11 +51,11 @@ class GemmaWindows(GemmaLike):
         return self.hidden_activation
 
     def slides(self, number: int) -> bool:
-        """Whether a layer has the window, where layer_types does not say."""
+        """True if a layer has the window, where layer_types does not say."""
         raise NotImplementedError
 
     def of_layer(self, window: int | None) -> dict[str, Any]:
-        """What attention has of its own in a layer with this window."""
+        """Fields that attention has of its own in a layer with this window."""
         return {"window": window}
 
     def architecture(self) -> Transformer:
@@ -66,8 +66,13 @@ class GemmaWindows(GemmaLike):
         common = {"softcap": capped, "scale": self.query_pre_attn_scalar**-0.5}
         per_layer = windows(self.layer_types, self.num_hidden_layers, self.sliding_window, self.slides)
         kinds = {
-            window: Block(norm, self.attention(**common, **self.of_layer(window)), norm, network, norm, norm)
+            window: Block.of(self.attention(**common, **self.of_layer(window)), network, norm=norm, post_norm=norm)
             for window in dict.fromkeys(per_layer)
         }
-        head = Head(self.hidden_size, self.vocab_size, self.tie_word_embeddings, softcap=self.final_logit_softcapping)
+        head = Head(
+            hidden=self.hidden_size,
+            vocab=self.vocab_size,
+            tied=self.tie_word_embeddings,
+            softcap=self.final_logit_softcapping,
+        )
         return self.decoder([kinds[window] for window in per_layer], head=head)

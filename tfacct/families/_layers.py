@@ -5,7 +5,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic_core import core_schema
 
-from tfacct.errors import ConfigError
+from tfacct.base.errors import ConfigError
 from tfacct.families._base import Checked
 
 LayerTypes: TypeAlias = Annotated[list[str], Checked(core_schema.list_schema(core_schema.str_schema(), strict=True))]

@@ -1,14 +1,15 @@
 """What Llama and its relatives share: RMSNorm, rotary positions, grouped-query attention, a gated feed-forward."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from pydantic import Field
 
-from tfacct.architecture import Transformer
-from tfacct.blocks import Block, stacks
+from tfacct.architecture.blocks import Block, stacks
+from tfacct.architecture.parts import Attention, Embedding, Experts, FeedForward, Head, LatentAttention, Norm, Rotary
+from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, FamilyConfig, Fields, Layers, Real, Switch, Word, even, rotary, share
-from tfacct.parts import Attention, Embedding, Experts, FeedForward, Head, LatentAttention, Norm, Rotary
+from tfacct.families._endings import LABELLING, Ending
 
 
 def head_dim_from(fields: dict[str, Any]) -> int:
@@ -36,6 +37,7 @@ class LlamaLike(FamilyConfig):
     rope_parameters: Fields | None = None
 
     uncounted: ClassVar = frozenset({"hidden_act", "rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters"})
+    heads: ClassVar[Mapping[str, Ending]] = LABELLING
     hf_paths: ClassVar = {
         "embed": "model.embed_tokens",
         "blocks.*.attn_norm": "model.layers.*.input_layernorm",
@@ -69,7 +71,7 @@ class LlamaLike(FamilyConfig):
 
     def norm(self) -> Norm:
         """RMSNorm over the hidden size."""
-        return Norm(self.hidden_size, "rms", self.rms_norm_eps)
+        return Norm(hidden=self.hidden_size, kind="rms", eps=self.rms_norm_eps)
 
     def attention(self, **own: Any) -> Attention:
         """Grouped-query attention; `own` is what the family has beside its sizes."""
@@ -84,18 +86,20 @@ class LlamaLike(FamilyConfig):
 
     def feed_forward(self, *, bias: bool = False) -> FeedForward:
         """A gated network."""
-        return FeedForward(self.hidden_size, self.intermediate_size, True, bias, self.activation)
+        return FeedForward(
+            hidden=self.hidden_size, width=self.intermediate_size, gated=True, bias=bias, activation=self.activation
+        )
 
     def block(self, attention: Attention | LatentAttention, network: FeedForward | Experts) -> Block:
         """A pre-norm block."""
-        return Block(self.norm(), attention, self.norm(), network)
+        return Block.of(attention, network, norm=self.norm())
 
     def decoder(self, blocks: Sequence[Block], **own: Any) -> Transformer:
         """Blocks between the token table and the head; `own` replaces what the family has of its own."""
         ends = {
-            "embed": Embedding(self.vocab_size, self.hidden_size),
+            "embed": Embedding(vocab=self.vocab_size, hidden=self.hidden_size),
             "final_norm": self.norm(),
-            "head": Head(self.hidden_size, self.vocab_size, tied=self.tie_word_embeddings),
+            "head": Head(hidden=self.hidden_size, vocab=self.vocab_size, tied=self.tie_word_embeddings),
         }
         return Transformer(stacks=stacks(blocks), **{**ends, **own})
 

@@ -1,12 +1,12 @@
 """The tables of an own model: their keys, and how what is common is written into each side."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tfacct.errors import ConfigError, nearest
-from tfacct.families._base import Count, Layers, Switch, shown
+from tfacct.base.errors import ConfigError, cut, nearest
+from tfacct.families._base import Count, Layers, Switch, UpTo, shown
 
 Activation: TypeAlias = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish"]
 NormKind: TypeAlias = Literal["layer", "rms"]
@@ -30,7 +30,7 @@ class ModelTable(Table):
     hidden: Count = Field(description="numbers of a token between the blocks")
     context: Count = Field(description="the longest context; rows of a learned position table")
     positions: Literal["rotary", "learned", "sines", "relative", "alibi", "none"] = Field(
-        description="learned: a table; sines: reckoned, nothing is stored; relative: a table of `buckets` scores per"
+        description="learned: a table; sines: computed, nothing is stored; relative: a table of `buckets` scores per"
         " head on each side, as in T5"
     )
     tied: Switch = Field(False, description="the token table is the head's weight")
@@ -103,6 +103,24 @@ class ExpertsTable(Table):
     activation: Activation = Field("silu", description="no count depends on it")
 
 
+class MambaTable(Table):
+    """Mamba in place of attention, in some of the decoder's blocks."""
+
+    uncounted: ClassVar = frozenset({"activation"})
+
+    layers: Annotated[list[UpTo], Field(min_length=1)] = Field(
+        description="numbers of the blocks that have it, from 0; the others have attention"
+    )
+    inner: Count = Field(description="channels")
+    state: Count = Field(16, description="numbers in the state of a channel")
+    kernel: Count = Field(4, description="tokens that the convolution sees")
+    rank: Count | None = Field(None, description="numbers that a token's step is read off")
+    bias: Switch = Field(False, description="biases on the projections in front and behind")
+    conv_bias: Switch = Field(True, description="a bias on the convolution")
+    network: Switch = Field(False, description="its blocks have the feed-forward network too")
+    activation: Activation = Field("silu", description="no count depends on it")
+
+
 class NormTable(Table):
     """The norms around the sublayers."""
 
@@ -126,6 +144,7 @@ class SideTable(Table):
     feed_forward: FeedForwardTable | None = None
     experts: ExpertsTable | None = None
     cross_attention: CrossTable | None = None
+    mamba: MambaTable | None = None
 
 
 SIDES = ("encoder", "decoder")
@@ -138,7 +157,7 @@ COMMON: dict[str, type[Table]] = {
 """Tables that each side may say anew, key by key."""
 KEYS_OF: dict[str, type[Table]] = {"model": ModelTable, **COMMON, "norm": NormTable}
 KEYS_OF |= {f"{side}.{name}": table for side in SIDES for name, table in COMMON.items()}
-KEYS_OF |= {"decoder.cross_attention": CrossTable}
+KEYS_OF |= {"decoder.cross_attention": CrossTable, "decoder.mamba": MambaTable}
 """Every table but the sides themselves, which have their layers."""
 TABLES = (*KEYS_OF, *SIDES)
 UNCOUNTED = frozenset(f"{name}.{key}" for name, table in KEYS_OF.items() for key in table.uncounted)
@@ -181,15 +200,16 @@ def nested(flat: Mapping[str, Any]) -> Tables:
 
 def _unknown(path: str) -> ConfigError:
     """A name that there is not, and the nearest that there is."""
-    place, _, name = path.rpartition(".")
-    while place and place not in TABLES:
-        place, _, name = place.rpartition(".")
+    words = path.split(".", 3)
+    place = next((table for table in (".".join(words[:2]), words[0]) if table in TABLES and table != path), "")
+    name = words[place.count(".") + 1 if place else 0]
     if not place:
         tables = [f"[{table}]" for table in TABLES if "." not in table]
-        return ConfigError(f"unknown table [{name}]", nearest(f"[{name}]", tables) or f"there are {', '.join(tables)}")
+        known = nearest(f"[{name}]", tables) or f"there are {', '.join(tables)}"
+        return ConfigError(f"unknown table [{cut(name)}]", known)
     keys = [key.removeprefix(f"{place}.") for key in (*KEYS, *TABLES) if key.rpartition(".")[0] == place]
     known = f"there are {', '.join(sorted(keys))}"
-    return ConfigError(f"[{place}] has no {name!r}", nearest(name, keys) or known)
+    return ConfigError(f"[{place}] has no {cut(name)!r}", nearest(name, keys) or known)
 
 
 def merged(tables: Tables, side: str) -> Tables:
@@ -225,12 +245,14 @@ def defaulted(model: ModelTable, norm: NormTable, sides: Mapping[str, SideTable]
 
 
 def _of_side(side: SideTable, hidden: int) -> Iterator[tuple[str, Any]]:
-    for name in COMMON:
+    for name in (*COMMON, "mamba"):
         table = getattr(side, name)
         if table is not None:
             yield from ((f"{name}.{key}", value) for key, value in _unset(table))
     if side.attention.head_dim is None and hidden % side.attention.heads == 0:
         yield "attention.head_dim", hidden // side.attention.heads
+    if side.mamba is not None and side.mamba.rank is None:
+        yield "mamba.rank", -(-hidden // 16)
 
 
 def _unset(table: Table) -> Iterator[tuple[str, Any]]:

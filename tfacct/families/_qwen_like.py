@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from tfacct.errors import ConfigError
+from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, Switch, UpTo
 from tfacct.families._layers import LayerTypes, windows
 from tfacct.families._llama_like import LlamaLike

@@ -2,10 +2,11 @@
 
 from typing import ClassVar
 
-from tfacct.architecture import Transformer
+from tfacct.architecture.parts import Positions
+from tfacct.architecture.transformer import Transformer
 from tfacct.families._bart_like import BartLike
 from tfacct.families._base import Count, Switch
-from tfacct.parts import Positions
+from tfacct.families._endings import BODY, SEQ2SEQ
 
 OFFSET = 2
 """Rows in front of the first position's."""
@@ -18,12 +19,13 @@ class Config(BartLike):
     normalize_embedding: Switch = True
     static_position_embeddings: Switch = False
 
+    stems: ClassVar = ("Bart",)
     uncounted: ClassVar = BartLike.uncounted | {"normalize_embedding", "static_position_embeddings"}
-    heads: ClassVar = ("ForConditionalGeneration", "BartModel")
+    heads: ClassVar = {"ForConditionalGeneration": SEQ2SEQ, "Model": BODY}
     gotchas: ClassVar = (
         "Both position tables have two rows more than max_position_embeddings, 1,026 for 1,024: they are counted.",
-        "BartModel, which the published configs name, has no head: it is counted with the tied one, which adds FLOPs"
-        " and no parameters. A bias of the logits is a buffer of zeros, and not counted.",
+        "BartModel, which some published configs name, has no head; without `architectures` the tied one is counted:"
+        " FLOPs, and no parameters. A bias of the logits is a buffer of zeros, and not counted.",
         "tie_word_embeddings = false is refused: the class then stores a third table, which nothing reads.",
         "normalize_before, add_final_layer_norm, static_position_embeddings or normalize_embedding other than BART's"
         " are refused: the class does not read them.",
@@ -36,4 +38,6 @@ class Config(BartLike):
                 raise self.refused(name, getattr(self, name))
         if not self.tie_word_embeddings:
             raise self.refused("tie_word_embeddings", False)
-        return self.ends(Positions(self.max_position_embeddings + OFFSET, self.d_model, OFFSET), normed=True)
+        return self.ends(
+            Positions(rows=self.max_position_embeddings + OFFSET, hidden=self.d_model, offset=OFFSET), normed=True
+        )

@@ -1,15 +1,17 @@
 """BERT: bidirectional attention over a whole text, post-norm blocks, and the head that foresees masked tokens."""
 
+from dataclasses import replace
 from typing import ClassVar
 
-from tfacct.architecture import Transformer
-from tfacct.blocks import Block, Stack
+from tfacct.architecture.blocks import Block, Stack
+from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Norm, Positions, Segments
+from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, FamilyConfig, Layers, Real, Switch, Word, share
-from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm, Positions, Segments
+from tfacct.families._endings import SCORED, TOKENS_CLASSIFIED, Ending
 
 
 class Config(FamilyConfig):
-    """`model_type = "bert"`, with the head of `BertForMaskedLM`."""
+    """`model_type = "bert"`: `BertForMaskedLM`, or the class that `architectures` names."""
 
     vocab_size: Count = 30522
     hidden_size: Count = 768
@@ -24,15 +26,23 @@ class Config(FamilyConfig):
     hidden_act: Word = "gelu"
     layer_norm_eps: Real = 1e-12
 
+    stems: ClassVar = ("Bert",)
     uncounted: ClassVar = frozenset(("hidden_act", "layer_norm_eps", "position_embedding_type", "is_decoder"))
     harmless: ClassVar = frozenset(
         """
-        attention_probs_dropout_prob hidden_dropout_prob directionality pooler_fc_size pooler_num_attention_heads
+        directionality pooler_fc_size pooler_num_attention_heads
         pooler_num_fc_layers pooler_size_per_head pooler_type
         """.split()
     )
-    heads: ClassVar = ("ForMaskedLM",)
-    class_head: ClassVar = "MaskedLM"
+    heads: ClassVar = {
+        "ForMaskedLM": Ending("AutoModelForMaskedLM"),
+        "Model": Ending("AutoModel", "none", pooler=True, paths={"pooler": "pooler.dense"}, body=""),
+        "ForSequenceClassification": replace(
+            SCORED, pooler=True, bias=True, paths={"pooler": "bert.pooler.dense", "classifier": "classifier"}
+        ),
+        "ForTokenClassification": TOKENS_CLASSIFIED,
+    }
+    body: ClassVar = "bert."
     fixed: ClassVar = frozenset("G")
     hf_paths: ClassVar = {
         "embed": "bert.embeddings.word_embeddings",
@@ -56,8 +66,9 @@ class Config(FamilyConfig):
     hf_tensors: ClassVar = {"lm_head.bias": "cls.predictions.bias"}
     gotchas: ClassVar = (
         "An encoder: every token sees all others, nothing is kept between steps, and there is no decode step.",
-        "Counted with the masked language model's head: a product of the hidden size, a LayerNorm, and logits over the"
-        " tied token table with a bias. BertModel and the classifiers have other heads, or a pooler, and are refused.",
+        "Without `architectures` it has the masked language model's head: a product of the hidden size, a LayerNorm,"
+        " and logits over the tied token table with a bias. BertModel has a pooler instead, and no logits;"
+        " BertForSequenceClassification a pooler and classes; BertForTokenClassification classes for every position.",
         "position_embedding_type other than absolute and is_decoder = true are refused.",
     )
 
@@ -71,10 +82,10 @@ class Config(FamilyConfig):
         for name, understood in (("position_embedding_type", "absolute"), ("is_decoder", False)):
             if getattr(self, name) != understood:
                 raise self.refused(name, getattr(self, name))
-        if not self.tie_word_embeddings:
+        if not self.tie_word_embeddings and self.ending.head == "lm":
             raise self.refused("tie_word_embeddings", False)
         hidden, heads = self.hidden_size, self.num_attention_heads
-        norm = Norm(hidden, "layer", self.layer_norm_eps)
+        norm = Norm(hidden=hidden, kind="layer", eps=self.layer_norm_eps)
         attention = Attention(
             hidden=hidden,
             kv_heads=heads,
@@ -84,14 +95,21 @@ class Config(FamilyConfig):
             out_bias=True,
             causal=False,
         )
-        network = FeedForward(hidden, self.intermediate_size, bias=True, activation=self.hidden_act)
-        head = Head(hidden, self.vocab_size, tied=True, bias=True, transform=self.hidden_act, eps=self.layer_norm_eps)
+        network = FeedForward(hidden=hidden, width=self.intermediate_size, bias=True, activation=self.hidden_act)
+        head = Head(
+            hidden=hidden,
+            vocab=self.vocab_size,
+            tied=True,
+            bias=True,
+            transform=self.hidden_act,
+            eps=self.layer_norm_eps,
+        )
         return Transformer(
-            embed=Embedding(self.vocab_size, hidden),
-            positions=Positions(self.max_position_embeddings, hidden),
-            segments=Segments(self.type_vocab_size, hidden),
+            embed=Embedding(vocab=self.vocab_size, hidden=hidden),
+            positions=Positions(rows=self.max_position_embeddings, hidden=hidden),
+            segments=Segments(rows=self.type_vocab_size, hidden=hidden),
             embed_norm=norm,
-            stacks=(Stack(Block(norm, attention, norm, network, order="post"), self.num_hidden_layers),),
+            stacks=(Stack(Block.of(attention, network, norm=norm, order="post"), self.num_hidden_layers),),
             final_norm=None,
             head=head,
         )

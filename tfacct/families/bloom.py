@@ -2,10 +2,11 @@
 
 from typing import ClassVar
 
-from tfacct.architecture import Transformer
-from tfacct.blocks import Block, stacks
+from tfacct.architecture.blocks import Block, stacks
+from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Norm
+from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, FamilyConfig, Layers, Real, Switch, share
-from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm
+from tfacct.families._endings import CLASSIFYING, TOKENS_CLASSIFIED
 
 
 class Config(FamilyConfig):
@@ -19,11 +20,12 @@ class Config(FamilyConfig):
     tie_word_embeddings: Switch = True
     layer_norm_epsilon: Real = 1e-5
 
+    stems: ClassVar = ("Bloom",)
     fixed: ClassVar = frozenset({"G"})  # every head has its own keys
     uncounted: ClassVar = frozenset({"layer_norm_epsilon"})
     harmless: ClassVar = frozenset(
         """
-        offset_alibi slow_but_exact attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion
+        offset_alibi slow_but_exact attention_softmax_in_fp32 masked_softmax_fusion
         skip_bias_add skip_bias_add_qkv apply_residual_connection_post_layernorm n_inner
         """.split()
     )
@@ -32,6 +34,8 @@ class Config(FamilyConfig):
         "num_hidden_layers": "n_layer",
         "num_attention_heads": "n_head",
     }
+    heads: ClassVar = {**CLASSIFYING, "ForTokenClassification": TOKENS_CLASSIFIED}
+    body: ClassVar = "transformer."
     hf_paths: ClassVar = {
         "embed": "transformer.word_embeddings",
         "embed_norm": "transformer.word_embeddings_layernorm",
@@ -72,12 +76,12 @@ class Config(FamilyConfig):
             out_bias=True,
             alibi=True,
         )
-        norm = Norm(hidden, "layer", self.layer_norm_epsilon)
-        network = FeedForward(hidden, 4 * hidden, bias=True, activation="gelu_pytorch_tanh")
+        norm = Norm(hidden=hidden, kind="layer", eps=self.layer_norm_epsilon)
+        network = FeedForward(hidden=hidden, width=4 * hidden, bias=True, activation="gelu_pytorch_tanh")
         return Transformer(
-            embed=Embedding(self.vocab_size, hidden),
+            embed=Embedding(vocab=self.vocab_size, hidden=hidden),
             embed_norm=norm,
-            stacks=stacks([Block(norm, attention, norm, network)] * self.n_layer),
+            stacks=stacks([Block.of(attention, network, norm=norm)] * self.n_layer),
             final_norm=norm,
-            head=Head(hidden, self.vocab_size, self.tie_word_embeddings),
+            head=Head(hidden=hidden, vocab=self.vocab_size, tied=self.tie_word_embeddings),
         )

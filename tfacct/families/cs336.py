@@ -6,10 +6,10 @@ field that counts has a default.
 
 from typing import ClassVar
 
-from tfacct.architecture import Transformer
-from tfacct.blocks import Block, Stack
+from tfacct.architecture.blocks import Block, Stack
+from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Norm, Rotary
+from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, FamilyConfig, Layers, Real, even, share
-from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm, Rotary
 
 
 class Config(FamilyConfig):
@@ -38,7 +38,7 @@ class Config(FamilyConfig):
 
     def architecture(self) -> Transformer:
         """Equal pre-norm blocks; heads of d_model / num_heads."""
-        norm = Norm(self.d_model, "rms")
+        norm = Norm(hidden=self.d_model, kind="rms")
         attn = Attention(
             hidden=self.d_model,
             kv_heads=self.num_heads,
@@ -46,10 +46,10 @@ class Config(FamilyConfig):
             head_dim=even(share(self.d_model, self.num_heads, "d_model by num_heads")),
             rotary=Rotary(self.rope_theta),
         )
-        mlp = FeedForward(self.d_model, self.d_ff, gated=True, activation="silu")
+        mlp = FeedForward(hidden=self.d_model, width=self.d_ff, gated=True, activation="silu")
         return Transformer(
-            embed=Embedding(self.vocab_size, self.d_model),
-            stacks=(Stack(Block(norm, attn, norm, mlp), self.num_layers),),
+            embed=Embedding(vocab=self.vocab_size, hidden=self.d_model),
+            stacks=(Stack(Block.of(attn, mlp, norm=norm), self.num_layers),),
             final_norm=norm,
-            head=Head(self.d_model, self.vocab_size),
+            head=Head(hidden=self.d_model, vocab=self.vocab_size),
         )

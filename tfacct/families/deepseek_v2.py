@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from tfacct.families._base import Count, Switch, UpTo
 from tfacct.families._deepseek_like import DeepseekLike
+from tfacct.families._endings import CLASSIFYING
 
 
 class Config(DeepseekLike):
@@ -17,6 +18,8 @@ class Config(DeepseekLike):
     n_shared_experts: UpTo = 2
     first_k_dense_replace: UpTo = 0
 
+    stems: ClassVar = ("DeepseekV2",)
+    heads: ClassVar = CLASSIFYING
     gotchas: ClassVar = (
         *DeepseekLike.gotchas,
         "num_experts_per_tok has no default: the class's is null.",

@@ -3,18 +3,18 @@
 from dataclasses import replace
 from typing import Annotated, ClassVar
 
-from tfacct.architecture import Transformer
-from tfacct.blocks import Ahead, Block
+from tfacct.architecture.blocks import Block, MtpHead
+from tfacct.architecture.parts import MtpProjection
+from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Switch, UpTo, whole
 from tfacct.families._deepseek_like import DeepseekLike
-from tfacct.parts import Joining
 
 
 class Config(DeepseekLike):
     """`DeepseekV3Config`, with its class's defaults.
 
-    `mtp` is a field of this program, not of published configs: whether the layers that foresee further tokens (MTP) are
-    counted too, num_nextn_predict_layers of them. The class leaves them out of the model.
+    `mtp` is a field of this program, not of published configs: if true, the multi-token prediction heads are counted
+    too, num_nextn_predict_layers of them. The class leaves them out of the model.
     """
 
     intermediate_size: Count = 18432
@@ -28,6 +28,7 @@ class Config(DeepseekLike):
     num_nextn_predict_layers: Annotated[int, whole(0, 100)] = 1
     mtp: Switch = False
 
+    stems: ClassVar = ("DeepseekV3",)
     uncounted: ClassVar = DeepseekLike.uncounted | {"num_nextn_predict_layers"}
     aliases: ClassVar = {**DeepseekLike.aliases, "num_mtp_layers": "num_nextn_predict_layers"}
     gotchas: ClassVar = (
@@ -38,15 +39,15 @@ class Config(DeepseekLike):
     )
 
     def class_cannot(self) -> str | None:
-        """Nor has it layers that foresee further tokens."""
+        """Reason why the class cannot be asked: nor has it multi-token prediction heads."""
         return "it has no MTP layers: leave mtp out" if self.mtp else DeepseekLike.class_cannot(self)
 
     def architecture(self) -> Transformer:
-        """V2's blocks and, on request, what foresees further tokens: each a block of experts."""
+        """V2's blocks and, on request, multi-token prediction heads, each a block of experts."""
         shape = DeepseekLike.architecture(self)
         if not self.mtp or not self.num_nextn_predict_layers:
             return shape
         routed = DeepseekLike.architecture(self.model_copy(update={"first_k_dense_replace": 0})).stacks[0].block
         assert isinstance(routed, Block)
-        joining = Joining(self.hidden_size, self.rms_norm_eps)
-        return replace(shape, ahead=Ahead(joining, routed, self.norm(), self.num_nextn_predict_layers))
+        joining = MtpProjection(hidden=self.hidden_size, eps=self.rms_norm_eps)
+        return replace(shape, mtp=MtpHead(joining, routed, self.norm(), self.num_nextn_predict_layers))

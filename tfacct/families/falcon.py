@@ -6,11 +6,12 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from tfacct.architecture import Transformer
-from tfacct.blocks import Block, Order, stacks
-from tfacct.errors import ConfigError
+from tfacct.architecture.blocks import Block, Order, Sublayer, stacks
+from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Norm
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, FamilyConfig, Fields, Layers, Real, Switch, Word, even, rotary, share
-from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm
+from tfacct.families._endings import CLASSIFYING, TOKENS_CLASSIFIED
 
 
 class Config(FamilyConfig):
@@ -36,6 +37,7 @@ class Config(FamilyConfig):
     rope_scaling: Fields | None = None
     rope_parameters: Fields | None = None
 
+    stems: ClassVar = ("Falcon",)
     fixed: ClassVar = frozenset()
     uncounted: ClassVar = frozenset(
         "alibi activation layer_norm_epsilon rope_theta rope_scaling rope_parameters".split()
@@ -43,6 +45,8 @@ class Config(FamilyConfig):
     harmless: ClassVar = frozenset({"apply_residual_connection_post_layernorm", "seq_length"})
     class_differs: ClassVar = "it keeps a copy for each query head"
     aliases: ClassVar = {"n_embed": "hidden_size"}
+    heads: ClassVar = {**CLASSIFYING, "ForTokenClassification": TOKENS_CLASSIFIED}
+    body: ClassVar = "transformer."
     hf_paths: ClassVar = {
         "embed": "transformer.word_embeddings",
         "blocks.*.attn_norm": "transformer.h.*.input_layernorm",
@@ -76,7 +80,7 @@ class Config(FamilyConfig):
 
     @property
     def two_norms(self) -> bool:
-        """Whether attention and network, side by side, have a norm each."""
+        """True if attention and network, side by side, have a norm each."""
         return self.new_decoder_architecture and self.num_ln_in_parallel_attn in (None, 2)
 
     @property
@@ -95,7 +99,7 @@ class Config(FamilyConfig):
 
     def class_keeps(self) -> Transformer:
         """The class copies grouped keys and values to every query head before it keeps them."""
-        shape = self.architecture()
+        shape = self.transformer()
         return shape.with_kv_heads(None) if self.new_decoder_architecture else shape
 
     def architecture(self) -> Transformer:
@@ -115,16 +119,16 @@ class Config(FamilyConfig):
         if not self.alibi:
             turn = rotary(self.rope_theta, self.rope_scaling, self.rope_parameters)
             attention = replace(attention, rotary=turn, head_dim=even(head_dim))
-        norm = Norm(hidden, "layer", self.layer_norm_epsilon)
-        network = FeedForward(hidden, self.ffn_hidden_size, bias=self.bias, activation=self.activation)
+        norm = Norm(hidden=hidden, kind="layer", eps=self.layer_norm_epsilon)
+        network = FeedForward(hidden=hidden, width=self.ffn_hidden_size, bias=self.bias, activation=self.activation)
         alone = self.parallel_attn and not self.two_norms
         order: Order = "parallel" if self.parallel_attn else "pre"
-        block = Block(norm, attention, None if alone else norm, network, order=order)
+        block = Block((Sublayer(attention, norm), Sublayer(network, None if alone else norm)), order)
         return Transformer(
-            embed=Embedding(self.vocab_size, hidden),
+            embed=Embedding(vocab=self.vocab_size, hidden=hidden),
             stacks=stacks([block] * self.num_hidden_layers),
             final_norm=norm,
-            head=Head(hidden, self.vocab_size, self.tie_word_embeddings),
+            head=Head(hidden=hidden, vocab=self.vocab_size, tied=self.tie_word_embeddings),
         )
 
     def _check_layout(self) -> None:

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from tfacct.architecture import Transformer
+from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count
 from tfacct.families._gemma_like import GemmaLike
 
@@ -13,6 +13,7 @@ class Config(GemmaLike):
     intermediate_size: Count = 24576
     num_key_value_heads: Count = 16
 
+    stems: ClassVar = ("Gemma",)
     harmless: ClassVar = frozenset({"hidden_activation"})
     gotchas: ClassVar = (
         *GemmaLike.gotchas,

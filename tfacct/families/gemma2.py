@@ -12,6 +12,7 @@ class Config(GemmaWindows):
     final_logit_softcapping: Real | None = 30.0
     attn_logit_softcapping: Real | None = 50.0
 
+    stems: ClassVar = ("Gemma2",)
     gotchas: ClassVar = (
         *GemmaWindows.gotchas,
         "The layers 0, 2, 4 … have the window, 4,096 where it is absent, unless layer_types says otherwise.",

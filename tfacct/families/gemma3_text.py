@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from tfacct.errors import ConfigError
+from tfacct.architecture.parts import QKNorm, Rotary
+from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, Layers, Real
+from tfacct.families._endings import CAUSAL_MODEL, CLASSIFYING
 from tfacct.families._gemma_windows import GemmaWindows
-from tfacct.parts import QKNorm, Rotary
 
 
 class Config(GemmaWindows):
@@ -20,6 +21,7 @@ class Config(GemmaWindows):
     sliding_window_pattern: Count = 6
     rope_local_base_freq: Real = 10_000.0
 
+    stems: ClassVar = ("Gemma3", "Gemma3Text")
     uncounted: ClassVar = GemmaWindows.uncounted | {"rope_local_base_freq"}
     hf_paths: ClassVar = {
         **GemmaWindows.hf_paths,
@@ -27,6 +29,7 @@ class Config(GemmaWindows):
         "blocks.*.attn.k_norm": "model.layers.*.self_attn.k_norm",
     }
     harmless: ClassVar = GemmaWindows.harmless | frozenset({"_sliding_window_pattern"})
+    heads: ClassVar = {**CLASSIFYING, "ForConditionalGeneration": CAUSAL_MODEL}  # the same head, behind images too
     gotchas: ClassVar = (
         *GemmaWindows.gotchas,
         "Five layers have the window, the sixth sees everything, and so on: sliding_window_pattern, or layer_types.",

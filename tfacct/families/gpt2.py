@@ -4,10 +4,11 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from tfacct.architecture import Transformer
-from tfacct.blocks import Block, Stack
+from tfacct.architecture.blocks import Block, Stack
+from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Norm, Positions
+from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, FamilyConfig, Layers, Real, Switch, Word, share
-from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm, Positions
+from tfacct.families._endings import CAUSAL_MODEL, CLASSIFYING, TOKENS_CLASSIFIED
 
 
 class Config(FamilyConfig):
@@ -23,12 +24,13 @@ class Config(FamilyConfig):
     activation_function: Word = "gelu_new"
     layer_norm_epsilon: Real = 1e-5
 
+    stems: ClassVar = ("GPT2",)
     fixed: ClassVar = frozenset({"G"})  # every head has its own keys
     uncounted: ClassVar = frozenset({"activation_function", "layer_norm_epsilon"})
     harmless: ClassVar = frozenset(
         """
         n_ctx scale_attn_weights scale_attn_by_inverse_layer_idx reorder_and_upcast_attn
-        summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
+        summary_activation summary_proj_to_labels summary_type summary_use_proj
         """.split()
     )
     aliases: ClassVar = {
@@ -37,6 +39,8 @@ class Config(FamilyConfig):
         "num_attention_heads": "n_head",
         "max_position_embeddings": "n_positions",
     }
+    heads: ClassVar = {"LMHeadModel": CAUSAL_MODEL, **CLASSIFYING, "ForTokenClassification": TOKENS_CLASSIFIED}
+    body: ClassVar = "transformer."
     hf_paths: ClassVar = {
         "embed": "transformer.wte",
         "pos_embed": "transformer.wpe",
@@ -69,7 +73,7 @@ class Config(FamilyConfig):
     def architecture(self) -> Transformer:
         """Equal pre-norm blocks; heads of n_embd / n_head."""
         hidden = self.n_embd
-        norm = Norm(hidden, "layer", self.layer_norm_epsilon)
+        norm = Norm(hidden=hidden, kind="layer", eps=self.layer_norm_epsilon)
         attn = Attention(
             hidden=hidden,
             kv_heads=self.n_head,
@@ -78,11 +82,11 @@ class Config(FamilyConfig):
             qkv_bias=True,
             out_bias=True,
         )
-        mlp = FeedForward(hidden, self.n_inner, bias=True, activation=self.activation_function)
+        mlp = FeedForward(hidden=hidden, width=self.n_inner, bias=True, activation=self.activation_function)
         return Transformer(
-            embed=Embedding(self.vocab_size, hidden),
-            positions=Positions(self.n_positions, hidden),
-            stacks=(Stack(Block(norm, attn, norm, mlp), self.n_layer),),
+            embed=Embedding(vocab=self.vocab_size, hidden=hidden),
+            positions=Positions(rows=self.n_positions, hidden=hidden),
+            stacks=(Stack(Block.of(attn, mlp, norm=norm), self.n_layer),),
             final_norm=norm,
-            head=Head(hidden, self.vocab_size, tied=self.tie_word_embeddings),
+            head=Head(hidden=hidden, vocab=self.vocab_size, tied=self.tie_word_embeddings),
         )

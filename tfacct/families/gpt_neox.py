@@ -2,8 +2,9 @@
 
 from typing import ClassVar
 
-from tfacct.architecture import Transformer
-from tfacct.blocks import Block, stacks
+from tfacct.architecture.blocks import Block, stacks
+from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Norm
+from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import (
     Count,
     FamilyConfig,
@@ -18,7 +19,7 @@ from tfacct.families._base import (
     share,
     turned_part,
 )
-from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm
+from tfacct.families._endings import CLASSIFYING, TOKENS_CLASSIFIED
 
 
 class Config(FamilyConfig):
@@ -41,6 +42,7 @@ class Config(FamilyConfig):
     rope_scaling: Fields | None = None
     rope_parameters: Fields | None = None
 
+    stems: ClassVar = ("GPTNeoX",)
     fixed: ClassVar = frozenset({"G"})  # every head has its own keys
     uncounted: ClassVar = frozenset(
         """
@@ -48,6 +50,8 @@ class Config(FamilyConfig):
         use_parallel_residual
         """.split()
     )
+    heads: ClassVar = {**CLASSIFYING, "ForTokenClassification": TOKENS_CLASSIFIED}
+    body: ClassVar = "gpt_neox."
     hf_paths: ClassVar = {
         "embed": "gpt_neox.embed_in",
         "blocks.*.attn_norm": "gpt_neox.layers.*.input_layernorm",
@@ -88,14 +92,16 @@ class Config(FamilyConfig):
             qkv_bias=self.attention_bias,
             out_bias=self.attention_bias,
             rotary=rotary(self.rope_theta or self.rotary_emb_base, self.rope_scaling, self.rope_parameters),
-            turned=even(int(head_dim * turned_part(self.rotary_pct, self.rope_parameters)), "rotary_pct · head_dim ="),
+            rope_dim=even(
+                int(head_dim * turned_part(self.rotary_pct, self.rope_parameters)), "rotary_pct · head_dim ="
+            ),
         )
-        norm = Norm(hidden, "layer", self.layer_norm_eps)
-        network = FeedForward(hidden, self.intermediate_size, bias=True, activation=self.hidden_act)
-        block = Block(norm, attention, norm, network, order="parallel" if self.use_parallel_residual else "pre")
+        norm = Norm(hidden=hidden, kind="layer", eps=self.layer_norm_eps)
+        network = FeedForward(hidden=hidden, width=self.intermediate_size, bias=True, activation=self.hidden_act)
+        block = Block.of(attention, network, norm=norm, order="parallel" if self.use_parallel_residual else "pre")
         return Transformer(
-            embed=Embedding(self.vocab_size, hidden),
+            embed=Embedding(vocab=self.vocab_size, hidden=hidden),
             stacks=stacks([block] * self.num_hidden_layers),
             final_norm=norm,
-            head=Head(hidden, self.vocab_size, self.tie_word_embeddings),
+            head=Head(hidden=hidden, vocab=self.vocab_size, tied=self.tie_word_embeddings),
         )

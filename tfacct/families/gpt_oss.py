@@ -2,13 +2,13 @@
 
 from typing import ClassVar
 
-from tfacct.architecture import Transformer
+from tfacct.architecture.parts import Experts
+from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Real, Switch
 from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, check_active
 from tfacct.families._layers import LayerTypes, windows
 from tfacct.families._llama_like import LlamaLike
 from tfacct.families.mistral import Window
-from tfacct.parts import Experts
 
 
 class Config(LlamaLike):
@@ -26,6 +26,7 @@ class Config(LlamaLike):
     num_local_experts: Count = 128
     num_experts_per_tok: Count = 4
 
+    stems: ClassVar = ("GptOss",)
     aliases: ClassVar = {"num_experts": "num_local_experts", "experts_per_token": "num_experts_per_tok"}
     harmless: ClassVar = frozenset(
         """

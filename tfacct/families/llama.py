@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from tfacct.architecture import Transformer
+from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Switch
 from tfacct.families._llama_like import LlamaLike
 
@@ -18,6 +18,7 @@ class Config(LlamaLike):
     attention_bias: Switch = False
     mlp_bias: Switch = False
 
+    stems: ClassVar = ("Llama", "LLaMA")  # some files write LLaMA
     gotchas: ClassVar = (
         "attention_bias puts biases on all four projections of attention, mlp_bias on all three of the network.",
         "An absent or null head_dim is hidden_size / num_attention_heads.",

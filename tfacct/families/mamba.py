@@ -1,16 +1,18 @@
-"""Mamba: no attention; each block is one mixer, a short convolution and a recurrence over a state of fixed size."""
+"""Mamba: no attention; each block is a short convolution and a recurrence over a state of fixed size."""
 
 from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field
 
-from tfacct.architecture import Transformer
-from tfacct.blocks import MixerBlock, stacks
-from tfacct.errors import ConfigError
+from tfacct.architecture.blocks import Block, stacks
+from tfacct.architecture.parts import Embedding, Head, Mamba, Norm
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError
+from tfacct.base.spelling import setting
 from tfacct.families._base import Count, FamilyConfig, Layers, Real, Switch, Word
-from tfacct.parts import Embedding, Head, Mixer, Norm
-from tfacct.workload import Workload
+from tfacct.families._endings import DECODER
+from tfacct.ledger.workload import Workload
 
 AUTO = "auto"
 """A rank of a sixteenth of the hidden size, rounded up."""
@@ -39,37 +41,38 @@ class Config(FamilyConfig):
     tie_word_embeddings: Switch = True
     hidden_act: Word = "silu"
     layer_norm_epsilon: Real = 1e-5
-    d_model: Count | None = None
-    d_inner: Count | None = None
-    n_layer: Layers | None = None
     rms_norm: Switch | None = None
+    pad_vocab_size_multiple: Count | None = None
 
-    uncounted: ClassVar = frozenset({"hidden_act", "layer_norm_epsilon", "d_model", "d_inner", "n_layer", "rms_norm"})
+    stems: ClassVar = ("Mamba",)
+    uncounted: ClassVar = frozenset({"hidden_act", "layer_norm_epsilon", "rms_norm", "pad_vocab_size_multiple"})
     harmless: ClassVar = frozenset(
         """
         residual_in_fp32 rescale_prenorm_residual time_step_scale time_step_min time_step_max time_step_floor
-        time_step_init_scheme use_mambapy use_associative_scan
+        time_step_init_scheme use_mambapy use_associative_scan fused_add_norm
         """.split()
     )
+    heads: ClassVar = DECODER
+    body: ClassVar = "backbone."
     hf_paths: ClassVar = {
         "embed": "backbone.embeddings",
-        "blocks.*.mixer_norm": "backbone.layers.*.norm",
-        "blocks.*.mixer.in_proj": "backbone.layers.*.mixer.in_proj",
-        "blocks.*.mixer.conv": "backbone.layers.*.mixer",
-        "blocks.*.mixer.x_proj": "backbone.layers.*.mixer.x_proj",
-        "blocks.*.mixer.dt_proj": "backbone.layers.*.mixer",
-        "blocks.*.mixer.read_out": "backbone.layers.*.mixer",
-        "blocks.*.mixer.out_proj": "backbone.layers.*.mixer.out_proj",
+        "blocks.*.mamba_norm": "backbone.layers.*.norm",
+        "blocks.*.mamba.in_proj": "backbone.layers.*.mixer.in_proj",
+        "blocks.*.mamba.conv": "backbone.layers.*.mixer",
+        "blocks.*.mamba.x_proj": "backbone.layers.*.mixer.x_proj",
+        "blocks.*.mamba.dt_proj": "backbone.layers.*.mixer",
+        "blocks.*.mamba.read_out": "backbone.layers.*.mixer",
+        "blocks.*.mamba.out_proj": "backbone.layers.*.mixer.out_proj",
         "final_norm": "backbone.norm_f",
         "lm_head": "lm_head",
     }
     hf_tensors: ClassVar = {
-        "blocks.*.mixer.conv.weight": "backbone.layers.*.mixer.conv1d.weight",
-        "blocks.*.mixer.conv.bias": "backbone.layers.*.mixer.conv1d.bias",
-        "blocks.*.mixer.dt_proj.weight": "backbone.layers.*.mixer.dt_proj.weight",
-        "blocks.*.mixer.dt_proj.bias": "backbone.layers.*.mixer.dt_proj.bias",
-        "blocks.*.mixer.recurrence.weight": "backbone.layers.*.mixer.A_log",
-        "blocks.*.mixer.skip.weight": "backbone.layers.*.mixer.D",
+        "blocks.*.mamba.conv.weight": "backbone.layers.*.mixer.conv1d.weight",
+        "blocks.*.mamba.conv.bias": "backbone.layers.*.mixer.conv1d.bias",
+        "blocks.*.mamba.dt_proj.weight": "backbone.layers.*.mixer.dt_proj.weight",
+        "blocks.*.mamba.dt_proj.bias": "backbone.layers.*.mixer.dt_proj.bias",
+        "blocks.*.mamba.recurrence.weight": "backbone.layers.*.mixer.A_log",
+        "blocks.*.mamba.skip.weight": "backbone.layers.*.mixer.D",
     }
     class_extra: ClassVar = "it convolves more positions than there are new tokens, and drops what it padded"
     class_chunks: ClassVar = "its recurrence begins anew in a chunk behind a past"
@@ -98,11 +101,11 @@ class Config(FamilyConfig):
         return given if isinstance(given, int) else -(-self.hidden_size // 16)
 
     def architecture(self) -> Transformer:
-        """Equal blocks of one mixer behind an RMSNorm."""
+        """Equal blocks of one Mamba layer behind an RMSNorm."""
         self._check_repeated()
         hidden = self.hidden_size
-        norm = Norm(hidden, "rms", self.layer_norm_epsilon)
-        mixer = Mixer(
+        norm = Norm(hidden=hidden, kind="rms", eps=self.layer_norm_epsilon)
+        mamba = Mamba(
             hidden=hidden,
             inner=self.intermediate_size,
             state=self.state_size,
@@ -113,10 +116,10 @@ class Config(FamilyConfig):
             activation=self.hidden_act,
         )
         return Transformer(
-            embed=Embedding(self.vocab_size, hidden),
-            stacks=stacks([MixerBlock(norm, mixer)] * self.num_hidden_layers),
+            embed=Embedding(vocab=self.vocab_size, hidden=hidden),
+            stacks=stacks([Block.of(mamba, norm=norm)] * self.num_hidden_layers),
             final_norm=norm,
-            head=Head(hidden, self.vocab_size, tied=self.tie_word_embeddings),
+            head=Head(hidden=hidden, vocab=self.vocab_size, tied=self.tie_word_embeddings),
         )
 
     def class_runs_more(self, work: Workload) -> Mapping[str, int]:
@@ -124,21 +127,21 @@ class Config(FamilyConfig):
         decode step it convolves kernel + 1 tokens, so two positions."""
         decode = work.tokens < work.context
         padded = max(self.conv_kernel - work.tokens, 0) + self.conv_kernel - 1
-        return {"blocks.*.mixer.conv": 1 if decode else padded}
+        return {"blocks.*.mamba.conv": 1 if decode else padded}
 
     def _check_repeated(self) -> None:
         """Refuse a size that is said twice, differently."""
-        repeated = {"d_model": "hidden_size", "d_inner": "intermediate_size", "n_layer": "num_hidden_layers"}
-        for name, read in repeated.items():
-            value, counted = getattr(self, name), getattr(self, read)
-            if value not in (None, counted):
-                hint = f"the class reads {read}; leave the other out: --set {name}=null"
-                raise ConfigError(f"{name} = {value:,} contradicts {read} = {counted:,}", hint)
         wide = self.expand * self.hidden_size
         if {"expand", "intermediate_size"} <= self.model_fields_set and self.intermediate_size != wide:
             raise ConfigError(
                 f"intermediate_size = {self.intermediate_size:,} contradicts expand · hidden_size = {wide:,}",
-                "leave one out: --set intermediate_size=null takes expand",
+                f"leave one out: {setting('intermediate_size')} takes expand",
+            )
+        if self.vocab_size % (self.pad_vocab_size_multiple or 1):
+            raise ConfigError(
+                f"vocab_size = {self.vocab_size:,} is no multiple of pad_vocab_size_multiple ="
+                f" {self.pad_vocab_size_multiple:,}: the stored table has more rows",
+                "give vocab_size as it is stored, rounded up",
             )
         if self.rms_norm is False:
             raise self.refused("rms_norm", self.rms_norm)

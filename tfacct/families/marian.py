@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from tfacct.architecture import Transformer
-from tfacct.errors import ConfigError
+from tfacct.architecture.parts import Positions
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError
 from tfacct.families._bart_like import BartLike
 from tfacct.families._base import Count, Switch
-from tfacct.parts import Positions
+from tfacct.families._endings import BODY, SEQ2SEQ
 
 
 class Config(BartLike):
@@ -19,9 +20,10 @@ class Config(BartLike):
     normalize_embedding: Switch = False
     static_position_embeddings: Switch = True
 
+    stems: ClassVar = ("Marian",)
     uncounted: ClassVar = BartLike.uncounted | {"normalize_embedding", "static_position_embeddings"}
     harmless: ClassVar = BartLike.harmless | {"num_layers"}
-    heads: ClassVar = ("MTModel",)
+    heads: ClassVar = {"MTModel": SEQ2SEQ, "Model": BODY}
     gotchas: ClassVar = (
         "Sines and cosines of the positions are a table on each side that is stored with the weights and counted, as"
         " the class counts it, but not trained.",
@@ -50,5 +52,5 @@ class Config(BartLike):
                 " both sides share a table",
                 "share_encoder_decoder_embeddings=false gives each its own",
             )
-        positions = Positions(self.max_position_embeddings, self.d_model, trained=False)
+        positions = Positions(rows=self.max_position_embeddings, hidden=self.d_model, trained=False)
         return self.ends(positions, normed=False, own_table=not shared, target=target)

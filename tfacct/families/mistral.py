@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar
 
-from tfacct.architecture import Transformer
+from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, whole
 from tfacct.families._llama_like import LlamaLike
 
@@ -17,6 +17,7 @@ class Config(LlamaLike):
     max_position_embeddings: Count = 131072
     sliding_window: Window | None = 4096
 
+    stems: ClassVar = ("Mistral",)
     gotchas: ClassVar = (
         "An absent sliding_window is 4,096; only null is none. The later releases say null.",
         "The window, where there is one, is in every layer.",

@@ -2,12 +2,12 @@
 
 from typing import ClassVar
 
-from tfacct.architecture import Transformer
+from tfacct.architecture.parts import Experts
+from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Real
 from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, check_active
 from tfacct.families._llama_like import LlamaLike
 from tfacct.families.mistral import Window
-from tfacct.parts import Experts
 
 
 class Config(LlamaLike):
@@ -22,6 +22,7 @@ class Config(LlamaLike):
     num_local_experts: Count = 8
     num_experts_per_tok: Count = 2
 
+    stems: ClassVar = ("Mixtral",)
     aliases: ClassVar = {"num_experts": "num_local_experts"}
     hf_paths: ClassVar = {**LlamaLike.hf_paths, **ROUTED_PATHS}
     hf_tensors: ClassVar = ROUTED_TENSORS

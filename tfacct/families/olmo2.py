@@ -4,11 +4,12 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from tfacct.architecture import Transformer
-from tfacct.blocks import Block
+from tfacct.architecture.blocks import Block
+from tfacct.architecture.parts import QKNorm
+from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Real, Switch
+from tfacct.families._endings import CLASSIFYING
 from tfacct.families._llama_like import LlamaLike
-from tfacct.parts import QKNorm
 
 
 class Config(LlamaLike):
@@ -20,6 +21,7 @@ class Config(LlamaLike):
     attention_bias: Switch = False
     rms_norm_eps: Real = 1e-5
 
+    stems: ClassVar = ("Olmo2",)
     hf_paths: ClassVar = {
         **LlamaLike.hf_paths,
         "blocks.*.attn.q_norm": "model.layers.*.self_attn.q_norm",
@@ -27,6 +29,7 @@ class Config(LlamaLike):
         "blocks.*.attn_post_norm": "model.layers.*.post_attention_layernorm",
         "blocks.*.mlp_post_norm": "model.layers.*.post_feedforward_layernorm",
     }
+    heads: ClassVar = CLASSIFYING
     gotchas: ClassVar = (
         "Norms stand behind attention and network, before the addition; none before. A block run again in training "
         "skips nothing: the norm behind needs the last product.",
@@ -42,5 +45,5 @@ class Config(LlamaLike):
             qk_norm=QKNorm(self.rms_norm_eps, together=True),
         )
         norm = self.norm()
-        block = Block(None, attention, None, self.feed_forward(), attn_post_norm=norm, mlp_post_norm=norm)
+        block = Block.of(attention, self.feed_forward(), post_norm=norm)
         return self.decoder(self.equal_blocks(block))

@@ -2,10 +2,12 @@
 
 from typing import ClassVar
 
-from tfacct.architecture import Transformer
-from tfacct.blocks import Block, stacks
+from tfacct.architecture.blocks import Block, stacks
+from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Norm, Positions
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, FamilyConfig, Layers, Switch, Word, share
-from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm, Positions
+from tfacct.families._endings import CLASSIFYING
 
 OFFSET = 2
 """Rows of the position table before that of the first token."""
@@ -28,10 +30,12 @@ class Config(FamilyConfig):
     tie_word_embeddings: Switch = True
     activation_function: Word = "relu"
 
+    stems: ClassVar = ("OPT",)
     fixed: ClassVar = frozenset({"G"})  # every head has its own keys
     uncounted: ClassVar = frozenset({"activation_function"})
-    harmless: ClassVar = frozenset({"dropout", "layerdrop", "init_std", "attention_dropout"})
+    harmless: ClassVar = frozenset({"layerdrop", "init_std"})
     aliases: ClassVar = {"_remove_final_layer_norm": "remove_final_layer_norm"}
+    heads: ClassVar = CLASSIFYING
     hf_paths: ClassVar = {
         "embed": "model.decoder.embed_tokens",
         "embed.project": "model.decoder.project_in",
@@ -69,6 +73,11 @@ class Config(FamilyConfig):
             raise self.refused("layer_norm_elementwise_affine", False)
         hidden, heads = self.hidden_size, self.num_attention_heads
         width = None if self.word_embed_proj_dim in (None, hidden) else self.word_embed_proj_dim
+        if width is not None and self.ending.head != "lm":
+            raise ConfigError(
+                f"word_embed_proj_dim = {width:,}: a body or classes of narrower tokens than hidden_size are not"
+                " understood"
+            )
         attention = Attention(
             hidden=hidden,
             kv_heads=heads,
@@ -77,13 +86,15 @@ class Config(FamilyConfig):
             qkv_bias=self.enable_bias,
             out_bias=self.enable_bias,
         )
-        norm = Norm(hidden, "layer")
-        network = FeedForward(hidden, self.ffn_dim, bias=self.enable_bias, activation=self.activation_function)
-        block = Block(norm, attention, norm, network, order="pre" if self.do_layer_norm_before else "post")
+        norm = Norm(hidden=hidden, kind="layer")
+        network = FeedForward(
+            hidden=hidden, width=self.ffn_dim, bias=self.enable_bias, activation=self.activation_function
+        )
+        block = Block.of(attention, network, norm=norm, order="pre" if self.do_layer_norm_before else "post")
         return Transformer(
-            embed=Embedding(self.vocab_size, hidden, width=width),
-            positions=Positions(self.max_position_embeddings + OFFSET, hidden, OFFSET),
+            embed=Embedding(vocab=self.vocab_size, hidden=hidden, width=width),
+            positions=Positions(rows=self.max_position_embeddings + OFFSET, hidden=hidden, offset=OFFSET),
             stacks=stacks([block] * self.num_hidden_layers),
             final_norm=norm if self.do_layer_norm_before and not self.remove_final_layer_norm else None,
-            head=Head(hidden, self.vocab_size, self.tie_word_embeddings, width=width),
+            head=Head(hidden=hidden, vocab=self.vocab_size, tied=self.tie_word_embeddings, width=width),
         )

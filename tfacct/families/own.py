@@ -9,26 +9,27 @@ from typing import Any, ClassVar
 
 from pydantic import ValidationError
 
-from tfacct.architecture import Encoder, Transformer
-from tfacct.blocks import Block, Stack
-from tfacct.errors import ConfigError
-from tfacct.families import _own_tables as tables
-from tfacct.families._base import FamilyConfig, config_error, even, share
-from tfacct.families._experts import check_active
-from tfacct.families._own_tables import ModelTable, NormTable, SideTable
-from tfacct.parts import (
+from tfacct.architecture.blocks import Block, Stack, Sublayer, stacks
+from tfacct.architecture.parts import (
     Attention,
     CrossAttention,
     Embedding,
     Experts,
     FeedForward,
     Head,
+    Mamba,
     Norm,
     Positions,
     QKNorm,
     RelativeBias,
     Rotary,
 )
+from tfacct.architecture.transformer import Encoder, Transformer
+from tfacct.base.errors import ConfigError
+from tfacct.families import _own_tables as tables
+from tfacct.families._base import FamilyConfig, config_error, even, share
+from tfacct.families._experts import check_active
+from tfacct.families._own_tables import MambaTable, ModelTable, NormTable, SideTable
 
 
 class Config(FamilyConfig):
@@ -90,19 +91,40 @@ class Config(FamilyConfig):
         model, hidden = self.model, self.model.hidden
         crossing = len(self.sides) == 2
         side = list(self.sides.values())[-1]
-        norm = Norm(hidden, self.norm.kind)
+        norm = Norm(hidden=hidden, kind=self.norm.kind)
         embedded, final = (norm if there else None for there in (self.norm.embedding, self.norm.final))
-        block = self._block(side, causal=self.decoder is not None, crossing=crossing)
         return Transformer(
             encoder=self._reader(embedded, final) if crossing else None,
-            embed=Embedding(model.vocab, hidden, model.scale_embedding),
+            embed=Embedding(vocab=model.vocab, hidden=hidden, scaled=model.scale_embedding),
             positions=self._positions(self.context),
             bias=self._bias(side),
             embed_norm=embedded,
-            stacks=(Stack(block, side.layers),),
+            stacks=self._stacks(side, crossing=crossing),
             final_norm=final,
-            head=Head(hidden, model.vocab, model.tied, bias=model.head_bias),
+            head=Head(hidden=hidden, vocab=model.vocab, tied=model.tied, bias=model.head_bias),
         )
+
+    def _stacks(self, side: SideTable, *, crossing: bool) -> tuple[Stack, ...]:
+        """The blocks of the last side: all alike, or some with Mamba in place of attention."""
+        block = self._block(side, causal=self.decoder is not None, crossing=crossing)
+        if side.mamba is None:
+            return (Stack(block, side.layers),)
+        other, there = self._mamba_block(side, side.mamba), set(side.mamba.layers)
+        return stacks([other if number in there else block for number in range(side.layers)])
+
+    def _mamba_block(self, side: SideTable, own: MambaTable) -> Block:
+        hidden, norm = self.model.hidden, Norm(hidden=self.model.hidden, kind=self.norm.kind)
+        mamba = Mamba(
+            hidden=hidden,
+            inner=own.inner,
+            state=own.state,
+            kernel=own.kernel,
+            rank=-(-hidden // 16) if own.rank is None else own.rank,
+            bias=own.bias,
+            conv_bias=own.conv_bias,
+            activation=own.activation,
+        )
+        return Block.of(mamba, *((self._network(side),) if own.network else ()), norm=norm, order=self.norm.order)
 
     def _reader(self, embedded: Norm | None, final: Norm | None) -> Encoder:
         """The encoder of a decoder."""
@@ -110,7 +132,7 @@ class Config(FamilyConfig):
         own = self.model.source_vocab
         rows = self.model.vocab if own is None else own
         return Encoder(
-            Embedding(rows, self.model.hidden, self.model.scale_embedding, shared=own is None),
+            Embedding(vocab=rows, hidden=self.model.hidden, scaled=self.model.scale_embedding, shared=own is None),
             (Stack(self._block(self.encoder, causal=False), self.encoder.layers),),
             positions=self._positions(self.source),
             bias=self._bias(self.encoder),
@@ -122,29 +144,29 @@ class Config(FamilyConfig):
         learned = self.model.positions == "learned"
         if not learned and self.model.positions != "sines":
             return None
-        return Positions(rows, self.model.hidden, trained=learned, stored=learned)
+        return Positions(rows=rows, hidden=self.model.hidden, trained=learned, stored=learned)
 
     def _bias(self, side: SideTable) -> RelativeBias | None:
         """The table of distances, where there is one: as many scores as query heads."""
         if self.model.positions != "relative":
             return None
         heads = self._attention(side, causal=True)
-        return RelativeBias(self.model.buckets, heads.kv_heads, heads.group)
+        return RelativeBias(buckets=self.model.buckets, kv_heads=heads.kv_heads, group=heads.group)
 
     def _block(self, side: SideTable, *, causal: bool, crossing: bool = False) -> Block:
         own, attention, network = self.norm, self._attention(side, causal=causal), self._network(side)
         beside = own.order == "parallel"
-        norm = Norm(self.model.hidden, own.kind, shared=own.shared and not beside)
+        norm = Norm(hidden=self.model.hidden, kind=own.kind, shared=own.shared and not beside)
         called = not isinstance(network, FeedForward) or network.called
-        of_network = Norm(self.model.hidden, own.kind, shared=norm.shared, called=called)
+        of_network = Norm(hidden=self.model.hidden, kind=own.kind, shared=norm.shared, called=called)
         return Block(
-            norm,
-            attention,
-            None if beside and own.shared else of_network,  # side by side they read one norm's result
-            network,
-            order=own.order,
-            cross_norm=norm if crossing else None,
-            cross=_crossing(side, attention) if crossing else None,
+            (
+                Sublayer(attention, norm),
+                *((Sublayer(_crossing(side, attention), norm),) if crossing else ()),
+                # Side by side they read one norm's result.
+                Sublayer(network, None if beside and own.shared else of_network),
+            ),
+            own.order,
         )
 
     def _attention(self, side: SideTable, *, causal: bool) -> Attention:
@@ -164,7 +186,7 @@ class Config(FamilyConfig):
             alibi=positions == "alibi",
             biased=positions == "relative",
             causal=causal,
-            measure=own.scores,
+            score_function=own.scores,
         )
 
     def _network(self, side: SideTable) -> FeedForward | Experts:
@@ -172,10 +194,10 @@ class Config(FamilyConfig):
         if routed is not None:
             check_active(routed.active, routed.experts, ("experts.active", "experts.experts"))
             return Experts(
-                hidden,
-                routed.experts,
-                routed.active,
-                routed.width,
+                hidden=hidden,
+                experts=routed.experts,
+                active=routed.active,
+                width=routed.width,
                 shared=routed.shared,
                 shared_gate=routed.shared_gate,
                 bias=routed.bias,
@@ -183,17 +205,29 @@ class Config(FamilyConfig):
                 activation=routed.activation,
             )
         assert own is not None
-        form = (own.gated, own.bias, own.activation)
-        return FeedForward(hidden, own.width, *form, norm=own.norm, called=own.called)
+        return FeedForward(
+            hidden=hidden,
+            width=own.width,
+            gated=own.gated,
+            bias=own.bias,
+            activation=own.activation,
+            norm=own.norm,
+            called=own.called,
+        )
 
 
 def _crossing(side: SideTable, own: Attention) -> CrossAttention:
     """Attention to the source: that of the decoder to itself, but for what its table says."""
     said = {} if side.cross_attention is None else side.cross_attention.model_dump(exclude_none=True)
     out = said.get("out_bias", said.get("bias", own.out_bias))
-    sizes = (own.hidden, own.kv_heads, own.group, own.head_dim)
     return CrossAttention(
-        *sizes, qkv_bias=said.get("bias", own.qkv_bias), out_bias=out, measure=said.get("scores", own.measure)
+        hidden=own.hidden,
+        kv_heads=own.kv_heads,
+        group=own.group,
+        head_dim=own.head_dim,
+        qkv_bias=said.get("bias", own.qkv_bias),
+        out_bias=out,
+        score_function=said.get("scores", own.score_function),
     )
 
 
@@ -236,8 +270,30 @@ def _check_together(config: Config) -> None:
         raise ConfigError('model.positions = "alibi" with an [encoder] is not understood: it looks back only')
     if both and config.norm.order == "parallel":
         raise ConfigError('norm.order = "parallel" with cross attention is not understood', 'it can be "pre" or "post"')
+    if config.decoder is not None and config.decoder.mamba is not None:
+        _check_mamba(config, config.decoder, config.decoder.mamba)
     for side in config.sides.values():
         if side.attention.window is not None and model.positions == "relative":
             raise ConfigError('attention.window with model.positions = "relative" is not understood')
         if side.experts is not None and side.experts.shared_gate and side.experts.shared is None:
             raise ConfigError("experts.shared_gate without experts.shared: there is no shared network")
+
+
+def _check_mamba(config: Config, side: SideTable, own: MambaTable) -> None:
+    """Refuse numbers of blocks that there are not, and what stands beside Mamba and is not understood."""
+    if beyond := [number for number in own.layers if number >= side.layers]:
+        raise ConfigError(
+            f"decoder.mamba.layers has block {beyond[0]:,}: the last of {side.layers:,} is {side.layers - 1:,}"
+        )
+    if len(set(own.layers)) < len(own.layers):
+        raise ConfigError("decoder.mamba.layers names a block twice")
+    if len(own.layers) == side.layers:
+        raise ConfigError(
+            "decoder.mamba.layers leaves no block to attention", "a config.json of its family has Mamba alone"
+        )
+    if config.encoder is not None:
+        raise ConfigError("[decoder.mamba] with an [encoder] is not understood: its blocks would read no source")
+    if config.norm.shared:
+        raise ConfigError("[decoder.mamba] with norm.shared is not understood", "leave norm.shared out")
+    if config.norm.order == "parallel":
+        raise ConfigError('[decoder.mamba] with norm.order = "parallel" is not understood', 'it can be "pre" or "post"')

@@ -4,8 +4,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from tfacct.architecture import Transformer
-from tfacct.blocks import Block, stacks
+from tfacct.architecture.blocks import Block, Sublayer, stacks
+from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Norm, QKNorm
+from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import (
     Count,
     FamilyConfig,
@@ -20,7 +21,7 @@ from tfacct.families._base import (
     share,
     turned_part,
 )
-from tfacct.parts import Attention, Embedding, FeedForward, Head, Norm, QKNorm
+from tfacct.families._endings import LABELLING
 
 
 class Config(FamilyConfig):
@@ -42,9 +43,11 @@ class Config(FamilyConfig):
     rope_scaling: Fields | None = None
     rope_parameters: Fields | None = None
 
+    stems: ClassVar = ("Phi",)
     uncounted: ClassVar = frozenset(
         "hidden_act layer_norm_eps partial_rotary_factor rope_theta rope_scaling rope_parameters".split()
     )
+    heads: ClassVar = LABELLING
     hf_paths: ClassVar = {
         "embed": "model.embed_tokens",
         "blocks.*.attn_norm": "model.layers.*.input_layernorm",
@@ -85,18 +88,18 @@ class Config(FamilyConfig):
             qkv_bias=True,
             out_bias=True,
             rotary=rotary(self.rope_theta, self.rope_scaling, self.rope_parameters),
-            turned=even(
+            rope_dim=even(
                 int(head_dim * turned_part(self.partial_rotary_factor, self.rope_parameters)),
                 "partial_rotary_factor · head_dim =",
             ),
             qk_norm=QKNorm(self.layer_norm_eps, kind="layer") if self.qk_layernorm else None,
         )
-        norm = Norm(hidden, "layer", self.layer_norm_eps)
-        network = FeedForward(hidden, self.intermediate_size, bias=True, activation=self.hidden_act)
-        block = Block(norm, attention, None, network, order="parallel")
+        norm = Norm(hidden=hidden, kind="layer", eps=self.layer_norm_eps)
+        network = FeedForward(hidden=hidden, width=self.intermediate_size, bias=True, activation=self.hidden_act)
+        block = Block((Sublayer(attention, norm), Sublayer(network)), "parallel")
         return Transformer(
-            embed=Embedding(self.vocab_size, hidden),
+            embed=Embedding(vocab=self.vocab_size, hidden=hidden),
             stacks=stacks([block] * self.num_hidden_layers),
             final_norm=norm,
-            head=Head(hidden, self.vocab_size, self.tie_word_embeddings, bias=True),
+            head=Head(hidden=hidden, vocab=self.vocab_size, tied=self.tie_word_embeddings, bias=True),
         )

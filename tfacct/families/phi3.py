@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from tfacct.architecture import Transformer
+from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Fraction, Real, even, turned_part
 from tfacct.families._llama_like import LlamaLike
 from tfacct.families.mistral import Window
@@ -20,6 +20,7 @@ class Config(LlamaLike):
     partial_rotary_factor: Fraction = 1.0
     rms_norm_eps: Real = 1e-5
 
+    stems: ClassVar = ("Phi3",)
     uncounted: ClassVar = LlamaLike.uncounted | {"partial_rotary_factor"}
     harmless: ClassVar = frozenset({"embd_layer", "attention_bias", "full_attn_mod", "interpolate_factor"})
     hf_paths: ClassVar = {
@@ -44,5 +45,5 @@ class Config(LlamaLike):
             int(self.head_dim * turned_part(self.partial_rotary_factor, self.rope_parameters)),
             "partial_rotary_factor · head_dim =",
         )
-        attention = self.attention(window=self.sliding_window, turned=None if turned == self.head_dim else turned)
+        attention = self.attention(window=self.sliding_window, rope_dim=None if turned == self.head_dim else turned)
         return self.decoder(self.equal_blocks(self.block(attention, self.feed_forward())))

@@ -2,13 +2,14 @@
 
 from typing import ClassVar
 
-from tfacct.architecture import Transformer
+from tfacct.architecture.transformer import Transformer
 from tfacct.families._qwen_like import QwenLike
 
 
 class Config(QwenLike):
     """`Qwen2Config`, with its class's defaults."""
 
+    stems: ClassVar = ("Qwen2",)
     harmless: ClassVar = frozenset({"qkv_bias"})  # q, k and v have biases, whatever it says
     gotchas: ClassVar = (
         "q, k and v have biases, o has none; the config does not say so, and what a `qkv_bias` in it says is not read.",

@@ -2,12 +2,12 @@
 
 from typing import ClassVar
 
-from tfacct.architecture import Transformer
+from tfacct.architecture.parts import Experts
+from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Switch, UpTo
 from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, check_active, with_experts
 from tfacct.families._layers import windows
 from tfacct.families._qwen_like import QwenLike
-from tfacct.parts import Experts
 
 
 class Config(QwenLike):
@@ -23,6 +23,7 @@ class Config(QwenLike):
     decoder_sparse_step: Count = 1
     mlp_only_layers: list[UpTo] | None = None
 
+    stems: ClassVar = ("Qwen2Moe",)
     nulls: ClassVar = {}
     hf_paths: ClassVar = {
         **QwenLike.hf_paths,

@@ -2,10 +2,10 @@
 
 from typing import ClassVar
 
-from tfacct.architecture import Transformer
+from tfacct.architecture.parts import QKNorm
+from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Switch
 from tfacct.families._qwen_like import QwenLike
-from tfacct.parts import QKNorm
 
 
 class Config(QwenLike):
@@ -14,6 +14,7 @@ class Config(QwenLike):
     head_dim: Count = 128
     attention_bias: Switch = False
 
+    stems: ClassVar = ("Qwen3",)
     hf_paths: ClassVar = {
         **QwenLike.hf_paths,
         "blocks.*.attn.q_norm": "model.layers.*.self_attn.q_norm",

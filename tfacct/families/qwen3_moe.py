@@ -2,13 +2,13 @@
 
 from typing import ClassVar
 
-from tfacct.architecture import Transformer
+from tfacct.architecture.parts import Experts, QKNorm
+from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Switch, UpTo
 from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, check_active, with_experts
 from tfacct.families._layers import SLIDING
 from tfacct.families._qwen_like import QwenLike
 from tfacct.families.qwen3 import Config as Qwen3
-from tfacct.parts import Experts, QKNorm
 
 
 class Config(QwenLike):
@@ -23,6 +23,7 @@ class Config(QwenLike):
     decoder_sparse_step: Count = 1
     mlp_only_layers: list[UpTo] | None = None
 
+    stems: ClassVar = ("Qwen3Moe",)
     nulls: ClassVar = {}
     aliases: ClassVar = {"num_local_experts": "num_experts"}
     harmless: ClassVar = frozenset(

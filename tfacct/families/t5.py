@@ -1,13 +1,16 @@
 """T5: encoder and decoder of pre-norm blocks, relative positions as learned scores, heads of their own size."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
-from tfacct.architecture import Encoder, Transformer
-from tfacct.blocks import Block, Stack
-from tfacct.errors import ConfigError
+from tfacct.architecture.blocks import Block, Stack
+from tfacct.architecture.parts import Attention, CrossAttention, Embedding, FeedForward, Head, Norm, RelativeBias
+from tfacct.architecture.transformer import Encoder, Transformer
+from tfacct.base.errors import ConfigError
+from tfacct.base.spelling import setting
 from tfacct.families._base import Count, FamilyConfig, Layers, Real, Switch, Word
-from tfacct.parts import Attention, CrossAttention, Embedding, FeedForward, Head, Norm, RelativeBias
+from tfacct.families._endings import BODY, SEQ2SEQ, TOKENS_CLASSIFIED, Ending
 
 ATTENTION = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "o"}
 
@@ -31,10 +34,12 @@ class Config(FamilyConfig):
     feed_forward_proj: Word = "relu"
     tie_word_embeddings: Switch = True
     is_encoder_decoder: Switch = True
+    is_gated_act: Switch | None = None
     n_positions: Count = 512
     relative_attention_max_distance: Count = 128
     layer_norm_epsilon: Real = 1e-6
 
+    stems: ClassVar = ("T5",)
     aliases: ClassVar = {
         "hidden_size": "d_model",
         "num_attention_heads": "num_heads",
@@ -42,11 +47,17 @@ class Config(FamilyConfig):
         "head_dim": "d_kv",
     }
     uncounted: ClassVar = frozenset(
-        ("is_encoder_decoder", "n_positions", "relative_attention_max_distance", "layer_norm_epsilon")
+        ("is_encoder_decoder", "is_gated_act", "n_positions", "relative_attention_max_distance", "layer_norm_epsilon")
     )
-    harmless: ClassVar = frozenset(("dropout_rate", "initializer_factor", "dense_act_fn", "is_gated_act"))
-    heads: ClassVar = ("ForConditionalGeneration", "WithLMHeadModel")
-    class_head: ClassVar = "Seq2SeqLM"
+    harmless: ClassVar = frozenset(("initializer_factor", "dense_act_fn"))
+    heads: ClassVar = {
+        "ForConditionalGeneration": SEQ2SEQ,
+        "WithLMHeadModel": SEQ2SEQ,
+        "Model": BODY,
+        "EncoderModel": Ending("AutoModelForTextEncoding", "none", side="encoder"),
+        "ForTokenClassification": replace(TOKENS_CLASSIFIED, body="transformer.", side="encoder"),
+    }
+    body: ClassVar = ""
     fixed: ClassVar = frozenset("G")
     hf_paths: ClassVar = {
         "embed": "shared",
@@ -72,6 +83,7 @@ class Config(FamilyConfig):
         "The head is tied by class default. tie_word_embeddings = false, as version 1.1 and Flan publish it, is a head"
         " of its own; transformers 5 ties it all the same, so its class is not asked then.",
         "Scores are not scaled; tied, what the logits are made of is multiplied by d_model^−½.",
+        "is_gated_act, which some configs repeat, is refused where it contradicts feed_forward_proj.",
         "There is no longest context: n_positions is what it was trained with.",
     )
 
@@ -81,18 +93,23 @@ class Config(FamilyConfig):
         return self.n_positions
 
     def class_paths(self) -> Mapping[str, str]:
-        """The feed-forward network has two matrices, or, gated, three."""
+        """The feed-forward network has two matrices, or, gated, three. An encoder alone has no other side's names."""
         networks = {
             "encoder.blocks.*.mlp": "encoder.block.*.layer.1.DenseReluDense",
             "blocks.*.mlp": "decoder.block.*.layer.2.DenseReluDense",
         }
         names = {"gate_proj": "wi_0", "up_proj": "wi_1"} if self._network[0] else {"up_proj": "wi"}
         ours = {f"{at}.{n}": f"{theirs}.{their}" for at, theirs in networks.items() for n, their in names.items()}
-        return {**self.hf_paths, **ours}
+        table = {**self.hf_paths, **ours}
+        if self.ending.side is None:
+            return table
+        reading = {our.removeprefix("encoder."): their for our, their in table.items() if our.startswith("encoder.")}
+        return {"embed": table["embed"], **reading}
 
     def class_cannot(self) -> str | None:
-        """It ties the head whatever the config says."""
-        return None if self.tie_word_embeddings else "it ties the head although tie_word_embeddings = false"
+        """It ties the head, where it has one, whatever the config says."""
+        tied = self.tie_word_embeddings or self.ending.head != "lm"
+        return None if tied else "it ties the head although tie_word_embeddings = false"
 
     @property
     def _network(self) -> tuple[bool, str]:
@@ -102,40 +119,56 @@ class Config(FamilyConfig):
             raise ConfigError(
                 f'feed_forward_proj = "{self.feed_forward_proj}" is not understood', "relu, gated-gelu, … are"
             )
+        if self.is_gated_act not in (None, bool(gated)):
+            says = f"is_gated_act = {str(self.is_gated_act).lower()}"
+            raise ConfigError(
+                f'{says} contradicts feed_forward_proj = "{self.feed_forward_proj}": gated is three matrices',
+                f"the class follows is_gated_act; {setting('is_gated_act')} follows feed_forward_proj",
+            )
         return bool(gated), "gelu_new" if gated and name == "gelu" else name
 
     def architecture(self) -> Transformer:
-        """Two stacks of pre-norm blocks, each with a table of relative positions and a last norm."""
-        if not self.is_encoder_decoder:
+        """Stacks of pre-norm blocks, each with a table of relative positions and a last norm: both, or one alone."""
+        if not self.is_encoder_decoder and self.ending.side is None:
             raise self.refused("is_encoder_decoder", False)
         hidden, heads = self.d_model, self.num_heads
         gated, activation = self._network
-        norm = Norm(hidden, "rms", self.layer_norm_epsilon)
-        network = FeedForward(hidden, self.d_ff, gated=gated, activation=activation)
-        bias = RelativeBias(self.relative_attention_num_buckets, heads, 1, self.relative_attention_max_distance)
+        norm = Norm(hidden=hidden, kind="rms", eps=self.layer_norm_epsilon)
+        network = FeedForward(hidden=hidden, width=self.d_ff, gated=gated, activation=activation)
+        bias = RelativeBias(
+            buckets=self.relative_attention_num_buckets,
+            kv_heads=heads,
+            group=1,
+            furthest=self.relative_attention_max_distance,
+        )
 
         def attention(*, causal: bool) -> Attention:
-            return Attention(hidden, heads, 1, self.d_kv, scale=1.0, biased=True, causal=causal)
+            return Attention(
+                hidden=hidden, kv_heads=heads, group=1, head_dim=self.d_kv, scale=1.0, biased=True, causal=causal
+            )
 
-        cross = CrossAttention(hidden, heads, 1, self.d_kv, scale=1.0)
-        reading = Block(norm, attention(causal=False), norm, network)
-        writing = Block(norm, attention(causal=True), norm, network, cross_norm=norm, cross=cross)
+        cross = CrossAttention(hidden=hidden, kv_heads=heads, group=1, head_dim=self.d_kv, scale=1.0)
+        reading = Block.of(attention(causal=False), network, norm=norm)
+        if self.ending.side is not None:
+            stacks = (Stack(reading, self.num_layers),)
+            return Transformer(Embedding(vocab=self.vocab_size, hidden=hidden), stacks, norm, head=None, bias=bias)
+        writing = Block.of(attention(causal=True), cross, network, norm=norm)
         layers = self.num_layers if self.num_decoder_layers is None else self.num_decoder_layers
         return Transformer(
             encoder=Encoder(
-                Embedding(self.vocab_size, hidden, shared=True),
+                Embedding(vocab=self.vocab_size, hidden=hidden, shared=True),
                 (Stack(reading, self.num_layers),),
                 bias=bias,
                 final_norm=norm,
             ),
-            embed=Embedding(self.vocab_size, hidden),
+            embed=Embedding(vocab=self.vocab_size, hidden=hidden),
             bias=bias,
             stacks=(Stack(writing, layers),),
             final_norm=norm,
             head=Head(
-                hidden,
-                self.vocab_size,
-                self.tie_word_embeddings,
+                hidden=hidden,
+                vocab=self.vocab_size,
+                tied=self.tie_word_embeddings,
                 scale=hidden**-0.5 if self.tie_word_embeddings else None,
             ),
         )

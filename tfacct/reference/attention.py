@@ -11,17 +11,17 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from tfacct import parts
+from tfacct.architecture import parts
 from tfacct.reference.modules import Add, LayerNorm, Linear, PerHead, Product, RMSNorm, Softcap
 from tfacct.reference.rotary import Angles
 
 Cache: TypeAlias = tuple[Tensor, Tensor]
-"""What a block keeps of the tokens it has seen: keys and values, or a latent and the turned part of the keys."""
+"""Tensors that a block keeps of the tokens it has seen: keys and values, or a latent and the rotated part of keys."""
 
 
 class Step:
-    """What the blocks of one forward pass share: masks, the angles of the new positions, and `bias`, the scores of
-    their distances. Each is made once.
+    """Tensors that the blocks of one forward pass share: masks, the angles of the new positions, and `bias`, the scores
+    of their distances. Each is computed once.
     """
 
     def __init__(self, like: Tensor, positions: Tensor, bias: Tensor | None = None) -> None:
@@ -30,9 +30,9 @@ class Step:
         self._turns: dict[int, tuple[Tensor, Tensor]] = {}
 
     def mask(self, old: int, window: int | None) -> Tensor:
-        """−∞ where a new token would see a later key, or one before its window, among `old` keys and the new ones.
+        """Mask of shape (new, old + new): −∞ where a new token would see a later key, or one before its window.
 
-        Blocks of one window keep equally many keys.
+        Blocks with the same window keep the same number of keys.
         """
         if window not in self._masks:
             new = self.like.shape[1]
@@ -53,7 +53,7 @@ class Step:
 
 
 class Rotary(nn.Module):
-    """Each half of a head turned by its position. The sine comes with the sign of each half's share of the other."""
+    """Rotation of each half of a head by its position. The sine carries the sign of each half's share of the other."""
 
     def __init__(self, part: parts.Rotary, size: int) -> None:
         super().__init__()
@@ -67,7 +67,8 @@ class Rotary(nn.Module):
 
 
 class Softmax(nn.Module):
-    """Scaled and masked attention weights. A sink takes its share, and is dropped."""
+    """Scaled and masked attention weights. A sink takes its share of them and is dropped (transformers'
+    GptOssAttention)."""
 
     def __init__(self, scale: float | None) -> None:
         super().__init__()
@@ -82,14 +83,14 @@ class Softmax(nn.Module):
 
 
 class Distance(nn.Module):
-    """How far each number of a query is from that of a key, |q − k|: no product. A score is the largest of them."""
+    """Distance of each number of a query from that of a key, |q − k|, which is no product. The largest is the score."""
 
     def __init__(self, group: int) -> None:
         super().__init__()
         self.group = group
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """(batch, heads, tokens, size, keys), of keys turned as for a product."""
+        """Distances of shape (batch, heads, tokens, size, keys), from keys transposed as for a product."""
         batch, kv_heads, size, count = keys.shape
         shared = keys.unsqueeze(2).expand(batch, kv_heads, self.group, size, count)
         return (queries.unsqueeze(-1) - shared.reshape(batch, kv_heads * self.group, 1, size, count)).abs()
@@ -107,7 +108,11 @@ class Sinks(nn.Module):
 
 
 class Alibi(nn.Module):
-    """Scales scores, and lowers them with the distance of the key, at a rate of each head's own."""
+    """Scaled scores, lowered with the distance of the key by a slope of each head's own.
+
+    Press et al. (arXiv 2108.12409), section 3. Only differences between keys matter to the softmax, so the slope is
+    multiplied by the key's position, as in transformers' BLOOM (`build_alibi_tensor`).
+    """
 
     def __init__(self, heads: int, scale: float) -> None:
         super().__init__()
@@ -119,8 +124,11 @@ class Alibi(nn.Module):
 
 
 def _slopes(heads: int) -> Tensor:
-    """Each head's rate: powers of 2^(−8/n) for n heads; past the largest power of two, every other one of twice as
-    many."""
+    """Slope of each head: powers of 2^(−8/n) for n heads, a power of two; the heads beyond take every other slope of
+    twice as many heads.
+
+    Press et al. (arXiv 2108.12409), section 3; other numbers of heads as in transformers' BLOOM, `build_alibi_tensor`.
+    """
     if torch.get_default_device().type == "meta" or not isinstance(heads, int):
         return torch.empty(heads)
     whole = 2 ** int(math.log2(heads))
@@ -130,12 +138,12 @@ def _slopes(heads: int) -> Tensor:
 
 
 def qk_norm(part: parts.QKNorm, size: int) -> nn.Module:
-    """The norm of queries or keys."""
+    """Norm of queries or keys."""
     return LayerNorm((size,), part.eps) if part.kind == "layer" else RMSNorm(size, part.eps, part.less_one)
 
 
 def by_head(x: Tensor, heads: int, size: int) -> Tensor:
-    """Rows (batch, tokens, heads · size) as heads (batch, heads, tokens, size)."""
+    """Heads of shape (batch, heads, tokens, size), from rows of shape (batch, tokens, heads · size)."""
     return torch.unflatten(x, 2, (heads, size)).transpose(1, 2)
 
 
@@ -151,7 +159,7 @@ class Heads(nn.Module):
         self.k_proj = Linear(part.hidden, self.keys, bias=part.qkv_bias)
         self.v_proj = Linear(part.hidden, self.keys, bias=part.qkv_bias)
         self.o_proj = Linear(self.queries, part.hidden, bias=part.out_bias)
-        self.far = part.measure == "distance"
+        self.far = part.score_function == "distance"
         self.scores = Distance(part.group) if self.far else Product(part.group)
         self.values = Product(part.group)
 
@@ -159,7 +167,7 @@ class Heads(nn.Module):
         return by_head(x, heads, self.head_dim)
 
     def _scored(self, q: Tensor, k: Tensor) -> Tensor:
-        """A number for each query and key: their product, or their largest distance."""
+        """Score of each query and key: their product, or their largest distance."""
         scores: Tensor = self.scores(q, k.transpose(2, 3))
         return scores.amax(dim=-2) if self.far else scores
 
@@ -173,7 +181,7 @@ class Attention(Heads):
 
     def __init__(self, part: parts.Attention, angles: Angles | None, *, fused: bool, keep_all: bool) -> None:
         super().__init__(part)
-        self.window, self.keep_all, self.angles, self.turned = part.window, keep_all, angles, part.turned
+        self.window, self.keep_all, self.angles, self.rope_dim = part.window, keep_all, angles, part.rope_dim
         self.causal, self.caches = part.causal, ("k_cache", "v_cache") if part.causal else ()
         plain = part.softcap is None and not part.sinks and not part.alibi and not part.biased
         self.fused = fused and plain and not self.far
@@ -183,7 +191,7 @@ class Attention(Heads):
             self.q_norm = qk_norm(part.qk_norm, self.queries if self.together else part.head_dim)
             self.k_norm = qk_norm(part.qk_norm, self.keys if self.together else part.head_dim)
         if part.rotary is not None:
-            size = part.head_dim if part.turned is None else part.turned
+            size = part.head_dim if part.rope_dim is None else part.rope_dim
             self.q_rotary, self.k_rotary = Rotary(part.rotary, size), Rotary(part.rotary, size)
         self.softcap = None if part.softcap is None else Softcap(part.softcap, self.scale)
         self.alibi = Alibi(part.heads, self.scale) if part.alibi else None
@@ -232,10 +240,10 @@ class Attention(Heads):
     def _turned(self, rotary: nn.Module | None, heads: Tensor, step: Step) -> Tensor:
         assert rotary is not None and self.angles is not None
         turn = step.turn(self.angles)
-        if self.turned is None:
+        if self.rope_dim is None:
             turned: Tensor = rotary(heads, *turn)
             return turned
-        first, rest = torch.split(heads, [self.turned, self.head_dim - self.turned], dim=-1)
+        first, rest = torch.split(heads, [self.rope_dim, self.head_dim - self.rope_dim], dim=-1)
         return torch.cat((rotary(first, *turn), rest), dim=-1)
 
     def _kept(self, heads: Tensor) -> Tensor:
@@ -245,7 +253,10 @@ class Attention(Heads):
 
 
 class LatentAttention(nn.Module):
-    """Causal self-attention over keys and values that come from a latent, run in one of three ways."""
+    """Causal self-attention over keys and values that come from a latent, run in one of three forms.
+
+    "DeepSeek-V2" (arXiv 2405.04434), section 2.1; expanded as in transformers' DeepseekV3Attention.
+    """
 
     def __init__(self, part: parts.LatentAttention, angles: Angles) -> None:
         super().__init__()
@@ -258,27 +269,27 @@ class LatentAttention(nn.Module):
             self.q_a_proj = Linear(part.hidden, part.q_rank, bias=part.bias)
             self.q_a_norm = RMSNorm(part.q_rank, part.eps)
             self.q_b_proj = Linear(part.q_rank, part.heads * part.query, bias=False)
-        self.kv_a_proj = Linear(part.hidden, part.kv_rank + part.turned, bias=part.bias)
+        self.kv_a_proj = Linear(part.hidden, part.kv_rank + part.rope_dim, bias=part.bias)
         self.kv_a_norm = RMSNorm(part.kv_rank, part.eps)
         assert part.rotary is not None
-        self.q_rotary, self.k_rotary = Rotary(part.rotary, part.turned), Rotary(part.rotary, part.turned)
+        self.q_rotary, self.k_rotary = Rotary(part.rotary, part.rope_dim), Rotary(part.rotary, part.rope_dim)
         absorbed = part.form == "absorbed"
         if absorbed:
-            self.k_b_proj: nn.Module = PerHead(part.heads, part.plain, part.kv_rank, into_latent=True)
-            self.v_b_proj: nn.Module = PerHead(part.heads, part.value, part.kv_rank, into_latent=False)
+            self.k_b_proj: nn.Module = PerHead(part.heads, part.nope_dim, part.kv_rank, into_latent=True)
+            self.v_b_proj: nn.Module = PerHead(part.heads, part.value_dim, part.kv_rank, into_latent=False)
         else:
-            self.k_b_proj = Linear(part.kv_rank, part.heads * part.plain, bias=False)
-            self.v_b_proj = Linear(part.kv_rank, part.heads * part.value, bias=False)
+            self.k_b_proj = Linear(part.kv_rank, part.heads * part.nope_dim, bias=False)
+            self.v_b_proj = Linear(part.kv_rank, part.heads * part.value_dim, bias=False)
         sharing = part.heads if absorbed else 1  # of one latent that is keys and values of all heads
         self.scores, self.values = Product(sharing), Product(sharing)
         self.softmax = Softmax(self.scale)
-        self.o_proj = Linear(part.heads * part.value, part.hidden, bias=part.bias)
+        self.o_proj = Linear(part.heads * part.value_dim, part.hidden, bias=part.bias)
 
     def forward(self, x: Tensor, step: Step, past: Cache | None) -> tuple[Tensor, Tensor, Tensor]:
         part, turn = self.part, step.turn(self.angles)
-        plain, turned = torch.split(self._split(self._queries(x), part.query), [part.plain, part.turned], dim=-1)
+        plain, turned = torch.split(self._split(self._queries(x), part.query), [part.nope_dim, part.rope_dim], dim=-1)
         turned = self.q_rotary(turned, *turn)
-        latent, shared = torch.split(self.kv_a_proj(x).unsqueeze(1), [part.kv_rank, part.turned], dim=-1)
+        latent, shared = torch.split(self.kv_a_proj(x).unsqueeze(1), [part.kv_rank, part.rope_dim], dim=-1)
         latent, shared = self.kv_a_norm(latent), self.k_rotary(shared, *turn)
         run = {"expanded": self._expanded, "absorbed": self._absorbed, "unpacked": self._unpacked}[part.form]
         mixed, kept = run(plain, turned, latent, shared, step, past)
@@ -312,8 +323,8 @@ class LatentAttention(nn.Module):
 
     def _keys_and_values(self, latent: Tensor, shared: Tensor) -> Cache:
         tokens = latent.squeeze(1)
-        plain = self._split(self.k_b_proj(tokens), self.part.plain)
-        values = self._split(self.v_b_proj(tokens), self.part.value)
+        plain = self._split(self.k_b_proj(tokens), self.part.nope_dim)
+        values = self._split(self.v_b_proj(tokens), self.part.value_dim)
         return torch.cat((plain, shared.expand(-1, self.part.heads, -1, -1)), dim=-1), values
 
     def _mixed(self, q: Tensor, k: Tensor, v: Tensor, step: Step, past: Cache | None) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeAlias
 
@@ -10,101 +10,103 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tfacct import blocks, parts
+from tfacct.architecture import blocks, parts
 from tfacct.reference.attention import Attention, Cache, LatentAttention, Step
 from tfacct.reference.cross import CrossAttention
 from tfacct.reference.experts import Experts
-from tfacct.reference.mixer import Mixer
-from tfacct.reference.modules import Add, FeedForward, Head, Joining, norm
+from tfacct.reference.mamba import Mamba
+from tfacct.reference.modules import Add, FeedForward, Head, MtpProjection, norm
 from tfacct.reference.rotary import Angles
 
 Kept: TypeAlias = tuple[Tensor, ...]
-"""What blocks keep between steps, block by block."""
+"""States that blocks keep between steps, block by block."""
 
 
-class AnyBlock(nn.Module):
-    """What every block has: `states` names what it keeps, in the order in which it gives it. Where it is run again,
-    `rerun` stands around it: whoever counts may look on."""
+class Block(nn.Module):
+    """Sublayers, each added to the stream, in the order that the block has.
 
-    states: Sequence[str] = ()
+    `states` names the states that it keeps, in the order in which it returns them. When it runs again in a backward
+    pass, it does so inside `rerun`, so that a counter can watch.
+    """
+
     rerun: Callable[[], AbstractContextManager[object]] = nullcontext
-
-
-class Block(AnyBlock):
-    """Attention and a feed-forward network, each added to the stream, in the order that the block has; between them
-    attention to a source, where there is one."""
 
     def __init__(self, block: blocks.Block, angles: Angles | None, *, fused: bool, keep_all: bool) -> None:
         super().__init__()
         self.order = block.order
-        norms = (block.attn_norm, block.cross_norm, block.mlp_norm)
-        shared = next((part for part in norms if part is not None and part.shared), None)
+        self.names = [sublayer.name for sublayer in block.sublayers if sublayer.called]
+        norms = {f"{own.name}_norm": own.norm for own in block.sublayers}
+        shared = next((norm for norm in norms.values() if norm is not None and norm.shared), None)
         self.shared_norm = own_norm(shared)  # it stands first, so that what is shared goes by its name
-        self.attn_norm, self.attn_post_norm = own_norm(block.attn_norm), own_norm(block.attn_post_norm)
-        self.mlp_norm, self.mlp_post_norm = own_norm(block.mlp_norm), own_norm(block.mlp_post_norm)
-        if isinstance(block.attn, parts.LatentAttention):
-            assert angles is not None
-            self.attn: nn.Module = LatentAttention(block.attn, angles)
-        else:
-            self.attn = Attention(block.attn, angles, fused=fused, keep_all=keep_all)
-        self.mlp = Experts(block.mlp) if isinstance(block.mlp, parts.Experts) else FeedForward(block.mlp)
-        self.idle = isinstance(block.mlp, parts.FeedForward) and not block.mlp.called
-        self.attn_add, self.mlp_add = Add(), Add()
-        self.cross, self.cross_norm, self.cross_add = None, own_norm(block.cross_norm), None
-        self.states = [f"attn.{name}" for name in self.attn.caches]
-        if block.cross is not None:
-            self.cross, self.cross_add = CrossAttention(block.cross, fused=fused), Add()
-            self.states += [f"cross.{name}" for name in self.cross.caches]
-        for own, part in zip((self.attn_norm, self.cross_norm, self.mlp_norm), norms, strict=True):
+        self.states: list[str] = []
+        for sublayer in block.sublayers:
+            name, module = sublayer.name, _built(sublayer.part, angles, fused=fused, keep_all=keep_all)
+            self.add_module(f"{name}_norm", own_norm(sublayer.norm))
+            self.add_module(name, module)
+            self.add_module(f"{name}_post_norm", own_norm(sublayer.post_norm))
+            self.add_module(f"{name}_add", Add())
+            self.states += [f"{name}.{cache}" for cache in getattr(module, "caches", ())]
+        for name, part in norms.items():
             if part is not None and part.shared:
-                _share(self.shared_norm, own)
+                _share(self.shared_norm, getattr(self, name))
 
     def forward(self, x: Tensor, step: Step, past: Kept, source: Tensor | None = None) -> tuple[Tensor, ...]:
-        own, crossing = _cache(past[:2]), _cache(past[2:])
+        kept: list[Tensor] = []
         if self.order == "parallel":
-            return self._parallel(x, step, own)
-        post = self.order == "post"
-        attended, *kept = self.attn(x if post else through(self.attn_norm, x), step, own)
-        x = self.attn_add(x, through(self.attn_post_norm, attended))
-        x = through(self.attn_norm, x) if post else x
-        if self.cross is not None and self.cross_add is not None:
-            crossed, *further = self.cross(x if post else through(self.cross_norm, x), source, crossing)
-            x = self.cross_add(x, crossed)
-            x = through(self.cross_norm, x) if post else x
-            kept += further
-        if self.idle:
+            first = through(getattr(self, f"{self.names[0]}_norm"), x)
+            results = []
+            for name in self.names:
+                norm = getattr(self, f"{name}_norm")
+                read = first if norm is None or name == self.names[0] else norm(x)
+                results.append(self._result(name, read, step, past[len(kept) :], source, kept))
+            for name, result in zip(self.names, results, strict=True):
+                x = getattr(self, f"{name}_add")(x, result)
             return x, *kept
-        widened = self.mlp(x if post else through(self.mlp_norm, x))
-        x = self.mlp_add(x, through(self.mlp_post_norm, widened))
-        return through(self.mlp_norm, x) if post else x, *kept
+        for name in self.names:
+            norm, add = getattr(self, f"{name}_norm"), getattr(self, f"{name}_add")
+            if self.order == "pre":
+                x = add(x, self._result(name, through(norm, x), step, past[len(kept) :], source, kept))
+            else:
+                x = through(norm, add(x, self._result(name, x, step, past[len(kept) :], source, kept)))
+        return x, *kept
 
-    def _parallel(self, x: Tensor, step: Step, past: Cache | None) -> tuple[Tensor, ...]:
-        normed = through(self.attn_norm, x)
-        attended, *kept = self.attn(normed, step, past)
-        if self.idle:
-            return self.attn_add(x, attended), *kept
-        widened = self.mlp(normed if self.mlp_norm is None else self.mlp_norm(x))
-        return self.mlp_add(self.attn_add(x, attended), widened), *kept
+    def _result(
+        self, name: str, x: Tensor, step: Step, past: Kept, source: Tensor | None, kept: list[Tensor]
+    ) -> Tensor:
+        """Result that a sublayer adds to the stream. Its states go to `kept`; `past` begins with those kept before."""
+        module = getattr(self, name)
+        if isinstance(module, (FeedForward, Experts)):
+            out = module(x)
+        else:
+            before = _cache(past[: len(module.caches)])
+            if isinstance(module, CrossAttention):
+                out, *own = module(x, source, before)
+            elif isinstance(module, Mamba):
+                out, *own = module(x, before)
+            else:
+                out, *own = module(x, step, before)
+            kept += own
+        result: Tensor = through(getattr(self, f"{name}_post_norm"), out)
+        return result
 
 
-class MixerBlock(AnyBlock):
-    """A mixer added to the stream."""
-
-    states = ("mixer.conv_state", "mixer.scan_state")
-
-    def __init__(self, block: blocks.MixerBlock) -> None:
-        super().__init__()
-        self.mixer_norm, self.mixer, self.mixer_add = norm(block.mixer_norm), Mixer(block.mixer), Add()
-
-    def forward(self, x: Tensor, _step: Step, past: Kept, _source: Tensor | None = None) -> tuple[Tensor, ...]:
-        mixed, *kept = self.mixer(self.mixer_norm(x), _cache(past))
-        return self.mixer_add(x, mixed), *kept
-
-
-def build(block: blocks.AnyBlock, angles: Angles | None, *, fused: bool, keep_all: bool) -> nn.Module:
-    if isinstance(block, blocks.MixerBlock):
-        return MixerBlock(block)
-    return Block(block, angles, fused=fused, keep_all=keep_all)
+def _built(part: parts.Part, angles: Angles | None, *, fused: bool, keep_all: bool) -> nn.Module:
+    """Module of a sublayer's part."""
+    match part:
+        case parts.Attention():
+            return Attention(part, angles, fused=fused, keep_all=keep_all)
+        case parts.LatentAttention():
+            assert angles is not None
+            return LatentAttention(part, angles)
+        case parts.CrossAttention():
+            return CrossAttention(part, fused=fused)
+        case parts.Mamba():
+            return Mamba(part)
+        case parts.Experts():
+            return Experts(part)
+        case parts.FeedForward():
+            return FeedForward(part)
+    raise TypeError(f"the reference model has no module for {type(part).__name__}")
 
 
 def _cache(past: Kept) -> Cache | None:
@@ -116,7 +118,7 @@ def own_norm(part: parts.Norm | None) -> nn.Module | None:
 
 
 def _share(owner: nn.Module | None, other: nn.Module | None) -> None:
-    """Give a norm the scale and shift of another."""
+    """Let a norm use the scale and shift of another."""
     assert owner is not None and other is not None
     for name, parameter in owner.named_parameters():
         setattr(other, name, parameter)
@@ -126,22 +128,29 @@ def through(module: nn.Module | None, x: Tensor) -> Tensor:
     return x if module is None else module(x)
 
 
-class Ahead(Block):
-    """A layer that foresees one token more: the stream joined with the next token's row, a block, the model's head."""
+class MtpHead(Block):
+    """Multi-token prediction head: the stream and the next token's row through a projection, a block, the model's head.
 
-    def __init__(self, ahead: blocks.Ahead, head: parts.Head, angles: Angles | None, *, last: bool) -> None:
+    "DeepSeek-V3" (arXiv 2412.19437), section 2.2.
+    """
+
+    def __init__(self, ahead: blocks.MtpHead, head: parts.Head, angles: Angles | None, *, last: bool) -> None:
         super().__init__(ahead.block, angles, fused=False, keep_all=False)
-        self.join, self.head_norm, self.lm_head = Joining(ahead.joining), norm(ahead.norm), Head(head, last=last)
+        self.join, self.head_norm, self.lm_head = (
+            MtpProjection(ahead.projection),
+            norm(ahead.norm),
+            Head(head, last=last),
+        )
 
     def logits(self, x: Tensor, row: Tensor, step: Step, past: Kept) -> tuple[Tensor, ...]:
-        """The stream behind this layer, the logits of one token more, and what is kept."""
+        """Stream behind this head, logits of one token further ahead, and the states at the end of the step."""
         x, *kept = self(self.join(x, row), step, past)
         return x, self.lm_head(self.head_norm(x)), *kept
 
 
 def run(block: nn.Module, recompute: bool, *given: object) -> tuple[Tensor, ...]:
-    """A block's result; with `recompute` it keeps no activations, and runs again in the backward pass."""
-    assert isinstance(block, AnyBlock)
+    """Result of a block; with `recompute` it keeps no activations, and runs again in the backward pass."""
+    assert isinstance(block, Block)
     if not recompute or not torch.is_grad_enabled():
         return block(*given)  # type: ignore[no-any-return]
     return checkpoint(  # type: ignore[no-any-return]

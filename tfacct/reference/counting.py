@@ -16,16 +16,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 from torch.utils.module_tracker import ModuleTracker
 
-from tfacct.errors import MissingExtraError
+from tfacct.base.errors import MissingExtraError
 from tfacct.reference.attention import Alibi, Distance, Rotary, Sinks, Softmax
-from tfacct.reference.blocks import AnyBlock
+from tfacct.reference.blocks import Block
 from tfacct.reference.experts import Bank, Routing, Weighting
-from tfacct.reference.mixer import Convolution, Recurrence, Skip, Softplus
+from tfacct.reference.mamba import Convolution, Recurrence, Skip, Softplus
 from tfacct.reference.model import Decoder, Inputs
 from tfacct.reference.modules import Activation, Add, PerHead, Product, RMSNorm, Scale, Softcap
 
 PRODUCTS = ("linear", "matmul", "bmm", "addmm")
-"""What fvcore calls the operators that the counted path may use."""
+"""Names that fvcore has for the operators that the counted path may use."""
 
 PRODUCT_MODULES = (nn.Linear, Product, Bank, PerHead, Convolution)
 """The modules that run one product each, and whose paths are those of lines."""
@@ -171,7 +171,7 @@ def passes(model: Decoder, given: Inputs) -> Passes:
             redone += counter.get_total_flops() - before
 
     for module in model.modules():
-        if isinstance(module, AnyBlock):
+        if isinstance(module, Block):
             module.rerun = rerun
     # The backward pass goes on to what old keys and values were made of, as it does from new ones.
     given = replace(given, past=tuple(kept.detach().requires_grad_() for kept in given.past))

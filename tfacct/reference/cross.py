@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from tfacct import parts
+from tfacct.architecture import parts
 from tfacct.reference.attention import Cache, Heads, Softmax
 from tfacct.reference.modules import Embedding
 
@@ -44,7 +44,10 @@ class CrossAttention(Heads):
 
 
 class RelativeBias(Embedding):
-    """A score for each head and the bucket of each distance from a query to a key."""
+    """Score for each head and the bucket of each distance from a query to a key.
+
+    Raffel et al., "T5" (arXiv 1910.10683), section 2.1, and transformers' T5Attention._relative_position_bucket.
+    """
 
     def __init__(self, part: parts.RelativeBias, *, both_ways: bool) -> None:
         super().__init__(part.buckets, part.heads)
@@ -56,8 +59,8 @@ class RelativeBias(Embedding):
         return super().forward(self._buckets(distances).to(self.weight.device)).permute(2, 0, 1).unsqueeze(0)
 
     def _buckets(self, distances: Tensor) -> Tensor:
-        """Each near distance has a bucket, far ones share them by their logarithm; keys behind a query have their own
-        half, or, causal, the only one."""
+        """Bucket of each distance: near ones have one each, far ones share them by their logarithm. Keys behind a query
+        have a half of the buckets for themselves; a causal stack has no such keys, and needs no halves."""
         if not isinstance(self.num_embeddings, int):  # a symbol: which row is read changes no count
             return distances * 0
         count, first = self.num_embeddings, torch.zeros_like(distances)

@@ -1,7 +1,8 @@
 """The reference model's experts: a router, banks of weights, and a network that all tokens share.
 
 Which expert a token is sent to is fixed and balanced, one after the other, so that every shape is known beforehand. The
-router runs and its weights are used, but it does not choose.
+router runs and its scores are used as weights, but it does not choose. That is an invention of this program, in place
+of the top-k routing of published models (Shazeer et al., arXiv 1701.06538, section 2.1). No count depends on it.
 """
 
 from __future__ import annotations
@@ -9,15 +10,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from tfacct import parts
+from tfacct.architecture import parts
 from tfacct.reference.modules import Activation, Add, FeedForward, Linear
 
 
 class Bank(nn.Module):
-    """A product of each row with the weight of its expert: rows of (batch, tokens, experts of a token, size).
+    """Product of each row with the weight of its expert, for rows of shape (batch, tokens, experts of a token, size).
 
-    Row i belongs to expert i mod E: whole rounds are one product of all experts, and what is left is one of the first
-    few.
+    Row i belongs to expert i mod E. Whole rounds are one batched product of all experts; the rows that are left are one
+    of the first few.
     """
 
     def __init__(self, experts: int, rows: int, columns: int, bias: bool) -> None:
@@ -45,14 +46,14 @@ class Bank(nn.Module):
 
 
 class Routing(nn.Module):
-    """The router's scores as weights."""
+    """Weights made of the router's scores."""
 
     def forward(self, scores: Tensor) -> Tensor:
         return torch.softmax(scores, dim=-1)
 
 
 class Weighting(nn.Module):
-    """Results times their weights."""
+    """Results multiplied by their weights."""
 
     def forward(self, results: Tensor, weights: Tensor) -> Tensor:
         return results * weights
@@ -83,7 +84,13 @@ class Experts(nn.Module):
         self.experts, self.weighting = Networks(part), Weighting()
         self.shared = None
         if part.shared is not None:
-            network = parts.FeedForward(part.hidden, part.shared, True, part.shared_bias, part.activation)
+            network = parts.FeedForward(
+                hidden=part.hidden,
+                width=part.shared,
+                gated=True,
+                bias=part.shared_bias,
+                activation=part.activation,
+            )
             self.shared = FeedForward(network)
             self.shared_gate = Linear(part.hidden, 1, bias=False) if part.shared_gate else None
             self.shared_weighting = Weighting() if part.shared_gate else None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from multiprocessing import get_context
 
-from tfacct.architecture import Transformer
+from tfacct.architecture.transformer import Transformer
 from tfacct.reference.counting import multiply_adds, passes
 from tfacct.reference.model import build, inputs
 
@@ -33,7 +33,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What was counted at a point: multiply-adds by fvcore, FLOPs of both passes by torch, and elements."""
+    """Counts at a point: multiply-adds by fvcore, FLOPs of both passes by torch, and elements."""
 
     multiply_adds: int
     forward: int

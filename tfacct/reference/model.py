@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from torch import Tensor, nn
 
-from tfacct import architecture, parts
-from tfacct.blocks import AnyBlock, Block, MixerBlock, Stack, in_order
-from tfacct.errors import ConfigError
+from tfacct.architecture import parts
+from tfacct.architecture import transformer as architecture
+from tfacct.architecture.blocks import Block, Stack, in_order
+from tfacct.base.errors import ConfigError
 from tfacct.reference import blocks
 from tfacct.reference.attention import Step
-from tfacct.reference.blocks import Ahead, Kept, own_norm, run, through
+from tfacct.reference.blocks import Kept, MtpHead, own_norm, run, through
 from tfacct.reference.cross import RelativeBias
-from tfacct.reference.modules import ACTIVATIONS, Head, Positions, Segments, Sines, Tokens
+from tfacct.reference.modules import ACTIVATIONS, Classes, Head, Pooler, Positions, Segments, Sines, Tokens
 from tfacct.reference.rotary import Angles
+
+
+def _sees_all(stacks: Sequence[Stack]) -> bool:
+    """True if the tokens of these blocks see the tokens behind them too."""
+    attention = [stack.block.attention for stack in stacks]
+    return any(isinstance(part, parts.Attention) and not part.causal for part in attention)
 
 
 def _positions(part: parts.Positions | None) -> nn.Module | None:
@@ -26,7 +34,7 @@ def _positions(part: parts.Positions | None) -> nn.Module | None:
 
 
 class Encoder(nn.Module):
-    """What reads a source."""
+    """Encoder of a source."""
 
     def __init__(self, encoder: architecture.Encoder, *, fused: bool, recompute: bool) -> None:
         super().__init__()
@@ -60,7 +68,7 @@ class Decoder(nn.Module):
         self,
         shape: architecture.Transformer,
         *,
-        logits: str = "all",
+        logits: str | None = "all",
         fused: bool = False,
         recompute: bool = False,
         keep_all: bool = False,
@@ -71,7 +79,7 @@ class Decoder(nn.Module):
         self.embed = Tokens(shape.embed)
         self.pos_embed = _positions(shape.positions)
         self.type_embed = None if shape.segments is None else Segments(shape.segments)
-        self.rel_bias = None if shape.bias is None else RelativeBias(shape.bias, both_ways=False)
+        self.rel_bias = None if shape.bias is None else RelativeBias(shape.bias, both_ways=_sees_all(shape.stacks))
         self.encoder = None
         if shape.encoder is not None:
             self.encoder = Encoder(shape.encoder, fused=fused, recompute=recompute)
@@ -80,31 +88,34 @@ class Decoder(nn.Module):
         self.embed_norm = own_norm(shape.embed_norm)
         self.blocks = _blocks(shape.stacks, fused=fused, keep_all=keep_all)
         self.final_norm = own_norm(shape.final_norm)
-        self.lm_head = Head(shape.head, last=logits == "last")
-        if shape.head.tied:
+        last = logits == "last"
+        self.lm_head = None if shape.head is None else Head(shape.head, last)
+        if self.lm_head is not None and shape.head is not None and shape.head.tied:
             self.lm_head.weight = self.embed.weight
+        self.pooler = None if shape.pooler is None else Pooler(shape.pooler)
+        self.classifier = None if shape.classes is None else Classes(shape.classes, last)
         self.mtp = nn.ModuleList()
-        if shape.ahead is not None:
-            turned = _angles(shape.ahead.block.attn)
-            for _ in range(shape.ahead.count):
-                ahead = Ahead(shape.ahead, shape.head, turned, last=logits == "last")
+        if shape.mtp is not None and shape.head is not None and self.lm_head is not None:
+            turned = _angles(shape.mtp.block.attention)
+            for _ in range(shape.mtp.count):
+                ahead = MtpHead(shape.mtp, shape.head, turned, last=last)
                 ahead.lm_head.weight = self.lm_head.weight
                 self.mtp.append(ahead)
 
     def forward(
         self, tokens: Tensor, past: Kept = (), positions: Tensor | None = None, source: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        """Logits, then what every block keeps at the end of the step. Logits of tokens further ahead stand behind the
-        others, along the tokens.
+        """Logits, then the states of every block at the end of the step. Logits of tokens further ahead stand behind
+        the others, along the tokens. A body without a head gives its last stream instead, or the pooler's result.
 
-        `past` holds what every block kept before it, equally many tensors each: (k₀, v₀, k₁, v₁, …), or its two states.
+        `past` holds the states of every block before the step, in order: (k₀, v₀, k₁, v₁, …), or a block's two states.
         `positions` of the new tokens: a cache of a window does not tell them. `source`: the tokens that the encoder
         reads, in the first step only.
         """
         if positions is None:
             if past and self.windowed:
                 raise ValueError("a model with windows needs the positions of its new tokens")
-            old = past[0].shape[2] if past else 0
+            old = self._old(past)
             positions = torch.arange(old, old + tokens.shape[1], device=tokens.device)
         x = self.embed(tokens)
         if self.pos_embed is not None:
@@ -114,25 +125,43 @@ class Decoder(nn.Module):
         x = through(self.embed_norm, x)
         read = None if self.encoder is None or source is None else self.encoder(source)
         step = Step(x, positions, self._bias(past, positions))
-        each = len(past) // (len(self.blocks) + len(self.mtp))
         kept: list[Tensor] = []
-        for number, block in enumerate(self.blocks):
-            x, *own = run(block, self.recompute, x, step, past[each * number : each * (number + 1)], read)
+
+        rest = iter(past)
+
+        def before(block: nn.Module) -> Kept:
+            """The tensors a block kept before this step. Where the source is read now, none are of cross-attention."""
+            assert isinstance(block, blocks.Block)
+            own = [name for name in block.states if read is None or not name.startswith("cross.")]
+            return tuple(islice(rest, len(own)))
+
+        for block in self.blocks:
+            x, *own = run(block, self.recompute, x, step, before(block), read)
             kept += own
-        logits = [self.lm_head(through(self.final_norm, x))]
-        for number, ahead in enumerate(self.mtp, start=len(self.blocks)):
-            assert isinstance(ahead, Ahead)
-            before = past[each * number : each * (number + 1)]
-            x, further, *own = ahead.logits(x, self.embed(tokens), step, before)
+        logits = [self._head(through(self.final_norm, x))]
+        for ahead in self.mtp:
+            assert isinstance(ahead, MtpHead)
+            x, further, *own = ahead.logits(x, self.embed(tokens), step, before(ahead))
             logits.append(further)
             kept += own
         return (torch.cat(logits, dim=1) if self.mtp else logits[0], *kept)
+
+    def _old(self, past: Kept) -> int:
+        """Number of tokens in the past: those that the first cache holds; a state of fixed size does not tell."""
+        names = (name for block in self.blocks for name in block.states)  # type: ignore[union-attr]
+        return next((kept.shape[2] for name, kept in zip(names, past, strict=False) if name.endswith("_cache")), 0)
+
+    def _head(self, x: Tensor) -> Tensor:
+        """Result of the last stream: logits, scores of classes, one vector for each sequence, or the stream itself."""
+        for last in (self.pooler, self.lm_head, self.classifier):
+            x = x if last is None else last(x)
+        return x
 
     def _bias(self, past: Kept, positions: Tensor) -> Tensor | None:
         """The scores of the distances from the new tokens to all: the old ones stand in front of them."""
         if self.rel_bias is None:
             return None
-        old = past[0].shape[2] if past else 0
+        old = self._old(past)
         keys = torch.arange(old + positions.shape[0], device=positions.device)
         bias: Tensor = self.rel_bias(positions, keys)
         return bias
@@ -140,30 +169,26 @@ class Decoder(nn.Module):
 
 def _blocks(stacks: Sequence[Stack], *, fused: bool, keep_all: bool) -> nn.ModuleList:
     """Every block, in the order in which they run; those of a stack share their angles."""
-    angles = {id(stack.block): _turns(stack.block) for stack in stacks}
+    angles = {id(stack.block): _angles(stack.block.attention) for stack in stacks}
     return nn.ModuleList(
-        blocks.build(block, angles[id(block)], fused=fused, keep_all=keep_all) for block in in_order(stacks)
+        blocks.Block(block, angles[id(block)], fused=fused, keep_all=keep_all) for block in in_order(stacks)
     )
 
 
-def _turns(block: AnyBlock) -> Angles | None:
+def _angles(part: parts.Attention | parts.LatentAttention | None) -> Angles | None:
     """The angles of a block's attention, where it has any and they turn."""
-    return _angles(block.attn) if isinstance(block, Block) else None
-
-
-def _angles(part: parts.Attention | parts.LatentAttention) -> Angles | None:
-    if part.rotary is None:
+    if part is None or part.rotary is None:
         return None
-    if part.turned is not None:
-        return Angles(part.rotary, part.turned)
+    if part.rope_dim is not None:
+        return Angles(part.rotary, part.rope_dim)
     assert isinstance(part, parts.Attention)
     return Angles(part.rotary, part.head_dim)
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What a forward pass is given: new tokens, what every block kept of the old ones, the new tokens' positions, and a
-    source where one is read."""
+    """Inputs of a forward pass: new tokens, the states that every block kept of the old ones, positions of the new
+    tokens, and a source if one is read."""
 
     tokens: Tensor
     past: Kept
@@ -182,7 +207,7 @@ def build(
     *,
     device: str = "meta",
     dtype: torch.dtype = torch.float32,
-    logits: str = "all",
+    logits: str | None = "all",
     fused: bool = False,
     recompute: bool = False,
     keep_all: bool = False,
@@ -191,7 +216,7 @@ def build(
     with torch.device(device):
         model = Decoder(shape, logits=logits, fused=fused, recompute=recompute, keep_all=keep_all).to(dtype)
     if device != "meta":
-        unknown = {_activation(stack.block) for stack in shape.every_stack} - set(ACTIVATIONS)
+        unknown = {name for stack in shape.every_stack for name in _activations(stack.block)} - set(ACTIVATIONS)
         if unknown:
             raise ConfigError(
                 f"the reference model has no activation {unknown.pop()!r}", f"it has {', '.join(ACTIVATIONS)}"
@@ -203,8 +228,9 @@ def build(
     return model
 
 
-def _activation(block: AnyBlock) -> str:
-    return block.mlp.activation if isinstance(block, Block) else block.mixer.activation
+def _activations(block: Block) -> list[str]:
+    found = (getattr(sublayer.part, "activation", None) for sublayer in block.sublayers)
+    return [name for name in found if name is not None]
 
 
 def inputs(
@@ -221,35 +247,36 @@ def inputs(
 ) -> Inputs:
     """Inputs for `tokens` new tokens of `context`: token 0 throughout, and zeros where there is a past.
 
-    `in_window`: the old tokens that a windowed block still has, where they are not to be reckoned. Of `source` tokens
+    `in_window`: number of old tokens that a windowed block still has, if it is not to be computed. Of `source` tokens
     `new_source` are read now: all, or none.
     """
     old = context - tokens
     past: list[Tensor] = []
     read = torch.zeros(batch, new_source, dtype=torch.long, device=device) if new_source else None
-    further = [] if shape.ahead is None else [shape.ahead.block] * shape.ahead.count
+    further = [] if shape.mtp is None else [shape.mtp.block] * shape.mtp.count
     for block in (*shape.blocks(), *further):
         there = old
         if block.window is not None:  # the new token is one of those that its window holds
             there = min(old, block.window - 1) if in_window is None else in_window
-        past += [torch.zeros(size, device=device, dtype=dtype) for size in _kept_sizes(block, batch, there)]
-        if isinstance(block, Block) and block.cross is not None and read is None:
-            size = (batch, block.cross.kv_heads, source, block.cross.head_dim)
-            past += [torch.zeros(size, device=device, dtype=dtype) for _ in range(2)]
+        for sublayer in block.sublayers:
+            sizes = _kept_sizes(sublayer.part, batch, there, source if read is None else 0)
+            past += [torch.zeros(size, device=device, dtype=dtype) for size in sizes]
     positions = torch.arange(old, context, device="meta" if device == "meta" else "cpu")
     given = torch.zeros(batch, tokens, dtype=torch.long, device=device)
     return Inputs(given, tuple(past) if old else (), positions, read)
 
 
-def _kept_sizes(block: AnyBlock, batch: int, tokens: int) -> tuple[tuple[int, ...], ...]:
-    """The sizes of what a block keeps of so many tokens."""
-    if isinstance(block, MixerBlock):
-        mixer = block.mixer
-        return (batch, mixer.inner, mixer.kernel), (batch, mixer.inner, mixer.state)
-    part = block.attn
-    if isinstance(part, parts.Attention):
-        one = (batch, part.kv_heads, tokens, part.head_dim)
-        return (one, one) if part.causal else ()
-    if part.form == "unpacked":
-        return (batch, part.heads, tokens, part.query), (batch, part.heads, tokens, part.value)
-    return (batch, 1, tokens, part.kv_rank), (batch, 1, tokens, part.turned)
+def _kept_sizes(part: parts.Part, batch: int, tokens: int, source: int) -> tuple[tuple[int, ...], ...]:
+    """The sizes of what a sublayer keeps of so many tokens, and of a source that was read before."""
+    match part:
+        case parts.Mamba():
+            return (batch, part.inner, part.kernel), (batch, part.inner, part.state)
+        case parts.Attention() if part.causal:
+            return ((batch, part.kv_heads, tokens, part.head_dim),) * 2
+        case parts.CrossAttention() if source:
+            return ((batch, part.kv_heads, source, part.head_dim),) * 2
+        case parts.LatentAttention() if part.form == "unpacked":
+            return (batch, part.heads, tokens, part.query), (batch, part.heads, tokens, part.value_dim)
+        case parts.LatentAttention():
+            return (batch, 1, tokens, part.kv_rank), (batch, 1, tokens, part.rope_dim)
+    return ()

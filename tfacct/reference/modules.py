@@ -12,17 +12,17 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from tfacct import parts
+from tfacct.architecture import parts
 
 
 class Linear(nn.Linear):
-    """A product with a weight. Its numbers are set by whoever runs it: on meta it has none to set."""
+    """Product with a weight. Its numbers are set by the code that runs it; on meta it has none to set."""
 
     def reset_parameters(self) -> None:
         pass
 
 
-class Idle(nn.Module):
+class Unused(nn.Module):
     """The weight and bias of a product that is never run."""
 
     def __init__(self, inputs: int, outputs: int, bias: bool) -> None:
@@ -39,7 +39,7 @@ class Embedding(nn.Embedding):
 
 
 class Scale(nn.Module):
-    """Times a constant."""
+    """Multiplication by a constant."""
 
     def __init__(self, factor: float) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Scale(nn.Module):
 class Tokens(Embedding):
     """The token table, its rows made as long as the model is wide and scaled where the part says so.
 
-    One that is shared is given its weight by whoever owns it.
+    A shared one is given its weight by the table that owns it.
     """
 
     def __init__(self, part: parts.Embedding) -> None:
@@ -67,7 +67,7 @@ class Tokens(Embedding):
 
 
 class Softcap(nn.Module):
-    """Bounds what it is given, times a constant: cap · tanh(x · factor / cap)."""
+    """Bounded values, cap · tanh(x · factor / cap). "Gemma 2" (arXiv 2408.00118), section 2, and its class."""
 
     def __init__(self, cap: float, factor: float = 1.0) -> None:
         super().__init__()
@@ -100,6 +100,29 @@ class Head(Linear):
             rows = self.norm(self.act(self.transform(rows)))
         logits = super().forward(rows)
         return logits if self.softcap is None else self.softcap(logits)
+
+
+class Pooler(Linear):
+    """One vector of each sequence, made of its first position's."""
+
+    def __init__(self, part: parts.Pooler) -> None:
+        super().__init__(part.hidden, part.hidden, bias=True)
+        self.act = Activation("tanh")
+
+    def forward(self, x: Tensor) -> Tensor:
+        pooled: Tensor = self.act(super().forward(x[:, 0]))
+        return pooled
+
+
+class Classes(Linear):
+    """Scores of classes: of all positions, of the last, or of what was pooled."""
+
+    def __init__(self, part: parts.Classes, last: bool) -> None:
+        super().__init__(part.hidden, part.classes, bias=part.bias)
+        self.last = last and not part.pooled
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x[:, -1:] if self.last else x)
 
 
 class Product(nn.Module):
@@ -137,7 +160,7 @@ class Add(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """x / rms(x), scaled. `less_one`: the weight is the scale less 1."""
+    """RMSNorm: x / rms(x), scaled. `less_one`: the weight is the scale less 1 (transformers' GemmaRMSNorm)."""
 
     def __init__(self, hidden: int, eps: float, less_one: bool = False) -> None:
         super().__init__()
@@ -150,7 +173,7 @@ class RMSNorm(nn.Module):
 
 
 class LayerNorm(nn.LayerNorm):
-    """(x − mean) / deviation, scaled and shifted."""
+    """LayerNorm: (x − mean) / deviation, scaled and shifted."""
 
     def reset_parameters(self) -> None:
         pass
@@ -163,10 +186,13 @@ def norm(part: parts.Norm) -> nn.Module:
     return RMSNorm(part.hidden, part.eps, part.less_one)
 
 
-class Joining(nn.Module):
-    """The stream and a row of the token table, normed, side by side through one product."""
+class MtpProjection(nn.Module):
+    """Projection of the stream and a row of the token table, normed and side by side.
 
-    def __init__(self, part: parts.Joining) -> None:
+    "DeepSeek-V3" (arXiv 2412.19437), section 2.2.
+    """
+
+    def __init__(self, part: parts.MtpProjection) -> None:
         super().__init__()
         self.row_norm, self.stream_norm = RMSNorm(part.hidden, part.eps), RMSNorm(part.hidden, part.eps)
         self.proj = Linear(2 * part.hidden, part.hidden, bias=False)
@@ -183,6 +209,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": nn.functional.relu,
     "silu": nn.functional.silu,
     "swish": nn.functional.silu,
+    "tanh": torch.tanh,
 }
 """By the names that configs use."""
 
@@ -209,9 +236,9 @@ class FeedForward(nn.Module):
 
     def __init__(self, part: parts.FeedForward) -> None:
         super().__init__()
-        made = Linear if part.called else Idle
+        made = Linear if part.called else Unused
         self.called = part.called
-        self.norm = None if part.norm is None else norm(parts.Norm(part.hidden, part.norm, part.eps))
+        self.norm = None if part.norm is None else norm(parts.Norm(hidden=part.hidden, kind=part.norm, eps=part.eps))
         self.gate_proj = made(part.hidden, part.width, bias=part.bias) if part.gated else None
         self.up_proj = made(part.hidden, part.width, bias=part.bias)
         self.act = Activation(part.activation)
@@ -238,7 +265,10 @@ class Positions(Embedding):
 
 
 class Sines(nn.Module):
-    """Sines and cosines of the positions, reckoned anew and added to the token's row."""
+    """Sines and cosines of the positions, computed anew and added to the token's row.
+
+    Vaswani et al., "Attention Is All You Need" (arXiv 1706.03762), section 3.5.
+    """
 
     def __init__(self, part: parts.Positions) -> None:
         super().__init__()

@@ -1,4 +1,9 @@
-"""The angles of rotary positions, as the config spells them."""
+"""Angles of rotary positions, as the config spells them.
+
+Su et al., "RoFormer" (arXiv 2104.09864), section 3.2. Longer contexts: transformers' modeling_rope_utils, `linear` as
+in _compute_linear_scaling_rope_parameters and `llama3` as in _compute_llama3_parameters. Other types change no count,
+and are refused where angles are needed.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tfacct import parts
-from tfacct.errors import ConfigError
+from tfacct.architecture import parts
+from tfacct.base.errors import ConfigError
 
 
 class Angles:
-    """The angles by which one kind of rotary positions turns `size` numbers of a head."""
+    """Angles by which one kind of rotary positions turns `size` numbers of a head."""
 
     def __init__(self, part: parts.Rotary, size: int) -> None:
         self.frequencies = frequencies(part, size)
@@ -27,7 +32,10 @@ class Angles:
 
 
 def frequencies(part: parts.Rotary, head_dim: int) -> Tensor:
-    """One angle per position for each pair of a head's numbers, in float64 on the CPU; shapes only on meta."""
+    """Angle per position of each pair of a head's numbers, in float64 on the CPU; shapes only on meta.
+
+    Raises ConfigError for a rope_type that is not known here.
+    """
     if torch.get_default_device().type == "meta" or not isinstance(head_dim, int):  # a symbol has no angles
         return torch.empty(head_dim // 2, dtype=torch.float64)
     exponents = torch.arange(head_dim // 2, dtype=torch.float64, device="cpu") * 2 / head_dim
@@ -44,7 +52,10 @@ def frequencies(part: parts.Rotary, head_dim: int) -> Tensor:
 
 
 def _llama3(plain: Tensor, scaling: Mapping[str, Any]) -> Tensor:
-    """Llama 3.1: slow angles are divided by the factor, fast ones kept, those between blended."""
+    """Angles of Llama 3.1: slow ones are divided by the factor, fast ones kept, those between blended.
+
+    transformers' modeling_rope_utils._compute_llama3_parameters.
+    """
     names = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
     factor, low, high, original = (_number(scaling.get(name), name) for name in names)
     kept = ((original * plain / (2 * math.pi) - low) / (high - low)).clamp(0, 1)

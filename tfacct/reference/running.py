@@ -17,8 +17,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from tfacct.architecture import Transformer
-from tfacct.errors import TfacctError, UsageError
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import TfacctError, UsageError
+from tfacct.base.spelling import option
 from tfacct.reference.counting import storage_bytes
 from tfacct.reference.model import Decoder, Inputs, build
 
@@ -37,7 +38,7 @@ SLOW = 0.05
 
 
 class NotANumberError(TfacctError):
-    """The model gave logits that are no numbers: a time for them means nothing."""
+    """The model gave results that are no numbers: a time for them means nothing."""
 
 
 @dataclass(slots=True)
@@ -106,7 +107,7 @@ def free_bytes(on: torch.device) -> int:
 
 
 def matmul_peak(on: torch.device, of: torch.dtype) -> float:
-    """Multiply-adds per second of the best square product on the device: what a model could at most reach."""
+    """Multiply-adds per second of the best square product on the device: the most that a model could reach."""
     best = 0.0
     for side in PEAK_SIDES[on.type]:
         square = torch.randn(side, side, dtype=of, device=on)
@@ -130,7 +131,8 @@ def memory_errors(on: torch.device) -> Iterator[None]:
             raise
         held = peak_bytes(on)
         raise UsageError(
-            f"out of memory on {on}, with {held:,} bytes held at the most", "a smaller --ctx or --batch, or --sdpa"
+            f"out of memory on {on}, with {held:,} bytes held at the most",
+            f"a smaller {option('ctx')} or {option('batch')}, or {option('sdpa', True)}",
         ) from None
 
 
@@ -144,7 +146,7 @@ def peak_bytes(on: torch.device) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def prepare(shape: Transformer, on: torch.device, of: torch.dtype, *, fused: bool, logits: str) -> Decoder:
+def prepare(shape: Transformer, on: torch.device, of: torch.dtype, *, fused: bool, logits: str | None) -> Decoder:
     """The model with random weights."""
     if on.type == "cuda":
         torch.cuda.reset_peak_memory_stats(on)
@@ -203,7 +205,7 @@ def timed_decode(model: Decoder, given: Inputs, on: torch.device, *, steps: int,
 
 def _check(logits: Tensor) -> None:
     if not torch.isfinite(logits).all():
-        raise NotANumberError("the logits are not finite: this dtype overflows on this model, and times mean nothing")
+        raise NotANumberError("the results are not finite: this dtype overflows on this model, and times mean nothing")
 
 
 def _timed(run: Callable[[], ResultT], on: torch.device) -> tuple[float, ResultT]:

@@ -7,8 +7,9 @@ fixed, each in a run of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from sympy import Integer
@@ -16,14 +17,14 @@ from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
-from tfacct.architecture import Transformer
+from tfacct.architecture.transformer import Transformer
 from tfacct.reference.counting import PrivateInterfaceError, passes
 from tfacct.reference.model import Decoder, inputs
 
 
 @dataclass(frozen=True, slots=True)
 class Polynomials:
-    """What was counted, as sympy expressions in `symbols` (letter → symbol), and the assumptions made."""
+    """Counts as sympy expressions in `symbols` (letter → symbol), and the assumptions made."""
 
     counts: dict[str, Any]
     symbols: dict[str, Any]
@@ -34,15 +35,15 @@ def polynomials(
     open_shape: Callable[[Callable[[str], Any]], Transformer],
     letters: Iterable[str],
     fixed: Mapping[str, int] | None = None,
-    factors: Mapping[str, int | str] | None = None,
+    factors: Mapping[str, Sequence[int | str]] | None = None,
     rests: Mapping[str, str] | None = None,
 ) -> Polynomials:
     """Forward and backward FLOPs, parameters and cached elements of a model whose sizes are symbols.
 
     `open_shape` makes the model from a size for each of `letters`. The workload's letters are B, T and C, the tokens
     already in the cache, with Cw of them in a window, and J, the source that is read, or, with `fixed` I = 0, was. A
-    symbol stands for sizes of at least 2: those that `fixed` names are that number instead. A size with a factor, a
-    number or another letter, is that times its symbol; one with a rest is its symbol and that other size together.
+    symbol stands for sizes of at least 2: those that `fixed` names are that number instead. A size with factors,
+    numbers or other letters, is these times its symbol; one with a rest is its symbol and that other size together.
     """
     fixed, factors = fixed or {}, factors or {}
     try:
@@ -55,12 +56,7 @@ def polynomials(
         mode.cache_enabled = False  # no two tensors are alike here: looking for them is half the time
     except (AttributeError, TypeError) as error:
         raise PrivateInterfaceError(str(error)) from error
-    sizes = dict(own)
-    for letter, factor in factors.items():
-        if letter in own and letter not in fixed:
-            sizes[letter] = own[letter] * (own[factor] if isinstance(factor, str) else factor)
-    for letter, part in (rests or {}).items():
-        sizes[letter] = own[letter] + sizes[part]
+    sizes = _sizes(own, fixed, factors, rests or {})
     shape = open_shape(sizes.__getitem__)
     with mode:
         model = Decoder(shape, keep_all=True)
@@ -84,6 +80,23 @@ def polynomials(
         symbols={letter: _expression(size) for letter, size in own.items() if letter not in fixed},
         guards=[str(guard.expr) for guard in env.guards],
     )
+
+
+def _sizes(
+    own: Mapping[str, Any],
+    fixed: Mapping[str, int],
+    factors: Mapping[str, Sequence[int | str]],
+    rests: Mapping[str, str],
+) -> dict[str, Any]:
+    """The sizes that are made of the symbols: multiples of numbers, then wholes, then multiples of others."""
+    sizes, there = dict(own), [letter for letter in own if letter not in fixed]
+    for letter in there:
+        sizes[letter] = prod((n for n in factors.get(letter, ()) if isinstance(n, int)), start=own[letter])
+    for letter in (letter for letter in there if letter in rests):
+        sizes[letter] = own[letter] + sizes[rests[letter]]
+    for letter in there:
+        sizes[letter] = prod((sizes[n] for n in factors.get(letter, ()) if isinstance(n, str)), start=sizes[letter])
+    return sizes
 
 
 def _expression(size: Any) -> Any:

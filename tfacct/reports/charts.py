@@ -6,15 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from tfacct.chart import Chart
-from tfacct.errors import UsageError
-from tfacct.metrics import Point, attention_overtakes, metric, moved
-from tfacct.report import Kind, Report
-from tfacct.reports import _common as common
-from tfacct.reports import _kinds as kinds
-from tfacct.reports.sweep import LABELS
-from tfacct.subject import Subject
-from tfacct.workload import Request, new_tokens
+from tfacct.accounts.metrics import Point, attention_overtakes, metric, moved
+from tfacct.architecture.parts import HEADINGS
+from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option, spelled
+from tfacct.ledger.paths import ENCODER, PROJECTIONS, SCORES
+from tfacct.ledger.workload import Request, new_tokens
+from tfacct.loading.model import LoadedModel
+from tfacct.output.chart import Chart
+from tfacct.output.report import Kind, Report
+from tfacct.reports import cells, compose, conventions, counting
+from tfacct.reports.sweep import label
 
 STEPS = 8
 """Points an octave: a smooth line."""
@@ -24,7 +26,7 @@ FIRST = 64
 """The axis begins here, unless the crossover or the context asked for is smaller."""
 TOLD_APART = 20
 """Lines that differ in dash and marker, and whose names fit beside the picture."""
-COMPONENTS = ("attn_scores_values", "attn_projections", "cross", "mlp", "mixer", "lm_head", "encoder")
+COMPONENTS = (SCORES, PROJECTIONS, *(name for name in HEADINGS if name != ENCODER), ENCODER)
 """From the bottom up: the upper edge of the first is its share."""
 Y_LABELS: Mapping[str, str] = {
     "flops": "FLOPs",
@@ -35,12 +37,12 @@ Y_LABELS: Mapping[str, str] = {
 
 
 def flops_chart(
-    subjects: Sequence[Subject], request: Request, report: Report, *, masked: bool = False, train: bool = False
+    subjects: Sequence[LoadedModel], request: Request, report: Report, *, masked: bool = False, train: bool = False
 ) -> Chart:
     """Of one model the shares of its components against the context; of several their components side by side."""
     if len(subjects) == 1:
         return _shares_by_context(subjects[0], request, report, masked, train)
-    names = [common.name_of(subject) for subject in subjects]
+    names = [compose.name_of(subject) for subject in subjects]
     parts = list(dict.fromkeys(part for facts in report.models for part in facts["components"]))
     return Chart(
         kind="bars",
@@ -59,11 +61,11 @@ def flops_chart(
 
 def _stacked(parts: Iterable[str]) -> list[str]:
     """Components from the bottom up."""
-    return sorted(parts, key=lambda part: COMPONENTS.index(part) if part in COMPONENTS else len(COMPONENTS))
+    return sorted(parts, key=COMPONENTS.index)
 
 
-def _shares_by_context(subject: Subject, request: Request, report: Report, masked: bool, train: bool) -> Chart:
-    work = common.workload(subject, request)
+def _shares_by_context(subject: LoadedModel, request: Request, report: Report, masked: bool, train: bool) -> Chart:
+    work = counting.workload(subject, request)
     chunk = request.decode or request.tokens is not None
     point = Point(subject.ledger, work, masked=masked, train=train)
     crossover = attention_overtakes(point, chunk=chunk)
@@ -76,13 +78,13 @@ def _shares_by_context(subject: Subject, request: Request, report: Report, maske
     new = f", {new_tokens(work.tokens)}" if chunk else ""
     return Chart(
         kind="areas",
-        title=f"{common.name_of(subject)}: where the FLOPs go as the context grows",
+        title=f"{compose.name_of(subject)}: where the FLOPs go as the context grows",
         caption=_caption(
             [
                 f"{'Training step' if train else 'Forward pass'}{new}, batch {work.batch:,}; matrix products only;"
-                f"{kinds.attention_words([subject], masked)}"
-                f" logits for {'every position' if request.logits == 'all' else 'the last position'}"
-                f"{f'; source {work.source:,}' if work.source else ''}."
+                f"{conventions.attention_words([subject], masked)}{conventions.logits_words([subject], request.logits)}"
+                f"{f' source {work.source:,}' if work.source else ''}".removesuffix(";")
+                + "."
             ]
         ),
         x_label="context (tokens)",
@@ -105,7 +107,8 @@ def sweep_chart(report: Report) -> Chart:
     numeric = [knob for knob in knobs if knob != "model" and all(_is_number(line[knob]) for line in facts["lines"])]
     if not numeric:
         raise UsageError(
-            f"no knob to draw against: {', '.join(knobs)} are no numbers", "sweep --ctx, --batch or a size"
+            f"no knob to draw against: {', '.join(knobs)} are no numbers",
+            f"sweep {option('ctx')}, {option('batch')} or a size",
         )
     across = "ctx" if "ctx" in numeric else numeric[0]
     series: dict[str, dict[int, float]] = {}
@@ -114,16 +117,17 @@ def sweep_chart(report: Report) -> Chart:
         twin = f" ({number})" if names.count(model["model"]) > 1 else ""
         for line in model["lines"]:
             others = ", ".join(_setting(knob, line[knob]) for knob in knobs if knob != across)
-            name = f"{others}{twin}" or LABELS.get(drawn, drawn)
+            name = f"{others}{twin}" or _drawn_label(report)
             series.setdefault(name, {})[line[across]] = float(line[drawn])
     if len(series) > TOLD_APART:
         raise UsageError(f"{len(series)} lines cannot be told apart: at most {TOLD_APART}", "sweep fewer values")
     x = sorted({place for values in series.values() for place in values})
     if len(x) < 2:
-        raise UsageError(f"{across} has one value: nothing to draw against", "sweep a range: --ctx 1k..128k")
+        hint = f"sweep a range: {spelled('--ctx 1k..128k', 'ctx=[1024, 131072]')}"
+        raise UsageError(f"{across} has one value: nothing to draw against", hint)
     return Chart(
         kind="lines",
-        title=f"{LABELS.get(drawn, drawn)}: {report.title}",
+        title=f"{label(drawn, train=report.models[0]['train'])}: {report.title}",
         caption=_caption([note for note in report.notes if note.startswith(("FLOPs:", "Bytes", "From"))]),
         x_label="context (tokens)" if across == "ctx" else "batch (sequences)" if across == "batch" else across,
         y_label=_y_label(report, drawn),
@@ -134,7 +138,7 @@ def sweep_chart(report: Report) -> Chart:
 
 
 def _y_label(report: Report, drawn: str) -> str:
-    unit, name = _unit(report, drawn), LABELS.get(drawn, drawn)
+    unit, name = _unit(report, drawn), _drawn_label(report)
     return name if unit == "ratio" else f"{name} ({Y_LABELS[unit]})"
 
 
@@ -144,12 +148,17 @@ def metric_of(report: Report) -> str:
     return name
 
 
+def _drawn_label(report: Report) -> str:
+    """What the table calls the metric that is drawn."""
+    return label(metric_of(report), train=report.models[0]["train"])
+
+
 def _unit(report: Report, name: str) -> Kind:
     return next(column.kind for column in report.columns if column.key == name)
 
 
 def _setting(knob: str, value: Any) -> str:
-    return str(value) if knob == "model" else f"{knob} {common.spoken(value)}"
+    return str(value) if knob == "model" else f"{knob} {compose.spoken(value)}"
 
 
 def _is_number(value: Any) -> bool:
@@ -157,7 +166,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _label(component: str) -> str:
-    return {"attn_projections": "attention projections", "lm_head": "head"}.get(component) or common.COMPONENTS.get(
+    return {"attn_projections": "attention projections", "lm_head": "head"}.get(component) or cells.COMPONENTS.get(
         component, component
     )
 

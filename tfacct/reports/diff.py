@@ -6,14 +6,17 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from tfacct.errors import UsageError
-from tfacct.metrics import METRICS, Point
-from tfacct.report import Amount, Column, Kind, Report, Row
-from tfacct.reports import _common as common
-from tfacct.reports import _kinds as kinds
-from tfacct.reports._points import CONVENTION, Terms
-from tfacct.subject import Subject
-from tfacct.workload import Request
+from tfacct.accounts.metrics import METRICS, Metric, Point
+from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option, spelled
+from tfacct.ledger import paths
+from tfacct.ledger.workload import Request
+from tfacct.loading.model import LoadedModel
+from tfacct.output.report import Amount, Column, Kind, Report, Row, Table
+from tfacct.reports import compose, conventions, counting, sentences
+from tfacct.reports import latent_attention as latent
+from tfacct.reports.conventions import CONVENTION
+from tfacct.reports.counting import WEIGHED, Counting
 
 TOTALS = {
     "total_flops": "total FLOPs",
@@ -28,33 +31,36 @@ TOTALS = {
 UNITS = {"flops": "FLOPs", "params": "params", "bytes": "bytes"}
 
 
-def diff(old: Subject, new: Subject, before: Request, after: Request, *, terms: Terms | None = None) -> Report:
+def diff(
+    old: LoadedModel, new: LoadedModel, before: Request, after: Request, *, terms: Counting | None = None
+) -> Report:
     """FLOPs and parameters of every line, and the totals in FLOPs and bytes, of two models or workloads.
 
     Lines that do not change say so. Raises UsageError where nothing could.
     """
-    terms = terms or Terms()
-    metrics = [METRICS[name] for name in TOTALS]
+    terms = terms or Counting()
+    unknown = counting.unweighed([old, new], terms.dtype)
+    metrics = [METRICS[name] for name in TOTALS if not (unknown and name in WEIGHED)]
     try:
-        there = common.workload(new, after)
+        there = counting.workload(new, after)
     except UsageError as error:
-        error.hint = "the new side's workload is --to-ctx, --to-tokens and --to-batch, else the old side's"
+        workload = f"{option('to_ctx')}, {option('to_tokens')} and {option('to_batch')}"
+        error.hint = f"the new side's workload is {workload}, else the old side's"
         raise
-    points = [terms.point(old, common.workload(old, before), metrics), terms.point(new, there, metrics)]
+    points = [terms.point(old, counting.workload(old, before), metrics), terms.point(new, there, metrics)]
     same_model = old.raw == new.raw
     if same_model and points[0].work == points[1].work:
         raise UsageError(
-            f"nothing changes: both sides are {common.name_of(old)} at the same workload",
-            "change a field with --set, the workload with --to-ctx, --to-batch or --to-tokens, or name a second model",
+            f"nothing changes: both sides are {compose.name_of(old)} at the same workload",
+            f"{spelled('change a field with --set', 'set a field by its name')}, the workload with {option('to_ctx')},"
+            f" {option('to_batch')} or {option('to_tokens')}, or name a second model",
         )
     names = _names(old, new, before, after)
-    names_of = {name: said.replace("KV cache", kinds.kept([old, new])) for name, said in TOTALS.items()}
-    flops, params, totals = _by_line(*points), _by_tensor(*points), _totals(*points)
+    names_of = {name: said.replace("KV cache", sentences.kept([old, new])) for name, said in TOTALS.items()}
+    flops, params, totals = _by_line(*points), _by_tensor(*points), _totals(metrics, *points)
     shown = [flops, *([params] if any(line["old"] != line["new"] for line in params) else []), totals]
-    return Report(
-        command="diff",
-        title=" → ".join(names),
-        columns=(
+    table: Table = (
+        (
             Column("what", "what"),
             Column("unit", "", drop=3),
             Column("old", "old", "amount", empty="–"),
@@ -62,48 +68,69 @@ def diff(old: Subject, new: Subject, before: Request, after: Request, *, terms: 
             Column("delta", "Δ", "amount", signed=True, empty="unchanged"),
             Column("change", "Δ %", "share", drop=2, signed=True),
         ),
-        sections=tuple(tuple(_row(line, names_of) for line in section) for section in shown),
-        notes=(
+        tuple(tuple(_row(line, names_of) for line in section) for section in shown),
+        (),
+    )
+
+    def notes(_: slice) -> list[str]:
+        return [
             _times(totals, names_of),
-            *terms.words([old, new], metrics, before.logits),
+            *conventions.counted([old, new], metrics, terms, before.logits),
+            *sentences.unweighed_notes(unknown),
             *([] if params in shown else ["Every parameter is as it was."]),
-            *(common.window_notes([new], masked=terms.masked) if old.family == new.family else ()),
-            *common.defaulted_notes([old] if old.defaulted == new.defaulted else [old, new]),
-        ),
-        hints=(*_hints(old, new, before, after), *dict.fromkeys(common.unknown_hints([old, new]))),
-        models=(
+            *(sentences.window_notes([new], masked=terms.masked) if old.family == new.family else ()),
+            *latent.notes([(old, points[0].work), (new, points[1].work)], metrics, masked=terms.masked),
+        ]
+
+    return compose.report(
+        "diff",
+        [old, new],
+        table,
+        [
             {
-                "model": common.name_of(new),
-                "old": {**common.model_facts(old), **terms.facts(points[0].work)},
-                "new": {**common.model_facts(new), **terms.facts(points[1].work)},
+                "model": compose.name_of(new),
+                "old": {
+                    **compose.facts_of(old),
+                    **terms.facts(points[0].work, weighed=not unknown),
+                    **latent.facts(old, points[0]),
+                },
+                "new": {
+                    **compose.facts_of(new),
+                    **terms.facts(points[1].work, weighed=not unknown),
+                    **latent.facts(new, points[1]),
+                },
                 "lines": [_facts(line) for line in (*flops, *params)],
                 "totals": [_facts(line) for line in totals],
-            },
-        ),
+                "left_out": list(WEIGHED) if unknown else [],
+            }
+        ],
+        title=" → ".join(names),
         convention=CONVENTION,
+        notes=notes,
+        requests=[before, after],
+        defaults=[old] if old.defaulted == new.defaulted else [old, new],
     )
 
 
 def _times(totals: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> str:
-    """How many times as much the new side is."""
+    """Ratio of the new side to the old one."""
     said = {line["path"]: f"× {float(Fraction(line['new']) / line['old']):.2f}" for line in totals if line["old"]}
     shown = ("total_flops", "total_params", "kv_cache_bytes", "total_bytes")
     return f"In all: {', '.join(f'{names[name]} {said[name]}' for name in shown if name in said)}."
 
 
-def _names(old: Subject, new: Subject, before: Request, after: Request) -> tuple[str, str]:
+def _names(old: LoadedModel, new: LoadedModel, before: Request, after: Request) -> tuple[str, ...]:
     """Both sides by name; the workload once, with the second side where it is another there."""
-    asked = [common.workload_words([subject], request) for subject, request in ((old, before), (new, after))]
-    first, second = common.name_of(old), common.name_of(new)
+    asked = [compose.workload_words([subject], request) for subject, request in ((old, before), (new, after))]
+    first, second = compose.name_of(old), compose.name_of(new)
     if asked[0] == asked[1]:
         return first, f"{second}, {asked[1]}"
     if first == second:
         return f"{first}: {asked[0]}", asked[1]
-    return f"{first} at {asked[0]}", f"{second} at {asked[1]}"
-
-
-def _hints(old: Subject, new: Subject, before: Request, after: Request) -> list[str]:
-    return list(dict.fromkeys((*common.context_hints([old], before), *common.context_hints([new], after))))
+    return tuple(
+        f"{name}{', ' if ' new token' in words else ' at '}{words}"
+        for name, words in zip((first, second), asked, strict=True)
+    )
 
 
 def _by_line(old: Point, new: Point) -> list[dict[str, Any]]:
@@ -123,11 +150,8 @@ def _by_tensor(old: Point, new: Point) -> list[dict[str, Any]]:
     return _pairs(old.ledger.parameters(), new.ledger.parameters(), kind="params")
 
 
-def _totals(old: Point, new: Point) -> list[dict[str, Any]]:
-    lines = []
-    for name in TOTALS:
-        metric = METRICS[name]
-        lines.append({"path": name, "kind": metric.unit, "old": metric.of(old), "new": metric.of(new)})
+def _totals(metrics: Sequence[Metric], old: Point, new: Point) -> list[dict[str, Any]]:
+    lines = [{"path": m.name, "kind": m.unit, "old": m.of(old), "new": m.of(new)} for m in metrics]
     by_path = {line["path"]: line for line in lines}
     stored, active = by_path["total_params"], by_path["active_params"]
     routed = any(stored[side] != active[side] for side in ("old", "new"))
@@ -151,7 +175,7 @@ def _delta(line: Mapping[str, Any]) -> Any:
 def _row(line: Mapping[str, Any], totals: Mapping[str, str]) -> Row:
     old, new, kind = line["old"], line["new"], line["kind"]
     return {
-        "what": totals.get(line["path"]) or common.short(line["path"]),
+        "what": totals.get(line["path"]) or paths.short(line["path"]),
         "unit": UNITS[kind],
         "old": None if old is None else Amount(old, kind),
         "new": None if new is None else Amount(new, kind),

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Literal, get_args
 
-from tfacct import units
-from tfacct.architecture import part_of
-from tfacct.errors import UsageError, nearest
-from tfacct.factored import Factored
-from tfacct.ledger import KEPT, SEEN, Ledger, Product
-from tfacct.lines import WINDOW, Matmul, State
-from tfacct.notation import Axes, Size
-from tfacct.report import Column, Kind, Report, Row, Table
-from tfacct.reports import _common as common
-from tfacct.reports import _kinds as kinds
-from tfacct.reports import params
-from tfacct.subject import Subject
-from tfacct.symbols import Formula, Opened, block_letters, opened
-from tfacct.workload import Request
+from tfacct.algebra.factored import Factored
+from tfacct.algebra.symbols import Formula, SymbolicModel, block_letters, in_symbols
+from tfacct.base.errors import UsageError, nearest
+from tfacct.base.spelling import option
+from tfacct.ledger import paths
+from tfacct.ledger.einsum import AXIS, Axes, Size, renamed
+from tfacct.ledger.groups import KEPT, SEEN, Ledger, Product
+from tfacct.ledger.lines import WINDOW, Matmul, State
+from tfacct.ledger.storage import width
+from tfacct.ledger.workload import Request, whole_sequences
+from tfacct.loading.model import LoadedModel
+from tfacct.output.report import Column, Kind, Report, Row, Table
+from tfacct.reports import compose, conventions, counting, params, sentences
+from tfacct.reports import latent_attention as latent
 
 Of = Literal["flops", "params", "kv", "train"]
 
@@ -53,8 +52,8 @@ _FLOPS = _Words(
     label="FLOPs",
     kind="flops",
     total="total_flops",
-    convention=common.products_convention(Request(), masked=False),
-    notes=(f"{common.products_note(Request(), masked=False)} O is written T.", kinds.left_out(())),
+    convention=conventions.products_convention(Request(), masked=False),
+    notes=(f"{conventions.products_note(Request(), masked=False)} O is written T.", conventions.left_out(())),
 )
 WORDS: dict[str, _Words] = {
     "flops": _FLOPS,
@@ -84,7 +83,7 @@ WORDS: dict[str, _Words] = {
         kind="count",
         total="kv_cache_elements",
         convention="elements an engine must keep for every token of the context; weights left out",
-        notes=(f"Bytes are elements × the bytes of the cache's dtype: × {units.BITS[CACHED] // 8} in {CACHED}.",),
+        notes=(f"Bytes are elements × the bytes of the cache's dtype: × {width(CACHED).bits // 8} in {CACHED}.",),
     ),
 }
 
@@ -100,7 +99,7 @@ class _Line:
     weights: Factored | None
 
 
-def formula(subject: Subject, request: Request | None = None, *, of: Of = "flops", family: bool = False) -> Report:
+def formula(subject: LoadedModel, request: Request | None = None, *, of: Of = "flops", family: bool = False) -> Report:
     """A count in letters, line by line: FLOPs, stored parameters, or cached elements. Raises UsageError.
 
     Of a model its values stand beside them, at the workload of `request`; of a `family`, which has no sizes, only the
@@ -111,20 +110,21 @@ def formula(subject: Subject, request: Request | None = None, *, of: Of = "flops
     request = request or Request()
     _check(subject, request, of, family)
     if of == "kv":
-        common.keeping([subject])
-    words, symbolic = _words(subject, of), opened(subject.architecture, fixed=subject.config.fixed)
+        counting.keeping([subject])
+    given, subject = subject, subject.settled(counting.workload(subject, request))
+    words, symbolic = _words(subject, of), in_symbols(subject.architecture, fixed=subject.config.fixed)
     workloads = not family and of != "params"
-    work = common.workload(subject, request) if workloads else None
+    work = counting.workload(subject, request) if workloads else None
     at = {} if work is None else work.axes()
     lines = _lines(subject.ledger, symbolic, of, None if family else at)
     total = _total(symbolic, of).written
     legend = _legend(symbolic, lines, total, {} if family else _sizes(subject, at) | at)
     facts = {
-        **common.model_facts(subject),
         **({"model": subject.family} if family else {}),
         "biases_and_ties_of": subject.name,
-        "workload": None if work is None else common.workload_facts(work, dtype=CACHED if of == "kv" else None),
+        "workload": None if work is None else counting.workload_facts(work, dtype=CACHED if of == "kv" else None),
         "of": of,
+        "latent_attention": latent.form(subject),
         "total": total.code,
         "total_text": total.text,
         "total_latex": total.latex,
@@ -132,64 +132,71 @@ def formula(subject: Subject, request: Request | None = None, *, of: Of = "flops
         "lines": [{"path": line.path, **_cells(words, line), "latex": line.count.latex} for line in lines],
         "legend": legend,
     }
-    columns, sections, totals = _table(words, lines, facts)
-    where = f" and at {common.workload_words([subject], request)}" if workloads else ""
-    return Report(
-        command="formula",
-        title=f"{subject.family if family else common.name_of(subject)}: {words.title}, in symbols{where}",
-        columns=columns,
-        sections=sections,
-        totals=totals,
-        notes=(
+    where = compose.of_workload([subject], request) if workloads else ""
+    return compose.report(
+        "formula",
+        [subject],
+        _table(words, lines, facts),
+        [facts],
+        title=f"{subject.family if family else compose.name_of(subject)}: {_title(words.title, where)}",
+        convention=words.convention,
+        notes=lambda _: (
             f"total = {total.text}",
             *_legend_notes(legend),
             *words.notes,
             *_special_notes(subject, symbolic, words, family),
-            *([] if family else common.defaulted_notes([subject])),
+            *(latent.written_notes(given, subject) if words.line == "operation" else ()),
         ),
-        hints=() if family else (*common.context_hints([subject], request), *common.unknown_hints([subject])),
-        models=(facts,),
-        convention=words.convention,
+        requests=[] if family else [request],
+        defaults=[] if family else [subject],
         headline="" if family else words.total,
     )
 
 
-def _words(subject: Subject, of: Of) -> _Words:
+def _title(what: str, where: str) -> str:
+    """What is counted, and of which step or at which context its values are."""
+    if where.startswith("of "):
+        return f"{what} {where}, in symbols"
+    return f"{what}, in symbols and {where}" if where else f"{what}, in symbols"
+
+
+def _words(subject: LoadedModel, of: Of) -> _Words:
     """How the count is spoken of: without attention nothing is said of keys."""
     words = WORDS[of]
-    if kinds.attends([subject]) or of == "params":
+    if of == "params" or (sentences.attends([subject]) and (subject.logits or of == "kv")):
         return words
     if of == "kv":
         kept = "elements an engine must keep between steps, the same at every context; weights left out"
-        return replace(words, title="state", convention=kept, notes=(*words.notes, *kinds.state_notes([subject])))
-    said = f"{common.products_note(Request(), False, [subject])} O is written T."
-    counted = common.products_convention(Request(), False, [subject])
+        return replace(words, title="state", convention=kept, notes=(*words.notes, *sentences.state_notes([subject])))
+    said = f"{conventions.products_note(Request(), False, [subject])}{' O is written T.' if subject.logits else ''}"
+    counted = conventions.products_convention(Request(), False, [subject])
     counted += words.convention.removeprefix(_FLOPS.convention)
-    return replace(words, convention=counted, notes=(*words.notes[:-2], said, kinds.left_out([subject])))
+    return replace(words, convention=counted, notes=(*words.notes[:-2], said, conventions.left_out([subject])))
 
 
-def _check(subject: Subject, request: Request, of: str, family: bool) -> None:
+def _check(subject: LoadedModel, request: Request, of: str, family: bool) -> None:
     if of not in get_args(Of):
-        raise UsageError(f"--of is flops, params, kv or train, not {of!r}", nearest(of, get_args(Of)))
+        raise UsageError(f"{option('of')} is flops, params, kv or train, not {of!r}", nearest(of, get_args(Of)))
     if request == Request():
         return
+    step = f"{option('ctx')}, {option('tokens')}, {option('decode')}"
     if family:
         raise UsageError(
-            f"{subject.family} is a family and has no sizes: it goes without --ctx, --tokens, --decode and --batch",
+            f"{subject.family} is a family and has no sizes: it goes without {step} and {option('batch')}",
             f"name one of its models, such as {subject.name}",
         )
     if of == "params":
-        raise UsageError("parameters do not depend on the workload: no --ctx, --tokens, --decode or --batch")
+        raise UsageError(f"parameters do not depend on the workload: no {step} or {option('batch')}")
     if of == "kv" and (request.tokens is not None or request.decode):
         what = (
             "the KV cache holds the whole context"
-            if kinds.attends([subject])
+            if sentences.attends([subject])
             else "the state is that of the whole context"
         )
-        raise UsageError(f"{what}, old tokens and new: no --tokens or --decode")
-    work = common.workload(subject, request)
+        raise UsageError(f"{what}, old tokens and new: no {option('tokens')} or {option('decode')}")
+    work = counting.workload(subject, request)
     if of == "train" and work.tokens != work.context:
-        raise UsageError("--of train counts whole sequences: it goes with neither --decode nor --tokens")
+        raise whole_sequences("of", "train")
 
 
 def _counts(ledger: Ledger, at: Axes, of: Of) -> dict[str, Size]:
@@ -204,7 +211,7 @@ def _counts(ledger: Ledger, at: Axes, of: Of) -> dict[str, Size]:
     return counted
 
 
-def _total(symbolic: Opened, of: Of) -> Formula:
+def _total(symbolic: SymbolicModel, of: Of) -> Formula:
     if of == "params":
         return symbolic.parameters()
     if of == "kv":
@@ -216,12 +223,12 @@ def _flops(product: Product, of: Of) -> Size:
     return product.forward + (product.backward if of == "train" else 0)
 
 
-def _lines(ledger: Ledger, symbolic: Opened, of: Of, at: Axes | None) -> list[_Line]:
+def _lines(ledger: Ledger, symbolic: SymbolicModel, of: Of, at: Axes | None) -> list[_Line]:
     """Every line in letters and, where `at` is a workload, in numbers."""
     values: dict[str, dict[str, Size]] = {}
     if at is not None:
         values[f"{WORDS[of].unit}_value"] = _counts(ledger, at, of)
-        values |= {"bytes_value": ledger.state_bytes(at, units.BITS[CACHED])} if of == "kv" else {}
+        values |= {"bytes_value": ledger.state_bytes(at, width(CACHED))} if of == "kv" else {}
     specs, weights = _specs(ledger), _weights(symbolic)
     return [
         _Line(
@@ -236,20 +243,27 @@ def _lines(ledger: Ledger, symbolic: Opened, of: Of, at: Axes | None) -> list[_L
 
 
 def _specs(ledger: Ledger) -> dict[str, str]:
-    """The axes of every product, state and parameter, by path; of a shared weight, as the first line has them."""
-    found: dict[str, str] = {}
-    for line in (line for group in ledger.groups for line in group.lines):
-        if isinstance(line, (Matmul, State)):
-            found.setdefault(line.path, line.spec)
-        for parameter in line.parameters():
-            found.setdefault(parameter.path, " ".join(parameter.axes))
-    return found
+    """The axes of every product, state and parameter, by path; of a shared weight, as the first line has them.
+
+    Blocks whose sizes differ share a path: then its letters are the parts', which stand for those of each kind.
+    """
+    found: dict[str, tuple[str, str]] = {}
+    for group in ledger.groups:
+        for line in group.lines:
+            named = {line.path: line.spec} if isinstance(line, (Matmul, State)) else {}
+            named |= {parameter.path: " ".join(parameter.axes) for parameter in line.parameters()}
+            for path, spec in named.items():
+                own = spec, renamed(spec, group.names)
+                known = found.setdefault(path, own)
+                if known[0] == spec and known != own:
+                    found[path] = spec, spec
+    return {path: told for path, (_, told) in found.items()}
 
 
-def _weights(symbolic: Opened) -> dict[str, Factored]:
+def _weights(symbolic: SymbolicModel) -> dict[str, Factored]:
     """The parameters of each module, weight and bias together."""
     stored = symbolic.ledger.parameters().items()
-    modules = groupby(stored, key=lambda tensor: tensor[0].rpartition(".")[0])
+    modules = groupby(stored, key=lambda tensor: paths.module_of(tensor[0]))
     return {module: symbolic.formula(count for _, count in tensors).written for module, tensors in modules}
 
 
@@ -280,10 +294,10 @@ def _table(words: _Words, lines: list[_Line], facts: Mapping[str, Any]) -> Table
     )
 
     def section(line: _Line) -> str:
-        return part_of(line.path) if products else line.path.rsplit(".", 2)[0]
+        return paths.heading_of(line.path) if products else paths.holder_of(line.path)
 
     sections: list[tuple[Row, ...]] = [
-        tuple({words.line: common.short(line.path), **_cells(words, line)} for line in together)
+        tuple({words.line: paths.short(line.path), **_cells(words, line)} for line in together)
         for _, together in groupby(lines, key=section)
     ]
     if not numbers:
@@ -292,11 +306,11 @@ def _table(words: _Words, lines: list[_Line], facts: Mapping[str, Any]) -> Table
     return columns, tuple(sections), (total,)
 
 
-def _sizes(subject: Subject, at: Axes) -> dict[str, int]:
+def _sizes(subject: LoadedModel, at: Axes) -> dict[str, int]:
     """The sizes of a model, by letter, with the keys of its windowed blocks where there is a workload."""
     sizes: dict[str, int] = {}
     for group in subject.ledger.groups:
-        sizes |= group.axes
+        sizes |= group.named()
         if WINDOW in group.axes and at:
             sizes |= {SEEN: group.bound(at)["S"], KEPT: group.bound(at, kept=True)["S"]}
     stacks = zip(block_letters(subject.architecture), subject.architecture.every_stack, strict=True)
@@ -304,11 +318,11 @@ def _sizes(subject: Subject, at: Axes) -> dict[str, int]:
 
 
 def _legend(
-    symbolic: Opened, lines: list[_Line], total: Factored, values: Mapping[str, int]
+    symbolic: SymbolicModel, lines: list[_Line], total: Factored, values: Mapping[str, int]
 ) -> dict[str, dict[str, Any]]:
     """Every letter that is shown, once, with its meaning and, of a model, its value."""
     shown = " ".join(f"{line.spec} {line.count.code} {line.weights.code if line.weights else ''}" for line in lines)
-    letters = set(re.findall("[A-Z][a-z]*", f"{shown} {total.code}"))
+    letters = set(AXIS.findall(f"{shown} {total.code}"))
     letters |= {factor for letter in symbolic.products if letter in letters for factor in symbolic.factors(letter)}
     letters |= {WINDOW} if letters & {SEEN, KEPT} else set()  # which their meanings name
     return {
@@ -331,7 +345,7 @@ def _legend_notes(legend: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return notes
 
 
-def _special_notes(subject: Subject, symbolic: Opened, words: _Words, family: bool) -> Iterator[str]:
+def _special_notes(subject: LoadedModel, symbolic: SymbolicModel, words: _Words, family: bool) -> Iterator[str]:
     """What another model's formulas need not have: sizes that are fixed, a weight of two lines, biases and ties."""
     sizes = _sizes(subject, {})
     fixed = ", ".join(f"{letter} = {sizes[letter]}" for letter in sorted(subject.config.fixed))
@@ -343,4 +357,4 @@ def _special_notes(subject: Subject, symbolic: Opened, words: _Words, family: bo
             if isinstance(line, Matmul) and line.weight is not None:
                 yield f"{line.path} is tied to {line.weight}: it has no parameters of its own."
     if family:
-        yield f"{subject.family} is a family: its biases and ties as in {common.name_of(subject)}, any sizes."
+        yield f"{subject.family} is a family: its biases and ties as in {compose.name_of(subject)}, any sizes."

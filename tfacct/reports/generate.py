@@ -8,24 +8,27 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
-from tfacct.architecture import part_of
-from tfacct.errors import UsageError
-from tfacct.passes import decode_flops
-from tfacct.report import Amount, Column, Report, Row, Table
-from tfacct.reports import _common as common
-from tfacct.reports import _kinds as kinds
-from tfacct.subject import Subject
-from tfacct.workload import LARGEST, Request, Workload, check_size
+from tfacct.accounts.passes import decode_flops
+from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option, spelled
+from tfacct.ledger import paths
+from tfacct.ledger.workload import LARGEST, Request, Workload, check_size
+from tfacct.loading.model import LoadedModel
+from tfacct.output.report import Amount, Column, Report, Row, Table
+from tfacct.reports import cells, compose, conventions, counting, sentences
+from tfacct.reports import latent_attention as latent
+from tfacct.reports.counting import LeftOut
 
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
     """One model's request: FLOPs by product of the prefill `work` and of all decode `steps` together."""
 
-    subject: Subject
+    subject: LoadedModel
     work: Workload
     steps: int
     specs: dict[str, str]
+    decode_specs: dict[str, str]
     prefill: dict[str, int]
     decode: dict[str, int]
 
@@ -52,7 +55,7 @@ class _Counted:
         return Fraction(self.decode_total, self.work.batch * self.steps) if self.steps else None
 
 
-def generate(subjects: Sequence[Subject], request: Request, new_tokens: int, *, masked: bool = False) -> Report:
+def generate(subjects: Sequence[LoadedModel], request: Request, new_tokens: int, *, masked: bool = False) -> Report:
     """FLOPs of the matrix products of a request, 2 per multiply-add: prefill, all decode steps, and both.
 
     The prompt is the context of `request`. Its last position alone gets logits, as a server does, and they are the
@@ -61,60 +64,77 @@ def generate(subjects: Sequence[Subject], request: Request, new_tokens: int, *, 
     prompt = _checked(request, new_tokens)
     if len(subjects) == 1 and not subjects[0].keeps:
         raise UsageError(f"{subjects[0].name} keeps nothing between steps: there is no decode step to generate with")
-    subjects, stepless = common.keeping(subjects)
+    subjects, headless = _foreseeing(subjects)
+    subjects, stepless = counting.keeping(subjects)
     steps = new_tokens - 1
     request = replace(request, logits="last")
     counted = [_count(subject, request, steps, masked) for subject in subjects]
-    columns, sections, totals = _by_line(counted[0]) if len(counted) == 1 else _side_by_side(counted)
-    who = f"{common.name_of(subjects[0])}: " if len(subjects) == 1 else ""
+    table = _by_line(counted[0]) if len(counted) == 1 else _side_by_side(counted)
+    who = f"{compose.name_of(subjects[0])}: " if len(subjects) == 1 else ""
     tokens = "1 new token" if new_tokens == 1 else f"{new_tokens:,} new tokens"
-    return Report(
-        command="flops",
+    return compose.report(
+        "flops",
+        subjects,
+        table,
+        [_facts(c, masked) for c in counted],
         title=f"{who}FLOPs of a request: prompt {prompt:,}, {tokens}, batch {request.batch:,}",
-        columns=columns,
-        sections=sections,
-        totals=totals,
-        notes=(
-            common.products_note(request, masked, subjects),
-            _steps_note(prompt, steps, kinds.attends(subjects)),
-            kinds.left_out(subjects),
-            *common.block_notes(subjects, masked=masked),
-            *common.source_notes(subjects),
-            *common.defaulted_notes(subjects),
-        ),
-        hints=(
-            *common.context_hints(subjects, replace(request, ctx=prompt + steps)),
-            *common.unknown_hints(subjects),
-            *stepless,
-        ),
-        models=tuple(_facts(c, masked) for c in counted),
-        convention=f"{common.products_convention(request, masked, subjects)};"
+        notes=lambda at: _notes(counted[at], request, masked),
+        requests=[replace(request, ctx=prompt + steps)],
+        left_out=[*headless, *stepless],
+        convention=f"{conventions.products_convention(request, masked, subjects)};"
         " one prefill, then new tokens - 1 decode steps",
         headline="total_flops",
     )
 
 
+def _notes(counted: Sequence[_Counted], request: Request, masked: bool) -> list[str]:
+    subjects, first = [c.subject for c in counted], counted[0]
+    return [
+        conventions.products_note(request, masked, subjects),
+        _steps_note(first.work.tokens, first.steps, sentences.attends(subjects)),
+        conventions.left_out(subjects),
+        *sentences.block_notes(subjects, masked=masked),
+        *sentences.source_notes(subjects),
+        *latent.request_notes([(c.subject, c.work, c.steps) for c in counted], masked=masked),
+    ]
+
+
+def _foreseeing(subjects: Sequence[LoadedModel]) -> tuple[list[LoadedModel], list[LeftOut]]:
+    """Those that have a language model's head, and the others. Raises UsageError where none has."""
+    others = [subject for subject in subjects if subject.architecture.head is None]
+    if len(others) == len(subjects):
+        raise UsageError(
+            f"{', '.join(subject.name for subject in others)}: without a language model's head no token is generated"
+        )
+    heads = [subject for subject in subjects if subject.architecture.head is not None]
+    return heads, LeftOut.of(others, "without a language model's head they generate nothing")
+
+
 def _checked(request: Request, new_tokens: int) -> int:
     """The prompt's length, where there is one and the context at the end is one that a model may be asked for."""
-    check_size("--generate", new_tokens)
+    check_size(option("new_tokens"), new_tokens)
     if request.ctx is None:
-        raise UsageError("--generate needs to know how long the prompt is", "give --ctx: its tokens, for example 2k")
+        hint = f"give {option('ctx')}: its tokens, for example {spelled('2k', '2048')}"
+        raise UsageError(f"{option('generate')} needs to know how long the prompt is", hint)
     end = request.ctx + new_tokens - 1
     if end > LARGEST:
         raise UsageError(
-            f"--ctx {request.ctx:,} with --generate {new_tokens:,} ends at a context of {end:,}: at most {LARGEST:,}"
+            f"{option('ctx', request.ctx)} with {option('new_tokens', new_tokens)} ends at a context of {end:,}:"
+            f" at most {LARGEST:,}"
         )
     return request.ctx
 
 
-def _count(subject: Subject, request: Request, steps: int, masked: bool) -> _Counted:
-    work = common.workload(subject, request)
+def _count(subject: LoadedModel, request: Request, steps: int, masked: bool) -> _Counted:
+    work = counting.workload(subject, request)
     ledger, at = subject.ledger, work.axes()
+    last = Workload(work.context + steps, 1, work.batch, source=work.source).axes() if steps else at
     return _Counted(
         subject,
         work,
         steps,
-        specs={product.path: product.line.spec for product in ledger.products(at)},
+        specs={product.path: product.spec for product in ledger.products(at, masked=masked)},
+        decode_specs={product.path: product.spec for product in ledger.products(last)},
         prefill=ledger.flops(at, masked=masked),
         decode=decode_flops(
             ledger, batch=work.batch, prompt=work.context, steps=steps, source=work.source
@@ -139,26 +159,30 @@ def _steps_note(prompt: int, steps: int, attention: bool) -> str:
 def _facts(counted: _Counted, masked: bool) -> dict[str, Any]:
     work = counted.work
 
-    def phase(name: str, steps: int, flops: dict[str, int]) -> dict[str, Any]:
-        lines = [{"path": path, "spec": counted.specs[path], "flops": count} for path, count in flops.items()]
+    def phase(name: str, steps: int, flops: dict[str, int], specs: dict[str, str]) -> dict[str, Any]:
+        lines = [{"path": path, "spec": specs[path], "flops": count} for path, count in flops.items()]
         return {"phase": name, "steps": steps, "flops": sum(flops.values()), "lines": lines}
 
     return {
-        **common.model_facts(counted.subject),
-        "workload": common.workload_facts(work, masked=masked),
+        "workload": counting.workload_facts(work, masked=masked),
         "prompt_tokens": work.tokens,
         "new_tokens": counted.steps + 1,
         "decode_steps": counted.steps,
+        **latent.request_facts(counted.subject, work, counted.steps, masked=masked),
         "total_flops": counted.total,
         "prefill_flops": counted.prefill_total,
         "decode_flops": counted.decode_total,
         "flops_per_prompt_token": counted.per_prompt_token,
         "flops_per_new_token": counted.per_new_token,
-        "phases": [phase("prefill", 1, counted.prefill), phase("decode", counted.steps, counted.decode)],
+        "phases": [
+            phase("prefill", 1, counted.prefill, counted.specs),
+            phase("decode", counted.steps, counted.decode, counted.decode_specs),
+        ],
         "lines": [
             {
                 "path": path,
                 "spec": spec,
+                "decode_spec": counted.decode_specs[path],
                 "prefill_flops": counted.prefill[path],
                 "decode_flops": counted.decode[path],
                 "flops": counted.prefill[path] + counted.decode[path],
@@ -175,21 +199,21 @@ def _by_line(counted: _Counted) -> Table:
         Column("prefill_flops", "prefill", "flops"),
         Column("decode_flops", "decode", "flops", empty="–"),
         Column("flops", "FLOPs", "flops"),
-        Column("share", "share", "share"),
+        Column("share", "share", "share", drop=1),
         Column("bar", "", "bar", drop=5),
     )
     rows: list[Row] = []
     for path, spec in counted.specs.items():
         prefill, decode = counted.prefill[path], counted.decode[path]
         row: dict[str, Any] = {
-            "part": part_of(path),
-            "operation": common.short(path),
-            "spec": spec,
+            "part": paths.heading_of(path),
+            "operation": paths.short(path),
+            "spec": spec if spec == counted.decode_specs[path] else f"{spec}; then {counted.decode_specs[path]}",
             "prefill_flops": prefill,
             "decode_flops": decode,
             "flops": prefill + decode,
         }
-        rows.append(common.with_share(row, prefill + decode, counted.total))
+        rows.append(cells.with_share(row, prefill + decode, counted.total))
     sections = tuple(tuple(section) for _, section in groupby(rows, key=lambda row: row["part"]))
     return columns, sections, _totals(counted)
 
@@ -232,7 +256,7 @@ def _side_by_side(counted: Sequence[_Counted]) -> Table:
     for c in counted:
         share = Fraction(c.decode_total, c.total)
         row: Row = {
-            "model": common.name_of(c.subject),
+            "model": compose.name_of(c.subject),
             "prefill_flops": c.prefill_total,
             "decode_flops": c.decode_total,
             "flops_per_new_token": c.per_new_token,

@@ -2,75 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from tfacct import units
-from tfacct.ledger import Ledger
-from tfacct.lines import WINDOW, State
-from tfacct.memory import cache_bytes, token_bytes
-from tfacct.metrics import Point, cache_overtakes
-from tfacct.notation import letters
-from tfacct.parts import LatentAttention
-from tfacct.report import Column, Report, Table
-from tfacct.reports import _common as common
-from tfacct.reports import _kinds as kinds
-from tfacct.subject import Subject
-from tfacct.workload import Request, Workload
+from tfacct.accounts.memory import cache_bytes, next_token_bytes, token_bytes
+from tfacct.accounts.metrics import Point, cache_overtakes
+from tfacct.architecture.parts import LatentAttention
+from tfacct.base import units
+from tfacct.ledger.einsum import letters
+from tfacct.ledger.groups import Ledger
+from tfacct.ledger.lines import WINDOW, State
+from tfacct.ledger.storage import storage, width
+from tfacct.ledger.workload import Request, Workload
+from tfacct.loading.model import LoadedModel
+from tfacct.output.report import Column, Report, Table
+from tfacct.reports import cells, compose, counting, sentences
+from tfacct.reports import latent_attention as latent
 
-ONE = Workload(context=1, tokens=1)
-"""One token of one sequence, and no source."""
 CONVENTION = "bytes an engine must keep for every token of the context; weights left out"
 STATE = "bytes an engine must keep between steps, the same at every context; weights left out"
 
 
-def kv(subjects: Sequence[Subject], request: Request, *, dtype: str | None = None) -> Report:
+def kv(subjects: Sequence[LoadedModel], request: Request, *, dtype: str | None = None) -> Report:
     """KV-cache bytes per token and by context, and what grouped queries save. Raises UsageError."""
-    _, cached = common.dtypes(None, dtype)
-    subjects, left_out = common.keeping(subjects)
+    _, cached = counting.dtypes(None, dtype)
+    subjects, left_out = counting.keeping(subjects)
     facts = tuple(_facts(subject, request, cached) for subject in subjects)
-    columns, sections, totals = _one(subjects[0], facts[0], cached) if len(subjects) == 1 else _several(subjects, facts)
-    who = f"{common.name_of(subjects[0])}: " if len(subjects) == 1 else ""
-    where = f"batch {request.batch:,}" if len(subjects) == 1 else common.workload_words(subjects, request)
-    notes = [_formula(subjects[0], request, cached)] if len(subjects) == 1 else []
-    return Report(
-        command="kv",
-        title=f"{who}{kinds.kept(subjects)} in {cached}, {where}",
-        columns=columns,
-        sections=sections,
-        totals=totals,
-        notes=(
-            *notes,
-            *(_overtaken(subjects[0], facts[0], cached) if len(subjects) == 1 else ()),
-            *_sharing(subjects),
-            *kinds.state_notes(subjects),
-            *_crossing(facts),
-            *common.window_notes(subjects, kept=True),
-            *common.latent_notes(subjects),
-            *common.defaulted_notes(subjects),
-        ),
-        hints=(*common.context_hints(subjects, request), *common.unknown_hints(subjects), *left_out),
-        models=facts,
-        convention=CONVENTION if kinds.attends(subjects) else STATE,
+    alone = len(subjects) == 1
+    table = _one(subjects[0], facts[0], request, cached) if alone else _several(subjects, facts)
+    who = f"{compose.name_of(subjects[0])}: " if alone else ""
+    where = f"batch {request.batch:,}" if alone else compose.workload_words(subjects, request)
+    return compose.report(
+        "kv",
+        subjects,
+        table,
+        facts,
+        title=f"{who}{sentences.kept(subjects)} in {cached}, {where}",
+        convention=CONVENTION if sentences.attends(subjects) else STATE,
+        notes=lambda at: _notes(subjects[at], facts[at], request, cached),
+        requests=[request],
+        left_out=left_out,
         headline="kv_cache_bytes",
     )
 
 
-def _facts(subject: Subject, request: Request, cached: str) -> dict[str, Any]:
-    work = common.workload(subject, request)
+def _notes(
+    subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], request: Request, cached: str
+) -> Iterator[str]:
+    if len(subjects) == 1:
+        yield _formula(subjects[0], request, cached)
+        yield from _overtaken(subjects[0], facts[0], cached)
+    yield from _sharing(subjects)
+    yield from sentences.state_notes(subjects)
+    yield from _crossing(facts)
+    yield from sentences.window_notes(subjects, kept=True) if len(subjects) == 1 else ()
+    yield from latent.kept_notes(subjects)
+
+
+def _facts(subject: LoadedModel, request: Request, cached: str) -> dict[str, Any]:
+    work = counting.workload(subject, request)
     variants = _variants(subject)
     by_context = [_at(variants, replace(work, context=context), cached) for context in _contexts(work.context)]
-    attention, bits = subject.architecture.attention, units.dtype_bits(cached)
-    own = cache_bytes(subject.ledger, replace(work, source=0).axes(), bits)
+    kept = width(cached)
+    own = cache_bytes(subject.ledger, replace(work, source=0).axes(), kept)
     cross = by_context[-1]["as_built"] - own
     return {
-        **common.model_facts(subject),
-        "workload": common.workload_facts(work, dtype=cached),
-        "query_heads": attention and attention.heads,
-        "kv_heads": attention and attention.kv_heads,
-        "kv_bytes_per_token": token_bytes(subject.ledger, work.axes(), bits),
+        "workload": counting.workload_facts(work, dtype=cached),
+        "query_heads": cells.of_attention(subject, "heads"),
+        "kv_heads": None if _latent(subject) else cells.of_attention(subject, "kv_heads"),
+        "kv_bytes_per_token": token_bytes(subject.ledger, work.axes(), kept),
+        "kv_bytes_next_token": next_token_bytes(subject.ledger, work.axes(), kept),
         "kv_cache_bytes": by_context[-1]["as_built"],
         "self_kv_cache_bytes": own,
         "cross_kv_cache_bytes": cross,
@@ -78,21 +81,21 @@ def _facts(subject: Subject, request: Request, cached: str) -> dict[str, Any]:
     }
 
 
-def _sharing(subjects: Sequence[Subject]) -> list[str]:
-    if not kinds.attends(subjects):
+def _sharing(subjects: Sequence[LoadedModel]) -> list[str]:
+    if not sentences.attends(subjects):
         return []
     if len(subjects) == 1 and _latent(subjects[0]):
         return ["MHA: the keys and values of each query head are kept, not the latent that they come from."]
     return ["MHA: each query head has its own keys and values. MQA: all share one. The queries stay as they are."]
 
 
-def _overtaken(subject: Subject, fact: dict[str, Any], cached: str) -> list[str]:
+def _overtaken(subject: LoadedModel, fact: dict[str, Any], cached: str) -> list[str]:
     """Where the cache outgrows the weights, both in the cache's dtype."""
-    if subject.quantized or not kinds.attends([subject]):
+    if subject.quantized or not sentences.attends([subject]):
         return []
-    bits, batch = units.dtype_bits(cached), fact["workload"]["batch"]
+    batch = fact["workload"]["batch"]
     step = Workload(1, 1, batch, source=fact["workload"]["source"] or 0)
-    context = cache_overtakes(Point(subject.ledger, step, bits, bits))
+    context = cache_overtakes(Point(subject.ledger, step, storage(cached), width(cached)))
     if context is None:
         return []
     return [f"From context {context:,} on, the cache at batch {batch:,} takes more than the weights in {cached}."]
@@ -118,11 +121,11 @@ def _contexts(longest: int) -> list[int]:
     return [*contexts, longest]
 
 
-def _variants(subject: Subject) -> dict[str, Ledger | None]:
+def _variants(subject: LoadedModel) -> dict[str, Ledger | None]:
     """The model with as many key/value heads as query heads, as it is built, and with one; None where it has none, or
     none to share."""
     built = subject.architecture
-    heads = built.attention is not None
+    heads = bool(built.attentions)
     each = built.with_kv_heads(None).ledger() if heads else None
     shared = built.with_kv_heads(1).ledger() if heads and not _latent(subject) else None
     return {"mha": each, "as_built": subject.ledger, "mqa": shared}
@@ -130,18 +133,18 @@ def _variants(subject: Subject) -> dict[str, Ledger | None]:
 
 def _at(variants: Mapping[str, Ledger | None], work: Workload, cached: str) -> dict[str, Any]:
     """Cache bytes of each variant at the end of a step."""
-    at, bits = work.axes(), units.dtype_bits(cached)
-    sizes = {name: None if ledger is None else cache_bytes(ledger, at, bits) for name, ledger in variants.items()}
+    at, kept = work.axes(), width(cached)
+    sizes = {name: None if ledger is None else cache_bytes(ledger, at, kept) for name, ledger in variants.items()}
     return {"keys": work.context, **sizes}
 
 
-def _latent(subject: Subject) -> bool:
-    """Whether keys and values come from a latent, which no heads share."""
-    return isinstance(subject.architecture.attention, LatentAttention)
+def _latent(subject: LoadedModel) -> bool:
+    """True if keys and values come from a latent, which no heads share."""
+    return bool(subject.architecture.having(LatentAttention))
 
 
-def _one(subject: Subject, fact: dict[str, Any], cached: str) -> Table:
-    if not kinds.attends([subject]):
+def _one(subject: LoadedModel, fact: dict[str, Any], request: Request, cached: str) -> Table:
+    if not sentences.attends([subject]):
         state = Column("keys", "context", "count"), Column("as_built", "state", "bytes")
         return state, (tuple(fact["lines"]),), ()
     columns: tuple[Column, ...] = (
@@ -151,35 +154,41 @@ def _one(subject: Subject, fact: dict[str, Any], cached: str) -> Table:
     )
     if not _latent(subject):
         columns = (*columns, Column("mqa", f"MQA ({_heads(1)})", "bytes"))
-    return columns, (tuple(fact["lines"]),), ({**_at(_variants(subject), ONE, cached), "keys": "per token"},)
+    at, kept = counting.workload(subject, request).axes(), width(cached)
+    variants = _variants(subject).items()
+    following: dict[str, Any]
+    following = {name: ledger and next_token_bytes(ledger, at, kept) for name, ledger in variants}
+    return columns, (tuple(fact["lines"]),), ({**following, "keys": "next token"},)
 
 
-def _heads(count: int) -> str:
-    return f"{count} KV head{'' if count == 1 else 's'}"
+def _heads(count: int | list[int]) -> str:
+    counts = count if isinstance(count, list) else [count]
+    return f"{' or '.join(map(str, counts))} KV head{'' if counts == [1] else 's'}"
 
 
-def _several(subjects: Sequence[Subject], facts: Sequence[dict[str, Any]]) -> Table:
+def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> Table:
     columns = (
         Column("model", "model"),
-        Column("heads", "heads", "count", drop=2, empty="–"),
-        Column("kv_heads", "KV heads", "count", drop=1, empty="–"),
-        Column("kv_bytes_per_token", "KV / token", "bytes"),
+        Column("heads", "heads", "count", drop=3, empty="–"),
+        Column("kv_heads", "KV heads", "count", drop=2, empty="–"),
+        Column("kv_bytes_next_token", "next token", "bytes"),
         Column("keys", "context", "count"),
         Column("mha", "MHA", "bytes", empty="–"),
         Column("as_built", "as built", "bytes"),
-        Column("mqa", "MQA", "bytes", empty="–"),
+        Column("mqa", "MQA", "bytes", drop=1, empty="–"),
     )
     rows = tuple(
-        {**fact["lines"][-1], "model": common.name_of(subject), "heads": fact["query_heads"]}
-        | {key: fact[key] for key in ("kv_heads", "kv_bytes_per_token")}
+        {**fact["lines"][-1], "model": compose.name_of(subject), "heads": fact["query_heads"]}
+        | {"kv_heads": "latent" if _latent(subject) else fact["kv_heads"]}
+        | {"kv_bytes_next_token": fact["kv_bytes_next_token"]}
         for subject, fact in zip(subjects, facts, strict=True)
     )
     return columns, (rows,), ()
 
 
-def _formula(subject: Subject, request: Request, cached: str) -> str:
+def _formula(subject: LoadedModel, request: Request, cached: str) -> str:
     """The cache as a product of named sizes, read off the ledger's State lines, with S left open."""
-    width = Fraction(units.dtype_bits(cached), 8)
+    each = Fraction(width(cached).bits, 8)
     kept: dict[tuple[str, str], int] = {}
     for group in subject.ledger.groups:
         windowed = WINDOW in group.axes
@@ -188,10 +197,10 @@ def _formula(subject: Subject, request: Request, cached: str) -> str:
         states = [letters(line.spec) for line in group.lines if isinstance(line, State)]
         for spec in dict.fromkeys(states):
             alike = states.count(spec)
-            named = ["min(S, W)" if windowed and axis == "S" else axis for axis in spec]
+            named = ["min(S, W)" if windowed and axis == "S" else group.names.get(axis, axis) for axis in spec]
             name = " · ".join([*([str(alike)] if alike > 1 else []), "L", *named, "bytes"])
             values = " · ".join(str(sizes[axis]) for axis in spec)
             kept[name, values] = kept.get((name, values), 0) + alike * group.count
-    terms = (f"{count} · {values} · {width}" for (_, values), count in kept.items())
-    what = kinds.kept([subject])
+    terms = (f"{count} · {values} · {each}" for (_, values), count in kept.items())
+    what = sentences.kept([subject])
     return f"{what[0].upper()}{what[1:]} bytes: {' + '.join(name for name, _ in kept)} = {' + '.join(terms)}"

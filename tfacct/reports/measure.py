@@ -7,17 +7,19 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from tfacct import units
-from tfacct.errors import UsageError
-from tfacct.lines import FLOPS_PER_MULTIPLY_ADD
-from tfacct.memory import footprint, largest_that_fits, working_bytes
-from tfacct.passes import backward_flops, forward_flops
-from tfacct.report import Column, Report, Row, Tick, unwatched
-from tfacct.reports import _common as common
-from tfacct.reports import _kinds as kinds
-from tfacct.reports._witnesses import reference_rooms
-from tfacct.subject import Subject
-from tfacct.workload import LARGEST, Request, Workload
+from tfacct.accounts.memory import footprint, largest_that_fits, working_bytes
+from tfacct.accounts.passes import backward_flops, forward_flops
+from tfacct.base import units
+from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option
+from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
+from tfacct.ledger.storage import storage, width
+from tfacct.ledger.workload import LARGEST, Request, Workload, whole_sequences
+from tfacct.loading.model import LoadedModel
+from tfacct.output.report import Column, Report, Row, Tick, unwatched
+from tfacct.reports import compose, counting, sentences
+from tfacct.reports import latent_attention as latent
+from tfacct.witness.checks import reference_rooms
 
 CONVENTION = "2 FLOPs per multiply-add; products only; MFU against a matmul timed on the same device in the same run"
 MOST_STEPS = 1_000_000
@@ -36,24 +38,25 @@ class Plan:
     sdpa: bool = False
 
 
-def measure(subject: Subject, request: Request, plan: Plan, *, progress: Tick = unwatched) -> Report:
+def measure(subject: LoadedModel, request: Request, plan: Plan, *, progress: Tick = unwatched) -> Report:
     """Run one model on a device and compare time and bytes with the formulas. Needs torch and fvcore."""
-    counting, model = reference_rooms("measure")
+    counter, model = reference_rooms("measure")
     from tfacct.reference import running
 
     if plan.train and (request.decode or request.tokens is not None):
-        raise UsageError("--train measures whole sequences: it goes with neither --decode nor --tokens")
-    attends = kinds.attends([subject])
+        raise whole_sequences("train", does="measures")
+    attends = sentences.attends([subject])
     if plan.sdpa and not attends:
-        raise UsageError(f"--sdpa is a way to run attention, and {subject.name} has none")
+        raise UsageError(f"{option('sdpa')} is a way to run attention, and {subject.name} has none")
     if not 1 <= plan.steps <= MOST_STEPS:
-        raise UsageError(f"--steps must be from 1 to {MOST_STEPS:,}, not {plan.steps:,}")
-    work = common.workload(subject, request)
+        raise UsageError(f"{option('steps')} must be from 1 to {MOST_STEPS:,}, not {plan.steps:,}")
+    work = counting.workload(subject, request)
+    subject = subject.settled(work)  # one model runs every step
     _check_positions(subject, work)
     on = running.device(plan.device)
     of = running.dtype(units.dtype_name(plan.dtype), on)
-    bits = units.dtype_bits(plan.dtype)
-    _check_fits(subject, work, bits, plan, running.free_bytes(on))
+    weights, results = storage(plan.dtype), width(plan.dtype)
+    _check_fits(subject, work, plan, running.free_bytes(on))
     works = _workloads(work, request.decode, plan.steps)
 
     shape = subject.architecture
@@ -77,18 +80,18 @@ def measure(subject: Subject, request: Request, plan: Plan, *, progress: Tick = 
         if plan.sdpa:  # counters see nothing in a fused kernel: its twin on meta is counted
             reference = model.build(shape, logits=work.logits)
             given = model.inputs(shape, **first.sizes)
-        counted = counting.multiply_adds(reference, given)
+        counted = counter.multiply_adds(reference, given)
 
     works = works[: len(timed.seconds)]
     flops, masked = (sum(_flops(subject, w, plan.train, m) for w in works) for m in (False, True))
     total = sum(timed.seconds)
     last = works[-1]
-    held = footprint(subject.ledger, last.axes(), bits, bits)
+    held = footprint(subject.ledger, last.axes(), weights, results)
     facts: dict[str, Any] = {
-        **common.model_facts(subject),
-        "workload": common.workload_facts(last, dtype=units.dtype_name(plan.dtype)),
+        "workload": counting.workload_facts(last, dtype=units.dtype_name(plan.dtype)),
         **running.describe(on),
         "attention": "scaled_dot_product_attention" if plan.sdpa else "counted" if attends else None,
+        "latent_attention": latent.form(subject),
         "train": plan.train,
         "interrupted": timed.interrupted,
         "runs": len(timed.seconds),
@@ -114,16 +117,16 @@ def measure(subject: Subject, request: Request, plan: Plan, *, progress: Tick = 
     return _report(subject, request, plan, facts)
 
 
-def _check_positions(subject: Subject, work: Workload) -> None:
+def _check_positions(subject: LoadedModel, work: Workload) -> None:
     """Refuse what a position table has no rows for."""
     shape = subject.architecture
     read = None if shape.encoder is None else shape.encoder.positions
-    asked = (("--ctx", "context", shape.positions, work.context), ("--source", "source", read, work.source))
-    for option, what, table, length in asked:
+    asked = (("ctx", "context", shape.positions, work.context), ("source", "source", read, work.source))
+    for name, what, table, length in asked:
         if table is not None and length > table.rows - table.offset:
             raise UsageError(
                 f"{subject.name} has {table.rows - table.offset:,} positions: it cannot run at {what} {length:,}",
-                f"{option} {table.rows - table.offset:,}; `flops` answers past it",
+                f"{option(name, table.rows - table.offset)}; `flops` answers past it",
             )
 
 
@@ -134,36 +137,38 @@ def _workloads(work: Workload, decode: bool, steps: int) -> list[Workload]:
     if work.context <= steps:
         raise UsageError(
             f"{steps} decode steps end at context {work.context:,}: there is nothing before the first",
-            f"--ctx of at least {steps + 1}, or fewer --steps",
+            f"{option('ctx')} of at least {steps + 1}, or fewer {option('steps')}",
         )
     return [replace(work, context=work.context - steps + 1 + i) for i in range(steps)]
 
 
-def _flops(subject: Subject, work: Workload, train: bool, masked: bool) -> int:
+def _flops(subject: LoadedModel, work: Workload, train: bool, masked: bool) -> int:
     ledger, at = subject.ledger, work.axes()
     backward = backward_flops(ledger, at, masked=masked) if train else 0
     return int(forward_flops(ledger, at, masked=masked) + backward)
 
 
-def _needed(subject: Subject, work: Workload, bits: int, plan: Plan) -> int:
+def _needed(subject: LoadedModel, work: Workload, plan: Plan) -> int:
     """About the bytes a run holds at the most."""
-    at = work.axes()
-    held = footprint(subject.ledger, at, bits, bits)
+    at, weights, results = work.axes(), storage(plan.dtype), width(plan.dtype)
+    held = footprint(subject.ledger, at, weights, results)
     # A decode step has the cache it was given, the one before it and the one it makes, all at once.
     caches = 3 if work.tokens == 1 else 1
-    return int(held.weights + caches * held.cache + working_bytes(subject.ledger, at, bits, train=plan.train))
+    return int(
+        held.weights + caches * held.cache + working_bytes(subject.ledger, at, weights, results, train=plan.train)
+    )
 
 
-def _check_fits(subject: Subject, work: Workload, bits: int, plan: Plan, free: int) -> None:
+def _check_fits(subject: LoadedModel, work: Workload, plan: Plan, free: int) -> None:
     """Refuse before anything is allocated, and say what would fit."""
     budget = free * ROOM[0] // ROOM[1]
-    needed = _needed(subject, work, bits, plan)
+    needed = _needed(subject, work, plan)
     if needed <= budget:
         return
 
     def at(context: int, batch: int) -> int:
         tokens = work.tokens if work.tokens == 1 else context
-        return _needed(subject, replace(work, context=context, tokens=tokens, batch=batch), bits, plan)
+        return _needed(subject, replace(work, context=context, tokens=tokens, batch=batch), plan)
 
     context = largest_that_fits(lambda n: at(n, work.batch), budget, min(work.context, LARGEST))
     batch = largest_that_fits(lambda n: at(work.context, n), budget, work.batch)
@@ -172,45 +177,49 @@ def _check_fits(subject: Subject, work: Workload, bits: int, plan: Plan, free: i
     def with_layers(count: int) -> int:
         fewer = subject.with_layers(count)
         least = replace(work, context=min(16, work.context), tokens=min(16, work.tokens), batch=1)
-        return _needed(fewer, least, bits, plan)
+        return _needed(fewer, least, plan)
 
     if context:
-        hint = f"--ctx {context:,} would fit at batch {work.batch:,}"
-        hint += f", or --batch {batch:,} at context {work.context:,}" if batch else ""
+        hint = f"{option('ctx', context)} would fit at batch {work.batch:,}"
+        hint += f", or {option('batch', batch)} at context {work.context:,}" if batch else ""
     elif batch:
-        hint = f"--batch {batch:,} would fit"
+        hint = f"{option('batch', batch)} would fit"
     else:
         layers = largest_that_fits(with_layers, budget, blocks)
         hint = f"its first {layers:,} of {blocks:,} layers would fit" if layers else "not even one layer would fit"
     raise UsageError(
         f"{subject.name} needs about {units.binary(needed)} ({needed:,} bytes) in {plan.dtype},"
         f" and {units.binary(free)} are free",
-        f"{hint}; a smaller --dtype needs less",
+        f"{hint}; a smaller {option('dtype')} needs less",
     )
 
 
-def _report(subject: Subject, request: Request, plan: Plan, facts: Mapping[str, Any]) -> Report:
+def _report(subject: LoadedModel, request: Request, plan: Plan, facts: Mapping[str, Any]) -> Report:
     spread = facts["seconds_max"] / facts["seconds_min"] - 1
-    attention = kinds.attends([subject])
+    attention = sentences.attends([subject])
     how = facts["attention"]
     full = ", full T × S" if attention else ""
     what = "training step" if plan.train else "decode step" if request.decode else "forward pass"
     speed: list[Row] = [
         {"what": "wall time, fastest", "value": _time(facts["seconds_min"])},
         {"what": "wall time, median", "value": _time(facts["seconds_median"])},
-        *([{"what": f"spread of {facts['runs']} runs", "value": f"{spread:.0%}"}] if facts["runs"] > 1 else []),
+        *(
+            [{"what": f"spread of {facts['runs']} runs", "value": units.percent(spread, 0)}]
+            if facts["runs"] > 1
+            else []
+        ),
         {"what": "tokens/s", "value": f"{facts['tokens_per_second']:,.1f}"},
         {"what": f"achieved{full}", "value": f"{units.si(round(facts['flops_per_second']))}FLOP/s"},
         {"what": "achieved, masked pairs only", "value": f"{units.si(round(facts['masked_flops_per_second']))}FLOP/s"},
         {"what": "matmul peak here", "value": f"{units.si(round(facts['peak_flops_per_second']))}FLOP/s"},
-        {"what": f"MFU{full}", "value": f"{facts['mfu']:.1%}"},
-        {"what": "MFU, masked pairs only", "value": f"{facts['masked_mfu']:.1%}"},
+        {"what": f"MFU{full}", "value": units.percent(facts["mfu"])},
+        {"what": "MFU, masked pairs only", "value": units.percent(facts["masked_mfu"])},
     ]
     if not attention:
         speed = [row for row in speed if "masked" not in str(row["what"])]
     checks = (
         ("parameter bytes", "weights_bytes", "measured_weights_bytes"),
-        (f"{kinds.kept([subject])} bytes", "kv_cache_bytes", "measured_kv_cache_bytes"),
+        (f"{sentences.kept([subject])} bytes", "kv_cache_bytes", "measured_kv_cache_bytes"),
         ("forward FLOPs, by fvcore", "forward_flops", "counted_flops"),
     )
     held: list[Row] = [
@@ -232,21 +241,22 @@ def _report(subject: Subject, request: Request, plan: Plan, facts: Mapping[str, 
     partial = " (interrupted: what was finished)" if facts["interrupted"] else ""
     where = "resident memory of the process" if facts["device"].startswith("cpu") else "torch's allocator"
     counted = "its unfused twin" if plan.sdpa else "the very model that ran"
-    return Report(
-        command="measure",
-        title=f"{common.name_of(subject)}: {what} in {units.dtype_name(plan.dtype)} at"
-        f" {common.workload_words([subject], request)}{partial}",
-        columns=columns,
-        sections=(tuple(speed), tuple(held)),
-        notes=(
+    return compose.report(
+        "measure",
+        [subject],
+        (columns, (tuple(speed), tuple(held)), ()),
+        [facts],
+        title=f"{compose.name_of(subject)}: {what} in {units.dtype_name(plan.dtype)}"
+        f" {compose.of_workload([subject], request)}{partial}",
+        convention=CONVENTION,
+        notes=lambda _: (
             f"{facts['device_name']} ({facts['device']}), torch {facts['torch']}, {facts['threads']} threads;"
             f" random weights{f'; attention: {how}' if attention else ''}.",
             f"The peak is the best square matmul timed here and now. Most bytes held: {where}.",
             f"fvcore counted {counted}.",
         ),
-        hints=(*common.context_hints([subject], request), *common.unknown_hints([subject])),
-        models=(dict(facts),),
-        convention=CONVENTION,
+        requests=[request],
+        defaults=[],
         headline="total_flops",
         agrees=all(facts[formula] == facts[measured] for _, formula, measured in checks),
         interrupted=facts["interrupted"],

@@ -8,20 +8,24 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
-from tfacct import units
-from tfacct.errors import UsageError
-from tfacct.memory import cache_bytes, largest_that_fits, token_bytes
-from tfacct.report import Column, Report, Row, Table
-from tfacct.reports import _common as common
-from tfacct.reports import _kinds as kinds
-from tfacct.subject import Subject
-from tfacct.workload import LARGEST, Request, Workload
+from tfacct.accounts.memory import cache_bytes, largest_that_fits, next_token_bytes, token_bytes
+from tfacct.base import units
+from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option
+from tfacct.ledger import paths
+from tfacct.ledger.storage import storage, width
+from tfacct.ledger.workload import LARGEST, Request, Workload
+from tfacct.loading.model import LoadedModel
+from tfacct.output.report import Column, Report, Row, Table
+from tfacct.reports import cells, compose, counting, sentences
+from tfacct.reports.cells import dtypes_by_part
+from tfacct.reports.sentences import storage_notes
 
 CONVENTION = "weights and KV cache only; every tensor rounded up to whole bytes"
 
 
 def memory(
-    subjects: Sequence[Subject],
+    subjects: Sequence[LoadedModel],
     request: Request,
     *,
     dtype: str | None = None,
@@ -30,57 +34,58 @@ def memory(
 ) -> Report:
     """Bytes of weights and KV cache. `fit`: a budget in bytes, for the largest context and batch that fit it."""
     if fit is not None and (not isinstance(fit, int) or isinstance(fit, bool) or fit < 1):
-        raise UsageError(f"--fit must be a whole number of bytes, not {fit!r}")
-    stored, cached = common.dtypes(dtype, kv_dtype)
-    subjects, left_out = common.with_known_bytes(subjects, dtype)
+        raise UsageError(f"{option('fit')} must be a whole number of bytes, not {fit!r}")
+    stored, cached = counting.dtypes(dtype, kv_dtype)
+    subjects, left_out = counting.with_known_bytes(subjects, dtype)
     facts = tuple(_facts(subject, request, stored, cached, fit) for subject in subjects)
-    if fit is not None and not any(fact["fit"]["largest_context"] or fact["fit"]["largest_batch"] for fact in facts):
-        raise UsageError("; ".join(_too_large(fact, fit) for fact in facts), "a smaller --dtype, or a larger --fit")
+    if fit is not None and not any(_fits(fact, "context") or _fits(fact, "batch") for fact in facts):
+        large = "; ".join(_too_large(subject, fact, fit) for subject, fact in zip(subjects, facts, strict=True))
+        raise UsageError(large, f"a smaller {option('dtype')}, or a larger {option('fit')}")
     if len(subjects) == 1:
-        columns, sections, totals = _one(facts[0], kinds.attends(subjects))
-        title = f"{common.name_of(subjects[0])}: memory"
+        table = _one(facts[0], sentences.attends(subjects))
+        title = f"{compose.name_of(subjects[0])}: memory"
     else:
-        columns, sections, totals = _several(subjects, facts, fit)
+        table = _several(subjects, facts, fit)
         title = "Memory to serve"
-    what = kinds.kept(subjects)
-    kv = "" if cached == stored else f", {what} in {cached}"
-    return Report(
-        command="memory",
-        title=f"{title} in {stored}{kv}, {common.workload_words(subjects, request)}",
-        columns=columns,
-        sections=sections,
-        totals=totals,
-        notes=(
-            f"Weights and {what} only: activations, the engine's buffers and fragmentation are left out.",
-            *kinds.state_notes(subjects),
-            *common.source_notes(subjects),
-            *_fit_notes(subjects, facts, fit),
-            *common.defaulted_notes(subjects),
-        ),
-        hints=(
-            *common.context_hints(subjects, request),
-            *_fit_hints(subjects, facts, fit),
-            *common.unknown_hints(subjects),
-            *left_out,
-        ),
-        models=facts,
+    kv = "" if cached == stored else f", {sentences.kept(subjects)} in {cached}"
+    return compose.report(
+        "memory",
+        subjects,
+        table,
+        facts,
+        title=f"{title} in {stored}{kv}, {compose.workload_words(subjects, request)}",
         convention=CONVENTION,
+        notes=lambda at: _notes(subjects[at], facts[at], stored, fit),
+        requests=[request],
+        hints=_fit_hints(subjects, facts, fit),
+        left_out=left_out,
         headline="total_bytes",
     )
 
 
-def _facts(subject: Subject, request: Request, stored: str, cached: str, fit: int | None) -> dict[str, Any]:
-    work = common.workload(subject, request)
+def _notes(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], stored: str, fit: int | None) -> list[str]:
+    what = sentences.kept(subjects)
+    return [
+        f"Weights and {what} only: activations, the engine's buffers and fragmentation are left out.",
+        *storage_notes(subjects, stored),
+        *sentences.state_notes(subjects),
+        *sentences.source_notes(subjects),
+        *_fit_notes(subjects, facts, fit),
+    ]
+
+
+def _facts(subject: LoadedModel, request: Request, stored: str, cached: str, fit: int | None) -> dict[str, Any]:
+    work = counting.workload(subject, request)
     lines = _lines(subject, work, stored, cached)
     weights, cache = (sum(line["bytes"] for line in lines if line["kind"] == kind) for kind in ("weights", "cache"))
     facts: dict[str, Any] = {
-        **common.model_facts(subject),
-        "workload": common.workload_facts(work, dtype=stored),
+        "workload": counting.workload_facts(work, dtype=stored),
         "kv_dtype": cached,
         "total_params": sum(line["elements"] for line in lines if line["kind"] == "weights"),
         "weights_bytes": weights,
         "kv_cache_bytes": cache,
-        "kv_bytes_per_token": token_bytes(subject.ledger, work.axes(), units.dtype_bits(cached)),
+        "kv_bytes_per_token": token_bytes(subject.ledger, work.axes(), width(cached)),
+        "kv_bytes_next_token": next_token_bytes(subject.ledger, work.axes(), width(cached)),
         "total_bytes": weights + cache,
         "lines": lines,
     }
@@ -89,13 +94,14 @@ def _facts(subject: Subject, request: Request, stored: str, cached: str, fit: in
     return facts
 
 
-def _fit(subject: Subject, work: Workload, cached: str, budget: int, weights: int) -> dict[str, Any]:
-    """The largest context at this batch and the largest batch at this context; None where not even 1 fits."""
+def _fit(subject: LoadedModel, work: Workload, cached: str, budget: int, weights: int) -> dict[str, Any]:
+    """The largest context at this batch and the largest batch at this context; None where not even 1 fits, and, with
+    a slack, where what is kept bounds none."""
     room = budget - weights
 
     def cache(context: int, batch: int) -> int:
         at = replace(work, context=context, batch=batch).axes()
-        return int(cache_bytes(subject.ledger, at, units.dtype_bits(cached)))
+        return int(cache_bytes(subject.ledger, at, width(cached)))
 
     context = largest_that_fits(lambda n: cache(n, work.batch), room, LARGEST)
     batch = largest_that_fits(lambda n: cache(work.context, n), room, LARGEST)
@@ -103,17 +109,22 @@ def _fit(subject: Subject, work: Workload, cached: str, budget: int, weights: in
         "budget_bytes": budget,
         "largest_context": context if 0 < context < LARGEST else None,
         "context_slack_bytes": room - cache(context, work.batch) if context else None,
-        "largest_batch": batch or None,
+        "largest_batch": batch if 0 < batch < LARGEST else None,
         "batch_slack_bytes": room - cache(work.context, batch) if batch else None,
     }
 
 
-def _too_large(fact: dict[str, Any], fit: int) -> str:
+def _fits(fact: dict[str, Any], what: str) -> bool:
+    """True if any context, or any batch, fits."""
+    return fact["fit"][f"{what}_slack_bytes"] is not None
+
+
+def _too_large(subject: LoadedModel, fact: dict[str, Any], fit: int) -> str:
     weights = fact["weights_bytes"]
     short = weights - fit
-    what = f"{fact['model']}: the weights alone are {_size(weights)}"
+    what = f"{subject.name}: the weights alone are {_size(weights)}"
     if short > 0:
-        return f"{what}, {_size(short)} more than --fit {_size(fit)}"
+        return f"{what}, {_size(short)} more than {option('fit')} {_size(fit)}"
     batch = fact["workload"]["batch"]
     many = "one token" if batch == 1 else f"one token of each of {batch:,} sequences"
     if not fact["kv_bytes_per_token"]:
@@ -126,15 +137,19 @@ def _size(value: int) -> str:
     return f"{value:,} bytes ({units.binary(value)}, {units.decimal_bytes(value)})"
 
 
-def _fit_notes(subjects: Sequence[Subject], facts: Sequence[dict[str, Any]], fit: int | None) -> list[str]:
+def _fit_notes(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], fit: int | None) -> list[str]:
     if fit is None:
         return []
     if len(facts) > 1:
         return [f"max ctx, max batch: the largest that fit {_size(fit)}, trained for it or not; –: not even 1 does."]
     found, work, trained = facts[0]["fit"], facts[0]["workload"], subjects[0].context
     context, batch = found["largest_context"], found["largest_batch"]
+    if not subjects[0].keeps:
+        slack = _size(found["context_slack_bytes"])
+        free = "Nothing is kept between steps, so no cache bounds the context or the batch."
+        return [f"{_size(fit)} hold the weights: slack {slack}. {free}"]
     if context is None and found["context_slack_bytes"] is not None:
-        why = "a window, no more" if kinds.attends(subjects) else "a state of one size"
+        why = "a window, no more" if sentences.attends(subjects) else "a state of one size"
         notes = [f"In {_size(fit)} fits any context at batch {work['batch']:,}: every block keeps {why}."]
     elif context is None:
         notes = [f"In {_size(fit)} not even one token of {work['batch']:,} sequences fits."]
@@ -150,10 +165,10 @@ def _fit_notes(subjects: Sequence[Subject], facts: Sequence[dict[str, Any]], fit
     ]
 
 
-def _fit_hints(subjects: Sequence[Subject], facts: Sequence[dict[str, Any]], fit: int | None) -> list[str]:
+def _fit_hints(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], fit: int | None) -> list[str]:
     """Says it where the context that fits one model is past what it was trained for."""
     found = facts[0]["fit"]["largest_context"] if fit is not None and len(facts) == 1 else None
-    return common.context_hints(subjects, Request(ctx=found)) if found else []
+    return compose.context_hints([subjects], Request(ctx=found)) if found else []
 
 
 def _one(facts: dict[str, Any], attention: bool) -> Table:
@@ -168,7 +183,7 @@ def _one(facts: dict[str, Any], attention: bool) -> Table:
     )
     total = facts["total_bytes"]
 
-    rows = [common.with_share({**line, "gigabytes": line["bytes"]}, line["bytes"], total) for line in facts["lines"]]
+    rows = [cells.with_share({**line, "gigabytes": line["bytes"]}, line["bytes"], total) for line in facts["lines"]]
     sections = tuple(tuple(group) for _, group in groupby(rows, key=lambda row: row["kind"]))
     cached = sum(line["elements"] for line in facts["lines"] if line["kind"] == "cache")
     totals: tuple[Row, ...] = (
@@ -176,23 +191,23 @@ def _one(facts: dict[str, Any], attention: bool) -> Table:
         {"what": "KV cache" if attention else "state", "elements": cached, **_sized(facts["kv_cache_bytes"], total)},
         {"what": "total", **_sized(total, total)},
     )
-    if attention:
-        totals = (*totals, {"what": "KV / token", **_sized(facts["kv_bytes_per_token"], None)})
+    if attention and cached:
+        totals = (*totals, {"what": "next token", **_sized(facts["kv_bytes_next_token"], None)})
     return columns, sections, totals
 
 
-def _lines(subject: Subject, work: Workload, stored: str, cached: str) -> list[dict[str, Any]]:
+def _lines(subject: LoadedModel, work: Workload, stored: str, cached: str) -> list[dict[str, Any]]:
     """Weights by part, and every state."""
-    ledger, at = subject.ledger, work.axes()
-    elements, taken = ledger.parameters(), ledger.weight_bytes(units.dtype_bits(stored))
-    parts = common.by_part(elements)
-    weights = common.by_part(taken)
-    states, kept = ledger.states(at), ledger.state_bytes(at, units.dtype_bits(cached))
+    ledger, at, how = subject.ledger, work.axes(), storage(stored)
+    elements, taken, dtypes = ledger.parameters(), ledger.weight_bytes(how), dtypes_by_part(ledger, how)
+    parts = cells.by_part(elements)
+    weights = cells.by_part(taken)
+    states, kept = ledger.states(at), ledger.state_bytes(at, width(cached))
     return [
-        {"what": part, "kind": "weights", "elements": parts[part], "dtype": stored, "bytes": weights[part]}
+        {"what": part, "kind": "weights", "elements": parts[part], "dtype": dtypes[part], "bytes": weights[part]}
         for part in parts
     ] + [
-        {"what": common.short(path), "kind": "cache", "elements": states[path], "dtype": cached, "bytes": kept[path]}
+        {"what": paths.short(path), "kind": "cache", "elements": states[path], "dtype": cached, "bytes": kept[path]}
         for path in states
     ]
 
@@ -201,28 +216,28 @@ def _sized(taken: int, whole: int | None) -> dict[str, Any]:
     return {"bytes": taken, "gigabytes": taken, "share": Fraction(taken, whole) if whole else None}
 
 
-def _several(subjects: Sequence[Subject], facts: Sequence[dict[str, Any]], fit: int | None) -> Table:
+def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], fit: int | None) -> Table:
     fitting = (
         Column("largest_context", "max ctx", "count", empty="–"),
         Column("largest_batch", "max batch", "count", empty="–"),
     )
-    per_token = Column("kv_bytes_per_token", "KV / token", "bytes", drop=1 if fit is not None else 0)
+    next_token = Column("kv_bytes_next_token", "next token", "bytes", drop=2)
     columns = (
         Column("model", "model"),
-        Column("total_params", "params", "params", drop=2),
-        Column("weights_bytes", "weights", "bytes"),
+        Column("total_params", "params", "params", drop=3),
+        Column("weights_bytes", "weights", "bytes", drop=1),
         Column("keys", "context", "count"),
-        *((per_token,) if kinds.attends(subjects) else ()),
-        Column("kv_cache_bytes", kinds.kept(subjects), "bytes"),
+        *((next_token,) if sentences.attends(subjects) else ()),
+        Column("kv_cache_bytes", sentences.kept(subjects), "bytes", drop=1 if fit is not None else 0),
         Column("total_bytes", "total", "bytes"),
         *(fitting if fit is not None else ()),
     )
     rows: list[Row] = []
     for subject, fact in zip(subjects, facts, strict=True):
-        row = {**fact, "model": common.name_of(subject), "keys": fact["workload"]["keys"]}
+        row = {**fact, "model": compose.name_of(subject), "keys": fact["workload"]["keys"]}
         for key in ("largest_context", "largest_batch") if fit is not None else ():
             row[key] = fact["fit"][key]
-        if fit is not None and row["largest_context"] is None and fact["fit"]["context_slack_bytes"] is not None:
-            row["largest_context"] = "any"
+            if row[key] is None and _fits(fact, key.removeprefix("largest_")):
+                row[key] = "any"
         rows.append(row)
     return columns, (tuple(rows),), ()

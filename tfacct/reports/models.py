@@ -5,55 +5,62 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tfacct.report import Column, Report, Row
-from tfacct.reports import _common as common
-from tfacct.subject import WITNESSES, Provenance, Subject
+from tfacct.loading.model import WITNESSES, LoadedModel, Provenance
+from tfacct.output.report import Column, Report, Row
+from tfacct.reports import cells, compose
+from tfacct.reports import latent_attention as latent
+
+ALL = slice(None)
 
 
-def models(subjects: Sequence[Subject]) -> Report:
+def models(subjects: Sequence[LoadedModel]) -> Report:
     """Every preset with its shape and source."""
     columns = (
         Column("model", "model"),
         Column("family", "family"),
         Column("total_params", "params", "params"),
         Column("context", "context", "count"),
-        Column("layers", "layers", "count", drop=1),
-        Column("hidden", "hidden", "count", drop=2),
-        Column("heads", "heads", "count", drop=3, empty="–"),
-        Column("kv_heads", "KV heads", "count", drop=3, empty="–"),
-        Column("from", "fields", drop=4),
-        Column("expected_from", "checked against", drop=5),
+        Column("layers", "layers", "count", drop=2),
+        Column("hidden", "hidden", "count", drop=3),
+        Column("heads", "heads", "count", drop=4, empty="–"),
+        Column("kv_heads", "KV heads", "count", drop=4, empty="–"),
+        Column("from", "fields", drop=5),
+        Column("expected_from", "checked against", drop=6),
     )
     facts = tuple(_facts(subject) for subject in subjects)
-    return Report(
-        command="models",
+    rows = tuple(
+        {"model": subject.name, "family": subject.family, **fact}
+        | ({} if latent.form(subject) is None else {"kv_heads": "latent"})
+        for subject, fact in zip(subjects, facts, strict=True)
+    )
+    return compose.report(
+        "models",
+        subjects,
+        (columns, (rows,), ()),
+        facts,
         title=f"{len(subjects)} presets",
-        columns=columns,
-        sections=(facts,),
-        notes=("`tfacct show MODEL` prints a model's config and where it comes from.",),
-        models=facts,
         convention="unique tensors, a tied head once",
+        notes=lambda at: ["`tfacct show MODEL` prints a model's config and where it comes from."] if at == ALL else [],
+        defaults=[],
     )
 
 
-def _facts(subject: Subject) -> dict[str, Any]:
+def _facts(subject: LoadedModel) -> dict[str, Any]:
     shape, source = subject.architecture, subject.provenance
     return {
-        "model": subject.name,
-        "family": subject.family,
         "total_params": sum(subject.ledger.parameters().values()),
         "context": subject.context,
         "layers": sum(stack.count for stack in shape.every_stack),
         "hidden": shape.embed.hidden,
-        "heads": shape.attention and shape.attention.heads,
-        "kv_heads": shape.attention and shape.attention.kv_heads,
+        "heads": cells.of_attention(subject, "heads"),
+        "kv_heads": cells.of_attention(subject, "kv_heads") if latent.form(subject) is None else None,
         "from": source.kind if source else None,
         "url": (source.url or None) if source else None,
         "expected_from": source.expected_from if source else None,
     }
 
 
-def show(subject: Subject) -> Report:
+def show(subject: LoadedModel) -> Report:
     """One model's config, field by field: read, defaulted, harmless or unknown; and its source."""
     import json
 
@@ -67,21 +74,15 @@ def show(subject: Subject) -> Report:
         rows.append({"field": name, "how": _how(subject, name, name in read), "value": _shortened(json.dumps(value))})
     counted = tuple(row for row in rows if row["field"] in read)
     others = tuple(row for row in rows if row["field"] not in read)
-    return Report(
-        command="show",
-        title=f"{common.name_of(subject)}: {subject.family}",
-        columns=(Column("field", "field"), Column("how", ""), Column("value", "value")),
-        sections=tuple(section for section in (counted, others) if section),
-        notes=tuple(_source_notes(subject.provenance)),
-        hints=tuple(common.unknown_hints([subject])),
-        models=(
-            {
-                **common.model_facts(subject),
-                "config": dict(subject.raw),
-                "unknown": list(subject.unknown),
-                "source": _source(subject.provenance),
-            },
-        ),
+    columns = Column("field", "field"), Column("how", ""), Column("value", "value")
+    return compose.report(
+        "show",
+        [subject],
+        (columns, tuple(section for section in (counted, others) if section), ()),
+        [{"config": dict(subject.raw), "source": _source(subject.provenance)}],
+        title=f"{compose.name_of(subject)}: {subject.family}",
+        notes=lambda _: _source_notes(subject.provenance),
+        defaults=[],
         convention="defaulted: fields left to the class's default; the rest as given",
     )
 
@@ -91,7 +92,7 @@ def _shortened(value: str) -> str:
     return value if len(value) <= 24 else f"{value[:23]}…"
 
 
-def _how(subject: Subject, name: str, read: bool) -> str:
+def _how(subject: LoadedModel, name: str, read: bool) -> str:
     if name in subject.changed:
         return "set"
     if name in subject.defaulted:

@@ -7,70 +7,69 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
-from tfacct.architecture import is_table
-from tfacct.ledger import Tensor
-from tfacct.report import Column, Report, Row, Table
-from tfacct.reports import _common as common
-from tfacct.reports._lines import stored
-from tfacct.subject import WITNESSES, Subject
+from tfacct.architecture.parts import HEADINGS
+from tfacct.ledger import paths
+from tfacct.ledger.groups import Tensor
+from tfacct.loading.model import WITNESSES, LoadedModel
+from tfacct.output.report import Column, Report, Row, Table
+from tfacct.reports import cells, compose, sentences
+from tfacct.reports.cells import stored
 
-DROPPED = {"mixer": 2, "rel_bias": 5, "type_embed": 5, "cross": 4, "pos_embed": 1}
-"""Parts whose columns go first where there is no room."""
 CONVENTION = "unique tensors, a tied head once; every stored parameter, embeddings and norms included"
 
 
-def params(subjects: Sequence[Subject]) -> Report:
+def params(subjects: Sequence[LoadedModel]) -> Report:
     """Stored parameters by tensor for one model, by part for several."""
     facts = tuple(_facts(subject) for subject in subjects)
     if len(subjects) == 1:
-        columns, sections, totals = _one(subjects[0], facts[0])
-        title = f"{common.name_of(subjects[0])}: parameters"
-        tied = _witness_notes(facts[0])
+        table = _one(subjects[0], facts[0])
+        title = f"{compose.name_of(subjects[0])}: parameters"
     else:
-        columns, sections, totals = _several(subjects, facts)
+        table = _several(subjects, facts)
         title = "Parameters by part"
-        tied = ["A tied head has no parameters of its own: its weight is the embedding."]
-    return Report(
-        command="params",
+    return compose.report(
+        "params",
+        subjects,
+        table,
+        facts,
         title=title,
-        columns=columns,
-        sections=sections,
-        totals=totals,
-        notes=(
-            "Every stored tensor once, biases and norms included.",
-            *tied,
-            *(common.expert_notes(subjects)),
-            *_untrained(subjects),
-            *_never_run(subjects),
-            *common.defaulted_notes(subjects),
-        ),
-        hints=(*_differing(facts), *common.unknown_hints(subjects)),
-        models=facts,
         convention=CONVENTION,
+        notes=lambda at: _notes(subjects[at], facts[at]),
+        hints=_differing(subjects, facts),
         headline="total_params",
     )
 
 
-def _never_run(subjects: Sequence[Subject]) -> list[str]:
+def _notes(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> list[str]:
+    tied = ["A tied head has no parameters of its own: its weight is the embedding."]
+    return [
+        "Every stored tensor once, biases and norms included.",
+        *(_witness_notes(facts[0]) if len(facts) == 1 else tied),
+        *sentences.expert_notes(subjects),
+        *_untrained(subjects),
+        *_never_run(subjects),
+    ]
+
+
+def _never_run(subjects: Sequence[LoadedModel]) -> list[str]:
     """Networks of one model that are stored and never run."""
-    idle = common.never_called(subjects[0]) if len(subjects) == 1 else []
-    names = ", ".join(common.short(path) for path in idle)
+    idle = cells.never_called(subjects[0]) if len(subjects) == 1 else []
+    names = ", ".join(paths.short(path) for path in idle)
     return [f"{names} is stored and never called: its parameters count, its work does not."] if idle else []
 
 
-def _facts(subject: Subject) -> dict[str, Any]:
+def _facts(subject: LoadedModel) -> dict[str, Any]:
     tensors = stored(subject.ledger.tensors())
     total = sum(_in_all(tensor) for tensor in tensors)
-    embedding = sum(_in_all(tensor) for tensor in tensors if is_table(tensor.path))
+    embedding = sum(_in_all(tensor) for tensor in tensors if tensor.embedding)
     active = sum(subject.ledger.active_parameters().values())
     return {
-        **common.model_facts(subject),
         "total_params": total,
         "embedding_params": embedding,
         "non_embedding_params": total - embedding,
         "active_params": active,
         "active_non_embedding_params": active - embedding,
-        "tied_head": subject.architecture.head.tied,
+        "tied_head": None if subject.architecture.head is None else subject.architecture.head.tied,
         "expected_params": subject.expected,
         "expected_from": subject.provenance.expected_from if subject.provenance and subject.expected else None,
         "lines": [
@@ -85,10 +84,10 @@ def _facts(subject: Subject) -> dict[str, Any]:
     }
 
 
-def _differing(facts: Sequence[dict[str, Any]]) -> list[str]:
+def _differing(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> list[str]:
     return [
-        f"warning: {fact['model']}: {fact['total_params']:,} parameters, but {fact['expected_params']:,} are expected"
-        for fact in facts
+        f"warning: {subject.name}: {fact['total_params']:,} parameters, but {fact['expected_params']:,} are expected"
+        for subject, fact in zip(subjects, facts, strict=True)
         if fact["expected_params"] not in (None, fact["total_params"])
     ]
 
@@ -97,23 +96,23 @@ def _in_all(tensor: Tensor) -> int:
     return int(tensor.count * tensor.elements)
 
 
-def _one(subject: Subject, facts: dict[str, Any]) -> Table:
+def _one(subject: LoadedModel, facts: dict[str, Any]) -> Table:
     columns = (
         Column("parameter", "parameter"),
         Column("shape", "shape", "dims", drop=3),
-        Column("times", "times", "count"),
+        Column("times", "times", "count", drop=1),
         Column("params", "params", "params"),
         Column("share", "share", "share"),
         Column("bar", "", "bar", drop=5),
     )
     total = facts["total_params"]
     sections = []
-    for _, tensors in groupby(stored(subject.ledger.tensors()), key=lambda tensor: tensor.path.rsplit(".", 2)[0]):
+    for _, tensors in groupby(stored(subject.ledger.tensors()), key=lambda tensor: paths.holder_of(tensor.path)):
         rows: list[Row] = []
         for tensor in tensors:
             params = _in_all(tensor)
-            row = {"parameter": common.short(tensor.path), "shape": tensor.shape, "times": tensor.count}
-            rows.append(common.with_share({**row, "params": params}, params, total))
+            row = {"parameter": paths.short(tensor.path), "shape": tensor.shape, "times": tensor.count}
+            rows.append(cells.with_share({**row, "params": params}, params, total))
         sections.append(tuple(rows))
     totals: list[Row] = [
         {"parameter": "total", "params": total, "share": Fraction(1)},
@@ -134,7 +133,7 @@ def _one(subject: Subject, facts: dict[str, Any]) -> Table:
     return columns, tuple(sections), tuple(totals)
 
 
-def _untrained(subjects: Sequence[Subject]) -> list[str]:
+def _untrained(subjects: Sequence[LoadedModel]) -> list[str]:
     """Names the tables that are stored but not trained."""
     tables = {
         tensor.path: tensor.elements
@@ -150,7 +149,9 @@ def _untrained(subjects: Sequence[Subject]) -> list[str]:
 
 def _witness_notes(facts: dict[str, Any]) -> list[str]:
     notes = []
-    if facts["tied_head"]:
+    if facts["tied_head"] is None:
+        notes.append("There is no language model's head.")
+    elif facts["tied_head"]:
         notes.append("lm_head is tied to embed: one table, counted once, as embedding.")
     else:
         notes.append("lm_head is not tied: it has its own weight, counted as non-embedding.")
@@ -162,23 +163,23 @@ def _witness_notes(facts: dict[str, Any]) -> list[str]:
     return notes
 
 
-def _several(subjects: Sequence[Subject], facts: Sequence[dict[str, Any]]) -> Table:
+def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> Table:
     rows: list[dict[str, Any]] = []
     routed = any(fact["active_params"] != fact["total_params"] for fact in facts)
     for subject, fact in zip(subjects, facts, strict=True):
-        row: dict[str, Any] = {"model": common.name_of(subject), "total": fact["total_params"]}
+        row: dict[str, Any] = {"model": compose.name_of(subject), "total": fact["total_params"]}
         row["active"] = fact["active_params"]
         row["expected_params"] = fact["expected_params"]
-        rows.append(row | common.by_part(subject.ledger.parameters()))
+        rows.append(row | cells.by_part(subject.ledger.parameters()))
     columns = (
         Column("model", "model"),
         Column("total", "params", "params"),
-        *((Column("active", "active", "params", drop=2),) if routed else ()),
+        *((Column("active", "active", "params", drop=3),) if routed else ()),
         *(
-            Column(part, part, "params", drop=DROPPED.get(part, 0))
-            for part in common.PARTS
+            Column(part, part, "params", drop=cells.drop_of(part, rows))
+            for part in HEADINGS
             if any(part in row for row in rows)
         ),
-        Column("expected_params", "expected", "params", drop=3),
+        Column("expected_params", "expected", "params", drop=4),
     )
     return columns, (tuple(rows),), ()

@@ -2,73 +2,74 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from math import isqrt
+from math import gcd, isqrt
 from typing import Any
 
-from tfacct.equations import Equation, Side, read
-from tfacct.errors import UsageError
-from tfacct.metrics import Point
-from tfacct.report import Column, Report, Row
-from tfacct.reports import _common as common
-from tfacct.reports._points import CONVENTION, Terms
-from tfacct.solving import Solution, among, closed_form, decimal, placed, solved
-from tfacct.subject import Subject
-from tfacct.symbols import opened
-from tfacct.workload import Request, new_tokens
+from tfacct.accounts.metrics import Point
+from tfacct.algebra.equations import Equation, Side, read
+from tfacct.algebra.solving import Solution, among, closed_form, decimal, placed, solved
+from tfacct.algebra.symbols import in_symbols
+from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option
+from tfacct.ledger.einsum import AXIS
+from tfacct.ledger.workload import Request, new_tokens
+from tfacct.loading.model import LoadedModel
+from tfacct.output.report import Column, Report, Row
+from tfacct.reports import compose, conventions, counting, sentences
+from tfacct.reports import latent_attention as latent
+from tfacct.reports.conventions import CONVENTION
+from tfacct.reports.counting import Counting
 
 
-def solve(subject: Subject, request: Request, *, unknown: str, until: str, terms: Terms | None = None) -> Report:
+def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, terms: Counting | None = None) -> Report:
     """The last whole `unknown` (ctx, batch, num_key_value_heads) until `until`, such as `kv_cache_bytes=weights_bytes`.
 
     Exact: the answer is held against whole numbers on both sides of the boundary. Raises UsageError where there is
     no solution, or more than one. Needs sympy.
     """
-    terms = terms or Terms()
+    terms = terms or Counting()
     if unknown == "ctx" and request.ctx is not None:
-        raise UsageError("--for ctx finds the context: leave --ctx out")
-    if unknown == "num_key_value_heads":
-        heads(subject)
+        raise UsageError(f"{option('unknown', 'ctx')} finds the context: leave {option('ctx')} out")
+    if unknown == "num_key_value_heads" and not subject.architecture.attentions:
+        others = f"{option('unknown', 'ctx')} or {option('unknown', 'batch')}"
+        raise UsageError(f"{subject.name} has no attention, so no num_key_value_heads", others)
     if unknown == "batch" and request.batch != 1:
-        raise UsageError("--for batch finds the batch: leave --batch out")
+        raise UsageError(f"{option('unknown', 'batch')} finds the batch: leave {option('batch')} out")
     chunk = request.decode or request.tokens is not None
     if unknown == "ctx" and chunk:  # any context that holds the new tokens will do to begin with
         request = replace(request, ctx=max(subject.context, request.tokens or 1))
-    work = common.workload(subject, request)
+    work = counting.workload(subject, request)
     equation = read(until, terms.point(subject, work))
     metrics = [side.metric for side in (equation.left, equation.right) if side.metric is not None]
     point = terms.point(subject, work, metrics)
     at = placed(unknown, subject.architecture, point, chunk=chunk)
     if unknown == "num_key_value_heads":
-        found = among(unknown, equation, at, _divisors(heads(subject)))
+        found = among(unknown, equation, at, _divisors(gcd(*subject.architecture.query_heads)))
         form = None
     else:
         found = solved(unknown, equation, at, work.tokens if unknown == "ctx" and chunk else 1)
-        fixed = subject.config.fixed
-        form = closed_form(unknown, equation, subject.architecture, point, chunk=chunk, fixed=fixed)
+        form = None if found.leaps else _form(unknown, equation, subject, [at(found.answer), at(found.beyond)], chunk)
     points = {value: at(value) for value in (found.answer, found.beyond) if value is not None}
-    return Report(
-        command="solve",
-        title=f"{common.name_of(subject)}: {unknown} until {equation}{_where(unknown, request, subject)}",
-        columns=_columns(unknown, equation),
-        sections=(tuple(_row(equation, value, there) for value, there in points.items()),),
-        notes=(
+
+    def notes(_: slice) -> list[str]:
+        return [
             _answer(unknown, equation, found),
-            *_closed(unknown, found, form, rounded=bool(point.bits % 8 or point.cache_bits % 8)),
-            *_letters(form, subject),
-            *terms.words([subject], metrics, request.logits),
-            *common.window_notes([subject], masked=terms.masked),
-            *common.defaulted_notes([subject]),
-        ),
-        hints=(
-            *common.context_hints([subject], Request(ctx=found.answer) if unknown == "ctx" else request),
-            *common.unknown_hints([subject]),
-        ),
-        models=(
+            *_closed(unknown, found, form, rounded=point.cache.rounds),
+            *_letters(form, subject.settled(points[found.answer].work, masked=terms.masked)),
+            *conventions.counted([subject], metrics, terms, request.logits),
+            *latent.notes([(subject, there.work) for there in points.values()], metrics, masked=terms.masked),
+            *sentences.window_notes([subject], masked=terms.masked),
+        ]
+
+    return compose.report(
+        "solve",
+        [subject],
+        (_columns(unknown, equation), (tuple(_row(equation, value, there) for value, there in points.items()),), ()),
+        [
             {
-                **common.model_facts(subject),
                 **terms.facts(points[found.answer].work),
                 "for": unknown,
                 "until": str(equation),
@@ -77,19 +78,14 @@ def solve(subject: Subject, request: Request, *, unknown: str, until: str, terms
                 "root": None if found.root is None else float(found.root),
                 "closed_form": form,
                 "lines": [_facts(unknown, equation, value, there) for value, there in points.items()],
-            },
-        ),
+            }
+        ],
+        title=f"{compose.name_of(subject)}: {unknown} until {equation}{_where(unknown, request, subject)}",
         convention=CONVENTION,
+        notes=notes,
+        requests=[Request(ctx=found.answer) if unknown == "ctx" else request],
         headline="answer",
     )
-
-
-def heads(subject: Subject) -> int:
-    """Its query heads. Raises UsageError where there is no attention."""
-    attention = subject.architecture.attention
-    if attention is None:
-        raise UsageError(f"{subject.name} has no attention, so no num_key_value_heads", "--for ctx or --for batch")
-    return int(attention.heads)
 
 
 def _divisors(whole: int) -> list[int]:
@@ -98,13 +94,13 @@ def _divisors(whole: int) -> list[int]:
     return sorted({*small, *(whole // n for n in small)})
 
 
-def _where(unknown: str, request: Request, subject: Subject) -> str:
+def _where(unknown: str, request: Request, subject: LoadedModel) -> str:
     """What is known: the context, unless it is asked for, and the batch, unless that is."""
     if unknown == "ctx":
         new = 1 if request.decode else request.tokens
         step = "" if new is None else f", {new_tokens(new)}"
         return f"{step}, batch {request.batch:,}"
-    words = common.workload_words([subject], request)
+    words = compose.workload_words([subject], request)
     return f", {words.rpartition(', batch')[0] if unknown == 'batch' else words}"
 
 
@@ -137,16 +133,28 @@ def _answer(unknown: str, equation: Equation, found: Solution) -> str:
     )
 
 
-def _letters(form: str | None, subject: Subject) -> list[str]:
+def _form(unknown: str, equation: Equation, subject: LoadedModel, around: Sequence[Point], chunk: bool) -> str | None:
+    """The solution in letters; None where the model runs in another way on its other side."""
+    answer, beyond = (there.ledger.settled(there.at, masked=there.masked) for there in around)
+    if answer is not beyond:
+        return None
+    point = replace(around[0], ledger=answer)
+    shape = subject.settled(point.work, masked=point.masked).architecture
+    return closed_form(unknown, equation, shape, point, chunk=chunk, fixed=subject.config.fixed)
+
+
+def _letters(form: str | None, subject: LoadedModel) -> list[str]:
     """What the letters of a closed form stand for, and their sizes."""
-    shown = set(re.findall("[A-Z][a-z]*", form or ""))
+    shown = set(AXIS.findall(form or ""))
     if not shown:
         return []
-    symbolic = opened(subject.architecture, fixed=subject.config.fixed)
+    symbolic = in_symbols(subject.architecture, fixed=subject.config.fixed)
     return ["; ".join(f"{letter} {said}" for letter, said in symbolic.legend.items() if letter in shown)][: len(shown)]
 
 
 def _closed(unknown: str, found: Solution, form: str | None, *, rounded: bool) -> list[str]:
+    if found.leaps:
+        return ["They are equal nowhere: there a step begins to run latent attention in another form."]
     if found.root is None:
         return [f"{unknown} must divide the query heads: every such number was tried."]
     value = decimal(found.root)

@@ -12,19 +12,21 @@ from operator import index
 from time import monotonic
 from typing import Any
 
-from tfacct.arrays import evaluate
-from tfacct.errors import UsageError
-from tfacct.metrics import Metric, Point, attention_overtakes, metric, moved
-from tfacct.ranges import MOST, Values
-from tfacct.report import Cell, Column, Report, Row, Tick, unwatched
-from tfacct.reports import _common as common
-from tfacct.reports import _kinds as kinds
-from tfacct.reports._points import CONVENTION, Terms
-from tfacct.subject import Subject
-from tfacct.workload import Request, check_size, new_tokens
+from tfacct.accounts.metrics import Metric, Point, attention_overtakes, metric, moved
+from tfacct.algebra.arrays import evaluate
+from tfacct.base.errors import UsageError
+from tfacct.base.ranges import FOR_MORE, MOST, Values
+from tfacct.base.spelling import option
+from tfacct.ledger.workload import Request, check_size, new_tokens, whole_sequences
+from tfacct.loading.model import LoadedModel
+from tfacct.output.report import Cell, Column, Report, Row, Table, Tick, unwatched
+from tfacct.reports import cells, compose, conventions, counting, sentences
+from tfacct.reports import latent_attention as latent
+from tfacct.reports.conventions import CONVENTION
+from tfacct.reports.counting import Counting
 
-DEFAULT = ("total_flops", "flops_per_token", "ratio_to_2params", "share.attn_scores_values")
-WITHOUT_ATTENTION = (*DEFAULT[:-1], "share.mixer")
+DEFAULT = ("total_flops", "flops_per_token", "ratio_to_rule_of_thumb", "share.attn_scores_values")
+WITHOUT_ATTENTION = (*DEFAULT[:-1], "share.mamba")
 MANY = 1000
 """Points from which on arrays are worth the import of numpy, where there is one."""
 PATIENCE = 1.0
@@ -33,19 +35,24 @@ PATIENCE = 1.0
 LABELS = {
     "total_flops": "FLOPs",
     "flops_per_token": "/ token",
-    "ratio_to_2params": "÷ 2·P·tok",
     "total_params": "params",
     "weights_bytes": "weights",
     "kv_cache_bytes": "KV cache",
-    "kv_bytes_per_token": "KV / token",
+    "kv_bytes_per_token": "first token",
+    "kv_bytes_next_token": "next token",
     "total_bytes": "total",
     "total_read_bytes": "read",
     "total_written_bytes": "written",
     "flops_per_byte": "FLOP/B",
     "share.attn_scores_values": "scores + values",
-    "share.mixer": "mixer",
+    "share.mamba": "mamba",
 }
 """Metrics whose name in a table is shorter than their key."""
+
+
+def label(name: str, *, train: bool = False) -> str:
+    """What a table calls a metric."""
+    return cells.ratio_label(train) if name == "ratio_to_rule_of_thumb" else LABELS.get(name, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +64,7 @@ class Grid:
     fields: Mapping[str, Sequence[Any]] | None = None
 
     def size(self, models: int) -> int:
-        """How many combinations there are."""
+        """Number of combinations."""
         fields = (len(values) for values in (self.fields or {}).values())
         return models * prod(fields) * (1 if self.contexts is None else len(self.contexts)) * len(self.batches)
 
@@ -76,31 +83,29 @@ class Grid:
 
 
 def sweep(
-    load: Callable[[str, Mapping[str, Any]], Subject],
+    load: Callable[[str, Mapping[str, Any]], LoadedModel],
     models: Sequence[str],
     grid: Grid,
     *,
     metrics: Sequence[str] = DEFAULT,
     request: Request | None = None,
-    terms: Terms | None = None,
+    terms: Counting | None = None,
     progress: Tick = unwatched,
 ) -> Report:
     """The metrics of every combination, exact. `load` reads a model with fields set over its config.
 
-    `request` says the rest of the workload: decode or new tokens, logits. Raises UsageError for more than 10⁷ points.
+    `request` says the rest of the workload: decode or new tokens, logits. Raises UsageError for more points than MOST.
     """
-    request, terms = request or Request(), terms or Terms()
+    request, terms = request or Request(), terms or Counting()
     grid = _checked(grid)
     if terms.train and (request.decode or request.tokens is not None):
-        raise UsageError("--train counts whole sequences: it goes with neither --decode nor --tokens")
+        raise whole_sequences("train")
     points = grid.size(len(models))
     if points > MOST:
-        raise UsageError(
-            f"that makes {points:,} points: at most {MOST:,}", "`Model.evaluate` takes arrays: docs/python.md"
-        )
+        raise UsageError(f"that makes {points:,} points: at most {MOST:,}", FOR_MORE)
     began = monotonic()
 
-    def loaded(name: str) -> Iterator[Subject]:
+    def loaded(name: str) -> Iterator[LoadedModel]:
         for number, settings in enumerate(grid.settings()):
             if monotonic() - began > PATIENCE:
                 progress(f"reading {name}", number, points)
@@ -108,7 +113,7 @@ def sweep(
 
     subjects = [list(loaded(name)) for name in models]
     every = [subject for settings in subjects for subject in settings]
-    if tuple(metrics) == DEFAULT and not kinds.attends(every):
+    if tuple(metrics) == DEFAULT and not sentences.attends(every):
         metrics = WITHOUT_ATTENTION
     asked = [metric(name, (subject.ledger for subject in every)) for name in dict.fromkeys(metrics)]
     if clash := {metric.name for metric in asked} & set(grid.fields or {}):
@@ -124,36 +129,39 @@ def sweep(
 
 def _checked(grid: Grid) -> Grid:
     """The grid with whole numbers for contexts and batches, at least one of each. Raises UsageError."""
-    contexts = None if grid.contexts is None else _sizes("--ctx", grid.contexts)
-    grid = replace(grid, contexts=contexts, batches=_sizes("--batch", grid.batches))
-    for option, values in {"--ctx": grid.contexts, "--batch": grid.batches, **(grid.fields or {})}.items():
+    contexts = None if grid.contexts is None else _sizes(option("ctx"), grid.contexts)
+    grid = replace(grid, contexts=contexts, batches=_sizes(option("batch"), grid.batches))
+    knobs = {option("ctx"): grid.contexts, option("batch"): grid.batches, **(grid.fields or {})}
+    for knob, values in knobs.items():
         if values is not None and not len(values):
-            raise UsageError(f"{option} has no values")
+            raise UsageError(f"{knob} has no values")
     for name in grid.fields or {}:
         if name in ("model", "ctx", "batch"):
             raise UsageError(f"{name} is a knob of the sweep: a field of that name cannot be swept")
     return grid
 
 
-def _sizes(option: str, values: Collection[int]) -> Collection[int]:
+def _sizes(what: str, values: Collection[int]) -> Collection[int]:
     """Whole numbers of at least 1; what was read from the command line is checked already."""
     if isinstance(values, Values):
         return values
     try:
+        if len(values) > MOST:
+            raise UsageError(f"{what} has {len(values):,} values: at most {MOST:,}", FOR_MORE)
         sizes = [index(value) for value in values]
     except TypeError:
-        raise UsageError(f"{option} must be a collection of whole numbers, not {values!r}") from None
+        raise UsageError(f"{what} must be a collection of whole numbers, not {values!r}") from None
     for size in sizes:
-        check_size(option, size)
+        check_size(what, size)
     return sizes
 
 
 def _evaluated(
-    subject: Subject, grid: Grid, asked: Sequence[Metric], request: Request, terms: Terms
+    subject: LoadedModel, grid: Grid, asked: Sequence[Metric], request: Request, terms: Counting
 ) -> Iterator[dict[str, Any]]:
     """One model's metrics at every context and batch."""
     contexts = [subject.context] if grid.contexts is None else grid.contexts
-    smallest = common.workload(subject, _at(request, min(contexts), 1))
+    smallest = counting.workload(subject, _at(request, min(contexts), 1))
     point = terms.point(subject, smallest, asked)
     chunk = smallest.tokens if request.decode or request.tokens is not None else None
     if len(contexts) * len(grid.batches) >= MANY and find_spec("numpy") is not None:
@@ -172,7 +180,7 @@ def _evaluated(
 
 
 def _through_arrays(
-    subject: Subject,
+    subject: LoadedModel,
     point: Point,
     contexts: Collection[int],
     batches: Collection[int],
@@ -191,50 +199,78 @@ def _at(request: Request, context: int | None, batch: int) -> Request:
 
 
 def _report(
-    subjects: Sequence[Sequence[Subject]],
+    subjects: Sequence[Sequence[LoadedModel]],
     grid: Grid,
     asked: Sequence[Metric],
     request: Request,
-    terms: Terms,
+    terms: Counting,
     rows: list[dict[str, Any]],
 ) -> Report:
-    first = [settings[0] for settings in subjects]
-    knobs = [*(["model"] if len(first) > 1 else []), *grid.varied] or ["ctx"]
+    knobs = _knobs(subjects, grid)
     drawn, each = asked[-1], len(rows) // len(subjects)
-    return Report(
-        command="sweep",
-        title=_title(first, knobs, rows[0], request),
-        columns=(
-            *(Column(knob, knob, "text" if knob == "model" else "amount") for knob in knobs),
-            *(Column(metric.name, LABELS.get(metric.name, metric.name), metric.unit) for metric in asked),
-            Column("bar", "", "bar", drop=1),
+    alike = [_shared_defaults(settings) for settings in subjects]
+    table: Table = (
+        (
+            *(Column(knob, knob, "text" if knob == "model" else "amount", names_rows=True) for knob in knobs),
+            *(Column(metric.name, label(metric.name, train=terms.train), metric.unit) for metric in asked),
+            Column("bar", "", "bar", drop=2),
         ),
-        sections=tuple(
+        tuple(
             tuple(_row(values, drawn) for values in rows[start : start + each]) for start in range(0, len(rows), each)
         ),
-        notes=(
-            *_crossing(subjects, grid, asked, request, terms),
-            *terms.words(first, asked, request.logits),
-            *common.window_notes([settings[0] for settings in subjects], masked=terms.masked),
-            *common.defaulted_notes([_shared_defaults(settings) for settings in subjects]),
-        ),
-        hints=(
-            *common.context_hints(first, Request(ctx=max(grid.contexts or [1]))),
-            *common.unknown_hints(first),
-        ),
-        models=tuple(
+        (),
+    )
+
+    def notes(at: slice) -> list[str]:
+        every = [subject for settings in subjects[at] for subject in settings]
+        return [
+            *_crossing(subjects[at], grid, asked, request, terms),
+            *conventions.counted(every, asked, terms, request.logits),
+            *(sentences.window_notes(every, masked=terms.masked) if len(subjects[at]) == 1 else ()),
+            *_forms(subjects[at], grid, asked, request, terms),
+        ]
+
+    return compose.report(
+        "sweep",
+        alike,
+        table,
+        [
             {
-                **common.model_facts(subject),
                 "set": {name: values[0] for name, values in (grid.fields or {}).items() if len(values) == 1},
                 "swept": knobs,
                 "metrics": [metric.name for metric in asked],
-                **terms.facts(common.workload(subject, _at(request, *_corner(grid)))),
+                **terms.facts(counting.workload(_longest(settings), _at(request, *_corner(grid)))),
                 "lines": rows[number * each : (number + 1) * each],
             }
-            for number, subject in enumerate(map(_shared_defaults, subjects))
-        ),
+            for number, settings in enumerate(subjects)
+        ],
+        title=_title(subjects, knobs, rows[0], request),
         convention=CONVENTION,
+        notes=notes,
+        requests=[_at(request, max(grid.contexts) if grid.contexts else None, 1)],
+        settings=subjects,
     )
+
+
+def _knobs(subjects: Sequence[Sequence[LoadedModel]], grid: Grid) -> list[str]:
+    """What tells one row from another: the knobs that vary, and the context where settings have their own."""
+    own = grid.contexts is None and any(len({subject.context for subject in settings}) > 1 for settings in subjects)
+    return [*(["model"] if len(subjects) > 1 else []), *grid.varied, *(["ctx"] if own else [])] or ["ctx"]
+
+
+def _longest(settings: Sequence[LoadedModel]) -> LoadedModel:
+    """The setting with the longest context."""
+    return max(settings, key=lambda subject: subject.context)
+
+
+def _forms(
+    subjects: Sequence[Sequence[LoadedModel]], grid: Grid, asked: Sequence[Metric], request: Request, terms: Counting
+) -> list[str]:
+    """Which forms latent attention runs in: a longer context moves a step from one to the other once."""
+    ends = [None] if grid.contexts is None else [min(grid.contexts), max(grid.contexts)]
+    every = [subject for settings in subjects for subject in settings if latent.form(subject) is not None]
+    steps = [(subject, counting.workload(subject, _at(request, end, 1))) for subject in every for end in ends]
+    return latent.notes(steps, asked, masked=terms.masked)
 
 
 def _corner(grid: Grid) -> tuple[int | None, int]:
@@ -242,19 +278,22 @@ def _corner(grid: Grid) -> tuple[int | None, int]:
     return (max(grid.contexts) if grid.contexts else None), max(grid.batches)
 
 
-def _title(first: Sequence[Subject], knobs: Sequence[str], values: Mapping[str, Any], request: Request) -> str:
+def _title(
+    subjects: Sequence[Sequence[LoadedModel]], knobs: Sequence[str], values: Mapping[str, Any], request: Request
+) -> str:
     """The model, what varies, and what does not."""
+    first = [settings[0] for settings in subjects]
     still = {name: value for name, value in values.items() if name in ("ctx", "batch") and name not in knobs}
     still |= {name: value for name, value in first[0].changed.items() if name not in knobs}
     if len(first) > 1 and "ctx" in still and len({subject.context for subject in first}) > 1:
         del still["ctx"]
-    fixed = "".join(f", {name} {common.spoken(value)}" for name, value in still.items())
+    fixed = "".join(f", {name} {compose.spoken(value)}" for name, value in still.items())
     new = 1 if request.decode else request.tokens
     fixed += "" if new is None else f", {new_tokens(new)}"
     return f"{first[0].name if len(first) == 1 else 'Sweep'} over {', '.join(knobs)}{fixed}"
 
 
-def _shared_defaults(settings: Sequence[Subject]) -> Subject:
+def _shared_defaults(settings: Sequence[LoadedModel]) -> LoadedModel:
     """The first setting's model, with those of its defaults that every setting has."""
     first = settings[0]
     kept = {
@@ -266,20 +305,22 @@ def _shared_defaults(settings: Sequence[Subject]) -> Subject:
 
 
 def _row(values: Mapping[str, Any], drawn: Metric) -> Row:
-    cells: dict[str, Cell] = {
-        name: value if isinstance(value, (int, Fraction, str)) and not isinstance(value, bool) else common.spoken(value)
+    row: dict[str, Cell] = {
+        name: value
+        if isinstance(value, (int, Fraction, str)) and not isinstance(value, bool)
+        else compose.spoken(value)
         for name, value in values.items()
     }
-    return {**cells, "bar": Fraction(values[drawn.name])}
+    return {**row, "bar": Fraction(values[drawn.name])}
 
 
 def _crossing(
-    subjects: Sequence[Sequence[Subject]], grid: Grid, asked: Sequence[Metric], request: Request, terms: Terms
+    subjects: Sequence[Sequence[LoadedModel]], grid: Grid, asked: Sequence[Metric], request: Request, terms: Counting
 ) -> list[str]:
     """Where attention overtakes the rest, in a sweep of one model over contexts that shows its share."""
     shown = any(metric.name == "share.attn_scores_values" for metric in asked)
     if len(subjects) > 1 or len(subjects[0]) > 1 or "ctx" not in grid.varied or not shown:
         return []
-    work = common.workload(subjects[0][0], _at(request, *_corner(grid)))
+    work = counting.workload(subjects[0][0], _at(request, *_corner(grid)))
     chunk = request.decode or request.tokens is not None
-    return common.overtaken(attention_overtakes(terms.point(subjects[0][0], work), chunk=chunk))
+    return sentences.overtaken(attention_overtakes(terms.point(subjects[0][0], work), chunk=chunk))

@@ -2,155 +2,132 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
-from tfacct import units
-from tfacct.architecture import part_of
-from tfacct.report import Column, Report, Row, Table
-from tfacct.reports import _common as common
-from tfacct.reports import _kinds as kinds
-from tfacct.reports._lines import Shown, shown
-from tfacct.subject import Subject
-from tfacct.workload import Request, Workload
+from tfacct.accounts.metrics import Point
+from tfacct.ledger import paths
+from tfacct.ledger.cost import Cost
+from tfacct.ledger.storage import storage, width
+from tfacct.ledger.workload import Request, Workload
+from tfacct.loading.model import LoadedModel
+from tfacct.output.report import Column, Report, Row, Table
+from tfacct.reports import cells, compose, conventions, counting, sentences
+from tfacct.reports import latent_attention as latent
+from tfacct.reports.cells import Shown, shown
+from tfacct.reports.sentences import storage_notes
 
 CONVENTION = "every operand of a product read once, every result written once, each rounded up to whole bytes"
-
-
-@dataclass(frozen=True, slots=True)
-class _Moved:
-    """FLOPs, and bytes read and written: of one line, or of several together."""
-
-    flops: int
-    read: int
-    written: int
-
-    @property
-    def moved(self) -> int:
-        return self.read + self.written
-
-    @property
-    def intensity(self) -> Fraction | None:
-        """FLOPs per byte moved."""
-        return Fraction(self.flops, self.moved) if self.moved else None
-
-    @property
-    def cells(self) -> dict[str, Any]:
-        """As a row, and as the JSON."""
-        return {
-            "flops": self.flops,
-            "read_bytes": self.read,
-            "written_bytes": self.written,
-            "flops_per_byte": self.intensity,
-        }
 
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
     """One model's products at one workload, with what each moves."""
 
-    subject: Subject
+    subject: LoadedModel
     work: Workload
-    lines: list[tuple[Shown, _Moved]]
+    lines: list[tuple[Shown, Cost]]
 
     @property
-    def total(self) -> _Moved:
-        return _together(moved for _, moved in self.lines)
+    def total(self) -> Cost:
+        return sum((cost for _, cost in self.lines), Cost())
 
 
-def _together(lines: Iterable[_Moved]) -> _Moved:
-    lines = list(lines)
-    return _Moved(
-        sum(line.flops for line in lines), sum(line.read for line in lines), sum(line.written for line in lines)
-    )
+def _cells(cost: Cost) -> dict[str, Any]:
+    """As a row, and as the JSON. What moves nothing has no FLOPs per byte."""
+    each = cost.intensity if cost.moved else None
+    return {"flops": cost.flops, "read_bytes": cost.read, "written_bytes": cost.written, "flops_per_byte": each}
 
 
-def traffic(subjects: Sequence[Subject], request: Request, *, dtype: str | None = None) -> Report:
+def traffic(subjects: Sequence[LoadedModel], request: Request, *, dtype: str | None = None) -> Report:
     """Bytes that each product of a forward pass reads and writes, and its FLOPs per byte. Raises TfacctError.
 
     Weights are stored in `dtype`; activations, cached keys and values among them, as `memory` keeps the cache.
     """
-    stored, kept = common.dtypes(dtype)
-    subjects, left_out = common.with_known_bytes(subjects, dtype)
-    subjects, stepless = common.steppable(subjects, request)
+    stored, kept = counting.dtypes(dtype)
+    subjects, left_out = counting.with_known_bytes(subjects, dtype)
+    subjects, stepless = counting.steppable(subjects, request)
     counted = [_count(subject, request, stored, kept) for subject in subjects]
-    columns, sections, totals = _by_line(counted[0]) if len(counted) == 1 else _side_by_side(counted)
-    who = f"{common.name_of(subjects[0])}: bytes" if len(subjects) == 1 else "Bytes"
-    return Report(
-        command="flops",
-        title=f"{who} moved in {stored}, {common.workload_words(subjects, request)}",
-        columns=columns,
-        sections=sections,
-        totals=totals,
-        notes=(
-            common.products_note(request, False, subjects),
-            *_unfused(subjects),
-            *([] if stored == kept else [f"Weights in {stored}; {_activations(subjects)} in {kept}."]),
-            "FLOP/B: FLOPs per byte, read and written.",
-            kinds.left_out(subjects, "biases"),
-            *(["Of experts, the weights of as many as a step can touch: min(E, B·T·A)."] if _routed(subjects) else []),
-            *common.block_notes(subjects),
-            *common.defaulted_notes(subjects),
-        ),
-        hints=(*common.context_hints(subjects, request), *common.unknown_hints(subjects), *left_out, *stepless),
-        models=tuple(_facts(c, stored, kept) for c in counted),
-        convention=f"{CONVENTION}; {common.products_convention(request, False, subjects)}",
+    table = _by_line(counted[0]) if len(counted) == 1 else _side_by_side(counted)
+    who = f"{compose.name_of(subjects[0])}: bytes" if len(subjects) == 1 else "Bytes"
+    return compose.report(
+        "flops",
+        subjects,
+        table,
+        [_facts(c, stored, kept) for c in counted],
+        title=f"{who} moved in {stored}{compose.of_workload(subjects, request, of=' by ', at=', ')}",
+        notes=lambda at: _notes(counted[at], request, stored, kept),
+        requests=[request],
+        left_out=[*left_out, *stepless],
+        convention=f"{CONVENTION}; {conventions.products_convention(request, False, subjects)}",
         headline="total_moved_bytes",
     )
 
 
-def _unfused(subjects: Sequence[Subject]) -> list[str]:
-    """What unfused kernels move, and which of it fused ones do not."""
+def _notes(counted: Sequence[_Counted], request: Request, stored: str, kept: str) -> list[str]:
+    subjects = [c.subject for c in counted]
+    return [
+        conventions.products_note(request, False, subjects),
+        *_unfused(subjects),
+        *([] if stored == kept else [f"Weights in {stored}; {_activations(subjects)} in {kept}."]),
+        *storage_notes(subjects, stored),
+        "FLOP/B: FLOPs per byte, read and written.",
+        conventions.left_out(subjects, "biases"),
+        *(["Of experts, the weights of as many as a step can touch: min(E, B·T·A)."] if _routed(subjects) else []),
+        *sentences.block_notes(subjects),
+        *latent.step_notes([(c.subject, Point(c.subject.ledger, c.work)) for c in counted]),
+    ]
+
+
+def _unfused(subjects: Sequence[LoadedModel]) -> list[str]:
+    """Note on the bytes that unfused kernels move, and those of them that fused ones do not."""
     said = "The traffic of unfused kernels: every operand is read once and every result written once"
-    if kinds.attends(subjects):
+    if sentences.attends(subjects):
         said += "; keys and values once for all the query heads that share them. Fused attention never moves the T × S"
         said += " scores"
-    mixers = (
-        "A mixer's states are written for every token, and its convolution reads a window for each: fused kernels do"
+    of_mamba = (
+        "Mamba's states are written for every token, and its convolution reads a window for each: fused kernels do"
         " neither."
     )
-    return [f"{said}.", *([mixers] if kinds.mixes(subjects) else [])]
+    return [f"{said}.", *([of_mamba] if sentences.mixes(subjects) else [])]
 
 
-def _activations(subjects: Sequence[Subject]) -> str:
-    return "activations, keys and values" if kinds.attends(subjects) else "activations and states"
+def _activations(subjects: Sequence[LoadedModel]) -> str:
+    return "activations, keys and values" if sentences.attends(subjects) else "activations and states"
 
 
-def _routed(subjects: Sequence[Subject]) -> bool:
+def _routed(subjects: Sequence[LoadedModel]) -> bool:
     return any("E" in group.axes for subject in subjects for group in subject.ledger.groups)
 
 
-def _count(subject: Subject, request: Request, stored: str, kept: str) -> _Counted:
-    work = common.workload(subject, request)
-    lines = []
-    for line in shown(subject.ledger.products(work.axes())):
-        left, right, result = line.product.moved(units.dtype_bits(stored), units.dtype_bits(kept))
-        lines.append((line, _Moved(line.product.forward, left + right, result)))
-    return _Counted(subject, work, lines)
+def _count(subject: LoadedModel, request: Request, stored: str, kept: str) -> _Counted:
+    work = counting.workload(subject, request)
+    products = shown(subject.ledger.products(work.axes()))
+    return _Counted(subject, work, [(line, line.product.cost(storage(stored), width(kept))) for line in products])
 
 
 def _facts(counted: _Counted, stored: str, kept: str) -> dict[str, Any]:
     total = counted.total
     return {
-        **common.model_facts(counted.subject),
-        "workload": common.workload_facts(counted.work, dtype=stored),
+        "workload": counting.workload_facts(counted.work, dtype=stored),
         "activation_dtype": kept,
         "total_flops": total.flops,
         "total_read_bytes": total.read,
         "total_written_bytes": total.written,
         "total_moved_bytes": total.moved,
-        "flops_per_byte": total.intensity,
+        "flops_per_byte": _cells(total)["flops_per_byte"],
+        **latent.facts(counted.subject, Point(counted.subject.ledger, counted.work)),
         "lines": [
             {
                 "path": line.product.path,
-                "spec": line.product.line.spec,
+                "spec": line.product.spec,
                 **({"blocks": line.kind} if line.kind else {}),
-                **moved.cells,
+                **_cells(cost),
             }
-            for line, moved in counted.lines
+            for line, cost in counted.lines
         ],
     }
 
@@ -159,25 +136,25 @@ def _by_line(counted: _Counted) -> Table:
     columns = (
         Column("operation", "operation"),
         Column("spec", "einsum", "spec", drop=6),
-        Column("flops", "FLOPs", "flops"),
+        Column("flops", "FLOPs", "flops", drop=1),
         Column("read_bytes", "read", "bytes"),
         Column("written_bytes", "written", "bytes"),
         Column("flops_per_byte", "FLOP/B", "ratio", empty="–"),
-        Column("share", "of bytes", "share"),
+        Column("share", "of bytes", "share", drop=2),
         Column("bar", "", "bar", drop=5),
     )
     total = counted.total
     rows: list[Row] = []
-    for line, moved in counted.lines:
+    for line, cost in counted.lines:
         row: dict[str, Any] = {
-            "part": part_of(line.product.path),
+            "part": paths.heading_of(line.product.path),
             "operation": line.operation,
-            "spec": line.product.line.spec,
-            **moved.cells,
+            "spec": line.product.spec,
+            **_cells(cost),
         }
-        rows.append(common.with_share(row, moved.moved, total.moved))
+        rows.append(cells.with_share(row, cost.moved, total.moved))
     sections = tuple(tuple(section) for _, section in groupby(rows, key=lambda row: row["part"]))
-    return columns, sections, ({"operation": "total", **total.cells, "share": Fraction(1)},)
+    return columns, sections, ({"operation": "total", **_cells(total), "share": Fraction(1)},)
 
 
 def _side_by_side(counted: Sequence[_Counted]) -> Table:
@@ -185,10 +162,10 @@ def _side_by_side(counted: Sequence[_Counted]) -> Table:
     columns = (
         Column("model", "model"),
         Column("keys", "context", "count"),
-        Column("flops", "FLOPs", "flops"),
+        Column("flops", "FLOPs", "flops", drop=1),
         Column("read_bytes", "read", "bytes"),
         Column("written_bytes", "written", "bytes"),
         Column("flops_per_byte", "FLOP/B", "ratio"),
     )
-    rows = tuple({"model": common.name_of(c.subject), "keys": c.work.context, **c.total.cells} for c in counted)
+    rows = tuple({"model": compose.name_of(c.subject), "keys": c.work.context, **_cells(c.total)} for c in counted)
     return columns, (rows,), ()

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from tfacct.errors import UsageError
-from tfacct.report import Column, Report, Row, Table, Tick, unwatched
-from tfacct.reports import _common as common
-from tfacct.reports._witnesses import Check, checks, traced_blocks
-from tfacct.subject import Subject
-from tfacct.workload import Request, Workload
+from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option
+from tfacct.ledger import paths
+from tfacct.ledger.workload import Request, Workload
+from tfacct.loading.model import LoadedModel
+from tfacct.output.report import Column, Report, Row, Table, Tick, unwatched
+from tfacct.reports import compose, conventions, counting
+from tfacct.witness.checks import Check, checks, traced_blocks
 
-CONVENTION = "2 FLOPs per multiply-add; products only; full T x S attention"
 Pair: TypeAlias = tuple[int | None, int | None]
 """Formula and measurement; None where one side does not know the path."""
 
@@ -23,7 +23,7 @@ Pair: TypeAlias = tuple[int | None, int | None]
 class _Verified:
     """One model, and what every witness said of it."""
 
-    subject: Subject
+    subject: LoadedModel
     work: Workload
     checks: list[Check]
     traced: tuple[int, int]
@@ -34,7 +34,7 @@ class _Verified:
 
 
 def verify(
-    subjects: Sequence[Subject],
+    subjects: Sequence[LoadedModel],
     request: Request,
     *,
     all_layers: bool = False,
@@ -46,48 +46,53 @@ def verify(
     `all_layers` runs every block instead of one of each kind; `against` may be `transformers`.
     """
     if against not in (None, "transformers"):
-        raise UsageError(f"--against knows transformers, not {against!r}")
-    subjects, stepless = common.steppable(subjects, request)
+        raise UsageError(f"{option('against')} knows transformers, not {against!r}")
+    subjects, stepless = counting.steppable(subjects, request)
     verified = []
     for done, subject in enumerate(subjects):
         progress(subject.name, done, len(subjects))
-        work = common.workload(subject, request)
+        work = counting.workload(subject, request)
         asked = _ask(subject, work, all_layers, against is not None)
         verified.append(_Verified(subject, work, asked, traced_blocks(subject, all_layers)))
     one = verified[0] if len(verified) == 1 else None
-    columns, sections, totals = _one(one) if one else _several(verified)
-    what = f"{common.name_of(subjects[0])}: formulas" if one else "Formulas"
-    return Report(
-        command="verify",
-        title=f"{what} against witnesses at {common.workload_words(subjects, request)}",
-        columns=columns,
-        sections=sections,
-        totals=totals,
-        notes=(
-            _traced(verified, all_layers),
-            *dict.fromkeys(check.note for v in verified for check in v.checks if check.note),
-            _verdict(verified),
-        ),
-        hints=(
-            *common.context_hints(subjects, request),
-            *(_classless(subjects) if against else ()),
-            *common.unknown_hints(subjects),
-            *stepless,
-        ),
-        models=tuple(_facts(v) for v in verified),
-        convention=CONVENTION,
+    table = _one(one) if one else _several(verified)
+    what = f"{compose.name_of(subjects[0])}: formulas" if one else "Formulas"
+    return compose.report(
+        "verify",
+        subjects,
+        table,
+        [_facts(v) for v in verified],
+        title=_title(what, compose.of_workload(subjects, request)),
+        convention=conventions.products_convention(request, False, subjects),
+        notes=lambda at: _notes(verified[at], all_layers),
+        requests=[request],
+        defaults=[],
+        hints=_classless(subjects) if against else (),
+        left_out=stepless,
         headline="total_flops",
         agrees=all(v.agrees for v in verified),
     )
 
 
-def _classless(subjects: Sequence[Subject]) -> list[str]:
+def _title(what: str, of: str) -> str:
+    return f"{what} {of}, against witnesses" if of.startswith("of ") else f"{what} against witnesses {of}"
+
+
+def _notes(verified: Sequence[_Verified], all_layers: bool) -> list[str]:
+    return [
+        _traced(verified, all_layers),
+        *dict.fromkeys(check.note for v in verified for check in v.checks if check.note),
+        _verdict(verified),
+    ]
+
+
+def _classless(subjects: Sequence[LoadedModel]) -> list[str]:
     """Says whose class could not be asked, because there is none."""
     names = [subject.name for subject in subjects if not subject.config.hf_paths]
     return [f"hint: transformers has no class to ask for {', '.join(names)}"] if names else []
 
 
-def _ask(subject: Subject, work: Workload, all_layers: bool, against: bool) -> list[Check]:
+def _ask(subject: LoadedModel, work: Workload, all_layers: bool, against: bool) -> list[Check]:
     try:
         return checks(subject, work, all_layers=all_layers, against=against)
     except RuntimeError as error:
@@ -95,7 +100,7 @@ def _ask(subject: Subject, work: Workload, all_layers: bool, against: bool) -> l
             raise
         raise UsageError(
             f"{subject.name}: tensors of {work.tokens:,} × {work.context:,} are more than torch can describe",
-            "a smaller --ctx or --batch",
+            f"a smaller {option('ctx')} or {option('batch')}",
         ) from None
 
 
@@ -103,8 +108,7 @@ def _facts(verified: _Verified) -> dict[str, Any]:
     fvcore = verified.checks[0]
     formula, measured = fvcore.totals
     return {
-        **common.model_facts(verified.subject),
-        "workload": common.workload_facts(verified.work),
+        "workload": counting.workload_facts(verified.work),
         "agrees": verified.agrees,
         "blocks_traced": verified.traced[0],
         "blocks": verified.traced[1],
@@ -153,7 +157,7 @@ def _folded(pairs: Mapping[str, Pair]) -> dict[str, tuple[Pair, bool]]:
         if formula != measured or formula is None:
             folded[path] = (formula, measured), False
             continue
-        name = re.sub(r"blocks\.\d+\.", "blocks.*.", path)
+        name = paths.starred(path)
         before = folded[name][0][0] or 0 if name in folded else 0
         folded[name] = (before + formula, before + formula), True
     return folded
@@ -180,12 +184,12 @@ def _several(verified: Sequence[_Verified]) -> Table:
         Column("model", "model"),
         Column("formula", "formula (FLOPs)", "count"),
         Column("measured", "fvcore (2 × MACs)", "count"),
-        Column("witnesses", "checks", "count", drop=1),
+        Column("witnesses", "checks", "count", drop=2),
         Column("verdict", ""),
     )
     rows = tuple(
         {
-            "model": common.name_of(v.subject),
+            "model": compose.name_of(v.subject),
             "formula": v.checks[0].totals[0],
             "measured": v.checks[0].totals[1],
             "witnesses": len(v.checks),

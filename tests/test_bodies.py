@@ -1,0 +1,156 @@
+"""Models without a language model's head: bodies, poolers, classes. What they count, by hand, and what is said."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import TINY
+from tfacct import load
+from tfacct.base.errors import TfacctError
+from tfacct.loading.model import subject
+
+BODY = 'architectures=["{}"]'
+SENTENCES = ("logits", "lm_head")
+
+
+def of_class(model_type: str, name: str, **fields: object) -> dict:
+    return {**TINY[model_type], "architectures": [name], **fields}
+
+
+def test_bert_bases_body_by_hand() -> None:
+    """BertModel, with its pooler: 109,482,240 parameters, as its class and its page say.
+
+    Tables (30,522 + 512 + 2) · 768 and a norm 2 · 768; a layer 4 · (768² + 768) + (2 · 768 · 3,072 + 3,072 + 768)
+    and two norms; the pooler 768² + 768.
+    """
+    body = load("bert-base", architectures=["BertModel"])
+    layer = 4 * (768**2 + 768) + (2 * 768 * 3072 + 3072 + 768) + 2 * 2 * 768
+    tables = (30522 + 512 + 2) * 768 + 2 * 768
+    facts = body.params().models[0]
+    assert facts["total_params"] == tables + 12 * layer + 768**2 + 768 == 109_482_240
+    products = 12 * (2 * 512 * (4 * 768**2 + 2 * 768 * 3072) + 4 * 512**2 * 768)
+    flops = body.flops(ctx=512).models[0]
+    assert flops["total_flops"] == products + 2 * 768**2  # the pooler reads one position
+    assert flops["components"]["pooler"] == 2 * 768**2 and "lm_head" not in flops["components"]
+    assert (facts["tied_head"], flops["workload"]["logits"]) == (None, None)
+
+
+def test_a_reward_head_by_hand() -> None:
+    """One score of every position, without a bias: 2,048 numbers more than Llama 3.2 1B has with its tied head."""
+    reward = load("llama-3.2-1b", architectures=["LlamaForSequenceClassification"], num_labels=1)
+    whole = load("llama-3.2-1b")
+    assert reward.params().models[0]["total_params"] == 1_235_814_400 + 2048
+    blocks = whole.flops(ctx=7, batch=3).models[0]["total_flops"] - 2 * 3 * 7 * 2048 * 128256
+    assert reward.flops(ctx=7, batch=3).models[0]["total_flops"] == blocks + 2 * 3 * 7 * 2048
+    assert reward.flops(ctx=7, batch=3, logits="last").models[0]["total_flops"] == blocks + 2 * 3 * 2048
+    assert reward.kv(ctx=7).models[0]["lines"] == whole.kv(ctx=7).models[0]["lines"]
+
+
+def test_t5s_encoder_alone_by_hand() -> None:
+    """T5-small's encoder, as text-to-image models have it: 35,330,816 parameters.
+
+    The token table 32,128 · 512, a table of 32 distances for 8 heads, six layers of 4 · 512² + 2 · 512 · 2,048 and two
+    norms, and a last norm.
+    """
+    encoder = load("t5-small", architectures=["T5EncoderModel"])
+    total = 32128 * 512 + 32 * 8 + 6 * (4 * 512**2 + 2 * 512 * 2048 + 2 * 512) + 512
+    assert encoder.params().models[0]["total_params"] == total == 35_330_816
+    with pytest.raises(TfacctError, match="nothing is kept between steps"):
+        encoder.flops(ctx=9, decode=True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "classes", "defaulted"),
+    [
+        ({}, 2, 2),
+        ({"num_labels": None}, 2, 2),
+        ({"num_labels": 7}, 7, None),
+        ({"id2label": {"0": "no", "1": "yes", "2": "maybe"}}, 3, None),
+        ({"id2label": {"0": "score"}, "num_labels": 1}, 1, None),
+    ],
+)
+def test_how_many_classes_there_are(fields: dict, classes: int, defaulted: int | None) -> None:
+    ours = subject("mine", of_class("llama", "LlamaForSequenceClassification", **fields))
+    assert ours.ledger.parameters()["classifier.weight"] == classes * TINY["llama"]["hidden_size"]
+    assert ours.defaulted.get("num_labels") == defaulted
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"num_labels": 3, "id2label": {"0": "no"}}, "num_labels = 3 contradicts id2label, which names 1"),
+        ({"num_labels": "3"}, "num_labels must be a whole number"),
+        ({"num_labels": True}, "num_labels must be a whole number"),
+        ({"num_labels": 0}, "num_labels must be at least 1"),
+        ({"id2label": {}}, "num_labels must be at least 1"),
+        ({"id2label": ["no", "yes"]}, "id2label must be an object"),
+        ({"num_labels": 10**13}, "num_labels must be at most"),
+    ],
+)
+def test_classes_that_make_no_sense_are_refused(fields: dict, says: str) -> None:
+    with pytest.raises(TfacctError, match=says):
+        subject("mine", of_class("llama", "LlamaForSequenceClassification", **fields))
+    assert subject("mine", {**TINY["llama"], **fields}).ledger.parameters()  # with a head for tokens they mean nothing
+
+
+def test_narrow_tokens_without_a_head_are_refused_by_name() -> None:
+    """OPT-350m's body ends in a product back to the narrow tokens, which is counted with the head here."""
+    with pytest.raises(TfacctError, match="word_embed_proj_dim = 22"):
+        subject("mine", of_class("opt", "OPTModel", word_embed_proj_dim=22))
+
+
+def test_mtp_layers_need_a_head() -> None:
+    with pytest.raises(TfacctError, match="MTP"):
+        subject("mine", of_class("deepseek_v3", "DeepseekV3Model", mtp=True))
+
+
+COMMANDS = ("flops", "flops --train", "params", "memory", "formula", "formula --of params", "sweep --ctx 8,16", "kv")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(("family", "name"), [("llama", "LlamaModel"), ("bert", "BertModel"), ("t5", "T5EncoderModel")])
+def test_every_word_holds_for_a_body(run, tmp_path: Path, command: str, family, name) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(of_class(family, name)))
+    for shape in ([], ["--json"]):
+        ran = run(*command.split()[:1], str(file), *command.split()[1:], *shape)
+        if command == "kv" and family != "llama":
+            assert ran.code == 2 and "keeps nothing between steps" in ran.err.replace("keep nothing", "keeps nothing")
+            continue
+        assert ran.code == 0, ran.err
+        said = " ".join(ran.out.split()).replace('"logits": null', "").replace('"tied_head": null', "")
+        said = said.replace("no logits are computed", "")
+        assert [word for word in SENTENCES if word in said] == []
+
+
+def test_what_a_body_gives_is_said(run) -> None:
+    ran = run("flops", "bert-base", "--set", BODY.format("BertModel"), "--logits", "last")
+    assert "the pooler reads the first position of each sequence" in " ".join(ran.out.split())
+    assert "hint: no position gets logits in bert-base" in ran.err
+    ran = run("flops", "bert-base", "--set", BODY.format("BertForSequenceClassification"))
+    assert "Classes are scored once for each sequence" in ran.out and "num_labels = 2" in ran.out
+    ran = run("flops", "gpt2", "--set", BODY.format("GPT2ForSequenceClassification"))
+    assert "--logits last counts those alone" in " ".join(ran.out.split()) and "logits for every" in ran.out
+    ran = run("flops", "gpt2", "--set", BODY.format("GPT2ForTokenClassification"))
+    assert "The classifier scores every position." in ran.out and "alone" not in ran.out
+
+
+def test_a_body_generates_nothing(run) -> None:
+    body = ("--set", BODY.format("GPT2Model"))
+    ran = run("flops", "gpt2", *body, "--ctx", "9", "--generate", "3")
+    assert ran.code == 2 and "without a language model's head no token is generated" in ran.err
+
+
+def test_a_body_proves(run) -> None:
+    """Formula and reference model are one polynomial, a single class among the sizes that a symbol leaves out."""
+    pytest.importorskip("torch")
+    ran = run("verify", "--prove", "llama-3.2-1b", "--set", BODY.format("LlamaForSequenceClassification"))
+    assert ran.code == 0 and "Y = 1" in ran.out and "NOT" not in ran.out
+    assert run("verify", "--prove", "bert-base", "--set", BODY.format("BertForSequenceClassification")).code == 0
+
+
+def test_verify_asks_the_class_itself(run) -> None:
+    pytest.importorskip("transformers")
+    ran = run("verify", "gpt2", "--ctx", "9", "--against", "transformers", "--set", BODY.format("GPT2Model"))
+    assert ran.code == 0 and "transformers, cached elements" in ran.out

@@ -1,0 +1,131 @@
+"""What one more token costs, what bounds nothing, and what is answered though weights are quantized."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.conftest import SHAPES, Ran, asked, tiny
+from tfacct import load
+from tfacct.accounts.memory import cache_bytes, next_token_bytes
+from tfacct.accounts.metrics import METRICS, Point
+from tfacct.base.errors import TfacctError
+from tfacct.ledger.cost import Cost
+from tfacct.ledger.storage import BF16_EACH, storage, width
+from tfacct.ledger.workload import Workload
+
+
+def facts(run: Callable[..., Ran], *arguments: str) -> dict[str, Any]:
+    ran = run(*arguments, "--json")
+    assert ran.code == 0, ran.err
+    return json.loads(ran.out)["models"][0]
+
+
+def test_costs_add_up() -> None:
+    both = Cost(6, read=2, written=1) + Cost(4, read=1, written=1)
+    assert (both.flops, both.read, both.written, both.moved, both.intensity) == (10, 3, 2, 5, 2)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_ledgers_cost_is_that_of_its_products(name: str) -> None:
+    """FLOPs as without bytes; bytes as the metrics and `flops --bytes` say them."""
+    subject = tiny(name)
+    work = asked(subject, Workload(context=11, tokens=11, batch=3))
+    point = Point(subject.ledger, work, storage("fp8"), width("fp32"))
+    cost = subject.ledger.cost(point.at, point.weights, point.cache)
+    assert cost.flops == sum(subject.ledger.flops(point.at).values())
+    moved = [product.moved(point.weights, point.cache) for product in subject.ledger.products(point.at)]
+    assert cost.read == sum(left + right for left, right, _ in moved) == METRICS["total_read_bytes"].of(point)
+    assert cost.written == sum(out for _, _, out in moved) == METRICS["total_written_bytes"].of(point)
+    assert cost.moved == METRICS["total_moved_bytes"].of(point)
+
+
+def test_one_more_token_past_the_windows(run: Callable[..., Ran]) -> None:
+    """gemma-3-27b: 62 blocks of 16 · 128 keys and values in bf16, 8 KiB each; 52 of them keep 1,024 at most."""
+    for command in ("memory", "kv"):
+        past, within = (facts(run, command, "gemma-3-27b-text", "--ctx", ctx) for ctx in ("131072", "512"))
+        assert past["kv_bytes_next_token"] == 10 * 8192 and within["kv_bytes_next_token"] == 62 * 8192
+        assert past["kv_bytes_per_token"] == within["kv_bytes_per_token"] == 62 * 8192
+        table = run(command, "gemma-3-27b-text").out
+        assert any(line.split()[:2] == ["next", "token"] and "80.0 KiB" in line for line in table.splitlines())
+        assert "496 KiB" not in table.replace("496 MiB", "") and "/ token" not in table
+    several = run("memory", "gemma-3-27b-text", "gpt2").out
+    assert "next token" in several and "80.0 KiB" in several
+
+
+def test_the_window_fills_up() -> None:
+    """mistral's kind: one more token is kept until the window is full, and none after."""
+    subject = load("gemma-3-27b-text").loaded
+    for context, blocks in ((1022, 62), (1023, 62), (1024, 10), (1025, 10)):
+        at = Workload(context, context, 7).axes()
+        assert next_token_bytes(subject.ledger, at, BF16_EACH) == blocks * 8192
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_next_token_is_a_difference(name: str) -> None:
+    subject = tiny(name)
+    work = asked(subject, Workload(context=11, tokens=11))
+    then = cache_bytes(subject.ledger, {**work.axes(), "S": 12}, BF16_EACH)
+    metric = METRICS["kv_bytes_next_token"].of(Point(subject.ledger, work))
+    assert metric == then - cache_bytes(subject.ledger, work.axes(), BF16_EACH)
+
+
+def test_a_sweep_tells_the_first_token_from_the_next(run: Callable[..., Ran]) -> None:
+    metrics = "kv_bytes_per_token,kv_bytes_next_token"
+    ran = run("sweep", "gemma-3-27b-text", "--ctx", "512,131072", "--metric", metrics)
+    assert "first token  next token" in ran.out
+    assert [line.split()[1:5] for line in ran.out.splitlines() if line.startswith(("     512", " 131,072"))] == [
+        ["496", "KiB", "496", "KiB"],
+        ["496", "KiB", "80.0", "KiB"],
+    ]
+
+
+def test_nothing_kept_bounds_nothing(run: Callable[..., Ran]) -> None:
+    """bert-base in 24 GiB: its weights, and no cache that grows with context or batch."""
+    fit = facts(run, "memory", "bert-base", "--fit", "24GiB")["fit"]
+    slack = 24 * 1024**3 - 2 * 109_514_298
+    assert fit["largest_context"] is fit["largest_batch"] is None
+    assert fit["context_slack_bytes"] == fit["batch_slack_bytes"] == slack
+    said = " ".join(run("memory", "bert-base", "--fit", "24GiB").out.split())
+    assert "Nothing is kept between steps, so no cache bounds the context or the batch." in said
+    assert "window" not in said and "1,000,000,000,000" not in said and "next token" not in said
+    rows = run("memory", "bert-base", "gpt2", "--fit", "24GiB").out.splitlines()
+    assert next(row for row in rows if row.startswith(" bert-base")).split()[-2:] == ["any", "any"]
+    refused = run("memory", "bert-base", "--fit", "1MiB")
+    assert refused.code == 2 and "the weights alone are 219,028,596 bytes" in refused.err
+
+
+def test_a_state_of_one_size_bounds_the_batch_only(run: Callable[..., Ran]) -> None:
+    fit = facts(run, "memory", "mamba-130m", "--fit", "24GiB")["fit"]
+    state = 24 * 2 * (1536 * 4 + 1536 * 16)  # bytes of one sequence, in 24 blocks
+    assert fit["largest_context"] is None and fit["context_slack_bytes"] > 0
+    assert fit["largest_batch"] == (24 * 1024**3 - 2 * 129_135_360) // state
+
+
+def test_the_cache_of_quantized_weights_is_answered(run: Callable[..., Ran]) -> None:
+    """deepseek-v3 keeps 576 numbers in 61 blocks, whatever its weights take."""
+    ran = facts(run, "sweep", "deepseek-v3", "--metric", "total_flops,kv_cache_bytes", "--ctx", "1k")
+    assert ran["lines"][0]["kv_cache_bytes"] == 1024 * 61 * 576 * 2
+    table = run("sweep", "deepseek-v3", "--metric", "kv_cache_bytes", "--ctx", "1k").out
+    assert "Bytes: KV cache in bf16." in table and "weights" not in table
+    refused = run("sweep", "deepseek-v3", "--metric", "total_bytes", "--ctx", "1k")
+    assert (refused.code, refused.out) == (2, "") and "give --dtype fp8" in refused.err
+    with pytest.raises(TfacctError, match="not guessed"):
+        load("deepseek-v3").evaluate("weights_bytes", batch=[1])
+
+
+def test_a_diff_of_quantized_weights_leaves_their_bytes_out(run: Callable[..., Ran]) -> None:
+    arguments = ("diff", "gpt-oss-20b", "--ctx", "1k", "--to-ctx", "2k")
+    found = facts(run, *arguments)
+    totals = {line["path"]: (line["old"], line["new"]) for line in found["totals"]}
+    expected = tuple(load("gpt-oss-20b").flops(ctx=ctx).total for ctx in (1024, 2048))
+    assert totals["total_flops"] == expected
+    assert "kv_cache_bytes" in totals and not {"weights_bytes", "total_bytes"} & set(totals)
+    assert found["left_out"] == ["weights_bytes", "total_bytes"]
+    assert found["old"]["workload"]["dtype"] is found["new"]["workload"]["dtype"] is None
+    said = " ".join(run(*arguments).out.split())
+    assert "The bytes of the weights are left out" in said and "give --dtype mxfp4" in said
+    given = facts(run, *arguments, "--dtype", "mxfp4")
+    assert given["left_out"] == [] and given["old"]["workload"]["dtype"] == "mxfp4"
+    assert {line["path"]: line["old"] for line in given["totals"]}["weights_bytes"] == 13_761_264_768

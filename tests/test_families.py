@@ -1,0 +1,122 @@
+"""Reading a config is one call; and every family has a room in the tests that the others draw from."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import by_kind, every_step, kind
+from tests.families import LOGITS, SHAPES, TINY, names, room, sampled
+from tfacct import families
+from tfacct.base.errors import ConfigError, NotFoundError
+from tfacct.loading.model import subject
+
+OWN = "own"
+FAMILIES = families.names()
+WITH_CLASS = [name for name in FAMILIES if families.config_class(name).hf_paths]
+
+
+def test_every_family_has_a_room_in_the_tests_and_no_room_is_idle() -> None:
+    assert names() == FAMILIES, "one file in tfacct/families, one in tests/families"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_room_holds_what_the_other_tests_draw(family: str) -> None:
+    """Own models have no random configs here: tests/test_own.py has theirs."""
+    there = room(family)
+    assert there.__doc__
+    assert there.TINY.get("model_type", OWN) == family
+    assert hasattr(there, "sized") == (family != OWN)
+    assert (hasattr(there, "drawn"), hasattr(there, "REQUIRED")) == (family in WITH_CLASS,) * 2
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_shapes_are_of_their_family_and_read_whole(name: str) -> None:
+    """No field of a small config is unknown or left out."""
+    reading = families.read(SHAPES[name])
+    assert reading.family == name.partition(",")[0]
+    assert reading.unknown == () and reading.left_out == ()
+
+
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name != OWN])
+def test_a_sized_config_says_its_letters(family: str) -> None:
+    config, sizes = sampled(family, 0)
+    reading = families.read(config)
+    assert reading.unknown == ()
+    axes = {letter: size for group in reading.architecture.ledger().groups for letter, size in group.axes.items()}
+    shared = axes.keys() & sizes.keys()
+    assert shared and {letter: axes[letter] for letter in shared} == {letter: sizes[letter] for letter in shared}
+
+
+def test_no_other_test_lists_the_families() -> None:
+    """Rooms alone: a list of most families anywhere else would have to be kept by hand."""
+    here = Path(__file__).parent
+    lists = {
+        path.name: named
+        for path in [*here.glob("*.py"), *here.glob("families/_*.py")]
+        if len(named := [name for name in WITH_CLASS if f'"{name}": ' in path.read_text()]) > len(WITH_CLASS) // 3
+    }
+    assert lists == {}
+
+
+def test_logits_are_asked_of_every_family_that_can_be() -> None:
+    asked = {name.partition(" ")[0] for name in LOGITS}
+    assert set(WITH_CLASS) - asked == {"gpt_oss"}
+
+
+def test_one_call_reads_a_config_with_what_was_set_over_it() -> None:
+    reading = families.read({**TINY["llama"], "note": "mine"}, {"head_dim": 12, "num_hidden_layers": 5})
+    assert (reading.family, reading.unknown, reading.left_out) == ("llama", ("note",), ())
+    assert reading.fields == {**TINY["llama"], "note": "mine", "head_dim": 12, "num_hidden_layers": 5}
+    assert reading.defaulted == {"tie_word_embeddings": False}
+    assert reading.architecture == reading.config.transformer()
+    assert len(reading.architecture.blocks()) == 5
+
+
+def test_what_is_set_stands_for_the_name_that_the_file_has_it_by() -> None:
+    reading = families.read(TINY["gpt2"], {"hidden_size": 48})
+    assert "n_embd" not in reading.fields and reading.fields["hidden_size"] == 48
+    assert reading.architecture.embed.hidden == 48
+
+
+def test_a_model_with_images_is_read_as_its_language_model() -> None:
+    raw = {"model_type": "gemma3", "text_config": TINY["gemma3_text"], "vision_config": {"hidden_size": 9}}
+    reading = families.read(raw, {"num_hidden_layers": 2})
+    assert (reading.family, reading.left_out) == ("gemma3_text", ("vision_config",))
+    assert reading.fields["num_hidden_layers"] == 2 and reading.architecture.embed.vocab == 127
+
+
+def test_tables_are_read_by_their_dotted_names() -> None:
+    reading = families.read(TINY[OWN], {"decoder.layers": 4})
+    assert reading.family == OWN and reading.fields["decoder.layers"] == 4 and reading.fields["model.hidden"] == 48
+    assert len(reading.architecture.blocks()) == 4
+
+
+def test_reading_names_no_model_and_loading_does() -> None:
+    with pytest.raises(NotFoundError) as caught:
+        families.read(TINY["llama"], {"head_dimm": 12})
+    assert caught.value.message == "no field 'head_dimm' in llama"
+    with pytest.raises(ConfigError) as caught:
+        families.read({**TINY["llama"], "model_type": "lama"}, {"anything": 1})
+    assert caught.value.message == "unknown model_type 'lama'"
+    with pytest.raises(NotFoundError) as caught:
+        subject("mine", TINY["llama"], {"head_dimm": 12})
+    assert caught.value.message == "mine: no field 'head_dimm' in llama"
+
+
+def test_loading_asks_families_one_question() -> None:
+    """Between the two rooms there is one call."""
+    text = (Path(families.__file__).parent.parent / "loading" / "model.py").read_text()
+    assert re.findall(r"\bfamilies\.(\w+)", text) == ["read"]
+
+
+def test_one_shape_of_every_kind_is_asked_by_default() -> None:
+    """What is left to `-m slow` differs from what is asked in sizes, biases and norms, and every shape has a step."""
+    params = by_kind(SHAPES)
+    asked = [param.id for param in params if not param.marks]
+    assert [param.id for param in params] == list(SHAPES)
+    assert {kind(name) for name in asked} == {kind(name) for name in SHAPES} and len(asked) > 12
+    assert {"bert", "t5", "mamba", "gpt_oss", "deepseek_v2", "deepseek_v2, absorbed", "own, hybrid"} <= {*asked}
+    steps = every_step(("whole", "part"), "part", "whole")
+    assert {param.values[0] for param in steps if not param.marks} == set(SHAPES)
+    assert len(steps) == 2 * len(SHAPES) > sum(not param.marks for param in steps)

@@ -1,0 +1,218 @@
+"""Files that mean harm, or that no editor ever wrote: a short refusal by name, soon, and no steered terminal."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tfacct import load
+from tfacct.base.errors import TfacctError
+
+SOURCE = '[source]\nurl = "https://example.org/m"\nkind = "transcribed"\n'
+EXPECT = '[expect]\nparameters = 124_439_808\nfrom = "published"\n'
+CONFIG = '[config]\nmodel_type = "gpt2"\nvocab_size = 59\nn_embd = 48\nn_layer = 2\nn_head = 6\n'
+PRESET = SOURCE + EXPECT + CONFIG
+MODEL = '[model]\nvocab = 227\nhidden = 48\ncontext = 29\npositions = "none"\n'
+REST = "[attention]\nheads = 6\n[feed_forward]\nwidth = 71\n[norm]\nkind = 'rms'\n[decoder]\nlayers = 2\n"
+OWN = MODEL + REST
+GPT2 = {"model_type": "gpt2", "vocab_size": 59, "n_embd": 48, "n_layer": 2, "n_head": 6}
+MANY = 100_000
+LONG = "x" * 900_000
+
+
+def preset(old: str, new: str) -> str:
+    assert PRESET.count(old) == 1, old
+    return PRESET.replace(old, new)
+
+
+def own(old: str, new: str) -> str:
+    assert OWN.count(old) == 1, old
+    return OWN.replace(old, new)
+
+
+HOSTILE = {
+    # tables that are none, and facts of the wrong kind
+    "config is a number": SOURCE + EXPECT.replace("[expect]", "[expect]") + "[[config]]\nmodel_type = 'gpt2'\n",
+    "config is text": "config = 'model_type'\n" + SOURCE + EXPECT,
+    "config is a list": "config = ['model_type']\n" + SOURCE + EXPECT,
+    "config is a switch": "config = true\n" + SOURCE + EXPECT,
+    "config is empty": SOURCE + EXPECT + "[config]\n",
+    "config is a date": "config = 2026-01-01\n" + SOURCE + EXPECT,
+    "source is text": "source = 'url kind'\n" + EXPECT + CONFIG,
+    "source is a list": "source = ['url', 'kind']\n" + EXPECT + CONFIG,
+    "source is a number": "source = 1\n" + EXPECT + CONFIG,
+    "source is tables": "[[source]]\nurl = 'u'\nkind = 'transcribed'\n" + EXPECT + CONFIG,
+    "expect is text": "expect = 'parameters from'\n" + SOURCE + CONFIG,
+    "expect is a list": "expect = ['parameters', 'from']\n" + SOURCE + CONFIG,
+    "expect is a date": "expect = 2026-01-01\n" + SOURCE + CONFIG,
+    "url is a number": preset('"https://example.org/m"', "5"),
+    "url is a list": preset('"https://example.org/m"', '["a"]'),
+    "url is a table": preset('"https://example.org/m"', "{a = 1}"),
+    "kind is a list": preset('"transcribed"', '["transcribed"]'),
+    "kind is a table": preset('"transcribed"', "{a = 1}"),
+    "kind is long": preset("transcribed", LONG),
+    "via is a number": preset("[expect]", "via = 7\n[expect]"),
+    "revision is a date": preset("[expect]", "revision = 2026-01-01\n[expect]"),
+    "working is a number": preset("[config]", "working = 7\n[config]"),
+    "parameters is text": preset("124_439_808", '"many"'),
+    "parameters is a list": preset("124_439_808", "[1]"),
+    "parameters is a table": preset("124_439_808", "{a = 1}"),
+    "parameters is a fraction": preset("124_439_808", "1.5"),
+    "parameters is nan": preset("124_439_808", "nan"),
+    "parameters is a switch": preset("124_439_808", "true"),
+    "parameters is a date": preset("124_439_808", "1979-05-27T07:32:00Z"),
+    "parameters is negative": preset("124_439_808", "-5"),
+    "from is a list": preset('"published"', '["published"]'),
+    "from is a table": preset('"published"', "{a = 1}"),
+    "nulls is a number": "nulls = 5\n" + PRESET,
+    "nulls is text": "nulls = 'n_inner'\n" + PRESET,
+    "nulls holds lists": "nulls = [['n_inner']]\n" + PRESET,
+    "nulls is a table": "nulls = {a = 1}\n" + PRESET,
+    # fields of the wrong kind
+    "model_type is a list": preset('"gpt2"', '["gpt2"]'),
+    "model_type is a table": preset('"gpt2"', "{a = 1}"),
+    "model_type is long": preset("gpt2", LONG),
+    "model_type is a date": preset('"gpt2"', "2026-01-01"),
+    "a size is a date": preset("n_layer = 2", "n_layer = 2026-01-01"),
+    "a size is a time": preset("n_layer = 2", "n_layer = 07:32:00"),
+    "a size is infinite": preset("n_layer = 2", "n_layer = inf"),
+    "a harmless field is a date": PRESET + "bos_token_id = 2026-01-01T00:00:00\n",
+    "an unknown field is a date": PRESET + "what = [2026-01-01]\n",
+    "a size is long text": preset("n_layer = 2", f'n_layer = "{LONG}"'),
+    # endless numbers, endless nesting
+    "a number of many digits": preset("n_layer = 2", "n_layer = " + "9" * MANY),
+    "a number of many hexadecimal digits": preset("n_layer = 2", "n_layer = 0x" + "f" * MANY),
+    "a harmless number of many binary digits": PRESET + "bos_token_id = 0b" + "1" * MANY,
+    "parameters of many digits": preset("124_439_808", "1" + "0" * MANY),
+    "lists in lists": PRESET + "bos_token_id = " + "[" * MANY + "]" * MANY,
+    "lists in lists, not closed": PRESET + "bos_token_id = " + "[" * MANY,
+    "tables in tables": PRESET + "what = " + "{a = " * MANY + "1" + "}" * MANY,
+    "tables in tables, some": PRESET + "what = " + "{a = " * 60 + "1" + "}" * 60,
+    "a key of many parts": PRESET + ".".join("a" * MANY) + " = 1\n",
+    "a key of many quoted parts": PRESET + ".".join(['"="'] * MANY) + " = 1\n",
+    "a table's name of many parts": PRESET + "[" + ".".join("a" * MANY) + "]\n",
+    "many keys of many parts": PRESET + "".join(f"a{n}." + ".".join("a" * 150) + " = 1\n" for n in range(3000)),
+    # names and strings without end
+    "a table's name is long, twice": f"[{LONG[:400_000]}]\n[{LONG[:400_000]}]\n",
+    "a table's name is long": OWN + f"[{LONG}]\na = 1\n",
+    "a key is long": own("heads = 6", f"heads = 6\n{LONG} = 1"),
+    "a key of [source] is long": preset("[expect]", f"{LONG} = 1\n[expect]"),
+    "many tables and no model": REST + "".join(f"[t{n}]\na = 1\n" for n in range(20_000)),
+    "an own size is long text": own("heads = 6", f'heads = "{LONG}"'),
+    "an own word is long text": own('"none"', f'"{LONG}"'),
+    "an own size is a date": own("heads = 6", "heads = 2026-01-01"),
+    "an own table is a list": MODEL + REST.replace("[attention]", "[[attention]]"),
+    "an own table is a number": "attention = 5\n" + own("[attention]\nheads = 6\n", ""),
+    "an own table within a size": own("heads = 6", "heads = {a = {b = 1}}"),
+    "an own source is a list": "source = ['about']\n" + OWN,
+    "an own source says a number": OWN + "[source]\nabout = 5\n",
+    "an own total is text": OWN + "[expect]\nparameters = 'x'\nfrom = 'arithmetic'\nworking = 'w'\n",
+    "an own total from a list": OWN + "[expect]\nparameters = 5\nfrom = ['arithmetic']\nworking = 'w'\n",
+    "an own working is a number": OWN + "[expect]\nparameters = 5\nfrom = 'arithmetic'\nworking = 5\n",
+    "a size too large": PRESET + "#" + "x" * 1_000_000,
+    "50 MB of text": PRESET + 'what = "' + "x" * 50_000_000 + '"\n',
+    "no text": "\x00",
+}  # fmt: skip
+
+
+def refused(ran, began: float) -> None:
+    """Two short lines, soon."""
+    assert (ran.code, ran.out) == (2, ""), ran.err[:300]
+    assert ran.err.startswith("error: ") and "Traceback" not in ran.err
+    assert len(ran.err.splitlines()) <= 2 and len(ran.err) < 1_000
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_toml_is_refused_in_two_short_lines(run, tmp_path: Path, name: str) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(HOSTILE[name], encoding="utf-8")
+    for command in ("show", "flops"):
+        began = time.monotonic()
+        refused(run(command, str(file)), began)
+
+
+@pytest.mark.parametrize("text", [PRESET, OWN], ids=["preset", "own"])
+def test_what_the_hostile_ones_are_made_of_is_counted(run, tmp_path: Path, text: str) -> None:
+    (tmp_path / "mine.toml").write_text(text)
+    assert run("show", str(tmp_path / "mine.toml")).code == 0
+
+
+HOSTILE_JSON = {
+    "a field twice, behind many": "{" + "".join(f'"k{n}": 1, ' for n in range(70_000)) + '"k69999": 1}',
+    "a long field twice": '{"' + LONG[:400_000] + '": 1, "' + LONG[:400_000] + '": 1}',
+    "lists in lists": '{"model_type": "gpt2", "what": ' + "[" * 60 + "]" * 60 + "}",
+    "a number of 1,000 digits": '{"model_type": "gpt2", "bos_token_id": ' + "9" * 1000 + "}",
+    "a long model_type": json.dumps({"model_type": LONG}),
+    "a model_type of many tables": json.dumps({"model_type": [{"a": 1}] * 50_000}),
+    "a long key of many parts": json.dumps({"model": {"x." * 400_000: 1}}),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_JSON)
+def test_a_hostile_json_is_refused_in_two_short_lines(run, tmp_path: Path, name: str) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(HOSTILE_JSON[name], encoding="utf-8")
+    began = time.monotonic()
+    refused(run("flops", str(file)), began)
+
+
+def test_many_unknown_names_are_not_all_said(run, tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    fields = {**GPT2, LONG[:100_000]: 1, **{f"what_{n}": 1 for n in range(1000)}}
+    file.write_text(json.dumps(fields))
+    ran = run("params", str(file))
+    assert ran.code == 0 and len(ran.err) < 1_000
+    assert "x" * 79 + "…, what_0, what_1" in ran.err and "and 981 more" in ran.err
+
+
+STEERING = "\x1b[31m\x07\x9b2J\u202eabc\u2028\x7f"
+
+
+def safe(text: str) -> bool:
+    return all(char == "\n" or char.isprintable() for char in text)
+
+
+@pytest.mark.parametrize("form", [[], ["--json"], ["--csv"], ["--markdown"]])
+@pytest.mark.parametrize("command", ["show", "params", "flops", "formula"])
+def test_a_text_of_others_does_not_steer_the_terminal(run, tmp_path: Path, command: str, form: list[str]) -> None:
+    spelled = json.dumps(STEERING)
+    preset_file, own_file, config = tmp_path / "mine.toml", tmp_path / f"my{STEERING}own.toml", tmp_path / "config.json"
+    text = preset('"https://example.org/m"', spelled).replace("[expect]", f"revision = {spelled}\n[expect]")
+    preset_file.write_text(text.replace('"transcribed"', f'"copied"\nvia = {spelled}') + f"{spelled} = {spelled}\n")
+    own_file.write_text(f"{OWN}[source]\nabout = {spelled}\n")
+    config.write_text(json.dumps({**GPT2, STEERING: "a\ud800", "dtype": STEERING}))
+    for file in (preset_file, own_file, config):
+        ran = run(command, str(file), *form)
+        assert ran.code == 0, ran.err
+        assert safe(ran.out) and safe(ran.err), (file, ran.out)
+        if command == "show" and not form and file != config:
+            assert "abc" in ran.out
+        if form == ["--json"] and command == "show" and file == preset_file:
+            assert json.loads(ran.out)["models"][0]["source"]["url"] == STEERING
+
+
+def test_an_error_in_python_does_not_steer_it_either() -> None:
+    with pytest.raises(TfacctError) as raised:
+        load({"model_type": STEERING})
+    assert "abc" in str(raised.value) and safe(str(raised.value))
+
+
+@pytest.mark.parametrize("name", ["mine.json", "mine.toml", "folder/config.json"])
+def test_a_pipe_that_nobody_writes_is_no_model(run, tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / name)
+    file = tmp_path / name.removesuffix("/config.json")
+    ran = run("flops", str(file))
+    assert (ran.code, ran.out) == (2, "") and "it is no regular file" in ran.err and len(ran.err.splitlines()) == 2
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom", "/dev/null", "/proc/kmsg"])
+def test_a_device_is_no_model(run, tmp_path: Path, device: str) -> None:
+    (tmp_path / "mine.json").symlink_to(device)
+    (tmp_path / "mine.toml").symlink_to(device)
+    for file in (device, str(tmp_path / "mine.json"), str(tmp_path / "mine.toml")):
+        ran = run("flops", file)
+        assert (ran.code, ran.out) == (2, "") and len(ran.err) < 400 and len(ran.err.splitlines()) <= 2

@@ -1,0 +1,230 @@
+"""Latent attention whose form is left open: each step runs the form that takes fewer FLOPs."""
+
+import json
+from itertools import product
+
+import pytest
+
+from tests.conftest import tiny
+from tfacct import load
+from tfacct.accounts.metrics import Point, attention_overtakes, flops_of, metric
+from tfacct.accounts.passes import backward_flops, decode_flops, forward_flops, recomputed_flops
+from tfacct.ledger.workload import Workload
+
+FORMS = ("expanded", "absorbed")
+STEPS = [(1, 1), (1, 2), (1, 23), (5, 6), (5, 7), (8, 11), (8, 12), (20, 96), (20, 97), (40, 999), (23, 23)]
+"""New tokens and keys, on both sides of where the small model changes its form."""
+LONGEST = 700
+"""Contexts that are tried one by one."""
+SHARE = "share.attn_scores_values"
+
+
+def by_name(**fields):
+    """The small model in each form, by name, and left open."""
+    return {form: tiny("deepseek_v3", latent_attention=form, **fields) for form in (*FORMS, "auto")}
+
+
+def decode_by_hand(keys: int) -> int:
+    """deepseek-v3, one token: 2 FLOPs for each multiply-add."""
+    projections = 7168 * 1536 + 1536 * 128 * 192 + 7168 * 576 + 128 * 128 * 7168  # to the latents, from them, and out
+    absorbed = 128 * 128 * 512 + 128 * 512 * 128 + keys * 128 * (576 + 512)  # into the latent's space and back
+    dense, experts = 3 * 7168 * 18432, 7168 * 256 + (8 + 1) * 3 * 7168 * 2048
+    return 2 * (61 * (projections + absorbed) + 3 * dense + 58 * experts + 7168 * 129_280)
+
+
+def test_a_decode_step_is_the_one_that_engines_run() -> None:
+    report = load("deepseek-v3").flops(ctx=32_768, decode=True)
+    assert report.total == decode_by_hand(32_768)
+    assert round(report.total, -9) == 630 * 10**9
+    (facts,) = report.models
+    named = load("deepseek-v3", latent_attention="expanded").flops(ctx=32_768, decode=True)
+    assert facts["latent_attention"] == "absorbed"
+    assert facts["total_flops_otherwise"] == {"latent_attention": "expanded", "total_flops": named.total}
+    assert any("absorbed" in note and "Expanded, it would take 67.3 TFLOPs" in note for note in report.notes)
+    assert named.models[0]["latent_attention"] == "expanded" and named.models[0]["total_flops_otherwise"] is None
+
+
+def test_a_prefill_comes_out_expanded() -> None:
+    (facts,) = load("deepseek-v3").flops(ctx=4096).models
+    assert facts["latent_attention"] == "expanded"
+    assert facts["total_flops"] == load("deepseek-v3", latent_attention="expanded").flops(ctx=4096).total
+    assert facts["total_flops"] < facts["total_flops_otherwise"]["total_flops"]
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("tokens", "keys"), STEPS)
+def test_each_step_runs_the_form_with_fewer_flops(tokens: int, keys: int, masked: bool) -> None:
+    models, work = by_name(), Workload(keys, tokens, 3)
+    at = work.axes()
+    totals = {form: forward_flops(models[form].ledger, at, masked=masked) for form in FORMS}
+    best = min(FORMS, key=lambda form: totals[form])
+    named, ours = models[best].ledger, models["auto"].ledger
+    assert ours.flops(at, masked=masked) == named.flops(at, masked=masked)
+    assert ours.flops(at, masked=masked, unfolded=True) == named.flops(at, masked=masked, unfolded=True)
+    assert ours.products(at, masked=masked) == named.products(at, masked=masked)
+    assert backward_flops(ours, at, masked=masked) == backward_flops(named, at, masked=masked)
+    assert models["auto"].settled(work, masked=masked).architecture == models[best].architecture
+    if not masked:
+        assert recomputed_flops(ours, at) == recomputed_flops(named, at)
+
+
+def test_both_forms_are_taken_by_the_steps_above() -> None:
+    ledger = by_name()["auto"].ledger
+    taken = {ledger.ways.index(ledger.settled(Workload(keys, tokens).axes())) for tokens, keys in STEPS}
+    assert taken == {0, 1}
+
+
+def test_forms_to_choose_from_keep_the_same() -> None:
+    one, other = by_name()["auto"].ledger.ways
+    at = Workload(23, 5, 3).axes()
+    for what in ("parameters", "active_parameters", "tensors"):
+        assert getattr(one, what)() == getattr(other, what)()
+    assert one.states(at) == other.states(at) and one.pointwise(at) == other.pointwise(at)
+    assert one.flops(at) != other.flops(at)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("name", ["total_flops", SHARE, "total_moved_bytes", "ratio_to_rule_of_thumb"])
+def test_arrays_choose_point_by_point(name: str, exact: bool) -> None:
+    np = pytest.importorskip("numpy")
+    from tfacct.algebra.arrays import evaluate
+
+    auto, keys, tokens = by_name()["auto"], np.arange(40, 400), np.array([[1], [8], [20], [40]])
+    asked = metric(name, [auto.ledger])
+    point = Point(auto.ledger, Workload(1, 1, 3))
+    found = evaluate(asked, auto.architecture, point, {"ctx": keys, "tokens": tokens}, exact=exact)
+    for (row, some), (column, many) in product(enumerate(tokens[:, 0].tolist()), enumerate(keys.tolist())):
+        one = asked.of(Point(auto.ledger, Workload(many, some, 3)))
+        assert found[row, column] == (one if exact else pytest.approx(float(one), rel=1e-14))
+
+
+def test_a_sweep_chooses_point_by_point() -> None:
+    swept = load("deepseek-v3").sweep("total_flops", ctx=(128, 241, 242, 300, 4096), tokens=100)
+    best = [
+        min(load("deepseek-v3", latent_attention=form).flops(ctx=line["ctx"], tokens=100).total for form in FORMS)
+        for line in swept.models[0]["lines"]
+    ]
+    assert [line["total_flops"] for line in swept.models[0]["lines"]] == best
+    assert "Latent attention runs expanded or absorbed, whichever takes fewer FLOPs." in swept.notes
+
+
+@pytest.mark.parametrize("fields", [{}, {"qk_nope_head_dim": 1, "v_head_dim": 1}], ids=["usual", "tiny heads"])
+@pytest.mark.parametrize("steps", [0, 1, 2, 9, 40])
+def test_a_request_decodes_in_the_form_of_each_step(fields: dict, steps: int) -> None:
+    """With heads of one number it is the expanded form for the first steps, up to R keys, and then the other."""
+    models, prompt = by_name(**fields), 7
+    total = dict.fromkeys(models["auto"].ledger.flops(Workload(1, 1).axes()), 0)
+    taken = set()
+    for step in range(1, steps + 1):
+        at = Workload(prompt + step, 1, 3).axes()
+        best = min(FORMS, key=lambda form: forward_flops(models[form].ledger, at))
+        taken.add(best)
+        for path, flops in models[best].ledger.flops(at).items():
+            total[path] += flops
+    assert decode_flops(models["auto"].ledger, batch=3, prompt=prompt, steps=steps) == total
+    if fields:
+        assert len(taken) == {0: 0, 1: 1, 2: 1, 9: 2, 40: 2}[steps]
+
+
+def test_a_request_says_both_forms() -> None:
+    report = load("deepseek-v3").generate(ctx=2048, new_tokens=3)
+    (facts,) = report.models
+    assert (facts["prefill_latent_attention"], facts["decode_latent_attention"]) == ("expanded", "absorbed")
+    assert facts["decode_flops"] == decode_by_hand(2049) + decode_by_hand(2050)
+    specs = {phase["phase"]: {line["path"]: line["spec"] for line in phase["lines"]} for phase in facts["phases"]}
+    assert specs["prefill"]["blocks.*.attn.k_b_proj"] == "B S R, R N Hp -> B S N Hp"
+    assert specs["decode"]["blocks.*.attn.k_b_proj"] == "B T N Hp, R N Hp -> B T N R"
+
+
+@pytest.mark.parametrize("tokens", [8, 20, 40])
+@pytest.mark.parametrize("until", [f"{SHARE}=3%", f"{SHARE}=10%", f"{SHARE}=20%", "total_flops=30M"])
+def test_an_equation_is_solved_across_the_change_of_form(until: str, tokens: int) -> None:
+    """By brute force: the last context up to which the left side is no more than the right."""
+    from tfacct.algebra.equations import read
+    from tfacct.algebra.solving import NoSolutionError
+    from tfacct.ledger.workload import Request
+    from tfacct.reports.solve import solve
+
+    auto = by_name()["auto"]
+    equation = read(until, Point(auto.ledger, Workload(tokens, tokens)))
+    below = [equation.difference(Point(auto.ledger, Workload(s, tokens))) <= 0 for s in range(tokens, LONGEST)]
+    changes = [i for i in range(1, len(below)) if below[i] != below[i - 1]]
+    try:
+        answer = solve(auto, Request(tokens=tokens), unknown="ctx", until=until).total
+    except NoSolutionError:
+        assert len(changes) != 1
+        return
+    assert [tokens + change - 1 for change in changes] == ([answer] if answer < LONGEST - 1 else [])
+
+
+def test_sides_that_change_places_in_a_leap_are_said_to_be_equal_nowhere() -> None:
+    report = load("deepseek-v3").solve("ctx", f"{SHARE}=5%", tokens=100)
+    assert report.total == 241 and report.models[0]["root"] is None
+    assert any(note.startswith("They are equal nowhere") for note in report.notes)
+    shares = [
+        load("deepseek-v3", latent_attention=form).flops(ctx=ctx, tokens=100).models[0]
+        for form, ctx in (("expanded", 241), ("absorbed", 242))
+    ]
+    below, above = (facts["components"]["attn_scores_values"] / facts["total_flops"] for facts in shares)
+    assert below < 0.05 < above
+
+
+@pytest.mark.parametrize("tokens", [1, 8, 20, 40])
+def test_where_attention_overtakes_the_rest(tokens: int) -> None:
+    ledger, names = by_name()["auto"].ledger, ("attn.scores", "attn.values")
+
+    def ahead(keys: int) -> int:
+        point = Point(ledger, Workload(keys, tokens))
+        attention = flops_of(point, lambda path, _line: path.endswith(names))
+        return 2 * attention - flops_of(point)
+
+    found = next((keys for keys in range(tokens, 5000) if ahead(keys) > 0), None)
+    assert found is not None
+    assert attention_overtakes(Point(ledger, Workload(tokens, tokens)), chunk=True) == found
+
+
+def test_a_formula_names_the_form_it_is_of(run) -> None:
+    for options, form, spec in (
+        ((), "expanded", "B S R, R N Hp → B S N Hp"),
+        (("--decode",), "absorbed", "B T N Hp, R N Hp → B T N R"),
+    ):
+        ran = run("formula", "deepseek-v2-lite", *options, columns=300)
+        assert ran.code == 0 and f"Latent attention, {form}," in ran.out and spec in ran.out
+        facts = json.loads(run("formula", "deepseek-v2-lite", *options, "--json").out)["models"][0]
+        flops = json.loads(run("flops", "deepseek-v2-lite", *options, "--json").out)["models"][0]
+        assert facts["latent_attention"] == form and facts["total_flops"] == flops["total_flops"]
+
+
+def test_models_side_by_side_say_their_forms(run) -> None:
+    ran = run("flops", "deepseek-v2-lite", "gpt2", "--decode", "--ctx", "1k", columns=300)
+    other = load("deepseek-v2-lite", latent_attention="expanded").flops(ctx=1024, decode=True).total
+    assert round(other, -9) == 121 * 10**9
+    assert "Latent attention: deepseek-v2-lite absorbed (expanded, it would take 121 GFLOPs)." in ran.out
+
+
+def test_both_sides_of_a_difference_say_their_forms() -> None:
+    facts = json.loads(load("deepseek-v2-lite").diff(ctx=4096, to_ctx=8192, decode=True).to_json())["models"][0]
+    assert [facts[side]["latent_attention"] for side in ("old", "new")] == ["absorbed", "absorbed"]
+
+
+@pytest.mark.parametrize("work", [Workload(17, 17, 3), Workload(17, 1, 3), Workload(97, 20, 2)])
+def test_every_witness_agrees_on_the_form_of_its_step(work: Workload) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("fvcore")
+    from tfacct.witness import checks as witness
+
+    checks = witness.checks(by_name()["auto"], work, all_layers=False, against=False)
+    assert {check.witness for check in checks if not check.agrees} == set()
+    assert checks[0].formula == by_name()["auto"].ledger.flops(work.axes(), unfolded=True)
+
+
+def test_the_class_is_asked_for_what_it_runs() -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from tfacct.witness import checks as witness
+
+    auto, work = by_name()["auto"], Workload(17, 1, 3)
+    checks = {check.witness: check for check in witness.stranger_checks(auto, work)}
+    assert all(check.agrees for check in checks.values()) and len(checks) == 3
+    expanded = forward_flops(by_name()["expanded"].ledger, work.axes())
+    assert checks["transformers, forward"].totals[1] == expanded != forward_flops(auto.ledger, work.axes())

@@ -1,0 +1,222 @@
+"""Tables fit the terminal, whatever is asked: no line is wider, no number is broken, nothing asked for is lost."""
+
+import contextlib
+import io
+import json
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tfacct.cli import main
+from tfacct.output import signs, terminal
+
+WIDTHS = (60, 80, 120)
+UNBOUND = 1000
+
+METRICS = "total_flops,kv_cache_bytes,kv_bytes_per_token,weights_bytes,total_bytes,total_params,share.attn"
+THREE = ("gpt2", "llama-3.1-405b", "deepseek-v3")
+COMMANDS = [
+    *(f"flops {model}{step}" for model in ("gpt2-xl", "deepseek-v3") for step in ("", " --train", " --pointwise")),
+    "flops llama-3.1-405b --ctx 1m --batch 64", "flops llama-3.1-8b --masked --decode", "flops gpt2 --by part",
+    "flops gemma-3-4b-text --by block", "flops t5-base", "flops mamba-130m", "flops mixtral-8x7b --logits last",
+    "flops gpt2-xl --generate 100 --ctx 512", "flops deepseek-v3 --bytes --dtype bf16",
+    *(f"flops{models}{step}" for models in ("", f" {' '.join(THREE)}")
+      for step in ("", " --train", " --generate 100 --ctx 128", " --bytes --dtype bf16")),
+    "flops gpt2 gpt2-xl --set n_layer=3 --set vocab_size=99991",
+    *(f"params {models}" for models in ("deepseek-v3", "t5-base", "mamba-130m", " ".join(THREE), "")),
+    *(f"memory {models}{fit} --dtype bf16" for models in ("deepseek-v3", "t5-base", "gpt2 llama-3.1-8b", "")
+      for fit in ("", " --fit 2TiB")),
+    *(f"kv {models}" for models in ("llama-3.1-405b", "deepseek-v3", "mamba-130m", "t5-base", " ".join(THREE), "")),
+    *(f"formula {name}" for name in ("llama", "deepseek_v3", "deepseek-v3", "t5-base --of params", "mamba-130m",
+                                     "llama-3.1-8b --of kv", "mixtral-8x7b --of train", "gemma-3-4b-text")),
+    "diff llama-3.1-8b --set num_key_value_heads=1 --ctx 8k", "diff gpt2 llama-3.1-405b",
+    "diff deepseek-v3 mixtral-8x7b --dtype bf16", "diff llama-3.1-8b --ctx 8k --to-ctx 128k --train",
+    "sweep gpt2-xl --ctx 1k..32k", f"sweep gpt2-xl --ctx 1k..32k --metric {METRICS}", "sweep mamba-130m --ctx 1k..4k",
+    "sweep gpt2-xl --ctx 1k..4k --metric total_flops,kv_cache_bytes,share.attn_scores_values",
+    "sweep llama-3.1-8b gpt2 --ctx 1k,4k --batch 1,8 --set vocab_size=50257,99991",
+    "sweep llama-3.1-8b --set num_key_value_heads=1,8 --set hidden_size=4096,8192 --ctx 1k,4k --batch 1,8",
+    "solve llama-3.1-8b --for ctx --until kv_cache_bytes=weights_bytes",
+    "solve gpt2 --for ctx --until share.attn_scores_values=50%",
+    "solve llama-3.1-8b --for batch --until total_bytes=80GB",
+    "solve llama-3.1-8b --for num_key_value_heads --until kv_cache_bytes=5GB",
+    "models", "models --family llama",
+    *(f"show {name}" for name in ("gpt2-xl", "deepseek-v3", "t5-base", "llama-3.1-8b", "transformer-base")),
+    "verify gpt2 --ctx 64 --set n_layer=1", "verify gpt2 deepseek-v3 --ctx 64",
+    "measure gpt2 --ctx 8 --set n_layer=1 --set vocab_size=97", "measure gpt2 --ctx 8 --set n_layer=1 --decode",
+]  # fmt: skip
+NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
+
+
+@pytest.fixture
+def drawn(run, monkeypatch: pytest.MonkeyPatch):
+    """`drawn("flops gpt2")`: what a command prints, by the width of the terminal, short and with every digit."""
+
+    def call(command: str) -> dict[tuple[int, bool], str]:
+        asked = []
+        monkeypatch.setattr(terminal, "show", lambda report, **_: asked.append(report))
+        ran = run(*command.split())
+        monkeypatch.undo()
+        assert (ran.code, len(asked)) == (0, 1), ran.err
+        found = {}
+        for width in (*WIDTHS, UNBOUND):
+            for exact in (False, True):
+                monkeypatch.setenv("COLUMNS", str(width))
+                with contextlib.redirect_stdout(io.StringIO()) as out:
+                    terminal.show(asked[0], exact=exact)
+                found[width, exact] = out.getvalue()
+        return found
+
+    return call
+
+
+def numbers(text: str) -> Counter[str]:
+    """Every number that is printed, but for those in the name of a column that may be named as left out."""
+    return Counter(NUMBER.findall(re.sub(r"[26]·P·tok", "", text)))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_line_is_wider_than_the_terminal_and_no_number_is_broken(drawn, command: str) -> None:
+    texts = drawn(command)
+    for width in WIDTHS:
+        for exact in (False, True):
+            text, whole = texts[width, exact], texts[UNBOUND, exact]
+            lines = text.splitlines()
+            wide = [line for line in lines if len(line) > width]
+            assert all(" " not in line and "://" in line for line in wide), (width, wide)  # an address is not broken
+            assert all(line == line.rstrip() for line in lines)
+            parts = sum(line.startswith(" ──") for line in lines)
+            shown, there = numbers(text), numbers(whole)
+            assert parts >= 1  # a table was drawn
+            assert not {number for number in shown if shown[number] > parts * there[number]}
+            if command.startswith(("sweep", "solve")):  # what was asked for is there at every width
+                assert shown.keys() == there.keys()
+
+
+def test_what_has_no_room_is_named(run) -> None:
+    assert "No room" not in run("flops", "gpt2").out  # bars and specs only repeat what stands beside them
+    out = " ".join(run("flops", "gpt2-xl", "--ctx", "16k", columns=60).out.split())
+    assert "No room for these columns: m × k × n." in out and "m × k × n times" not in out
+
+
+def test_a_table_of_many_metrics_is_split_and_every_part_names_its_rows(run) -> None:
+    asked = ("sweep", "gpt2-xl", "--ctx", "1k,2k", "--metric", METRICS, "--exact")
+    parts = [part for part in run(*asked, columns=60).out.split("\n\n") if "──" in part]
+    assert len(parts) == 2
+    for part in parts:
+        lines = part.splitlines()
+        rule = next(number for number, line in enumerate(lines) if "──" in line)
+        assert lines[rule - 1].split()[0] == "ctx"
+        assert [row.split()[0] for row in lines[rule + 1 :]] == ["1,024", "2,048"]
+    # 2,048 · 2 · 48 blocks · 25 heads · 64 · 2 bytes
+    assert " ".join(parts).split().count("629,145,600") == 1
+
+
+def test_headers_are_broken_before_a_number_is_left_out(run) -> None:
+    lines = run("kv", "llama-3.1-8b", columns=60).out.splitlines()
+    assert lines[2:4] == [
+        "                                as built (8",
+        "    context  MHA (32 KV heads)    KV heads)  MQA (1 KV head)",
+    ]
+
+
+def through(encoding: str, *arguments: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What a command writes into a stream of that encoding, decoded again."""
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, encoding=encoding, errors="strict", newline="")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys, "argv", ["tfacct", *arguments])
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        try:
+            main()
+        except SystemExit as stop:
+            assert not stop.code
+        out.flush()
+    return raw.getvalue().decode(encoding)
+
+
+FLOPS_ASCII = """\
+gpt2: forward FLOPs at context 1,024, batch 1
+
+ operation                   m x k x n  times   FLOPs   share
+ -------------------------------------------------------------------------------
+ attn.q_proj         1,024 x 768 x 768     12  14.5 G    5.0%  ###
+ attn.k_proj         1,024 x 768 x 768     12  14.5 G    5.0%  ###
+ attn.v_proj         1,024 x 768 x 768     12  14.5 G    5.0%  ###
+ attn.scores        1,024 x 64 x 1,024    144  19.3 G    6.6%  ####
+ attn.values        1,024 x 1,024 x 64    144  19.3 G    6.6%  ####
+ attn.o_proj         1,024 x 768 x 768     12  14.5 G    5.0%  ###
+
+ mlp.up_proj       1,024 x 768 x 3,072     12  58.0 G   19.9%  #############
+ mlp.down_proj     1,024 x 3,072 x 768     12  58.0 G   19.9%  #############
+
+ lm_head          1,024 x 768 x 50,257      1  79.0 G   27.1%  #################
+
+ total                                          292 G  100.0%
+ per token                                      285 M
+ 2*params*tokens                                255 G  x 1.14
+
+"""
+
+
+def test_a_table_in_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = through("ascii", "flops", "gpt2", monkeypatch=monkeypatch)
+    assert out.startswith(FLOPS_ASCII)
+    assert "Matrix products only, 2*m*k*n each; full T x S attention" in out
+
+
+def test_windows_keeps_the_signs_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cp1252 has × and ·, but neither rules nor blocks."""
+    out = through("cp1252", "flops", "gpt2", monkeypatch=monkeypatch)
+    table = FLOPS_ASCII.replace(" x ", " × ").replace("*", "·")
+    assert out.startswith(table)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "cp437", "latin-1"])
+@pytest.mark.parametrize("form", ["", "--csv", "--json", "--markdown"])
+@pytest.mark.parametrize("command", ["flops gpt2", "diff gpt2 gpt2-xl", "formula gpt2", "sweep gpt2 --ctx 1k..4k",
+                                     "show t5-base", "flops gpt2 deepseek-v3", "models"])  # fmt: skip
+def test_no_question_marks(command: str, form: str, encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = through(encoding, *f"{command} {form}".split(), monkeypatch=monkeypatch)
+    assert out and "?" not in out and "�" not in out
+    if not form:  # replaced before it was measured
+        assert max(len(line) for line in out.splitlines() if "://" not in line and "hint:" not in line) <= 80
+
+
+def test_json_keeps_every_letter_of_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "modèle-模型-𝕏"
+    folder.mkdir()
+    (folder / "config.json").write_text(
+        '{"model_type": "gpt2", "vocab_size": 97, "n_embd": 12, "n_layer": 1, "n_head": 3}'
+    )
+    for encoding in ("ascii", "cp1252"):
+        document = json.loads(through(encoding, "params", str(folder), "--json", monkeypatch=monkeypatch))
+        assert document["models"][0]["model"] == "modèle-模型-𝕏"
+        assert "embed.weight" in through(encoding, "params", str(folder), "--csv", monkeypatch=monkeypatch)
+
+
+def test_signs() -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    for text, plain in {
+        "2·m·k·n ÷ 6": "2*m*k*n / 6",
+        "T × S → –": "T x S -> -",
+        "10⁻¹² ≤ 2⁵³": "10^-12 <= 2^53",
+        "k₁ − k₀ ≈ ½": "k_1 - k_0 ~ 1/2",
+        "Δ…": "delta...",
+        "─█▌": "-##",
+        "模": "?",
+        "\udc80": "?",
+    }.items():
+        assert signs.written(text, stream) == plain
+    assert signs.written("÷ ½ – …", io.TextIOWrapper(io.BytesIO(), encoding="cp1252")) == "÷ ½ – …"
+    assert signs.written("→ ─", io.StringIO()) == "→ ─"
+
+
+def test_every_sign_that_is_printed_falls_back() -> None:
+    """Those of the program's own text; what a user names may be in any script."""
+    package = Path(signs.__file__).parent.parent
+    used = {char for file in package.rglob("*.py") for char in file.read_text(encoding="utf-8") if ord(char) > 127}
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    assert {char for char in used if signs.written(char, stream) == "?"} <= {"�"}

@@ -1,0 +1,48 @@
+"""Paths: taken apart and put together again, and what a product is summed under."""
+
+import pytest
+
+from tests.conftest import SHAPES, tiny
+from tfacct.ledger import paths
+from tfacct.ledger.lines import Matmul
+
+
+@pytest.mark.parametrize("family", sorted(SHAPES))
+def test_every_path_is_put_together_as_it_was(family: str) -> None:
+    ledger = tiny(family).ledger
+    every = [line.path for group in ledger.groups for line in group.lines]
+    every += [*ledger.parameters(), *ledger.parameters(unfolded=True)]
+    assert every and [str(paths.parse(path)) for path in every] == every
+
+
+def test_a_path_in_one_block_stands_for_the_path_in_all() -> None:
+    one = "encoder.blocks.17.attn.q_proj.weight"
+    assert paths.parse(one) == ("encoder", "blocks", "17", "attn", "q_proj.weight")
+    assert paths.starred(one) == "encoder.blocks.*.attn.q_proj.weight"
+    assert paths.numbered(paths.starred(one), 17) == one
+    assert paths.starred("lm_head") == "lm_head" and paths.parse("lm_head").part == "lm_head"
+
+
+def test_a_table_leaves_the_blocks_out() -> None:
+    assert paths.short("blocks.*.attn.scores") == "attn.scores"
+    assert paths.short("encoder.blocks.*.attn_norm") == "encoder.attn_norm"
+    assert paths.short("mtp.*.mlp.up_proj") == "mtp.mlp.up_proj"
+    assert paths.short("embed.weight") == "embed.weight"
+
+
+@pytest.mark.parametrize(
+    ("path", "spec", "component"),
+    [
+        ("blocks.*.attn.scores", "B T K G H, B S K H -> B K G T S", "attn_scores_values"),
+        ("blocks.*.attn.k_b_proj", "B S R, R N Hp -> B S N Hp", "attn_projections"),
+        # A state that is read out as if it were values, and a score under another name: the letters tell, not the name.
+        ("blocks.*.attn.values", "B T N H Ns, B T N Ns -> B T N H", "attn_projections"),
+        ("blocks.*.attn.meeting", "B T N H, B S N H -> B N T S", "attn_scores_values"),
+        ("blocks.*.cross.scores", "B T K G H, B J K H -> B K G T J", "cross"),
+        ("blocks.*.mlp.up_proj", "B T D, D F -> B T F", "mlp"),
+        ("encoder.blocks.*.attn.scores", "B I K G H, B J K H -> B K G I J", "encoder"),
+        ("mtp.*.attn.scores", "B T K G H, B S K H -> B K G T S", "mtp"),
+    ],
+)
+def test_what_a_product_is_summed_under_is_read_off_its_letters(path: str, spec: str, component: str) -> None:
+    assert paths.component_of(Matmul(path, spec)) == component

@@ -1,0 +1,197 @@
+"""The Python face: what a caller gives, and is told."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tfacct
+from tests.conftest import TINY, Ran
+from tfacct import Model, TfacctError, load
+from tfacct.cli import options
+from tfacct.ledger.workload import Request, Step, Whole
+from tfacct.output.report import Report
+
+
+def test_a_second_model_may_be_named(tmp_path: Path) -> None:
+    """As on the command line: whatever `load` takes."""
+    first, other = load("gpt2"), load("gpt2-xl")
+    assert first.diff("gpt2-xl", ctx=7).document() == first.diff(other, ctx=7).document()
+    assert first.diff(TINY["gpt2"], ctx=7).document() == first.diff(load(TINY["gpt2"]), ctx=7).document()
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps(TINY["gpt2"]))
+    assert first.diff(file, ctx=7).title == "gpt2 → mine.json, context 7, batch 1"
+    set_over = first.diff("gpt2-xl", ctx=7, n_layer=3)
+    assert set_over.document() == first.diff(load("gpt2-xl", n_layer=3), ctx=7).document()
+
+
+@pytest.mark.parametrize("nothing", [3, {1, 2}, b"gpt2", ["gpt2"], "gpt2xl"], ids=repr)
+def test_what_is_no_model_is_told_so(nothing: Any) -> None:
+    for asked in (load, load("gpt2").diff):
+        with pytest.raises(TfacctError):
+            asked(nothing)
+
+
+GPT2 = load("gpt2")
+REFUSED: dict[str, tuple[Callable[[], object], str]] = {
+    "size": (lambda: GPT2.flops(ctx=0), "ctx must be at least 1, not 0"),
+    "logits": (lambda: GPT2.flops(logits="some"), "logits is all or last, not 'some'"),  # type: ignore[arg-type]
+    "both": (lambda: GPT2.flops(decode=True, tokens=20), "decode is one new token, but tokens is 20\nleave one of"),
+    "source": (lambda: GPT2.kv(source=7), "there is no encoder, so source means nothing"),
+    "nothing kept": (lambda: load("bert-base").flops(decode=True), "leave decode and tokens out"),
+    "too many": (
+        lambda: GPT2.flops(ctx=1000, tokens=2000),
+        "tokens=2000 is more than the context 1,000 that holds them\nuse ctx=2000 or larger",
+    ),
+    "train": (
+        lambda: GPT2.flops(train=True, decode=True),
+        "train counts whole sequences: it goes with neither decode nor",
+    ),
+    "by": (lambda: GPT2.flops(by="row"), "by is line, part or block, not 'row'"),  # type: ignore[arg-type]
+    "pointwise": (lambda: GPT2.flops(by="part", pointwise=True), "pointwise lists lines: it goes with one MODEL, and"),
+    "no prompt": (lambda: GPT2.generate(ctx=None, new_tokens=3), "give ctx: its tokens, for example 2048"),  # type: ignore[arg-type]
+    "new tokens": (lambda: GPT2.generate(ctx=3, new_tokens=0), "new_tokens must be at least 1, not 0"),
+    "too long": (lambda: GPT2.generate(ctx=10**12, new_tokens=2), "ctx=1000000000000 with new_tokens=2 ends at"),
+    "quantized": (lambda: load("gpt-oss-20b").memory(), "is not guessed\ngive dtype='mxfp4'"),
+    "fit": (lambda: GPT2.memory(fit=0), "fit must be a whole number of bytes, not 0"),
+    "too small": (
+        lambda: GPT2.memory(fit="1MiB"),
+        "more than fit 1,048,576 bytes (1.00 MiB, 1.05 MB)\na smaller dtype, or a larger fit",
+    ),
+    "unit": (lambda: GPT2.memory(fit="1 apple"), "fit must be a size with its unit"),
+    "of": (lambda: GPT2.formula(of="all"), "of is flops, params, kv or train, not 'all'"),  # type: ignore[arg-type]
+    "params": (lambda: GPT2.formula(of="params", ctx=3), "no ctx, tokens, decode or batch"),
+    "of train": (lambda: GPT2.formula(of="train", decode=True), "of='train' counts whole sequences"),
+    "no change": (lambda: GPT2.diff(ctx=3), "set a field by its name, the workload with to_ctx, to_batch or to_tokens"),
+    "new side": (lambda: GPT2.diff(ctx=8, tokens=7, to_ctx=6), "the new side's workload is to_ctx, to_tokens and to_b"),
+    "moved": (lambda: GPT2.sweep("total_read_bytes", train=True), "leave masked and train out"),
+    "no values": (lambda: GPT2.sweep(ctx=[]), "ctx has no values"),
+    "no collection": (lambda: GPT2.sweep(batch=3), "batch must be a collection of whole"),  # type: ignore[arg-type]
+    "for": (lambda: GPT2.solve("ctx", "total_bytes=1GB", ctx=3), "unknown='ctx' finds the context: leave ctx out"),
+    "no unknown": (lambda: GPT2.solve("zebra", "total_bytes=1GB"), "unknown is one of ctx, batch, num_key_value_heads"),
+    "until": (lambda: GPT2.solve("ctx", "total_bytes"), "until is LEFT=RIGHT, not 'total_bytes'"),
+    "no heads": (
+        lambda: load("mamba-130m").solve("num_key_value_heads", "kv_cache_bytes=1GB"),
+        "unknown='ctx' or unknown='batch'",
+    ),
+    "field": (
+        lambda: load({**TINY["llama"], "hybrid_override_pattern": "M-M"}),
+        "without it: hybrid_override_pattern=None",
+    ),
+    "class": (lambda: load({**TINY["llama"], "architectures": ["Eagle3Llama"]}), "all the same: architectures=None"),
+    "no family": (
+        lambda: load({**TINY["llama"], "model_type": "mine", "architectures": ["LlamaForCausalLM"]}),
+        "its class LlamaForCausalLM is that of llama: model_type='llama'",
+    ),
+    "witness": (lambda: GPT2.verify(against="me"), "against knows transformers, not 'me'"),
+    "proof": (lambda: GPT2.prove(by="faith"), "by is symbols or grid, not 'faith'"),  # type: ignore[arg-type]
+    "steps": (lambda: GPT2.measure(steps=0), "steps must be from 1 to"),
+    "few": (lambda: GPT2.measure(ctx=4, decode=True), "ctx of at least 6, or fewer steps"),
+    "positions": (lambda: GPT2.measure(ctx=2000), "ctx=1024; `flops` answers past it"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_errors_speak_to_who_called(name: str) -> None:
+    """Python's callers have keywords, no `--options`."""
+    asked, said = REFUSED[name]
+    with pytest.raises(TfacctError) as refusal:
+        asked()
+    assert said in str(refusal.value)
+    assert not re.search(r"--\w", str(refusal.value))
+
+
+def test_a_group_of_keywords_is_spelled_out() -> None:
+    """`help` shows every keyword with its default; one of another method is refused, not swallowed."""
+    said = inspect.signature(GPT2.flops).parameters
+    assert {name: said[name].default for name in ("ctx", "tokens", "decode", "batch", "source", "logits")} == {
+        "ctx": None, "tokens": None, "decode": False, "batch": 1, "source": None, "logits": "all",
+    }  # fmt: skip
+    assert list(inspect.signature(GPT2.kv).parameters) == ["dtype", "ctx", "batch", "source"]
+    wrong: dict[str, Any] = {"tokens": 3}
+    for method in (GPT2.kv, GPT2.memory, GPT2.measure, GPT2.generate):
+        with pytest.raises(TypeError, match=rf"{method.__name__}\(\) got an unexpected keyword argument 'tokens'"):
+            method(**wrong)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'contex'"):
+        GPT2.flops(contex=3)  # type: ignore[call-arg]
+
+
+def test_the_shells_groups_are_pythons() -> None:
+    """What a step is asked for by, on either side; and a Request knows no other."""
+    names = {field.name for field in fields(Request)} - {"logits"}
+    assert {field.name for field in fields(options.Step)} == set(Step.__annotations__) == names
+    assert {field.name for field in fields(options.Whole)} == set(Whole.__annotations__)
+
+
+def test_a_shell_is_spoken_to_until_the_command_ends(run: Callable[..., Ran]) -> None:
+    assert "--ctx must be at least 1" in run("flops", "gpt2", "--ctx", "0").err
+    assert run("flops", "gpt2", "--tokens", "2000").err.count("--tokens 2,000 is more than the context 1,024") == 1
+    with pytest.raises(TfacctError, match=r"^ctx must be at least 1"):
+        GPT2.flops(ctx=0)
+
+
+def test_no_room_below_the_command_line_raises_with_a_shells_spelling() -> None:
+    """Only notes may: they are printed under a table, whoever asked for it."""
+
+    def spelled(node: ast.AST) -> Iterator[str]:
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
+                yield from re.findall(r"--[a-z]\S*", inner.value)
+
+    found = []
+    for file in (Path(tfacct.__file__).parent).rglob("*.py"):
+        if file.parent.name != "cli":
+            for node in ast.walk(ast.parse(file.read_text())):
+                error = isinstance(node, ast.Call) and getattr(node.func, "id", "").endswith("Error")
+                hint = isinstance(node, ast.Assign) and "hint" in ast.unparse(node.targets[0]).split(".")
+                read = isinstance(node, ast.Call) and getattr(node.func, "attr", "").startswith("read_")
+                if error or hint or read:
+                    found += [(file.name, text) for text in spelled(node) if "spelled(" not in ast.unparse(node)]
+    assert found == []
+
+
+LLAMA = load(TINY["llama"])
+ANSWERS: dict[str, Callable[[], Report]] = {
+    "flops": lambda: LLAMA.flops(ctx=19),
+    "flops by part": lambda: LLAMA.flops(ctx=19, by="part"),
+    "training": lambda: LLAMA.flops(ctx=19, train=True, pointwise=True),
+    "generate": lambda: LLAMA.generate(ctx=19, new_tokens=5),
+    "traffic": lambda: LLAMA.traffic(ctx=19),
+    "params": LLAMA.params,
+    "memory": lambda: LLAMA.memory(ctx=19, fit="1MiB"),
+    "kv": lambda: LLAMA.kv(ctx=19),
+    "formula": lambda: LLAMA.formula(ctx=19),
+    "diff": lambda: LLAMA.diff(ctx=19, to_ctx=23),
+    "sweep": lambda: LLAMA.sweep(ctx=[19, 23]),
+    "solve": lambda: LLAMA.solve("ctx", "share.attn_scores_values=0.3"),
+    "show": LLAMA.show,
+    "verify": lambda: LLAMA.verify(ctx=9),
+    "prove": lambda: LLAMA.prove(),
+    "measure": lambda: LLAMA.measure(ctx=9, steps=1),
+}
+
+
+def test_every_method_that_answers_is_below() -> None:
+    methods = {name: method for name, method in vars(Model).items() if inspect.isfunction(method)}
+    returning = {name for name, method in methods.items() if method.__annotations__.get("return") == "Report"}
+    assert {name.split()[0] for name in ANSWERS} - {"training"} == returning
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_what_python_gets_is_plain(name: str) -> None:
+    """No Fraction and no bar: `json.dumps` and a data frame take rows, lines and facts as they are."""
+    report = ANSWERS[name]()
+    json.dumps(report.models)
+    for row in report.rows:
+        assert {type(cell) for cell in row.values()} <= {int, float, str, bool, type(None)}, row
+        assert "bar" not in row and "dims" not in row
+    if "lines" in report.models[0]:
+        assert json.loads(json.dumps(report.lines)) == json.loads(report.to_json())["models"][0]["lines"]

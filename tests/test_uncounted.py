@@ -1,0 +1,158 @@
+"""What was not counted is said in every form of an answer: in the JSON of every command, and in the CSV of several."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.families import TINY
+from tfacct.base import units
+
+MODEL = {
+    "model_type": "gemma3",
+    "text_config": {**TINY["gemma3_text"], "new_trick_size": 3},
+    "vision_config": {"model_type": "siglip_vision_model"},
+}
+COMMANDS = (
+    "flops FILE",
+    "flops FILE --decode",
+    "flops FILE --bytes",
+    "flops FILE --generate 3 --ctx 8",
+    "params FILE",
+    "memory FILE",
+    "kv FILE",
+    "formula FILE",
+    "diff FILE --ctx 8 --to-ctx 9",
+    "sweep FILE --ctx 8,9",
+    "solve FILE --for batch --until kv_cache_bytes=1MB",
+    "verify FILE --ctx 8",
+    "measure FILE --ctx 8 --steps 1",
+    "show FILE",
+)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(MODEL))
+    return str(path)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_json_of_every_command_says_what_was_not_counted(run, file: str, command: str) -> None:
+    found = run(*command.replace("FILE", file).split(), "--json")
+    (model,) = json.loads(found.out)["models"]
+    for one in (model["old"], model["new"]) if "old" in model else (model,):
+        assert list(one)[:6] == ["model", "family", "set", "defaulted", "unknown", "left_out"]
+        assert one["unknown"] == ["new_trick_size"]
+        assert one["left_out"] == ["vision_config"]
+    assert "new_trick_size" in found.err and "vision_config" in found.err
+    assert model["notes"], "what stands under the table"
+
+
+@pytest.mark.parametrize("command", ["flops", "params", "memory", "kv", "flops --bytes", "sweep", "verify --ctx 8"])
+def test_the_csv_of_several_models_has_columns_for_it(run, file: str, command: str) -> None:
+    name, *options = command.split()
+    found = run(name, file, "gpt2", *options, "--csv")
+    ours, other = csv.DictReader(io.StringIO(found.out))
+    assert (ours["unknown"], ours["left_out"]) == ("new_trick_size", "vision_config")
+    assert (other["unknown"], other["left_out"]) == ("", "")
+    assert "unknown" not in run(name, file, "gpt2", *options).out
+
+
+def test_the_notes_are_those_under_the_table_and_the_hint_of_a_longer_context(run) -> None:
+    table = " ".join(run("flops", "gpt2", "--ctx", "2k").out.split())
+    (gpt2,) = json.loads(run("flops", "gpt2", "--ctx", "2k", "--json").out)["models"]
+    *under, longer = gpt2["notes"]
+    assert len(under) >= 3 and all(note in table for note in under)
+    # 1,024 more rows of 768 numbers
+    assert longer.startswith("gpt2 was trained with 1,024 positions") and "add 786,432 parameters, not" in longer
+
+
+def test_of_several_models_each_has_its_own_notes(run) -> None:
+    models = json.loads(run("flops", "gpt2", "mixtral-8x7b", "mamba-130m", "--json").out)["models"]
+    experts = [any("2 of 8 experts" in note for note in model["notes"]) for model in models]
+    softmax = [any("softmax" in note for note in model["notes"]) for model in models]
+    defaulted = [[note for note in model["notes"] if note.startswith("defaulted: ")] for model in models]
+    assert experts == [False, True, False]
+    assert softmax == [True, True, False]
+    assert [len(notes) for notes in defaulted] == [int(bool(model["defaulted"])) for model in models]
+
+
+def test_models_that_a_comparison_goes_without_stand_in_its_json(run) -> None:
+    document = json.loads(run("kv", "gpt2", "bert-base", "--json").out)
+    assert [model["model"] for model in document["models"]] == ["gpt2"]
+    assert document["models_left_out"] == [{"model": "bert-base", "why": "they keep nothing between steps"}]
+    document = json.loads(run("memory", "gpt2", "gpt-oss-20b", "--json").out)
+    assert document["models_left_out"] == [
+        {"model": "gpt-oss-20b", "why": "what quantized weights take is not guessed"}
+    ]
+    assert json.loads(run("memory", "gpt2", "--json").out)["models_left_out"] == []
+
+
+SWEPT = ("sweep", "gemma-3-4b-text", "--ctx", "8k")
+
+
+@pytest.mark.parametrize(
+    ("swept", "said"),
+    [
+        ("sliding_window=512", "In 29 of 34 blocks a token sees 512 keys at most"),
+        ("sliding_window=512,4096", "In 29 of 34 blocks a token sees 512 or 4,096 keys at most"),
+        ("sliding_window=512,1024,4096", "In 29 of 34 blocks a token sees 512 to 4,096 keys at most"),
+        # of 6 blocks one is global, of 12 two
+        ("num_hidden_layers=6,12", "In 5 or 10 of 6 or 12 blocks a token sees 1,024 keys at most"),
+    ],
+)
+def test_the_window_of_a_sweep_is_that_of_every_row(run, swept: str, said: str) -> None:
+    notes = " ".join(run(*SWEPT, "--set", swept).out.split())
+    assert said in notes and notes.count("keys at most") == 1
+
+
+def test_a_window_that_only_some_settings_have(run) -> None:
+    swept = run("sweep", "mistral-7b-v0.1", "--ctx", "8k", "--set", "sliding_window=null,512").out
+    assert "Where there is a window, in 32 of 32 blocks a token sees 512 keys at most" in " ".join(swept.split())
+    assert "S in a window" in swept
+
+
+def test_settings_with_their_own_longest_context_have_it_in_their_rows(run) -> None:
+    found = run("sweep", "gpt2", "--set", "n_positions=512,2048", "--metric", "total_flops", "--json")
+    (model,) = json.loads(found.out)["models"]
+    assert model["swept"] == ["n_positions", "ctx"]
+    assert [line["ctx"] for line in model["lines"]] == [512, 2048]
+    assert model["workload"]["keys"] == 2048
+    title = run("sweep", "gpt2", "--set", "n_positions=512,2048").out.splitlines()[0]
+    assert title == "gpt2 over n_positions, ctx, batch 1"
+
+
+def test_a_context_past_some_settings_is_said_of_those(run) -> None:
+    past = run("sweep", "gpt2", "--set", "n_positions=512,2048", "--ctx", "1k").err
+    # 512 more rows of 768 numbers
+    assert "gpt2 was trained with 512 positions in some settings; 1,024 are counted all the same" in past
+    assert "add 393,216 parameters" in past
+    every = run("sweep", "gpt2", "--set", "n_positions=256,512", "--ctx", "1k").err
+    assert "gpt2 was trained with 256 or 512 positions; 1,024" in every
+    assert "add 393,216 or 589,824 parameters" in every
+
+
+@pytest.mark.parametrize(
+    ("command", "title"),
+    [
+        ("formula gpt2", "gpt2: one forward pass of 1 new token at context 1,024, batch 1, in symbols"),
+        ("verify gpt2", "gpt2: formulas of 1 new token at context 1,024, batch 1, against witnesses"),
+        ("flops gpt2 --bytes", "gpt2: bytes moved in bf16 by 1 new token at context 1,024, batch 1"),
+        ("diff gpt2 gpt2-medium --to-ctx 512", "gpt2, 1 new token at context 1,024, batch 1 → gpt2-medium, 1 new"),
+    ],
+)
+def test_a_title_of_a_step_is_english(run, command: str, title: str) -> None:
+    assert run(*command.split(), "--decode", columns=200).out.startswith(title)
+
+
+def test_numbers_between() -> None:
+    assert [units.between(some) for some in ([7], [7, 7], [4096, 512], [4096, 512, 1024])] == [
+        "7",
+        "7",
+        "512 or 4,096",
+        "512 to 4,096",
+    ]

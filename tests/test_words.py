@@ -1,0 +1,85 @@
+"""What is said beside the numbers is true of every kind of model."""
+
+import csv
+import io
+import json
+from fractions import Fraction
+
+import pytest
+
+from tests.conftest import SHAPES, tiny
+from tfacct import load
+from tfacct.ledger.workload import Request
+from tfacct.reports.flops import flops
+
+WINDOW = "S in a window T + min(S - T, W - 1)"
+PAIRS = {
+    "gpt2": "full T x S attention; all",
+    "mistral, windowed": f"full T x S attention, {WINDOW}; all",
+    "bert": "all T x T pairs of attention; all",
+    "t5": "full T x S attention, I x J in an encoder, T x J across; all",
+    "mamba": "products only; all logits",
+}
+KEPT = {
+    "gpt2": "of attention only the pairs that the causal mask keeps; all",
+    "mistral, windowed": "of attention only the pairs that the causal mask and the window keep; all",
+    "bert": "all T x T pairs of attention, which has no causal mask; all",
+    "t5": "of attention only the pairs that the causal mask keeps, I x J in an encoder, T x J across; all",
+    "mamba": "products only; all logits",
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_the_convention_names_the_pairs_that_were_counted(name: str) -> None:
+    assert PAIRS[name] in flops([tiny(name)], Request(ctx=19)).convention
+    assert KEPT[name] in flops([tiny(name)], Request(ctx=19), masked=True).convention
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_mask_leaves_out_pairs_where_it_is_said_to(name: str) -> None:
+    whole, kept = (flops([tiny(name)], Request(ctx=19), masked=masked) for masked in (False, True))
+    assert (whole.total > kept.total) == ("only the pairs" in kept.convention)
+    assert "only the pairs" not in whole.convention
+
+
+def test_the_ratio_of_a_training_step_is_to_six_times() -> None:
+    for train, label in ((False, "÷ 2·P·tok"), (True, "÷ 6·P·tok")):
+        report = load("gpt2").sweep(ctx=(64, 128), train=train)
+        (column,) = (column for column in report.columns if column.key == "ratio_to_rule_of_thumb")
+        assert column.label == label
+        line = report.models[0]["lines"][0]
+        rule = (6 if train else 2) * 124_439_808 * 64
+        assert line["ratio_to_rule_of_thumb"] == pytest.approx(Fraction(line["total_flops"], rule))
+
+
+def test_p_is_said_to_be_active_where_it_is(run) -> None:
+    said = "P: active parameters"
+    assert said in run("flops", "mixtral-8x7b", "gpt2", "--ctx", "64").out
+    assert said in run("sweep", "mixtral-8x7b", "--ctx", "64,128").out
+    assert said not in run("flops", "gpt2-xl", "gpt2", "--ctx", "64").out
+    assert said not in run("sweep", "gpt2", "--ctx", "64,128").out
+
+
+def test_no_heads_are_said_to_share_a_latent(run) -> None:
+    ran = run("kv", "deepseek-v3", "gpt2", "--ctx", "1k", "--csv")
+    rows = {row["model"]: row for row in csv.DictReader(io.StringIO(ran.out))}
+    assert (rows["deepseek-v3"]["kv_heads"], rows["gpt2"]["kv_heads"]) == ("latent", "12")
+    facts = json.loads(run("kv", "deepseek-v3", "gpt2", "--ctx", "1k", "--json").out)["models"]
+    assert [fact["kv_heads"] for fact in facts] == [None, 12]
+
+
+def test_titles_are_english(run) -> None:
+    for options, words in (
+        (("--decode",), "gpt2: forward FLOPs of 1 new token at context 64, batch 1"),
+        (("--tokens", "7"), "gpt2: forward FLOPs of 7 new tokens at context 64, batch 1"),
+        ((), "gpt2: forward FLOPs at context 64, batch 1"),
+    ):
+        assert run("flops", "gpt2", "--ctx", "64", *options).out.startswith(words)
+
+
+def test_why_there_is_no_answer_is_said_in_words(run) -> None:
+    ran = run("solve", "gpt2", "--for", "ctx", "--until", "total_flops=1G")
+    assert ran.code == 0
+    ran = run("solve", "gpt2", "--for", "ctx", "--until", "total_flops=100M")
+    assert ran.code == 2 and "both sides are equal at ctx = 0." in ran.err.replace("\n", " ")
+    assert "which is less than 1, the smallest there is" in ran.err and "solved at" not in ran.err

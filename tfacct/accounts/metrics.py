@@ -1,0 +1,233 @@
+"""Metrics: numbers about a model at a workload, by name, as sweeps, equations and arrays ask for them.
+
+Each is read off the ledger, so its sizes may be ints (exact), arrays or symbols. The names are the keys of the JSON,
+and `flops.NAME` and `share.NAME` of any product, part or component: `share.attn.scores`, `share.attn`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from tfacct.accounts import memory
+from tfacct.base.errors import NotFoundError, nearest
+from tfacct.ledger import paths
+from tfacct.ledger.cost import Cost
+from tfacct.ledger.einsum import Axes, Size, ratio
+from tfacct.ledger.groups import Ledger, Tensor
+from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, Matmul
+from tfacct.ledger.storage import BF16, BF16_EACH, Storage, Width
+from tfacct.ledger.workload import LARGEST, Workload
+
+Unit = Literal["flops", "params", "bytes", "share", "ratio"]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One model at one workload, with the storage of its weights and its cache: all that a metric reads."""
+
+    ledger: Ledger
+    work: Workload
+    weights: Storage = BF16
+    cache: Width = BF16_EACH
+    masked: bool = False
+    train: bool = False
+
+    @property
+    def at(self) -> Axes:
+        """Sizes of the axes that the workload binds."""
+        return self.work.axes()
+
+    @property
+    def tokens(self) -> Size:
+        """Number of new tokens of all sequences."""
+        return self.work.batch * self.work.tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A number with a name, a unit and a function that computes it at a Point."""
+
+    name: str
+    unit: Unit
+    about: str
+    of: Callable[[Point], Size]
+
+
+def flops_of(point: Point, keep: Callable[[str, Matmul], bool] = lambda _path, _line: True) -> Size:
+    """FLOPs of the products that `keep` is true of: forward, and backward too in a training step."""
+    forward = point.ledger.total_flops(point.at, masked=point.masked, keep=keep)
+    if not point.train:
+        return forward
+    return forward + point.ledger.total_flops(point.at, masked=point.masked, backward=True, keep=keep)
+
+
+def params_of(point: Point, keep: Callable[[Tensor], bool] = lambda _tensor: True) -> Size:
+    """Number of stored parameters in the tensors that `keep` is true of."""
+    return sum(tensor.count * tensor.elements for tensor in point.ledger.tensors() if keep(tensor))
+
+
+def active_params_of(point: Point) -> Size:
+    """Number of parameters that one token meets: all stored ones, but of experts only those it is sent to."""
+    return sum(point.ledger.active_parameters().values())
+
+
+def rule_of_thumb(point: Point) -> Size:
+    """FLOPs by the rule of thumb: 2·P·tokens, or 6·P·tokens in a training step, with P the active parameters.
+
+    Kaplan et al., "Scaling Laws for Neural Language Models" (arXiv 2001.08361), section 2.1: C ≈ 6·N·B·S, there without
+    embeddings; PaLM (arXiv 2204.02311), appendix B, for the FLOPs per token behind MFU. P here are all parameters that
+    a token meets, embeddings too, because that is the number in a model's name.
+    """
+    return FLOPS_PER_MULTIPLY_ADD * (3 if point.train else 1) * active_params_of(point) * point.tokens
+
+
+def _held(point: Point) -> memory.Footprint:
+    return memory.footprint(point.ledger, point.at, point.weights, point.cache)
+
+
+def cost_of(point: Point) -> Cost:
+    """FLOPs of a forward pass, and the bytes that its products read and write in unfused kernels."""
+    return point.ledger.cost(point.at, point.weights, point.cache)
+
+
+METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric("total_flops", "flops", "FLOPs of one forward pass, or of a training step", flops_of),
+        Metric(
+            "flops_per_token",
+            "flops",
+            "FLOPs per new token",
+            lambda point: ratio(flops_of(point), point.tokens),
+        ),
+        Metric("rule_of_thumb_flops", "flops", "2 · active parameters · tokens (6 in a training step)", rule_of_thumb),
+        Metric(
+            "ratio_to_rule_of_thumb",
+            "ratio",
+            "FLOPs over 2 · active parameters · tokens (6 in a training step)",
+            lambda point: ratio(flops_of(point), rule_of_thumb(point)),
+        ),
+        Metric("total_params", "params", "stored parameters", params_of),
+        Metric("active_params", "params", "parameters that one token meets", active_params_of),
+        Metric(
+            "embedding_params",
+            "params",
+            "parameters of the tables",
+            lambda point: params_of(point, lambda tensor: tensor.embedding),
+        ),
+        Metric(
+            "non_embedding_params",
+            "params",
+            "parameters but the tables",
+            lambda point: params_of(point, lambda tensor: not tensor.embedding),
+        ),
+        Metric("weights_bytes", "bytes", "bytes of the weights", lambda point: _held(point).weights),
+        Metric("kv_cache_bytes", "bytes", "bytes kept between steps", lambda point: _held(point).cache),
+        Metric(
+            "kv_bytes_per_token",
+            "bytes",
+            "bytes that the first token of a sequence adds to what is kept",
+            lambda point: _held(point).per_token,
+        ),
+        Metric(
+            "kv_bytes_next_token",
+            "bytes",
+            "bytes that one more token of one sequence would add",
+            lambda point: memory.next_token_bytes(point.ledger, point.at, point.cache),
+        ),
+        Metric("total_bytes", "bytes", "weights and cache", lambda point: _held(point).total),
+        Metric(
+            "total_read_bytes",
+            "bytes",
+            "bytes that the products of a forward pass read",
+            lambda point: cost_of(point).read,
+        ),
+        Metric("total_written_bytes", "bytes", "bytes that they write", lambda point: cost_of(point).written),
+        Metric("total_moved_bytes", "bytes", "bytes that they read and write", lambda point: cost_of(point).moved),
+        Metric(
+            "flops_per_byte",
+            "ratio",
+            "FLOPs of a forward pass per byte that it reads and writes",
+            lambda point: cost_of(point).intensity,
+        ),
+    )
+}
+"""Metrics that every model has, by name."""
+
+
+def products(ledgers: Iterable[Ledger]) -> list[str]:
+    """Names that may follow `flops.` and `share.`: those of products, parts and components."""
+    names: dict[str, None] = {}
+    for ledger in ledgers:
+        for group in ledger.groups:
+            for line in group.lines:
+                if isinstance(line, Matmul):
+                    names |= dict.fromkeys(_names(line.path, line))
+    return list(names)
+
+
+def _names(path: str, line: Matmul) -> tuple[str, ...]:
+    """Names that a product answers to: `attn`, `attn_scores_values`, `attn.scores`."""
+    return paths.heading_of(path), paths.component_of(line), paths.short(path)
+
+
+def metric(name: str, ledgers: Iterable[Ledger]) -> Metric:
+    """Metric by its name. Raises NotFoundError, which suggests the nearest name."""
+    if name in METRICS:
+        return METRICS[name]
+    asked, _, of = name.partition(".")
+    there = products(ledgers)
+    if asked in ("flops", "share") and of in there:
+        return _flops_of(of) if asked == "flops" else _share_of(of)
+    known = [*METRICS, *(f"{word}.{of}" for word in ("share", "flops") for of in there)]
+    raise NotFoundError(
+        f"unknown metric {name!r}", nearest(name, known) or f"metrics: {', '.join(METRICS)}, share.NAME"
+    )
+
+
+def _flops_of(name: str) -> Metric:
+    def of(point: Point) -> Size:
+        return flops_of(point, lambda path, line: name in _names(path, line))
+
+    return Metric(f"flops.{name}", "flops", f"FLOPs of {name}", of)
+
+
+def _share_of(name: str) -> Metric:
+    part = _flops_of(name)
+    return Metric(
+        f"share.{name}", "share", f"share of {name} in all FLOPs", lambda point: ratio(part.of(point), flops_of(point))
+    )
+
+
+def moved(point: Point, **changes: object) -> Point:
+    """Point of the same model at a workload with these changes."""
+    return replace(point, work=replace(point.work, **changes))  # type: ignore[arg-type]
+
+
+def attention_overtakes(point: Point, *, chunk: bool) -> int | None:
+    """First context at which scores + values take more FLOPs than everything else; None if there is none up to 10¹².
+
+    `chunk`: the number of new tokens stays while the context grows; otherwise the whole context is new.
+    """
+
+    def ahead(context: int) -> int:
+        there = moved(point, context=context) if chunk else moved(point, context=context, tokens=context)
+        attention = flops_of(there, lambda _path, line: paths.component_of(line) == paths.SCORES)
+        return int(2 * attention - flops_of(there))
+
+    smallest = point.work.tokens if chunk else 1
+    last = smallest - 1 + memory.largest_that_fits(lambda n: ahead(smallest - 1 + n), 0, LARGEST)
+    return last + 1 if last < LARGEST else None
+
+
+def cache_overtakes(point: Point) -> int | None:
+    """First context at which the cache takes more bytes than the weights; None if there is none up to 10¹²."""
+    weights = memory.footprint(point.ledger, point.at, point.weights, point.cache).weights
+
+    def ahead(context: int) -> int:
+        return int(memory.cache_bytes(point.ledger, moved(point, context=context).at, point.cache) - weights)
+
+    last = memory.largest_that_fits(ahead, 0, LARGEST)
+    return last + 1 if last < LARGEST else None

@@ -1,0 +1,1 @@
+"""A ledger in letters: symbols, factored formulas, equations, solving, arrays."""

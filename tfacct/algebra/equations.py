@@ -1,0 +1,96 @@
+"""Equations between metrics, as a user words them: `kv_cache_bytes=weights_bytes`, `share.attn=50%`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from tfacct.accounts.metrics import Metric, Point, metric
+from tfacct.base import units
+from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option
+from tfacct.ledger.einsum import Size
+
+_SIDE = re.compile(r"(?:(\d+(?:\.\d+)?)\s*\*\s*)?([a-z_][\w.]*)", re.ASCII)
+_NUMBER = re.compile(r"((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)\s*([KMGTPE%]?)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A side of an equation: a metric, `times` over, or a number."""
+
+    text: str
+    times: Fraction
+    metric: Metric | None = None
+
+    def at(self, point: Point) -> Size:
+        """Value at a point, exact for ints."""
+        if self.metric is None:
+            return self.times
+        value = self.metric.of(point)
+        return value * (self.times.numerator if self.times.denominator == 1 else self.times)
+
+
+@dataclass(frozen=True, slots=True)
+class Equation:
+    """An equation of two sides, `left = right`."""
+
+    left: Side
+    right: Side
+
+    def difference(self, point: Point) -> Size:
+        """Difference of the sides at a point, left − right."""
+        return self.left.at(point) - self.right.at(point)
+
+    def __str__(self) -> str:
+        return f"{self.left.text} = {self.right.text}"
+
+
+def read(text: str, point: Point) -> Equation:
+    """Read an equation as a user words it: `kv_cache_bytes=weights_bytes`, `total_bytes=24GiB`, `share.attn=0.5`."""
+    sides = [side.strip() for side in text.split("=")]
+    if len(sides) != 2 or not all(sides):
+        raise UsageError(f"{option('until')} is LEFT=RIGHT, not {text!r}", 'for example "kv_cache_bytes=weights_bytes"')
+    units_ = [found.metric.unit for side in sides if (found := _metric_side(side, point)) and found.metric]
+    left, right = (_metric_side(side, point) or _number_side(side, units_) for side in sides)
+    if left.metric is None and right.metric is None:
+        raise UsageError(f"{text!r} has no metric on either side", 'for example "total_bytes=24GiB"')
+    if left.metric is None:
+        left, right = right, left
+    assert left.metric is not None
+    _comparable(left.metric, right)
+    return Equation(left, right)
+
+
+def _metric_side(text: str, point: Point) -> Side | None:
+    """Side that is a metric, or a multiple of one; None if the text is no name."""
+    match = _SIDE.fullmatch(text)
+    return Side(text, Fraction(match[1] or 1), metric(match[2], [point.ledger])) if match else None
+
+
+def _number_side(text: str, beside: Sequence[str]) -> Side:
+    """Side that is a number, in the unit of the metric `beside` it: `8B` is a number of parameters or of bytes."""
+    if "params" in beside and re.fullmatch(r"[\d.]+\s*[KMBT]", text, re.IGNORECASE):
+        return Side(text, Fraction(units.read_count(option("until"), text)))
+    if re.fullmatch(r".*[\d\s]([KMGTP]i?)?B", text, re.IGNORECASE):
+        return Side(text, Fraction(units.read_bytes(option("until"), text)))
+    match = _NUMBER.fullmatch(text)
+    if match is None or len(text) > 40:
+        raise UsageError(f"{text[:60]!r} is neither a metric nor a number", "for example 24GiB, 0.5, 50% or 4.5T")
+    number = Fraction(match[1].replace(",", ""))
+    scale = Fraction(1, 100) if match[2] == "%" else Fraction(1000 ** " KMGTPE".index(match[2] or " "))
+    return Side(text, number * scale)
+
+
+def _comparable(left: Metric, right: Side) -> None:
+    """Check that both sides have the same unit. Raises UsageError."""
+    if right.metric is not None:
+        if right.metric.unit != left.unit:
+            raise UsageError(f"{left.name} is in {left.unit}, {right.metric.name} in {right.metric.unit}")
+    elif left.unit != "params" and (left.unit == "bytes") != right.text.upper().endswith("B"):
+        wanted = "a size with its unit: 24GiB, 80GB" if left.unit == "bytes" else "a number without bytes: 0.5, 4.5T"
+        raise UsageError(f"{left.name} is in {left.unit}, so it cannot be {right.text!r}", wanted)
+    elif left.unit == "share" and not 0 < right.times < 1:
+        raise UsageError(f"{left.name} is a share, between 0 and 1, so it cannot be {right.text!r}")

@@ -1,0 +1,183 @@
+"""Polynomials written for reading, with common factors in front of brackets: as text, code and LaTeX from one tree.
+
+It is written by components, as a ledger has them, not factored blindly: each component takes out what its own terms
+share, and what carries the letter of a stack of blocks stands in one bracket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import gcd
+from typing import TypeAlias
+
+Powers: TypeAlias = tuple[int, ...]
+"""The power of each letter in a monomial, in the order in which the letters are written."""
+Polynomial: TypeAlias = Mapping[Powers, int]
+"""Monomial → coefficient."""
+
+BLOCKS, KEYS = "L", "S"
+"""How letters begin: of stacks of blocks, which get a bracket each, and of keys, whose terms stand last: they grow
+fastest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A term: coefficient · letters · (a sum). Without terms inside there is no bracket."""
+
+    coefficient: int
+    powers: Powers
+    inside: tuple[Term, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """Spelling of terms."""
+
+    times: str
+    power: str
+    brackets: tuple[str, str] = ("(", ")")
+    letter: Callable[[str], str] = str
+
+
+def latex_letter(letter: str) -> str:
+    """Letter in LaTeX; small letters behind the capital are its index."""
+    return letter if len(letter) == 1 else f"{letter[0]}_{{\\mathrm{{{letter[1:]}}}}}"
+
+
+TEXT = Style("·", "^{}")
+CODE = Style("*", "**{}")
+LATEX = Style(r"\,", "^{{{}}}", (r"\left(", r"\right)"), latex_letter)
+
+
+@dataclass(frozen=True, slots=True)
+class Factored:
+    """A polynomial in `letters`, ready to be written."""
+
+    letters: tuple[str, ...]
+    term: Term
+
+    @property
+    def text(self) -> str:
+        """Text as people write it: `2·B·T·D·V`."""
+        return _written(self.term, self.letters, TEXT)
+
+    @property
+    def code(self) -> str:
+        """Text as Python and sympy read it: `2*B*T*D*V`."""
+        return _written(self.term, self.letters, CODE)
+
+    @property
+    def latex(self) -> str:
+        """Text for LaTeX's math mode."""
+        return _written(self.term, self.letters, LATEX)
+
+
+def factored(letters: Sequence[str], parts: Iterable[Polynomial], after: Iterable[Polynomial] = ()) -> Factored:
+    """The sum of all parts: first what every term shares, then L · (…) for each stack, then what carries no L.
+
+    Each part is one term of its sum, with what it shares in front of it; `after` are parts that stand behind the
+    others. Otherwise parts without S stand first, short ones before long ones.
+    """
+    ranked = [*((0, part) for part in parts), *((1, part) for part in after)]
+    shared = _shared([term for _, part in ranked for term in part.items()], len(letters))
+    keys = tuple(int(letter[0] == KEYS) for letter in letters)
+    stacks = [tuple(int(letter == one) for letter in letters) for one in letters if one[0] == BLOCKS]
+    inner, outer = [_Sum(keys) for _ in stacks], _Sum(keys)
+    for rank, part in ranked:
+        rest = _divided(part, shared)
+        for blocks, sum_ in zip(stacks, inner, strict=True):
+            stacked = {powers: count for powers, count in rest.items() if _meet(powers, blocks)}
+            sum_.add(_divided(stacked, Term(1, blocks)), rank)
+            rest = {powers: count for powers, count in rest.items() if powers not in stacked}
+        outer.add(rest, rank)
+    stack = [_times(Term(1, blocks), s.terms()) for blocks, s in zip(stacks, inner, strict=True) if s.found]
+    return Factored(tuple(letters), _times(shared, [*stack, *outer.terms()]))
+
+
+@dataclass(slots=True)
+class _Sum:
+    """A sum on its way: terms that differ in their coefficient only are one."""
+
+    keys: Powers
+    found: dict[tuple[Powers, tuple[Term, ...]], tuple[int, int]] = field(default_factory=dict)
+
+    def add(self, part: Polynomial, rank: int) -> None:
+        """One part: a term with a bracket, unless its terms share nothing."""
+        if not part:
+            return
+        shared = _shared(list(part.items()), len(next(iter(part))))
+        inside = _monomials(_divided(part, shared))
+        if shared.coefficient == 1 and not any(shared.powers):
+            for term in inside:
+                self._put(term, rank)
+        else:
+            self._put(_times(shared, inside), rank)
+
+    def _put(self, term: Term, rank: int) -> None:
+        kind = term.powers, term.inside
+        count, known = self.found.get(kind, (0, rank))
+        self.found[kind] = count + term.coefficient, min(rank, known)
+
+    def terms(self) -> list[Term]:
+        """Terms in the order in which they are written."""
+        found = [(rank, Term(count, *kind)) for kind, (count, rank) in self.found.items() if count]
+        return [term for _, term in sorted(found, key=lambda ranked: self._place(*ranked))]
+
+    def _place(self, rank: int, term: Term) -> tuple[object, ...]:
+        long = len(term.inside) or 1
+        constant = not any(term.powers) and long == 1
+        grows = any(_meet(t.powers, self.keys) for t in (term, *term.inside))
+        return grows, constant, rank, long, sum(term.powers), _lexical(term)
+
+
+def _lexical(term: Term) -> Powers:
+    """Sorts terms by their letters: N before K, numbers last."""
+    return tuple(-power for power in term.powers)
+
+
+def _monomials(part: Polynomial) -> list[Term]:
+    return sorted((Term(count, powers) for powers, count in part.items()), key=_lexical)
+
+
+def _shared(terms: Sequence[tuple[Powers, int]], letters: int) -> Term:
+    """Factor that all terms have in common."""
+    if not terms:
+        return Term(0, (0,) * letters)
+    return Term(gcd(*(count for _, count in terms)), tuple(map(min, *(powers for powers, _ in terms), terms[0][0])))
+
+
+def _divided(part: Polynomial, by: Term) -> dict[Powers, int]:
+    return {
+        tuple(power - less for power, less in zip(powers, by.powers, strict=True)): count // by.coefficient
+        for powers, count in part.items()
+    }
+
+
+def _meet(powers: Powers, others: Powers) -> bool:
+    """True if both share a letter."""
+    return any(map(min, powers, others))
+
+
+def _times(front: Term, terms: Sequence[Term]) -> Term:
+    """`front` times a sum; a sum of one term needs no bracket."""
+    if len(terms) != 1:
+        return Term(front.coefficient, front.powers, tuple(terms))
+    (only,) = terms
+    powers = tuple(map(sum, zip(front.powers, only.powers, strict=True)))
+    return Term(front.coefficient * only.coefficient, powers, only.inside)
+
+
+def _written(term: Term, letters: Sequence[str], style: Style) -> str:
+    factors = [
+        style.letter(letter) + (style.power.format(power) if power > 1 else "")
+        for letter, power in zip(letters, term.powers, strict=True)
+        if power
+    ]
+    if term.inside:
+        total = " + ".join(_written(one, letters, style) for one in term.inside)
+        opening, closing = style.brackets if factors or term.coefficient != 1 else ("", "")
+        factors.append(f"{opening}{total}{closing}")
+    if term.coefficient != 1 or not factors:
+        factors.insert(0, str(term.coefficient))
+    return style.times.join(factors)

@@ -1,0 +1,322 @@
+"""Equations solved: the largest whole context, batch or number of key heads until one side overtakes.
+
+The closed form comes from the same ledger with a symbol for the unknown; the answer is then held against whole numbers,
+on both sides of the boundary, so that no rounding can move it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+from tfacct.accounts.metrics import Point, moved
+from tfacct.algebra.equations import Equation
+from tfacct.algebra.symbols import in_symbols
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import NotFoundError, UsageError, nearest
+from tfacct.base.spelling import option
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.workload import LARGEST
+
+UNKNOWNS = {
+    "ctx": "context at the end of the step",
+    "batch": "sequences",
+    "num_key_value_heads": "key/value heads that the query heads share",
+}
+"""Sizes that an equation may be solved for."""
+
+LARGEST_IN_LETTERS = 10**6
+"""A larger number among letters, a card's bytes, hides what it is."""
+
+ROUNDED = 1000
+"""Whole numbers that are tried around the root of an equation whose bytes are rounded."""
+
+LONGEST_FORM = 160
+"""Characters of a closed form; a longer one is no explanation."""
+
+
+class NoSolutionError(UsageError):
+    """An equation that nothing solves, or more than one number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """`answer` is the last whole number up to which the sides stand as they do at the smallest, or are equal; at
+    `beyond` they do not; None where there is no larger one. `root`: where exactly they are equal, if that is known.
+    `rises`: the left side overtakes. `leaps`: it does so where a step begins to run in another way, and the sides are
+    equal nowhere.
+    """
+
+    answer: int
+    beyond: int | None
+    rises: bool
+    root: Any = None
+    leaps: bool = False
+
+
+def placed(unknown: str, shape: Transformer, point: Point, *, chunk: bool) -> Callable[[Size], Point]:
+    """The point as a function of the unknown. `chunk`: the new tokens stay as many when the context grows."""
+    if unknown == "ctx":
+        if chunk:
+            return lambda value: moved(point, context=value)
+        return lambda value: moved(point, context=value, tokens=value)
+    if unknown == "batch":
+        return lambda value: moved(point, batch=value)
+    if unknown == "num_key_value_heads":
+        return lambda value: replace(point, ledger=shape.with_kv_heads(value).ledger())
+    raise NotFoundError(
+        f"no unknown {unknown!r}", nearest(unknown, UNKNOWNS) or f"{option('unknown')} is one of {', '.join(UNKNOWNS)}"
+    )
+
+
+def solved(unknown: str, equation: Equation, at: Callable[[Size], Point], smallest: int) -> Solution:
+    """Solve for a context or a batch of at least `smallest`. Raises NoSolutionError, which says why there is none."""
+    import sympy
+
+    x = sympy.Symbol("x", positive=True)
+    pieces = _in_every_way(equation, at, x)
+    if all(polynomial.is_zero for polynomial, _, _ in pieces):
+        raise NoSolutionError(f"{equation} for every {unknown}")
+    level = next((low for polynomial, low, high in pieces if polynomial.is_zero and high > smallest), None)
+    if level is not None:
+        raise NoSolutionError(f"{equation} from {unknown} = {decimal(max(level, smallest))} on, and never beyond it")
+    roots = list(dict.fromkeys(root for piece in pieces for root in _roots(*piece)))
+    leaps = [low for low in _leaps(pieces) if low > smallest and low not in roots]
+    there = [root for root in (*roots, *leaps) if root >= smallest]
+    if len(there) != 1:
+        raise _unsolved(unknown, equation, at, smallest, roots, there)
+    answer = int(sympy.floor(there[0]))
+    if answer > LARGEST:
+        raise NoSolutionError(f"{equation}: only past {unknown} = {LARGEST:,}, which no model sees")
+    rises = _sign(equation.difference(at(answer + ROUNDED))) > 0
+
+    def past(value: int) -> bool:
+        return _sign(equation.difference(at(value))) == (1 if rises else -1)
+
+    for _ in range(ROUNDED):  # whole bytes are rounded up, symbols are not
+        if answer > smallest and past(answer):
+            answer -= 1
+        elif not past(answer + 1):
+            answer += 1
+        else:
+            break
+    if past(answer) or not past(answer + 1):
+        raise NoSolutionError(
+            f"{equation}: rounding to whole bytes keeps the sides from changing places once, near {unknown} ="
+            f" {decimal(there[0])}"
+        )
+    return Solution(answer, answer + 1, rises, None if leaps else there[0], bool(leaps))
+
+
+def _in_every_way(equation: Equation, at: Callable[[Size], Point], x: Any) -> list[tuple[Any, Any, Any]]:
+    """The difference of the sides as polynomials, each with the smallest and the largest x it holds for: of a model
+    that may run in two ways each holds where a step runs its own."""
+    import sympy
+
+    there = at(x)
+    ways = [replace(there, ledger=way) for way in there.ledger.ways]
+    if len(ways) == 1:
+        return _pieces(sympy.sympify(equation.difference(there)), x)
+    first, second = (way.ledger.total_flops(way.at, masked=way.masked) for way in ways)
+    found = []
+    for polynomial, low, high in _pieces(sympy.sympify(first - second), x):
+        meet = [] if polynomial.is_zero else sympy.real_roots(polynomial)
+        edges = [low, *sorted({root for root in meet if low < root < high}), high]
+        for start, end in pairwise(edges):
+            inside = start + 1 if end is sympy.oo else (start + end) / 2
+            fewer = ways[0] if polynomial.eval(inside) <= 0 else ways[1]
+            found += _pieces(sympy.sympify(equation.difference(fewer)), x, start, end)
+    return found
+
+
+def _leaps(pieces: list[tuple[Any, Any, Any]]) -> list[Any]:
+    """Values between two pieces at which the sides change places without being equal."""
+    both = ((before.eval(low), after.eval(low), low) for (before, _, _), (after, low, _) in pairwise(pieces))
+    return [low for before, after, low in both if _sign(before) * _sign(after) < 0]
+
+
+def _pieces(expression: Any, x: Any, low: Any = 0, high: Any = None) -> list[tuple[Any, Any, Any]]:
+    """An expression as polynomials, each with the smallest and the largest x it holds for: a window bends it.
+
+    One `min` after the other is taken out, the innermost first, on both sides of where its two sizes meet.
+    """
+    import sympy
+
+    low, high = sympy.sympify(low), sympy.oo if high is None else high
+    innermost = (m for m in expression.atoms(sympy.Min) if not any(size.has(sympy.Min) for size in m.args))
+    bent = next(iter(sorted(innermost, key=str)), None)
+    if bent is None:
+        return [(sympy.Poly(sympy.numer(sympy.together(expression)), x), low, high)]
+    first, second, *others = bent.args
+    meet = sympy.solve(first - second, x) if (first - second).has(x) else []
+    edges = [low, *sorted(at for at in meet if low < at < high), high]
+    found = []
+    for start, end in pairwise(edges):
+        inside = start + 1 if end is sympy.oo else (start + end) / 2
+        smaller = min((first, second), key=_at(x, inside))
+        straight = sympy.Min(smaller, *others) if others else smaller
+        found += _pieces(expression.xreplace({bent: straight}), x, start, end)
+    return found
+
+
+def _at(x: Any, value: Any) -> Callable[[Any], Any]:
+    return lambda expression: expression.subs(x, value)
+
+
+def _roots(polynomial: Any, low: Any, high: Any) -> list[Any]:
+    """Roots at which a polynomial changes sign from `low` to `high`; below the first piece too, to explain errors."""
+    import sympy
+
+    if polynomial.is_zero:
+        return []
+    roots = [root for root in dict.fromkeys(sympy.real_roots(polynomial)) if root != 0 and _turns(polynomial, root)]
+    return [root for root in roots if (low == 0 or root > low) and root <= high]
+
+
+def among(unknown: str, equation: Equation, at: Callable[[Size], Point], values: list[int]) -> Solution:
+    """Solve for one of `values`, in rising order: the last before the sides change places."""
+    signs = [_sign(equation.difference(at(value))) for value in values]
+    if not any(signs):
+        raise NoSolutionError(f"{equation} for every {unknown}")
+    turns = [i for i in range(len(signs) - 1) if signs[i] <= 0 < signs[i + 1] or signs[i] >= 0 > signs[i + 1]]
+    if not turns and signs[-1] == 0:
+        return Solution(values[-1], None, rises=signs[0] < 0)
+    if len(turns) != 1:
+        said = ", ".join(str(values[i]) for i in turns)
+        what = f"it has several solutions: {unknown} = {said}" if turns else _stays(equation, signs[-1] or signs[0])
+        raise NoSolutionError(f"{equation}: {what}", f"{unknown} was {', '.join(map(str, values))}")
+    (turn,) = turns
+    return Solution(values[turn], values[turn + 1], rises=signs[turn + 1] > 0)
+
+
+def closed_form(
+    unknown: str, equation: Equation, shape: Transformer, point: Point, *, chunk: bool, fixed: frozenset[str]
+) -> str | None:
+    """The solution in letters, where the equation is linear in the unknown and the answer a short sum; else None.
+
+    The letters in `fixed` keep their numbers.
+    """
+    import sympy
+
+    if point.cache.rounds:
+        return None  # what is rounded up is no sum of sizes
+    x = sympy.Symbol("x", positive=True)
+    in_numbers = placed(unknown, shape, point, chunk=chunk)
+    if sympy.sympify(equation.difference(in_numbers(x))).has(sympy.Min):
+        return None  # a window bends it
+    if point.weights.rounds or (equation.right.metric is None and equation.right.times > LARGEST_IN_LETTERS):
+        return _in_numbers(equation, in_numbers)
+    try:
+        letters = in_symbols(shape, fixed=fixed)
+    except UsageError:  # one letter is two sizes: numbers are read, not letters
+        return _in_numbers(equation, in_numbers)
+    symbols = letters.symbols
+    keys = symbols.get("S", symbols["T"])  # of a model that keeps nothing the tokens are all the keys
+    known = {"batch": symbols["B"], "context": keys, "tokens": symbols["T"] if chunk else keys}
+    at = placed(unknown, shape, replace(moved(point, **known), ledger=letters.ledger), chunk=chunk)
+    polynomial = sympy.Poly(sympy.numer(sympy.together(equation.difference(at(x)))), x)
+    *higher, slope, constant = (sympy.expand(c) for c in _without_zero_roots(polynomial).all_coeffs())
+    if higher:
+        return None
+    root = sympy.expand(-constant / slope)
+    for letter in letters.products:  # N for K · G: the last factor is the product over the others
+        *others, last = letters.factors(letter)
+        root = sympy.expand(root.subs(symbols[last], symbols[letter] / prod(symbols[other] for other in others)))
+    terms = [_written(term, symbols) for term in root.as_ordered_terms()]
+    if None in terms or len(text := " + ".join(filter(None, terms))) > LONGEST_FORM:
+        return None
+    return text.replace("+ -", "− ")
+
+
+def _in_numbers(equation: Equation, at: Callable[[Size], Point]) -> str | None:
+    """Rest of a budget, divided by what each step takes; None if the steps differ."""
+    if equation.right.metric is not None:
+        return None
+    budget = equation.right.times
+    values = [Fraction(equation.left.at(at(value))) for value in (1, 2, 3)]
+    first, second, third = values
+    if second - first != third - second or second == first or any(v.denominator > 1 for v in (*values, budget)):
+        return None
+    fixed = int(2 * first - second)
+    over = f"({int(budget):,} − {fixed:,})" if fixed else f"{int(budget):,}"
+    return f"{over}/{int(second - first):,}"
+
+
+def _without_zero_roots(polynomial: Any) -> Any:
+    while polynomial.degree() > 1 and polynomial.eval(0) == 0:
+        polynomial = polynomial.quo(polynomial.gen.as_poly(polynomial.gen))
+    return polynomial
+
+
+def _written(term: Any, symbols: Mapping[str, Any]) -> str | None:
+    """Text of a product over a product, `D·K/N`; None if the expression is more than that."""
+    over, under = term.as_numer_denom()
+    sides = []
+    for side in (over, under):
+        powers = side.as_powers_dict()
+        if not all(base.is_Symbol or base.is_Integer for base in powers):
+            return None
+        coefficient, _ = side.as_coeff_Mul()
+        letters = [letter for letter, symbol in symbols.items() for _ in range(int(powers.get(symbol, 0)))]
+        sign = "-" if coefficient < 0 else ""
+        number = [] if abs(coefficient) == 1 and letters else [f"{abs(int(coefficient)):,}"]
+        sides.append(sign + "·".join([*number, *letters]))
+    if sides[1] == "1":
+        return sides[0]
+    return f"{sides[0]}/{sides[1]}" if "·" not in sides[1] else f"{sides[0]}/({sides[1]})"
+
+
+def _turns(polynomial: Any, root: Any) -> bool:
+    """True if the sides change places at a root: they only touch if its multiplicity is even."""
+    multiplicity = 0
+    while polynomial.eval(root).equals(0):
+        polynomial, multiplicity = polynomial.diff(), multiplicity + 1
+    return multiplicity % 2 == 1
+
+
+def _sign(value: Any) -> int:
+    return int(bool(value > 0)) - int(bool(value < 0))
+
+
+def _stays(equation: Equation, sign: int) -> str:
+    side = {1: "above", -1: "below", 0: "at"}[sign]
+    return f"no solution: {equation.left.text} stays {side} {equation.right.text}"
+
+
+def _unsolved(
+    unknown: str, equation: Equation, at: Callable[[Size], Point], smallest: int, roots: list[Any], there: list[Any]
+) -> NoSolutionError:
+    """Error that says why there is not one solution."""
+    if there:
+        return NoSolutionError(f"{equation}: it has several solutions: {unknown} = {_said(there)}")
+    signs = {_sign(equation.difference(at(smallest + step))) for step in (0, 1, 2, 3, ROUNDED, ROUNDED + 1)}
+    if len(signs) > 1:
+        return NoSolutionError(f"{equation}: rounding to whole bytes keeps the sides from changing places once")
+    stays = _stays(equation, _sign(equation.difference(at(smallest))))
+    positive = [root for root in roots if root > 0]
+    if positive:
+        return NoSolutionError(
+            f"{equation}: {stays} from {unknown} = {smallest:,} on", _too_small(unknown, smallest, positive)
+        )
+    if roots:
+        return NoSolutionError(f"{equation}: only a negative solution, {unknown} = {_said(roots)}")
+    return NoSolutionError(f"{equation}: {stays} for every {unknown}")
+
+
+def _too_small(unknown: str, smallest: int, roots: list[Any]) -> str:
+    """Error that says why a solution does not count."""
+    least = "the smallest there is" if smallest == 1 else "the new tokens themselves"
+    return f"both sides are equal at {unknown} = {_said(roots)} only, which is less than {smallest:,}, {least}"
+
+
+def _said(roots: list[Any]) -> str:
+    return " and ".join(decimal(root) for root in roots)
+
+
+def decimal(root: Any) -> str:
+    """Text of a number with two decimals, or whole."""
+    return f"{int(root):,}" if root == int(root) else f"{float(root):,.2f}"

@@ -1,0 +1,255 @@
+"""A model with its sizes left open: every part's sizes replaced by whatever stands for their letters.
+
+The same ledger then counts in symbols, and its totals are the formulas. sympy is imported where a symbol is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tfacct.algebra.factored import BLOCKS, KEYS, Factored, Polynomial, Powers, factored
+from tfacct.architecture import letters
+from tfacct.architecture.letters import Letter, Names
+from tfacct.architecture.parts import Part
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import UsageError
+from tfacct.ledger import paths, workload
+from tfacct.ledger.einsum import Axes, Size
+from tfacct.ledger.groups import KEPT, SEEN, Ledger, Product
+from tfacct.ledger.lines import WINDOW
+from tfacct.ledger.workload import Workload
+
+ORDER = ("B", "T", "I", "C", "Cw", "O", BLOCKS, "Lw", "Le", "D", "N", "K", "G", "H", "F", "V", "P")
+"""How letters follow each other in a product; others come behind them as they appear, and S is last."""
+LEGEND = {
+    **workload.AXES,
+    BLOCKS: "blocks",
+    "C": "tokens in the cache",
+    "Cw": "tokens in the cache that a windowed block sees, min(C, W − 1)",
+    SEEN: "keys a windowed block sees, T + min(S − T, W − 1)",
+    KEPT: "keys a windowed block keeps, min(S, W)",
+}
+"""The letters that belong to no part."""
+MARKED = ("encoder", "attention", "mamba", "windowed", "experts")
+"""Kinds of blocks that a letter of theirs tells from the rest."""
+
+
+def with_sizes(shape: Transformer, size: Callable[[str], Size], fixed: frozenset[str] = frozenset()) -> Transformer:
+    """The same model, biases and ties as they are, with `size(letter)` for each size and each stack's number of blocks.
+
+    Letters are those of the model; the ones in `fixed` keep their numbers.
+    """
+
+    def with_letters(names: Names) -> Callable[[Part], Any]:
+        def changed(part: Part) -> Any:
+            called = ((field, names.get(letter, letter)) for field, letter in part.sizes().items())
+            return replace(part, **{field: size(letter) for field, letter in called if letter not in fixed})
+
+        return changed
+
+    blocks = block_letters(shape)
+    counts = [
+        stack.count if letter in fixed else size(letter)
+        for letter, stack in zip(blocks, shape.every_stack, strict=True)
+    ]
+    changes = [with_letters(names) for names in letters.names(shape)]
+    return shape.mapped_in_places(changes, None if fixed.issuperset(blocks) else counts)
+
+
+def block_letters(shape: Transformer) -> list[str]:
+    """The letter that counts the blocks of each stack: L, with Lw for windowed ones, Le for those of experts, or of an
+    encoder, La and Lm for those of attention and Mamba, where there are others beside them."""
+    return [
+        BLOCKS + "".join(word[0] if word in MARKED else word if word.isdigit() else "" for word in kind.split())
+        for kind in shape.kinds()
+    ]
+
+
+def _said(kind: str) -> str:
+    """Meaning of a letter that counts blocks."""
+    return f"blocks of kind {kind}" if kind.isdigit() else f"{kind} blocks".strip()
+
+
+def size_letters(shape: Transformer) -> dict[str, str]:
+    """Every letter that is a size of its own, with its meaning, in the order of the parts."""
+    return {name: letter.meaning for name, letter in letters.explained(shape).items() if letter.made is None}
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """A count in symbols, and how it is written."""
+
+    expression: Any
+    written: Factored
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolicModel:
+    """A model in symbols: its ledger, and its totals component by component.
+
+    `symbols` are by letter, in the order in which they are written. `products` are the letters that are written for a
+    product of others, N for K · G; `legend` says what each means. `at` is what the workload binds, with logits for
+    every position.
+    """
+
+    ledger: Ledger
+    at: Axes
+    symbols: Mapping[str, Any]
+    products: Mapping[str, Powers]
+    legend: Mapping[str, str]
+
+    def factors(self, letter: str) -> list[str]:
+        """The letters whose product `letter` is written for."""
+        product = self.products[letter]
+        return [factor for factor, power in zip(self.symbols, product, strict=True) for _ in range(power)]
+
+    def flops(self, of: Callable[[Product], Size]) -> Formula:
+        """What `of` says of each product, forward FLOPs or backward, summed by component."""
+        components: dict[str, Size] = {}
+        for product in self.ledger.products(self.at):
+            name = paths.component_of(product.line)
+            components[name] = components.get(name, 0) + of(product)
+        return self.formula(components.values())
+
+    def parameters(self) -> Formula:
+        """Formula of the stored parameters by part, weights and biases apart; norms and biases behind the weights."""
+        weights: dict[str, Size] = {}
+        vectors: dict[tuple[str, str], Size] = {}
+        for path, count in self.ledger.parameters().items():
+            part, name = paths.heading_of(path), paths.name_of(path)
+            if name == "weight" and part != paths.NORMS:
+                weights[part] = weights.get(part, 0) + count
+            else:
+                vectors[part, name] = vectors.get((part, name), 0) + count
+        return self.formula(weights.values(), vectors.values())
+
+    def cached(self) -> Formula:
+        """Formula of the elements kept between steps, by part."""
+        parts: dict[str, Size] = {}
+        for path, count in self.ledger.states(self.at).items():
+            part = paths.heading_of(path)
+            parts[part] = parts.get(part, 0) + count
+        return self.formula(parts.values())
+
+    def formula(self, parts: Iterable[Size], after: Iterable[Size] = ()) -> Formula:
+        """Formula of the sum of `parts`, each of them one term, and of `after`, which stands behind them."""
+        import sympy
+
+        parts, after = list(parts), list(after)
+        written = factored(tuple(self.symbols), map(self._polynomial, parts), map(self._polynomial, after))
+        return Formula(sympy.expand(sum([*parts, *after])), written)
+
+    def _polynomial(self, expression: Size) -> Polynomial:
+        """The terms of an expression, with N for K · G."""
+        found: dict[Powers, int] = {}
+        for powers, count in _terms(expression, self.symbols).items():
+            for letter, product in self.products.items():
+                often = min(power // factor for power, factor in zip(powers, product, strict=True) if factor)
+                powers = tuple(
+                    power - often * factor + often * (name == letter)
+                    for name, power, factor in zip(self.symbols, powers, product, strict=True)
+                )
+            found[powers] = found.get(powers, 0) + count
+        return found
+
+
+def _terms(expression: Size, symbols: Mapping[str, Any]) -> Polynomial:
+    from sympy import Poly
+
+    terms = {powers: count for powers, count in Poly(expression, *symbols.values()).terms() if count}
+    if not all(count.is_Integer for count in terms.values()):
+        raise ValueError(f"not a polynomial with whole coefficients: {expression}")
+    return {powers: int(count) for powers, count in terms.items()}
+
+
+def _product(expression: Size, symbols: Mapping[str, Any]) -> Powers | None:
+    """The letters that multiply to an expression; None where it is no such product."""
+    terms = list(_terms(expression, symbols).items())
+    return terms[0][0] if len(terms) == 1 and terms[0][1] == 1 and any(terms[0][0]) else None
+
+
+def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cached: bool = False) -> SymbolicModel:
+    """Return the model in symbols, except for the letters in `fixed`. The keys are S, or, if `cached`, C + T.
+
+    Of a model that keeps nothing they are T. In windowed blocks they are letters of their own, Sw and Sk or Cw + T, so
+    that no formula holds a `min`. Raises UsageError where blocks of two kinds have different sizes by one letter.
+    """
+    import sympy
+
+    explained, stacks = letters.explained(shape), block_letters(shape)
+    _one_size_each(shape)
+    windowed = WINDOW in explained
+    fixed = frozenset(name for name, letter in explained.items() if letter.own in (*fixed, WINDOW))
+    made = {name: letter.made for name, letter in explained.items() if letter.made is not None}
+    named = [name for name, text in made.items() if text not in explained and not text.isdigit()]
+    own = dict.fromkeys(name for name in (*letters.sizes(shape), *explained) if name not in made)
+    free = [name for name in (*own, *named) if name not in fixed]
+    reads, keeps = shape.encoder is not None, shape.ledger().keeps
+    cached = cached and keeps
+    if cached:
+        workload_letters = ["B", "T", "C", *(["Cw"] if windowed else [])]
+    else:
+        workload_letters = ["B", "T", *([KEYS] if keeps else [])]
+    workload_letters += ["I", "J"] if reads else []
+    seen = [SEEN, KEPT] if windowed and not cached else []
+    base = {name: letter.own for name, letter in explained.items()}
+    symbols = {
+        letter: sympy.Symbol(letter, positive=True, integer=True)
+        for letter in _ordered([*workload_letters, *seen, *stacks, *free], base)
+    }
+    keys = symbols["C"] + symbols["T"] if cached else symbols[KEYS] if keeps else symbols["T"]
+    in_window = symbols["Cw"] + symbols["T"] if windowed and cached else None
+    symbolic = with_sizes(shape, symbols.__getitem__, fixed)
+    legend = LEGEND | _in_every_kind(explained) | {name: letter.meaning for name, letter in explained.items()}
+    legend |= {letter: _said(kind) for letter, kind in zip(stacks, shape.kinds(), strict=True)}
+    legend |= {BLOCKS: "decoder blocks"} if reads else {}
+    axes = {name: size for group in symbolic.ledger().groups for name, size in group.named().items()}
+    at = Workload(context=keys, tokens=symbols["T"], batch=symbols["B"]).axes()
+    at |= {"I": symbols["I"], "J": symbols["J"]} if reads else {}
+    if windowed:
+        at |= {SEEN: in_window or symbols[SEEN], KEPT: in_window or symbols[KEPT]}
+    return SymbolicModel(
+        ledger=symbolic.ledger(),
+        at=at,
+        symbols=symbols,
+        products={letter: powers for letter in named if (powers := _product(axes[letter], symbols))},
+        legend={letter: legend[letter] for letter in _ordered(legend, base)},
+    )
+
+
+def _in_every_kind(explained: Mapping[str, Letter]) -> dict[str, str]:
+    """The parts' letters that have other names in every kind of blocks, for a line that stands for all of them."""
+    found: dict[str, list[str]] = {}
+    for name, letter in explained.items():
+        found.setdefault(letter.own, []).append(name)
+    return {own: f"any of {', '.join(names)}" for own, names in found.items() if own not in names}
+
+
+def _one_size_each(shape: Transformer) -> None:
+    """Refuse a letter that is two numbers: the formula has one symbol for each letter."""
+    sizes: dict[str, Size] = {}
+    for place, names in zip(letters.places(shape), letters.names(shape), strict=True):
+        for part in place.parts:
+            for letter, size in part.axes().items():
+                name = names.get(letter, letter)
+                if sizes.setdefault(name, size) != size:
+                    raise UsageError(
+                        f"{name} is {sizes[name]:,} in some parts and {size:,} in others: no formula is written"
+                    )
+
+
+def _ordered(found: Iterable[str], base: Mapping[str, str]) -> list[str]:
+    """Letters as they are written: the known ones first, each with its marked ones behind it, then the others as they
+    come, S last."""
+    found = list(dict.fromkeys(found))
+    last = ("J", KEYS, SEEN, KEPT)
+
+    def rank(letter: str) -> tuple[int, int]:
+        own = base.get(letter, letter)
+        if own in ORDER:
+            return 0, ORDER.index(own)
+        return (2, last.index(own)) if own in last else (1, 0)
+
+    return sorted(found, key=rank)

@@ -1,0 +1,189 @@
+"""Blocks: a list of sublayers and an order. Equal blocks are a stack.
+
+Orders: `post` as in Vaswani et al., "Attention Is All You Need" (arXiv 1706.03762); `pre` as in GPT-2; `parallel` as in
+PaLM (2204.02311), section 2, and transformers' GPTNeoXLayer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, TypeVar
+
+from tfacct.architecture.parts import (
+    Attention,
+    CrossAttention,
+    Experts,
+    FeedForward,
+    LatentAttention,
+    Mamba,
+    MtpProjection,
+    Norm,
+    Part,
+    Residual,
+)
+from tfacct.ledger.einsum import Size
+
+Order: TypeAlias = Literal["pre", "post", "parallel"]
+PartT = TypeVar("PartT", bound=Part)
+
+Named: TypeAlias = tuple[str, Part]
+Added: TypeAlias = Attention | LatentAttention | CrossAttention | Mamba | FeedForward | Experts
+"""Parts whose results are added to the stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sublayer:
+    """A part whose result is added to the stream. Its paths carry the part's name.
+
+    The block's order decides where `norm` stands; `post_norm` is the norm of the result, before the addition. A part
+    that is not called is not added either, and must come with a norm that is not called.
+    """
+
+    part: Added
+    norm: Norm | None = None
+    post_norm: Norm | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of its part in paths."""
+        return self.part.name
+
+    @property
+    def called(self) -> bool:
+        """True if it runs."""
+        return bool(getattr(self.part, "called", True))
+
+    def normed(self) -> Iterator[Named]:
+        """Norm, where it has one, by the name in its paths."""
+        if self.norm is not None:
+            yield f"{self.name}_norm", self.norm
+
+    def result(self) -> Iterator[Named]:
+        """Part and the norm of its result, by their names in paths."""
+        yield self.name, self.part
+        if self.post_norm is not None:
+            yield f"{self.name}_post_norm", self.post_norm
+
+    def added(self) -> Iterator[Named]:
+        """Addition to the stream, by its name in paths."""
+        if self.called:
+            yield f"{self.name}_add", Residual(hidden=self.part.hidden)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Sublayers, each added to the stream x that it reads.
+
+    `pre`: x + part(norm(x)), one after the other. `post`: norm(x + part(x)). `parallel`: all read the same x, and a
+    sublayer without a norm reads the result of the first one's norm.
+    """
+
+    sublayers: tuple[Sublayer, ...]
+    order: Order = "pre"
+
+    @classmethod
+    def of(cls, *parts: Added, norm: Norm | None = None, post_norm: Norm | None = None, order: Order = "pre") -> Block:
+        """Return a block whose parts all have the same norms."""
+        return cls(tuple(Sublayer(part, norm, post_norm) for part in parts), order)
+
+    def parts(self) -> Iterator[Named]:
+        """Parts by their names in paths, in the order in which they run."""
+        if self.order == "parallel":
+            for sublayer in self.sublayers:
+                yield from (*sublayer.normed(), *sublayer.result())
+            for sublayer in self.sublayers:
+                yield from sublayer.added()
+            return
+        for sublayer in self.sublayers:
+            runs = (*sublayer.result(), *sublayer.added())
+            yield from (*runs, *sublayer.normed()) if self.order == "post" else (*sublayer.normed(), *runs)
+
+    def find(self, kind: type[PartT]) -> PartT | None:
+        """Part of this kind; None if no sublayer has one."""
+        return next((sublayer.part for sublayer in self.sublayers if isinstance(sublayer.part, kind)), None)
+
+    @property
+    def attention(self) -> Attention | LatentAttention | None:
+        """Self-attention of the block; None if it has none."""
+        return self.find(Attention) or self.find(LatentAttention)
+
+    @property
+    def window(self) -> Size | None:
+        """Number of keys that a query sees; None if that is not bounded."""
+        attention = self.find(Attention)
+        return None if attention is None else attention.window
+
+    @property
+    def traits(self) -> dict[str, str]:
+        """Traits that tell a block from blocks of other kinds, by question: sequence, window, network."""
+        found = {}
+        attends, routed = self.attention is not None, self.find(Experts) is not None
+        if attends or self.find(Mamba):
+            found["sequence"] = "attention" if attends else "mamba"
+        if attends:
+            found["window"] = "full" if self.window is None else "windowed"
+        if routed or self.find(FeedForward):
+            found["network"] = "experts" if routed else "dense"
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Equal blocks, `count` of them. `numbers`: their numbers in the model; empty if they follow the stack before."""
+
+    block: Block
+    count: Size
+    numbers: tuple[int, ...] = ()
+
+
+def stacks(blocks: Sequence[Block]) -> tuple[Stack, ...]:
+    """Stacks of equal blocks, from blocks in the order in which they run."""
+    alike: list[tuple[Block, list[int]]] = []
+    same: dict[int, list[int]] = {}  # most layers are the very same block
+    for number, block in enumerate(blocks):
+        known = same.get(id(block)) or next((numbers for other, numbers in alike if other == block), None)
+        if known is None:
+            alike.append((block, known := []))
+        same[id(block)] = known
+        known.append(number)
+    return tuple(Stack(block, len(numbers), tuple(numbers)) for block, numbers in alike)
+
+
+@dataclass(frozen=True, slots=True)
+class MtpHead:
+    """Multi-token prediction heads, `count` of them, each for one token further ahead.
+
+    Each has a projection of the stream and the next token's row, a block, a norm, and logits by the model's own head.
+    "DeepSeek-V3" (arXiv 2412.19437), section 2.2.
+    """
+
+    projection: MtpProjection
+    block: Block
+    norm: Norm
+    count: int
+
+    def parts(self) -> Iterator[tuple[str, Part]]:
+        """Parts by their names in paths; the model's own head is not among them."""
+        yield from (("join", self.projection), *self.block.parts(), ("head_norm", self.norm))
+
+
+def numbered(stacks: Sequence[Stack]) -> list[Sequence[int]]:
+    """Numbers of the blocks in each stack; empty if its count is a symbol or an array."""
+    found: list[Sequence[int]] = []
+    first = 0
+    for stack in stacks:
+        if not isinstance(stack.count, int):
+            found.append(())
+        elif stack.numbers:
+            found.append(stack.numbers)
+        else:
+            found.append(range(first, first + stack.count))
+            first += stack.count
+    return found
+
+
+def in_order(stacks: Sequence[Stack]) -> list[Block]:
+    """Every block of the stacks, in the order in which they run."""
+    placed = {number: stack.block for stack, own in zip(stacks, numbered(stacks), strict=True) for number in own}
+    return [placed[number] for number in sorted(placed)]

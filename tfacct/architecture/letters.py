@@ -1,0 +1,216 @@
+"""The letters of a whole model: a part's letter, told from the same letter elsewhere where the sizes differ.
+
+A part knows its own letters. In a model two parts may have two sizes by one letter: an encoder's heads and a decoder's,
+the networks of two kinds of blocks. Then a mark behind the letter says whose it is: `Nenc`, `Fwin`, `F1`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from tfacct.architecture.parts import Part
+from tfacct.ledger.einsum import Size, renamed, same
+from tfacct.ledger.lines import WINDOW
+from tfacct.ledger.paths import ENCODER as READING
+from tfacct.ledger.paths import MTP
+
+if TYPE_CHECKING:
+    from tfacct.architecture.transformer import Transformer
+
+Names: TypeAlias = Mapping[str, str]
+"""A part's letter → the model's, where that is another."""
+
+MARKS = {
+    READING: "enc",
+    MTP: "mtp",
+    "attention": "att",
+    "mamba": "mam",
+    "windowed": "win",
+    "full": "full",
+    "experts": "exp",
+    "dense": "den",
+}
+"""What stands behind a letter of blocks of a kind; their number where nothing else tells them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Parts that share their letters: the ends of a side, the blocks of one stack, MTP heads. `kind` tells a place from
+    the others of its side."""
+
+    reads: bool
+    kind: str
+    parts: Sequence[Part]
+
+    @property
+    def mark(self) -> str:
+        """What stands behind a letter whose size is this place's alone."""
+        return "".join(MARKS.get(word, word) for word in self.kind.split())
+
+    @property
+    def words(self) -> str:
+        """What it is called: `windowed blocks`, `blocks of kind 2`, `the MTP heads`."""
+        if self.kind in ("", MTP):
+            return "the MTP heads" if self.kind else ""
+        *words, last = self.kind.split()
+        return " ".join([*words, f"blocks of kind {last}" if last.isdigit() else f"{last} blocks"])
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """What the parts of a model declare of a letter: `own` is the one that they write, all others are the model's.
+
+    `made` is what it is made of, None for a size. A size is a multiple of `multiple`, and at most `at_most`, of
+    which it may be `cut` off; `case`: 1 is a case by itself; `dealt`: tokens go to so many, to each as many.
+    """
+
+    own: str
+    meaning: str
+    made: str | None = None
+    multiple: int = 1
+    at_most: str | None = None
+    cut: bool = False
+    case: bool = False
+    dealt: bool = False
+
+
+def places(shape: Transformer) -> list[Place]:
+    """The ends of the model, those of its encoder, every stack, and what foresees more tokens."""
+    ends = [part for named in shape.ends() for part in named.values()]
+    encoder = shape.encoder
+    source = [] if encoder is None else [part for named in encoder.ends() for part in named.values()]
+    first = 0 if encoder is None else len(encoder.stacks)
+    stacks = (
+        Place(index < first, kind.removeprefix(READING).strip(), [part for _, part in stack.block.parts()])
+        for index, (stack, kind) in enumerate(zip(shape.every_stack, shape.kinds(), strict=True))
+    )
+    ahead = [] if shape.mtp is None else [part for _, part in shape.mtp.parts()]
+    return [Place(False, "", ends), Place(True, "", source), *stacks, Place(False, MTP, ahead)]
+
+
+def names(shape: Transformer) -> list[Names]:
+    """The letters that have another name in the model, for each of its places; none where each is one size in all.
+
+    A side whose blocks have one size by a letter keeps the letter, or, an encoder whose size is another, gets its mark.
+    Where its blocks differ, all of them get the marks of their kinds. So does what is made of marked letters.
+    """
+    if shape.encoder is None and shape.mtp is None and len(shape.stacks) == 1:
+        return [{}, {}, {}, {}]
+    return _names(places(shape), frozenset() if shape.encoder is None else shape.encoder.apart)
+
+
+def _names(everywhere: Sequence[Place], apart: frozenset[str]) -> list[Names]:
+    found: list[dict[str, str]] = [{} for _ in everywhere]
+    _name(found, everywhere, [_own(place) for place in everywhere], apart)
+    made = [
+        {letter: renamed(text, own) for part in place.parts for letter, text in part.derived().items()}
+        for place, own in zip(everywhere, found, strict=True)
+    ]
+    _name(found, everywhere, made, frozenset())
+    return list(found)
+
+
+def sizes(shape: Transformer) -> dict[str, Size]:
+    """The sizes of all letters, by the model's names."""
+    return {
+        called.get(letter, letter): size
+        for place, called in zip(places(shape), names(shape), strict=True)
+        for part in place.parts
+        for letter, size in part.axes().items()
+    }
+
+
+def explained(shape: Transformer) -> dict[str, Letter]:
+    """Every letter of the parts, in their order, with what they declare of it."""
+    found: dict[str, Letter] = {}
+    whose: dict[str, list[Place]] = {}
+    for place, called in zip(places(shape), names(shape), strict=True):
+        for part in place.parts:
+            for name, letter in _declared(part, called):
+                known = found.get(name, letter)
+                found[name] = replace(
+                    known,
+                    multiple=max(known.multiple, letter.multiple),
+                    at_most=known.at_most or letter.at_most,
+                    cut=known.cut or letter.cut,
+                    case=known.case or letter.case,
+                    dealt=known.dealt or letter.dealt,
+                )
+                whose.setdefault(name, []).append(place)
+    often = Counter(letter.own for letter in found.values())
+    return {
+        name: replace(letter, meaning=_told(letter.meaning, whose[name])) if often[letter.own] > 1 else letter
+        for name, letter in found.items()
+    }
+
+
+def _declared(part: Part, called: Names) -> Iterator[tuple[str, Letter]]:
+    sizes, derived, multiples = {*part.sizes().values()}, part.derived(), part.multiples()
+    for own, meaning in part.legend.items():
+        if own in sizes or own in derived:
+            outer = part.at_most.get(own)
+            yield (
+                called.get(own, own),
+                Letter(
+                    own,
+                    renamed(meaning, called),
+                    renamed(derived[own], called) if own in derived else None,
+                    multiples.get(own, 1),
+                    called.get(outer, outer) if outer is not None else None,
+                    own in part.cut,
+                    own in part.cases,
+                    own == part.dealt,
+                ),
+            )
+
+
+def _told(meaning: str, there: Sequence[Place]) -> str:
+    """`query heads in the encoder, Kenc · G`: a meaning, and whose it is."""
+    words = list(dict.fromkeys(place.words for place in there if place.words))
+    side = "the encoder" if there[0].reads else "the decoder"
+    what, comma, made = meaning.partition(", ")
+    return f"{what} in {side if not words else ' and '.join(words)}{comma}{made}"
+
+
+def _own(place: Place) -> dict[str, Size]:
+    sizes: dict[str, Size] = {}
+    for part in place.parts:
+        sizes |= {letter: getattr(part, field) for field, letter in part.sizes().items() if letter != WINDOW}
+    return sizes
+
+
+def _name(
+    found: Sequence[dict[str, str]],
+    everywhere: Sequence[Place],
+    sizes: Sequence[Mapping[str, Size]],
+    apart: frozenset[str],
+) -> None:
+    """Put into `found` what the letters of `sizes` are called in every place."""
+    there_of: dict[str, list[int]] = {}
+    for index, own in enumerate(sizes):
+        for letter in own:
+            there_of.setdefault(letter, []).append(index)
+    for letter, there in there_of.items():
+        first = sizes[there[0]][letter]
+        if letter not in apart and all(same(sizes[index][letter], first) for index in there):
+            continue  # one size in all: most are
+        writing, reading = ([index for index in there if everywhere[index].reads == side] for side in (False, True))
+        for side in (writing, reading):
+            distinct = _distinct([sizes[index][letter] for index in side])
+            marked = MARKS[READING] if side is reading and writing else ""
+            for size in distinct:
+                alike = [index for index in side if same(sizes[index][letter], size)]
+                name = f"{letter}{marked}{everywhere[alike[0]].mark if len(distinct) > 1 else ''}"
+                for index in alike if name != letter else ():
+                    found[index][letter] = name
+
+
+def _distinct(sizes: Sequence[Size]) -> list[Size]:
+    found: list[Size] = []
+    for size in sizes:
+        if not any(same(size, other) for other in found):
+            found.append(size)
+    return found

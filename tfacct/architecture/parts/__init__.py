@@ -1,0 +1,48 @@
+"""The parts a transformer is put together from: their sizes, their axes, their lines."""
+
+from tfacct.architecture.parts.attention import Attention, Grouped, QKNorm, Rotary
+from tfacct.architecture.parts.classes import Classes, Pooler
+from tfacct.architecture.parts.cross import CrossAttention, RelativeBias
+from tfacct.architecture.parts.embedding import Embedding, Head, Positions, Segments
+from tfacct.architecture.parts.experts import Experts
+from tfacct.architecture.parts.feed_forward import FeedForward
+from tfacct.architecture.parts.latent import CHOSEN, Form, LatentAttention
+from tfacct.architecture.parts.mamba import Mamba
+from tfacct.architecture.parts.mtp import MtpProjection
+from tfacct.architecture.parts.norm import Norm
+from tfacct.architecture.parts.part import Part
+from tfacct.architecture.parts.residual import Residual
+from tfacct.ledger.paths import ENCODER, MTP
+
+_READ: tuple[type[Part], ...] = (
+    *(Embedding, Positions, Segments, RelativeBias),
+    *(Attention, LatentAttention, CrossAttention, FeedForward, Experts, Mamba, Norm, Head, Pooler, Classes),
+)
+HEADINGS = (ENCODER, *dict.fromkeys(part.name for part in _READ), MTP)
+"""Headings that counts are summed under, in the order in which tables list them."""
+
+__all__ = [
+    "CHOSEN",
+    "HEADINGS",
+    "Attention",
+    "Classes",
+    "CrossAttention",
+    "Embedding",
+    "Experts",
+    "FeedForward",
+    "Form",
+    "Grouped",
+    "Head",
+    "LatentAttention",
+    "Mamba",
+    "MtpProjection",
+    "Norm",
+    "Part",
+    "Pooler",
+    "Positions",
+    "QKNorm",
+    "RelativeBias",
+    "Residual",
+    "Rotary",
+    "Segments",
+]

@@ -1,0 +1,158 @@
+"""Self-attention: multi-head, grouped-query and multi-query are one part, with G query heads per key head.
+
+Scaled dot-product attention: Vaswani et al., "Attention Is All You Need" (arXiv 1706.03762), section 3.2. Multi-query:
+Shazeer (1911.02150). Grouped-query: Ainslie et al. (2305.13245). Rotary positions: Su et al., "RoFormer" (2104.09864).
+ALiBi: Press et al. (2108.12409). Windows: Jiang et al., "Mistral 7B" (2310.06825). Softcap: "Gemma 2" (2408.00118),
+and transformers' Gemma2Attention. Norms of queries and keys: transformers' Qwen3Attention, each head by itself, and
+Olmo2Attention, all heads together. Sinks: transformers' GptOssAttention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
+
+from tfacct.architecture.parts.part import Part
+from tfacct.ledger.einsum import Mask, Size, divided
+from tfacct.ledger.lines import Line, Matmul, Pointwise, State
+
+ScoreFunction: TypeAlias = Literal["product", "distance"]
+"""Score of a query and a key: their product, or max |q − k|."""
+
+
+class Rotary(NamedTuple):
+    """Rotary positions: the base of their angles, and their scaling for longer contexts. No count depends on it.
+
+    `pairs`: the numbers of a head that turn together, one of each half or neighbours.
+    """
+
+    base: float
+    scaling: Mapping[str, Any] | None = None
+    pairs: Literal["halves", "neighbours"] = "halves"
+
+
+class QKNorm(NamedTuple):
+    """Norm of queries and keys before their rotation: of each head by itself, or of all heads `together`."""
+
+    eps: float
+    together: bool = False
+    kind: Literal["layer", "rms"] = "rms"
+    less_one: bool = False
+
+
+class Grouped(Part):
+    """A part with `kv_heads` key/value heads, each read by `group` query heads."""
+
+    __slots__ = ()
+    kv_heads: Size
+    group: Size
+
+    made: ClassVar[dict[str, str]] = {"N": "K · G"}
+    cases: ClassVar[frozenset[str]] = frozenset("KG")
+
+    @property
+    def heads(self) -> Size:
+        """Number of query heads, N = K · G."""
+        return self.kv_heads * self.group
+
+    def with_kv_heads(self, kv_heads: Size) -> Self:
+        """Return the part with its query heads sharing another number of key/value heads: MHA at N, MQA at 1."""
+        sizes: dict[str, Size] = {"kv_heads": kv_heads, "group": divided(self.heads, kv_heads)}
+        return replace(self, **sizes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention(Grouped):
+    """Self-attention over `kv_heads` key/value heads, each read by `group` query heads.
+
+    `head_dim` is a size of its own: heads · head_dim need not be the hidden size. If it is not `causal`, every token
+    sees all tokens and nothing is kept between steps. `window`: number of keys that a query sees, its own among them.
+    `rope_dim`: number of a head's elements that are rotated, None for all. `sinks`: one learned score per head that
+    belongs to no key. `softcap` bounds the scores, `alibi` lowers them with the distance, and `biased` adds the scores
+    of a RelativeBias. `scale`: factor of the scores, None for head_dim^−½. `score_function`: the score of a query and a
+    key is their product, or the largest distance between their elements, max |q − k|, which is no product.
+    """
+
+    hidden: Size
+    kv_heads: Size
+    group: Size
+    head_dim: Size
+    qkv_bias: bool = False
+    out_bias: bool = False
+    rotary: Rotary | None = None
+    rope_dim: Size | None = None
+    window: Size | None = None
+    qk_norm: QKNorm | None = None
+    sinks: bool = False
+    softcap: float | None = None
+    alibi: bool = False
+    scale: float | None = None
+    causal: bool = True
+    biased: bool = False
+    score_function: ScoreFunction = "product"
+
+    name: ClassVar[str] = "attn"
+    letters: ClassVar[dict[str, str]] = {
+        "hidden": "D",
+        "kv_heads": "K",
+        "group": "G",
+        "head_dim": "H",
+        "rope_dim": "Hr",
+        "window": "W",
+    }
+    legend: ClassVar[dict[str, str]] = {
+        "D": "hidden size",
+        "N": "query heads, K · G",
+        "K": "key/value heads",
+        "G": "query heads per key/value head",
+        "H": "size of one head",
+        "Hr": "numbers of a head that are turned by its position",
+        "W": "keys that a query of a windowed block sees",
+    }
+    at_most: ClassVar[dict[str, str]] = {"Hr": "H"}
+    cut: ClassVar[frozenset[str]] = frozenset(("Hr",))
+
+    def multiples(self) -> dict[str, int]:
+        """Rotary positions turn a head's numbers in pairs."""
+        return {} if self.rotary is None else {"H" if self.rope_dim is None else "Hr": 2}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Four projections, QKᵀ and PV (both operands are activations), pointwise work, and the two caches."""
+        mask: Mask = "causal" if self.causal else "full"
+        kept = (State(f"{at}.k_cache", "B S K H"), State(f"{at}.v_cache", "B S K H"))
+        return (
+            Matmul(f"{at}.q_proj", "B T D, D N H -> B T N H", bias=self.qkv_bias),
+            Matmul(f"{at}.k_proj", "B T D, D K H -> B T K H", bias=self.qkv_bias),
+            Matmul(f"{at}.v_proj", "B T D, D K H -> B T K H", bias=self.qkv_bias),
+            *self._of_queries_and_keys(at),
+            Pointwise(f"{at}.scores", "B K G T S H")
+            if self.score_function == "distance"
+            else Matmul(f"{at}.scores", "B T K G H, B S K H -> B K G T S", mask=mask),
+            *self._of_scores(at),
+            Matmul(f"{at}.values", "B K G T S, B S K H -> B T K G H", mask=mask),
+            Matmul(f"{at}.o_proj", "B T N H, N H D -> B T D", bias=self.out_bias),
+            *(kept if self.causal else ()),
+        )
+
+    def _of_queries_and_keys(self, at: str) -> Iterator[Line]:
+        if self.qk_norm is not None:
+            for name, heads in (("q_norm", "N"), ("k_norm", "K")):
+                scale = f"{heads} H" if self.qk_norm.together else "H"
+                shift = scale if self.qk_norm.kind == "layer" else ""
+                yield Pointwise(f"{at}.{name}", f"B T {heads} H", weight=scale, bias=shift)
+        if self.rotary is not None:
+            turned = "H" if self.rope_dim is None else "Hr"
+            yield Pointwise(f"{at}.q_rotary", f"B T N {turned}")
+            yield Pointwise(f"{at}.k_rotary", f"B T K {turned}")
+
+    def _of_scores(self, at: str) -> Iterator[Line]:
+        if self.softcap is not None:
+            yield Pointwise(f"{at}.softcap", "B K G T S")
+        if self.alibi:
+            yield Pointwise(f"{at}.alibi", "B K G T S", sums=True)
+        if self.biased:
+            yield Pointwise(f"{at}.rel_bias", "B K G T S", sums=True)
+        if self.sinks:
+            yield Pointwise(f"{at}.sinks", "B N T", weight="N")
+        yield Pointwise(f"{at}.softmax", "B K G T S")

@@ -1,0 +1,81 @@
+"""Cross attention, which joins a decoder to an encoder, and learned scores of the distance between two tokens.
+
+Encoder-decoder attention: Vaswani et al., "Attention Is All You Need" (arXiv 1706.03762), section 3.2.3. Relative
+position biases: Raffel et al., "T5" (1910.10683), section 2.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tfacct.architecture.parts.attention import Attention, Grouped, ScoreFunction
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.lines import Line, Matmul, Pointwise, State, Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossAttention(Grouped):
+    """Attention of the decoder's tokens to all tokens of a source that an encoder has read.
+
+    Keys and values of the source are computed once, in the step that reads it, and kept. The fields mean what they mean
+    in Attention.
+    """
+
+    hidden: Size
+    kv_heads: Size
+    group: Size
+    head_dim: Size
+    qkv_bias: bool = False
+    out_bias: bool = False
+    scale: float | None = None
+    score_function: ScoreFunction = "product"
+
+    name: ClassVar[str] = "cross"
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "kv_heads": "K", "group": "G", "head_dim": "H"}
+    legend: ClassVar[dict[str, str]] = {letter: Attention.legend[letter] for letter in "DNKGH"}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Projections of new tokens (queries) and new source tokens (keys, values), QKᵀ, PV, and the two caches."""
+        return (
+            Matmul(f"{at}.q_proj", "B T D, D N H -> B T N H", bias=self.qkv_bias),
+            Matmul(f"{at}.k_proj", "B I D, D K H -> B I K H", bias=self.qkv_bias),
+            Matmul(f"{at}.v_proj", "B I D, D K H -> B I K H", bias=self.qkv_bias),
+            Pointwise(f"{at}.scores", "B K G T J H")
+            if self.score_function == "distance"
+            else Matmul(f"{at}.scores", "B T K G H, B J K H -> B K G T J"),
+            Pointwise(f"{at}.softmax", "B K G T J"),
+            Matmul(f"{at}.values", "B K G T J, B J K H -> B T K G H"),
+            Matmul(f"{at}.o_proj", "B T N H, N H D -> B T D", bias=self.out_bias),
+            State(f"{at}.k_cache", "B J K H"),
+            State(f"{at}.v_cache", "B J K H"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelativeBias(Grouped):
+    """A learned score for each head and each of `buckets` distances between two tokens; all blocks of a stack add it.
+
+    Distances of `furthest` and more share a bucket, and the smallest distances have one each: transformers'
+    T5Attention._relative_position_bucket. No count depends on `furthest`.
+    """
+
+    buckets: Size
+    kv_heads: Size
+    group: Size
+    furthest: int = 128
+
+    name: ClassVar[str] = "rel_bias"
+    letters: ClassVar[dict[str, str]] = {"buckets": "Rp", "kv_heads": "K", "group": "G"}
+    legend: ClassVar[dict[str, str]] = {
+        "Rp": "buckets of distances between tokens",
+        **{letter: Attention.legend[letter] for letter in "NKG"},
+    }
+
+    def axes(self) -> dict[str, Size]:
+        """Rp and N: a score for each query head, whichever keys it reads."""
+        return {letter: size for letter, size in Grouped.axes(self).items() if letter in ("Rp", "N")}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Table of the scores."""
+        return (Table(at, "Rp N", embedding=False),)

@@ -1,0 +1,58 @@
+"""Feed-forward network: two matrices around an activation, or three if it is gated (SwiGLU, GeGLU).
+
+Vaswani et al., "Attention Is All You Need" (arXiv 1706.03762), section 3.3; gated: Shazeer, "GLU Variants Improve
+Transformer" (2002.05202).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar, Literal
+
+from tfacct.architecture.parts.part import Part
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.lines import Line, Matmul, Pointwise, Unused
+
+
+@cache
+def projections(at: str, width: str, *, gated: bool, bias: bool) -> tuple[Matmul | Pointwise, ...]:
+    """Lines of one network whose width is the axis `width`: the projections, and the activation with the gate."""
+    gate = Matmul(f"{at}.gate_proj", f"B T D, D {width} -> B T {width}", bias=bias)
+    return (
+        *((gate,) if gated else ()),
+        Matmul(f"{at}.up_proj", f"B T D, D {width} -> B T {width}", bias=bias),
+        Pointwise(f"{at}.act", f"B T {width}"),
+        Matmul(f"{at}.down_proj", f"B T {width}, {width} D -> B T D", bias=bias),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedForward(Part):
+    """Feed-forward network, `hidden` → `width` → `hidden`. `gated`: the activated result of one projection multiplies
+    another's.
+
+    `activation`: its name in configs; no count depends on it. `norm`: a norm of its own in front of its first product.
+    If not `called`, it is stored and its sublayer never runs.
+    """
+
+    hidden: Size
+    width: Size
+    gated: bool = False
+    bias: bool = False
+    activation: str = "gelu_new"
+    norm: Literal["layer", "rms"] | None = None
+    eps: float = 1e-5
+    called: bool = True
+
+    name: ClassVar[str] = "mlp"
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "F"}
+    legend: ClassVar[dict[str, str]] = {"D": "hidden size", "F": "feed-forward width"}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Norm where it has one, projections and activation; only what is stored if it is never called."""
+        lines = projections(at, "F", gated=self.gated, bias=self.bias)
+        if self.norm is not None:
+            shift = "D" if self.norm == "layer" else ""
+            lines = (Pointwise(f"{at}.norm", "B T D", weight="D", bias=shift), *lines)
+        return lines if self.called else tuple(Unused(line) for line in lines if line.parameters())

@@ -1,0 +1,75 @@
+"""Mamba: a short convolution, and a recurrence instead of attention.
+
+Gu and Dao, "Mamba: Linear-Time Sequence Modeling with Selective State Spaces" (arXiv 2312.00752), sections 3.2
+(algorithm 2) and 3.4; the order and the shapes of the products: transformers' MambaMixer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tfacct.architecture.parts.part import Part
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.lines import Line, Matmul, Pointwise, State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mamba(Part):
+    """A selective state space: each of `inner` channels has `state` numbers, which every token decays and adds to.
+
+    A depthwise convolution in front of it gives each channel a weighted sum of its last `kernel` tokens. Each token has
+    a step size, by way of `rank` numbers, and two vectors of `state` numbers, with which it writes to the state and
+    reads from it (Δ, B and C in the paper). A gate of `inner` multiplies the result. `bias`: biases of the first and
+    the last product; `conv_bias`: that of the convolution.
+    """
+
+    hidden: Size
+    inner: Size
+    state: Size
+    kernel: Size
+    rank: Size
+    bias: bool = False
+    conv_bias: bool = True
+    activation: str = "silu"
+
+    name: ClassVar[str] = "mamba"
+    letters: ClassVar[dict[str, str]] = {
+        "hidden": "D",
+        "inner": "Dx",
+        "state": "Ns",
+        "kernel": "Kc",
+        "rank": "Rt",
+    }
+    legend: ClassVar[dict[str, str]] = {
+        "D": "hidden size",
+        "Dx": "channels of Mamba",
+        "Dz": "channels and their gates, 2 · Dx",
+        "Ns": "numbers in the state of a channel",
+        "Kc": "tokens that a convolution sees",
+        "Rt": "numbers that a token's step is read off",
+        "Rx": "what is read off a token, Rt + 2 · Ns",
+    }
+
+    made: ClassVar[dict[str, str]] = {"Dz": "2 · Dx", "Rx": "Rt + 2 · Ns"}
+    cases: ClassVar[frozenset[str]] = frozenset(("Kc", "Ns", "Rt"))
+    recurs: ClassVar[bool] = True
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Projections, convolution, recurrence (pointwise work), the product that reads the states (both operands are
+        activations), and the state: the convolution's last tokens, and one state for each channel."""
+        return (
+            Matmul(f"{at}.in_proj", "B T D, D Dz -> B T Dz", bias=self.bias),
+            Matmul(f"{at}.conv", "B T Dx Kc, Dx Kc -> B T Dx", bias=self.conv_bias),
+            Pointwise(f"{at}.conv_act", "B T Dx"),
+            Matmul(f"{at}.x_proj", "B T Dx, Dx Rx -> B T Rx"),
+            Matmul(f"{at}.dt_proj", "B T Rt, Rt Dx -> B T Dx", bias=True),
+            Pointwise(f"{at}.dt_softplus", "B T Dx"),
+            Pointwise(f"{at}.recurrence", "B T Dx Ns", weight="Dx Ns"),
+            Matmul(f"{at}.read_out", "B T Dx Ns, B T Ns -> B T Dx"),
+            Pointwise(f"{at}.skip", "B T Dx", weight="Dx"),
+            Pointwise(f"{at}.gate", "B T Dx"),
+            Matmul(f"{at}.out_proj", "B T Dx, Dx D -> B T D", bias=self.bias),
+            State(f"{at}.conv_state", "B Dx Kc"),
+            State(f"{at}.scan_state", "B Dx Ns"),
+        )

@@ -1,0 +1,34 @@
+"""The projection of a multi-token prediction head (MTP): the stream and the next token's row, side by side.
+
+"DeepSeek-V3" (arXiv 2412.19437), section 2.2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tfacct.architecture.parts.part import Part
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.lines import Line, Matmul, Pointwise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MtpProjection(Part):
+    """Projection of the stream and the next token's row, side by side, each behind an RMSNorm of its own."""
+
+    hidden: Size
+    eps: float = 1e-6
+
+    letters: ClassVar[dict[str, str]] = {"hidden": "D"}
+    legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Dj": "stream and row side by side, 2 · D"}
+
+    made: ClassVar[dict[str, str]] = {"Dj": "2 · D"}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Two norms and a product."""
+        return (
+            Pointwise(f"{at}.row_norm", "B T D", weight="D"),
+            Pointwise(f"{at}.stream_norm", "B T D", weight="D"),
+            Matmul(f"{at}.proj", "B T Dj, Dj D -> B T D"),
+        )

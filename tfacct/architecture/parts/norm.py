@@ -1,0 +1,41 @@
+"""Normalisation over the hidden size: Ba et al., "Layer Normalization" (arXiv 1607.06450); Zhang and Sennrich, "Root
+Mean Square Layer Normalization" (1910.07467)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from tfacct.architecture.parts.part import Part
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.lines import Line, Pointwise, Unused
+from tfacct.ledger.paths import NORMS
+
+SHARED = "shared_norm"
+"""Name of the parameters of a norm that a whole block shares."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Norm(Part):
+    """LayerNorm (scale and shift) or RMSNorm (scale only).
+
+    `less_one`: the stored weight is the scale less 1; no count depends on it. `shared`: it reads the scale and shift
+    that all norms of its block share. If not `called`, it is stored and never runs.
+    """
+
+    hidden: Size
+    kind: Literal["layer", "rms"]
+    eps: float = 1e-5
+    less_one: bool = False
+    shared: bool = False
+    called: bool = True
+
+    name: ClassVar[str] = NORMS
+    letters: ClassVar[dict[str, str]] = {"hidden": "D"}
+    legend: ClassVar[dict[str, str]] = {"D": "hidden size"}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """One pointwise line."""
+        module = f"{at.rpartition('.')[0]}.{SHARED}" if self.shared else None
+        line = Pointwise(at, "B T D", weight="D", bias="D" if self.kind == "layer" else "", module=module)
+        return (line if self.called else Unused(line),)

@@ -1,0 +1,57 @@
+"""The base of every part: fields that hold sizes, the letters of those sizes in a spec, and lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tfacct.ledger.einsum import Size, evaluated
+from tfacct.ledger.lines import Line
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a transformer. Its sizes hold any kind of number: ints, arrays, symbols."""
+
+    name: ClassVar[str] = ""
+    """Name in its path, and heading of its counts. A part without a name has neither weights nor products, or is summed
+    with others."""
+    letters: ClassVar[dict[str, str]] = {}
+    """Field → the axis that it is the size of: the one bridge between names and letters. A field of None has none."""
+    legend: ClassVar[dict[str, str]] = {}
+    """Meaning of each of the part's axes, explained here and nowhere else."""
+
+    made: ClassVar[dict[str, str]] = {}
+    """Axes that are no sizes of their own, and what of others they are made of: N is `K · G`. One that is another axis
+    alone stands in specs in which that stands already: formulas do without it, and without one that is a number."""
+    cases: ClassVar[frozenset[str]] = frozenset()
+    """Axes of which a size of 1 is a case by itself, as MQA is: the proof looks at each of them alone."""
+    at_most: ClassVar[dict[str, str]] = {}
+    """Axes that are a share of another one, and at most all of it: `Hr` of `H`."""
+    cut: ClassVar[frozenset[str]] = frozenset()
+    """Shares that are cut off, so that the rest is a size of its own."""
+    dealt: ClassVar[str | None] = None
+    """The axis that a step's tokens are dealt out to, to each as many."""
+    recurs: ClassVar[bool] = False
+    """Whether it runs over new tokens one by one."""
+
+    def sizes(self) -> dict[str, str]:
+        """Return field → axis for the sizes that this part has."""
+        return {field: letter for field, letter in self.letters.items() if getattr(self, field) is not None}
+
+    def derived(self) -> dict[str, str]:
+        """Return axis → what it is made of, for those that this part has."""
+        return self.made
+
+    def multiples(self) -> dict[str, int]:
+        """Return axis → what its size is a multiple of, where it cannot be any number."""
+        return {}
+
+    def axes(self) -> dict[str, Size]:
+        """Sizes of the part's axes, by letter."""
+        own = {letter: getattr(self, field) for field, letter in self.sizes().items()}
+        return {**own, **{letter: evaluated(sum_, own) for letter, sum_ in self.derived().items()}}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Lines of the part, under the path `at`."""
+        raise NotImplementedError

@@ -1,0 +1,24 @@
+"""The addition that ends a sublayer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tfacct.architecture.parts.part import Part
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.lines import Line, Pointwise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residual(Part):
+    """Addition of a sublayer's result to the stream that it read."""
+
+    hidden: Size
+
+    letters: ClassVar[dict[str, str]] = {"hidden": "D"}
+    legend: ClassVar[dict[str, str]] = {"D": "hidden size"}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """One pointwise line."""
+        return (Pointwise(at, "B T D", sums=True),)

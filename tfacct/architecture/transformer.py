@@ -1,0 +1,296 @@
+"""A transformer: tables in front, stacks of blocks, a norm and a head behind. Puts the parts' lines into one ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from tfacct.architecture import letters
+from tfacct.architecture.blocks import Block, MtpHead, PartT, Stack, Sublayer, in_order, numbered
+from tfacct.architecture.letters import Names
+from tfacct.architecture.parts import (
+    CHOSEN,
+    Attention,
+    Classes,
+    Embedding,
+    FeedForward,
+    Form,
+    Grouped,
+    Head,
+    LatentAttention,
+    Norm,
+    Part,
+    Pooler,
+    Positions,
+    RelativeBias,
+    Segments,
+)
+from tfacct.base.errors import UsageError
+from tfacct.ledger import paths
+from tfacct.ledger.einsum import Axes, Size, same
+from tfacct.ledger.groups import Group, Ledger
+from tfacct.ledger.lines import Line, Pointwise, Unused
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """Encoder of a source, read whole at once: blocks that are not causal, between tables and a norm of its own.
+
+    `apart`: the letters whose sizes are its own, even where the decoder's are the same numbers.
+    """
+
+    embed: Embedding
+    stacks: tuple[Stack, ...]
+    positions: Positions | None = None
+    bias: RelativeBias | None = None
+    embed_norm: Norm | None = None
+    final_norm: Norm | None = None
+    apart: frozenset[str] = frozenset()
+
+    def ends(self) -> tuple[dict[str, Part], dict[str, Part]]:
+        """Parts before the blocks and parts behind them, by their names in paths."""
+        front: dict[str, Part | None] = {"embed": self.embed, "pos_embed": self.positions}
+        front |= {"rel_bias": self.bias, "embed_norm": self.embed_norm}
+        return _there(front), _there({"final_norm": self.final_norm})
+
+
+def _there(named: dict[str, Part | None]) -> dict[str, Part]:
+    return {name: part for name, part in named.items() if part is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Transformer:
+    """Tables, stacks of blocks, a norm and a head. Blocks of different kinds are different stacks.
+
+    With an `encoder` it is the decoder of an encoder-decoder. `mtp` heads run behind the head. A body has no `head`; it
+    may have a `pooler`, and scores of `classes`.
+    """
+
+    embed: Embedding
+    stacks: tuple[Stack, ...]
+    final_norm: Norm | None
+    head: Head | None
+    positions: Positions | None = None
+    embed_norm: Norm | None = None
+    mtp: MtpHead | None = None
+    segments: Segments | None = None
+    bias: RelativeBias | None = None
+    encoder: Encoder | None = None
+    pooler: Pooler | None = None
+    classes: Classes | None = None
+
+    def ends(self) -> tuple[dict[str, Part], dict[str, Part]]:
+        """Parts before the blocks and parts behind them, by their names in paths."""
+        front: dict[str, Part | None]
+        front = {"embed": self.embed, "pos_embed": self.positions, "type_embed": self.segments}
+        front |= {"rel_bias": self.bias, "embed_norm": self.embed_norm}
+        back: dict[str, Part | None] = {"final_norm": self.final_norm, "lm_head": self.head}
+        return _there(front), _there({**back, "pooler": self.pooler, "classifier": self.classes})
+
+    @property
+    def every_stack(self) -> tuple[Stack, ...]:
+        """Stacks of the encoder, if there is one, then the others."""
+        return (*(() if self.encoder is None else self.encoder.stacks), *self.stacks)
+
+    def parts(self) -> list[Part]:
+        """Parts at the ends, then those of one block of each kind, then those of MTP heads."""
+        ends = [self.ends(), *(() if self.encoder is None else (self.encoder.ends(),))]
+        at_ends = [part for front, back in ends for part in (*front.values(), *back.values())]
+        blocks = [part for stack in self.every_stack for _, part in stack.block.parts()]
+        ahead = [] if self.mtp is None else [part for _, part in self.mtp.parts()]
+        return [*at_ends, *blocks, *ahead]
+
+    def running(self, form: Form) -> Transformer:
+        """Return the model with its latent attention run in this form, where the form is `auto`."""
+
+        def settled(part: Part) -> Part:
+            return part.running(form) if isinstance(part, LatentAttention) and part.form == "auto" else part
+
+        return self.mapped(settled)
+
+    def ways(self) -> tuple[Transformer, ...]:
+        """Ways to run it that a step chooses from: the model itself, unless its latent attention's form is `auto`."""
+        if not any(isinstance(part, LatentAttention) and part.form == "auto" for part in self.parts()):
+            return (self,)
+        return tuple(self.running(form) for form in CHOSEN)
+
+    def settled(self, at: Axes, *, masked: bool = False) -> Transformer:
+        """Return the way that a step runs: the one with fewer FLOPs."""
+        ways = self.ways()
+        if len(ways) == 1:
+            return self
+        return min(ways, key=lambda way: way.ledger().total_flops(at, masked=masked))
+
+    def ledger(self) -> Ledger:
+        """Ledger with every line of the model, in every way that a step chooses from."""
+        ledger, *others = (way._lines() for way in self.ways())
+        return replace(ledger, instead=others[0]) if others else ledger
+
+    def _lines(self) -> Ledger:
+        front, back = self.ends()
+        ends, source, *others, ahead = letters.names(self)
+        kinds, mine = self.kinds(), len(self.every_stack) - len(self.stacks)
+        blocks = _groups(self.stacks, self.numbers(), kinds[mine:], others[mine:])
+        first, last = (replace(_group(own.items()), names=ends) for own in (front, back))
+        more = (replace(group, names=ahead) for group in self._ahead())
+        return Ledger((*self._encoder(kinds[:mine], source, others[:mine]), first, *blocks, last, *more))
+
+    def _encoder(self, kinds: Sequence[str], ends: Names, names: Sequence[Names]) -> Iterator[Group]:
+        """Groups of the encoder: the lines of a decoder, with source tokens for tokens."""
+        if self.encoder is None:
+            return
+        stacks = self.encoder.stacks
+        front, back = (replace(_group(own.items()), names=ends) for own in self.encoder.ends())
+        for group in (front, *_groups(stacks, numbered(stacks), kinds, names), back):
+            yield replace(group, lines=tuple(_of_source(line) for line in group.lines))
+
+    def _ahead(self) -> Iterator[Group]:
+        if self.mtp is not None and self.head is not None:  # whose head is the model's
+            group = _group([(paths.in_every(paths.MTP, name), part) for name, part in self.mtp.parts()])
+            lines = (*group.lines, *self.head.again(paths.in_every(paths.MTP, "lm_head")))
+            axes = {**group.axes, **self.head.axes()}
+            yield replace(group, lines=lines, axes=axes, count=self.mtp.count, numbers=range(self.mtp.count))
+
+    def numbers(self) -> list[Sequence[int]]:
+        """Numbers of the blocks in each stack behind the encoder; empty if its count is a symbol or an array."""
+        return numbered(self.stacks)
+
+    def kinds(self) -> list[str]:
+        """Name of the kind of every stack's blocks: encoder, attention or mamba, windowed or full, experts or dense.
+
+        Only what differs between stacks is named, so the kind of a single stack is empty. A decoder's is not named.
+        """
+        traits = [stack.block.traits for stack in self.stacks]
+        asked = dict.fromkeys(question for own in traits for question in own)
+        differing = [question for question in asked if len({own[question] for own in traits if question in own}) > 1]
+        names = [" ".join(own[question] for question in differing if question in own) for own in traits]
+        names = [*(["encoder"] * (len(self.every_stack) - len(names))), *names]
+        return [
+            f"{name} {names[: i + 1].count(name)}".strip() if names.count(name) > 1 else name
+            for i, name in enumerate(names)
+        ]
+
+    def blocks(self) -> list[Block]:
+        """Blocks behind the encoder, in the order in which they run."""
+        return in_order(self.stacks)
+
+    def having(self, kind: type[PartT]) -> list[tuple[Stack, PartT]]:
+        """Stacks behind the encoder whose blocks have a part of this kind, each with that part."""
+        found = ((stack, stack.block.find(kind)) for stack in self.stacks)
+        return [(stack, part) for stack, part in found if part is not None]
+
+    @property
+    def attentions(self) -> tuple[Attention | LatentAttention, ...]:
+        """Self-attention of each stack behind the encoder that has any; empty for a state-space model."""
+        found = (stack.block.attention for stack in self.stacks)
+        return tuple(attention for attention in found if attention is not None)
+
+    def mapped(self, change: Callable[[Any], Any], counts: Sequence[Size] | None = None) -> Transformer:
+        """Return the model with `change` applied to every part, and with `counts` blocks in the stacks, if given."""
+        return self.mapped_in_places([change] * (3 + len(self.every_stack)), counts)
+
+    def mapped_in_places(
+        self, changes: Sequence[Callable[[Any], Any]], counts: Sequence[Size] | None = None
+    ) -> Transformer:
+        """Return the same with a change for each of its places (`letters.places`)."""
+        ends, source, *others, ahead = (_of_part(change) for change in changes)
+
+        def block(old: Block, change: Callable[[Any], Any]) -> Block:
+            def sublayer(one: Sublayer) -> Sublayer:
+                return Sublayer(change(one.part), change(one.norm), change(one.post_norm))
+
+            return replace(old, sublayers=tuple(sublayer(one) for one in old.sublayers))
+
+        def further(old: MtpHead | None) -> MtpHead | None:
+            return old and MtpHead(ahead(old.projection), block(old.block, ahead), ahead(old.norm), old.count)
+
+        def reading(old: Encoder | None, stacks: Sequence[Stack]) -> Encoder | None:
+            own = {field.name: source(getattr(old, field.name)) for field in fields(Encoder)} if old else {}
+            return old and Encoder(**{**own, "stacks": tuple(stacks)})
+
+        zipped = zip(self.every_stack, others, strict=True)
+        blocks = [replace(stack, block=block(stack.block, change)) for stack, change in zipped]
+        if counts is not None:
+            blocks = [Stack(old.block, count) for old, count in zip(blocks, counts, strict=True)]
+        own = {field.name: ends(getattr(self, field.name)) for field in fields(self)}
+        own |= {"stacks": tuple(blocks[-len(self.stacks) :]), "mtp": further(self.mtp)}
+        return Transformer(**{**own, "encoder": reading(self.encoder, blocks[: -len(self.stacks)])})
+
+    @property
+    def query_heads(self) -> list[Size]:
+        """The numbers of query heads that there are, in all kinds of blocks and on both sides."""
+        heads = (part.heads for part in self.parts() if isinstance(part, (Grouped, LatentAttention)))
+        return list(dict.fromkeys(heads))
+
+    def with_kv_heads(self, kv_heads: Size | None) -> Transformer:
+        """Return the model with its query heads sharing `kv_heads` key/value heads; None: each has its own.
+
+        Keys and values from a latent have no heads to share: with None they are kept by head. Raises UsageError for any
+        other number of them, and for a model without attention.
+        """
+        if not self.attentions:
+            raise UsageError("num_key_value_heads: there is no attention here, so there are no heads")
+
+        def shared(part: Part) -> Part:
+            if isinstance(part, LatentAttention):
+                if kv_heads is not None:
+                    raise UsageError(
+                        "num_key_value_heads: keys and values come from a latent here, which no heads share"
+                    )
+                return part.running("unpacked")
+            if not isinstance(part, Grouped):
+                return part
+            return part.with_kv_heads(part.heads if kv_heads is None else kv_heads)
+
+        return self.mapped(shared)
+
+    def all_called(self) -> Transformer | None:
+        """Return the model with every network called that is stored and not run; None if all are called."""
+        if all(getattr(part, "called", True) for part in self.parts()):
+            return None
+
+        def called(part: Part) -> Part:
+            return replace(part, called=True) if isinstance(part, (FeedForward, Norm)) else part
+
+        return self.mapped(called)
+
+    def with_positions(self, context: int) -> Transformer:
+        """Return the model with its position table, if it has one, made long enough for `context`."""
+        if self.positions is None:
+            return self
+        return replace(self, positions=replace(self.positions, rows=context + self.positions.offset))
+
+
+def _of_part(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The change, of parts only."""
+    return lambda part: change(part) if isinstance(part, Part) else part
+
+
+def _of_source(line: Any) -> Any:
+    """An encoder's line: new source tokens for new tokens, and those seen for keys."""
+    if isinstance(line, Unused):
+        return Unused(_of_source(line.of))
+    line = replace(line.renamed({"T": "I", "S": "J"}), path=paths.in_encoder(line.path))
+    if isinstance(line, Pointwise) and line.module is not None:
+        return replace(line, module=paths.in_encoder(line.module))
+    return line
+
+
+def _groups(
+    stacks: Sequence[Stack], numbers: Sequence[Sequence[int]], kinds: Sequence[str], names: Sequence[Names]
+) -> Iterator[Group]:
+    for stack, own, kind, called in zip(stacks, numbers, kinds, names, strict=True):
+        parts = ((paths.in_every(paths.BLOCKS, name), part) for name, part in stack.block.parts())
+        yield replace(_group(parts, stack.count, own, kind), names=called)
+
+
+def _group(parts: Iterable[tuple[str, Part]], count: Size = 1, numbers: Sequence[int] = (), kind: str = "") -> Group:
+    axes: dict[str, Size] = {}
+    lines: list[Line] = []
+    for at, part in parts:
+        for axis, value in part.axes().items():
+            if not same(axes.setdefault(axis, value), value):
+                raise ValueError(f"{at}: axis {axis} is {value} here and {axes[axis]} beside it")
+        lines += part.lines(at)
+    return Group(tuple(lines), axes, count, numbers, kind)

@@ -1,0 +1,112 @@
+"""Mistakes that a user can make, each told with what was wrong, its value, and what would work."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from itertools import islice, takewhile
+
+
+class TfacctError(ValueError):
+    """A mistake the user can mend: shown as one message, never as a traceback."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return "\n".join(printable(text) for text in (self.message, self.hint) if text is not None)
+
+    def lines(self) -> list[str]:
+        """Lines to print: the message, then the hint, without characters that would steer a terminal."""
+        texts = [f"error: {self.message}"] + ([f"hint: {self.hint}"] if self.hint else [])
+        return [printable(text) for text in texts]
+
+
+class UsageError(TfacctError):
+    """An option or argument that makes no sense."""
+
+
+class ConfigError(TfacctError):
+    """A configuration that is malformed, or holds something that is not understood."""
+
+
+class NotFoundError(TfacctError):
+    """A model, file, field or unit that does not exist."""
+
+
+class HubError(TfacctError):
+    """A hub that cannot be reached, or does not give what it has."""
+
+
+class MissingExtraError(TfacctError):
+    """A command that needs a package which is not installed."""
+
+    MEASURE = "pip install 'tfacct[measure]', or '.[measure]' in a checkout"
+    ARRAYS = "pip install 'tfacct[arrays]', or '.[arrays]' in a checkout"
+    HUB = "pip install 'tfacct[hub]', or '.[hub]' in a checkout"
+    PLOT = "pip install 'tfacct[plot]', or '.[plot]' in a checkout"
+
+
+def printable(text: str) -> str:
+    """Text without control characters: a field's name must not steer the terminal."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else "�" for char in text)
+
+
+def cut(name: str, most: int = 80) -> str:
+    """Name that somebody else chose, cut to at most `most` characters for a message."""
+    return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
+def listed(names: Collection[str], most: int = 20) -> str:
+    """Names that somebody else chose, separated by commas: at most `most` of them, then how many more there are."""
+    more = len(names) - most
+    words = ", ".join(cut(name) for name in islice(names, most))
+    return words if more <= 0 else f"{words} and {more:,} more"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Suggestion of the one or two names most like `name`, or None.
+
+    >>> nearest("gpt2-xxl", ["gpt2", "gpt2-xl", "bert-base"])
+    'did you mean gpt2-xl or gpt2?'
+
+    A name with the same beginning comes before one that is only spelled alike:
+
+    >>> nearest("mistral-7b", ["mixtral-8x7b", "mistral-7b-v0.3"])
+    'did you mean mistral-7b-v0.3?'
+    """
+    from difflib import get_close_matches
+
+    folded: dict[str, str] = {k.lower(): k for k in known}
+    alike = _beginning_alike(name.lower(), folded)
+    close = get_close_matches(name.lower(), alike or folded, n=2, cutoff=0 if alike else 0.6)
+    return f"did you mean {' or '.join(folded[c] for c in close)}?" if close else None
+
+
+def _beginning_alike(name: str, known: Iterable[str]) -> list[str]:
+    """Names that continue this one; or the longest that this one continues, with a near miss that continues it too; or
+    the names that share most of its first words, at least two.
+
+    >>> _beginning_alike("gpt2-small", ["gpt2", "gpt2-large", "cs336-gpt2-small"])
+    ['gpt2']
+    >>> _beginning_alike("gpt2-medum", ["gpt2", "gpt2-medium", "gpt2-xl"])
+    ['gpt2', 'gpt2-medium']
+    >>> _beginning_alike("gemma-3-27b-it", ["gemma-2-27b", "gemma-3-4b-text", "gemma-3-27b-text"])
+    ['gemma-3-27b-text']
+    """
+    from difflib import get_close_matches
+
+    if longer := [k for k in known if k.startswith(name) and len(name) > 2]:
+        return longer
+    if shorter := [k for k in known if k and name.startswith((f"{k}-", f"{k}_"))]:
+        start = max(shorter, key=len)
+        return [start, *get_close_matches(name, [k for k in known if k.startswith(start) and k != start], 1, 0.8)]
+
+    def words(text: str) -> list[str]:
+        return text.replace("_", "-").split("-")
+
+    pairs = {k: zip(words(name), words(k), strict=False) for k in known}
+    shared = {k: sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pair)) for k, pair in pairs.items()}
+    most = max([1, *shared.values()])
+    return [k for k, count in shared.items() if count == most > 1]

@@ -1,0 +1,74 @@
+"""Several values in one option: `1k..128k` doubles, `1k..8k:1k` counts up, `1,8,64` lists.
+
+They are counted before they are made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from tfacct.base import units
+from tfacct.base.errors import UsageError
+
+MOST = 20_000
+"""More values than anybody reads, and some seconds' work: arrays take more."""
+FOR_MORE = "`Model.evaluate` in Python takes arrays of any length: docs/python.md"
+RANGE = re.compile(r"([^.,:]+)\.\.([^.,:]+)(?::([^.,:]+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Values of one option, in the order in which they were written."""
+
+    pieces: tuple[Sequence[int], ...]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.pieces))
+
+    def __contains__(self, value: object) -> bool:
+        return any(value in piece for piece in self.pieces)
+
+    def __iter__(self) -> Iterator[int]:
+        return chain.from_iterable(self.pieces)
+
+
+def read_values(option: str, text: str) -> Values:
+    """Whole numbers that `text` stands for. Raises UsageError."""
+    pieces = tuple(_piece(option, piece.strip()) for piece in text.split(","))
+    for piece in pieces:
+        if len(piece) and min(piece[0], piece[-1]) < 1:
+            raise UsageError(f"{option} must be at least 1, not {min(piece[0], piece[-1]):,}")
+    return Values(pieces)
+
+
+def is_range(text: str) -> bool:
+    """True if `text` is written as a range."""
+    return RANGE.fullmatch(text) is not None
+
+
+def _piece(option: str, text: str) -> Sequence[int]:
+    match = RANGE.fullmatch(text)
+    if match is None:
+        if re.fullmatch(r"0\d+.*", text):
+            raise UsageError(f"{option}: {text!r} begins with 0", "commas part values here: write 16384 or 16k")
+        return (units.read_tokens(option, text),)
+    first, last = (units.read_tokens(option, end) for end in match.group(1, 2))
+    if last < first:
+        raise UsageError(f"{option} {text} runs backwards", f"from the smaller to the larger: {match[2]}..{match[1]}")
+    if first < 1:
+        raise UsageError(f"{option} must be at least 1, not {first:,}")
+    if match[3] is not None:
+        step = units.read_tokens(option, match[3])
+        if step < 1:
+            raise UsageError(f"{option} {text}: a step is at least 1")
+        count = (last - first) // step + 1
+        if count > MOST:
+            raise UsageError(f"{option} {text} makes {count:,} values: at most {MOST:,}", FOR_MORE)
+        return range(first, last + 1, step)
+    doubled = [first]
+    while doubled[-1] * 2 < last:
+        doubled.append(doubled[-1] * 2)
+    return [*doubled, last] if last > first else doubled

@@ -1,0 +1,57 @@
+"""How a message spells an option: `--ctx` to whoever typed a command, `ctx` to whoever called from Python.
+
+Rooms name an option as Python does; the command line says once, at its entry, that a shell is spoken to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_TO_SHELL: ContextVar[bool] = ContextVar("to_shell", default=False)
+
+_SHELL_NAMES = {"unknown": "for", "new_tokens": "generate"}
+"""Options that a shell has under another name than Python."""
+
+
+@contextmanager
+def as_in_a_shell() -> Iterator[None]:
+    """Spell options as a shell has them, until the end of the block."""
+    before = _TO_SHELL.set(True)
+    try:
+        yield
+    finally:
+        _TO_SHELL.reset(before)
+
+
+def spelled(shell: str, python: str) -> str:
+    """The one of two spellings that whoever asked can type."""
+    return shell if _TO_SHELL.get() else python
+
+
+def option(name: str, value: int | str | None = None) -> str:
+    """An option by its name in Python, with a value where one is given; `True` switches a flag on.
+
+    >>> option("kv_dtype"), option("ctx", 16384), option("by", "part"), option("decode", True)
+    ('kv_dtype', 'ctx=16384', "by='part'", 'decode=True')
+    >>> with as_in_a_shell():
+    ...     option("kv_dtype"), option("ctx", 16384), option("by", "part"), option("decode", True)
+    ('--kv-dtype', '--ctx 16,384', '--by part', '--decode')
+    """
+    typed = f"--{_SHELL_NAMES.get(name, name).replace('_', '-')}"
+    if value is None or value is True:
+        return spelled(typed, name if value is None else f"{name}=True")
+    return spelled(f"{typed} {value:,}" if isinstance(value, int) else f"{typed} {value}", f"{name}={value!r}")
+
+
+def setting(field: str, value: str | None = None) -> str:
+    """A config's field set to a value, or to nothing.
+
+    >>> setting("architectures"), setting("model_type", "bart")
+    ('architectures=None', "model_type='bart'")
+    >>> with as_in_a_shell():
+    ...     setting("architectures"), setting("model_type", "bart")
+    ('--set architectures=null', '--set model_type=bart')
+    """
+    return spelled(f"--set {field}={'null' if value is None else value}", f"{field}={value!r}")

@@ -1,0 +1,192 @@
+"""Dtypes and their bits; how sizes are read (`16k`, `24GiB`) and written (4.03 T, 14.2 GiB)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from fractions import Fraction
+
+from tfacct.base.errors import NotFoundError, UsageError, nearest
+
+BITS = {"fp32": 32, "tf32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4}
+"""Bits that one stored element takes. tf32 is a way to multiply: it is stored in 32 bits."""
+
+BLOCKS = ("mxfp4", "nvfp4", "gptq", "awq", "nf4")
+"""Ways to store weights in blocks of numbers that share a scale: `storage` knows their bytes."""
+DTYPES = (*BITS, *BLOCKS)
+
+LARGEST_BYTES = 10**16
+"""Ten petabytes: no budget above it is meant seriously."""
+
+_TORCH_NAMES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+
+SI = ("", "K", "M", "G", "T", "P", "E", "Z", "Y", "R", "Q")
+PEOPLE = ("", "K", "M", "B", "T", "Q")
+"""Parameters are spoken of in billions (`7B`), FLOPs in giga."""
+BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB")
+
+_WHOLE = r"(\d{1,3}(?:,\d{3})+|\d[\d_]*)"
+_TOKENS = _WHOLE + r"(k|m)?"
+_COUNT = r"(\d+(?:\.\d+)?)\s*([KMBT]?)"
+_BYTES = r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(i?)B"
+_EITHER_CASE = re.IGNORECASE | re.ASCII
+
+
+def dtype_bits(name: str) -> int:
+    """Bits per stored element of the dtype `name` (fp32, tf32, bf16, fp16, fp8, int8, int4).
+
+    Raises TfacctError for unknown names, and for formats that store weights in blocks.
+    """
+    key = dtype_name(name)
+    if key in BLOCKS:
+        raise UsageError(f"{key} is a way to store weights, in blocks that share a scale", f"one of {', '.join(BITS)}")
+    return BITS[key]
+
+
+def dtype_name(name: str) -> str:
+    """Short name of a dtype: bf16 for `bfloat16`. Raises NotFoundError, which suggests the nearest name."""
+    key = _TORCH_NAMES.get(name.lower(), name.lower())
+    if key not in DTYPES:
+        raise NotFoundError(f"unknown dtype {name!r}", nearest(name, DTYPES) or f"known dtypes: {', '.join(DTYPES)}")
+    return key
+
+
+def is_narrow(name: str) -> bool:
+    """True if a dtype has fewer than 16 bits: weights are quantized to it, activations and norms are not."""
+    return BITS.get(name, 0) < 16
+
+
+def read_tokens(option: str, text: str) -> int:
+    """Number of tokens or sequences as a user writes it, in powers of 1024.
+
+    >>> read_tokens("--ctx", "16,384"), read_tokens("--ctx", "16k"), read_tokens("--ctx", "1m")
+    (16384, 16384, 1048576)
+
+    Raises UsageError, which names the `option`.
+    """
+    match = re.fullmatch(_TOKENS, text.strip(), _EITHER_CASE)
+    if match is None:
+        raise UsageError(
+            f"{option} must be a whole number of at least 1, not {text!r}",
+            "for example 512, or 16k for 16,384",
+        )
+    digits = match[1].replace(",", "").replace("_", "")
+    if len(digits) > 18:  # int() itself refuses absurd lengths, with a message about Python
+        raise UsageError(f"{option} {text[:20]}… is absurdly large")
+    steps = " km".index(match[2].lower()) if match[2] else 0
+    return int(digits) << 10 * steps
+
+
+def read_count(option: str, text: str) -> int:
+    """Number of parameters as a user writes it, in powers of 1000: `8B` = 8 · 10⁹, `500M`. Raises UsageError."""
+    match = re.fullmatch(_COUNT, text.strip(), _EITHER_CASE)
+    if match is None or len(match[1]) > 18:
+        raise UsageError(f"{option} must be a number of parameters, not {text!r}", "for example 8B or 500M")
+    return int(Fraction(match[1]) * 1000 ** " KMBT".index(match[2].upper() or " "))
+
+
+def read_bytes(option: str, text: str) -> int:
+    """Number of bytes as a user writes it: powers of 1024 with an `i`, powers of 1000 without.
+
+    >>> read_bytes("--fit", "24GiB"), read_bytes("--fit", "24GB")
+    (25769803776, 24000000000)
+
+    Raises UsageError, which names the `option`.
+    """
+    match = re.fullmatch(_BYTES, text.strip(), _EITHER_CASE)
+    if match is None or (match[3] and not match[2]) or len(match[1]) > 18:
+        raise UsageError(f"{option} must be a size with its unit, not {text!r}", "for example 24GiB or 80GB")
+    base = 1024 if match[3] else 1000
+    size = int(Fraction(match[1]) * base ** " KMGTP".index(match[2].upper() or " "))
+    if size > LARGEST_BYTES:
+        raise UsageError(f"{option} {text} is absurdly large")
+    return size
+
+
+def _scaled(value: int, base: int, names: tuple[str, ...]) -> str:
+    """Text of `value` with three significant digits, in the largest unit that leaves at least 1 before the point.
+
+    Integer arithmetic throughout: a float would round values from 2⁵³ on before we do.
+    """
+    sign, value = ("-", -value) if value < 0 else ("", value)
+    if value < base:
+        return f"{sign}{value:,} {names[0]}".rstrip()
+    step = 1
+    while step + 1 < len(names) and value >= base ** (step + 1):
+        step += 1
+    last = step + 1 == len(names)
+    for decimals, limit in ((2, 10), (1, 100), (0, 1000)):
+        rounded = _rounded(value * 10**decimals, base**step)
+        if rounded < limit * 10**decimals or (decimals == 0 and last):
+            whole, part = divmod(rounded, 10**decimals)
+            return f"{sign}{whole:,}{f'.{part:0{decimals}}' if decimals else ''} {names[step]}"
+    # What rounds up to 1,000, and 1,000 to 1,023 of a binary unit, is said in the next one.
+    part = value / base ** (step + 1)
+    return f"{sign}{part:.3f} {names[step + 1]}" if part < 0.9995 else f"{sign}1.00 {names[step + 1]}"
+
+
+def _rounded(part: int, whole: int) -> int:
+    """Quotient rounded to a whole number, a half to the even one. (`round` of a Fraction is five times slower.)"""
+    quotient, rest = divmod(part, whole)
+    return quotient + (2 * rest > whole or (2 * rest == whole and quotient % 2))
+
+
+def decimals(value: Fraction | int, places: int) -> str:
+    """Text of `value` with `places` decimals, a half rounded to the even digit. Exact, which a float would not be."""
+    sign, value = ("-", -value) if value < 0 else ("", value)
+    rounded = _rounded(value.numerator * 10**places, value.denominator)
+    whole, part = divmod(rounded, 10**places)
+    return f"{sign if rounded else ''}{whole}{f'.{part:0{places}}' if places else ''}"
+
+
+def percent(share: Fraction | float, places: int = 1) -> str:
+    """Text of a share of 1.
+
+    >>> percent(Fraction(23, 80))
+    '28.8%'
+    """
+    return f"{decimals(Fraction(share) * 100, places)}%"
+
+
+def between(values: Iterable[int]) -> str:
+    """Whole numbers as one phrase: `512`, `512 or 4,096`, `512 to 4,096` of more than two."""
+    found = sorted(set(values))
+    if len(found) < 3:
+        return " or ".join(f"{value:,}" for value in found)
+    return f"{found[0]:,} to {found[-1]:,}"
+
+
+def si(value: int) -> str:
+    """Text of a count with three significant digits, in powers of 1000.
+
+    >>> si(133_416_668_364_800), si(4_026_531_840), si(768)
+    ('133 T', '4.03 G', '768')
+    """
+    return _scaled(value, 1000, SI)
+
+
+def people(value: int) -> str:
+    """Text of a number of parameters, with B for 10⁹.
+
+    >>> people(1_557_611_200)
+    '1.56 B'
+    """
+    return _scaled(value, 1000, PEOPLE)
+
+
+def binary(value: int) -> str:
+    """Text of a number of bytes, in powers of 1024.
+
+    >>> binary(16 * 1024**3), binary(1000)
+    ('16.0 GiB', '1,000 B')
+    """
+    return _scaled(value, 1024, BINARY)
+
+
+def decimal_bytes(value: int) -> str:
+    """Text of a number of bytes, in powers of 1000, as the memory of cards is sold.
+
+    >>> decimal_bytes(16 * 1024**3)
+    '17.2 GB'
+    """
+    return _scaled(value, 1000, ("B", "KB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"))

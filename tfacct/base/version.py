@@ -1,0 +1,3 @@
+"""The version, which the package's metadata reads here."""
+
+__version__ = "0.1.0"

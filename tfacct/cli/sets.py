@@ -1,0 +1,69 @@
+"""Fields of a config as they are typed: `--set FIELD=VALUE`, `--set FIELD=VALUES`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+from tfacct.base.errors import UsageError
+
+
+def read_sets(assignments: Iterable[str]) -> dict[str, Any]:
+    """`FIELD=VALUE` pairs; a value is JSON where it can be, else text."""
+    return {name: _value(text) for name, text in _assignments(assignments)}
+
+
+def read_lists(assignments: Iterable[str]) -> dict[str, Sequence[Any]]:
+    """`FIELD=VALUES` pairs: a list `1,2,4`, a range `1..32`, or one value. Commas within brackets part nothing."""
+    return {name: _list(name, text) for name, text in _assignments(assignments)}
+
+
+def _list(name: str, text: str) -> list[Any]:
+    from tfacct.base import ranges
+
+    pieces = [_values(name, piece) for piece in _pieces(text)]
+    if (count := sum(map(len, pieces))) > ranges.MOST:
+        raise UsageError(f"--set {name} has {count:,} values: at most {ranges.MOST:,}", ranges.FOR_MORE)
+    return [value for piece in pieces for value in piece]
+
+
+def _pieces(text: str) -> list[str]:
+    """The text parted at its commas, but not within brackets."""
+    pieces: list[list[str]] = []
+    depth = 0
+    for part in text.split(","):
+        if depth > 0:
+            pieces[-1].append(part)
+        else:
+            pieces.append([part])
+        depth += sum(map(part.count, "[{")) - sum(map(part.count, "]}"))
+    return [",".join(parts) for parts in pieces]
+
+
+def _values(name: str, piece: str) -> Collection[Any]:
+    from tfacct.base import ranges
+
+    return ranges.read_values(f"--set {name}", piece) if ranges.is_range(piece) else [_value(piece)]
+
+
+def _assignments(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Names and what stands behind the `=`; no name twice."""
+    seen: set[str] = set()
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name = name.strip()
+        if not equals or not name:
+            raise UsageError(f"--set wants FIELD=VALUE, not {text!r}", "for example --set num_key_value_heads=1")
+        if name in seen:
+            raise UsageError(f"--set names {name} twice")
+        seen.add(name)
+        yield name, value
+
+
+def _value(text: str) -> Any:
+    import json
+
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text

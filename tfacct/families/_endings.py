@@ -1,0 +1,90 @@
+"""What a class has behind its blocks, which its name's ending says: a language model's head, none, or classes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from tfacct.architecture.parts import Classes, Pooler
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError
+from tfacct.ledger.workload import LARGEST
+
+FIELDS = frozenset(("architectures", "num_labels", "id2label"))
+"""Fields that say what stands behind the blocks."""
+DEFAULT_LABELS = 2
+"""Classes that every transformers class has where its config does not say how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How the names of some transformers classes end, and what those classes have behind the blocks.
+
+    `auto` builds the class. `paths` are those of what stands behind the blocks, ours → the class's, where the family's
+    own table does not have them. `body`: where the class keeps its body, if not where the family's table says; in a
+    bare body's own names nothing stands before it. `side`: the only side there is, of a model that has two. `gives`:
+    whether it gives back what it keeps between steps. `picks`: of each sequence it keeps the scores of one position.
+    """
+
+    auto: str
+    head: Literal["lm", "none", "classes"] = "lm"
+    pooler: bool = False
+    bias: bool = False
+    paths: Mapping[str, str] = field(default_factory=dict)
+    body: str | None = None
+    side: Literal["encoder"] | None = None
+    gives: bool = True
+    picks: bool = False
+
+    def on(self, shape: Transformer, classes: int) -> Transformer:
+        """The model with this behind its blocks instead of a language model's head."""
+        if self.head == "lm":
+            return shape
+        if shape.mtp is not None:
+            raise ConfigError("layers that foresee further tokens (MTP) end in a language model's head: there is none")
+        hidden = shape.embed.hidden
+        scores = (
+            Classes(hidden=hidden, classes=classes, bias=self.bias, pooled=self.pooler)
+            if self.head == "classes"
+            else None
+        )
+        return replace(shape, head=None, pooler=Pooler(hidden=hidden) if self.pooler else None, classes=scores)
+
+    def renamed(self, table: Mapping[str, str], body: str) -> dict[str, str]:
+        """A family's table of the class with a language model's head, as this class has those modules. In that table
+        the body's begin with `body`."""
+        own = body if self.body is None else self.body
+        if self.head == "lm":
+            return dict(table)
+        return {
+            ours: own + theirs.removeprefix(body) for ours, theirs in table.items() if ours.split(".")[0] != "lm_head"
+        }
+
+
+CAUSAL_MODEL = Ending("AutoModelForCausalLM")
+SEQ2SEQ = Ending("AutoModelForSeq2SeqLM")
+BODY = Ending("AutoModel", "none", body="")
+SCORED = Ending("AutoModelForSequenceClassification", "classes", paths={"classifier": "score"}, picks=True)
+TOKENS = Ending("AutoModelForTokenClassification", "classes", bias=True, paths={"classifier": "score"}, gives=False)
+TOKENS_CLASSIFIED = replace(TOKENS, paths={"classifier": "classifier"})
+
+DECODER: Mapping[str, Ending] = {"ForCausalLM": CAUSAL_MODEL, "LMHeadModel": CAUSAL_MODEL, "Model": BODY}
+CLASSIFYING: Mapping[str, Ending] = {**DECODER, "ForSequenceClassification": SCORED}
+LABELLING: Mapping[str, Ending] = {**CLASSIFYING, "ForTokenClassification": TOKENS}
+
+
+def labels(raw: Mapping[str, Any]) -> tuple[int, dict[str, int]]:
+    """How many classes are scored, by id2label or num_labels, and what was defaulted. Raises ConfigError."""
+    names, said = raw.get("id2label"), raw.get("num_labels")
+    if names is not None and not isinstance(names, Mapping):
+        raise ConfigError("id2label must be an object of fields")
+    if said is not None and (not isinstance(said, int) or isinstance(said, bool)):
+        raise ConfigError(f"num_labels must be a whole number, not {said!r}")
+    if names is not None and said not in (None, len(names)):
+        raise ConfigError(f"num_labels = {said:,} contradicts id2label, which names {len(names):,}")
+    count = said if names is None else len(names)
+    if count is None:
+        return DEFAULT_LABELS, {"num_labels": DEFAULT_LABELS}
+    if not 1 <= count <= LARGEST:
+        bound = "at least 1" if count < 1 else f"at most {LARGEST:,}"
+        raise ConfigError(f"num_labels must be {bound}, not {count:,}")
+    return count, {}

@@ -1,0 +1,91 @@
+"""The fields that configs carry, whichever family: those that change no count, and those that change some family's."""
+
+from collections.abc import Iterable
+
+HARMLESS = frozenset(
+    """
+    model_type transformers_version torch_dtype dtype _name_or_path name_or_path bos_token_id
+    eos_token_id pad_token_id unk_token_id sep_token_id decoder_start_token_id forced_bos_token_id
+    forced_eos_token_id bad_words_ids suppress_tokens begin_suppress_tokens use_cache use_return_dict
+    return_dict output_attentions output_hidden_states output_scores torchscript return_dict_in_generate
+    is_decoder use_bfloat16 tie_encoder_decoder initializer_range hidden_act activation_function
+    rms_norm_eps layer_norm_epsilon layer_norm_eps rope_theta rope_scaling rope_parameters rope_interleaved
+    max_window_layers original_max_position_embeddings pretraining_tp gradient_checkpointing
+    _attn_implementation _attn_implementation_autoset attn_implementation finetuning_task task_specific_params
+    problem_type label2id prefix tokenizer_class max_length min_length do_sample
+    early_stopping num_beams num_beam_groups diversity_penalty temperature top_k top_p typical_p
+    repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size num_return_sequences
+    exponential_decay_length_penalty remove_invalid_values chunk_size_feed_forward quantization_config
+    quantization compression_config max_sequence_length output_past predict_special_tokens n_special
+    is_llama_config neftune_noise_alpha unsloth_version unsloth_fixed model_max_length tf_legacy_loss
+    partial_rotary_factor cache_implementation renormalize_logits _num_labels _flash_attn_2_enabled
+    output_router_logits router_aux_loss_coef router_jitter_noise norm_topk_prob auto_map
+    transformers.js_config sentence_transformers ff_factor seq_length max_seq_len
+    """.split()
+)
+"""Fields that change no parameter, product or cached byte. (The quantization ones change stored bytes:
+`memory` asks for a dtype instead of guessing.)"""
+
+CHANGES_COUNTS = frozenset(
+    """
+    sliding_window use_sliding_window layer_types sliding_window_pattern attention_chunk_size local_attention
+    window_size num_experts num_local_experts n_routed_experts n_shared_experts num_experts_per_tok
+    moe_intermediate_size shared_expert_intermediate_size moe_layers num_shared_experts first_k_dense_replace
+    decoder_sparse_step mlp_only_layers q_lora_rank kv_lora_rank qk_rope_head_dim qk_nope_head_dim v_head_dim
+    num_nextn_predict_layers mtp_num_layers add_cross_attention cross_attention_hidden_size encoder_layers
+    decoder_layers num_hidden_layers_encoder pruned_heads qk_norm use_qk_norm qk_layernorm attention_bias
+    qkv_bias mlp_bias lm_head_bias use_bias bias head_dim num_key_value_heads num_kv_heads multi_query
+    parallel_attn parallel_residual use_parallel_residual intermediate_size ffn_dim n_inner hidden_size
+    num_hidden_layers num_attention_heads n_embd n_layer n_head n_positions word_embed_proj_dim embedding_size
+    altup_num_inputs num_kv_shared_layers vision_config audio_config text_config use_mrope
+    dual_chunk_attention_config state_size conv_kernel attn_layer_period kv_sharing
+    cross_decoder_layers tie_word_embeddings is_encoder_decoder use_bidirectional_attention
+    full_attention_interval full_attn_idxs global_attn_every_n_layers attention_types no_rope_layers mlp_layer_types
+    layers_block_type block_types hybrid_override_pattern attn_layer_offset attn_layer_indices attn_layer_idx
+    attn_cfg attn_config ffn_config ssm_cfg d_intermediate ssm_state_size lru_width conv_L_cache
+    expert_layer_period expert_layer_offset interleave_moe_layer_step intermediate_size_mlp dense_intermediate_size
+    shared_intermediate_size moe_num_experts moe_num_shared_experts moe_k moe_topk moe_top_k moe_layer_start_index
+    moe_layer_end_index moe_layer_interval moe_latent_size moe_shared_expert_intermediate_size num_dense_layers
+    zero_expert_num num_mtp_modules num_mtp_layers mtp_num_hidden_layers mtp_layer_types qk_norm_type
+    attn_output_gate use_attention_gate attention_out_bias use_qkv_bias use_post_norm use_sandwich_norm
+    hidden_size_per_layer_input vocab_size_per_layer_input laurel_rank global_head_dim
+    num_global_key_value_heads attention_k_eq_v use_double_wide_mlp compress_ratios compress_rates o_lora_rank
+    o_groups num_hash_layers swa_head_dim swa_num_attention_heads swa_num_key_value_heads
+    num_attention_heads_per_layer num_key_value_heads_per_layer block_configs n_head_kv kv_n_heads
+    cross_attention_layers adapter_rank use_cla img_processor vision_tower mm_vision_tower
+    """.split()
+)
+"""Fields that change counts in some architecture. One that is on, and that a family does not read, is refused."""
+
+OF_OTHER_LAYERS = ("mamba_", "linear_", "index_", "indexer_", "hc_")
+"""How the fields begin that give the sizes of layers of another kind: state spaces, linear attention, indexers that
+choose keys, streams beside the residual one."""
+
+RATES = ("dropout", "pdrop")
+"""What stands in the name of a share of numbers that training leaves out: never a size."""
+
+SPELLINGS = (
+    frozenset(("hidden_size", "n_embd", "n_embed", "d_model")),
+    frozenset(("num_hidden_layers", "n_layer", "n_layers", "num_layers")),
+    frozenset(("num_attention_heads", "n_head", "n_heads", "num_heads")),
+    frozenset(("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads")),
+    frozenset(("intermediate_size", "ffn_dim", "ffn_hidden_size", "n_inner", "d_inner", "d_ff")),
+    frozenset(("max_position_embeddings", "n_positions")),
+)
+"""Names of one size: files that were converted keep the old one beside the one that the class reads."""
+
+
+def is_harmless(name: str) -> bool:
+    """True if a field changes no count, whichever family has it."""
+    return name in HARMLESS or any(rate in name for rate in RATES)
+
+
+def same_size(name: str, fields: Iterable[str]) -> str | None:
+    """The one of the fields that says the same size as `name` does."""
+    same = next((names for names in SPELLINGS if name in names), frozenset[str]())
+    return next((field for field in fields if field in same), None)
+
+
+def changes_counts(name: str) -> bool:
+    """True if a field changes counts in some architecture."""
+    return name in CHANGES_COUNTS or name.startswith(OF_OTHER_LAYERS)

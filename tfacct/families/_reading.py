@@ -1,0 +1,157 @@
+"""From a config, and what the user set over it, to the transformer that it describes: `read` does it in one call."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError, NotFoundError, cut, nearest
+from tfacct.base.spelling import setting
+from tfacct.families import _classes as classes
+from tfacct.families._base import MOST_LAYERS, FamilyConfig, shown
+from tfacct.families._endings import Ending
+from tfacct.families._rooms import class_names, config_class, names
+
+OWN = "own"
+"""The type of a model that is put together from parts: its config is tables."""
+
+WITH_OTHERS = {"gemma3": ("text_config", "gemma3_text")}
+"""Types of several models together: the field that the language model's config stands in, and its type."""
+OF_THE_WHOLE: Mapping[str, Any] = {"architectures": None, "tie_word_embeddings": True}
+"""Fields that such a model goes by where the whole says them, not its language model; and the class's defaults."""
+
+
+class Reading(NamedTuple):
+    """A config that was read."""
+
+    family: str
+    config: FamilyConfig
+    """Its checked fields."""
+    architecture: Transformer
+    """The transformer that they describe."""
+    fields: Mapping[str, Any]
+    """The language model's fields as they were given, with what the user set over them."""
+    defaulted: Mapping[str, Any]
+    """Fields that took a default."""
+    unknown: tuple[str, ...]
+    """Names of fields that nobody here knows."""
+    left_out: tuple[str, ...]
+    """Fields that hold the configs of other models, which are not counted."""
+
+
+def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None) -> Reading:
+    """Read a config with the fields in `sets` over it: a `config.json`, or the tables of an own model.
+
+    Raises ConfigError where it cannot be counted, NotFoundError where a field in `sets` is none of the family's.
+
+    >>> sizes = {"vocab_size": 61, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 6}
+    >>> reading = read({"model_type": "llama", **sizes, "note": "mine"}, {"intermediate_size": 71})
+    >>> reading.family, reading.unknown, reading.architecture.stacks[0].count
+    ('llama', ('note',), 3)
+    """
+    changed = dict(sets or {})
+    said, left_out = _language_model(_own_model(raw))
+    model_type = _model_type({**said, **changed})
+    family = config_class(model_type)
+    _check_names(said, changed, model_type, family)
+    fields = _over(said, changed, family)
+    ending = _ending(model_type, family, fields)
+    config, defaulted, unknown = family.read(fields)
+    if ending is not None:
+        defaulted |= config.end(ending, fields)
+        if ending.head != "lm":
+            defaulted.pop("tie_word_embeddings", None)  # there is no head that could be tied
+    return Reading(model_type, config, config.transformer(), fields, defaulted, tuple(unknown), left_out)
+
+
+def _own_model(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The tables of an own model as fields of dotted names; any other config as it is."""
+    if raw.get("model_type", OWN) != OWN or "model" not in raw:
+        return raw
+    from tfacct.families._own_tables import flattened
+
+    return {"model_type": OWN, **flattened({name: value for name, value in raw.items() if name != "model_type"})}
+
+
+def _language_model(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """The config of the language model in a config of several models, and the fields of the others."""
+    model_type = raw.get("model_type")
+    if not isinstance(model_type, str) or model_type not in WITH_OTHERS:
+        return raw, ()
+    field, own_type = WITH_OTHERS[model_type]
+    inside = raw.get(field)
+    if not isinstance(inside, Mapping):
+        raise ConfigError(f"model_type {model_type!r} keeps its language model in {field}, which is missing")
+    others = tuple(name for name in raw if name.endswith("_config") and name != field and name != "quantization_config")
+    kept = {name: raw[name] for name in ("quantization_config", "torch_dtype", "dtype") if name in raw}
+    whole = {name: raw.get(name, default) for name, default in OF_THE_WHOLE.items()}
+    return {**kept, **inside, **whole, "model_type": inside.get("model_type", own_type)}, others
+
+
+def _model_type(fields: Mapping[str, Any]) -> str:
+    """The family's name. Raises ConfigError where it is none of ours."""
+    model_type = fields.get("model_type")
+    if model_type is None:
+        raise ConfigError("the config has no model_type", _by_its_class(fields, 'add "model_type": … to the file'))
+    if not isinstance(model_type, str) or model_type not in names():
+        raise ConfigError(f"unknown model_type {cut(repr(model_type))}", _by_its_class(fields))
+    return model_type
+
+
+def _by_its_class(fields: Mapping[str, Any], instead: str | None = None) -> str:
+    """The family whose class the config names, or all there are. A name spelled alike is another architecture: mbart is
+    no bart, gptj no gpt2."""
+    for name in classes.named(fields.get("architectures")):
+        for family in names():
+            if classes.ending(name, config_class(family).stems):
+                return f"its class {cut(name)} is that of {family}: {setting('model_type', family)}"
+    return "; ".join(filter(None, (f"known: {', '.join(names())}", instead)))
+
+
+def _check_names(
+    said: Mapping[str, Any], changed: Mapping[str, Any], model_type: str, family: type[FamilyConfig]
+) -> None:
+    """Refuse to set a field that neither the family nor the config knows."""
+    known = family.settable() | set(said) | set(family.aliases)
+    for name in changed:
+        if name not in known:
+            hint = nearest(name, known) or f"fields that count: {', '.join(family.counted())}"
+            raise NotFoundError(f"no field {name!r} in {model_type}", hint)
+
+
+def _over(said: Mapping[str, Any], changed: Mapping[str, Any], family: type[FamilyConfig]) -> dict[str, Any]:
+    """The config with what was set over it, under whatever name the config has it.
+
+    Where all layers are of one kind, so are any number of them.
+    """
+    read_as = {family.aliases.get(name, name) for name in changed}
+    fields = {name: value for name, value in said.items() if family.aliases.get(name, name) not in read_as}
+    fields.update(changed)
+    layers, count = fields.get("layer_types"), changed.get("num_hidden_layers")
+    alike = isinstance(layers, list) and len(set(map(str, layers))) == 1 and "layer_types" not in changed
+    if isinstance(layers, list) and alike and isinstance(count, int) and 0 < count <= MOST_LAYERS:
+        fields["layer_types"] = layers[:1] * count
+    return fields
+
+
+def _ending(model_type: str, family: type[FamilyConfig], fields: Mapping[str, Any]) -> Ending | None:
+    """What the class that a config names has behind its blocks; None where it names no class. Another class is another
+    model, and another head, or none, another count. Raises ConfigError."""
+    named = classes.named(fields.get("architectures"))
+    if not named:
+        return None
+    endings = [ending for name in named if (ending := classes.ending(name, family.stems))]
+    said, first = f"architectures = {shown(named)}", next(iter(family.heads), "")
+    if not endings:
+        own = f"its class is {family.stems[0]}{first}" if family.stems else "it has no class"
+        raise ConfigError(
+            f"{said} is a class of another model than {model_type}: {own}",
+            f"to count it as a plain {model_type} all the same: {setting('architectures')}",
+        )
+    there = [family.heads.get(ending) for ending in endings]
+    if there[0] is None or any(other != there[0] for other in there):
+        known = ", ".join(class_names(family))
+        raise ConfigError(
+            f"{said}: the head of {'this class is' if len(there) == 1 else 'these classes is'} not understood here",
+            f"known: {known}; with the head of {family.stems[0]}{first}: {setting('architectures')}",
+        )
+    return there[0]

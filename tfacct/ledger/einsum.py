@@ -1,0 +1,214 @@
+"""The notation: products as einsums over named axes, and the little arithmetic that counts need.
+
+The notation is Einstein summation written with named axes, as in einops (A. Rogozhnikov, "Einops: Clear and Reliable
+Tensor Manipulations with Einstein-like Notation", ICLR 2022), read here for its sizes instead of being run.
+
+Sizes are ints (exact, every report), numpy arrays (a sweep) or sympy expressions (the formula itself): counts only
+add, multiply, halve and round up, so one code serves all three. Never int64 for counts: it wraps silently.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from functools import cache
+from math import prod
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from tfacct.ledger import workload
+
+Size: TypeAlias = Any
+"""An int, a numpy array or a sympy expression."""
+Axes: TypeAlias = Mapping[str, Size]
+Letters: TypeAlias = tuple[str, ...]
+Mask: TypeAlias = Literal["full", "causal"]
+
+
+AXIS = re.compile("[A-Z][a-z]*[0-9]*")
+"""How an axis is written: a capital, small letters, and a number where only that tells it from another."""
+
+
+class SpecError(ValueError):
+    """A spec that cannot be a product, a table or a state: our mistake, never a user's."""
+
+
+class Einsum(NamedTuple):
+    """Axes of a product: of its two operands, of its result, and all of them together.
+
+    Made by `einsum(spec)`.
+    """
+
+    left: Letters
+    right: Letters
+    out: Letters
+    every: Letters  # each axis once: their product is the number of multiply-adds
+
+    @property
+    def contracts(self) -> bool:
+        """True if an axis is summed over. An outer product, such as the gradient of a product of vectors, has none."""
+        return not set(self.every) <= set(self.out)
+
+
+@cache
+def letters(spec: str) -> Letters:
+    """Axes of one operand: `B T D` → ("B", "T", "D"). Raises SpecError if an axis stands twice."""
+    axes = tuple(spec.split())
+    for axis in axes:
+        if not AXIS.fullmatch(axis):
+            raise SpecError(f"{spec!r}: {axis!r} is no axis; an axis is a capital and optional small letters")
+    if len(set(axes)) < len(axes):
+        raise SpecError(f"{spec!r}: an axis stands twice in one operand")
+    return axes
+
+
+def renamed(spec: str, names: Mapping[str, str]) -> str:
+    """A spec with other names for some of its axes: `B T D` with {"T": "I"} is `B I D`."""
+    return AXIS.sub(lambda axis: names.get(axis[0], axis[0]), spec) if names else spec
+
+
+def evaluated(sum_: str, axes: Axes) -> Size:
+    """What a sum of products of axes comes to: `Rt + 2 · Ns`."""
+    return sum(prod(axes[n] if isinstance(n, str) else n for n in product) for product in _products(sum_))
+
+
+@cache
+def _products(sum_: str) -> tuple[tuple[int | str, ...], ...]:
+    products = ([factor.strip() for factor in product.split("·")] for product in sum_.split("+"))
+    return tuple(tuple(int(factor) if factor.isdigit() else factor for factor in product) for product in products)
+
+
+def stored(path: str, spec: str) -> Letters:
+    """Axes of a tensor that is stored once. Raises SpecError if one of them belongs to the workload."""
+    axes = letters(spec)
+    if any(axis in workload.AXES for axis in axes):
+        raise SpecError(f"{path}: a parameter {spec!r} cannot grow with the workload")
+    return axes
+
+
+@cache
+def einsum(spec: str) -> Einsum:
+    """Parse `left, right -> out`. Raises SpecError for anything that cannot be a matrix product.
+
+    An axis is a capital letter, with small letters after it where one letter is not enough:
+
+    >>> projection = einsum("B T D, D N H -> B T N H")
+    >>> projection.left, projection.right, projection.out
+    (('B', 'T', 'D'), ('D', 'N', 'H'), ('B', 'T', 'N', 'H'))
+
+    Each axis is multiplied once, so together they count the multiply-adds:
+
+    >>> projection.every
+    ('B', 'T', 'D', 'N', 'H')
+
+    Every axis must stand in at least two of the three operands, or it would be summed or copied on the side. With the
+    rule that one axis is contracted (see `Matmul`), this catches almost every one-letter slip:
+
+    >>> einsum("B T D, D N H -> B T N")
+    Traceback (most recent call last):
+    tfacct.ledger.einsum.SpecError: 'B T D, D N H -> B T N': axis H stands in one operand only
+    """
+    match = re.fullmatch("([^,>-]+),([^,>-]+)->([^,>-]+)", spec)
+    if match is None:
+        raise SpecError(f"{spec!r} is not `left, right -> out`")
+    left, right, out = (letters(part.strip()) for part in match.groups())
+    every = tuple(dict.fromkeys(left + right + out))
+    for axis in every:
+        if (axis in left) + (axis in right) + (axis in out) < 2:
+            raise SpecError(f"{spec!r}: axis {axis} stands in one operand only")
+    return Einsum(left, right, out, every)
+
+
+def size(axes: Axes, names: Letters) -> Size:
+    """Number of elements of an operand with these axes."""
+    return prod(axes[name] for name in names)
+
+
+def same(one: Size, other: Size) -> bool:
+    """Whether two sizes are one; arrays, at every point."""
+    if one is other:
+        return True
+    equal: Any = one == other
+    return bool(equal.all() if hasattr(equal, "all") else equal)
+
+
+def divided(whole: Size, parts: Size) -> Size:
+    """Quotient of a division without remainder. (`//` on a symbol would wrap it in a floor.)"""
+    symbolic = hasattr(whole, "free_symbols") or hasattr(parts, "free_symbols")
+    return whole / parts if symbolic else whole // parts
+
+
+def rounded_up(whole: Size, parts: Size) -> Size:
+    """Quotient `whole / parts`, rounded up; a symbol is not rounded."""
+    return whole / parts if hasattr(whole, "free_symbols") else -(-whole // parts)
+
+
+def halve(value: Size) -> Size:
+    """Half of an even count."""
+    return divided(value, 2)
+
+
+def ratio(part: Size, whole: Size) -> Size:
+    """Quotient `part / whole`: an exact Fraction for ints and arrays of ints, plain division for floats and symbols."""
+    exact = all(isinstance(n, (int, Fraction)) or getattr(n, "dtype", None) == "O" for n in (part, whole))
+    return part * Fraction(1) / whole if exact else part / whole
+
+
+def smaller(one: Size, other: Size) -> Size:
+    """Smaller of two sizes, element by element for arrays."""
+    if hasattr(one, "free_symbols") or hasattr(other, "free_symbols"):
+        from sympy import Min
+
+        return Min(one, other)
+    if hasattr(one, "dtype") or hasattr(other, "dtype"):
+        import numpy as np
+
+        return np.minimum(one, other)
+    return min(one, other)
+
+
+def seen(queries: Size, keys: Size, window: Size) -> Size:
+    """Number of keys that `queries` new tokens meet in a window: their own, and the old ones that the first one sees.
+
+    An unfused kernel multiplies every query with all of these.
+    """
+    return queries + smaller(keys - queries, window - 1)
+
+
+def pairs(mask: Mask, queries: Size, keys: Size, window: Size | None = None) -> Size:
+    """Number of query–key pairs that a mask keeps, for the last `queries` positions of `keys`.
+
+    A full mask keeps every pair:
+
+    >>> pairs("full", 3, 5)
+    15
+
+    Under a causal mask the n-th position sees n keys, here the third, fourth and fifth 3 + 4 + 5:
+
+    >>> pairs("causal", 3, 5)
+    12
+
+    In a window a position sees at most `window` keys, its own among them:
+
+    >>> pairs("causal", 3, 5, window=4)
+    11
+    """
+    if mask == "full":
+        return queries * keys
+    if window is None:
+        return halve(queries * (2 * keys - queries + 1))
+
+    def first(positions: Size) -> Size:
+        growing = smaller(positions, window)
+        return halve(growing * (growing + 1)) + (positions - growing) * window
+
+    return first(keys) - first(keys - queries)
+
+
+def whole_bytes(elements: Size, width: int) -> Size:
+    """Bytes that hold `elements` of `width` bits each, rounded up; a symbol is not rounded."""
+    if width % 8 == 0:
+        return elements * (width // 8)
+    if hasattr(elements, "free_symbols"):
+        return elements * width / 8
+    return -(-elements * width // 8)

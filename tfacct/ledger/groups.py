@@ -1,0 +1,340 @@
+"""The ledger: a forward pass as groups of lines, and every total that follows from them.
+
+Leaves only: every subtotal is computed, so nothing is counted twice. This room knows axes, not transformers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from math import prod
+from typing import NamedTuple
+
+from tfacct.ledger import paths
+from tfacct.ledger.cost import Cost
+from tfacct.ledger.einsum import Axes, Size, SpecError, divided, renamed, seen, size, smaller
+from tfacct.ledger.lines import ACTIVE, WINDOW, Dims, Line, LineT, Matmul, Parameter, Pointwise, State
+from tfacct.ledger.storage import Storage, Stored, Width
+
+SEEN, KEPT = "Sw", "Sk"
+"""Letters, in formulas, of the keys that a windowed block sees in a step and of those that it keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Lines, the sizes of their axes, and the blocks that they stand for.
+
+    `count` is the number of blocks and `numbers` are theirs; embeddings and head have count 1 and no numbers. `*` in a
+    path stands for the block's number. `kind` names the blocks if the model has several kinds. `names` are what its
+    letters are called in the model, if another group has another size by the same letter.
+    """
+
+    lines: tuple[Line, ...]
+    axes: Axes
+    count: Size = 1
+    numbers: Sequence[int] = ()
+    kind: str = ""
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def named(self) -> dict[str, Size]:
+        """Sizes of its axes, by the letters of the model."""
+        return {self.names.get(axis, axis): size for axis, size in self.axes.items()}
+
+    def bound(self, at: Axes, *, kept: bool = False) -> Axes:
+        """Sizes of all axes in a step, those of the workload (`at`) included.
+
+        In a window of W, S is bound to the keys that the new tokens see, T + min(S − T, W − 1), or with `kept` to those
+        that stay for the next step, min(S, W). `at` may bind both itself, as SEEN and KEPT: symbols for them keep
+        formulas free of `min`.
+        """
+        axes = {**self.axes, **at}
+        if WINDOW in self.axes:
+            window = self.axes[WINDOW]
+            if kept:
+                axes["S"] = at[KEPT] if KEPT in at else smaller(at["S"], window)
+            else:
+                axes["S"] = at[SEEN] if SEEN in at else seen(at["T"], at["S"], window)
+        return axes
+
+    def places(self, path: str, unfolded: bool) -> Iterator[tuple[str, Size]]:
+        """Paths and counts of a line: once for all blocks together, or, unfolded, once for each block."""
+        if unfolded and self.numbers:
+            for number in self.numbers:
+                yield paths.numbered(path, number), 1
+        else:
+            yield path, self.count
+
+
+class Product(NamedTuple):
+    """A Matmul evaluated for its group of blocks.
+
+    `axes` are the sizes of its letters, `count` the number of blocks, `numbers`, `kind` and `names` those of the group.
+    `forward` and `backward` are the FLOPs of all `dims.times` multiplications. `experts`: the model has banks.
+    """
+
+    path: str
+    numbers: Sequence[int]
+    kind: str
+    line: Matmul
+    axes: Axes
+    count: Size
+    dims: Dims
+    forward: Size
+    backward: Size
+    experts: bool
+    names: Mapping[str, str]
+
+    @property
+    def spec(self) -> str:
+        """Its axes, as they are called in the model."""
+        return renamed(self.line.spec, self.names)
+
+    def moved(self, weights: Storage, activations: Width) -> tuple[Size, Size, Size]:
+        """Bytes of the left operand, the right operand and the result, in all blocks, each rounded up in each block.
+
+        An unfused kernel reads each operand once and writes the result once; of a bank it reads the experts that a step
+        can touch.
+        """
+        left, right, out = (activations.bytes(elements) for elements in self.line.operands(self.axes))
+        if self.line.weight_axes() is not None and not self.line.idles(self.axes):
+            stored = _stored(self.line.parameters()[0], self.axes, self.experts)
+            read = weights.bytes(stored._replace(copies=self.line.touched(self.axes)))
+            left, right = (read, right) if self.line.weighs_left else (left, read)
+        return self.count * left, self.count * right, self.count * out
+
+    def cost(self, weights: Storage, activations: Width) -> Cost:
+        """FLOPs of the product in a forward pass, and the bytes that it reads and writes."""
+        left, right, out = self.moved(weights, activations)
+        return Cost(self.forward, left + right, out)
+
+
+class Tensor(NamedTuple):
+    """A Parameter evaluated for its group of blocks: `count` tensors of `shape`, with `elements` numbers each.
+
+    `active`: the numbers of each that one token meets, which of a bank are those of the experts it is sent to.
+    `embedding`: it is a table of tokens, positions or segments. `stored`: the tensor as a storage format sees it.
+    """
+
+    path: str
+    shape: tuple[Size, ...]
+    elements: Size
+    active: Size
+    count: Size
+    embedding: bool
+    stored: Stored
+
+
+def _stored(parameter: Parameter, axes: Axes, experts: bool) -> Stored:
+    """The parameter as a storage format sees it, in a model with or without `experts`. Formats take no tensor outside
+    the blocks: not the head, and not its projections."""
+    if not parameter.inputs or not paths.repeated(parameter.path):
+        return Stored("other", size(axes, parameter.axes))
+    inputs = size(axes, parameter.inputs)
+    if parameter.bank:
+        bank, *matrix = parameter.axes
+        return Stored("expert", size(axes, tuple(matrix)), inputs, axes[bank])
+    return Stored("beside" if experts else "matrix", size(axes, parameter.axes), inputs)
+
+
+def _same_sizes(some: tuple[Size, ...], others: tuple[Size, ...]) -> bool:
+    """True if two shapes have the same sizes in any order: a tied head reads its table transposed."""
+    rest = list(others)
+    for size_ in some:
+        index = next((i for i, other in enumerate(rest) if _same_size(size_, other)), None)
+        if index is None:
+            return bool(hasattr(size_, "free_symbols")) and sorted(map(str, some)) == sorted(map(str, others))
+        rest.pop(index)
+    return not rest
+
+
+def _same_size(one: Size, other: Size) -> bool:
+    """True if two sizes are the same number or the same array; arrays are not compared element by element."""
+    return one is other or (isinstance(one, int) and isinstance(other, int) and one == other)
+
+
+def _all(_path: str, _line: Matmul) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """All lines of a model, and every count that follows from them.
+
+    Counts are dicts by path, in FLOPs or elements. `at` holds the sizes that a workload binds:
+
+    >>> up = Matmul("blocks.*.mlp.up_proj", "B T D, D F -> B T F")
+    >>> cache = State("blocks.*.attn.k_cache", "B S K H")
+    >>> sizes = {"D": 4, "F": 16, "K": 2, "H": 5}
+    >>> ledger = Ledger((Group((up, cache), sizes, count=3, numbers=range(3)),))
+    >>> at = {"B": 1, "T": 7, "S": 9}
+
+    `blocks.*` stands for all blocks together, here three times 2 · 7 · 4 · 16:
+
+    >>> ledger.flops(at)
+    {'blocks.*.mlp.up_proj': 2688}
+
+    `unfolded` gives each block its own number:
+
+    >>> list(ledger.flops(at, unfolded=True))
+    ['blocks.0.mlp.up_proj', 'blocks.1.mlp.up_proj', 'blocks.2.mlp.up_proj']
+
+    Parameters need no workload:
+
+    >>> ledger.parameters()
+    {'blocks.*.mlp.up_proj.weight': 192}
+
+    State is what stays for the next step, three times 9 · 2 · 5 elements:
+
+    >>> ledger.states(at)
+    {'blocks.*.attn.k_cache': 270}
+
+    `instead` is the same model run in another way: the same weights and state, other products. Each step runs the way
+    that takes fewer FLOPs, and this one if both take the same.
+    """
+
+    groups: tuple[Group, ...]
+    instead: Ledger | None = None
+
+    @cached_property
+    def ways(self) -> tuple[Ledger, ...]:
+        """Ledgers that a step chooses from, one for each way to run the model."""
+        return (self,) if self.instead is None else (Ledger(self.groups), *self.instead.ways)
+
+    def settled(self, at: Axes, *, masked: bool = False) -> Ledger:
+        """Ledger of the way that takes fewer FLOPs in a step, counting all query–key pairs or only the `masked` ones.
+
+        If there is a choice the sizes must be ints: arrays and symbols cannot be compared as a whole.
+        """
+        if self.instead is None:
+            return self
+        return min(self.ways, key=lambda way: way.total_flops(at, masked=masked))
+
+    @property
+    def keeps(self) -> bool:
+        """True if anything stays for a next step."""
+        return any(isinstance(line, State) for group in self.groups for line in group.lines)
+
+    @cached_property
+    def experts(self) -> bool:
+        """True if it has banks of experts."""
+        return any(isinstance(line, Matmul) and line.bank for group in self.groups for line in group.lines)
+
+    def products(self, at: Axes, *, masked: bool = False) -> list[Product]:
+        """Every Matmul evaluated for a step: m × k × n, how often it runs, and its FLOPs forward and backward."""
+        found = []
+        for group in self.settled(at, masked=masked).groups:
+            axes = group.bound(at)
+            for line in (line for line in group.lines if isinstance(line, Matmul)):
+                dims, flops = line.dims(axes), line.flops(axes, masked)
+                backward = sum(gradient.flops(axes, masked) for gradient in line.backward())
+                dims = dims._replace(times=group.count * dims.times)
+                each = (line.path, group.numbers, group.kind, line, axes, group.count, dims)
+                totals = group.count * flops, group.count * backward
+                found.append(Product(*each, *totals, self.experts, group.names))
+        return found
+
+    def flops(self, at: Axes, *, masked: bool = False, unfolded: bool = False) -> dict[str, Size]:
+        """FLOPs of one forward pass, by path of the product."""
+        each = self.settled(at, masked=masked)._each(Matmul, at, unfolded)
+        return _summed((path, count * line.flops(axes, masked)) for path, line, axes, count in each)
+
+    def total_flops(
+        self, at: Axes, *, masked: bool = False, backward: bool = False, keep: Callable[[str, Matmul], bool] = _all
+    ) -> Size:
+        """FLOPs of a forward or a backward pass, of all products or of those that `keep` is true of.
+
+        Ints are multiplied and added first, so that arrays go through few operations and few roundings.
+        """
+        whole: dict[tuple[int, ...], tuple[int, list[Size]]] = {}
+        for path, line, axes, count in self.settled(at, masked=masked)._each(Matmul, at):
+            if not keep(path, line):
+                continue
+            for product in line.backward() if backward else (line,):
+                known, others = 1, []
+                for factor in (count, *product.factors(axes, masked)):
+                    if isinstance(factor, int):
+                        known *= factor
+                    else:
+                        others.append(factor)
+                alike = tuple(sorted(map(id, others)))
+                before, _ = whole.get(alike, (0, others))
+                whole[alike] = before + known, others  # which keeps them alive, and their ids theirs
+        return sum(prod(others, start=known) for known, others in whole.values())
+
+    def cost(self, at: Axes, weights: Storage, activations: Width) -> Cost:
+        """FLOPs of one forward pass, and the bytes that its products read and write."""
+        return sum((product.cost(weights, activations) for product in self.products(at)), Cost())
+
+    def tensors(self, *, unfolded: bool = False) -> list[Tensor]:
+        """Every stored tensor once: a weight that two lines use is one tensor.
+
+        Raises SpecError if two lines read one weight in two shapes.
+        """
+        return self._tensors(unfolded=True) if unfolded else list(self._folded)
+
+    @cached_property
+    def _folded(self) -> list[Tensor]:
+        """Tensors of all blocks together, kept because most questions ask for them and no workload changes them."""
+        return self._tensors(unfolded=False)
+
+    def _tensors(self, unfolded: bool) -> list[Tensor]:
+        found: dict[tuple[str, int], Tensor] = {}
+        for index, group in enumerate(self.groups):
+            for parameter in chain.from_iterable(line.parameters() for line in group.lines):
+                shape = tuple([group.axes[axis] for axis in parameter.axes])
+                elements = prod(shape)
+                active = divided(elements, shape[0]) * group.axes[ACTIVE] if parameter.bank else elements
+                stored = _stored(parameter, group.axes, self.experts)
+                for path, count in group.places(parameter.path, unfolded):
+                    tensor = Tensor(path, shape, elements, active, count, parameter.embedding, stored)
+                    owner = index if paths.repeated(path) else -1  # blocks of another kind own other tensors
+                    known = found.setdefault((path, owner), tensor)
+                    if known is not tensor and not _same_sizes(known.shape, shape):
+                        raise SpecError(f"{path} is read in two shapes: {known.shape} and {shape}")
+        return list(found.values())
+
+    def parameters(self, *, unfolded: bool = False) -> dict[str, Size]:
+        """Number of stored elements, by path of the parameter."""
+        return _summed((tensor.path, tensor.count * tensor.elements) for tensor in self.tensors(unfolded=unfolded))
+
+    def active_parameters(self) -> dict[str, Size]:
+        """Number of elements that one token meets, by path of the parameter: of a bank only the experts it uses."""
+        return _summed((tensor.path, tensor.count * tensor.active) for tensor in self.tensors())
+
+    def weight_bytes(self, weights: Storage) -> dict[str, Size]:
+        """Bytes of the weights as stored, by path of the parameter; every tensor is rounded up to whole bytes."""
+        return _summed((tensor.path, tensor.count * weights.bytes(tensor.stored)) for tensor in self.tensors())
+
+    def states(self, at: Axes, *, unfolded: bool = False) -> dict[str, Size]:
+        """Number of elements kept between steps, by path of the state."""
+        each = self._each(State, at, unfolded)
+        return _summed((path, count * line.elements(axes)) for path, line, axes, count in each)
+
+    def state_bytes(self, at: Axes, cache: Width) -> dict[str, Size]:
+        """Bytes kept between steps, by path of the state; every tensor is rounded up to whole bytes."""
+        each = self._each(State, at)
+        return _summed((path, count * cache.bytes(line.elements(axes))) for path, line, axes, count in each)
+
+    def pointwise(self, at: Axes, *, unfolded: bool = False) -> dict[str, Size]:
+        """Number of result elements of all work that is no product, by path of the line."""
+        each = self._each(Pointwise, at, unfolded)
+        return _summed((path, count * line.elements(axes)) for path, line, axes, count in each)
+
+    def _each(self, kind: type[LineT], at: Axes, unfolded: bool = False) -> Iterator[tuple[str, LineT, Axes, Size]]:
+        """Every line of one kind: its path, the line, the sizes of its axes, and how many blocks have it."""
+        for group in self.groups:
+            axes = group.bound(at, kept=kind is State)
+            for line in group.lines:
+                if isinstance(line, kind):
+                    for path, count in group.places(line.path, unfolded):
+                        yield path, line, axes, count
+
+
+def _summed(counts: Iterable[tuple[str, Size]]) -> dict[str, Size]:
+    """Counts by path, with groups of blocks that share a path added up."""
+    total: dict[str, Size] = {}
+    for path, count in counts:
+        total[path] = total[path] + count if path in total else count
+    return total

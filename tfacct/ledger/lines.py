@@ -1,0 +1,350 @@
+"""The lines: products, tables, states and pointwise work as data, and what follows from each.
+
+A product is written as an einsum over named axes, `B T D, D N H -> B T N H`. Its FLOPs, its parameters,
+its m × k × n and the bits it moves are all read off those letters, so none of them is ever written twice.
+This room knows axes, not transformers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from math import prod
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from tfacct.ledger import workload
+from tfacct.ledger.einsum import (
+    Axes,
+    Einsum,
+    Letters,
+    Mask,
+    Size,
+    SpecError,
+    einsum,
+    letters,
+    pairs,
+    renamed,
+    size,
+    smaller,
+    stored,
+)
+
+FLOPS_PER_MULTIPLY_ADD = 2
+
+ACTIVE = "A"
+"""The axis of the experts that each token is sent to."""
+EXPERTS, GATE = "E", "U"
+"""The axes of what only weighs: one number for each expert, or one alone."""
+WINDOW = "W"
+"""The axis of the keys that a query of a windowed block sees; the ledger binds S by it."""
+
+
+class Parameter(NamedTuple):
+    """One stored tensor by its name in the model: `blocks.*.attn.q_proj.weight`, with axes `D N H`.
+
+    `bank`: the first axis counts experts, of which a token uses some. `embedding`: the tensor is a table whose rows are
+    looked up. `inputs`: the axes that a matrix is multiplied along; a table, a vector, a depthwise convolution, a
+    router and a gate have none.
+    """
+
+    path: str
+    axes: Letters
+    bank: bool = False
+    embedding: bool = False
+    inputs: Letters = ()
+
+
+class Dims(NamedTuple):
+    """Sizes of the matrix multiplications that a product runs as: `times` × (m × k by k × n)."""
+
+    m: Size
+    k: Size
+    n: Size
+    times: Size
+
+
+def _is_weight(operand: Letters) -> bool:
+    """True if an operand is stored rather than computed: it carries no axis of the workload."""
+    return not any(axis in workload.AXES for axis in operand)
+
+
+@cache
+def _weight_axes(spec: str) -> Letters | None:
+    """Axes of the stored operand of a product; None if both are activations."""
+    product = einsum(spec)
+    return next((operand for operand in (product.right, product.left) if _is_weight(operand)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Matmul:
+    """A matrix product: one line of the ledger.
+
+    All counts follow from the spec. The FLOPs are 2 × the product of all axes:
+
+    >>> q_proj = Matmul("attn.q_proj", "B T D, D N H -> B T N H")
+    >>> sizes = {"B": 1, "T": 3, "D": 8, "N": 2, "H": 5}
+    >>> q_proj.flops(sizes)
+    480
+
+    The same product as m × k by k × n:
+
+    >>> q_proj.dims(sizes)
+    Dims(m=3, k=8, n=10, times=1)
+
+    An operand without a workload axis (B, T, S, O, I, J) is a weight:
+
+    >>> q_proj.weight_axes()
+    ('D', 'N', 'H')
+
+    Scores multiply two activations, so they have no weight. Under a mask, the pairs that it keeps count:
+
+    >>> scores = Matmul("attn.scores", "B T K G H, B S K H -> B K G T S", mask="causal")
+    >>> print(scores.weight_axes())
+    None
+    >>> heads = {"B": 1, "T": 3, "S": 5, "K": 1, "G": 2, "H": 5}
+    >>> scores.flops(heads), scores.flops(heads, masked=True)
+    (300, 240)
+
+    `weight`: name of the module whose weight it reads, if that is not its own (a tied head). `bias`: it adds one number
+    per output feature. `bank="E"`: the weight is stored once for each of E experts and each token is multiplied by A of
+    them, so A stands in the spec and E does not. `gradient`: the product need not contract an axis.
+
+    Raises SpecError for a spec that cannot be such a product.
+    """
+
+    path: str
+    spec: str
+    weight: str | None = None
+    bias: bool = False
+    mask: Mask = "full"
+    bank: str | None = None
+    gradient: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.gradient and not self.einsum.contracts:
+            raise SpecError(f"{self.spec!r}: no axis is contracted")
+        if self.weight is not None and self.weight_axes() is None:
+            raise SpecError(f"{self.path}: {self.spec!r} has no operand that could be the weight of {self.weight}")
+        if self.bank is not None and (self.weight_axes() is None or ACTIVE not in self.einsum.out):
+            raise SpecError(f"{self.path}: {self.spec!r} has no weight, or no axis {ACTIVE}, for a bank of experts")
+        if self.mask != "full" and not {"T", "S"} <= set(self.einsum.every):
+            raise SpecError(f"{self.spec!r} is masked but has no query–key pairs T S")
+
+    @property
+    def einsum(self) -> Einsum:
+        """The parsed spec."""
+        return einsum(self.spec)
+
+    def renamed(self, names: Mapping[str, str]) -> Matmul:
+        """The same product of axes by other names."""
+        return replace(self, spec=renamed(self.spec, names))
+
+    def weight_axes(self) -> Letters | None:
+        """Axes of the operand that carries no axis of the workload; None if both are activations."""
+        return _weight_axes(self.spec)
+
+    def factors(self, axes: Axes, masked: bool = False) -> list[Size]:
+        """Factors of the FLOPs: 2 per multiply-add, and every axis once.
+
+        `masked`: only the query–key pairs that the mask keeps are counted.
+        """
+        every = self.einsum.every
+        if not masked or self.mask == "full":
+            return [FLOPS_PER_MULTIPLY_ADD, *(axes[axis] for axis in every)]
+        others = (axes[axis] for axis in every if axis not in ("T", "S"))
+        return [FLOPS_PER_MULTIPLY_ADD, pairs(self.mask, axes["T"], axes["S"], axes.get(WINDOW)), *others]
+
+    def flops(self, axes: Axes, masked: bool = False) -> Size:
+        """FLOPs of the product, 2 per multiply-add."""
+        return prod(self.factors(axes, masked))
+
+    def dims(self, axes: Axes) -> Dims:
+        """Sizes m, k and n, and the number of times that this multiplication runs.
+
+        Rows are the left-only axes of the workload, or all left-only axes if none is of the workload. Columns are the
+        right-only axes. Axes shared by both operands and the result, and the query heads that read one key head (G),
+        repeat the multiplication.
+        """
+        left, right, out = self.einsum.left, self.einsum.right, self.einsum.out
+        alone = tuple(a for a in left if a in out and a not in right)
+        rows = tuple(a for a in alone if a in workload.AXES) or alone
+        columns = tuple(a for a in right if a in out and a not in left)
+        contracted = tuple(a for a in left if a not in out)
+        repeats = tuple(a for a in out if a not in rows and a not in columns)
+        return Dims(size(axes, rows), size(axes, contracted), size(axes, columns), size(axes, repeats))
+
+    def operands(self, axes: Axes) -> tuple[Size, Size, Size]:
+        """Elements of the left operand, the right operand and the result, each read or written once.
+
+        Of a bank, only the experts that are `touched` count. A product that idles, as an encoder's does once the source
+        has been read, moves nothing.
+        """
+        if self.idles(axes):
+            return 0, 0, 0
+
+        def elements(operand: Letters) -> Size:
+            return size(axes, operand) * (self.touched(axes) if _is_weight(operand) else 1)
+
+        return elements(self.einsum.left), elements(self.einsum.right), elements(self.einsum.out)
+
+    @property
+    def weighs_left(self) -> bool:
+        """True if the weight is the left operand."""
+        return _is_weight(self.einsum.left) and not _is_weight(self.einsum.right)
+
+    def idles(self, axes: Axes) -> bool:
+        """True if an axis is 0, so that there is nothing to multiply."""
+        return any(isinstance(axes[axis], int) and axes[axis] == 0 for axis in self.einsum.every)
+
+    def touched(self, axes: Axes) -> Size:
+        """Largest number of experts whose weights a step can read: min(experts, tokens × experts per token).
+
+        1 if the weight is no bank.
+        """
+        if self.bank is None:
+            return 1
+        return smaller(axes[self.bank], size(axes, (*(a for a in self.einsum.out if a in workload.AXES), ACTIVE)))
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Weight and bias, where the product has them."""
+        axes = self.weight_axes()
+        if axes is None:
+            return ()
+        experts = (self.bank,) if self.bank else ()
+        weight = Parameter(
+            f"{self.weight or self.path}.weight", (*experts, *axes), bool(self.bank), inputs=self._inputs(axes)
+        )
+        if not self.bias:
+            return (weight,)
+        outputs = tuple(a for a in axes if a in self.einsum.out)
+        return weight, Parameter(f"{self.path}.bias", (*experts, *outputs), bool(self.bank))
+
+    def _inputs(self, weight: Letters) -> Letters:
+        """Axes of the weight that are its module's input. They are written first in a spec; a weight that is not summed
+        over its first axis is read transposed (a tied head)."""
+        results = tuple(axis for axis in weight if axis in self.einsum.out)
+        own = [axis for axis in results if axis not in (*self.einsum.left, EXPERTS, GATE)]
+        if not own:
+            return ()
+        return weight[:1] if weight[0] in results else tuple(axis for axis in weight if axis not in results)
+
+    def backward(self) -> tuple[Matmul, Matmul]:
+        """Products that compute the gradients of both operands: the same letters with the operands exchanged.
+
+        Each has as many FLOPs as the forward product, so a backward pass takes twice the forward FLOPs (Kaplan et al.,
+        "Scaling Laws for Neural Language Models", arXiv 2001.08361, section 2.1).
+        """
+        left, right, out = (" ".join(operand) for operand in (self.einsum.left, self.einsum.right, self.einsum.out))
+        return (
+            Matmul(f"{self.path}.grad_left", f"{out}, {right} -> {left}", mask=self.mask, gradient=True),
+            Matmul(f"{self.path}.grad_right", f"{left}, {out} -> {right}", mask=self.mask, gradient=True),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table that is read by row and not multiplied.
+
+    `embedding`: its rows are vectors of tokens, positions or segments. Raises SpecError for an axis of the workload.
+    """
+
+    path: str
+    spec: str
+    embedding: bool = True
+
+    def __post_init__(self) -> None:
+        stored(self.path, self.spec)
+
+    def renamed(self, names: Mapping[str, str]) -> Table:
+        """The same table with other names for its axes."""
+        return replace(self, spec=renamed(self.spec, names))
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Return the table itself."""
+        return (Parameter(f"{self.path}.weight", letters(self.spec), embedding=self.embedding),)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A tensor that is kept between steps: a key or value cache, a latent, or a state of fixed size."""
+
+    path: str
+    spec: str
+
+    def __post_init__(self) -> None:
+        letters(self.spec)
+
+    def renamed(self, names: Mapping[str, str]) -> State:
+        """The same state with other names for its axes."""
+        return replace(self, spec=renamed(self.spec, names))
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Return nothing: state is not trained."""
+        return ()
+
+    def elements(self, axes: Axes) -> Size:
+        """Number of elements kept at the end of the step."""
+        return size(axes, letters(self.spec))
+
+
+@dataclass(frozen=True, slots=True)
+class Pointwise:
+    """Work that is no product: a norm, a softmax, an activation, a rotation, an addition.
+
+    Counted in elements of its result, never in FLOPs: how many operations an element takes depends on the kernel.
+    `weight` and `bias` are the axes of its parameters. `sums`: it only adds, so its backward pass needs no operand.
+    `module`: the module whose parameters it reads, if they are not its own (one norm shared by several lines).
+    Raises SpecError for parameters whose axes the result does not have.
+    """
+
+    path: str
+    spec: str
+    weight: str = ""
+    bias: str = ""
+    sums: bool = False
+    module: str | None = None
+
+    def __post_init__(self) -> None:
+        for operand in filter(None, (self.weight, self.bias)):
+            if not set(stored(self.path, operand)) <= set(letters(self.spec)):
+                raise SpecError(f"{self.path}: parameters {operand!r} do not fit the result {self.spec!r}")
+
+    def renamed(self, names: Mapping[str, str]) -> Pointwise:
+        """The same work with other names for its axes, and for those of its parameters."""
+        weight, bias = renamed(self.weight, names), renamed(self.bias, names)
+        return replace(self, spec=renamed(self.spec, names), weight=weight, bias=bias)
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Scale and shift, where the line has them."""
+        named = (("weight", self.weight), ("bias", self.bias))
+        owner = self.module or self.path
+        return tuple([Parameter(f"{owner}.{name}", letters(axes)) for name, axes in named if axes])
+
+    def elements(self, axes: Axes) -> Size:
+        """Number of elements of the result."""
+        return size(axes, letters(self.spec))
+
+
+@dataclass(frozen=True, slots=True)
+class Unused:
+    """A line that is stored and never run: its parameters count, and its work does not."""
+
+    of: Matmul | Pointwise
+
+    @property
+    def path(self) -> str:
+        """Path at which the line would run."""
+        return self.of.path
+
+    def renamed(self, names: Mapping[str, str]) -> Unused:
+        """The same line with other names for its axes."""
+        return Unused(self.of.renamed(names))
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Parameters of the line."""
+        return self.of.parameters()
+
+
+Line: TypeAlias = Matmul | Table | State | Pointwise | Unused
+LineT = TypeVar("LineT", Matmul, Table, State, Pointwise)

@@ -1,0 +1,130 @@
+"""Readers of files that somebody else wrote: within bounds, and refusing anything that no config holds."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import tomllib
+from collections.abc import Callable
+from datetime import date, datetime, time
+from pathlib import Path
+from typing import Any
+
+from tfacct.base.errors import ConfigError, cut
+
+LARGEST = 1_000_000
+"""Bytes: a config.json has a few thousand."""
+DEEPEST = 32
+"""Levels of tables and lists within each other: published configs have five."""
+BITS = 400
+"""Bits of the largest whole number: some tokenizers write 10³⁰ for no limit."""
+DOTS = 5_000_000
+"""Squares of the dots in each line of a TOML, added up: so the time grows that its keys of many parts take to read."""
+
+
+def read(file: Path) -> bytes:
+    """Bytes of a regular file, at most one more than LARGEST. Raises ConfigError."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # some of /proc waits for news
+    try:
+        if not stat.S_ISREG(file.stat().st_mode):
+            what = "it is a folder" if file.is_dir() else "it is no regular file"
+            raise ConfigError(f"cannot read {file}: {what}", "a MODEL is a file, a folder with a config.json, or -")
+        with os.fdopen(os.open(file, flags), "rb") as stream:
+            data: bytes | None = stream.read(LARGEST + 1)
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from None
+    if data is None:
+        raise ConfigError(f"cannot read {file}: it has nothing to give")
+    return data
+
+
+def read_stdin() -> bytes:
+    """Bytes of standard input, at most one more than LARGEST. Raises ConfigError."""
+    try:
+        return sys.stdin.buffer.read(LARGEST + 1)
+    except (AttributeError, OSError, ValueError):  # closed
+        raise ConfigError("cannot read standard input: it is closed") from None
+
+
+def parse_json(where: str, data: bytes) -> dict[str, Any]:
+    """Fields of a config.json. Raises ConfigError, which begins with `where`."""
+    import json
+
+    if not data.strip():
+        raise ConfigError(f"{where} is empty", "it should hold a model's config.json")
+
+    def loads(text: str) -> Any:
+        try:
+            return json.loads(text, object_pairs_hook=_no_duplicates)
+        except json.JSONDecodeError as error:
+            at = f"at line {error.lineno}, column {error.colno}"
+            raise ConfigError(f"{where} is not JSON: {error.msg} {at}") from None
+
+    config = _parsed(where, data, loads)
+    if not isinstance(config, dict):
+        raise ConfigError(f"{where} holds a JSON {type(config).__name__}, not an object of fields")
+    return config
+
+
+def parse_toml(where: str, data: bytes) -> dict[str, Any]:
+    """Tables of a TOML. Raises ConfigError, which begins with `where`."""
+
+    def loads(text: str) -> Any:
+        if sum(line.count(".") ** 2 for line in text.split("\n")) > DOTS:
+            raise RecursionError
+        try:
+            return tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"{where} is not TOML: {cut(str(error), 160)}") from None
+
+    config: dict[str, Any] = _parsed(where, data, loads)
+    return config
+
+
+def _parsed(where: str, data: bytes, loads: Callable[[str], Any]) -> Any:
+    """Content of the text, checked for a size, a depth and types that a config may have."""
+    if len(data) > LARGEST:
+        raise ConfigError(f"{where} is larger than 1 MB: a config is a few kilobytes")
+    try:
+        config = loads(data.decode("utf-8-sig").replace("\r\n", "\n"))
+        _check(config)
+    except UnicodeDecodeError:
+        raise ConfigError(f"{where} is not text: a config is UTF-8") from None
+    except ConfigError as error:
+        message = error.message if error.message.startswith(where) else f"{where}: {error.message}"
+        raise ConfigError(message) from None
+    except (ValueError, RecursionError):  # thousands of digits, or of brackets
+        raise ConfigError(f"{where} is no model's config: its numbers or its nesting are absurd") from None
+    return config
+
+
+def _check(config: object) -> None:
+    """Refuse dates, endless numbers and tables within tables without end. Raises ConfigError and ValueError."""
+    level, depth = [config], 0
+    while level:
+        if depth > DEEPEST:
+            raise RecursionError
+        inner: list[object] = []
+        for value in level:
+            if isinstance(value, dict):
+                inner += value.values()
+            elif isinstance(value, list):
+                inner += value
+            elif isinstance(value, int):
+                if value.bit_length() > BITS:
+                    raise ValueError
+            elif isinstance(value, (date, datetime, time)):
+                raise ConfigError(f"a date is no field of a config: {value}")
+        level, depth = inner, depth + 1
+
+
+def _no_duplicates(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(items)
+    if len(fields) < len(items):
+        seen: set[str] = set()
+        for name, _ in items:
+            if name in seen:
+                raise ConfigError(f"field {cut(name)!r} stands twice")
+            seen.add(name)
+    return fields

@@ -1,0 +1,145 @@
+"""A model to account for: where its config came from, what its family made of it, its ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from tfacct import families
+from tfacct.architecture.parts import Form, Mamba
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError, NotFoundError
+from tfacct.families import FamilyConfig
+from tfacct.ledger.groups import Ledger
+from tfacct.ledger.workload import Workload
+
+WITNESSES = {
+    "published": "published total",
+    "transformers": "total of the transformers class built from this config",
+    "arithmetic": "total by hand arithmetic, in the preset's file",
+}
+"""Origins of a preset's expected number of parameters, in words."""
+
+
+class Provenance(NamedTuple):
+    """Source of a model's fields, and a preset's expected total."""
+
+    url: str
+    kind: str
+    """`copied` from a public config.json, `transcribed` by hand from the published architecture, or, of a model that
+    has no page, `described` in the preset's file; of a hub id `fetched`, or `cached` where the hub was not asked or
+    did not answer."""
+    expected: int | None = None
+    expected_from: str = ""
+    """A key of WITNESSES."""
+    via: str | None = None
+    """The public copy that a `copied` config was read from."""
+    revision: str | None = None
+    working: str | None = None
+    about: str | None = None
+    """What a `described` model is, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model by name, with everything a report may ask of it."""
+
+    name: str
+    family: str
+    raw: Mapping[str, Any]
+    config: FamilyConfig
+    defaulted: Mapping[str, Any]
+    unknown: tuple[str, ...]
+    architecture: Transformer
+    ledger: Ledger
+    provenance: Provenance | None = None
+    changed: Mapping[str, Any] = field(default_factory=dict)
+    """Fields that the user set over the config as published."""
+    left_out: tuple[str, ...] = ()
+    """Configs of other models in the same file, which are not counted."""
+
+    @property
+    def context(self) -> int:
+        """Longest context that the model was trained for, in tokens."""
+        return self.config.context
+
+    @property
+    def source(self) -> int | None:
+        """Longest source that its encoder was trained for, in tokens; None without an encoder."""
+        return None if self.architecture.encoder is None else self.config.source
+
+    @property
+    def keeps(self) -> bool:
+        """True if anything stays for a next step. An encoder alone keeps nothing."""
+        return self.ledger.keeps
+
+    @property
+    def kept(self) -> str:
+        """Name of the state that it keeps between steps."""
+        named = {"KV cache": self.architecture.attentions, "state": self.architecture.having(Mamba)}
+        return " and ".join(name for name, there in named.items() if there)
+
+    @property
+    def logits(self) -> bool:
+        """True if positions get logits, of tokens or of classes. Those of a body get none."""
+        classes = self.architecture.classes
+        return self.architecture.head is not None or (classes is not None and not classes.pooled)
+
+    @property
+    def expected(self) -> int | None:
+        """Expected number of parameters, if the config is as published; else None."""
+        return self.provenance.expected if self.provenance and not self.changed else None
+
+    def with_fields(self, sets: Mapping[str, Any]) -> LoadedModel:
+        """The same model with fields set over its config. What its file holds beside it stays left out."""
+        return replace(subject(self.name, self.raw, sets, self.provenance), left_out=self.left_out)
+
+    def with_layers(self, count: int) -> LoadedModel:
+        """Return the model with `count` blocks in each stack."""
+        fewer = self.architecture.mapped(lambda part: part, [count] * len(self.architecture.every_stack))
+        return replace(self, architecture=fewer, ledger=fewer.ledger())
+
+    def running(self, form: Form) -> LoadedModel:
+        """Return the model with its latent attention run in this form, where the form is `auto`."""
+        return self._as(self.architecture.running(form))
+
+    def settled(self, work: Workload, *, masked: bool = False) -> LoadedModel:
+        """The same model in the one way that a step runs it: with the form of latent attention that takes fewer FLOPs
+        there."""
+        return self._as(self.architecture.settled(work.axes(), masked=masked))
+
+    def _as(self, shape: Transformer) -> LoadedModel:
+        return self if shape is self.architecture else replace(self, architecture=shape, ledger=shape.ledger())
+
+    @property
+    def quantized(self) -> bool:
+        """True if the config says that its weights are stored quantized."""
+        return any(self.raw.get(field) for field in ("quantization_config", "quantization", "compression_config"))
+
+
+def subject(
+    name: str,
+    raw: Mapping[str, Any],
+    sets: Mapping[str, Any] | None = None,
+    provenance: Provenance | None = None,
+) -> LoadedModel:
+    """Read a config, with the fields in `sets` over it. Raises ConfigError, which names the model."""
+    try:
+        reading = families.read(raw, sets)
+    except (ConfigError, NotFoundError) as error:
+        error.message = f"{name}: {error.message}"
+        raise
+    return LoadedModel(
+        name=name,
+        family=reading.family,
+        raw=reading.fields,
+        config=reading.config,
+        defaulted=reading.defaulted,
+        unknown=reading.unknown,
+        architecture=reading.architecture,
+        ledger=reading.architecture.ledger(),
+        provenance=provenance,
+        changed=dict(sets or {}),
+        left_out=reading.left_out,
+    )

@@ -1,0 +1,149 @@
+"""The presets: one TOML file each, a published config and where it came from. They are data, never Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tfacct import families
+from tfacct.base.errors import ConfigError, NotFoundError, cut, listed, nearest
+from tfacct.loading import files
+from tfacct.loading.model import WITNESSES, LoadedModel, Provenance, subject
+
+NEEDED = {"source": ("url", "kind"), "expect": ("parameters", "from"), "config": ("model_type",)}
+KINDS = ("copied", "transcribed")
+ABOUT = ("source", "expect")
+"""What the file of an own model may say beside its tables."""
+
+
+@cache
+def folder() -> Path:
+    """Folder of the presets: packed into the package, or beside it in a checkout."""
+    package = Path(__file__).parent.parent
+    packed = package / "_presets"
+    return packed if packed.is_dir() else package.parent / "presets"
+
+
+@cache
+def names() -> list[str]:
+    """Names of all presets."""
+    return sorted(path.stem for path in folder().glob("*.toml"))
+
+
+def load(name: str, sets: Mapping[str, object] | None = None) -> LoadedModel:
+    """Return the preset `name`, with the fields in `sets` over its config."""
+    return load_file(folder() / f"{name}.toml", sets)
+
+
+def load_file(path: Path, sets: Mapping[str, object] | None = None) -> LoadedModel:
+    """Return the preset or own model of a file anywhere. Raises ConfigError, which names the file."""
+    return _subject(path, _read(path), sets)
+
+
+def _is_own(file: Mapping[str, Any]) -> bool:
+    """True if a file is a model of parts: it has tables of its own in place of a config's fields."""
+    return "config" not in file and (not file or bool(file.keys() - {*ABOUT, "nulls"}))
+
+
+def _family(file: Mapping[str, Any]) -> Any:
+    return families.OWN if _is_own(file) else file["config"]["model_type"]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    file = files.parse_toml(str(path), files.read(path))
+    _check_about(path, file)
+    if _is_own(file):
+        return file
+    for table, keys in NEEDED.items():
+        for key in keys:
+            if key not in file.get(table, {}):
+                raise ConfigError(f"{path}: [{table}] has no {key}", "docs/adding-a-model.md shows a whole preset")
+    source, expect = file["source"], file["expect"]
+    if source["kind"] not in KINDS or (source["kind"] == "copied" and "via" not in source):
+        raise ConfigError(f"{path}: kind is transcribed, or copied with a via, not {cut(repr(source['kind']))}")
+    if expect["from"] not in WITNESSES or (expect["from"] == "arithmetic" and "working" not in expect):
+        raise ConfigError(f"{path}: from is published, transformers, or arithmetic with a working")
+    nulls = file.get("nulls", [])
+    if not isinstance(nulls, list) or not all(isinstance(name, str) for name in nulls):
+        raise ConfigError(f"{path}: nulls must be a list of names")
+    return file
+
+
+def _check_about(path: Path, file: Mapping[str, Any]) -> None:
+    """Refuse a table that is none, and a fact about the file that is not of its kind."""
+    for table in (*ABOUT, "config"):
+        if not isinstance(file.get(table, {}), dict):
+            raise ConfigError(f"{path}: [{table}] must be a table")
+    for table in ABOUT:
+        for key, value in file.get(table, {}).items():
+            if key == "parameters":
+                if type(value) is not int or value < 1:
+                    raise ConfigError(f"{path}: [{table}] parameters must be a whole number of at least 1")
+            elif not isinstance(value, str):
+                raise ConfigError(f"{path}: [{table}] {cut(key)} must be text")
+
+
+def _subject(path: Path, file: dict[str, Any], sets: Mapping[str, object] | None) -> LoadedModel:
+    if _is_own(file):
+        return _own(path, file, sets)
+    source, expect = file["source"], file["expect"]
+    provenance = Provenance(
+        url=source["url"],
+        kind=source["kind"],
+        via=source.get("via"),
+        revision=source.get("revision"),
+        expected=expect["parameters"],
+        expected_from=expect["from"],
+        working=expect.get("working"),
+    )
+    nulls = dict.fromkeys(file.get("nulls", ()))  # TOML has no null, and to some classes it is not the same as absent
+    return subject(path.stem, file["config"] | nulls, sets, provenance)
+
+
+def _own(path: Path, file: dict[str, Any], sets: Mapping[str, object] | None) -> LoadedModel:
+    """Return a model of parts. Its source and its expected total may be left out."""
+    tables = {name: table for name, table in file.items() if name not in ABOUT}
+    if "model" not in tables:
+        there = listed([f"[{name}]" for name in tables]) or "nothing"
+        raise ConfigError(
+            f"{path}: [model] is missing: the file holds {there}",
+            "docs/your-model.md shows a whole model, docs/adding-a-model.md a preset",
+        )
+    source, expect = file.get("source", {}), file.get("expect", {})
+    for name, table, keys in (("source", source, {"about"}), ("expect", expect, {"parameters", "from", "working"})):
+        if set(table) - keys:
+            raise ConfigError(f"{path}: [{name}] of an own model holds {', '.join(sorted(keys))} and nothing else")
+    total = expect.get("parameters")
+    if expect and (type(total) is not int or expect.get("from") != "arithmetic" or "working" not in expect):
+        raise ConfigError(f'{path}: [expect] of an own model is parameters, from = "arithmetic", and a working')
+    provenance = Provenance(
+        url="",
+        kind="described",
+        expected=total,
+        expected_from=expect.get("from", ""),
+        about=source.get("about") or None,
+        working=expect.get("working"),
+    )
+    return subject(path.stem, tables, sets, provenance if source or expect else None)
+
+
+def load_all(
+    sets: Mapping[str, object] | None = None, *, family: str | None = None, max_params: int | None = None
+) -> list[LoadedModel]:
+    """Presets in the order of family and size: all, or those of one family and of at most so many parameters."""
+    if family is not None and family not in families.names():
+        known = f"known: {', '.join(families.names())}"
+        raise NotFoundError(f"no family {family!r}", nearest(family, families.names()) or known)
+    sized = []
+    for name in names():
+        path = folder() / f"{name}.toml"
+        file = _read(path)
+        if family is None or _family(file) == family:
+            found = _subject(path, file, sets)
+            sized.append((found.family, sum(found.ledger.parameters().values()), found))
+    sized = [entry for entry in sized if max_params is None or entry[1] <= max_params]
+    if not sized:
+        raise NotFoundError("no preset passes these filters", "`tfacct models` lists all")
+    return [found for *_, found in sorted(sized, key=lambda entry: (entry[0], entry[1], entry[2].name))]

@@ -1,0 +1,258 @@
+"""A report as lines of text that fit a width. Digits are never wrapped, and no column that was asked for is lost.
+
+A table that is too wide gives up, in this order: columns by their `drop`, bars and specs first; headers of one line;
+columns that leave last; cells of text in one line. What is still too wide is printed in several parts, one under the
+other, each with the columns that name its rows.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import islice
+from typing import NamedTuple
+
+from tfacct.base.errors import printable
+from tfacct.output.report import LEFT, Cell, Column, Report, Row
+
+BAR_AT_LEAST, BAR_AT_MOST = 6, 24
+GAP = 2
+DECORATION = ("bar", "spec", "gigabytes")
+"""Kinds of columns that say nothing new: they leave first, and unmentioned."""
+LAST = 1
+"""The `drop` of columns that leave only where broken headers do not help."""
+TEXT = re.compile(r"(?<=[^÷×] )|(?<=\.)(?=[A-Za-z])|(?<=[a-z_]{8}_)(?=[a-z])")
+FORMULA = re.compile(r"(?<=[^÷×] )|(?<=[·*])(?![*])")
+HEADER = re.compile(r"(?<=[^÷/×] )|(?<=[._])(?=[A-Za-z])|(?<=\S\+)(?=\S)")
+"""Where a cell of text, a formula and a header may be broken: never within a number."""
+
+
+class Line(NamedTuple):
+    """One line on the screen."""
+
+    text: str = ""
+    style: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The columns that stand side by side, and how wide each is. A header is broken at its width, or stands whole."""
+
+    columns: tuple[Column, ...]
+    widths: dict[str, int]
+
+    @property
+    def width(self) -> int:
+        """Characters of a line, the space before it included."""
+        return 1 + sum(self.widths[column.key] + GAP for column in self.columns) - GAP
+
+
+class Table:
+    """A report's cells as text, and the columns that are left of it."""
+
+    def __init__(self, report: Report, exact: bool, spelled: Callable[[str], str]) -> None:
+        self.report, self.spelled = report, spelled
+        self.columns = tuple(column._replace(label=printable(spelled(column.label))) for column in report.columns)
+        self.rows: tuple[Row, ...] = (*report.cells, *report.totals)
+        self.texts = [
+            {column.key: printable(spelled(column.text(row.get(column.key), exact))) for column in report.columns}
+            for row in self.rows
+        ]
+        self.body = {
+            key: max((len(text[key]) for text in self.texts), default=0) for key in (c.key for c in self.columns)
+        }
+
+    def parts(self, width: int) -> tuple[list[Part], list[Column]]:
+        """The table in one part or several, none wider than `width`; and the columns that had to leave."""
+        part = self._fewer(self._part(self.columns), width, above=LAST)
+        if part.width > width:
+            part = self._fewer(self._header_broken(part.columns), width, above=0)
+        left = [column for column in self.columns if column not in part.columns and column.kind not in DECORATION]
+        if part.width > width:
+            part = self._text_broken(part, width)
+        if part.width > width:
+            return list(self._split(part, width)), left
+        return [self._widened(part, width)], left
+
+    @staticmethod
+    def _fewer(part: Part, width: int, above: int) -> Part:
+        """The part without its least wanted columns, those whose `drop` is above a number, until it fits."""
+        while part.width > width and (droppable := [column for column in part.columns if column.drop > above]):
+            # Those that leave last do so from the right: what a table begins with matters most.
+            least = max(droppable if above else reversed(droppable), key=lambda column: column.drop)
+            part = replace(part, columns=tuple(column for column in part.columns if column is not least))
+        return part
+
+    def _part(self, columns: tuple[Column, ...]) -> Part:
+        """The columns with every header in one line, a bar as short as it may be."""
+        return Part(columns, {column.key: max(len(column.label), self._content(column)) for column in columns})
+
+    def _content(self, column: Column) -> int:
+        return BAR_AT_LEAST if column.kind == "bar" else self.body[column.key]
+
+    def _header_broken(self, columns: tuple[Column, ...]) -> Part:
+        """The columns with every header broken wherever it is wider than what stands under it."""
+        return Part(columns, {c.key: max(self._content(c), _longest(c.label, HEADER)) for c in columns})
+
+    def _text_broken(self, part: Part, width: int) -> Part:
+        """The part with cells of text broken, the widest first, until it fits; as it is where it cannot."""
+        widths = dict(part.widths)
+        least = {
+            column.key: max(
+                _longest(column.label, HEADER),
+                *(_longest(text[column.key], _breaks(column)) for text in self.texts),
+            )
+            for column in part.columns
+            if column.kind in LEFT and self.texts
+        }
+        while (excess := replace(part, widths=widths).width - width) > 0:
+            breakable = [key for key, narrowest in least.items() if widths[key] > narrowest]
+            if not breakable:
+                return part
+            key = max(breakable, key=widths.__getitem__)
+            widths[key] = max(least[key], widths[key] - excess)
+        return replace(part, widths=widths)
+
+    def _widened(self, part: Part, width: int) -> Part:
+        """The part with its headers in as few lines, and its bars as long, as there is room for."""
+        broken = [column for column in part.columns if len(column.label) > part.widths[column.key]]
+        while broken:
+            tallest = max(broken, key=lambda column: _height(column, part.widths[column.key]))
+            now, room = part.widths[tallest.key], width - part.width
+            wider = (w for w in range(now + 1, now + room + 1) if _height(tallest, w) < _height(tallest, now))
+            enough = next(wider, None)
+            if enough is None:
+                broken.remove(tallest)
+            else:
+                part = replace(part, widths=part.widths | {tallest.key: enough})
+                broken = [column for column in broken if len(column.label) > part.widths[column.key]]
+        bars = [column.key for column in part.columns if column.kind == "bar"]
+        longer = {key: min(BAR_AT_MOST, BAR_AT_LEAST + width - part.width) for key in bars}
+        return replace(part, widths=part.widths | longer)
+
+    def _split(self, part: Part, width: int) -> Iterator[Part]:
+        """Parts that fit, each with the columns that name the rows."""
+        naming = tuple(column for i, column in enumerate(part.columns) if i == 0 or column.names_rows)
+        columns = naming
+        for column in (column for column in part.columns if column not in naming):
+            if columns != naming and replace(part, columns=(*columns, column)).width > width:
+                yield self._widened(replace(part, columns=columns), width)
+                columns = naming
+            columns = (*columns, column)
+        last = replace(part, columns=columns)
+        yield self._widened(last, width)
+
+    def lines(self, part: Part) -> Iterator[Line]:
+        """A part: its header, a rule, its rows, a blank line between sections."""
+        header = {column.key: _broken(column.label, part.widths[column.key], HEADER) for column in part.columns}
+        height = max(map(len, header.values()))
+        yield from _side_by_side(part, {key: [""] * (height - len(text)) + text for key, text in header.items()}, "dim")
+        yield Line(" " + self.spelled("─") * (part.width - 1), "dim")
+        rows = zip(self.rows, self.texts, strict=True)
+        sections = [(list(islice(rows, len(section))), "") for section in self.report.sections]
+        shown = 0
+        for section, style in (*sections, (list(rows), "bold")):
+            lines = [
+                line for row, text in section if self._says(part, text) for line in self._row(part, row, text, style)
+            ]
+            yield from [Line()] if lines and shown else []
+            yield from lines
+            shown += len(lines)
+
+    def _says(self, part: Part, text: dict[str, str]) -> bool:
+        """True if a row says anything in this part of a table."""
+        return len(part.columns) == len(self.columns) or any(
+            text[column.key] for index, column in enumerate(part.columns) if index and not column.names_rows
+        )
+
+    def _row(self, part: Part, row: Row, text: dict[str, str], style: str) -> Iterator[Line]:
+        """A row, in as many lines as its cells need."""
+        cells = {
+            column.key: [
+                self.spelled(_bar(row.get(column.key), self._longest_bar(column.key), part.widths[column.key]))
+            ]
+            if column.kind == "bar"
+            else _broken(text[column.key], part.widths[column.key], _breaks(column))
+            for column in part.columns
+        }
+        yield from _side_by_side(part, cells, style)
+
+    def _longest_bar(self, key: str) -> Fraction:
+        """The value whose bar is as long as there is room."""
+        return max(
+            (cell for row in self.report.cells if isinstance(cell := row.get(key), Fraction)), default=Fraction(1)
+        )
+
+
+def lines(report: Report, width: int, *, exact: bool, spelled: Callable[[str], str]) -> Iterator[Line]:
+    """A report's title, table and notes. `spelled` is a text as the screen can show it, before it is measured."""
+    for text in wrapped(spelled(report.title), width):
+        yield Line(text, "bold")
+    yield Line()
+    table = Table(report, exact, spelled)
+    parts, left = table.parts(width)
+    for part in parts:
+        yield from table.lines(part)
+        yield Line()
+    named = [column.label for column in left if column.label]
+    for text in _broken(f"No room for these columns: {', '.join(named)}.", width, TEXT) if named else []:
+        yield Line(text, "dim")
+    for note in report.notes:
+        for text in wrapped(spelled(note), width):
+            yield Line(text, "dim")
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """A sentence in lines of at most `width`: broken at spaces, a long formula between factors, an address never."""
+    kept = textwrap.wrap(printable(text), width, break_long_words=False, break_on_hyphens=False)
+    return [part for line in kept for part in ([line] if "://" in line else _broken(line, width, FORMULA))]
+
+
+def _height(column: Column, width: int) -> int:
+    """Lines of its header."""
+    return len(_broken(column.label, width, HEADER))
+
+
+def _breaks(column: Column) -> re.Pattern[str]:
+    """Pattern of the places where its cells may be broken."""
+    return FORMULA if column.kind == "formula" else TEXT
+
+
+def _broken(text: str, width: int, breaks: re.Pattern[str]) -> list[str]:
+    """The text in lines of at most `width`, where it can be broken so."""
+    if len(text) <= width:
+        return [text]
+    found, line = [], ""
+    for piece in breaks.split(text):
+        if line and len((line + piece).rstrip()) > width:
+            found.append(line.rstrip())
+            line = piece.lstrip()
+        else:
+            line += piece
+    return [*found, line.rstrip()]
+
+
+def _longest(text: str, breaks: re.Pattern[str]) -> int:
+    """The longest piece of a text that cannot be broken."""
+    return max(len(piece.rstrip()) for piece in breaks.split(text))
+
+
+def _side_by_side(part: Part, cells: dict[str, list[str]], style: str = "") -> Iterator[Line]:
+    """One row in as many lines as its highest cell: text to the left, numbers to the right, nothing behind the last."""
+    for index in range(max(map(len, cells.values()))):
+        padded = []
+        for column in part.columns:
+            cell = cells[column.key][index] if index < len(cells[column.key]) else ""
+            width = part.widths[column.key]
+            padded.append(cell.ljust(width) if column.kind in LEFT else cell.rjust(width))
+        yield Line((" " + (" " * GAP).join(padded)).rstrip(), style)
+
+
+def _bar(cell: Cell, longest: Fraction, width: int) -> str:
+    if not isinstance(cell, Fraction) or not longest:
+        return ""
+    halves = round(cell / longest * width * 2)
+    return "█" * (halves // 2) + "▌" * (halves % 2)

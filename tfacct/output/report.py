@@ -1,0 +1,284 @@
+"""A report is data: rows, columns, notes, and the exact facts. Table, JSON, CSV and HTML are views of it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from tfacct.base import units
+from tfacct.base.errors import printable
+
+SCHEMA = 1
+"""Version of the JSON contract in docs/json.md; a key that changes its meaning raises it."""
+
+Tick: TypeAlias = Callable[[str, int, int], None]
+"""Progress: called with what is being done, how many are done, and of how many."""
+Kind: TypeAlias = Literal[
+    "text",
+    "spec",
+    "formula",
+    "count",
+    "number",
+    "flops",
+    "params",
+    "bytes",
+    "gigabytes",
+    "share",
+    "ratio",
+    "dims",
+    "bar",
+    "amount",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A number that brings its own kind, for a column whose rows are of several."""
+
+    value: int | Fraction
+    kind: Kind
+
+
+Cell: TypeAlias = int | Fraction | str | tuple[int, ...] | Amount | None
+Row: TypeAlias = Mapping[str, Cell]
+
+LEFT = ("text", "spec", "formula", "bar")
+"""Kinds of cells that start at the left; numbers end at the right."""
+
+
+def unwatched(_what: str, _done: int, _of: int) -> None:
+    """Progress that nobody looks at."""
+
+
+class Column(NamedTuple):
+    """One column: the key of its cells, what stands above it, and how a cell is written.
+
+    `drop`: 0 stays; of the others the highest leaves first when a terminal is narrow, those of 1 only after headers
+    were broken into several lines.
+    A `dims` cell holds several numbers; `keys` names them where a CSV has a column for each. `empty` is written for
+    nothing; in a `signed` column, for no difference. What `names_rows` stands in every part of a table that is too
+    wide for one, as the first column always does.
+    """
+
+    key: str
+    label: str
+    kind: Kind = "text"
+    drop: int = 0
+    keys: tuple[str, ...] = ()
+    empty: str = ""
+    signed: bool = False
+    names_rows: bool = False
+
+    @property
+    def raw(self) -> bool:
+        """True if a program wants it: bars, and bytes repeated in GB, are for the eye."""
+        return self.kind not in ("bar", "gigabytes")
+
+    def text(self, cell: Cell, exact: bool = False) -> str:
+        """A cell as people read it; `exact` spells every digit."""
+        if isinstance(cell, Amount):
+            return self._replace(kind=cell.kind).text(cell.value, exact)
+        if cell is None or (self.signed and cell == 0):
+            return self.empty
+        if self.signed and not isinstance(cell, (str, tuple)):
+            return ("+" if cell > 0 else "") + self._replace(signed=False).text(cell, exact)
+        if isinstance(cell, str):
+            return _spelled(cell, self.kind)
+        if isinstance(cell, tuple):
+            return " × ".join(f"{number:,}" for number in cell)
+        match self.kind:
+            case "share":
+                return units.percent(cell)
+            case "number" if cell != int(cell):
+                return f"{float(cell):,.12g}"
+            case "ratio":
+                return units.decimals(cell, 2)
+            case "gigabytes":
+                return units.decimal_bytes(round(cell))
+            case "flops" | "params" | "bytes" if not exact:
+                spoken = {"flops": units.si, "params": units.people, "bytes": units.binary}[self.kind]
+                return spoken(round(cell))
+        return f"{int(cell):,}" if cell == int(cell) else f"{float(cell):,.2f}"
+
+
+def _spelled(text: str, kind: Kind) -> str:
+    """Notation as people write it; a formula is held as Python reads it."""
+    if kind == "spec":
+        return text.replace("->", "→")
+    return text.replace("**", "^").replace("*", "·") if kind == "formula" else text
+
+
+Table: TypeAlias = tuple[tuple[Column, ...], tuple[tuple[Row, ...], ...], tuple[Row, ...]]
+"""Columns, sections of rows, totals."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Report:
+    """The answer to one question about one or several models.
+
+    `sections` are the rows (a blank line between them), `totals` what is computed from them; `notes` say what was
+    counted and what was not, `hints` are for the person at the terminal. `models` are the exact facts, one dict per
+    model: they are the JSON.
+    """
+
+    command: str
+    title: str
+    columns: tuple[Column, ...]
+    sections: tuple[tuple[Row, ...], ...]
+    models: tuple[dict[str, Any], ...]
+    totals: tuple[Row, ...] = ()
+    notes: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
+    convention: str = ""
+    headline: str = ""
+    """The key of the one number that `total` returns."""
+    agrees: bool = True
+    """False where a witness was asked and gave another number."""
+    interrupted: bool = False
+    """True where Ctrl-C ended the work and the report holds what was finished."""
+    aside: tuple[Column, ...] = ()
+    """Columns that only the CSV has: tables say it in another place."""
+    models_left_out: tuple[Mapping[str, str], ...] = ()
+    """Models that a comparison goes without: `model`, and `why`."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "models", tuple(plain(model) for model in self.models))
+
+    def __repr__(self) -> str:
+        return f"<tfacct {self.command} report: {self.title}>"
+
+    @property
+    def cells(self) -> tuple[Row, ...]:
+        """Every row but the totals, as a view writes it."""
+        return tuple(row for section in self.sections for row in section)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Every row but the totals, as in the CSV: plain numbers and texts by key, None for nothing."""
+        columns = self._raw_columns
+        every = ([cell for column in columns for cell in _raw(row.get(column.key), column)] for row in self.cells)
+        return [dict(zip(self._raw_keys, row, strict=True)) for row in every]
+
+    @property
+    def _raw_columns(self) -> list[Column]:
+        """Columns that a program wants."""
+        return [*(column for column in self.columns if column.raw), *self.aside]
+
+    @property
+    def _raw_keys(self) -> list[str]:
+        return [key for column in self._raw_columns for key in column.keys or (column.key,)]
+
+    @property
+    def total(self) -> int:
+        """The headline of a report about one model: FLOPs, parameters or bytes."""
+        if not self.headline:
+            raise ValueError(f"a {self.command} report has no total")
+        value: int = self._one()[self.headline]
+        return value
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """The lines behind the total, as in the JSON."""
+        lines: list[dict[str, Any]] = self._one()["lines"]
+        return lines
+
+    def _one(self) -> dict[str, Any]:
+        if len(self.models) != 1:
+            raise ValueError(f"this report is about {len(self.models)} models: ask `.models`")
+        return self.models[0]
+
+    def document(self) -> dict[str, Any]:
+        """The JSON contract: exact integers, stable keys."""
+        document = {"schema": SCHEMA, "command": self.command, "convention": self.convention}
+        left_out = [dict(model) for model in self.models_left_out]
+        return {**document, "models": list(self.models), "models_left_out": left_out}
+
+    def to_json(self) -> str:
+        """The facts as JSON."""
+        import json
+
+        return _UNSAFE.sub(_escaped, json.dumps(self.document(), indent=2, ensure_ascii=False))
+
+    def to_csv(self) -> str:
+        """The rows as CSV, raw numbers, no totals: whoever adds the column up gets each thing once."""
+        stream = io.StringIO()
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(self._raw_keys)
+        writer.writerows([_written(cell) for cell in row.values()] for row in self.rows)
+        return stream.getvalue()
+
+    def to_markdown(self, exact: bool = False) -> str:
+        """The table, its totals in bold, and the notes."""
+        columns = [column for column in self.columns if column.raw]
+        out = [f"**{_md(self.title)}**", ""]
+        out.append(f"| {' | '.join(_md(column.label) for column in columns)} |")
+        out.append(f"|{'|'.join('---' if column.kind in LEFT else '---:' for column in columns)}|")
+        for row, bold in [(row, "") for row in self.cells] + [(row, "**") for row in self.totals]:
+            texts = [_md(column.text(row.get(column.key), exact)) for column in columns]
+            out.append(f"| {' | '.join(f'{bold}{text}{bold}' if text else '' for text in texts)} |")
+        for note in self.notes:
+            out += ["", _md(note)]
+        return "\n".join(out) + "\n"
+
+    def _repr_html_(self) -> str:
+        import html
+
+        columns = [column for column in self.columns if column.raw]
+
+        def cell(tag: str, column: Column, text: str) -> str:
+            side = "left" if column.kind in LEFT else "right"
+            return f'<{tag} style="text-align:{side}">{html.escape(text)}</{tag}>'
+
+        head = "".join(cell("th", column, column.label) for column in columns)
+        body = "".join(
+            f"<tr>{''.join(cell(tag, column, column.text(row.get(column.key))) for column in columns)}</tr>"
+            for rows, tag in ((self.cells, "td"), (self.totals, "th"))
+            for row in rows
+        )
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
+        title = html.escape(self.title)
+        return f"<table><caption>{title}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
+
+
+_UNSAFE = re.compile(r"[^ -~\n]")
+
+
+def _escaped(match: re.Match[str]) -> str:
+    """A character that would steer a terminal, as JSON spells it without writing it."""
+    import json
+
+    return match[0] if match[0].isprintable() else json.dumps(match[0])[1:-1]
+
+
+def plain(value: Any) -> Any:
+    """Fractions as the number they are: an int where it is one."""
+    if isinstance(value, Fraction):
+        return value.numerator if value.denominator == 1 else float(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no word for it
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value
+
+
+def _raw(cell: Cell, column: Column) -> list[Any]:
+    """A cell for a program, or several where a column has several keys."""
+    if isinstance(cell, tuple):
+        return [*cell] if column.keys else ["x".join(map(str, cell))]  # a shape of any length is one cell
+    return [plain(cell.value if isinstance(cell, Amount) else cell)] * (len(column.keys) or 1)
+
+
+def _written(cell: Any) -> Any:
+    return "" if cell is None else printable(cell) if isinstance(cell, str) else cell
+
+
+def _md(text: str) -> str:
+    return printable(text).replace("|", "\\|").replace("*", "\\*")

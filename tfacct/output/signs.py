@@ -1,0 +1,62 @@
+"""Signs that a stream cannot encode, as ones that it can: `->` for →, `-` for ─, `#` for █, `x` for ×."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from typing import Any
+
+FALLBACK = {
+    "×": "x", "·": "*", "÷": "/", "−": "-", "–": "-", "—": "-", "…": "...", "→": "->", "Δ": "delta", "√": "sqrt",
+    "≤": "<=", "≥": ">=", "≠": "!=", "≈": "~", "½": "1/2", "∞": "inf", "ₜ": "_t",
+    "─": "-", "━": "-", "│": "|", "█": "#", "▌": "#",
+}  # fmt: skip
+RAISED, LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻ᵀ", "₀₁₂₃₄₅₆₇₈₉₋"
+_LEVEL = {**dict(zip(RAISED, "0123456789-T", strict=True)), **dict(zip(LOWERED, "0123456789-", strict=True))}
+_RUN = re.compile(f"([{RAISED}]+)|([{LOWERED}]+)|(.)", re.DOTALL)
+HANDLER = "tfacct.signs"
+
+
+def fall_back(stream: Any) -> None:
+    """Let a stream write each sign that its encoding lacks as another one, and never fail."""
+    if hasattr(stream, "reconfigure"):
+        stream.reconfigure(errors=HANDLER)
+
+
+def written(text: str, stream: Any) -> str:
+    """The text as `stream` will write it: what takes two characters there must be known before a table is laid out."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    return text.encode(encoding, HANDLER).decode(encoding)
+
+
+def escaped(document: str, stream: Any) -> str:
+    r"""JSON for `stream`: signs that it cannot encode as `\u2192`, which every reader of JSON turns back."""
+    try:
+        document.encode(getattr(stream, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        return re.sub(r"[^\x00-\x7f]+", lambda signs: json.dumps(signs[0])[1:-1], document)
+    return document
+
+
+def marked_down(document: str, stream: Any) -> str:
+    """Markdown for `stream`: a star that stands for a · is not emphasis."""
+    return document if written("·", stream) == "·" else document.replace("·", r"\*")
+
+
+def _fallen_back(error: UnicodeError) -> tuple[str, int]:
+    """Replacement that a codec writes for characters that it lacks."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    return "".join(_said(raised, lowered, sign) for raised, lowered, sign in _RUN.findall(lacking)), error.end
+
+
+def _said(raised: str, lowered: str, sign: str) -> str:
+    """10⁻¹² is 10^-12, k₁ is k_1."""
+    if sign:
+        return FALLBACK.get(sign, "?")
+    return ("^" if raised else "_") + "".join(_LEVEL[digit] for digit in raised or lowered)
+
+
+codecs.register_error(HANDLER, _fallen_back)

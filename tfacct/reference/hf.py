@@ -1,0 +1,117 @@
+"""The transformers model of the same config, on meta, as a witness: nobody here wrote it."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Mapping
+from inspect import signature
+from typing import Any
+
+import torch
+import transformers
+from torch.utils.flop_counter import FlopCounterMode
+
+transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+
+
+def build(config: Mapping[str, Any], auto: str = "AutoModelForCausalLM") -> Any:
+    """The model of a config, without numbers, as this class of transformers' builds it."""
+    fields = {name: value for name, value in config.items() if name != "model_type"}
+    made = transformers.AutoConfig.for_model(config["model_type"], **fields)
+    with torch.device("meta"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        built = getattr(transformers, auto).from_config(
+            made, attn_implementation="eager", **({"experts_implementation": "batched_mm"} if _routed(made) else {})
+        )
+    for module in built.modules():
+        if hasattr(module, "warn_if_padding_and_no_attention_mask"):
+            module.warn_if_padding_and_no_attention_mask = _quiet  # it reads tokens, and on meta there are none
+    return built.eval()
+
+
+def _quiet(*_: object) -> None:
+    pass
+
+
+def _routed(config: Any) -> bool:
+    """True if it has experts: the class counts them right in one way of running them only."""
+    return any(getattr(config, name, None) for name in ("num_local_experts", "num_experts", "n_routed_experts"))
+
+
+def run(
+    model: Any, *, batch: int, tokens: int, context: int, source: int = 0, new_source: int = 0, gives: bool = True
+) -> tuple[dict[str, int], dict[str, int]]:
+    """FLOPs that each module computes itself, and elements of each layer's cache, after `tokens` new of `context`.
+
+    Of `source` tokens `new_source` are read in this step: all, or none. A class that does not give its cache back
+    (`gives`) fills one that it is given.
+    """
+    old = context - tokens
+
+    def given(count: int) -> Any:
+        return torch.zeros(batch, count, dtype=torch.long, device="meta")
+
+    keeps = "cache_params" if model.config.model_type == "mamba" else "past_key_values"
+    before: dict[str, Any] = {}
+    if not gives and keeps in signature(type(model).forward).parameters:
+        before = {keeps: transformers.DynamicCache(config=model.config)}
+    held = before.get(keeps)
+    if source and new_source:
+        before |= {"input_ids": given(source)}
+    if old:
+        first = model(**({"input_ids": given(source)} if source else before), **_tokens(source, given(old)))
+        before |= {keeps: first[keeps] if held is None else held}
+        before |= {"encoder_outputs": (first.encoder_last_hidden_state,)} if source and not new_source else {}
+    with FlopCounterMode(display=False) as counter:
+        result = model(**before, **_tokens(source, given(tokens)))
+    root = type(model).__name__
+    totals = {
+        path.removeprefix(f"{root}.").removeprefix(root): sum(counts.values())
+        for path, counts in counter.get_flop_counts().items()
+        if path != "Global"
+    }
+    own: Counter[str] = Counter(totals)
+    for path, total in totals.items():
+        if path:
+            own[parent(path, totals)] -= total
+    return {path: count for path, count in own.items() if count}, _cached(result.get(keeps) if held is None else held)
+
+
+def _tokens(source: int, tokens: Any) -> dict[str, Any]:
+    """Name that the class has for the new tokens: with an encoder, the usual one is the source's."""
+    return {"decoder_input_ids" if source else "input_ids": tokens}
+
+
+def _cached(past: Any) -> dict[str, int]:
+    """Elements of what each layer keeps: its own keys and values, or its states, then those of the source."""
+    if past is None:
+        return {}
+    sides = (getattr(past, "self_attention_cache", past), getattr(past, "cross_attention_cache", None))
+    found: dict[str, int] = {}
+    for first, cache in zip((0, 2), sides, strict=True):
+        for number, layer in enumerate(cache.layers if cache is not None else ()):
+            for which, kept in enumerate(_kept_by(layer), start=first):
+                found[f"blocks.{number}.{which}"] = kept.numel()
+    return found
+
+
+def _kept_by(layer: Any) -> tuple[Any, Any]:
+    """The two tensors that a layer of the class's cache holds: keys and values, or the states of a mixer."""
+    if hasattr(layer, "recurrent_states"):
+        return layer.conv_states[0], layer.recurrent_states[0]
+    return layer.keys, layer.values
+
+
+def parent(path: str, known: Mapping[str, int]) -> str:
+    """The nearest module above `path` that was counted."""
+    while "." in path:
+        path = path.rpartition(".")[0]
+        if path in known:
+            return path
+    return ""
+
+
+def parameters(model: Any) -> dict[str, int]:
+    """Elements of each parameter by its name; a tied one once, and one of none not at all."""
+    return {name: parameter.numel() for name, parameter in model.named_parameters() if parameter.numel()}

@@ -1,0 +1,126 @@
+"""What the rows of several reports have alike: products and tensors of several kinds of blocks, shares, names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from tfacct.architecture.parts import HEADINGS, CrossAttention
+from tfacct.ledger import paths
+from tfacct.ledger.groups import Ledger, Product, Tensor
+from tfacct.ledger.lines import Matmul, Unused
+from tfacct.ledger.storage import Storage
+from tfacct.loading.model import LoadedModel
+from tfacct.output.report import Cell, Row
+
+COMPONENTS = {
+    paths.PROJECTIONS: "attn proj",
+    paths.SCORES: "scores + values",
+    CrossAttention.name: "cross attn",
+}
+"""Components whose name in a table is not their key in the JSON."""
+
+
+COMMON, RARE = 1, 4
+"""The `drop` of columns that most of the shown models have something in, and the least of those that few have."""
+
+
+def drop_of(key: str, rows: Sequence[Row]) -> int:
+    """When a column leaves a narrow table: what fewer than half of the rows have goes early, what fewest have first."""
+    without = sum(key not in row for row in rows)
+    return COMMON if 2 * without <= len(rows) else RARE + without
+
+
+def ratio_label(train: bool) -> str:
+    """What stands above FLOPs over the rule of thumb."""
+    return f"÷ {6 if train else 2}·P·tok"
+
+
+def by_part(counts: Mapping[str, int]) -> dict[str, int]:
+    """Counts by tensor, summed by the part they belong to, in the order of HEADINGS."""
+    summed = dict.fromkeys(HEADINGS, 0)
+    for path, count in counts.items():
+        summed[paths.heading_of(path)] += count
+    return {part: count for part, count in summed.items() if count}
+
+
+def with_share(row: Mapping[str, Cell], part: int, whole: int) -> Row:
+    """The row with its share of the whole, as a number and as a bar."""
+    share = Fraction(part, whole)
+    return {**row, "share": share, "bar": share}
+
+
+def of_attention(subject: LoadedModel, size: str) -> int | list[int] | None:
+    """A size of the model's attention, `heads` or `kv_heads`: each that there is, where blocks differ; None without."""
+    sizes = list(dict.fromkeys(getattr(part, size) for part in subject.architecture.attentions))
+    return sizes if len(sizes) > 1 else sizes[0] if sizes else None
+
+
+def never_called(subject: LoadedModel) -> list[str]:
+    """The networks that are stored and never run, by path."""
+    idle = (line.of for group in subject.ledger.groups for line in group.lines if isinstance(line, Unused))
+    return list(dict.fromkeys(paths.module_of(line.path) for line in idle if isinstance(line, Matmul)))
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A line of products as tables and JSON show it. `kind`: the blocks it is of, where others run it otherwise."""
+
+    product: Product
+    kind: str
+
+    @property
+    def operation(self) -> str:
+        """Its path without the blocks, and the kind."""
+        name = paths.short(self.product.path)
+        return f"{name} ({self.kind})" if self.kind else name
+
+
+def shown(products: Iterable[Product]) -> list[Shown]:
+    """Products by path, those of equal m × k × n in several kinds of blocks added up."""
+    by_path: dict[str, list[Product]] = {}
+    for product in products:
+        alike = by_path.setdefault(product.path, [])
+        known = next((i for i, other in enumerate(alike) if _alike(other, product)), None)
+        if known is None:
+            alike.append(product)
+        else:
+            alike[known] = _together(alike[known], product)
+    return [Shown(product, product.kind if len(alike) > 1 else "") for alike in by_path.values() for product in alike]
+
+
+def stored(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Tensors by path, those of equal shape in several kinds of blocks added up."""
+    found: dict[tuple[str, tuple[int, ...]], Tensor] = {}
+    for tensor in tensors:
+        known = found.get((tensor.path, tensor.shape))
+        count = tensor.count + (known.count if known else 0)
+        found[tensor.path, tensor.shape] = tensor._replace(count=count)
+    return list(found.values())
+
+
+def _alike(one: Product, other: Product) -> bool:
+    sizes = [(p.line, p.dims.m, p.dims.k, p.dims.n, p.forward // p.count) for p in (one, other)]
+    return sizes[0] == sizes[1]
+
+
+def _together(one: Product, other: Product) -> Product:
+    return one._replace(
+        kind=" and ".join(filter(None, (one.kind, other.kind))),
+        numbers=(*one.numbers, *other.numbers),
+        count=one.count + other.count,
+        dims=one.dims._replace(times=one.dims.times + other.dims.times),
+        forward=one.forward + other.forward,
+        backward=one.backward + other.backward,
+    )
+
+
+def dtypes_by_part(ledger: Ledger, how: Storage) -> dict[str, str]:
+    """In what the tensors of each part are stored: `mxfp4 + bf16` where they differ, that of most elements first."""
+    found: dict[str, dict[str, int]] = {}
+    for tensor in ledger.tensors():
+        names = found.setdefault(paths.heading_of(tensor.path), {})
+        name = how.dtype(tensor.stored)
+        names[name] = names.get(name, 0) + tensor.count * tensor.elements
+    return {part: " + ".join(sorted(names, key=lambda name: -names[name])) for part, names in found.items()}

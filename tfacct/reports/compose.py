@@ -1,0 +1,240 @@
+"""A report as it is composed: its title, what was defaulted, and what the person at the terminal should know."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from tfacct.base import units
+from tfacct.base.errors import listed
+from tfacct.ledger.workload import Request, new_tokens
+from tfacct.loading.model import LoadedModel
+from tfacct.output.report import Column, Report, Row, Table
+from tfacct.reports import counting
+from tfacct.reports.counting import LeftOut
+
+UNCOUNTED = (Column("unknown", "unknown"), Column("left_out", "left out"))
+"""Columns of a CSV of several models: what of each was not counted."""
+
+
+def report(
+    command: str,
+    subjects: Sequence[LoadedModel],
+    table: Table,
+    facts: Sequence[Mapping[str, Any]],
+    *,
+    title: str,
+    convention: str,
+    notes: Callable[[slice], Iterable[str]],
+    requests: Sequence[Request] = (),
+    settings: Sequence[Sequence[LoadedModel]] | None = None,
+    defaults: Sequence[LoadedModel] | None = None,
+    hints: Iterable[str] = (),
+    left_out: Sequence[LeftOut] = (),
+    headline: str = "",
+    agrees: bool = True,
+    interrupted: bool = False,
+) -> Report:
+    """A command's answer about some models: its table and `facts`, with what every answer says beside them.
+
+    `facts` are about the last of the `subjects`, one each. `notes` are the command's own sentences about a slice of
+    them: about all under the table, about one in its JSON. `requests`: one of all, or one of each; `settings`: the
+    same models with other fields, where there are several of each; `defaults`: those whose defaults are named.
+    """
+    groups = settings or [[subject] for subject in subjects]
+    asked = list(requests) * len(groups) if len(requests) == 1 else list(requests)
+    past = context_hints(groups, requests[0]) if len(requests) == 1 else _past_each(groups, asked)
+    about = subjects[len(subjects) - len(facts) :]
+
+    def said(at: slice, own: Sequence[LoadedModel]) -> list[str]:
+        return [*notes(at), *defaulted_notes(own)]
+
+    under = said(slice(None), subjects if defaults is None else defaults)
+    models = []
+    for number, (subject, fact) in enumerate(zip(about, facts, strict=True)):
+        at = slice(number, number + 1)
+        own = under if len(facts) == 1 else said(at, [subject] if defaults is None else [])
+        beside = past if len(facts) == 1 else context_hints(groups[at], asked[number]) if asked else []
+        models.append({**facts_of(subject), "notes": [*own, *(hint.removeprefix("hint: ") for hint in beside)], **fact})
+    columns, sections, totals = table
+    return Report(
+        command=command,
+        title=title,
+        columns=columns,
+        sections=_with_uncounted(sections, about) if len(about) > 1 else sections,
+        totals=totals,
+        notes=tuple(under),
+        hints=tuple(
+            dict.fromkeys(
+                [*past, *hints, *unknown_hints([s for group in groups for s in group]), *(one.hint for one in left_out)]
+            )
+        ),
+        models=tuple(models),
+        convention=convention,
+        headline=headline,
+        agrees=agrees,
+        interrupted=interrupted,
+        aside=UNCOUNTED if len(about) > 1 else (),
+        models_left_out=tuple({"model": name, "why": one.why} for one in left_out for name in one.models),
+    )
+
+
+def facts_of(subject: LoadedModel) -> dict[str, Any]:
+    """Who was counted, and what of it was not: the same first keys in every JSON."""
+    return {
+        "model": subject.name,
+        "family": subject.family,
+        "set": dict(subject.changed),
+        "defaulted": dict(subject.defaulted),
+        "unknown": list(subject.unknown),
+        "left_out": list(subject.left_out),
+    }
+
+
+def _past_each(groups: Sequence[Sequence[LoadedModel]], requests: Sequence[Request]) -> list[str]:
+    """What is said of each model by the workload that it is asked for."""
+    each = (context_hints([group], request) for group, request in zip(groups, requests, strict=False))
+    return list(dict.fromkeys(hint for hints in each for hint in hints))
+
+
+def _with_uncounted(sections: Sequence[Sequence[Row]], about: Sequence[LoadedModel]) -> tuple[tuple[Row, ...], ...]:
+    """The rows, as many of each model, with what of it was not counted."""
+    rows = sum(map(len, sections)) // len(about)
+    names = [{"unknown": ", ".join(s.unknown), "left_out": ", ".join(s.left_out)} for s in about]
+    cells = (cell for cell in names for _ in range(rows))
+    return tuple(tuple({**row, **next(cells)} for row in section) for section in sections)
+
+
+def workload_words(subjects: Sequence[LoadedModel], request: Request) -> str:
+    """`context 16,384, batch 1`, or what stands for it when every model has its own."""
+    batch = f"batch {request.batch:,}"
+    sources = {request.source or subject.source for subject in subjects if subject.source is not None}
+    one_source = f", source {max(sources):,}" if len(sources) == 1 else ""
+    if request.ctx is None and len({subject.context for subject in subjects}) > 1:
+        new = 1 if request.decode else request.tokens
+        step = "" if new is None else f"{new_tokens(new)} at "
+        read = " and source" if len(sources) > 1 else one_source
+        return f"{step}each model's own longest context{read}, {batch}"
+    work = counting.workload(subjects[0], request)
+    step = "" if work.tokens == work.context else f"{new_tokens(work.tokens)} at "
+    read = ", own sources" if len(sources) > 1 else one_source
+    return f"{step}context {work.context:,}{read}, {batch}"
+
+
+def of_workload(subjects: Sequence[LoadedModel], request: Request, *, of: str = "of ", at: str = "at ") -> str:
+    """`at context 16,384, batch 1`, or `of 1 new token at context 16,384, batch 1`: what follows `FLOPs`."""
+    words = workload_words(subjects, request)
+    return f"{of if ' new token' in words else at}{words}"
+
+
+def name_of(subject: LoadedModel) -> str:
+    """The model's name with what was set over it: `gpt2-xl (n_layer=2)`."""
+    if not subject.changed:
+        return subject.name
+    return f"{subject.name} ({', '.join(f'{name}={spoken(value)}' for name, value in subject.changed.items())})"
+
+
+def spoken(value: object) -> str:
+    """A field's value as a config spells it, with digits grouped."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, dict)):
+        return json.dumps(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def defaulted_notes(subjects: Sequence[LoadedModel]) -> list[str]:
+    """Names every field that the config left to its class; for many models, says where to look."""
+    silent = [subject for subject in subjects if subject.defaulted]
+    if not silent:
+        return []
+    if len(subjects) > 4:
+        return ["Some configs leave fields to their class's defaults: `tfacct show MODEL` names them."]
+    notes = []
+    for subject in silent:
+        fields = ", ".join(f"{name} = {spoken(value)}" for name, value in subject.defaulted.items())
+        notes.append(f"defaulted{'' if len(subjects) == 1 else f' in {name_of(subject)}'}: {fields}")
+    return notes
+
+
+def unknown_hints(subjects: Sequence[LoadedModel]) -> list[str]:
+    """Names the fields that nobody here knows, and the models beside the language model."""
+    unknown = [
+        f"warning: {subject.name}: not known here, so not counted if they add anything: {listed(subject.unknown)}"
+        for subject in subjects
+        if subject.unknown
+    ]
+    return [
+        *unknown,
+        *(
+            f"warning: {subject.name}: only the language model is counted, not {listed(subject.left_out)}"
+            for subject in subjects
+            if subject.left_out
+        ),
+    ]
+
+
+def context_hints(groups: Sequence[Sequence[LoadedModel]], request: Request) -> list[str]:
+    """Says which models, each in all its settings, are asked past the context or the source that they were trained
+    for, and what a longer table would add."""
+    context = request.ctx or 0
+    past = [group for group in groups if any(context > subject.context for subject in group)]
+    hints = [_past_context(group, context) for group in past]
+    if len(past) > 4:
+        names = ", ".join(group[0].name for group in past)
+        hints = [f"hint: context {context:,} is past what these were trained with: {names}"]
+    return [*hints, *_past_source(groups, request), *_without_logits(groups, request)]
+
+
+def _without_logits(groups: Sequence[Sequence[LoadedModel]], request: Request) -> list[str]:
+    """Says for which models it means nothing whose logits are asked for."""
+    names = [group[0].name for group in groups if not any(subject.logits for subject in group)]
+    if request.logits == "all" or not names:
+        return []
+    return [f"hint: no position gets logits in {', '.join(names)}: asking for the last one's changes nothing there"]
+
+
+def _past_source(groups: Sequence[Sequence[LoadedModel]], request: Request) -> list[str]:
+    asked = request.source or 0
+    read = {
+        group[0].name: sources
+        for group in groups
+        if (sources := [s.source for s in group if s.source is not None and asked > s.source])
+    }
+    if not read:
+        return []
+    named = ", ".join(f"{name} of {units.between(sources)}" for name, sources in read.items())
+    return [f"hint: a source of {asked:,} is past what it is for: {named}; it is counted all the same"]
+
+
+def _past_context(group: Sequence[LoadedModel], context: int) -> str:
+    """Of one model, in those of its settings that are asked for more than they were trained with."""
+    # Settings that have the same position tables differ in nothing that is said here.
+    past = {_tables(subject): subject for subject in group if context > subject.context}
+    first = next(iter(past.values()))
+    described = first.provenance is not None and first.provenance.kind == "described"
+    some = "" if all(context > subject.context for subject in group) else " in some settings"
+    hint = (
+        f"hint: {first.name} {'has' if described else 'was trained with'}"
+        f" {units.between(subject.context for subject in past.values())} positions{some}; {context:,} are counted all"
+        " the same"
+    )
+    added = {_longer(subject, context) for subject in past.values()}
+    if not any(added):
+        return hint
+    table = f"that table would add {units.between(added)} parameters, not counted"
+    return f"{hint}, as if its position table were longer ({table})"
+
+
+def _tables(subject: LoadedModel) -> tuple[object, ...]:
+    shape = subject.architecture
+    return subject.context, shape.positions, None if shape.encoder is None else shape.encoder.positions
+
+
+def _longer(subject: LoadedModel, context: int) -> int:
+    """Parameters that its position tables would have more for a longer context."""
+    longer = subject.architecture.with_positions(context).ledger()
+    return int(sum(longer.parameters().values()) - sum(subject.ledger.parameters().values()))

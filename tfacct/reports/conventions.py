@@ -1,0 +1,114 @@
+"""What was counted, and what was not, in words: of the models that were asked, or of any where none is named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tfacct.accounts.metrics import Metric
+from tfacct.ledger.lines import WINDOW, Matmul
+from tfacct.ledger.workload import Logits, Request
+from tfacct.loading.model import LoadedModel
+from tfacct.reports import counting, sentences
+
+CONVENTION = "2 FLOPs per multiply-add; products only; bytes of weights and KV cache, every tensor rounded up"
+
+
+def products_convention(request: Request, masked: bool, subjects: Sequence[LoadedModel] = ()) -> str:
+    """What was counted as FLOPs, for the JSON: of these models, or of any."""
+    pairs = pairs_convention(subjects, masked)
+    logits = " all logits" if request.logits == "all" else " logits of the last position"
+    said = f"2 FLOPs per multiply-add; products only;{pairs}{logits if sentences.logits(subjects) else ''}"
+    return said.removesuffix(";")
+
+
+def products_note(request: Request, masked: bool, subjects: Sequence[LoadedModel] = ()) -> str:
+    """What was counted as FLOPs, for a reader: of these models, or of any."""
+    attention = attention_words(subjects, masked)
+    said = f"Matrix products only, 2·m·k·n each;{attention}{logits_words(subjects, request.logits)}"
+    return f"{said.removesuffix(';')}."
+
+
+def counted(
+    subjects: Sequence[LoadedModel], metrics: Sequence[Metric], terms: counting.Counting, logits: Logits = "all"
+) -> list[str]:
+    """What was counted of these models, for the notes: only what the metrics depend on."""
+    said = []
+    if any(metric.unit in ("flops", "share", "ratio") for metric in metrics):
+        attention = attention_words(subjects, terms.masked)
+        step = "forward and backward" if terms.train else "one forward pass"
+        words = f"FLOPs: matrix products only, 2·m·k·n each; {step};{attention}{logits_words(subjects, logits)}"
+        said.append(f"{words.removesuffix(';')}.")
+    if any(metric.name in ("rule_of_thumb_flops", "ratio_to_rule_of_thumb") for metric in metrics):
+        said += sentences.active_notes(subjects)
+    stored, cached = counting.dtypes(terms.dtype, terms.kv_dtype)
+    if any(metric.name in counting.MOVED for metric in metrics):
+        said.append(
+            "Bytes moved by unfused kernels: each operand read once, each result written once;"
+            f" weights in {stored}, activations in {cached}."
+        )
+    if any(metric.unit == "bytes" and metric.name not in counting.MOVED for metric in metrics):
+        kept = f"{sentences.kept(subjects)} in {cached}"
+        weighed = any(metric.name in counting.WEIGHED for metric in metrics)
+        said.append(f"Bytes: weights in {stored}, {kept}, nothing else." if weighed else f"Bytes: {kept}.")
+        said += sentences.state_notes(subjects)
+    if any(metric.name in (*counting.WEIGHED, *counting.MOVED) for metric in metrics):
+        said += sentences.storage_notes(subjects, stored)
+    return said
+
+
+def attention_words(subjects: Sequence[LoadedModel], masked: bool) -> str:
+    """Which query–key pairs were counted, as a clause of a sentence; nothing where there are none."""
+    if not sentences.attends(subjects):
+        return " no attention, so --masked leaves nothing out;" if masked else ""
+    pairs, whole = _pairs(subjects), {"I J": "I × J in an encoder", "T J": "T × J across", "both": "all T × T pairs"}
+    others = [words for pair, words in whole.items() if pair in pairs and pair != "both"]
+    if "causal" not in pairs and "window" not in pairs:
+        return f" {whole['both']} of attention{', which has no causal mask' if masked else ''};"
+    if masked:
+        mask = "the causal mask and the window keep" if "window" in pairs else "the causal mask keeps"
+        rest = [*others, *(["all where there is no causal mask"] if "both" in pairs else [])]
+        return f" of attention only the pairs that {mask}{''.join(f', {words}' for words in rest)};"
+    window = [WINDOWED] if "window" in pairs else []
+    return f" full T × S attention{''.join(f', {words}' for words in (*window, *others))};"
+
+
+WINDOWED = "S in a window T + min(S − T, W − 1)"
+"""The keys that the new tokens meet in a windowed block."""
+
+
+def _pairs(subjects: Sequence[LoadedModel]) -> set[str]:
+    """Which letters meet in the products of two activations: causal, in a window, both ways; in an encoder behind
+    which a decoder stands, and across. Of any model where none is named: causal."""
+    found = set() if subjects else {"causal"}
+    for group in (group for subject in subjects for group in subject.ledger.groups):
+        for line in group.lines:
+            if not isinstance(line, Matmul) or line.weight_axes() is not None:
+                continue
+            axes = set(line.einsum.every)
+            if {"T", "S"} <= axes:
+                found.add("both" if line.mask == "full" else "window" if WINDOW in group.axes else "causal")
+            elif {"I", "J"} <= axes or {"T", "J"} <= axes:
+                found.add("I J" if "I" in axes else "T J")
+    return found
+
+
+def pairs_convention(subjects: Sequence[LoadedModel], masked: bool) -> str:
+    """The same for the JSON, in ASCII."""
+    if not sentences.attends(subjects):
+        return ""
+    return attention_words(subjects, masked).replace("×", "x").replace("−", "-")
+
+
+def logits_words(subjects: Sequence[LoadedModel], which: Logits) -> str:
+    """Which positions got logits, as a clause of a sentence; nothing where none did."""
+    if not sentences.logits(subjects):
+        return ""
+    return f" logits for {'every position' if which == 'all' else 'the last position'};"
+
+
+def left_out(subjects: Sequence[LoadedModel], *more: str) -> str:
+    """The work that is no product."""
+    words = ["norms", *(["softmax"] if sentences.attends(subjects) else []), "activations"]
+    words += ["rotary"] if sentences.attends(subjects) else []
+    words += ["the recurrence of Mamba"] if sentences.mixes(subjects) else []
+    return f"Left out: {', '.join([*words, 'additions', 'embedding look-ups', *more])}."

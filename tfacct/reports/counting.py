@@ -1,0 +1,156 @@
+"""How something is counted: in which dtypes, which pairs, which pass; and which of the models can be asked so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tfacct.accounts.metrics import Metric, Point
+from tfacct.base import units
+from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option
+from tfacct.ledger.storage import storage, width
+from tfacct.ledger.workload import Request, Workload, whole_sequences
+from tfacct.loading.model import LoadedModel
+
+DEFAULT_DTYPE = "bf16"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Models that a comparison goes without, and why. `advice`: what would take them in."""
+
+    models: tuple[str, ...]
+    why: str
+    advice: str = ""
+
+    @property
+    def hint(self) -> str:
+        """For the person at the terminal."""
+        said = f"left out, for {self.why}: {', '.join(self.models)}"
+        return f"warning: {said} ({self.advice})" if self.advice else f"hint: {said}"
+
+    @staticmethod
+    def of(subjects: Sequence[LoadedModel], why: str, advice: str = "") -> list[LeftOut]:
+        """These models, where there are any."""
+        return [LeftOut(tuple(subject.name for subject in subjects), why, advice)] if subjects else []
+
+
+MOVED = ("total_read_bytes", "total_written_bytes", "total_moved_bytes", "flops_per_byte")
+"""Metrics of the traffic, not of what is kept."""
+WEIGHED = ("weights_bytes", "total_bytes")
+"""Metrics of what weights take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """In which dtypes, with which query–key pairs, and of which pass a metric is taken."""
+
+    dtype: str | None = None
+    kv_dtype: str | None = None
+    masked: bool = False
+    train: bool = False
+
+    def point(self, subject: LoadedModel, work: Workload, metrics: Sequence[Metric] = ()) -> Point:
+        """The model at a workload. Raises UsageError where one of the metrics would be a guess."""
+        if self.train and work.tokens != work.context:
+            raise whole_sequences("train")
+        if any(metric.name in (*WEIGHED, *MOVED) for metric in metrics):
+            check_stored([subject], self.dtype)
+        if (self.masked or self.train) and any(metric.name in MOVED for metric in metrics):
+            others = f"{option('masked')} and {option('train')}"
+            raise UsageError(f"what moves is counted of a plain forward pass: leave {others} out")
+        stored, cached = dtypes(self.dtype, self.kv_dtype)
+        return Point(subject.ledger, work, storage(stored), width(cached), self.masked, self.train)
+
+    def facts(self, work: Workload, *, weighed: bool = True) -> dict[str, Any]:
+        """The workload as it stands in the JSON. Not `weighed`: nothing was said of what weights take."""
+        stored, cached = dtypes(self.dtype, self.kv_dtype)
+        facts = workload_facts(work, masked=self.masked, dtype=stored if weighed else None)
+        return {"workload": facts, "kv_dtype": cached, "train": self.train}
+
+
+def dtypes(dtype: str | None, kv_dtype: str | None = None) -> tuple[str, str]:
+    """The names of the weights' dtype and the cache's.
+
+    Where none was named the cache has that of the activations, which quantized weights leave in bf16.
+    """
+    stored = units.dtype_name(DEFAULT_DTYPE if dtype is None else dtype)
+    if kv_dtype is not None:
+        return stored, width(kv_dtype).name
+    return stored, DEFAULT_DTYPE if units.is_narrow(stored) else stored
+
+
+def workload(subject: LoadedModel, request: Request) -> Workload:
+    """What is asked of one model. Raises UsageError, which names it."""
+    try:
+        work = request.workload(subject.context, source=subject.source, keeps=subject.keeps)
+        return work if subject.logits else replace(work, logits=None)
+    except UsageError as error:
+        error.message = f"{subject.name}: {error.message}"
+        raise
+
+
+def workload_facts(work: Workload, *, masked: bool = False, dtype: str | None = None) -> dict[str, Any]:
+    """The workload as it stands in the JSON."""
+    return {
+        "batch": work.batch,
+        "tokens": work.tokens,
+        "keys": work.context,
+        "source": work.source or None,
+        "logits": work.logits,
+        "masked": masked,
+        "dtype": dtype,
+    }
+
+
+def steppable(subjects: Sequence[LoadedModel], request: Request) -> tuple[list[LoadedModel], list[LeftOut]]:
+    """Those that can be asked for some of their tokens, and the others; one alone is asked, and says that it cannot."""
+    whole = request.tokens is None and not request.decode
+    return (list(subjects), []) if whole or len(subjects) == 1 else keeping(subjects)
+
+
+def keeping(subjects: Sequence[LoadedModel]) -> tuple[list[LoadedModel], list[LeftOut]]:
+    """Those that keep anything between steps, and the others. Raises UsageError where none does."""
+    keeps = [subject for subject in subjects if subject.keeps]
+    others = [subject for subject in subjects if not subject.keeps]
+    if not keeps:
+        names = ", ".join(subject.name for subject in others)
+        raise UsageError(
+            f"{names}: an encoder alone keeps nothing between steps: there is no KV cache",
+            "`tfacct memory` counts its weights",
+        )
+    return keeps, LeftOut.of(others, "they keep nothing between steps")
+
+
+def unweighed(subjects: Sequence[LoadedModel], dtype: str | None) -> list[LoadedModel]:
+    """Those whose weights are stored quantized, nobody says how."""
+    return [subject for subject in subjects if subject.quantized and dtype is None]
+
+
+def check_stored(subjects: Sequence[LoadedModel], dtype: str | None) -> None:
+    """Refuse to guess what quantized weights take."""
+    for subject in unweighed(subjects, dtype):
+        raise UsageError(
+            f"{subject.name} has a quantization_config: what its weights take is not guessed",
+            f"give {option('dtype', named(subject))}",
+        )
+
+
+def with_known_bytes(subjects: Sequence[LoadedModel], dtype: str | None) -> tuple[list[LoadedModel], list[LeftOut]]:
+    """Those whose weights' bytes need no guess, and the others. Raises UsageError where none is left."""
+    if len(subjects) == 1:
+        check_stored(subjects, dtype)
+    others = unweighed(subjects, dtype)
+    known = [subject for subject in subjects if subject not in others]
+    if not known:
+        check_stored(subjects, dtype)
+    return known, LeftOut.of(others, "what quantized weights take is not guessed", "give --dtype")
+
+
+def named(subject: LoadedModel) -> str | None:
+    """The dtype that a config names, where it is one of ours."""
+    config = subject.raw.get("quantization_config")
+    method = config.get("quant_method") if isinstance(config, Mapping) else None
+    return method if method in units.DTYPES else None

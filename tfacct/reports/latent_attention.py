@@ -1,0 +1,135 @@
+"""How latent attention runs in a step, in words and in the JSON: the form, and what the other one would take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tfacct.accounts.metrics import Metric, Point, flops_of
+from tfacct.architecture.parts import Form, LatentAttention
+from tfacct.base import units
+from tfacct.ledger.workload import Workload
+from tfacct.loading.model import LoadedModel
+from tfacct.reports.counting import MOVED
+
+HOW: dict[Form, str] = {
+    "expanded": "the latent is kept, and the keys and values of the whole context are made from it again, as"
+    " transformers does in every step",
+    "absorbed": "the latent is kept, and queries and results are taken into its space, as engines do when they decode",
+    "unpacked": "the keys and values of all heads are kept, where engines keep the latent",
+}
+
+
+def form(subject: LoadedModel) -> Form | None:
+    """The form that its latent attention is asked to run in; None where it has none."""
+    parts = subject.architecture.parts()
+    return next((part.form for part in parts if isinstance(part, LatentAttention)), None)
+
+
+def chosen(subject: LoadedModel, work: Workload, *, masked: bool = False) -> Form | None:
+    """The form that a step runs."""
+    return form(subject.settled(work, masked=masked)) if form(subject) == "auto" else form(subject)
+
+
+def step_notes(points: Sequence[tuple[LoadedModel, Point]]) -> list[str]:
+    """How each model runs a step, and what its FLOPs would be in the other form."""
+    runs = [(subject, point) for subject, point in points if form(subject) is not None]
+    if len(points) == 1:
+        return [_of_one(subject, point) for subject, point in runs]
+    said = [f"{subject.name} {_of_several(subject, point)}" for subject, point in runs]
+    return [f"Latent attention: {'; '.join(said)}."] if said else []
+
+
+def _of_one(subject: LoadedModel, point: Point) -> str:
+    runs, other = chosen(subject, point.work, masked=point.masked), _other(subject, point)
+    assert runs is not None
+    if other is None:
+        return f"Latent attention, {runs} as set: {HOW[runs]}."
+    return (
+        f"Latent attention, {runs}, which takes fewer FLOPs here: {HOW[runs]}. {_capital(other[0])}, it would take"
+        f" {units.si(other[1])}FLOPs (--set latent_attention={other[0]})."
+    )
+
+
+def _of_several(subject: LoadedModel, point: Point) -> str:
+    runs, other = chosen(subject, point.work, masked=point.masked), _other(subject, point)
+    return f"{runs} as set" if other is None else f"{runs} ({other[0]}, it would take {units.si(other[1])}FLOPs)"
+
+
+def facts(subject: LoadedModel, point: Point) -> dict[str, Any]:
+    """The form of a step, and what its FLOPs would be in the form that it chose against; null where there is none."""
+    other = _other(subject, point)
+    return {
+        "latent_attention": chosen(subject, point.work, masked=point.masked),
+        "total_flops_otherwise": None if other is None else {"latent_attention": other[0], "total_flops": other[1]},
+    }
+
+
+def _other(subject: LoadedModel, point: Point) -> tuple[Form, int] | None:
+    """The form that a step chose against, and its FLOPs."""
+    if form(subject) != "auto":
+        return None
+    runs = chosen(subject, point.work, masked=point.masked)
+    other: Form = "absorbed" if runs == "expanded" else "expanded"
+    ledger = subject.running(other).ledger
+    return other, int(flops_of(Point(ledger, point.work, masked=point.masked, train=point.train)))
+
+
+def notes(
+    steps: Iterable[tuple[LoadedModel, Workload]], metrics: Iterable[Metric], *, masked: bool = False
+) -> list[str]:
+    """Which forms several steps run, where a metric depends on it."""
+    if not any(metric.unit in ("flops", "share", "ratio") or metric.name in MOVED for metric in metrics):
+        return []
+    steps = list(steps)
+    said = dict.fromkeys(one for subject, work in steps if (one := chosen(subject, work, masked=masked)))
+    free = any(form(subject) == "auto" for subject, _ in steps)
+    fewer = ", which" if len(said) == 1 else ", whichever"
+    why = f"{fewer} takes fewer FLOPs" if free else " as set"
+    return [f"Latent attention runs {' or '.join(said)}{why}."] if said else []
+
+
+def request_facts(subject: LoadedModel, work: Workload, steps: int, *, masked: bool = False) -> dict[str, Any]:
+    """The forms of a request's prefill and of its last decode step; null where there is none."""
+    last = replace(work, context=work.context + steps, tokens=1, new_source=0)
+    return {
+        "prefill_latent_attention": chosen(subject, work, masked=masked),
+        "decode_latent_attention": chosen(subject, last) if steps else None,
+    }
+
+
+def request_notes(requests: Sequence[tuple[LoadedModel, Workload, int]], *, masked: bool = False) -> list[str]:
+    """How each model runs the prefill and the decode steps of a request."""
+    said = []
+    for subject, work, steps in requests:
+        prefill, decode = request_facts(subject, work, steps, masked=masked).values()
+        if prefill is not None:
+            one = f"{prefill} in the prefill" + (f", {decode} in the decode steps" if decode else "")
+            said.append(one if len(requests) == 1 else f"{subject.name} {one}")
+    free = any(form(subject) == "auto" for subject, _, _ in requests)
+    why = " Each step runs the form that takes fewer FLOPs." if free else ""
+    return [f"Latent attention: {'; '.join(said)}.{why}"] if said else []
+
+
+def written_notes(given: LoadedModel, subject: LoadedModel) -> list[str]:
+    """Which form the lines of a formula are of."""
+    runs = form(subject)
+    if runs is None:
+        return []
+    why = ", which takes fewer FLOPs in this step" if form(given) == "auto" else " as set"
+    return [f"Latent attention, {runs}{why}: {HOW[runs]}. --set latent_attention= writes another form."]
+
+
+def kept_notes(subjects: Sequence[LoadedModel]) -> list[str]:
+    """What one model's latent attention keeps."""
+    runs = form(subjects[0]) if len(subjects) == 1 else None
+    if runs is None:
+        return []
+    if runs == "unpacked":
+        return ["Latent attention, unpacked: the keys and values of all heads are kept, where engines keep the latent."]
+    return ["Latent attention keeps a latent for each token, not the keys and values that are made from it."]
+
+
+def _capital(word: str) -> str:
+    return word[0].upper() + word[1:]

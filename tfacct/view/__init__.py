@@ -1,1 +1,0 @@
-"""Reports on a screen: the only rooms that know rich."""

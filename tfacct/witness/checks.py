@@ -1,0 +1,300 @@
+"""What each witness says of one model, beside what the formulas say: by path, as dicts that must be equal."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeAlias
+
+from tfacct.accounts.passes import backward_flops, forward_flops, recomputed_flops
+from tfacct.architecture.blocks import numbered
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import MissingExtraError, UsageError
+from tfacct.base.spelling import option
+from tfacct.ledger import paths
+from tfacct.ledger.groups import Ledger
+from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
+from tfacct.ledger.storage import storage, width
+from tfacct.ledger.workload import Workload
+from tfacct.loading.model import LoadedModel
+from tfacct.witness.renamed import kept, renamed
+
+if TYPE_CHECKING:
+    from tfacct.reference.counting import Passes
+    from tfacct.reference.model import Decoder
+
+Counts: TypeAlias = dict[str, int]
+
+DTYPE = "fp32"
+"""The reference model on meta holds float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One witness's counts beside the formulas', in one unit. They agree when the dicts are equal."""
+
+    witness: str
+    unit: str
+    formula: Mapping[str, int]
+    measured: Mapping[str, int]
+    note: str = ""
+    """How the witness differs from what this program counts, where it is held against its own way."""
+
+    @property
+    def agrees(self) -> bool:
+        """True if every path is in both, with the same number."""
+        return dict(self.formula) == dict(self.measured)
+
+    @property
+    def totals(self) -> tuple[int, int]:
+        """Both sides added up."""
+        return sum(self.formula.values()), sum(self.measured.values())
+
+    def pairs(self) -> dict[str, tuple[int | None, int | None]]:
+        """Both sides by path; None where one does not know the path."""
+        either = dict.fromkeys((*self.formula, *self.measured))
+        return {path: (self.formula.get(path), self.measured.get(path)) for path in either}
+
+
+def checks(subject: LoadedModel, work: Workload, *, all_layers: bool, against: bool) -> list[Check]:
+    """Ask every witness about one workload. The first check is fvcore's, product by product."""
+    with _collector_off():
+        asked = _Asked(subject, work, all_layers)
+        found = [
+            asked.fvcore(),
+            *asked.torch_passes(),
+            *asked.other_steps(),
+            asked.parameters(),
+            *asked.expected(),
+            asked.parameter_bytes(),
+            *asked.cache_bytes(),
+        ]
+    return [*found, *stranger_checks(subject, work)] if against else found
+
+
+def traced_blocks(subject: LoadedModel, all_layers: bool) -> tuple[int, int]:
+    """Number of blocks that are run, and of those that the model has."""
+    stacks = subject.architecture.every_stack
+    blocks = sum(stack.count for stack in stacks)
+    return (blocks if all_layers else len(stacks)), blocks
+
+
+def reference_rooms(asking: str) -> tuple[ModuleType, ModuleType]:
+    """The rooms that import torch: what counts, and the model. Raises MissingExtraError where there is no torch."""
+    try:
+        from tfacct.reference import counting, model
+    except ImportError:
+        raise MissingExtraError(f"{asking} needs torch and fvcore", MissingExtraError.MEASURE) from None
+    return counting, model
+
+
+@contextmanager
+def _collector_off() -> Iterator[None]:
+    """Python's search for cycles, put off: it would walk all of torch, and a trace, again and again to find nothing."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+class _Asked:
+    """One model and its witnesses. Unless `all_layers`, one block of each kind is run and stands for its equals.
+
+    The model runs as the step does: `given` is the one whose other steps may run in another way.
+    """
+
+    def __init__(self, given: LoadedModel, work: Workload, all_layers: bool) -> None:
+        self.given, self.work, self.all_layers = given, work, all_layers
+        self.subject = given.settled(work)
+        self.shape = self.subject.architecture if all_layers else _counts(self.subject.architecture, {})
+        self.counting, self.model = reference_rooms("verify")
+        self._models: dict[tuple[int, ...], Decoder] = {}
+        self._ran: dict[tuple[int, ...], Passes] = {}
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.subject.ledger
+
+    def fvcore(self) -> Check:
+        """Every product's FLOPs by path, of every block."""
+        counted: Counts = self.counting.multiply_adds(self._built(self.shape), self._inputs(self.shape, self.work))
+        flops = {path: FLOPS_PER_MULTIPLY_ADD * count for path, count in counted.items()}
+        return self._by_path("fvcore, forward", self.work, flops)
+
+    def other_steps(self) -> Iterator[Check]:
+        """The same context reached by one token, and by a chunk, where those are other workloads."""
+        if not self.subject.keeps:
+            return  # every step takes the whole context
+        chunk = replace(self.work, tokens=max(1, int(self.work.context) // 3), new_source=0)
+        one, some = replace(chunk, tokens=1), chunk
+        steps = {one: "torch, decode at T = 1"}
+        steps.setdefault(some, f"torch, chunk of T = {some.tokens:,}")
+        for work, name in steps.items():
+            if work != self.work:
+                asked = self._at(work)
+                run, given = asked._built(asked.shape), asked._inputs(asked.shape, work)
+                yield asked._by_path(name, work, self.counting.module_flops(run, given))
+
+    def torch_passes(self) -> Iterator[Check]:
+        """Totals of FlopCounterMode: forward, backward, both, and both with the blocks run again."""
+        forward = self._extrapolated(lambda shape: self._passes(shape).forward)
+        backward = self._extrapolated(lambda shape: self._passes(shape).backward)
+        again = self._extrapolated(lambda shape: self._passes(shape).redone)
+        at = self.work.axes()
+        ours = forward_flops(self.ledger, at), backward_flops(self.ledger, at)
+        step, whole = forward + backward, sum(ours)
+        redone = recomputed_flops(self.ledger, at)
+        yield Check("torch, forward", "FLOPs", {"total": ours[0]}, {"total": forward})
+        yield Check("torch, backward (2 ×)", "FLOPs", {"total": ours[1]}, {"total": backward})
+        yield Check("torch, training step (3 ×)", "FLOPs", {"total": whole}, {"total": step})
+        yield Check("torch, full recomputation", "FLOPs", {"total": whole + redone}, {"total": step + again})
+
+    def parameters(self) -> Check:
+        """Every parameter's elements by path."""
+        counted: Counts = self.counting.parameters(self._built(self.shape))
+        return Check("parameters", "elements", self.ledger.parameters(unfolded=True), self._for_all(counted))
+
+    def expected(self) -> Iterator[Check]:
+        """The total that somebody else published."""
+        if self.subject.expected is not None:
+            ours = sum(self.ledger.parameters().values())
+            yield Check("parameters, as expected", "elements", {"total": ours}, {"total": self.subject.expected})
+
+    def parameter_bytes(self) -> Check:
+        """Bytes of the storages that hold the parameters."""
+        held = self._extrapolated(lambda shape: self.counting.storage_bytes(self._built(shape).parameters()))
+        ours = sum(self.ledger.weight_bytes(storage(DTYPE)).values())
+        return Check("parameter bytes, fp32", "bytes", {"total": ours}, {"total": held})
+
+    def cache_bytes(self) -> Iterator[Check]:
+        """Bytes of the storages that hold every block's keys and values, where anything is kept."""
+        if not self.subject.keeps:
+            return
+        held = self._extrapolated(lambda shape: self.counting.storage_bytes(self._passes(shape).caches))
+        ours = sum(self.ledger.state_bytes(self.work.axes(), width(DTYPE)).values())
+        yield Check(f"{self.subject.kept} bytes, fp32", "bytes", {"total": ours}, {"total": held})
+
+    def _at(self, work: Workload) -> _Asked:
+        """The same witnesses of another step: with models of its own where it runs in another way."""
+        same = self.given.settled(work).architecture == self.subject.architecture
+        return self if same else _Asked(self.given, work, self.all_layers)
+
+    def _built(self, shape: Transformer) -> Decoder:
+        """One model for all who ask: none of them changes it."""
+        counts = tuple(stack.count for stack in shape.every_stack)
+        if counts not in self._models:
+            self._models[counts] = self.model.build(shape, logits=self.work.logits, recompute=True)
+        return self._models[counts]
+
+    def _by_path(self, name: str, work: Workload, flops: Counts) -> Check:
+        return Check(name, "FLOPs", self.ledger.flops(work.axes(), unfolded=True), self._for_all(flops))
+
+    def _inputs(self, shape: Transformer, work: Workload) -> object:
+        return self.model.inputs(shape, **work.sizes)
+
+    def _passes(self, shape: Transformer) -> Passes:
+        """One forward pass and one backward pass that runs the blocks again; each shape is run once."""
+        counts = tuple(stack.count for stack in shape.every_stack)
+        if counts not in self._ran:
+            self._ran[counts] = self.counting.passes(self._built(shape), self._inputs(shape, self.work))
+        return self._ran[counts]
+
+    def _for_all(self, counted: Mapping[str, int]) -> Counts:
+        """Counts of the blocks that were run, as counts of every block they stand for."""
+        if self.all_layers:
+            return dict(counted)
+        shape = self.subject.architecture
+        numbers = {"": shape.numbers()}
+        if shape.encoder is not None:
+            numbers[paths.ENCODER] = numbered(shape.encoder.stacks)
+        whole: Counts = {}
+        for path, count in counted.items():
+            at = paths.parse(path)
+            if at.stack == paths.BLOCKS:
+                equal = numbers[at.side][int(at.number)]
+                whole |= {str(at._replace(number=str(number))): count for number in equal}
+            else:
+                whole[path] = count
+        return whole
+
+    def _extrapolated(self, measure: Callable[[Transformer], int]) -> int:
+        """A total for all blocks: that of one block of each kind, and what each further block adds.
+
+        Measured too, by giving one kind a second block: the blocks of a kind are the same code with the same sizes.
+        """
+        if self.all_layers:
+            return measure(self.subject.architecture)
+        base = measure(self.shape)
+        total = base
+        for index, stack in enumerate(self.subject.architecture.every_stack):
+            if stack.count > 1:
+                two = measure(_counts(self.subject.architecture, {index: 2}))
+                total += (stack.count - 1) * (two - base)
+        return total
+
+
+def _counts(shape: Transformer, counts: Mapping[int, int]) -> Transformer:
+    """The model with one block in every stack, but those whose counts are given."""
+    return shape.mapped(lambda part: part, [counts.get(index, 1) for index in range(len(shape.every_stack))])
+
+
+def stranger_checks(subject: LoadedModel, work: Workload) -> Iterator[Check]:
+    """Checks against the transformers class, module by module; none if the family has no class."""
+    table, tensors = subject.config.paths(), subject.config.tensors()
+    if not table:
+        return
+    if reason := subject.config.class_cannot():
+        raise UsageError(f"{subject.name}: the transformers class cannot be asked: {reason}")
+    if subject.config.class_chunks and 1 < work.tokens < work.context:
+        raise UsageError(
+            f"{subject.name}: the transformers class cannot be asked about a chunk: {subject.config.class_chunks}",
+            f"ask about a whole sequence, or {option('decode', True)}",
+        )
+    try:
+        from tfacct.reference import hf
+    except ImportError:
+        asking = option("against", "transformers")
+        raise MissingExtraError(f"{asking} needs transformers", "pip install transformers") from None
+    try:
+        theirs = hf.build(subject.raw, subject.config.ending.auto)
+    except (KeyError, ValueError, TypeError) as error:
+        raise UsageError(f"{subject.name}: the transformers class refuses this config: {error!r}") from None
+    try:
+        flops, cached = hf.run(theirs, **work.sizes, gives=subject.config.ending.gives)
+    except (RuntimeError, ValueError) as error:
+        said = str(error).splitlines()[0]
+        raise UsageError(f"{subject.name}: the transformers class cannot run this config: {said}") from None
+    ledger, at = subject.ledger, replace(work, logits="all").axes()
+    counted, extra = class_flops(subject, work)
+    ours = renamed(counted, table)
+    params = renamed(ledger.parameters(unfolded=True), table, tensors)
+    keeps = kept(subject.config.class_keeps().ledger().states(at, unfolded=True))
+    yield Check("transformers, forward", "FLOPs", ours, flops, extra)
+    yield Check("transformers, parameters", "elements", params, hf.parameters(theirs))
+    if not subject.keeps:
+        return
+    same = keeps == kept(ledger.states(at, unfolded=True))
+    note = "" if same else f"transformers' cache is held against its own way: {subject.config.class_differs}."
+    yield Check("transformers, cached elements", "elements", keeps, cached, note)
+
+
+def class_flops(subject: LoadedModel, work: Workload) -> tuple[Counts, str]:
+    """FLOPs by path as the class runs them, logits for every position, and how that differs from what is counted here.
+
+    What it runs over more positions is the ledger's own count at so many more. It runs latent attention expanded, in
+    every step.
+    """
+    ledger, at = subject.running("expanded").ledger, replace(work, logits="all").axes()
+    counted: Counts = ledger.flops(at, unfolded=True)
+    more = {path: count for path, count in subject.config.class_runs_more(work).items() if count}
+    for path, count in more.items():
+        widened = ledger.flops({**at, "T": at["T"] + count}, unfolded=True)
+        counted |= {one: flops for one, flops in widened.items() if paths.starred(one) == path}
+    said = f"transformers' FLOPs are held against its own way: {subject.config.class_extra}." if more else ""
+    return counted, said

@@ -1,0 +1,239 @@
+"""The proof: the count of the reference model with its sizes left open is the formula, as a polynomial."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+from typing import Any, Literal, TypeAlias
+
+import sympy
+
+from tfacct.algebra.symbols import Formula, SymbolicModel, in_symbols, with_sizes
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option
+from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, WINDOW
+from tfacct.output.report import Tick, unwatched
+from tfacct.witness.checks import reference_rooms
+from tfacct.witness.sizes import Sizes, layers_tried
+
+By = Literal["symbols", "grid"]
+
+LAYERS_TRIED = (1, 2, 3)
+TOKENS_TRIED = (1, 2, 3)
+"""New tokens of a model whose recurrence runs over them: they are no symbol there."""
+MOST_POINTS = 20_000
+"""Models of a grid beyond which it would take hours."""
+NOTHING = "no assumption"
+COUNTS: dict[str, Callable[[SymbolicModel], Formula]] = {
+    "forward": lambda symbolic: symbolic.flops(lambda product: product.forward),
+    "backward": lambda symbolic: symbolic.flops(lambda product: product.backward),
+    "parameters": SymbolicModel.parameters,
+    "cached": SymbolicModel.cached,
+}
+"""What is proven, and what the ledger says of it with every size a symbol."""
+_KEPT = frozenset({WINDOW})
+_Counted: TypeAlias = tuple[dict[str, Any], list[str]]
+"""Counts in symbols, and what was assumed of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """One statement: two polynomials, and what was found of their difference."""
+
+    what: str
+    formula: Formula | None
+    difference: str
+    evidence: str
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The statements, and how they were proven. `changed`: what is missing of the private interface that symbols need,
+    where that is why it is a grid."""
+
+    by: By
+    symbolic: SymbolicModel
+    statements: tuple[Proven, ...]
+    sizes: Sizes
+    changed: str | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether every statement does."""
+        return all(statement.holds for statement in self.statements)
+
+
+def proven(shape: Transformer, *, by: By = "symbols", progress: Tick = unwatched) -> Proof:
+    """Hold the formulas of a model against the counts of the reference model, for all sizes.
+
+    Without torch's private symbolic shapes by grid. Needs torch and fvcore; sympy.
+    """
+    reference_rooms(option("prove"))
+    from tfacct.reference.counting import PrivateInterfaceError
+
+    symbolic, changed = in_symbols(shape, cached=True), None
+    sizes = Sizes(shape, symbolic)
+    if by == "symbols":
+        try:
+            return Proof(by, symbolic, tuple(_by_symbols(shape, symbolic, sizes, progress)), sizes)
+        except (ImportError, PrivateInterfaceError) as error:
+            changed = str(error)
+    return Proof("grid", symbolic, tuple(_by_grid(shape, symbolic, sizes, progress)), sizes, changed)
+
+
+def _formulas(symbolic: SymbolicModel) -> dict[str, Formula]:
+    return {name: formula(symbolic) for name, formula in COUNTS.items()}
+
+
+def _at(formula: Formula, symbols: Mapping[str, Any], sizes: Mapping[str, Any]) -> Any:
+    """A formula with some sizes put in. Where none is given for I, it is J."""
+    if "I" in symbols:
+        sizes = {"I": sizes.get("J", symbols["J"]), **sizes}
+    return formula.expression.subs({symbols[letter]: value for letter, value in sizes.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class _Traces:
+    """Torch's own counts with symbols for all sizes, but for those that are fixed in a run."""
+
+    shape: Transformer
+    sizes: Sizes
+
+    def counted(self, layers: Mapping[str, int], fixed: Mapping[str, int]) -> _Counted:
+        """Counts in our symbols of a model with so many blocks in each stack."""
+        if not self.sizes.recurs:
+            return self._at_once(layers, fixed)
+        each = [self._at_once(layers, {**fixed, "T": tokens}) for tokens in TOKENS_TRIED]
+        return _interpolated(self.sizes.symbols["T"], each)
+
+    def _at_once(self, layers: Mapping[str, int], fixed: Mapping[str, int]) -> _Counted:
+        from tfacct.reference.symbolic import polynomials
+
+        def open_shape(size: Callable[[str], Any]) -> Transformer:
+            return with_sizes(self.shape, lambda letter: layers[letter] if letter in layers else size(letter), _KEPT)
+
+        found = polynomials(open_shape, self.sizes.letters, fixed, self.sizes.factors(fixed), self.sizes.whole)
+        ours = self.sizes.in_ours(found.symbols, fixed)
+        counts = {name: sympy.expand(count.subs(ours, simultaneous=True)) for name, count in found.counts.items()}
+        return counts, found.guards
+
+
+def _unstretched(part: Any) -> Any:
+    """The part with plain angles: no count depends on them, and the reference knows not every stretch."""
+    rotary = getattr(part, "rotary", None)
+    return part if rotary is None else replace(part, rotary=rotary._replace(scaling=None))
+
+
+def _by_symbols(shape: Transformer, symbolic: SymbolicModel, sizes: Sizes, progress: Tick) -> Iterator[Proven]:
+    """Torch's own count with symbols for all sizes, then with each size that may be smaller than 2 fixed there."""
+    symbols, stacks, traces = symbolic.symbols, sizes.stacks, _Traces(shape.mapped(_unstretched), sizes)
+    edges, tried, runs = sizes.edges(), layers_tried(stacks, LAYERS_TRIED[1:]), []
+    for done, layers in enumerate(tried):
+        progress("tracing with symbols", done, len(tried) + len(edges))
+        runs.append(traces.counted(dict(zip(stacks, layers, strict=True)), {}))
+    formulas = _formulas(symbolic)
+    assumed = _assumed([guard for _, guards in runs for guard in guards])
+    for name, formula in formulas.items():
+        counts = dict(zip(tried, (counts[name] for counts, _ in runs), strict=True))
+        whole, linear = _for_all_layers(counts, [symbols[letter] for letter in stacks])
+        difference = sympy.expand(whole - _at(formula, symbols, {}))
+        evidence = assumed + ("" if linear else f", not linear in {', '.join(stacks)}")
+        yield Proven(name, formula, str(difference), evidence, difference == 0 and linear and assumed == NOTHING)
+    one_each = dict.fromkeys(stacks, 1)
+    for done, edge in enumerate(edges, start=len(tried)):
+        progress("tracing with symbols", done, len(tried) + len(edges))
+        some, guards = traces.counted(one_each, edge.sizes)
+        at = {**edge.sizes, **one_each}
+        wrong = {name: sympy.expand(some[name] - _at(formula, symbols, at)) for name, formula in formulas.items()}
+        wrong = {name: difference for name, difference in wrong.items() if difference != 0}
+        said = "; ".join(f"{name}: {difference}" for name, difference in wrong.items()) or "0"
+        yield Proven(f"all four at {edge.said}", None, said, _assumed(guards), not wrong and not guards)
+
+
+def _interpolated(tokens: Any, runs: Sequence[_Counted]) -> _Counted:
+    """Counts for any number of new tokens: the straight line through the first two; that the third lies on it, is an
+    assumption where it does not."""
+    (first, _), (second, _), (third, _) = runs
+    guards = [guard for _, own in runs for guard in own]
+    for name in first:
+        bend = sympy.expand(third[name] - 2 * second[name] + first[name])
+        guards += [f"{name} is linear in T"] if bend != 0 else []
+    line = {name: sympy.expand(first[name] + (tokens - 1) * (second[name] - first[name])) for name in first}
+    return line, guards
+
+
+def _for_all_layers(counts: Mapping[tuple[int, ...], Any], stacks: Sequence[Any]) -> tuple[Any, bool]:
+    """A count for any number of blocks in each stack, and whether it really grew in a straight line."""
+    ones = tuple(1 for _ in stacks)
+    first, whole, linear, both = counts[ones], counts[ones], True, counts[ones]
+    for i, letter in enumerate(stacks):
+        second, third = (counts[(*ones[:i], count, *ones[i + 1 :])] for count in LAYERS_TRIED[1:])
+        linear = linear and sympy.expand(third - 2 * second + first) == 0
+        whole += (letter - 1) * (second - first)
+        both += second - first
+    twice = counts[tuple(2 for _ in stacks)]
+    return whole, bool(linear and sympy.expand(twice - both) == 0)
+
+
+def _assumed(guards: list[str]) -> str:
+    return f"{len(guards)} assumptions" if guards else NOTHING
+
+
+def _by_grid(shape: Transformer, symbolic: SymbolicModel, open_: Sizes, progress: Tick) -> Iterator[Proven]:
+    """Exact counts at every point of a grid with one more value per size than its degree.
+
+    Two polynomials of these degrees that agree on the whole grid are the same polynomial.
+    """
+    from tfacct.reference import grid
+
+    letters = [*open_.letters, *open_.stacks]
+    symbols = {letter: symbolic.symbols[letter] for letter in letters}
+    formulas = _formulas(symbolic)
+    values = {letter: open_.values(letter) for letter in letters}
+    if prod(map(len, values.values())) > MOST_POINTS:
+        raise UsageError(
+            f"a grid of {prod(map(len, values.values())):,} models would take hours: {len(letters)} sizes are open",
+            "prove it by symbols",
+        )
+    sizes = [dict(zip(letters, point, strict=True)) for point in product(*values.values())]
+    points = [
+        grid.Point(
+            with_sizes(shape, at.__getitem__, _KEPT),
+            batch=at["B"],
+            tokens=at["T"],
+            context=at.get("C", 0) + at["T"],
+            in_window=at.get("Cw"),
+            source=at.get("J", 0),
+        )
+        for at in sizes
+    ]
+    said_by = {name: _at(formula, symbolic.symbols, {}) for name, formula in formulas.items()}
+    evaluate: dict[str, Callable[..., int]] = {
+        name: sympy.lambdify(list(symbols.values()), expression) for name, expression in said_by.items()
+    }
+    witnesses: dict[str, Callable[[grid.Counted], int]] = {
+        "forward": lambda found: FLOPS_PER_MULTIPLY_ADD * found.multiply_adds,
+        "forward, by torch": lambda found: found.forward,
+        "backward": lambda found: found.backward,
+        "parameters": lambda found: found.parameters,
+        "cached": lambda found: found.cached,
+    }
+    wrong = dict.fromkeys(witnesses, 0)
+    for done, (at, found) in enumerate(zip(sizes, grid.counts(points), strict=True)):
+        if done % 48 == 0:
+            progress("counting on a grid", done, len(points))
+        expected = {name: formula(*at.values()) for name, formula in evaluate.items()}
+        for what, said in witnesses.items():
+            wrong[what] += said(found) != expected[what.split(",")[0]]
+    for what, points_wrong in wrong.items():
+        formula = formulas[what.split(",")[0]]
+        bounded = all(
+            sympy.degree(said_by[what.split(",")[0]], symbols[letter]) < len(values[letter]) for letter in letters
+        )
+        agreeing = f"0 at {len(points) - points_wrong:,} of {len(points):,}"
+        by = {"forward": "fvcore", "parameters": "numel", "cached": "numel"}.get(what, "FlopCounterMode")
+        yield Proven(what, formula, agreeing, by, bounded and not points_wrong)

@@ -1,0 +1,126 @@
+"""What a proof leaves open, and what it has to look at by itself: asked of the parts, which declare it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tfacct.algebra.symbols import SymbolicModel, block_letters
+from tfacct.architecture.letters import Letter, explained
+from tfacct.architecture.transformer import Transformer
+from tfacct.ledger.lines import WINDOW
+
+WORKLOAD = ("B", "T", "C", "Cw", "J")
+"""A step's letters: sequences, new tokens, tokens in the cache, those of them in a window, and the source. I is none:
+the whole source is read, or none of it."""
+CASES: tuple[dict[str, int], ...] = ({"T": 1}, {"C": 0}, {"B": 1})
+"""Steps that a symbol, at least 2, leaves out: one token, an empty cache, one sequence."""
+MORE_CASES: tuple[dict[str, int], ...] = ({"B": 1, "C": 0}, {"J": 1}, {"I": 0})
+"""Others: a plain prefill, a source of one token, a step behind the source."""
+DEGREES = {"T": 2, "J": 2}
+"""The highest power of each size in a count; 1 where none stands here. Each product of the model multiplies each of its
+sizes once, and T stands twice in attention: as the queries, and in the keys S = C + T; so does the source in its
+encoder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Sizes that are fixed for a run, and how that is said."""
+
+    said: str
+    sizes: Mapping[str, int]
+
+
+class Sizes:
+    """The sizes of a model in symbols: a step's and the parts'. A window is none, Cw old tokens are left of it."""
+
+    def __init__(self, shape: Transformer, symbolic: SymbolicModel) -> None:
+        self.symbols = symbolic.symbols
+        self.stacks = block_letters(shape)
+        self.declared: Mapping[str, Letter] = {
+            name: letter for name, letter in explained(shape).items() if letter.made is None and letter.own != WINDOW
+        }
+        self.recurs = any(part.recurs for part in shape.parts())
+        """Whether new tokens are run one by one: then T is a number in every trace."""
+
+    @property
+    def letters(self) -> list[str]:
+        """Those that are left open."""
+        return [*(letter for letter in WORKLOAD if letter in self.symbols), *self.declared]
+
+    @property
+    def whole(self) -> dict[str, str]:
+        """Letter → the letter of a share that is cut off it: it is that share and a rest."""
+        declared = self.declared.items()
+        return {letter.at_most: name for name, letter in declared if letter.at_most is not None and letter.cut}
+
+    def edges(self) -> list[Edge]:
+        """What a symbol leaves out, each in a run of its own: the step's cases, sizes of which a part says that 1 is a
+        case, and, all together, the other sizes at their least."""
+        step = {*(letter for letter in WORKLOAD if letter in self.symbols), *({"I"} & set(self.symbols))}
+        step -= {"T"} if self.recurs else set()
+        alone = [{name: 1} for name, letter in self.declared.items() if letter.case]
+        cases = [case for case in (*CASES, *alone, *MORE_CASES) if case.keys() <= step | self.declared.keys()]
+        return [*(self._edge(case) for case in cases), self._rest()]
+
+    def _edge(self, case: Mapping[str, int]) -> Edge:
+        """With an empty cache a window sees nothing of it."""
+        sizes = {**case, **({"Cw": 0} if "Cw" in self.symbols and case.get("C") == 0 else {})}
+        return Edge(", ".join(f"{letter} = {size}" for letter, size in sizes.items()), sizes)
+
+    def _rest(self) -> Edge:
+        rest = [name for name, letter in self.declared.items() if not letter.case]
+        least = {name: self._least(name) for name in rest}
+        least |= {share: self._least(share) for name in rest for share in self._shares(name)}
+        return Edge(f"the least {', '.join(rest)}", least)
+
+    def _least(self, name: str) -> int:
+        """The smallest that a size can be: one of what it comes in, and no less than its shares."""
+        return max([self.declared[name].multiple, *map(self._least, self._shares(name))])
+
+    def _shares(self, whole: str) -> list[str]:
+        return [name for name, letter in self.declared.items() if letter.at_most == whole]
+
+    def conditions(self) -> list[str]:
+        """What the proof asks of sizes beyond being at least 2."""
+        declared = self.declared.items()
+        even = [f"{name} a multiple of {letter.multiple}" for name, letter in declared if letter.multiple > 1]
+        cut = [f"{whole} at least {share} + 2" for whole, share in self.whole.items()]
+        return [*even, *cut, *(f"B a multiple of {name}" for name, letter in declared if letter.dealt)]
+
+    def factors(self, fixed: Mapping[str, int]) -> dict[str, tuple[int | str, ...]]:
+        """Sizes that come in multiples, of a number or of other letters: a part's own, and the tokens, of which experts
+        get as many each."""
+        factors: dict[str, tuple[int | str, ...]] = {
+            name: (letter.multiple,) for name, letter in self.declared.items() if letter.multiple > 1
+        }
+        dealt = tuple(name for name, letter in self.declared.items() if letter.dealt)
+        if dealt:
+            factors |= dict.fromkeys(("T", "J") if "B" in fixed else ("B",), dealt)
+        return factors
+
+    def values(self, letter: str) -> list[int]:
+        """The smallest that there are, one more than the degree: what proves a polynomial on a grid."""
+        step = self.declared[letter].multiple if letter in self.declared else 1
+        largest = [max(self.values(share)) for share in self._shares(letter)]
+        first = 0 if letter in ("C", "Cw") else max([step, *largest])
+        return [first + step * i for i in range(DEGREES.get(letter, 1) + 1)]
+
+    def in_ours(self, theirs: Mapping[str, Any], fixed: Mapping[str, int]) -> dict[Any, Any]:
+        """A trace's own symbols in ours: it has one for what multiplies a factor, and for the rest of a whole."""
+        sizes: dict[str, Any] = {**self.symbols, **fixed}
+        factors, found = self.factors(fixed), {}
+        for letter, symbol in theirs.items():
+            size = sizes[letter] - (sizes[self.whole[letter]] if letter in self.whole else 0)
+            for factor in factors.get(letter, ()):
+                size /= factor if isinstance(factor, int) else sizes[factor]
+            found[symbol] = size
+        return found
+
+
+def layers_tried(stacks: Sequence[str], alone: Sequence[int]) -> list[tuple[int, ...]]:
+    """Numbers of blocks: one in each stack, then more in each by itself, then 2 in all."""
+    ones = tuple(1 for _ in stacks)
+    each = [(*ones[:i], count, *ones[i + 1 :]) for i in range(len(stacks)) for count in alone]
+    return [ones, *each, *([tuple(2 for _ in stacks)] if len(stacks) > 1 else [])]
