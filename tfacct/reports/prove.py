@@ -85,10 +85,13 @@ def _means(subject: LoadedModel, proof: Proof) -> str:
         )
     sizes = "Every size was a symbol, so each count is itself a polynomial"
     if proof.sizes.recurs:
+        *before, last = (str(tokens) for tokens in proof.sizes.tokens_tried)
+        curve, read = ("line", "once") if proof.sizes.tokens_degree == 1 else ("parabola", "once or twice")
         sizes = (
             "Every size but T was a symbol, so each count is itself a polynomial in them; T was proven by"
-            " interpolation: Mamba's recurrence runs over the tokens, so they were 1, 2 and 3, the third on the line"
-            " through the first two. That it is a line is read off the model: every product multiplies T once"
+            f" interpolation: Mamba's recurrence runs over the tokens, so they were {', '.join(before)} and {last}, the"
+            f" last on the {curve} through the others. That it is a {curve} is read off the model: every product"
+            f" multiplies T {read}"
         )
     beyond = ", ".join(proof.sizes.conditions())
     holds = f"torch assumed nothing: it holds for all sizes of at least 2{f' ({beyond})' if beyond else ''}"

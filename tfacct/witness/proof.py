@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import pairwise, product
 from math import prod
 from typing import Any, Literal, TypeAlias
 
@@ -22,8 +22,6 @@ from tfacct.witness.sizes import Sizes, layers_tried
 By = Literal["symbols", "grid"]
 
 LAYERS_TRIED = (1, 2, 3)
-TOKENS_TRIED = (1, 2, 3)
-"""New tokens of a model whose recurrence runs over them: they are no symbol there."""
 MOST_POINTS = 20_000
 """Models of a grid beyond which it would take hours."""
 NOTHING = "no assumption"
@@ -107,7 +105,7 @@ class _Traces:
         """Counts in our symbols of a model with so many blocks in each stack."""
         if not self.sizes.recurs:
             return self._at_once(layers, fixed)
-        each = [self._at_once(layers, {**fixed, "T": tokens}) for tokens in TOKENS_TRIED]
+        each = [self._at_once(layers, {**fixed, "T": tokens}) for tokens in self.sizes.tokens_tried]
         return _interpolated(self.sizes.symbols["T"], each)
 
     def _at_once(self, layers: Mapping[str, int], fixed: Mapping[str, int]) -> _Counted:
@@ -155,15 +153,21 @@ def _by_symbols(shape: Transformer, symbolic: SymbolicModel, sizes: Sizes, progr
 
 
 def _interpolated(tokens: Any, runs: Sequence[_Counted]) -> _Counted:
-    """Counts for any number of new tokens: the straight line through the first two; that the third lies on it, is an
-    assumption where it does not."""
-    (first, _), (second, _), (third, _) = runs
+    """Counts for any number of new tokens, from runs of 1, 2, 3 … of them: the polynomial through all but the last, by
+    Newton's forward differences. That the last lies on it too is an assumption where it does not."""
     guards = [guard for _, own in runs for guard in own]
-    for name in first:
-        bend = sympy.expand(third[name] - 2 * second[name] + first[name])
-        guards += [f"{name} is linear in T"] if bend != 0 else []
-    line = {name: sympy.expand(first[name] + (tokens - 1) * (second[name] - first[name])) for name in first}
-    return line, guards
+    through = {}
+    for name in runs[0][0]:
+        differences = [counts[name] for counts, _ in runs]
+        count, steps = differences[0], sympy.Integer(1)
+        for power in range(1, len(runs)):
+            differences = [sympy.expand(after - before) for before, after in pairwise(differences)]
+            steps = steps * (tokens - power) / power
+            if power < len(runs) - 1:
+                count += steps * differences[0]
+        guards += [] if differences[0] == 0 else [f"{name} is of degree {len(runs) - 2} in T"]
+        through[name] = sympy.expand(count)
+    return through, guards
 
 
 def _for_all_layers(counts: Mapping[tuple[int, ...], Any], stacks: Sequence[Any]) -> tuple[Any, bool]:

@@ -43,11 +43,18 @@ class Sizes:
         }
         self.recurs = any(part.recurs for part in shape.parts())
         """Whether new tokens are run one by one: then T is a number in every trace."""
+        self.tokens_degree = DEGREES["T"] if shape.attentions else 1
+        """The highest power of T in a count: without attention, every product multiplies it once."""
 
     @property
     def letters(self) -> list[str]:
         """Those that are left open."""
         return [*(letter for letter in WORKLOAD if letter in self.symbols), *self.declared]
+
+    @property
+    def tokens_tried(self) -> range:
+        """New tokens of a model whose recurrence runs over them: one number more than fix the polynomial."""
+        return range(1, self.tokens_degree + 3)
 
     @property
     def whole(self) -> dict[str, str]:
