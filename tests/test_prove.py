@@ -14,7 +14,7 @@ from tfacct.architecture.parts import CrossAttention, FeedForward
 from tfacct.ledger.lines import WINDOW, Matmul
 from tfacct.loading import presets
 from tfacct.output.report import Report
-from tfacct.reports.prove import prove
+from tfacct.reports.prove import _report, prove
 from tfacct.witness import proof as room
 from tfacct.witness.sizes import Sizes
 
@@ -79,11 +79,20 @@ def test_a_mixer_with_every_bias_is_proven() -> None:
     proven("mamba-130m", MIXERS, use_bias=True, tie_word_embeddings=False)
 
 
-def test_three_points_make_a_line_or_none() -> None:
-    T = sympy.Symbol("T")
-    for third, guards in ((7, []), (8, ["forward is linear in T"])):
-        found = room._interpolated(T, [({"forward": sympy.Integer(n)}, []) for n in (3, 5, third)])
-        assert found == ({"forward": 2 * T + 1}, guards)
+@pytest.mark.parametrize(
+    ("counts", "through", "guards"),
+    [
+        ((3, 5, 7), "2*T + 1", []),
+        ((3, 5, 8), "2*T + 1", ["forward is of degree 1 in T"]),
+        ((3, 8, 17, 30), "2*T**2 - T + 2", []),  # as where layers of attention stand beside the recurrence
+        ((3, 8, 17, 31), "2*T**2 - T + 2", ["forward is of degree 2 in T"]),
+    ],
+)
+def test_the_last_number_of_tokens_lies_on_the_curve_or_does_not(
+    counts: tuple[int, ...], through: str, guards: list[str]
+) -> None:
+    runs = [({"forward": sympy.Integer(count)}, []) for count in counts]
+    assert room._interpolated(sympy.Symbol("T"), runs) == ({"forward": sympy.sympify(through)}, guards)
 
 
 @pytest.mark.slow
@@ -132,7 +141,7 @@ def test_a_slip_in_cross_attention_is_not_proven(monkeypatch: pytest.MonkeyPatch
     proof = room.proven(tiny("bart").architecture)
     held = {one.what: one.holds for one in proof.statements}
     assert not any(held[count] for count in ("forward", "backward", "parameters", "cached"))
-    assert "torch assumed nothing" not in prove(tiny("bart")).notes[-1]
+    assert "torch assumed nothing" not in _report(tiny("bart"), proof).notes[-1]
 
 
 @pytest.mark.parametrize("name", sorted(SHAPES))

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from tfacct.base.record import record
 from tfacct.ledger.einsum import Axes, size
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import Matmul, Pointwise
 from tfacct.ledger.storage import Storage, Width
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Footprint:
     """Bytes of the weights and of everything kept between steps.
 

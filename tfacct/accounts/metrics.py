@@ -7,11 +7,12 @@ and `flops.NAME` and `share.NAME` of any product, part or component: `share.attn
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from tfacct.accounts import memory
 from tfacct.base.errors import NotFoundError, nearest
+from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.cost import Cost
 from tfacct.ledger.einsum import Axes, Size, ratio
@@ -23,7 +24,7 @@ from tfacct.ledger.workload import LARGEST, Workload
 Unit = Literal["flops", "params", "bytes", "share", "ratio"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Point:
     """One model at one workload, with the storage of its weights and its cache: all that a metric reads."""
 
@@ -45,7 +46,7 @@ class Point:
         return self.work.batch * self.work.tokens
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Metric:
     """A number with a name, a unit and a function that computes it at a Point."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 from tfacct.accounts.metrics import Metric, Point, metric
 from tfacct.base import units
 from tfacct.base.errors import UsageError
+from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import Size
 
@@ -17,7 +17,7 @@ _SIDE = re.compile(r"(?:(\d+(?:\.\d+)?)\s*\*\s*)?([a-z_][\w.]*)", re.ASCII)
 _NUMBER = re.compile(r"((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)\s*([KMGTPE%]?)", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Side:
     """A side of an equation: a metric, `times` over, or a number."""
 
@@ -33,7 +33,7 @@ class Side:
         return value * (self.times.numerator if self.times.denominator == 1 else self.times)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Equation:
     """An equation of two sides, `left = right`."""
 

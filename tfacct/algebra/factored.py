@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from math import gcd
 from typing import TypeAlias
 
+from tfacct.base.record import record
+
 Powers: TypeAlias = tuple[int, ...]
 """The power of each letter in a monomial, in the order in which the letters are written."""
 Polynomial: TypeAlias = Mapping[Powers, int]
@@ -21,7 +23,7 @@ BLOCKS, KEYS = "L", "S"
 fastest."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Term:
     """A term: coefficient · letters · (a sum). Without terms inside there is no bracket."""
 
@@ -30,7 +32,7 @@ class Term:
     inside: tuple[Term, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Style:
     """Spelling of terms."""
 
@@ -50,7 +52,7 @@ CODE = Style("*", "**{}")
 LATEX = Style(r"\,", "^{{{}}}", (r"\left(", r"\right)"), latex_letter)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Factored:
     """A polynomial in `letters`, ready to be written."""
 

@@ -7,7 +7,7 @@ on both sides of the boundary, so that no rounding can move it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from math import prod
@@ -18,6 +18,7 @@ from tfacct.algebra.equations import Equation
 from tfacct.algebra.symbols import in_symbols
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import NotFoundError, UsageError, nearest
+from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.workload import LARGEST
@@ -43,7 +44,7 @@ class NoSolutionError(UsageError):
     """An equation that nothing solves, or more than one number."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Solution:
     """`answer` is the last whole number up to which the sides stand as they do at the smallest, or are equal; at
     `beyond` they do not; None where there is no larger one. `root`: where exactly they are equal, if that is known.

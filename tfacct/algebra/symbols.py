@@ -6,7 +6,7 @@ The same ledger then counts in symbols, and its totals are the formulas. sympy i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tfacct.algebra.factored import BLOCKS, KEYS, Factored, Polynomial, Powers, factored
@@ -15,6 +15,7 @@ from tfacct.architecture.letters import Letter, Names
 from tfacct.architecture.parts import Part
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import UsageError
+from tfacct.base.record import record
 from tfacct.ledger import paths, workload
 from tfacct.ledger.einsum import Axes, Size
 from tfacct.ledger.groups import KEPT, SEEN, Ledger, Product
@@ -77,7 +78,7 @@ def size_letters(shape: Transformer) -> dict[str, str]:
     return {name: letter.meaning for name, letter in letters.explained(shape).items() if letter.made is None}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Formula:
     """A count in symbols, and how it is written."""
 
@@ -85,7 +86,7 @@ class Formula:
     written: Factored
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SymbolicModel:
     """A model in symbols: its ledger, and its totals component by component.
 

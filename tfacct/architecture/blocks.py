@@ -7,7 +7,6 @@ PaLM (2204.02311), section 2, and transformers' GPTNeoXLayer.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
 from tfacct.architecture.parts import (
@@ -22,6 +21,7 @@ from tfacct.architecture.parts import (
     Part,
     Residual,
 )
+from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
 
 Order: TypeAlias = Literal["pre", "post", "parallel"]
@@ -32,7 +32,7 @@ Added: TypeAlias = Attention | LatentAttention | CrossAttention | Mamba | FeedFo
 """Parts whose results are added to the stream."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Sublayer:
     """A part whose result is added to the stream. Its paths carry the part's name.
 
@@ -71,7 +71,7 @@ class Sublayer:
             yield f"{self.name}_add", Residual(hidden=self.part.hidden)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Block:
     """Sublayers, each added to the stream x that it reads.
 
@@ -128,7 +128,7 @@ class Block:
         return found
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Stack:
     """Equal blocks, `count` of them. `numbers`: their numbers in the model; empty if they follow the stack before."""
 
@@ -150,7 +150,7 @@ def stacks(blocks: Sequence[Block]) -> tuple[Stack, ...]:
     return tuple(Stack(block, len(numbers), tuple(numbers)) for block, numbers in alike)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MtpHead:
     """Multi-token prediction heads, `count` of them, each for one token further ahead.
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from tfacct.architecture.parts import Part
+from tfacct.base.record import record
 from tfacct.ledger.einsum import Size, renamed, same
 from tfacct.ledger.lines import WINDOW
 from tfacct.ledger.paths import ENCODER as READING
@@ -36,7 +37,7 @@ MARKS = {
 """What stands behind a letter of blocks of a kind; their number where nothing else tells them."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Place:
     """Parts that share their letters: the ends of a side, the blocks of one stack, MTP heads. `kind` tells a place from
     the others of its side."""
@@ -59,7 +60,7 @@ class Place:
         return " ".join([*words, f"blocks of kind {last}" if last.isdigit() else f"{last} blocks"])
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Letter:
     """What the parts of a model declare of a letter: `own` is the one that they write, all others are the model's.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from tfacct.architecture import letters
@@ -27,13 +27,14 @@ from tfacct.architecture.parts import (
     Segments,
 )
 from tfacct.base.errors import UsageError
+from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, Size, same
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import Line, Pointwise, Unused
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Encoder:
     """Encoder of a source, read whole at once: blocks that are not causal, between tables and a norm of its own.
 
@@ -59,7 +60,7 @@ def _there(named: dict[str, Part | None]) -> dict[str, Part]:
     return {name: part for name, part in named.items() if part is not None}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Transformer:
     """Tables, stacks of blocks, a norm and a head. Blocks of different kinds are different stacks.
 
@@ -111,7 +112,8 @@ class Transformer:
 
     def ways(self) -> tuple[Transformer, ...]:
         """Ways to run it that a step chooses from: the model itself, unless its latent attention's form is `auto`."""
-        if not any(isinstance(part, LatentAttention) and part.form == "auto" for part in self.parts()):
+        latent = (stack.block.find(LatentAttention) for stack in self.every_stack)
+        if all(attention is None or attention.form != "auto" for attention in latent):
             return (self,)
         return tuple(self.running(form) for form in CHOSEN)
 
@@ -132,22 +134,21 @@ class Transformer:
         ends, source, *others, ahead = letters.names(self)
         kinds, mine = self.kinds(), len(self.every_stack) - len(self.stacks)
         blocks = _groups(self.stacks, self.numbers(), kinds[mine:], others[mine:])
-        first, last = (replace(_group(own.items()), names=ends) for own in (front, back))
-        more = (replace(group, names=ahead) for group in self._ahead())
-        return Ledger((*self._encoder(kinds[:mine], source, others[:mine]), first, *blocks, last, *more))
+        first, last = (_group(own.items(), ends) for own in (front, back))
+        return Ledger((*self._encoder(kinds[:mine], source, others[:mine]), first, *blocks, last, *self._ahead(ahead)))
 
     def _encoder(self, kinds: Sequence[str], ends: Names, names: Sequence[Names]) -> Iterator[Group]:
         """Groups of the encoder: the lines of a decoder, with source tokens for tokens."""
         if self.encoder is None:
             return
         stacks = self.encoder.stacks
-        front, back = (replace(_group(own.items()), names=ends) for own in self.encoder.ends())
+        front, back = (_group(own.items(), ends) for own in self.encoder.ends())
         for group in (front, *_groups(stacks, numbered(stacks), kinds, names), back):
             yield replace(group, lines=tuple(_of_source(line) for line in group.lines))
 
-    def _ahead(self) -> Iterator[Group]:
+    def _ahead(self, names: Names) -> Iterator[Group]:
         if self.mtp is not None and self.head is not None:  # whose head is the model's
-            group = _group([(paths.in_every(paths.MTP, name), part) for name, part in self.mtp.parts()])
+            group = _group(((paths.in_every(paths.MTP, name), part) for name, part in self.mtp.parts()), names)
             lines = (*group.lines, *self.head.again(paths.in_every(paths.MTP, "lm_head")))
             axes = {**group.axes, **self.head.axes()}
             yield replace(group, lines=lines, axes=axes, count=self.mtp.count, numbers=range(self.mtp.count))
@@ -282,10 +283,12 @@ def _groups(
 ) -> Iterator[Group]:
     for stack, own, kind, called in zip(stacks, numbers, kinds, names, strict=True):
         parts = ((paths.in_every(paths.BLOCKS, name), part) for name, part in stack.block.parts())
-        yield replace(_group(parts, stack.count, own, kind), names=called)
+        yield _group(parts, called, stack.count, own, kind)
 
 
-def _group(parts: Iterable[tuple[str, Part]], count: Size = 1, numbers: Sequence[int] = (), kind: str = "") -> Group:
+def _group(
+    parts: Iterable[tuple[str, Part]], names: Names, count: Size = 1, numbers: Sequence[int] = (), kind: str = ""
+) -> Group:
     axes: dict[str, Size] = {}
     lines: list[Line] = []
     for at, part in parts:
@@ -293,4 +296,4 @@ def _group(parts: Iterable[tuple[str, Part]], count: Size = 1, numbers: Sequence
             if not same(axes.setdefault(axis, value), value):
                 raise ValueError(f"{at}: axis {axis} is {value} here and {axes[axis]} beside it")
         lines += part.lines(at)
-    return Group(tuple(lines), axes, count, numbers, kind)
+    return Group(tuple(lines), axes, count, numbers, kind, names)

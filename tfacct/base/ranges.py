@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 
 from tfacct.base import units
 from tfacct.base.errors import UsageError
+from tfacct.base.record import record
 
 MOST = 20_000
 """More values than anybody reads, and some seconds' work: arrays take more."""
@@ -19,7 +19,7 @@ FOR_MORE = "`Model.evaluate` in Python takes arrays of any length: docs/python.m
 RANGE = re.compile(r"([^.,:]+)\.\.([^.,:]+)(?::([^.,:]+))?")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Values:
     """Values of one option, in the order in which they were written."""
 

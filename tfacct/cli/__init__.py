@@ -17,6 +17,7 @@ THRESHOLD = 100_000
 def main() -> None:
     """Run the command line; a user's mistake is one message on stderr and exit code 2."""
     gc.set_threshold(THRESHOLD)
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # or it looks through every package
     for stream in (sys.stdout, sys.stderr):
         signs.fall_back(stream)
     atexit.register(gc.freeze)  # or the end of the process searches all of torch for cycles

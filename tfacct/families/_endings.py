@@ -1,12 +1,13 @@
 """What a class has behind its blocks, which its name's ending says: a language model's head, none, or classes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal
 
 from tfacct.architecture.parts import Classes, Pooler
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
+from tfacct.base.record import record
 from tfacct.ledger.workload import LARGEST
 
 FIELDS = frozenset(("architectures", "num_labels", "id2label"))
@@ -15,7 +16,7 @@ DEFAULT_LABELS = 2
 """Classes that every transformers class has where its config does not say how many."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ending:
     """How the names of some transformers classes end, and what those classes have behind the blocks.
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tfacct.base.record import record
 from tfacct.ledger.einsum import Size, ratio
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Cost:
     """FLOPs, bytes read and bytes written, of one product or of several together.
 

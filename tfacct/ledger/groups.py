@@ -12,6 +12,7 @@ from itertools import chain
 from math import prod
 from typing import NamedTuple
 
+from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.cost import Cost
 from tfacct.ledger.einsum import Axes, Size, SpecError, divided, renamed, seen, size, smaller
@@ -22,7 +23,7 @@ SEEN, KEPT = "Sw", "Sk"
 """Letters, in formulas, of the keys that a windowed block sees in a step and of those that it keeps."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Group:
     """Lines, the sizes of their axes, and the blocks that they stand for.
 
@@ -113,8 +114,8 @@ class Product(NamedTuple):
 class Tensor(NamedTuple):
     """A Parameter evaluated for its group of blocks: `count` tensors of `shape`, with `elements` numbers each.
 
-    `active`: the numbers of each that one token meets, which of a bank are those of the experts it is sent to.
-    `embedding`: it is a table of tokens, positions or segments. `stored`: the tensor as a storage format sees it.
+    `active`: the numbers of each that one token meets, which of a bank are those of the experts it is sent to. `axes`
+    are the sizes of the group's letters; `experts`: the model has banks.
     """
 
     path: str
@@ -122,8 +123,19 @@ class Tensor(NamedTuple):
     elements: Size
     active: Size
     count: Size
-    embedding: bool
-    stored: Stored
+    parameter: Parameter
+    axes: Axes
+    experts: bool
+
+    @property
+    def embedding(self) -> bool:
+        """True if it is a table of tokens, positions or segments."""
+        return self.parameter.embedding
+
+    @property
+    def stored(self) -> Stored:
+        """The tensor as a storage format sees it."""
+        return _stored(self.parameter, self.axes, self.experts)
 
 
 def _stored(parameter: Parameter, axes: Axes, experts: bool) -> Stored:
@@ -286,9 +298,8 @@ class Ledger:
                 shape = tuple([group.axes[axis] for axis in parameter.axes])
                 elements = prod(shape)
                 active = divided(elements, shape[0]) * group.axes[ACTIVE] if parameter.bank else elements
-                stored = _stored(parameter, group.axes, self.experts)
                 for path, count in group.places(parameter.path, unfolded):
-                    tensor = Tensor(path, shape, elements, active, count, parameter.embedding, stored)
+                    tensor = Tensor(path, shape, elements, active, count, parameter, group.axes, self.experts)
                     owner = index if paths.repeated(path) else -1  # blocks of another kind own other tensors
                     known = found.setdefault((path, owner), tensor)
                     if known is not tensor and not _same_sizes(known.shape, shape):

@@ -8,11 +8,12 @@ This room knows axes, not transformers.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from math import prod
 from typing import NamedTuple, TypeAlias, TypeVar
 
+from tfacct.base.record import record
 from tfacct.ledger import workload
 from tfacct.ledger.einsum import (
     Axes,
@@ -76,7 +77,7 @@ def _weight_axes(spec: str) -> Letters | None:
     return next((operand for operand in (product.right, product.left) if _is_weight(operand)), None)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Matmul:
     """A matrix product: one line of the ledger.
 
@@ -242,7 +243,7 @@ class Matmul:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Table:
     """A table that is read by row and not multiplied.
 
@@ -265,7 +266,7 @@ class Table:
         return (Parameter(f"{self.path}.weight", letters(self.spec), embedding=self.embedding),)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class State:
     """A tensor that is kept between steps: a key or value cache, a latent, or a state of fixed size."""
 
@@ -288,7 +289,7 @@ class State:
         return size(axes, letters(self.spec))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pointwise:
     """Work that is no product: a norm, a softmax, an activation, a rotation, an addition.
 
@@ -326,7 +327,7 @@ class Pointwise:
         return size(axes, letters(self.spec))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Unused:
     """A line that is stored and never run: its parameters count, and its work does not."""
 

@@ -7,10 +7,10 @@ tensors stay in bf16, as in published checkpoints. This module knows shapes and 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from tfacct.base import units
+from tfacct.base.record import record
 from tfacct.ledger.einsum import Size, divided, rounded_up, whole_bytes
 
 Role: TypeAlias = Literal["matrix", "expert", "beside", "other"]
@@ -34,7 +34,7 @@ class Stored(NamedTuple):
     copies: Size = 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Width:
     """A plain width: `bits` for every element. Activations, keys and values have one."""
 
@@ -51,7 +51,7 @@ class Width:
         return whole_bytes(elements, self.bits)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Storage:
     """A format for the weights of a model. Made by `storage(name)`.
 

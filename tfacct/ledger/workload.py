@@ -6,10 +6,10 @@ I = J, and not again, I = 0. The formulas never ask which it is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
 from tfacct.base.errors import UsageError
+from tfacct.base.record import record
 from tfacct.base.spelling import option
 
 AXES = {
@@ -28,7 +28,7 @@ LARGEST = 10**12
 Logits = Literal["all", "last"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Workload:
     """One forward pass of `batch` sequences, with `tokens` new ones and `context` of them at its end.
 
@@ -86,7 +86,7 @@ class Step(Whole, total=False):
     decode: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Request:
     """A workload as a user words it; what is left out depends on the model.
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, NamedTuple
 
 from tfacct import families
 from tfacct.architecture.parts import Form, Mamba
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError, NotFoundError
+from tfacct.base.record import record
 from tfacct.families import FamilyConfig
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.workload import Workload
@@ -41,7 +42,7 @@ class Provenance(NamedTuple):
     """What a `described` model is, in words."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LoadedModel:
     """A model by name, with everything a report may ask of it."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from tfacct.base.record import record
 from tfacct.output.report import Kind
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Chart:
     """Series over a shared axis.
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from itertools import islice
 from typing import NamedTuple
 
 from tfacct.base.errors import printable
+from tfacct.base.record import record
 from tfacct.output.report import LEFT, Cell, Column, Report, Row
 
 BAR_AT_LEAST, BAR_AT_MOST = 6, 24
@@ -37,7 +38,7 @@ class Line(NamedTuple):
     style: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Part:
     """The columns that stand side by side, and how wide each is. A header is broken at its width, or stands whole."""
 

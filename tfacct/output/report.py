@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tfacct.base import units
 from tfacct.base.errors import printable
+from tfacct.base.record import record
 
 SCHEMA = 1
 """Version of the JSON contract in docs/json.md; a key that changes its meaning raises it."""
@@ -37,7 +38,7 @@ Kind: TypeAlias = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Amount:
     """A number that brings its own kind, for a column whose rows are of several."""
 

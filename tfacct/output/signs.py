@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import json
 import re
 from typing import Any
 
@@ -14,7 +13,7 @@ FALLBACK = {
 }  # fmt: skip
 RAISED, LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻ᵀ", "₀₁₂₃₄₅₆₇₈₉₋"
 _LEVEL = {**dict(zip(RAISED, "0123456789-T", strict=True)), **dict(zip(LOWERED, "0123456789-", strict=True))}
-_RUN = re.compile(f"([{RAISED}]+)|([{LOWERED}]+)|(.)", re.DOTALL)
+_RUN = f"([{RAISED}]+)|([{LOWERED}]+)|(.)"
 HANDLER = "tfacct.signs"
 
 
@@ -35,6 +34,8 @@ def escaped(document: str, stream: Any) -> str:
     try:
         document.encode(getattr(stream, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
+        import json
+
         return re.sub(r"[^\x00-\x7f]+", lambda signs: json.dumps(signs[0])[1:-1], document)
     return document
 
@@ -49,7 +50,9 @@ def _fallen_back(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lacking = error.object[error.start : error.end]
-    return "".join(_said(raised, lowered, sign) for raised, lowered, sign in _RUN.findall(lacking)), error.end
+    return "".join(
+        _said(raised, lowered, sign) for raised, lowered, sign in re.findall(_RUN, lacking, re.DOTALL)
+    ), error.end
 
 
 def _said(raised: str, lowered: str, sign: str) -> str:

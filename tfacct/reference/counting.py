@@ -17,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 from torch.utils.module_tracker import ModuleTracker
 
 from tfacct.base.errors import MissingExtraError
+from tfacct.base.record import record
 from tfacct.reference.attention import Alibi, Distance, Rotary, Sinks, Softmax
 from tfacct.reference.blocks import Block
 from tfacct.reference.experts import Bank, Routing, Weighting
@@ -145,7 +146,7 @@ class _Untracked(ModuleTracker):
         pass
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Passes:
     """FLOPs of a forward and a backward pass, those of the blocks that were run again in between, and the keys and
     values that the forward pass left."""
@@ -194,7 +195,7 @@ def parameters(model: nn.Module) -> dict[str, int]:
     return {path: parameter.numel() for path, parameter in model.named_parameters()}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ran:
     """A product as it ran: `times` × (m × k by k × n), and the elements of both operands and of the result."""
 

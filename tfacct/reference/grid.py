@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from itertools import islice
 from multiprocessing import get_context
 
 from tfacct.architecture.transformer import Transformer
+from tfacct.base.record import record
 from tfacct.reference.counting import multiply_adds, passes
 from tfacct.reference.model import build, inputs
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Point:
     """A model of tiny sizes, and a workload of it; `in_window`: the old tokens that a windowed block still has.
 
@@ -31,7 +31,7 @@ class Point:
     source: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Counted:
     """Counts at a point: multiply-adds by fvcore, FLOPs of both passes by torch, and elements."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
 
 import torch
@@ -13,6 +12,7 @@ from tfacct.architecture import parts
 from tfacct.architecture import transformer as architecture
 from tfacct.architecture.blocks import Block, Stack, in_order
 from tfacct.base.errors import ConfigError
+from tfacct.base.record import record
 from tfacct.reference import blocks
 from tfacct.reference.attention import Step
 from tfacct.reference.blocks import Kept, MtpHead, own_norm, run, through
@@ -185,7 +185,7 @@ def _angles(part: parts.Attention | parts.LatentAttention | None) -> Angles | No
     return Angles(part.rotary, part.head_dim)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Inputs:
     """Inputs of a forward pass: new tokens, the states that every block kept of the old ones, positions of the new
     tokens, and a source if one is read."""

@@ -8,7 +8,6 @@ fixed, each in a run of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -18,11 +17,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from tfacct.architecture.transformer import Transformer
+from tfacct.base.record import record
 from tfacct.reference.counting import PrivateInterfaceError, passes
 from tfacct.reference.model import Decoder, inputs
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Polynomials:
     """Counts as sympy expressions in `symbols` (letter → symbol), and the assumptions made."""
 

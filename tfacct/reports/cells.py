@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 from tfacct.architecture.parts import HEADINGS, CrossAttention
+from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.groups import Ledger, Product, Tensor
 from tfacct.ledger.lines import Matmul, Unused
@@ -63,7 +63,7 @@ def never_called(subject: LoadedModel) -> list[str]:
     return list(dict.fromkeys(paths.module_of(line.path) for line in idle if isinstance(line, Matmul)))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Shown:
     """A line of products as tables and JSON show it. `kind`: the blocks it is of, where others run it otherwise."""
 

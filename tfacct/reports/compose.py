@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -142,6 +141,8 @@ def spoken(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, dict)):
+        import json
+
         return json.dumps(value)
     return f"{value:,}" if isinstance(value, int) else str(value)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tfacct.accounts.metrics import Metric, Point
 from tfacct.base import units
 from tfacct.base.errors import UsageError
+from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.storage import storage, width
 from tfacct.ledger.workload import Request, Workload, whole_sequences
@@ -17,7 +18,7 @@ from tfacct.loading.model import LoadedModel
 DEFAULT_DTYPE = "bf16"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LeftOut:
     """Models that a comparison goes without, and why. `advice`: what would take them in."""
 
@@ -43,7 +44,7 @@ WEIGHED = ("weights_bytes", "total_bytes")
 """Metrics of what weights take."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Counting:
     """In which dtypes, with which query–key pairs, and of which pass a metric is taken."""
 

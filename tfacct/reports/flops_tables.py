@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
 from tfacct.accounts.metrics import Point, active_params_of, params_of, rule_of_thumb
+from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.groups import Product
 from tfacct.ledger.workload import Workload
@@ -18,7 +18,7 @@ from tfacct.reports import cells, compose
 from tfacct.reports.cells import shown
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Counted:
     """One model's products at one workload."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, Literal, get_args
 
 from tfacct.algebra.factored import Factored
 from tfacct.algebra.symbols import Formula, SymbolicModel, block_letters, in_symbols
 from tfacct.base.errors import UsageError, nearest
+from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import AXIS, Axes, Size, renamed
@@ -29,7 +30,7 @@ LEGEND_WIDTH = 79
 CACHED = "bf16"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Words:
     """How a count is spoken of; `unit` and `total` are its keys in the JSON."""
 
@@ -88,7 +89,7 @@ WORDS: dict[str, _Words] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Line:
     """One line of the ledger in letters, and in numbers where there are any; `weights`: of a product's own module."""
 

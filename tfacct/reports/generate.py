@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
 from tfacct.accounts.passes import decode_flops
 from tfacct.base.errors import UsageError
+from tfacct.base.record import record
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger import paths
 from tfacct.ledger.workload import LARGEST, Request, Workload, check_size
@@ -20,7 +21,7 @@ from tfacct.reports import latent_attention as latent
 from tfacct.reports.counting import LeftOut
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Counted:
     """One model's request: FLOPs by product of the prefill `work` and of all decode `steps` together."""
 

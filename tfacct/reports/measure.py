@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -11,6 +11,7 @@ from tfacct.accounts.memory import footprint, largest_that_fits, working_bytes
 from tfacct.accounts.passes import backward_flops, forward_flops
 from tfacct.base import units
 from tfacct.base.errors import UsageError
+from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
 from tfacct.ledger.storage import storage, width
@@ -27,7 +28,7 @@ ROOM = 10, 11
 """The share of free memory that a run may plan with: the estimate is one, and others use the machine too."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Plan:
     """What is to be run."""
 

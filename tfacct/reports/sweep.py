@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from importlib.util import find_spec
 from itertools import product
@@ -16,6 +16,7 @@ from tfacct.accounts.metrics import Metric, Point, attention_overtakes, metric, 
 from tfacct.algebra.arrays import evaluate
 from tfacct.base.errors import UsageError
 from tfacct.base.ranges import FOR_MORE, MOST, Values
+from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, check_size, new_tokens, whole_sequences
 from tfacct.loading.model import LoadedModel
@@ -55,7 +56,7 @@ def label(name: str, *, train: bool = False) -> str:
     return cells.ratio_label(train) if name == "ratio_to_rule_of_thumb" else LABELS.get(name, name)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Grid:
     """The values of every knob. `contexts` None: each model's own longest."""
 

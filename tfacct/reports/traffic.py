@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
 from tfacct.accounts.metrics import Point
+from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.cost import Cost
 from tfacct.ledger.storage import storage, width
@@ -23,7 +23,7 @@ from tfacct.reports.sentences import storage_notes
 CONVENTION = "every operand of a product read once, every result written once, each rounded up to whole bytes"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Counted:
     """One model's products at one workload, with what each moves."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tfacct.base.errors import UsageError
+from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.workload import Request, Workload
@@ -19,7 +19,7 @@ Pair: TypeAlias = tuple[int | None, int | None]
 """Formula and measurement; None where one side does not know the path."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Verified:
     """One model, and what every witness said of it."""
 

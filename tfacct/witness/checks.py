@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -13,6 +13,7 @@ from tfacct.accounts.passes import backward_flops, forward_flops, recomputed_flo
 from tfacct.architecture.blocks import numbered
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import MissingExtraError, UsageError
+from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.groups import Ledger
@@ -32,7 +33,7 @@ DTYPE = "fp32"
 """The reference model on meta holds float32."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Check:
     """One witness's counts beside the formulas', in one unit. They agree when the dicts are equal."""
 

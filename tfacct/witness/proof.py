@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise, product
 from math import prod
 from typing import Any, Literal, TypeAlias
@@ -13,6 +13,7 @@ import sympy
 from tfacct.algebra.symbols import Formula, SymbolicModel, in_symbols, with_sizes
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import UsageError
+from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, WINDOW
 from tfacct.output.report import Tick, unwatched
@@ -37,7 +38,7 @@ _Counted: TypeAlias = tuple[dict[str, Any], list[str]]
 """Counts in symbols, and what was assumed of these."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Proven:
     """One statement: two polynomials, and what was found of their difference."""
 
@@ -48,7 +49,7 @@ class Proven:
     holds: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Proof:
     """The statements, and how they were proven. `changed`: what is missing of the private interface that symbols need,
     where that is why it is a grid."""
@@ -94,7 +95,7 @@ def _at(formula: Formula, symbols: Mapping[str, Any], sizes: Mapping[str, Any]) 
     return formula.expression.subs({symbols[letter]: value for letter, value in sizes.items()})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Traces:
     """Torch's own counts with symbols for all sizes, but for those that are fixed in a run."""
 

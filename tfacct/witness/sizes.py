@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tfacct.algebra.symbols import SymbolicModel, block_letters
 from tfacct.architecture.letters import Letter, explained
 from tfacct.architecture.transformer import Transformer
+from tfacct.base.record import record
 from tfacct.ledger.lines import WINDOW
 
 WORKLOAD = ("B", "T", "C", "Cw", "J")
@@ -24,7 +24,7 @@ sizes once, and T stands twice in attention: as the queries, and in the keys S =
 encoder."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Edge:
     """Sizes that are fixed for a run, and how that is said."""
 

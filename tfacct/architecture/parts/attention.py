@@ -10,10 +10,11 @@ Olmo2Attention, all heads together. Sinks: transformers' GptOssAttention.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 from tfacct.architecture.parts.part import Part
+from tfacct.base.record import record
 from tfacct.ledger.einsum import Mask, Size, divided
 from tfacct.ledger.lines import Line, Matmul, Pointwise, State
 
@@ -62,7 +63,7 @@ class Grouped(Part):
         return replace(self, **sizes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Attention(Grouped):
     """Self-attention over `kv_heads` key/value heads, each read by `group` query heads.
 

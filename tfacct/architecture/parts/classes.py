@@ -5,15 +5,15 @@ As in transformers' BertPooler and in its classes ForSequenceClassification.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tfacct.architecture.parts.part import Part
+from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Pooler(Part):
     """One vector for each sequence: a product of the vector at its first position, and tanh."""
 
@@ -29,7 +29,7 @@ class Pooler(Part):
         return (Matmul(at, "B D, D Dp -> B Dp", bias=True), Pointwise(f"{at}.act", "B Dp"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Classes(Part):
     """Scores of classes for the O positions that the workload asks for, or, `pooled`, for each sequence.
 

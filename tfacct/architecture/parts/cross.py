@@ -6,15 +6,15 @@ position biases: Raffel et al., "T5" (1910.10683), section 2.1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tfacct.architecture.parts.attention import Attention, Grouped, ScoreFunction
+from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise, State, Table
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class CrossAttention(Grouped):
     """Attention of the decoder's tokens to all tokens of a source that an encoder has read.
 
@@ -52,7 +52,7 @@ class CrossAttention(Grouped):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class RelativeBias(Grouped):
     """A learned score for each head and each of `buckets` distances between two tokens; all blocks of a stack add it.
 

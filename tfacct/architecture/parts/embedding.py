@@ -8,15 +8,15 @@ the model: transformers' OPTDecoder (`word_embed_proj_dim`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tfacct.architecture.parts.part import Part
+from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise, Table
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Embedding(Part):
     """Token table: read by row, never multiplied. `scaled`: each row is multiplied by √hidden.
 
@@ -50,7 +50,7 @@ class Embedding(Part):
         return (Table(at, "V De"), Matmul(f"{at}.project", "B T De, De D -> B T D"), *scale)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Positions(Part):
     """Absolute positions, added to the token's row. The first `offset` rows of the table stand for no position.
 
@@ -79,7 +79,7 @@ class Positions(Part):
         return (Table(at, "P D"), added) if self.stored else (added,)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Segments(Part):
     """Learned table of a text's segments, added to the token's row."""
 
@@ -95,7 +95,7 @@ class Segments(Part):
         return (Table(at, "Vs D"), Pointwise(f"{at}.add", "B T D", sums=True))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Head(Part):
     """Logits over the vocabulary, for the O positions that the workload asks for.
 

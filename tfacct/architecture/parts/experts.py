@@ -7,16 +7,16 @@ Qwen2MoeSparseMoeBlock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tfacct.architecture.parts.feed_forward import projections
 from tfacct.architecture.parts.part import Part
+from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Experts(Part):
     """Gated networks of `width`: `experts` are stored, and each token is sent to `active` of them.
 

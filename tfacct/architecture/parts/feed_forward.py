@@ -6,11 +6,11 @@ Transformer" (2002.05202).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar, Literal
 
 from tfacct.architecture.parts.part import Part
+from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise, Unused
 
@@ -27,7 +27,7 @@ def projections(at: str, width: str, *, gated: bool, bias: bool) -> tuple[Matmul
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class FeedForward(Part):
     """Feed-forward network, `hidden` → `width` → `hidden`. `gated`: the activated result of one projection multiplies
     another's.

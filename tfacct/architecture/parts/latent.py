@@ -8,11 +8,12 @@ the absorption of the up-projections. The expanded form: transformers' DeepseekV
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Literal, TypeAlias
 
 from tfacct.architecture.parts.attention import Rotary
 from tfacct.architecture.parts.part import Part
+from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise, State
 
@@ -22,7 +23,7 @@ CHOSEN: tuple[Form, ...] = ("expanded", "absorbed")
 """Forms that `auto` chooses from: they keep the same state, so each step may run either."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class LatentAttention(Part):
     """Causal self-attention whose keys and values are products of a latent of `kv_rank` numbers per token.
 

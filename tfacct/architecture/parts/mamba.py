@@ -6,15 +6,15 @@ Gu and Dao, "Mamba: Linear-Time Sequence Modeling with Selective State Spaces" (
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tfacct.architecture.parts.part import Part
+from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise, State
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Mamba(Part):
     """A selective state space: each of `inner` channels has `state` numbers, which every token decays and adds to.
 

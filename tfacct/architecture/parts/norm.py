@@ -3,10 +3,10 @@ Mean Square Layer Normalization" (1910.07467)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tfacct.architecture.parts.part import Part
+from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Pointwise, Unused
 from tfacct.ledger.paths import NORMS
@@ -15,7 +15,7 @@ SHARED = "shared_norm"
 """Name of the parameters of a norm that a whole block shares."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Norm(Part):
     """LayerNorm (scale and shift) or RMSNorm (scale only).
 

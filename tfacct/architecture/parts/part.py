@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from tfacct.base.record import record
 from tfacct.ledger.einsum import Size, evaluated
 from tfacct.ledger.lines import Line
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Part:
     """A piece of a transformer. Its sizes hold any kind of number: ints, arrays, symbols."""
 
