@@ -15,6 +15,7 @@ from tfacct.loading import presets
 COMMANDS = ["flops", "params", "memory", "kv"]
 FLOPS_GPT2_XL = """\
 gpt2-xl: forward FLOPs at context 16,384, batch 1
+133 T FLOPs, 8.14 G per token: 2.61 times 2·params·tokens.
 
  operation                      m × k × n  times   FLOPs   share
  ───────────────────────────────────────────────────────────────────────────────
@@ -34,10 +35,10 @@ gpt2-xl: forward FLOPs at context 16,384, batch 1
  per token                                        8.14 G
  2·params·tokens                                  51.0 T  × 2.61
 
-From context 10,124 on, scores + values are more than all the rest.
-Matrix products only, 2·m·k·n each; full T × S attention; logits for every
-position.
-Left out: norms, softmax, activations, rotary, additions, embedding look-ups.
+From 10,124 tokens on, attention scores and values cost more than everything
+else together.
+Counted: 2·m·k·n per matrix product, full T × S attention, all logits · tfacct
+conventions
 defaulted: n_inner = 6,400, tie_word_embeddings = true
 """
 
@@ -65,7 +66,7 @@ def test_a_wide_terminal_shows_the_einsum(run) -> None:
 def test_json_has_one_shape_for_one_or_many(run, command: str, models: list[str]) -> None:
     dtype = ["--dtype", "bf16"] if command == "memory" else []  # some are quantized
     document = json.loads(run(command, *models, *dtype, "--json").out)
-    assert list(document) == ["schema", "command", "convention", "models", "models_left_out"]
+    assert list(document) == ["schema", "command", "answer", "convention", "models", "models_left_out"]
     assert document["schema"] == 1 and document["command"] == command
     stateless = {"bert-base", "bert-large"} if command == "kv" else set()
     assert {m["model"] for m in document["models"]} == set(models or presets.names()) - stateless
@@ -190,8 +191,9 @@ def test_every_csv_row_has_its_headers_cells(run, command: str, models: list[str
 def test_markdown_is_a_table(run) -> None:
     lines = run("memory", "gpt2", "qwen2-7b", "--markdown").out.splitlines()
     assert lines[0].startswith("**Memory to serve")
-    assert lines[2].count("|") == lines[3].count("|") == lines[4].count("|")
-    assert "| gpt2 | 124 M |" in lines[4]
+    assert lines[2] == "From 273 MiB (gpt2) to 21.2 GiB (qwen2-7b)."
+    assert lines[4].count("|") == lines[5].count("|") == lines[6].count("|")
+    assert "| gpt2 | 124 M |" in lines[6]
 
 
 def test_bars_are_longest_where_the_share_is(run) -> None:
@@ -223,7 +225,9 @@ def test_models_filters(run) -> None:
 
 def test_fit_for_one_and_for_all(run) -> None:
     one = " ".join(run("memory", "llama-3.1-8b", "--fit", "24GiB", "--ctx", "8k").out.split())
-    assert "a context of up to 74,075:" in one and "slack" in one
+    assert "Fits in 24 GiB: 74,075 tokens at batch 1, or 9 sequences of 8,192." in one
+    # 25,769,803,776 − 16,060,522,496 − 74,075 · 131,072; and the same less 9 · 8,192 · 131,072
+    assert "Left free: 120 KiB at 74,075 tokens; 43.5 MiB at batch 9." in one
     table = run("memory", "--fit", "24GiB", columns=120).out
     line = next(line for line in table.splitlines() if line.startswith(" llama-3.1-405b"))
     assert line.split()[-2:] == ["–", "–"]
@@ -294,7 +298,9 @@ def test_a_file_is_called_by_its_folder(run, tmp_path) -> None:
     for path in (folder, folder / "config.json"):
         out = run("flops", str(path)).out
         assert out.startswith("my-model: ")
-        assert "intermediate_size = 11,008" in out and "max_position_embeddings = 2,048" in out
+        assert "defaulted: 7 fields of my-model; tfacct show MODEL names them" in " ".join(out.split())
+        (notes,) = (model["notes"] for model in json.loads(run("flops", str(path), "--json").out)["models"])
+        assert "intermediate_size = 11,008" in notes[-1] and "max_position_embeddings = 2,048" in notes[-1]
 
 
 def test_completion_offers_preset_names() -> None:

@@ -139,6 +139,7 @@ def through(encoding: str, *arguments: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 FLOPS_ASCII = """\
 gpt2: forward FLOPs at context 1,024, batch 1
+292 G FLOPs, 285 M per token: 1.14 times 2*params*tokens.
 
  operation                   m x k x n  times   FLOPs   share
  -------------------------------------------------------------------------------
@@ -164,7 +165,7 @@ gpt2: forward FLOPs at context 1,024, batch 1
 def test_a_table_in_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
     out = through("ascii", "flops", "gpt2", monkeypatch=monkeypatch)
     assert out.startswith(FLOPS_ASCII)
-    assert "Matrix products only, 2*m*k*n each; full T x S attention" in out
+    assert "Counted: 2*m*k*n per matrix product, full T x S attention" in out
 
 
 def test_windows_keeps_the_signs_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,11 @@ def test_the_json_says_the_same(run) -> None:
 
 def test_beside_a_model_with_attention_each_says_its_own(run) -> None:
     ran = run("flops", "mamba-130m", "gpt2")
-    assert "mamba" in ran.out and "full T × S attention" in ran.out and "the recurrence of Mamba" in ran.out
+    assert (
+        "mamba" in ran.out
+        and "full T × S attention" in ran.out
+        and "the recurrence of Mamba" in run("flops", "mamba-130m", "gpt2", "-v").out
+    )
     for command in ("kv mamba-130m gpt2", "memory mamba-130m gpt2", "diff gpt2 mamba-130m --ctx 1k --to-ctx 1k"):
         assert "mamba-130m keeps no keys and values, but a state of one size" in " ".join(
             run(*command.split()).out.split()
@@ -80,7 +84,7 @@ def test_masked_pairs_are_all_there_are() -> None:
 @pytest.mark.parametrize("chunk", [False, True])
 def test_no_crossover_is_made_up(chunk: bool, run) -> None:
     assert attention_overtakes(Point(tiny("mamba").ledger, Workload(5, 5, 7)), chunk=chunk) is None
-    assert "From context" not in run("flops", "mamba-130m").out + run("kv", "mamba-130m", "--batch", "1000").out
+    assert " tokens on" not in run("flops", "mamba-130m").out + run("kv", "mamba-130m", "--batch", "1000").out
 
 
 @pytest.mark.parametrize(

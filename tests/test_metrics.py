@@ -91,11 +91,11 @@ def test_where_the_cache_overtakes() -> None:
 
 
 def test_flops_and_kv_say_so(run) -> None:
-    assert "From context 10,124 on, scores + values are more" in run("flops", "gpt2-xl", "--ctx", "16384").out
-    assert "From context 10,124 on" in run("flops", "gpt2-xl", "--ctx", "16384", "--decode").out
+    assert "From 10,124 tokens on, attention scores and values" in run("flops", "gpt2-xl", "--ctx", "16384").out
+    assert "From 10,124 tokens on" in run("flops", "gpt2-xl", "--ctx", "16384", "--decode").out
     said = " ".join(run("kv", "llama-3.1-8b").out.split())
-    assert "From context 122,533 on, the cache at batch 1 takes more than the weights in bf16" in said
-    assert "From context" not in run("flops", "gpt2", "gpt2-xl").out + run("kv", "gpt2", "gpt2-xl").out
+    assert "From 122,533 tokens on at batch 1, the cache takes more than the weights in bf16" in said
+    assert " tokens on" not in run("flops", "gpt2", "gpt2-xl").out + run("kv", "gpt2", "gpt2-xl").out
 
 
 @pytest.mark.parametrize("name", NAMES)

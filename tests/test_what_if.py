@@ -220,7 +220,7 @@ def test_the_mocks_table(run) -> None:
     assert [row[0] for row in rows] == ["1,024", "2,048", "4,096", "8,192", "16,384", "32,768"]
     assert [row[-2] for row in rows] == ["9.2%", "16.8%", "28.8%", "44.7%", "61.8%", "76.4%"]
     assert [row[5] for row in rows] == ["1.10", "1.20", "1.40", "1.81", "2.61", "4.23"]
-    assert "From context 10,124 on" in out
+    assert "From 10,124 tokens on" in out
     report = load("gpt2-xl").sweep("total_flops", ctx=[1024, 16384])
     small, large = (row["total_flops"] for row in report.rows)
     assert f"{large / small:.2f}" == "38.05"
@@ -285,8 +285,9 @@ def test_two_models_may_share_a_name(tmp_path, run) -> None:
 
 
 def test_what_is_defaulted_is_said_of_every_side(run) -> None:
-    said = run("diff", "gpt2", "--set", "n_embd=1536").out
-    assert "n_inner = 3,072" in said and "n_inner = 6,144" in said
+    (facts,) = json.loads(run("diff", "gpt2", "--set", "n_embd=1536", "--json").out)["models"]
+    assert "defaulted in gpt2: n_inner = 3,072, tie_word_embeddings = true" in facts["notes"]
+    assert any(note.startswith("defaulted in gpt2 (n_embd=1,536): n_inner = 6,144") for note in facts["notes"])
     swept = run("sweep", "gpt2", "--set", "n_embd=768,1536", "--metric", "total_params").out
     assert "n_inner" not in swept and "tie_word_embeddings = true" in swept
 

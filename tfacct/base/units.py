@@ -23,6 +23,7 @@ _TORCH_NAMES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 SI = ("", "K", "M", "G", "T", "P", "E", "Z", "Y", "R", "Q")
 PEOPLE = ("", "K", "M", "B", "T", "Q")
 """Parameters are spoken of in billions (`7B`), FLOPs in giga."""
+DECIMAL = ("B", "KB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB")
 BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB")
 
 _WHOLE = r"(\d{1,3}(?:,\d{3})+|\d[\d_]*)"
@@ -183,10 +184,26 @@ def binary(value: int) -> str:
     return _scaled(value, 1024, BINARY)
 
 
+def budget(value: int) -> str:
+    """Text of a number of bytes in the unit that spells it exactly with the fewest digits, as a budget is given.
+
+    >>> budget(24 * 1024**3), budget(80 * 10**9), budget(1_000_001)
+    ('24 GiB', '80 GB', '1,000,001 B')
+    """
+    found = [f"{value:,} B"]
+    for base, names in ((1024, BINARY), (1000, DECIMAL)):
+        for power, name in enumerate(names[1:5], start=1):
+            hundredths, rest = divmod(value * 100, base**power)
+            if not rest and hundredths:
+                whole, part = divmod(hundredths, 100)
+                found.append(f"{whole:,}{f'.{part:02}'.rstrip('0') if part else ''} {name}")
+    return min(found, key=len)
+
+
 def decimal_bytes(value: int) -> str:
     """Text of a number of bytes, in powers of 1000, as the memory of cards is sold.
 
     >>> decimal_bytes(16 * 1024**3)
     '17.2 GB'
     """
-    return _scaled(value, 1000, ("B", "KB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"))
+    return _scaled(value, 1000, DECIMAL)

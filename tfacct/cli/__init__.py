@@ -29,7 +29,9 @@ def main() -> None:
         with as_in_a_shell():
             app(prog_name="tfacct")
     except TfacctError as error:
-        print(*error.lines(), sep="\n", file=sys.stderr)
+        from tfacct.output import terminal
+
+        terminal.complain(error.lines())
         sys.exit(2)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT):

@@ -152,6 +152,6 @@ def show(report: Report, form: opt.Form) -> None:
     else:
         from tfacct.output import terminal
 
-        terminal.show(report, exact=exact)
+        terminal.show(report, exact=exact, verbose=isinstance(form, opt.Output) and form.verbose)
     for hint in report.hints:
         print(printable(hint), file=sys.stderr)

@@ -191,6 +191,10 @@ Plot = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the picture.", rich_help_panel=_OUTPUT)]
 Exact = Annotated[bool, typer.Option("--exact", help="Every digit in the table.", rich_help_panel=_OUTPUT)]
+Verbose = Annotated[
+    bool,
+    typer.Option("--verbose", "-v", help="Say at length what was counted, and what was not.", rich_help_panel=_OUTPUT),
+]
 
 
 @dataclass(repr=False, eq=False)
@@ -270,3 +274,4 @@ class Output(Form):
     """A form, and how much of each number a table shows."""
 
     exact: Exact = False
+    verbose: Verbose = False

@@ -89,3 +89,11 @@ def measure(
         raise typer.Exit(130)
     if not report.agrees:
         raise typer.Exit(1)
+
+
+@command(TRUST)
+def conventions(*, output: opt.Output) -> None:
+    """What every number counts, on one page."""
+    from tfacct.reports.page import conventions
+
+    ask.show(conventions(), output)

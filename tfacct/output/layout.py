@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from tfacct.base.errors import printable
 from tfacct.base.record import record
-from tfacct.output.report import LEFT, Cell, Column, Report, Row
+from tfacct.output.report import LEFT, PLAIN, Cell, Column, Report, Row
 
 BAR_AT_LEAST, BAR_AT_MOST = 6, 24
 GAP = 2
@@ -31,11 +31,26 @@ HEADER = re.compile(r"(?<=[^÷/×] )|(?<=[._])(?=[A-Za-z])|(?<=\S\+)(?=\S)")
 """Where a cell of text, a formula and a header may be broken: never within a number."""
 
 
+AGREES = ("ok", "proven")
+"""Verdicts that are good ones."""
+ANSWER, TOTAL, LARGEST, ASIDE, GOOD, BAD = "bold", "bold", "cyan", "dim", "green", "bold red"
+"""Styles. None says anything that the words do not."""
+
+
+class Span(NamedTuple):
+    """Characters of a line that have a style of their own."""
+
+    start: int
+    end: int
+    style: str
+
+
 class Line(NamedTuple):
     """One line on the screen."""
 
     text: str = ""
     style: str = ""
+    spans: tuple[Span, ...] = ()
 
 
 @record
@@ -58,6 +73,8 @@ class Table:
         self.report, self.spelled = report, spelled
         self.columns = tuple(column._replace(label=printable(spelled(column.label))) for column in report.columns)
         self.rows: tuple[Row, ...] = (*report.cells, *report.totals)
+        shares = [share for row in report.cells if isinstance(share := row.get("share"), Fraction)]
+        self.largest = max(shares) if len(set(shares)) > 1 else None
         self.texts = [
             {column.key: printable(spelled(column.text(row.get(column.key), exact))) for column in report.columns}
             for row in self.rows
@@ -150,18 +167,26 @@ class Table:
         """A part: its header, a rule, its rows, a blank line between sections."""
         header = {column.key: _broken(column.label, part.widths[column.key], HEADER) for column in part.columns}
         height = max(map(len, header.values()))
-        yield from _side_by_side(part, {key: [""] * (height - len(text)) + text for key, text in header.items()}, "dim")
-        yield Line(" " + self.spelled("─") * (part.width - 1), "dim")
+        yield from _side_by_side(part, {key: [""] * (height - len(text)) + text for key, text in header.items()}, ASIDE)
+        yield Line(" " + self.spelled("─") * (part.width - 1), ASIDE)
         rows = zip(self.rows, self.texts, strict=True)
-        sections = [(list(islice(rows, len(section))), "") for section in self.report.sections]
+        sections = [(list(islice(rows, len(section))), self._style) for section in self.report.sections]
         shown = 0
-        for section, style in (*sections, (list(rows), "bold")):
+        for section, style in (*sections, (list(rows), _of_total)):
             lines = [
-                line for row, text in section if self._says(part, text) for line in self._row(part, row, text, style)
+                line
+                for row, text in section
+                if self._says(part, text)
+                for line in self._row(part, row, text, style(row))
             ]
             yield from [Line()] if lines and shown else []
             yield from lines
             shown += len(lines)
+
+    def _style(self, row: Row) -> str:
+        """Style of a row: the one with the largest share stands out a little."""
+        share = row.get("share")
+        return LARGEST if share and share == self.largest else ""
 
     def _says(self, part: Part, text: dict[str, str]) -> bool:
         """True if a row says anything in this part of a table."""
@@ -188,10 +213,12 @@ class Table:
         )
 
 
-def lines(report: Report, width: int, *, exact: bool, spelled: Callable[[str], str]) -> Iterator[Line]:
-    """A report's title, table and notes. `spelled` is a text as the screen can show it, before it is measured."""
-    for text in wrapped(spelled(report.title), width):
-        yield Line(text, "bold")
+def lines(
+    report: Report, width: int, *, exact: bool, spelled: Callable[[str], str], verbose: bool = False
+) -> Iterator[Line]:
+    """A report's title, answer, table, notes. `spelled` is a text as the screen can show it, before it is measured."""
+    yield from _sentence(spelled(report.title), width)
+    yield from _sentence(spelled(report.answer), width, ANSWER)
     yield Line()
     table = Table(report, exact, spelled)
     parts, left = table.parts(width)
@@ -200,10 +227,21 @@ def lines(report: Report, width: int, *, exact: bool, spelled: Callable[[str], s
         yield Line()
     named = [column.label for column in left if column.label]
     for text in _broken(f"No room for these columns: {', '.join(named)}.", width, TEXT) if named else []:
-        yield Line(text, "dim")
+        yield Line(text, ASIDE)
     for note in report.notes:
-        for text in wrapped(spelled(note), width):
-            yield Line(text, "dim")
+        yield from _sentence(spelled(note), width)
+    if report.counted:
+        yield from _sentence(spelled(f"Counted: {report.counted} · tfacct conventions"), width, ASIDE)
+    for aside in (report.defaulted, *(report.details if verbose else ())):
+        yield from _sentence(spelled(aside), width, ASIDE)
+
+
+def _sentence(text: str, width: int, style: str = "") -> Iterator[Line]:
+    return (Line(line, style) for line in wrapped(text, width))
+
+
+def _of_total(row: Row) -> str:
+    return "" if row.get(PLAIN) else TOTAL
 
 
 def wrapped(text: str, width: int) -> list[str]:
@@ -244,12 +282,14 @@ def _longest(text: str, breaks: re.Pattern[str]) -> int:
 def _side_by_side(part: Part, cells: dict[str, list[str]], style: str = "") -> Iterator[Line]:
     """One row in as many lines as its highest cell: text to the left, numbers to the right, nothing behind the last."""
     for index in range(max(map(len, cells.values()))):
-        padded = []
+        text, spans = " ", []
         for column in part.columns:
             cell = cells[column.key][index] if index < len(cells[column.key]) else ""
             width = part.widths[column.key]
-            padded.append(cell.ljust(width) if column.kind in LEFT else cell.rjust(width))
-        yield Line((" " + (" " * GAP).join(padded)).rstrip(), style)
+            if column.kind == "verdict" and cell:
+                spans.append(Span(len(text), len(text) + len(cell), GOOD if cell in AGREES else BAD))
+            text += (cell.ljust(width) if column.kind in LEFT else cell.rjust(width)) + " " * GAP
+        yield Line(text.rstrip(), style, tuple(spans))
 
 
 def _bar(cell: Cell, longest: Fraction, width: int) -> str:

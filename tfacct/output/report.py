@@ -35,6 +35,7 @@ Kind: TypeAlias = Literal[
     "dims",
     "bar",
     "amount",
+    "verdict",
 ]
 
 
@@ -46,10 +47,12 @@ class Amount:
     kind: Kind
 
 
+PLAIN = "plain"
+"""The key of a row among the totals that is no sum: a ratio, or what one token takes."""
 Cell: TypeAlias = int | Fraction | str | tuple[int, ...] | Amount | None
 Row: TypeAlias = Mapping[str, Cell]
 
-LEFT = ("text", "spec", "formula", "bar")
+LEFT = ("text", "spec", "formula", "bar", "verdict")
 """Kinds of cells that start at the left; numbers end at the right."""
 
 
@@ -123,9 +126,11 @@ Table: TypeAlias = tuple[tuple[Column, ...], tuple[tuple[Row, ...], ...], tuple[
 class Report:
     """The answer to one question about one or several models.
 
-    `sections` are the rows (a blank line between them), `totals` what is computed from them; `notes` say what was
-    counted and what was not, `hints` are for the person at the terminal. `models` are the exact facts, one dict per
-    model: they are the JSON.
+    `answer` is the sentence that was asked for. `sections` are the rows (a blank line between them), `totals` what is
+    computed from them; a total whose `PLAIN` is true is no sum, and not emphasised. `notes` say what holds for these
+    models, `counted` what was counted, in one line, and `details` the same at length; `defaulted` are the fields left
+    to a class's defaults. `hints` are for the person at the terminal. `models` are the exact facts, one dict per model:
+    they are the JSON.
     """
 
     command: str
@@ -134,7 +139,11 @@ class Report:
     sections: tuple[tuple[Row, ...], ...]
     models: tuple[dict[str, Any], ...]
     totals: tuple[Row, ...] = ()
+    answer: str = ""
     notes: tuple[str, ...] = ()
+    counted: str = ""
+    defaulted: str = ""
+    details: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
     convention: str = ""
     headline: str = ""
@@ -153,6 +162,11 @@ class Report:
 
     def __repr__(self) -> str:
         return f"<tfacct {self.command} report: {self.title}>"
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """Sentences under the table: the notes, what was counted, what was defaulted."""
+        return tuple(filter(None, (*self.notes, self.counted and f"Counted: {self.counted}.", self.defaulted)))
 
     @property
     def cells(self) -> tuple[Row, ...]:
@@ -196,7 +210,7 @@ class Report:
 
     def document(self) -> dict[str, Any]:
         """The JSON contract: exact integers, stable keys."""
-        document = {"schema": SCHEMA, "command": self.command, "convention": self.convention}
+        document = {"schema": SCHEMA, "command": self.command, "answer": self.answer, "convention": self.convention}
         left_out = [dict(model) for model in self.models_left_out]
         return {**document, "models": list(self.models), "models_left_out": left_out}
 
@@ -217,13 +231,13 @@ class Report:
     def to_markdown(self, exact: bool = False) -> str:
         """The table, its totals in bold, and the notes."""
         columns = [column for column in self.columns if column.raw]
-        out = [f"**{_md(self.title)}**", ""]
+        out = [f"**{_md(self.title)}**", "", *([_md(self.answer), ""] if self.answer else [])]
         out.append(f"| {' | '.join(_md(column.label) for column in columns)} |")
         out.append(f"|{'|'.join('---' if column.kind in LEFT else '---:' for column in columns)}|")
         for row, bold in [(row, "") for row in self.cells] + [(row, "**") for row in self.totals]:
             texts = [_md(column.text(row.get(column.key), exact)) for column in columns]
             out.append(f"| {' | '.join(f'{bold}{text}{bold}' if text else '' for text in texts)} |")
-        for note in self.notes:
+        for note in self.said:
             out += ["", _md(note)]
         return "\n".join(out) + "\n"
 
@@ -242,8 +256,9 @@ class Report:
             for rows, tag in ((self.cells, "td"), (self.totals, "th"))
             for row in rows
         )
-        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
-        title = html.escape(self.title)
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.said)
+        answer = f"<br><b>{html.escape(self.answer)}</b>" if self.answer else ""
+        title = html.escape(self.title) + answer
         return f"<table><caption>{title}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
 
 

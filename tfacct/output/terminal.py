@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from typing import TextIO
 
 from rich.console import Console
@@ -28,11 +29,28 @@ def console(stream: TextIO) -> Console:
     )
 
 
-def show(report: Report, *, exact: bool = False) -> None:
-    """Print a report on stdout: title, table, notes."""
+def show(report: Report, *, exact: bool = False, verbose: bool = False) -> None:
+    """Print a report on stdout: title, answer, table, notes, and its `details` if `verbose`."""
     out = console(sys.stdout)
+    width = max(out.width, NARROWEST)
     lines = layout.lines(
-        report, max(out.width, NARROWEST), exact=exact, spelled=lambda text: signs.written(text, sys.stdout)
+        report, width, exact=exact, spelled=lambda text: signs.written(text, sys.stdout), verbose=verbose
     )
     # What cannot be broken, an address, is left to the terminal.
-    out.print(Text("\n").join(Text(*line) for line in lines), soft_wrap=True)
+    out.print(Text("\n").join(map(_styled, lines)), soft_wrap=True)
+
+
+def complain(lines: Iterable[str]) -> None:
+    """Print an error on stderr, its first word in red where there are colours."""
+    out = console(sys.stderr)
+    for line in lines:
+        text = Text(line)
+        text.highlight_regex(r"^error:", "bold red")
+        out.print(text, soft_wrap=True)
+
+
+def _styled(line: layout.Line) -> Text:
+    text = Text(line.text, line.style)
+    for span in line.spans:
+        text.stylize(span.style, span.start, span.end)
+    return text

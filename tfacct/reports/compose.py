@@ -7,12 +7,15 @@ from typing import Any
 
 from tfacct.base import units
 from tfacct.base.errors import listed
+from tfacct.families import OWN
 from tfacct.ledger.workload import Request, new_tokens
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import counting
 from tfacct.reports.counting import LeftOut
 
+SHORT = 3
+"""Fields, or models, that one line names."""
 UNCOUNTED = (Column("unknown", "unknown"), Column("left_out", "left out"))
 """Columns of a CSV of several models: what of each was not counted."""
 
@@ -26,6 +29,9 @@ def report(
     title: str,
     convention: str,
     notes: Callable[[slice], Iterable[str]],
+    answer: str = "",
+    counted: str = "",
+    details: Callable[[slice], Iterable[str]] = lambda _: (),
     requests: Sequence[Request] = (),
     settings: Sequence[Sequence[LoadedModel]] | None = None,
     defaults: Sequence[LoadedModel] | None = None,
@@ -38,8 +44,10 @@ def report(
     """A command's answer about some models: its table and `facts`, with what every answer says beside them.
 
     `facts` are about the last of the `subjects`, one each. `notes` are the command's own sentences about a slice of
-    them: about all under the table, about one in its JSON. `requests`: one of all, or one of each; `settings`: the
-    same models with other fields, where there are several of each; `defaults`: those whose defaults are named.
+    them: about all under the table, about one in its JSON. `answer` is the sentence that was asked for; `counted` is
+    one line, and `details` are the same at length, for whoever asks and for the JSON. `requests`: one of all, or one of
+    each; `settings`: the same models with other fields, where there are several of each; `defaults`: those whose
+    defaults are named.
     """
     groups = settings or [[subject] for subject in subjects]
     asked = list(requests) * len(groups) if len(requests) == 1 else list(requests)
@@ -47,13 +55,13 @@ def report(
     about = subjects[len(subjects) - len(facts) :]
 
     def said(at: slice, own: Sequence[LoadedModel]) -> list[str]:
-        return [*notes(at), *defaulted_notes(own)]
+        return [*notes(at), *details(at), *defaulted_notes(own)]
 
-    under = said(slice(None), subjects if defaults is None else defaults)
+    everyone, named = slice(None), subjects if defaults is None else defaults
     models = []
     for number, (subject, fact) in enumerate(zip(about, facts, strict=True)):
         at = slice(number, number + 1)
-        own = under if len(facts) == 1 else said(at, [subject] if defaults is None else [])
+        own = said(at, named if len(facts) == 1 else [subject] if defaults is None else [])
         beside = past if len(facts) == 1 else context_hints(groups[at], asked[number]) if asked else []
         models.append({**facts_of(subject), "notes": [*own, *(hint.removeprefix("hint: ") for hint in beside)], **fact})
     columns, sections, totals = table
@@ -63,7 +71,11 @@ def report(
         columns=columns,
         sections=_with_uncounted(sections, about) if len(about) > 1 else sections,
         totals=totals,
-        notes=tuple(under),
+        answer=answer,
+        notes=tuple(notes(everyone)),
+        counted=counted,
+        defaulted=_defaulted(named),
+        details=tuple(details(everyone)),
         hints=tuple(
             dict.fromkeys(
                 [*past, *hints, *unknown_hints([s for group in groups for s in group]), *(one.hint for one in left_out)]
@@ -147,6 +159,20 @@ def spoken(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
+def _defaulted(subjects: Sequence[LoadedModel]) -> str:
+    """One line that names the fields left to a class's defaults, or says who names them."""
+    silent = [subject for subject in subjects if subject.defaulted and subject.family != OWN]
+    if not silent:
+        return ""
+    if len(subjects) == 1 and len(silent[0].defaulted) <= SHORT:
+        return defaulted_notes(silent)[0]
+    if len(silent) > SHORT:
+        return "defaulted: fields of some models; tfacct show MODEL names them"
+    names = listed([name_of(subject) for subject in silent])
+    fields = sum(len(subject.defaulted) for subject in silent)
+    return f"defaulted: {fields} field{'' if fields == 1 else 's'} of {names}; tfacct show MODEL names them"
+
+
 def defaulted_notes(subjects: Sequence[LoadedModel]) -> list[str]:
     """Names every field that the config left to its class; for many models, says where to look."""
     silent = [subject for subject in subjects if subject.defaulted]
@@ -195,7 +221,7 @@ def _without_logits(groups: Sequence[Sequence[LoadedModel]], request: Request) -
     names = [group[0].name for group in groups if not any(subject.logits for subject in group)]
     if request.logits == "all" or not names:
         return []
-    return [f"hint: no position gets logits in {', '.join(names)}: asking for the last one's changes nothing there"]
+    return [f"hint: {', '.join(names)} computes no logits, so --logits changes nothing there"]
 
 
 def _past_source(groups: Sequence[Sequence[LoadedModel]], request: Request) -> list[str]:
@@ -208,7 +234,7 @@ def _past_source(groups: Sequence[Sequence[LoadedModel]], request: Request) -> l
     if not read:
         return []
     named = ", ".join(f"{name} of {units.between(sources)}" for name, sources in read.items())
-    return [f"hint: a source of {asked:,} is past what it is for: {named}; it is counted all the same"]
+    return [f"hint: a source of {asked:,} is longer than the model was made for: {named}. Counted anyway."]
 
 
 def _past_context(group: Sequence[LoadedModel], context: int) -> str:
@@ -220,14 +246,12 @@ def _past_context(group: Sequence[LoadedModel], context: int) -> str:
     some = "" if all(context > subject.context for subject in group) else " in some settings"
     hint = (
         f"hint: {first.name} {'has' if described else 'was trained with'}"
-        f" {units.between(subject.context for subject in past.values())} positions{some}; {context:,} are counted all"
-        " the same"
+        f" {units.between(subject.context for subject in past.values())} positions{some}. Counted at {context:,} anyway"
     )
     added = {_longer(subject, context) for subject in past.values()}
     if not any(added):
-        return hint
-    table = f"that table would add {units.between(added)} parameters, not counted"
-    return f"{hint}, as if its position table were longer ({table})"
+        return f"{hint}."
+    return f"{hint}; the {units.between(added)} parameters of a longer position table are not included."
 
 
 def _tables(subject: LoadedModel) -> tuple[object, ...]:

@@ -21,6 +21,14 @@ def products_convention(request: Request, masked: bool, subjects: Sequence[Loade
     return said.removesuffix(";")
 
 
+def products_counted(request: Request, masked: bool, subjects: Sequence[LoadedModel] = ()) -> str:
+    """What was counted as FLOPs, in one line."""
+    attention = attention_words(subjects, masked).strip(" ;")
+    which = "all logits" if request.logits == "all" else "logits of the last position"
+    logits = which if sentences.logits(subjects) else ""
+    return ", ".join(filter(None, ("2·m·k·n per matrix product", attention, logits)))
+
+
 def products_note(request: Request, masked: bool, subjects: Sequence[LoadedModel] = ()) -> str:
     """What was counted as FLOPs, for a reader: of these models, or of any."""
     attention = attention_words(subjects, masked)

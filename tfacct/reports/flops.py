@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from tfacct.accounts.metrics import attention_overtakes
+from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
@@ -50,7 +51,10 @@ def flops(
         [_facts(c, masked, pointwise) for c in counted],
         title=f"{who} {compose.of_workload(subjects, request)}",
         convention=_convention(subjects, request, train, masked),
+        answer=_answer(counted),
         notes=lambda at: _notes(counted[at], request, pointwise, alone=len(counted) == 1),
+        counted=conventions.products_counted(request, masked, subjects),
+        details=lambda at: _details(counted[at], request, pointwise),
         requests=[request],
         left_out=left_out,
         headline="total_flops",
@@ -125,6 +129,26 @@ def _convention(subjects: Sequence[LoadedModel], request: Request, train: bool, 
     return f"{conventions.products_convention(request, masked, subjects)}{backward}"
 
 
+def _answer(counted: Sequence[Counted]) -> str:
+    """The total of one model, or the least and the most of several."""
+    if len(counted) > 1:
+        least, most = (side(counted, key=lambda c: c.total) for side in (min, max))
+        return f"From {units.si(least.total)} ({least.subject.name}) to {units.si(most.total)} ({most.subject.name})."
+    (one,) = counted
+    rule = f"{'6' if one.train else '2'}·{'active' if one.active else 'params'}·tokens"
+    times = units.decimals(Fraction(one.total, one.rule_of_thumb), 2)
+    each = units.si(round(Fraction(one.total, one.tokens)))
+    return f"{units.si(one.total)} FLOPs, {each} per token: {times} times {rule}."
+
+
+def _details(counted: Sequence[Counted], request: Request, pointwise: bool) -> Iterator[str]:
+    """What was counted and what was not, at length."""
+    subjects = [c.subject for c in counted]
+    yield conventions.products_note(request, counted[0].masked, subjects)
+    if not pointwise:
+        yield conventions.left_out(subjects)
+
+
 def _notes(counted: Sequence[Counted], request: Request, pointwise: bool, *, alone: bool) -> Iterator[str]:
     """About some of the models. Not `alone`: others stand beside them, and no crossing is sought for each."""
     subjects, first = [c.subject for c in counted], counted[0]
@@ -132,13 +156,10 @@ def _notes(counted: Sequence[Counted], request: Request, pointwise: bool, *, alo
         yield from _both_readings(first)
     if alone:
         yield from _overtaken(first, request)
-    yield conventions.products_note(request, first.masked, subjects)
     if first.train:
-        yield "A training step is one forward and one backward pass; the optimizer's update is left out."
+        yield "A training step is one forward and one backward pass, without the optimizer's update."
     if pointwise:
         yield "Pointwise work is counted in elements of its results, and in no total."
-    else:
-        yield conventions.left_out(subjects)
     if len(counted) > 1:
         yield from sentences.active_notes(subjects)
     yield from sentences.block_notes(subjects, masked=first.masked)

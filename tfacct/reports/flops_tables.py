@@ -13,7 +13,7 @@ from tfacct.ledger import paths
 from tfacct.ledger.groups import Product
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
-from tfacct.output.report import Column, Row, Table
+from tfacct.output.report import PLAIN, Column, Row, Table
 from tfacct.reports import cells, compose
 from tfacct.reports.cells import shown
 
@@ -177,11 +177,12 @@ def _totals(counted: Counted, first: str) -> tuple[Row, ...]:
     factor = "6" if counted.train else "2"
     return (
         {first: "total", "flops": counted.total, "share": Fraction(1)},
-        {first: "per token", "flops": Fraction(counted.total, counted.tokens)},
+        {first: "per token", "flops": Fraction(counted.total, counted.tokens), PLAIN: 1},
         {
             first: f"{factor}·{'active' if counted.active else 'params'}·tokens",
             "flops": counted.rule_of_thumb,
             "share": f"× {float(Fraction(counted.total, counted.rule_of_thumb)):.2f}",
+            PLAIN: 1,
         },
     )
 

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from tfacct.accounts.passes import decode_flops
+from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option, spelled
@@ -79,7 +80,10 @@ def generate(subjects: Sequence[LoadedModel], request: Request, new_tokens: int,
         table,
         [_facts(c, masked) for c in counted],
         title=f"{who}FLOPs of a request: prompt {prompt:,}, {tokens}, batch {request.batch:,}",
-        notes=lambda at: _notes(counted[at], request, masked),
+        answer=_answer(counted),
+        notes=lambda at: _notes(counted[at], masked),
+        counted=conventions.products_counted(request, masked, subjects),
+        details=lambda at: _details(counted[at], request, masked),
         requests=[replace(request, ctx=prompt + steps)],
         left_out=[*headless, *stepless],
         convention=f"{conventions.products_convention(request, masked, subjects)};"
@@ -88,12 +92,26 @@ def generate(subjects: Sequence[LoadedModel], request: Request, new_tokens: int,
     )
 
 
-def _notes(counted: Sequence[_Counted], request: Request, masked: bool) -> list[str]:
+def _answer(counted: Sequence[_Counted]) -> str:
+    """The total of one model, and its two phases; or the least and the most of several."""
+    if len(counted) > 1:
+        least, most = (side(counted, key=lambda c: c.total) for side in (min, max))
+        return f"From {units.si(least.total)} ({least.subject.name}) to {units.si(most.total)} ({most.subject.name})."
+    (one,) = counted
+    prompt, steps = units.si(one.prefill_total), units.si(one.decode_total)
+    after = f", {steps} for {one.steps:,} decode step{'' if one.steps == 1 else 's'}" if one.steps else ""
+    return f"{units.si(one.total)} FLOPs: {prompt} for the prompt{after}."
+
+
+def _details(counted: Sequence[_Counted], request: Request, masked: bool) -> list[str]:
+    subjects = [c.subject for c in counted]
+    return [conventions.products_note(request, masked, subjects), conventions.left_out(subjects)]
+
+
+def _notes(counted: Sequence[_Counted], masked: bool) -> list[str]:
     subjects, first = [c.subject for c in counted], counted[0]
     return [
-        conventions.products_note(request, masked, subjects),
         _steps_note(first.work.tokens, first.steps, sentences.attends(subjects)),
-        conventions.left_out(subjects),
         *sentences.block_notes(subjects, masked=masked),
         *sentences.source_notes(subjects),
         *latent.request_notes([(c.subject, c.work, c.steps) for c in counted], masked=masked),

@@ -98,7 +98,7 @@ def _overtaken(subject: LoadedModel, fact: dict[str, Any], cached: str) -> list[
     context = cache_overtakes(Point(subject.ledger, step, storage(cached), width(cached)))
     if context is None:
         return []
-    return [f"From context {context:,} on, the cache at batch {batch:,} takes more than the weights in {cached}."]
+    return [f"From {context:,} tokens on at batch {batch:,}, the cache takes more than the weights in {cached}."]
 
 
 def _crossing(facts: Sequence[dict[str, Any]]) -> list[str]:

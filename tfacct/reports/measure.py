@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -237,7 +237,7 @@ def _report(subject: LoadedModel, request: Request, plan: Plan, facts: Mapping[s
         Column("what", what),
         Column("value", "measured", "count"),
         Column("formula", "formula", "count"),
-        Column("verdict", ""),
+        Column("verdict", "", "verdict"),
     )
     partial = " (interrupted: what was finished)" if facts["interrupted"] else ""
     where = "resident memory of the process" if facts["device"].startswith("cpu") else "torch's allocator"
@@ -250,6 +250,7 @@ def _report(subject: LoadedModel, request: Request, plan: Plan, facts: Mapping[s
         title=f"{compose.name_of(subject)}: {what} in {units.dtype_name(plan.dtype)}"
         f" {compose.of_workload([subject], request)}{partial}",
         convention=CONVENTION,
+        answer=_answer(what, facts, [row["verdict"] == "ok" for row in held if "verdict" in row]),
         notes=lambda _: (
             f"{facts['device_name']} ({facts['device']}), torch {facts['torch']}, {facts['threads']} threads;"
             f" random weights{f'; attention: {how}' if attention else ''}.",
@@ -262,6 +263,14 @@ def _report(subject: LoadedModel, request: Request, plan: Plan, facts: Mapping[s
         agrees=all(facts[formula] == facts[measured] for _, formula, measured in checks),
         interrupted=facts["interrupted"],
     )
+
+
+def _answer(what: str, facts: Mapping[str, Any], agreeing: Sequence[bool]) -> str:
+    """How long it took, how near the peak that is, and whether the counts were right."""
+    took = f"{_time(facts['seconds_min'])} for a {what}, {units.percent(facts['mfu'])} of the matmul peak here"
+    if all(agreeing):
+        return f"{took}; all {len(agreeing)} counts agree exactly."
+    return f"{took}; {len(agreeing) - sum(agreeing)} of {len(agreeing)} counts differ."
 
 
 def _time(seconds: float) -> str:

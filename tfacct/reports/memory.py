@@ -16,7 +16,7 @@ from tfacct.ledger import paths
 from tfacct.ledger.storage import storage, width
 from tfacct.ledger.workload import LARGEST, Request, Workload
 from tfacct.loading.model import LoadedModel
-from tfacct.output.report import Column, Report, Row, Table
+from tfacct.output.report import PLAIN, Column, Report, Row, Table
 from tfacct.reports import cells, compose, counting, sentences
 from tfacct.reports.cells import dtypes_by_part
 from tfacct.reports.sentences import storage_notes
@@ -55,18 +55,57 @@ def memory(
         facts,
         title=f"{title} in {stored}{kv}, {compose.workload_words(subjects, request)}",
         convention=CONVENTION,
+        answer=_answer(subjects, facts, fit),
         notes=lambda at: _notes(subjects[at], facts[at], stored, fit),
+        counted=f"weights and {sentences.kept(subjects)} only; no activations, engine buffers or fragmentation",
         requests=[request],
-        hints=_fit_hints(subjects, facts, fit),
         left_out=left_out,
         headline="total_bytes",
     )
 
 
+def _answer(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], fit: int | None) -> str:
+    """The total of one model, or the least and the most of several; of a budget, who fits it."""
+    if len(facts) == 1:
+        return _alone(subjects[0], facts[0]) if fit is None else _fitting(subjects[0], facts[0], fit)
+    if fit is not None:
+        fitting = sum(fact["total_bytes"] <= fit for fact in facts)
+        return f"{fitting:,} of {len(facts):,} models fit in {units.budget(fit)} at the context shown."
+    named = [(fact["total_bytes"], subject.name) for subject, fact in zip(subjects, facts, strict=True)]
+    (least, small), (most, large) = min(named), max(named)
+    return f"From {units.binary(least)} ({small}) to {units.binary(most)} ({large})."
+
+
+def _alone(subject: LoadedModel, fact: dict[str, Any]) -> str:
+    total, weights, kept = (units.binary(fact[f"{what}_bytes"]) for what in ("total", "weights", "kv_cache"))
+    return f"{total}: {weights} of weights" + (f" and {kept} of {subject.kept}." if subject.keeps else ".")
+
+
+def _fitting(subject: LoadedModel, fact: dict[str, Any], fit: int) -> str:
+    """What fits a budget; first, where the step that was asked about does not, that it does not."""
+    found, work, size = fact["fit"], fact["workload"], units.budget(fit)
+    sequences, tokens = f"{work['batch']:,}", f"{work['keys']:,}"
+    if fact["total_bytes"] > fit:
+        takes = f"Does not fit in {size}: {units.binary(fact['total_bytes'])} at context {tokens}, batch {sequences}."
+        return f"{takes} {_longest(fact, ' fits')}"
+    if not subject.keeps:
+        return f"Fits in {size}: the weights take {units.binary(fact['weights_bytes'])}, and nothing is kept."
+    batch = found["largest_batch"] or 0
+    return f"Fits in {size}: {_longest(fact, '')}, or {batch:,} sequence{'' if batch == 1 else 's'} of {tokens}."
+
+
+def _longest(fact: dict[str, Any], fits: str) -> str:
+    """The largest context at the batch that was asked about."""
+    found, batch = fact["fit"], fact["workload"]["batch"]
+    if found["largest_context"] is not None:
+        return f"{found['largest_context']:,} tokens{fits and ' fit'} at batch {batch:,}{fits and '.'}"
+    if found["context_slack_bytes"] is not None:
+        return f"{'A' if fits else 'a'}ny context{fits} at batch {batch:,}{fits and '.'}"
+    return f"Not even one token fits at batch {batch:,}."
+
+
 def _notes(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], stored: str, fit: int | None) -> list[str]:
-    what = sentences.kept(subjects)
     return [
-        f"Weights and {what} only: activations, the engine's buffers and fragmentation are left out.",
         *storage_notes(subjects, stored),
         *sentences.state_notes(subjects),
         *sentences.source_notes(subjects),
@@ -141,34 +180,22 @@ def _fit_notes(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]],
     if fit is None:
         return []
     if len(facts) > 1:
-        return [f"max ctx, max batch: the largest that fit {_size(fit)}, trained for it or not; –: not even 1 does."]
-    found, work, trained = facts[0]["fit"], facts[0]["workload"], subjects[0].context
+        return ["max ctx, max batch: the largest that fit, trained for it or not. –: not even 1 fits."]
+    found, trained = facts[0]["fit"], subjects[0].context
     context, batch = found["largest_context"], found["largest_batch"]
     if not subjects[0].keeps:
-        slack = _size(found["context_slack_bytes"])
-        free = "Nothing is kept between steps, so no cache bounds the context or the batch."
-        return [f"{_size(fit)} hold the weights: slack {slack}. {free}"]
+        free = f"{units.binary(found['context_slack_bytes'])} stay free"
+        return [f"{free}. No cache bounds the context or the batch."]
+    notes, slack = [], []
     if context is None and found["context_slack_bytes"] is not None:
-        why = "a window, no more" if sentences.attends(subjects) else "a state of one size"
-        notes = [f"In {_size(fit)} fits any context at batch {work['batch']:,}: every block keeps {why}."]
-    elif context is None:
-        notes = [f"In {_size(fit)} not even one token of {work['batch']:,} sequences fits."]
-    else:
-        past = f", past the trained {trained:,}" if context > trained else ""
-        at_batch = f"at batch {work['batch']:,} a context of up to {context:,}{past}"
-        notes = [f"In {_size(fit)} fits {at_batch}: slack {_size(found['context_slack_bytes'])}."]
-    if batch is None:
-        return [*notes, f"At context {work['keys']:,} not even one sequence fits."]
-    return [
-        *notes,
-        f"At context {work['keys']:,} a batch of up to {batch:,}: slack {_size(found['batch_slack_bytes'])}.",
-    ]
-
-
-def _fit_hints(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], fit: int | None) -> list[str]:
-    """Says it where the context that fits one model is past what it was trained for."""
-    found = facts[0]["fit"]["largest_context"] if fit is not None and len(facts) == 1 else None
-    return compose.context_hints([subjects], Request(ctx=found)) if found else []
+        why = "a window" if sentences.attends(subjects) else "a state of one size"
+        notes = [f"Every block keeps {why} and no more, so the context is not bounded."]
+    elif context is not None:
+        past = f", past the {trained:,} it was trained with" if context > trained else ""
+        slack = [f"{units.binary(found['context_slack_bytes'])} at {context:,} tokens{past}"]
+    if batch is not None:
+        slack += [f"{units.binary(found['batch_slack_bytes'])} at batch {batch:,}"]
+    return [*notes, *([f"Left free: {'; '.join(slack)}."] if slack else [])]
 
 
 def _one(facts: dict[str, Any], attention: bool) -> Table:
@@ -192,7 +219,7 @@ def _one(facts: dict[str, Any], attention: bool) -> Table:
         {"what": "total", **_sized(total, total)},
     )
     if attention and cached:
-        totals = (*totals, {"what": "next token", **_sized(facts["kv_bytes_next_token"], None)})
+        totals = (*totals, {"what": "next token", **_sized(facts["kv_bytes_next_token"], None), PLAIN: 1})
     return columns, sections, totals
 
 

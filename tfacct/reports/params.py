@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from tfacct.architecture.parts import HEADINGS
+from tfacct.base import units
 from tfacct.ledger import paths
 from tfacct.ledger.groups import Tensor
 from tfacct.loading.model import WITNESSES, LoadedModel
@@ -34,16 +35,28 @@ def params(subjects: Sequence[LoadedModel]) -> Report:
         facts,
         title=title,
         convention=CONVENTION,
+        answer=_answer(subjects, facts),
         notes=lambda at: _notes(subjects[at], facts[at]),
+        counted="every stored tensor once, biases and norms included",
         hints=_differing(subjects, facts),
         headline="total_params",
     )
 
 
+def _answer(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> str:
+    """The total of one model, or the smallest and the largest of several."""
+    if len(facts) > 1:
+        named = [(fact["total_params"], subject.name) for subject, fact in zip(subjects, facts, strict=True)]
+        (least, small), (most, large) = min(named), max(named)
+        return f"From {units.people(least)} ({small}) to {units.people(most)} ({large})."
+    total, active = facts[0]["total_params"], facts[0]["active_params"]
+    used = f", of which a token uses {units.people(active)}" if active != total else ""
+    return f"{total:,} parameters ({units.people(total)}){used}."
+
+
 def _notes(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> list[str]:
     tied = ["A tied head has no parameters of its own: its weight is the embedding."]
     return [
-        "Every stored tensor once, biases and norms included.",
         *(_witness_notes(facts[0]) if len(facts) == 1 else tied),
         *sentences.expert_notes(subjects),
         *_untrained(subjects),

@@ -23,7 +23,7 @@ def _report(subject: LoadedModel, proof: Proof) -> Report:
         Column("what", "count"),
         Column("difference", "model − formula"),
         Column("evidence", "assumptions" if proof.by == "symbols" else "counted by"),
-        Column("verdict", ""),
+        Column("verdict", "", "verdict"),
     )
     rows: list[Row] = [
         {
@@ -43,6 +43,7 @@ def _report(subject: LoadedModel, proof: Proof) -> Report:
         title=f"{subject.family}: the formula is what the model does",
         columns=columns,
         sections=(tuple(rows),),
+        answer="Proven: both are the same polynomial in every size." if proof.holds else "Not proven.",
         notes=(
             *(f"{name} = {formula.written.text}" for name, formula in formulas.items()),
             "; ".join(f"{letter} {meaning}" for letter, meaning in legend.items()),

@@ -161,7 +161,9 @@ def state_notes(subjects: Sequence[LoadedModel]) -> list[str]:
 
 def overtaken(context: int | None) -> list[str]:
     """Says from which context on attention costs more than all the rest."""
-    return [] if context is None else [f"From context {context:,} on, scores + values are more than all the rest."]
+    if context is None:
+        return []
+    return [f"From {context:,} tokens on, attention scores and values cost more than everything else together."]
 
 
 def unweighed_notes(subjects: Sequence[LoadedModel]) -> list[str]:

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from tfacct.accounts.metrics import Point
+from tfacct.base import units
 from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.cost import Cost
@@ -59,7 +60,10 @@ def traffic(subjects: Sequence[LoadedModel], request: Request, *, dtype: str | N
         table,
         [_facts(c, stored, kept) for c in counted],
         title=f"{who} moved in {stored}{compose.of_workload(subjects, request, of=' by ', at=', ')}",
-        notes=lambda at: _notes(counted[at], request, stored, kept),
+        answer=_answer(counted),
+        notes=lambda at: _notes(counted[at], stored, kept),
+        counted=f"{conventions.products_counted(request, False, subjects)}; unfused kernels",
+        details=lambda at: _details(counted[at], request),
         requests=[request],
         left_out=[*left_out, *stepless],
         convention=f"{CONVENTION}; {conventions.products_convention(request, False, subjects)}",
@@ -67,15 +71,32 @@ def traffic(subjects: Sequence[LoadedModel], request: Request, *, dtype: str | N
     )
 
 
-def _notes(counted: Sequence[_Counted], request: Request, stored: str, kept: str) -> list[str]:
+def _answer(counted: Sequence[_Counted]) -> str:
+    """The bytes of one model, and its FLOPs for each; or the least and the most of several."""
+    if len(counted) > 1:
+        least, most = (side(counted, key=lambda c: c.total.moved) for side in (min, max))
+        small, large = (f"{units.binary(c.total.moved)} ({c.subject.name})" for c in (least, most))
+        return f"From {small} to {large}."
+    total = counted[0].total
+    each = f": {units.decimals(total.intensity, 2)} FLOPs per byte" if total.moved else ""
+    return f"{units.binary(total.moved)} moved for {units.si(total.flops)} FLOPs{each}."
+
+
+def _details(counted: Sequence[_Counted], request: Request) -> list[str]:
     subjects = [c.subject for c in counted]
     return [
         conventions.products_note(request, False, subjects),
         *_unfused(subjects),
-        *([] if stored == kept else [f"Weights in {stored}; {_activations(subjects)} in {kept}."]),
-        *storage_notes(subjects, stored),
         "FLOP/B: FLOPs per byte, read and written.",
         conventions.left_out(subjects, "biases"),
+    ]
+
+
+def _notes(counted: Sequence[_Counted], stored: str, kept: str) -> list[str]:
+    subjects = [c.subject for c in counted]
+    return [
+        *([] if stored == kept else [f"Weights in {stored}; {_activations(subjects)} in {kept}."]),
+        *storage_notes(subjects, stored),
         *(["Of experts, the weights of as many as a step can touch: min(E, B·T·A)."] if _routed(subjects) else []),
         *sentences.block_notes(subjects),
         *latent.step_notes([(c.subject, Point(c.subject.ledger, c.work)) for c in counted]),

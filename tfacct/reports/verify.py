@@ -64,6 +64,7 @@ def verify(
         [_facts(v) for v in verified],
         title=_title(what, compose.of_workload(subjects, request)),
         convention=conventions.products_convention(request, False, subjects),
+        answer=_verdict(verified),
         notes=lambda at: _notes(verified[at], all_layers),
         requests=[request],
         defaults=[],
@@ -82,7 +83,6 @@ def _notes(verified: Sequence[_Verified], all_layers: bool) -> list[str]:
     return [
         _traced(verified, all_layers),
         *dict.fromkeys(check.note for v in verified for check in v.checks if check.note),
-        _verdict(verified),
     ]
 
 
@@ -138,7 +138,7 @@ def _one(verified: _Verified) -> Table:
         Column("what", "operation"),
         Column("formula", "formula", "count"),
         Column("measured", "measured", "count"),
-        Column("verdict", ""),
+        Column("verdict", "", "verdict"),
     )
     fvcore, *others = verified.checks
     further: dict[str, tuple[Pair, bool]] = {}
@@ -185,7 +185,7 @@ def _several(verified: Sequence[_Verified]) -> Table:
         Column("formula", "formula (FLOPs)", "count"),
         Column("measured", "fvcore (2 × MACs)", "count"),
         Column("witnesses", "checks", "count", drop=2),
-        Column("verdict", ""),
+        Column("verdict", "", "verdict"),
     )
     rows = tuple(
         {
@@ -203,10 +203,10 @@ def _several(verified: Sequence[_Verified]) -> Table:
 def _traced(verified: Sequence[_Verified], all_layers: bool) -> str:
     run, blocks = (sum(v.traced[side] for v in verified) for side in (0, 1))
     if all_layers:
-        return f"All {blocks:,} blocks traced, at full size on the meta device."
+        return f"Traced all {blocks:,} blocks, at full size on the meta device."
     return (
-        f"{run:,} of {blocks:,} blocks traced, one of each kind, at full size on the meta device; each stands for its"
-        " equals. --all-layers traces them all."
+        f"Traced {run:,} of {blocks:,} blocks, one of each kind, at full size on the meta device; --all-layers traces"
+        " them all."
     )
 
 
@@ -214,5 +214,7 @@ def _verdict(verified: Sequence[_Verified]) -> str:
     wrong = [f"{v.subject.name} ({', '.join(c.witness for c in v.checks if not c.agrees)})" for v in verified]
     wrong = [words for words, v in zip(wrong, verified, strict=True) if not v.agrees]
     if wrong:
-        return f"Differs: {'; '.join(wrong)}."
-    return f"Every check agrees exactly, path by path: {sum(len(v.checks) for v in verified):,} of them."
+        checks = [check for v in verified for check in v.checks]
+        count = sum(not check.agrees for check in checks)
+        return f"{count:,} of {len(checks):,} checks differ: {'; '.join(wrong)}."
+    return f"All {sum(len(v.checks) for v in verified):,} checks agree exactly, path by path."

@@ -1,0 +1,41 @@
+"""The conventions as a page: what every number counts. docs/conventions.md says the same at length."""
+
+from __future__ import annotations
+
+from tfacct.base import units
+from tfacct.output.report import Column, Report, Row
+
+CONVENTIONS = {
+    "FLOPs": "2 per multiply-add, matrix products only: an m × k by k × n product is 2·m·k·n.",
+    "attention": "Every query meets every key, T × S pairs, as an unfused kernel runs it. --masked counts only the"
+    " pairs that the causal mask keeps. In a window of W, the T new tokens meet T + min(S − T, W − 1) keys.",
+    "logits": "One row for every position. --logits last: for the last position only, as servers do in prefill.",
+    "training": "--train adds the backward pass, twice the forward one. No optimizer, no recomputation.",
+    "left out": "Norms, softmax, activations, rotary angles, additions and table look-ups: --pointwise lists them in"
+    " elements, because the operations per element depend on the kernel.",
+    "rule of thumb": "2·params·tokens, or 6· with --train; with experts, active parameters.",
+    "parameters": "Every stored tensor once, a tied head with its embedding. Active: of each block's experts only those"
+    " that a token goes through.",
+    "KV cache": "Keys and values of all S tokens in every block; in a window min(S, W) of them; with latent attention"
+    " the latent; for Mamba its states.",
+    "bytes": "Every tensor rounded up to whole bytes. KiB, MiB, GiB are powers of 1024; KB, MB, GB powers of 1000.",
+    "dtypes": f"{', '.join(units.DTYPES)}. Default: bf16. Below 16 bits a dtype takes the matrices of the blocks,"
+    " scales included where the format has them; everything else and the cache stay in bf16.",
+    "memory": "Weights and KV cache. No activations, engine buffers or fragmentation.",
+    "bytes moved": "--bytes: each operand read once, each result written once, as unfused kernels do.",
+    "context": "--ctx S is the context at the end of the step, new tokens included; 16k is 16,384.",
+    "defaults": "A field that the config leaves out takes the default of its transformers class, and is named.",
+}
+
+
+def conventions() -> Report:
+    """Return what every number counts, topic by topic."""
+    rows: tuple[Row, ...] = tuple({"topic": topic, "meaning": text} for topic, text in CONVENTIONS.items())
+    return Report(
+        command="conventions",
+        title="Conventions: what every number counts",
+        columns=(Column("topic", "topic"), Column("meaning", "what is counted")),
+        sections=(rows,),
+        models=(),
+        notes=("docs/conventions.md says it at length.",),
+    )
