@@ -26,7 +26,10 @@ ROOT = Path(__file__).parent.parent
 COMMIT, OTHER_COMMIT = "453ed1575b739b5b03ce3758b23befdb0967f40e", "0123456789abcdef0123456789abcdef01234567"
 CONFIG = json.dumps(TINY["qwen2"]).encode()
 CONFIG_OF_OTHER = json.dumps({**TINY["qwen2"], "vocab_size": 74}).encode()
-ID = "Qwen/Qwen2-7B"
+ID = "Qwen/Qwen2-7B-Chat"
+"""No preset answers for it."""
+PRESET_ID = "Qwen/Qwen2-7B"
+GATED_ID = "meta-llama/Llama-3.1-8B-Chat"
 installed = pytest.mark.skipif(not __import__("importlib.util").util.find_spec("huggingface_hub"), reason="extra: hub")
 
 
@@ -60,10 +63,13 @@ ANSWERS = {
     f"{ID}@v1.0": Answer(CONFIG_OF_OTHER, headers={"X-Repo-Commit": OTHER_COMMIT}),
     f"{ID}@refs/pr/3": Answer(CONFIG_OF_OTHER, headers={"X-Repo-Commit": OTHER_COMMIT}),
     f"{ID}@{COMMIT}": Answer(CONFIG),
+    f"{PRESET_ID}@main": Answer(CONFIG),
+    f"{PRESET_ID}@v1.0": refusal(404, "RevisionNotFound"),
     f"{ID}@none": refusal(404, "RevisionNotFound"),
     "no/such@main": refusal(404, "RepoNotFound"),
     "no/such-code@main": refusal(404),
     "no/config@main": refusal(404, "EntryNotFound", **{"X-Repo-Commit": COMMIT}),
+    f"{GATED_ID}@main": Answer(CONFIG, private_to="Bearer hf_right"),
     "meta-llama/Llama-3.1-8B@main": Answer(CONFIG, private_to="Bearer hf_right"),
     "no/token@main": refusal(401),
     "no/right@main": refusal(403),
@@ -300,7 +306,7 @@ REFUSED = [
     ("no/such-code", ["no file here and no model on"]),
     ("no/config", ["no/config has no config.json"]),
     (f"{ID}@none", [f"{ID} has no revision 'none'", "did you mean qwen2-7b"]),
-    ("meta-llama/Llama-3.1-8B", ["is gated", "accept its licence at http://127", "HF_TOKEN", "mean llama-3.1-8b"]),
+    (GATED_ID, ["is gated", "accept its licence at http://127", "HF_TOKEN", "mean llama-3.1-8b"]),
     ("no/token", ["does not let no/token be read: 401 Unauthorized", "HF_TOKEN"]),
     ("no/right", ["does not let no/right be read: 403 Forbidden", "HF_TOKEN"]),
     ("in/trouble", ["cannot fetch in/trouble from http://127.0.0.1", "its answer is 503 Service Unavailable"]),
@@ -475,6 +481,35 @@ def test_nobody_there(ask: Ask) -> None:
 
 
 @installed
+def test_the_hub_is_asked_first_and_the_preset_answers_where_it_does_not(ask: Ask, server: Hub) -> None:
+    """The hub's own config has a vocabulary of 73; the preset of 152,064."""
+
+    def vocabulary(model: str, **environment: str) -> tuple[str, int, str]:
+        ran = ask("show", model, "--json", **environment)
+        (said,) = json.loads(ran.out)["models"]
+        return said["model"], said["config"]["vocab_size"], ran.err
+
+    page = f"https://huggingface.co/{PRESET_ID}/blob/main/config.json"
+    asked = f"hint: using the preset qwen2-7b for {PRESET_ID} "
+    offline = f"{asked}(it is not in the hub's cache, and HF_HUB_OFFLINE forbids to ask for it)\n"
+    assert vocabulary(PRESET_ID, HF_HUB_OFFLINE="1") == ("qwen2-7b", 152064, offline)
+    *preset, said = vocabulary(page, HF_ENDPOINT="http://127.0.0.1:9")
+    assert preset == ["qwen2-7b", 152064] and said.startswith(f"{asked}(cannot fetch it from http://127.0.0.1:9: ")
+    *preset, said = vocabulary("meta-llama/Llama-3.1-8B")
+    assert preset == ["llama-3.1-8b", 128256] and said.endswith(" for meta-llama/Llama-3.1-8B (it is gated)\n")
+    assert vocabulary(page) == (PRESET_ID, 73, "")
+    assert vocabulary(PRESET_ID, HF_HUB_OFFLINE="1") == (PRESET_ID, 73, ""), "the copy that the hub gave"
+    for model in (f"{PRESET_ID}@v1.0", f"https://huggingface.co/{PRESET_ID}/tree/v1.0"):
+        ran = ask("show", model)
+        assert (ran.code, ran.out) == (2, "") and f"{PRESET_ID} has no revision 'v1.0'" in ran.err
+    server.answers[f"{PRESET_ID}@main"] = Answer(
+        CONFIG_OF_OTHER + b" " * 1_000_000, headers={"X-Repo-Commit": OTHER_COMMIT}
+    )
+    ran = ask("show", PRESET_ID)
+    assert (ran.code, ran.out) == (2, "") and "larger than 1 MB" in ran.err
+
+
+@installed
 def test_an_environment_that_cannot_be_read(ask: Ask, tmp_path: Path) -> None:
     ran = ask("flops", ID, HF_HUB_ETAG_TIMEOUT="soon")
     assert (ran.code, ran.out) == (2, "") and "huggingface_hub cannot be imported" in ran.err and "soon" in ran.err
@@ -487,7 +522,7 @@ def test_an_environment_that_cannot_be_read(ask: Ask, tmp_path: Path) -> None:
 
 @installed
 def test_the_token_is_sent_and_opens_the_gate(ask: Ask, server: Hub, tmp_path: Path) -> None:
-    gated = "meta-llama/Llama-3.1-8B"
+    gated = GATED_ID
     ran = ask("params", gated, HF_TOKEN="hf_wrong")
     assert ran.code == 2 and "is gated" in ran.err and "hf_wrong" not in ran.err
     assert ask("params", gated, HF_TOKEN="hf_right").code == 0
@@ -522,7 +557,7 @@ def test_a_file_of_that_name_wins(ask: Ask, server: Hub, tmp_path: Path) -> None
     folder.mkdir(parents=True)
     (folder / "config.json").write_bytes(CONFIG)
     (model,) = json.loads(ask("params", ID, "--json").out)["models"]
-    assert (model["model"], server.asked) == ("Qwen2-7B", [])
+    assert (model["model"], server.asked) == ("Qwen2-7B-Chat", [])
 
 
 @installed
@@ -607,6 +642,15 @@ def test_without_huggingface_hub(run: Callable[..., Ran], monkeypatch: pytest.Mo
     assert (ran.code, ran.out) == (2, "") and "it takes huggingface_hub" in ran.err
     assert f"hint: {MissingExtraError.HUB}; did you mean qwen2-7b" in ran.err
     assert run("flops", "qwen2-7b").code == 0
+
+
+def test_without_huggingface_hub_a_preset_answers_for_its_own_id(
+    run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    ran = run("flops", PRESET_ID)
+    assert (ran.code, ran.err) == (0, f"hint: using the preset qwen2-7b for {PRESET_ID} (the hub was not asked)\n")
+    assert ran.out == run("flops", "qwen2-7b").out
 
 
 def test_no_file_of_the_package_but_one_knows_the_hub() -> None:

@@ -1,13 +1,16 @@
-"""Finds what a user calls MODEL: a preset, a path to a config.json or a preset's TOML, a hub id, or `-` for stdin."""
+"""Finds what a user calls MODEL: a preset, a path to a config.json or a preset's TOML, a hub id or the address of its
+page, or `-` for stdin. A preset answers for its own hub id where the hub does not.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, nearest
-from tfacct.loading import files, presets
+from tfacct.base.errors import ConfigError, MissingExtraError, NotFoundError, TfacctError, nearest
+from tfacct.loading import files, presets, spellings
 from tfacct.loading.model import LoadedModel, Provenance, subject
 
 if TYPE_CHECKING:
@@ -40,10 +43,13 @@ def find(
         if file.suffix == ".toml":
             return presets.load_file(file, sets)
         return subject(_short_name(file), files.parse_json(str(file), files.read(file)), sets)
-    if path.suffix in (".json", ".toml"):
+    page = spellings.hub_id(model) if ask_hub else None
+    if page is None and path.suffix in (".json", ".toml"):
         raise NotFoundError(f"no file {model!r} here", nearest(path.stem, presets.names()))
-    if ask_hub and _looks_like_hub_id(model):
-        return _from_hub(model, sets, waiting)
+    if ask_hub and _looks_like_hub_id(page or model):
+        return _from_hub(page or model, sets, waiting)
+    if ask_hub and (preset := spellings.preset(page or model)):
+        return _answer(preset, page or model, sets)
     raise NotFoundError(f"no preset or file named {model!r}", _suggestion(model, also))
 
 
@@ -60,13 +66,21 @@ def _looks_like_hub_id(model: str) -> bool:
 
 
 def _from_hub(model: str, sets: Mapping[str, Any] | None, waiting: Waiting | None) -> LoadedModel:
-    """Model by its hub id. An error also names the preset that may be meant, which needs no network."""
+    """Model by its hub id, or the preset that stands for it where the hub cannot be asked or does not give it.
+
+    An error also names the preset that may be meant, which needs no network.
+    """
     from tfacct.loading import hub
 
     hub_id, revision = hub.read_id(model)
     try:
         copy = hub.fetch(hub_id, revision, largest=files.LARGEST, waiting=waiting or hub.unwatched)
     except TfacctError as error:
+        preset = spellings.preset(hub_id) if revision in (None, spellings.MAIN) else None
+        if preset is not None and not isinstance(error, ConfigError):
+            said = f" {error.message} ".replace(f" {hub_id} ", " it ").strip()
+            why = "the hub was not asked" if isinstance(error, MissingExtraError) else said
+            return _answer(preset, hub_id, sets, f" ({why})")
         close = nearest(hub_id.rsplit("/", 1)[-1], presets.names())
         error.hint = "; ".join(hint for hint in (error.hint, close) if hint) or None
         raise
@@ -78,6 +92,16 @@ def _from_hub(model: str, sets: Mapping[str, Any] | None, waiting: Waiting | Non
         raise
     source = Provenance(url=copy.page, kind="fetched" if copy.newest else "cached", revision=copy.commit)
     return subject(name, fields, sets, source)
+
+
+def _answer(preset: spellings.Preset, asked: str, sets: Mapping[str, Any] | None, why: str = "") -> LoadedModel:
+    """The preset that another name stands for, and a note that says so."""
+    found = presets.load(preset.name, sets)
+    if asked.strip().casefold() == preset.name.casefold():
+        return found
+    sizes = "" if preset.itself else ", whose config has the same sizes"
+    note = f"using the preset {preset.name} for {asked.strip()}{sizes}{why}"
+    return replace(found, left_out=preset.without, answers=note)
 
 
 def _exists(path: Path) -> bool:

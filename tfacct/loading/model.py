@@ -59,6 +59,8 @@ class LoadedModel:
     """Fields that the user set over the config as published."""
     left_out: tuple[str, ...] = ()
     """Configs of other models in the same file, which are not counted."""
+    answers: str = ""
+    """What a user should know where a preset answers for another name."""
 
     @property
     def context(self) -> int:
@@ -94,7 +96,8 @@ class LoadedModel:
 
     def with_fields(self, sets: Mapping[str, Any]) -> LoadedModel:
         """The same model with fields set over its config. What its file holds beside it stays left out."""
-        return replace(subject(self.name, self.raw, sets, self.provenance), left_out=self.left_out)
+        changed = subject(self.name, self.raw, sets, self.provenance)
+        return replace(changed, left_out=self.left_out, answers=self.answers)
 
     def with_layers(self, count: int) -> LoadedModel:
         """Return the model with `count` blocks in each stack."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,9 @@ NEEDED = {"source": ("url", "kind"), "expect": ("parameters", "from"), "config":
 KINDS = ("copied", "transcribed")
 ABOUT = ("source", "expect")
 """What the file of an own model may say beside its tables."""
+NAMES = ("hub", "also", "without")
+"""Keys of [source] that hold several names: ids of models of the same sizes, other names of the same model, and configs
+in the file of its page that are not part of the preset."""
 
 
 @cache
@@ -35,6 +39,12 @@ def names() -> list[str]:
 def load(name: str, sets: Mapping[str, object] | None = None) -> LoadedModel:
     """Return the preset `name`, with the fields in `sets` over its config."""
     return load_file(folder() / f"{name}.toml", sets)
+
+
+def source(name: str) -> Mapping[str, Any]:
+    """Return what the file of the preset `name` says of its source."""
+    about: dict[str, Any] = _read(folder() / f"{name}.toml").get("source", {})
+    return about
 
 
 def load_file(path: Path, sets: Mapping[str, object] | None = None) -> LoadedModel:
@@ -81,8 +91,19 @@ def _check_about(path: Path, file: Mapping[str, Any]) -> None:
             if key == "parameters":
                 if type(value) is not int or value < 1:
                     raise ConfigError(f"{path}: [{table}] parameters must be a whole number of at least 1")
+            elif table == "source" and key in NAMES:
+                _check_names(path, key, value)
             elif not isinstance(value, str):
                 raise ConfigError(f"{path}: [{table}] {cut(key)} must be text")
+
+
+def _check_names(path: Path, key: str, names: Any) -> None:
+    """Refuse what is no list of names; ids of the hub are OWNER/NAME."""
+    if not isinstance(names, list) or not all(isinstance(name, str) and name.strip() for name in names):
+        raise ConfigError(f"{path}: [source] {key} must be a list of names")
+    for name in names:
+        if key == "hub" and not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+            raise ConfigError(f"{path}: [source] hub holds ids as OWNER/NAME, not {cut(repr(name))}")
 
 
 def _subject(path: Path, file: dict[str, Any], sets: Mapping[str, object] | None) -> LoadedModel:

@@ -52,6 +52,7 @@ def report(
     groups = settings or [[subject] for subject in subjects]
     asked = list(requests) * len(groups) if len(requests) == 1 else list(requests)
     past = context_hints(groups, requests[0]) if len(requests) == 1 else _past_each(groups, asked)
+    every = [subject for group in groups for subject in group]
     about = subjects[len(subjects) - len(facts) :]
 
     def said(at: slice, own: Sequence[LoadedModel]) -> list[str]:
@@ -63,6 +64,7 @@ def report(
         at = slice(number, number + 1)
         own = said(at, named if len(facts) == 1 else [subject] if defaults is None else [])
         beside = past if len(facts) == 1 else context_hints(groups[at], asked[number]) if asked else []
+        beside = [*answering_hints([subject]), *beside]
         models.append({**facts_of(subject), "notes": [*own, *(hint.removeprefix("hint: ") for hint in beside)], **fact})
     columns, sections, totals = table
     return Report(
@@ -78,7 +80,13 @@ def report(
         details=tuple(details(everyone)),
         hints=tuple(
             dict.fromkeys(
-                [*past, *hints, *unknown_hints([s for group in groups for s in group]), *(one.hint for one in left_out)]
+                [
+                    *answering_hints(every),
+                    *past,
+                    *hints,
+                    *unknown_hints(every),
+                    *(one.hint for one in left_out),
+                ]
             )
         ),
         models=tuple(models),
@@ -185,6 +193,11 @@ def defaulted_notes(subjects: Sequence[LoadedModel]) -> list[str]:
         fields = ", ".join(f"{name} = {spoken(value)}" for name, value in subject.defaulted.items())
         notes.append(f"defaulted{'' if len(subjects) == 1 else f' in {name_of(subject)}'}: {fields}")
     return notes
+
+
+def answering_hints(subjects: Sequence[LoadedModel]) -> list[str]:
+    """Says which presets answer for other names."""
+    return list(dict.fromkeys(f"hint: {subject.answers}" for subject in subjects if subject.answers))
 
 
 def unknown_hints(subjects: Sequence[LoadedModel]) -> list[str]:

@@ -1,0 +1,168 @@
+"""Other names of the presets: each means exactly one, and a name that is only like one means none."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import tfacct
+from tfacct.base.errors import ConfigError, NotFoundError
+from tfacct.loading import presets, spellings
+
+
+@pytest.fixture(autouse=True)
+def _no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+
+
+SAME_MODEL = [
+    ("gpt2-small", "gpt2"),
+    ("GPT-2", "gpt2"),
+    ("openai-community/gpt2", "gpt2"),
+    ("OpenAI-Community/GPT2@main", "gpt2"),
+    ("bert-base-uncased", "bert-base"),
+    ("meta-llama/Llama-3.1-8B", "llama-3.1-8b"),
+    ("meta-llama/Meta-Llama-3.1-8B", "llama-3.1-8b"),
+    ("Meta-Llama-3-8B", "llama-3-8b"),
+    ("https://huggingface.co/Qwen/Qwen2-7B", "qwen2-7b"),
+    ("https://huggingface.co/Qwen/Qwen2-7B/tree/main", "qwen2-7b"),
+    ("https://huggingface.co/Qwen/Qwen2-7B/blob/main/config.json?x=1", "qwen2-7b"),
+    ("http://www.huggingface.co/qwen/qwen2-7b/", "qwen2-7b"),
+    ("hf.co/openai-community/gpt2-xl", "gpt2-xl"),
+    ("https://huggingface.co/bert-base-uncased", "bert-base"),
+    ("google/gemma-2-27b-it", "gemma-2-27b"),
+]
+SAME_SIZES = [
+    ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b"),
+    ("llama-3.1-8b-instruct", "llama-3.1-8b"),
+    ("mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b-v0.3"),
+    ("google/gemma-2b-it", "gemma-2b"),
+    ("google/gemma-2-27b", "gemma-2-27b"),
+    ("https://huggingface.co/Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b"),
+]
+
+
+@pytest.mark.parametrize(("typed", "preset"), SAME_MODEL)
+def test_the_same_model(run, typed: str, preset: str) -> None:
+    ran = run("params", typed)
+    assert ran.code == 0 and ran.out == run("params", preset).out
+    said = f"hint: using the preset {preset} for "
+    assert ran.err.startswith(said) and len(ran.err.splitlines()) == 1 and "same sizes" not in ran.err
+
+
+@pytest.mark.parametrize(("typed", "preset"), SAME_SIZES)
+def test_a_model_of_the_same_sizes(run, typed: str, preset: str) -> None:
+    (model,) = json.loads(run("params", typed, "--json").out)["models"]
+    assert model["model"] == preset
+    assert model["notes"][-1].startswith(f"using the preset {preset} for ")
+    assert ", whose config has the same sizes" in model["notes"][-1]
+
+
+def test_the_name_itself_in_capitals_needs_no_word(run) -> None:
+    assert run("params", "GPT2-XL").err == run("params", "https://huggingface.co/gpt2-xl").err == ""
+
+
+def test_what_the_page_holds_beside_the_preset_is_named(run) -> None:
+    ran = run("flops", "google/gemma-3-4b-pt", "gpt2", "--ctx", "9", "--json")
+    first, second = json.loads(ran.out)["models"]
+    assert first["left_out"] == ["vision_config"] and second["left_out"] == []
+    assert "only the language model is counted, not vision_config" in ran.err
+    assert run("flops", "gemma-3-4b-text").err == ""
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "unsloth/Llama-3.1-8B",  # somebody else's
+        "meta-llama/Llama-3.1-8B-Instruct-evals",
+        "Qwen/Qwen2-7B-Instruct",  # another longest context
+        "mistralai/Mistral-7B-Instruct-v0.2",  # no window
+        "mistralai/Mixtral-8x22B-Instruct-v0.1",  # another vocabulary
+        "mistral-7b",
+        "llama-3.1",
+        "bloom",  # a family
+        "gpt2-smal",
+        "Qwen/Qwen2-7B@v1.0",
+        "https://huggingface.co/Qwen/Qwen2-7B/tree/v1.0",
+        "https://huggingface.co/Qwen/Qwen2-7B/blob/main/sub/config.json",
+        "https://example.com/Qwen/Qwen2-7B",
+        "https://huggingface.co/datasets/Qwen/Qwen2-7B",
+    ],
+)
+def test_never_a_preset_for_another_model(run, typed: str) -> None:
+    ran = run("params", typed)
+    assert (ran.code, ran.out) == (2, ""), typed
+
+
+def test_fields_that_are_set_and_a_second_reading_keep_the_note(run) -> None:
+    ran = run("sweep", "gpt2-small", "--ctx", "8,16", "--set", "n_layer=1,2", "--metric", "total_params")
+    assert ran.code == 0 and ran.err.count("using the preset gpt2 for gpt2-small") == 1
+    report = tfacct.load("gpt2-small", n_layer=1).params()
+    assert report.models[0]["notes"][-1] == "using the preset gpt2 for gpt2-small"
+
+
+def test_a_path_is_a_path() -> None:
+    with pytest.raises(NotFoundError, match="no preset or file named"):
+        tfacct.load(Path("gpt2-small"))
+    with pytest.raises(NotFoundError):
+        tfacct.load(Path("openai-community/gpt2"))
+
+
+def test_a_file_of_that_name_wins(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gpt2-small").mkdir()
+    config = {"model_type": "gpt2", "vocab_size": 7, "n_embd": 4, "n_layer": 1, "n_head": 1}
+    (tmp_path / "gpt2-small" / "config.json").write_text(json.dumps(config))
+    assert json.loads(run("show", "gpt2-small", "--json").out)["models"][0]["config"]["vocab_size"] == 7
+
+
+def test_no_name_means_two_presets() -> None:
+    """Nor does another name hide a preset's own."""
+    every: Counter[str] = Counter()
+    for name in presets.names():
+        source = presets.source(name)
+        page = spellings.hub_id(source.get("url", ""))
+        full = {*source.get("also", ()), *source.get("hub", ()), *([page] if page else [])}
+        every.update({name.casefold()} | {n.casefold() for n in full} | {n.rpartition("/")[2].casefold() for n in full})
+    assert {name: count for name, count in every.items() if count > 1} == {}
+
+
+def test_every_page_on_the_hub_means_its_own_preset() -> None:
+    for name in presets.names():
+        if page := spellings.hub_id(presets.source(name).get("url", "")):
+            found = spellings.preset(page)
+            assert found is not None and (found.name, found.itself) == (name, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("hub = 'a/b'", "[source] hub must be a list of names"),
+        ("also = [1]", "[source] also must be a list of names"),
+        ("hub = ['gpt2']", "[source] hub holds ids as OWNER/NAME, not 'gpt2'"),
+        ("without = [' ']", "[source] without must be a list of names"),
+    ],
+)
+def test_names_in_a_file_are_checked(tmp_path: Path, line: str, says: str) -> None:
+    file = tmp_path / "mine.toml"
+    text = (presets.folder() / "qwen2-7b.toml").read_text()
+    file.write_text(text.replace("\n[expect]", f"{line}\n\n[expect]"))
+    with pytest.raises(ConfigError) as refused:
+        presets.load_file(file)
+    assert says in str(refused.value)
+
+
+def test_other_presets_are_not_read_for_a_name_that_one_has() -> None:
+    """That would cost every start."""
+    for name, reads in (("gpt2", False), ("gpt2-small", True)):
+        code = f"""
+import tfacct
+from tfacct.loading import spellings
+tfacct.load({name!r})
+print(spellings._index.cache_info().currsize == 1)
+"""
+        ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert ran.stdout.strip() == str(reads)

@@ -1,0 +1,73 @@
+"""Other names of the presets: hub ids, the addresses of their pages, and the spellings that people type.
+
+They stand in the presets' files: `url`, the page of the model itself; `also`, other names of the same model; `hub`, ids
+of other models whose configs have the same sizes. A name is met exactly, in either case, or not at all.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from tfacct import families
+from tfacct.loading import presets
+
+MAIN = "main"
+"""The revision that a preset stands for."""
+
+_HOST = r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/"
+_REST = r"(?:/(?:tree|blob|resolve|raw)/([^/?#]+)(?:/config\.json)?)?/?(?:[?#].*)?"
+_PAGE = re.compile(rf"{_HOST}([^/@?#\s]+(?:/[^/@?#\s]+)?){_REST}", re.IGNORECASE)
+
+
+class Preset(NamedTuple):
+    """Preset that another name stands for."""
+
+    name: str
+    itself: bool
+    """Whether it is the same model; else one whose config has the same sizes."""
+    without: tuple[str, ...] = ()
+    """Configs of other models in the file of that name, which the preset leaves out."""
+
+
+def hub_id(address: str) -> str | None:
+    """Hub id of a page's address, with its revision unless that is main; None of a text that is no such address.
+
+    >>> hub_id("https://huggingface.co/Qwen/Qwen2-7B/blob/main/config.json"), hub_id("hf.co/gpt2"), hub_id("gpt2")
+    ('Qwen/Qwen2-7B', 'gpt2', None)
+    >>> hub_id("https://huggingface.co/Qwen/Qwen2-7B/tree/refs%2Fpr%2F3")
+    'Qwen/Qwen2-7B@refs/pr/3'
+    """
+    match = _PAGE.fullmatch(address.strip())
+    if match is None:
+        return None
+    revision = unquote(match[2] or MAIN)
+    return match[1] if revision == MAIN else f"{match[1]}@{revision}"
+
+
+def preset(name: str) -> Preset | None:
+    """Preset that `name` stands for, exactly but for its case; None if there is none."""
+    return _index().get(name.strip().casefold())
+
+
+@cache
+def _index() -> dict[str, Preset]:
+    """Every other name, folded. It reads all presets, so it is built once a name is met that none of them has."""
+    found = {name.casefold(): Preset(name, itself=True) for name in presets.names()}
+    short: dict[str, Preset] = {}
+    for name in presets.names():
+        source = presets.source(name)
+        page = hub_id(source.get("url", ""))
+        without = tuple(source.get("without", ()))
+        ids = {
+            **dict.fromkeys(source.get("hub", ()), False),
+            **dict.fromkeys([*source.get("also", ()), *([page] if page else [])], True),
+        }
+        for other, itself in ids.items():
+            of = Preset(name, itself, without)
+            found.setdefault(other.casefold(), of)
+            short.setdefault(other.rpartition("/")[2].casefold(), of)
+    # The name without its owner too, unless a preset or a family is called so.
+    return {**{other: of for other, of in short.items() if other not in families.names()}, **found}
