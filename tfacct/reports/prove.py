@@ -6,6 +6,7 @@ from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Tick, unwatched
+from tfacct.reports import compose
 from tfacct.witness.proof import By, Proof, proven
 
 
@@ -38,39 +39,38 @@ def _report(subject: LoadedModel, proof: Proof) -> Report:
     pairs = " full T x S attention, S = C + T;" if subject.architecture.attentions else ""
     said = f"2 FLOPs per multiply-add; products only;{pairs}{' all logits' if subject.logits else ''}"
     formulas = {p.what: p.formula for p in statements if p.formula is not None and "," not in p.what}
-    return Report(
-        command="verify",
+    fact = {
+        "by": proof.by,
+        "proven": proof.holds,
+        "legend": legend,
+        "statements": [
+            {
+                "what": p.what,
+                "formula": None if p.formula is None else str(p.formula.expression),
+                "difference": p.difference,
+                "evidence": p.evidence,
+                "proven": p.holds,
+            }
+            for p in statements
+        ],
+    }
+    notes = (
+        *(f"{name} = {formula.written.text}" for name, formula in formulas.items()),
+        "; ".join(f"{letter} {meaning}" for letter, meaning in legend.items()),
+        _means(subject, proof),
+    )
+    return compose.report(
+        "verify",
+        [subject],
+        (columns, (tuple(rows),), ()),
+        [fact],
         title=f"{subject.family}: the formula is what the model does",
-        columns=columns,
-        sections=(tuple(rows),),
         answer="Proven: both are the same polynomial in every size." if proof.holds else "Not proven.",
-        notes=(
-            *(f"{name} = {formula.written.text}" for name, formula in formulas.items()),
-            "; ".join(f"{letter} {meaning}" for letter, meaning in legend.items()),
-            _means(subject, proof),
-        ),
+        notes=lambda _: notes,
         hints=()
         if proof.changed is None
         else (f"hint: torch's private symbolic shapes have changed ({proof.changed}): proven by grid instead",),
-        models=(
-            {
-                "model": subject.name,
-                "family": subject.family,
-                "by": proof.by,
-                "proven": proof.holds,
-                "legend": legend,
-                "statements": [
-                    {
-                        "what": p.what,
-                        "formula": None if p.formula is None else str(p.formula.expression),
-                        "difference": p.difference,
-                        "evidence": p.evidence,
-                        "proven": p.holds,
-                    }
-                    for p in statements
-                ],
-            },
-        ),
+        defaults=[],
         convention=said.removesuffix(";"),
         agrees=proof.holds,
     )
