@@ -25,6 +25,8 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from tfacct import families
+from tfacct.cli import app as _commands  # noqa: F401  which registers them
+from tfacct.cli.root import REGISTERED
 from tfacct.families import FamilyConfig
 from tfacct.families._fields import CHANGES_COUNTS, HARMLESS, OF_OTHER_LAYERS, RATES, SPELLINGS
 from tfacct.families._own_tables import KEYS_OF, CrossTable, MambaTable, SideTable, Table
@@ -35,7 +37,6 @@ from tfacct.loading.model import LoadedModel
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"^`([\w./-]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-COMMANDS = ("flops", "params", "memory", "kv", "formula", "models", "show", "verify", "measure")
 
 EXIT_CODES = """\
 Data goes to stdout; hints, warnings and progress to stderr. Exit codes: 0 fine, 1 `verify` found a difference, 2 wrong
@@ -146,7 +147,7 @@ def refreshed(text: str) -> str:
 def cli_reference() -> str:
     """docs/cli.md: the help of every command."""
     parts = ["# Command line\n\nPrinted by the program: `python docs/build.py`.\n\n" + EXIT_CODES]
-    for command in ("", *COMMANDS):
+    for command in ("", *REGISTERED):
         words = f"tfacct {command}".strip()
         help_text = "\n".join(line.rstrip() for line in printed(f"{words} --help").strip().splitlines())
         parts.append(f"## {words}\n\n```text\n{help_text}\n```\n")
@@ -177,15 +178,21 @@ def models_page() -> str:
     rows = [f"| [{name}](#{name}) | {_differs(name)} | {len(known[name])} |" for name in known]
     table = "\n".join(["| family | what it is | presets |", "|---|---|---:|", *rows])
     read = {name for family in known for name in _understood(families.config_class(family))}
-    end = (
-        "## Refused everywhere\n\nSwitched on, no family understands these: "
-        f"{_words(CHANGES_COUNTS - read - HARMLESS)}, and all that begin with"
-        f" {_words(OF_OTHER_LAYERS)}.\n\n## Harmless everywhere\n\nUnless a family reads them: "
-        f"{_words(HARMLESS)}, and all with {_words(RATES)} in their names.\n\n## Sizes said twice\n\n"
+    refused = f"{_words(CHANGES_COUNTS - read - HARMLESS)}, and all that begin with {_words(OF_OTHER_LAYERS)}."
+    harmless = f"{_words(HARMLESS)}, and all with {_words(RATES)} in their names."
+    twice = (
         "Files that were converted keep the old name of a size beside the one that the class reads: accepted where both"
-        f" are equal, refused where they are not. Names of one size: {'; '.join(map(_words, SPELLINGS))}.\n"
+        f" are equal, refused where they are not. Names of one size: {'; '.join(map(_words, SPELLINGS))}."
     )
-    end = "\n".join(_wrapped(line) for line in end.split("\n"))
+    end = "\n\n".join(
+        [
+            "## Refused everywhere\n\nSwitched on, no family understands these.",
+            _folded("The fields", _wrapped(refused)),
+            "## Harmless everywhere\n\nUnless a family reads them.",
+            _folded("The fields", _wrapped(harmless)),
+            f"## Sizes said twice\n\n{_wrapped(twice)}\n",
+        ]
+    )
     return "\n".join([MODELS, table, "", *(_section(name, known[name], read) for name in known), end])
 
 
@@ -215,23 +222,28 @@ def _section(name: str, models: list[LoadedModel], read: set[str]) -> str:
     ]
     routed = any(model.ledger.parameters() != model.ledger.active_parameters() for model in models)
     active, rule = (" active |", "---:|") if routed else ("", "")
+    fields = "\n".join(["| field | absent | null |", "|---|---|---|", *rows])
+    known = "\n\n".join(_wrapped(f"{title}: {text}.") for title, text in facts.items() if text)
     return "\n\n".join(
         [
             f"## {name}\n\n{_differs(name)}",
-            "\n".join(["| field | absent | null |", "|---|---|---|", *rows]),
             "\n".join(_wrapped(f"- {line}", "  ") for line in family.gotchas),
-            "\n\n".join(_wrapped(f"{title}: {text}.") for title, text in facts.items() if text),
-            f"<details><summary>Refused here</summary>\n\n{_wrapped(refused)}\n\n</details>",
             "\n".join(
                 [
                     f"| preset | parameters |{active} blocks | total from |",
                     f"|---|---:|{rule}---|---|",
                     *(_preset(model, routed) for model in models),
                 ]
-            )
-            + "\n",
+            ),
+            _folded("Fields, witnesses", f"{fields}\n\n{known}"),
+            _folded("Refused here", _wrapped(refused)) + "\n",
         ]
     )
+
+
+def _folded(title: str, text: str) -> str:
+    """Text that opens on a click."""
+    return f"<details><summary>{title}</summary>\n\n{text}\n\n</details>"
 
 
 def _own_section(models: list[LoadedModel], family: type[FamilyConfig]) -> str:
