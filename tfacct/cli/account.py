@@ -6,12 +6,12 @@ import typer
 
 from tfacct.base import units
 from tfacct.base.errors import UsageError
-from tfacct.cli import ask
+from tfacct.cli import ask, complete
 from tfacct.cli import options as opt
 from tfacct.cli.root import ACCOUNT, command
 
 
-@command(ACCOUNT)
+@command(ACCOUNT, "tfacct flops gpt2-xl --ctx 16k")
 def flops(
     *,
     step: opt.Step,
@@ -61,7 +61,7 @@ def flops(
         ask.draw(picture, flops_chart(chosen, request, report, masked=masked, train=train))
 
 
-@command(ACCOUNT)
+@command(ACCOUNT, "tfacct params gpt2-xl")
 def params(
     *,
     which: opt.Which,
@@ -74,7 +74,7 @@ def params(
     ask.show(report, output)
 
 
-@command(ACCOUNT)
+@command(ACCOUNT, "tfacct memory llama-3.1-8b --ctx 8k --fit 24GiB")
 def memory(
     *,
     whole: opt.Whole,
@@ -82,7 +82,9 @@ def memory(
     kv_dtype: opt.KvDtype = None,
     fit: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Add the largest context and batch that fit: 24GiB, 80GB."),
+        typer.Option(
+            metavar="SIZE", help="Add the largest context and batch that fit: 24GiB; 24G and 24GB are 24·10⁹ bytes."
+        ),
     ] = None,
     which: opt.Which,
     output: opt.Output,
@@ -100,12 +102,15 @@ def memory(
     ask.show(report, output)
 
 
-@command(ACCOUNT)
+@command(ACCOUNT, "tfacct kv llama-3.1-8b --dtype fp8")
 def kv(
     *,
     whole: opt.Whole,
     dtype: Annotated[
-        str | None, typer.Option(metavar="DTYPE", help="How the KV cache is stored. Default: bf16.")
+        str | None,
+        typer.Option(
+            metavar="DTYPE", help="How the KV cache is stored. Default: bf16.", autocompletion=complete.kv_dtype
+        ),
     ] = None,
     which: opt.Which,
     output: opt.Output,

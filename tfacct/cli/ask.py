@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tfacct.base import units
@@ -56,14 +56,14 @@ def subject(one: opt.One) -> LoadedModel:
     return _find(one.model, read_sets(one.sets or ()))
 
 
-def presets(which: opt.Presets) -> list[LoadedModel]:
+def presets(which: opt.Presets, words: Collection[str] = ()) -> list[LoadedModel]:
     """The presets that the filters leave."""
     from tfacct.loading import presets
 
     changed = read_sets(which.sets or ())
     limit = None if which.max_params is None else units.read_count("--max-params", which.max_params)
     try:
-        return presets.load_all(changed, family=which.family, max_params=limit)
+        return presets.load_all(changed, family=which.family, max_params=limit, words=words)
     except TfacctError as error:
         if changed:
             error.hint = "--set without a MODEL changes every preset: name one, or narrow with --family"

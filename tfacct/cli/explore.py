@@ -6,12 +6,12 @@ from typing import Annotated, Any
 import typer
 
 from tfacct.base.errors import UsageError
-from tfacct.cli import ask
+from tfacct.cli import ask, complete
 from tfacct.cli import options as opt
 from tfacct.cli.root import EXPLORE, command
 
 
-@command(EXPLORE)
+@command(EXPLORE, "tfacct formula llama")
 def formula(
     *,
     name: opt.FamilyOrModel,
@@ -37,7 +37,7 @@ def formula(
         ask.show(report, output)
 
 
-@command(EXPLORE)
+@command(EXPLORE, "tfacct diff llama-3.1-8b --set num_key_value_heads=1")
 def diff(
     *,
     one: opt.One,
@@ -66,12 +66,12 @@ def diff(
     ask.show(report, output)
 
 
-@command(EXPLORE)
+@command(EXPLORE, "tfacct sweep gpt2-xl --ctx 1k..32k")
 def sweep(
     *,
     models: Annotated[
         list[str],
-        typer.Argument(metavar="MODEL", help="Preset, path to a config.json, or -.", autocompletion=opt.complete_model),
+        typer.Argument(metavar="MODEL", help="Preset, path to a config.json, or -.", autocompletion=complete.model),
     ],
     ctx: Annotated[
         str | None,
@@ -81,7 +81,11 @@ def sweep(
     sets: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="FIELD=VALUES", help="Fields: num_key_value_heads=1,2,4,8. Repeatable.", show_default=False
+            "--set",
+            metavar="FIELD=VALUES",
+            help="Fields: num_key_value_heads=1,2,4,8. Repeatable.",
+            show_default=False,
+            autocompletion=complete.assignment,
         ),
     ] = None,
     metric: Annotated[
@@ -90,6 +94,7 @@ def sweep(
             metavar="NAME",
             help="Numbers by their JSON keys, share.NAME, flops.NAME; comma-separated or repeated. The last is drawn.",
             show_default=False,
+            autocompletion=complete.metrics,
         ),
     ] = None,
     tokens: opt.Tokens = None,
@@ -129,15 +134,24 @@ def sweep(
         ask.draw(picture, sweep_chart(report))
 
 
-@command(EXPLORE)
+@command(EXPLORE, "tfacct solve llama-3.1-8b --for ctx --until kv_cache_bytes=weights_bytes")
 def solve(
     *,
-    unknown: Annotated[str, typer.Option("--for", metavar="ctx|batch|num_key_value_heads", help="What is asked for.")],
+    unknown: Annotated[
+        str,
+        typer.Option(
+            "--for",
+            metavar="ctx|batch|num_key_value_heads",
+            help="What is asked for.",
+            autocompletion=complete.unknown,
+        ),
+    ],
     until: Annotated[
         str,
         typer.Option(
             metavar="LEFT=RIGHT",
             help='Two metrics, or one and a number: "kv_cache_bytes=weights_bytes", "share.attn=50%".',
+            autocompletion=complete.until,
         ),
     ],
     step: opt.Step,
