@@ -13,7 +13,8 @@ from tfacct.loading import find as sources
 from tfacct.output.chart import Chart
 from tfacct.reports.charts import flops_chart, sweep_chart
 from tfacct.reports.flops import flops
-from tfacct.reports.sweep import Grid, sweep
+from tfacct.reports.grid import Grid
+from tfacct.reports.sweep import sweep
 
 pytest.importorskip("matplotlib")
 

@@ -157,6 +157,34 @@ def percent(share: Fraction | float, places: int = 1) -> str:
     return f"{decimals(Fraction(share) * 100, places)}%"
 
 
+def change(ratio: Fraction) -> str:
+    """Text of new over old: a percentage, or a factor where that says more.
+
+    >>> change(Fraction(997, 1000)), change(Fraction(3, 2)), change(Fraction(256)), change(Fraction(1, 8))
+    ('−0.3%', '+50.0%', '× 256', '÷ 8')
+    >>> change(Fraction(10, 3)), change(Fraction(3, 100)), change(Fraction(100_003, 100_000))
+    ('× 3.33', '÷ 33.3', '+0.003%')
+    """
+    if ratio == 1:
+        return "unchanged"
+    if ratio >= 2:
+        return f"× {_factor(ratio)}"
+    if ratio == 0:
+        return "gone"
+    if ratio <= Fraction(1, 10) or (ratio < 1 and ratio.numerator == 1):
+        return f"÷ {_factor(1 / ratio)}"
+    share = abs(ratio - 1)
+    places = next((places for places in (1, 2, 3) if share * 100 * 10**places >= 1), 4)
+    return f"{'+' if ratio > 1 else '−'}{percent(share, places)}"
+
+
+def _factor(value: Fraction) -> str:
+    """Text with three significant digits, or whole."""
+    if value.denominator == 1 or value >= 1000:
+        return f"{round(value):,}"
+    return decimals(value, 2 if value < 10 else 1 if value < 100 else 0)
+
+
 def between(values: Iterable[int]) -> str:
     """Whole numbers as one phrase: `512`, `512 or 4,096`, `512 to 4,096` of more than two."""
     found = sorted(set(values))

@@ -108,7 +108,8 @@ def sweep(
     from tfacct.base import ranges
     from tfacct.cli.sets import read_lists
     from tfacct.output.progress import progress
-    from tfacct.reports.sweep import DEFAULT, Grid, sweep
+    from tfacct.reports.grid import Grid
+    from tfacct.reports.sweep import DEFAULT, sweep
 
     ask.check_plot(picture)
     grid = Grid(

@@ -16,7 +16,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.chart import Chart
 from tfacct.output.report import Kind, Report
 from tfacct.reports import cells, compose, conventions, counting
-from tfacct.reports.sweep import label
+from tfacct.reports.sweep_table import label
 
 STEPS = 8
 """Points an octave: a smooth line."""
@@ -128,7 +128,9 @@ def sweep_chart(report: Report) -> Chart:
     return Chart(
         kind="lines",
         title=f"{label(drawn, train=report.models[0]['train'])}: {report.title}",
-        caption=_caption([note for note in report.notes if note.startswith(("FLOPs:", "Bytes", "From"))]),
+        caption=_caption(
+            [said for said in (report.answer, *report.details) if said.startswith(("From", "FLOPs:", "Bytes"))]
+        ),
         x_label="context (tokens)" if across == "ctx" else "batch (sequences)" if across == "batch" else across,
         y_label=_y_label(report, drawn),
         x=x,

@@ -15,7 +15,7 @@ from tfacct.ledger.einsum import letters
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import WINDOW, State
 from tfacct.ledger.storage import storage, width
-from tfacct.ledger.workload import Request, Workload
+from tfacct.ledger.workload import LARGEST, Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Table
 from tfacct.reports import cells, compose, counting, sentences
@@ -41,11 +41,41 @@ def kv(subjects: Sequence[LoadedModel], request: Request, *, dtype: str | None =
         facts,
         title=f"{who}{sentences.kept(subjects)} in {cached}, {where}",
         convention=CONVENTION if sentences.attends(subjects) else STATE,
+        answer=_answer(subjects, facts, cached),
         notes=lambda at: _notes(subjects[at], facts[at], request, cached),
+        counted=f"the {sentences.kept(subjects)} only; no weights, activations or engine buffers",
         requests=[request],
         left_out=left_out,
         headline="kv_cache_bytes",
     )
+
+
+def _answer(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], cached: str) -> str:
+    """The cache of one model at its context, and what more tokens add; or the least and the most of several."""
+    sizes = [(fact["kv_cache_bytes"], subject.name) for subject, fact in zip(subjects, facts, strict=True)]
+    if len(facts) > 1:
+        (least, small), (most, large) = min(sizes), max(sizes)
+        return f"From {units.binary(least)} ({small}) to {units.binary(most)} ({large})."
+    work, size = facts[0]["workload"], units.binary(sizes[0][0])
+    if not sentences.attends(subjects):
+        return f"{size} at every context{_batch(work)}."
+    source = f", source {work['source']:,}" if facts[0]["cross_kv_cache_bytes"] else ""
+    return f"{size} at context {work['keys']:,}{source}{_batch(work)}; {_more(subjects[0], facts[0], cached)}."
+
+
+def _batch(work: Mapping[str, Any]) -> str:
+    return f", batch {work['batch']:,}" if work["batch"] > 1 else ""
+
+
+def _more(subject: LoadedModel, fact: dict[str, Any], cached: str) -> str:
+    """What the next token adds, and whether each further one does."""
+    work, kept = fact["workload"], width(cached)
+    steps = (Workload(keys, 1, source=work["source"] or 0) for keys in (work["keys"] + 1, LARGEST))
+    following = {next_token_bytes(subject.ledger, step.axes(), kept) for step in steps}
+    adds, of = units.binary(fact["kv_bytes_next_token"]), " of a sequence" if work["batch"] > 1 else ""
+    if following == {0} and not fact["kv_bytes_next_token"]:
+        return "further tokens add nothing"
+    return f"{'each further' if following == {fact['kv_bytes_next_token']} else 'the next'} token{of} adds {adds}"
 
 
 def _notes(
@@ -86,7 +116,7 @@ def _sharing(subjects: Sequence[LoadedModel]) -> list[str]:
         return []
     if len(subjects) == 1 and _latent(subjects[0]):
         return ["MHA: the keys and values of each query head are kept, not the latent that they come from."]
-    return ["MHA: each query head has its own keys and values. MQA: all share one. The queries stay as they are."]
+    return ["MHA: one KV head for each query head. MQA: one for all. Query heads unchanged."]
 
 
 def _overtaken(subject: LoadedModel, fact: dict[str, Any], cached: str) -> list[str]:
