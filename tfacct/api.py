@@ -245,8 +245,7 @@ class Model:
         Raises TfacctError, also for more than 20,000 points.
         """
         from tfacct.reports.counting import Counting
-        from tfacct.reports.grid import Grid
-        from tfacct.reports.sweep import DEFAULT, sweep
+        from tfacct.reports.sweep import DEFAULT, Grid, sweep
 
         return sweep(
             lambda _name, fields: self._with(fields),

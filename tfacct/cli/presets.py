@@ -1,37 +1,24 @@
 """What there is to ask about. (Annotations are not postponed: that keeps the start short.)"""
 
-from typing import Annotated
-
-import typer
-
-from tfacct.cli import ask, complete
+from tfacct.cli import ask
 from tfacct.cli import options as opt
 from tfacct.cli.root import PRESETS, command
 
 
-@command(PRESETS, "tfacct models llama 8b")
+@command(PRESETS)
 def models(
     *,
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="WORD",
-            help="Only presets with this in their name or family; of several words, with all.",
-            autocompletion=complete.family_or_model,
-            show_default=False,
-        ),
-    ] = None,
     chosen: opt.Presets,
     output: opt.Output,
 ) -> None:
     """The presets, by family and size."""
     from tfacct.reports.models import models
 
-    report = models(ask.presets(chosen, words or ()))
+    report = models(ask.presets(chosen))
     ask.show(report, output)
 
 
-@command(PRESETS, "tfacct show gpt2")
+@command(PRESETS)
 def show(
     *,
     one: opt.One,
