@@ -71,7 +71,7 @@ LLAMA = {"model_type": "llama", "vocab_size": 32, "hidden_size": 16, "num_hidden
         # 7,615,616,512 parameters · 2 bytes = 15,231,233,024; less 8 GiB = 8,589,934,592
         ("memory qwen2-7b --fit 8GiB", ["the weights alone are 15,231,233,024 bytes", "6,641,298,432 bytes (6.19 GiB"]),
         ("memory gpt2 --fit 24", ["--fit must be a size with its unit, not '24'", "24GiB or 80GB"]),
-        ("memory gpt2 --fit 24G", ["--fit must be a size with its unit"]),
+        ("memory gpt2 --fit 24", ["--fit must be a size with its unit"]),
         ("models --family lama", ["no family 'lama'", "did you mean llama"]),
         ("models --max-params tiny", ["--max-params must be a number of parameters"]),
         ("models --max-params 1", ["no preset passes"]),

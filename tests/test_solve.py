@@ -123,12 +123,13 @@ def test_the_printed_closed_form_is_the_boundary(name: str, until: str, run) -> 
 def test_the_closed_form_of_a_budget_has_its_numbers(run) -> None:
     out = " ".join(run("solve", "llama-3.1-8b", "--for", "ctx", "--until", "total_bytes=24GiB").out.split())
     assert "ctx = (25,769,803,776 − 16,060,522,496)/131,072 = 74,075.94" in out
-    assert "The last ctx is 74,075: from 74,076 on total_bytes is above 24GiB." in out
+    assert "batch 1 The largest ctx is 74,075: total_bytes stays within 24 GiB." in out
 
 
 def test_a_falling_side() -> None:
     """mlp's share falls: it stays above 30 % up to the answer."""
     report = solve(load("gpt2-xl").loaded, Request(), unknown="ctx", until="share.mlp=0.3")
+    assert report.answer == f"The largest ctx is {report.total:,}: share.mlp stays at or above 0.3."
     subject = load("gpt2-xl")
     shares = [
         Fraction(facts["components"]["mlp"], facts["total_flops"])
@@ -156,7 +157,7 @@ def test_a_falling_side() -> None:
         ("ctx", "total_bytes=1GiB", "only a negative solution"),
         ("ctx", "share.attn_scores_values=0.00001", "from ctx = 1 on"),
         ("batch", "share.attn=0.5", "no solution"),
-        ("num_key_value_heads", "kv_cache_bytes=1TB", "no solution: kv_cache_bytes stays below 1TB"),
+        ("num_key_value_heads", "kv_cache_bytes=1TB", "no solution: kv_cache_bytes stays below 1 TB"),
     ],
 )
 def test_what_has_no_answer_says_why(unknown: str, until: str, words: str) -> None:
@@ -243,7 +244,10 @@ def test_rounding_to_whole_bytes_moves_no_boundary(name: str, unknown: str, unti
 def test_the_last_key_head_may_be_the_answer(run) -> None:
     """32 key heads at 8k are 2 · 32 · 8,192 · 32 · 128 · 2 bytes = 4 GiB exactly."""
     ran = run("solve", "llama-3.1-8b", "--for", "num_key_value_heads", "--ctx", "8k", "--until", "kv_cache_bytes=4GiB")
-    assert ran.code == 0 and "The last num_key_value_heads is 32, the largest there is" in " ".join(ran.out.split())
+    assert ran.code == 0 and (
+        "batch 1 The largest num_key_value_heads there is, 32, makes kv_cache_bytes equal to 4 GiB. "
+        in " ".join(ran.out.split())
+    )
 
 
 @pytest.mark.parametrize("until", ["flops_per_token=1T", "total_flops=2.5T", "flops_per_token=0.3G"])
@@ -258,7 +262,7 @@ def test_large_numbers_of_flops(until: str, run) -> None:
 
 def test_parameters_are_said_in_billions(run) -> None:
     ran = run("solve", "llama-3.1-8b", "--for", "num_key_value_heads", "--until", "total_params=8B")
-    assert ran.code == 0 and "The last num_key_value_heads is 4" in ran.out
+    assert ran.code == 0 and "The largest num_key_value_heads is 4: total_params stays within 8B." in ran.out
 
 
 def test_heads_without_number_are_no_loop() -> None:
@@ -269,4 +273,4 @@ def test_heads_without_number_are_no_loop() -> None:
 
 def test_new_tokens_past_the_trained_context(run) -> None:
     ran = run("solve", "gpt2", "--for", "ctx", "--tokens", "2000", "--until", "share.attn_scores_values=0.5")
-    assert ran.code == 0 and "from 6,703 on" in ran.out
+    assert ran.code == 0 and "The largest ctx is 6,702" in ran.out

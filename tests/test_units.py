@@ -91,6 +91,10 @@ def test_a_column_of_shares_is_written_so() -> None:
         ("1m", 1_048_576),
         ("16,384", 16_384),
         ("16_384", 16_384),
+        ("1e3", 1000),
+        ("1E6", 1_000_000),
+        ("1.5e3", 1500),
+        ("2e+17", 2 * 10**17),
     ],
 )
 def test_tokens(text: str, tokens: int) -> None:
@@ -99,14 +103,35 @@ def test_tokens(text: str, tokens: int) -> None:
 
 def test_the_largest_that_is_read() -> None:
     assert units.read_tokens("--ctx", "9" * 18) == 10**18 - 1
-    with pytest.raises(TfacctError, match="absurdly large"):
-        units.read_tokens("--ctx", "9" * 19)
+    for text in ("9" * 19, "1e18", "1e99"):
+        with pytest.raises(TfacctError, match="absurdly large"):
+            units.read_tokens("--ctx", text)
     assert units.read_bytes("--fit", "10PB") == 10**16
     with pytest.raises(TfacctError, match="absurdly large"):
         units.read_bytes("--fit", "10000000000000001B")
 
 
-@pytest.mark.parametrize("text", ["", "k", "-1", "1.5k", "1,5k", "16,38", "0x10", "１６", "1e3", "16 k", "4kk"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "k",
+        "-1",
+        "1.5k",
+        "1,5k",
+        "16,38",
+        "0x10",
+        "１６",
+        "1e",
+        "e3",
+        "1e-3",
+        "1.25e1",
+        "1e3k",
+        "1e999",
+        "16 k",
+        "4kk",
+    ],
+)
 def test_no_tokens(text: str) -> None:
     with pytest.raises(TfacctError, match="--ctx must be a whole number"):
         units.read_tokens("--ctx", text)
@@ -117,6 +142,10 @@ def test_no_tokens(text: str) -> None:
     [
         ("24GiB", 24 * 1024**3),
         ("24gib", 24 * 1024**3),
+        ("24Gi", 24 * 1024**3),
+        ("24G", 24 * 1000**3),
+        ("24 g", 24 * 1000**3),
+        ("24gb", 24 * 1000**3),
         ("80GB", 80 * 1000**3),
         ("1.5 TB", 1_500_000_000_000),
         ("512MiB", 512 * 1024**2),
@@ -128,7 +157,7 @@ def test_bytes(text: str, size: int) -> None:
     assert units.read_bytes("--fit", text) == size
 
 
-@pytest.mark.parametrize("text", ["", "24", "24G", "GiB", "24iB", "-1GB", "1,5GB", "24GiBs"])
+@pytest.mark.parametrize("text", ["", "24", "24i", "G", "GiB", "24iB", "24GBB", "1e3", "-1GB", "1,5GB", "24GiBs"])
 def test_no_bytes(text: str) -> None:
     with pytest.raises(TfacctError, match="must be a size with its unit"):
         units.read_bytes("--fit", text)

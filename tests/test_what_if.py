@@ -16,7 +16,8 @@ from tfacct.base.errors import UsageError
 from tfacct.base.ranges import MOST, read_values
 from tfacct.ledger.workload import Request
 from tfacct.reports.counting import Counting
-from tfacct.reports.sweep import Grid, sweep
+from tfacct.reports.grid import Grid
+from tfacct.reports.sweep import sweep
 
 
 def totals(facts: dict) -> dict:
@@ -43,7 +44,7 @@ def test_gqa_changes_k_and_v_and_the_cache_and_nothing_else(run) -> None:
         if words and words[0] in ("attn.scores", "attn.values", "attn.q_proj", "mlp.up_proj", "lm_head"):
             assert words[-1] == "unchanged"
         if words and words[0] == "attn.k_proj":
-            assert words[-1] == "-87.5%"
+            assert words[-2:] == ["÷", "8"]
 
 
 @pytest.mark.parametrize("train", [False, True])
@@ -72,8 +73,8 @@ def test_two_models_have_a_line_for_whatever_either_has(run) -> None:
     ran = run("diff", "gpt2", "llama-3.2-1b", "--ctx", "1k")
     rows = [line.split() for line in ran.out.splitlines()]
     gate = next(row for row in rows if row[:1] == ["mlp.gate_proj"])
-    assert gate[2] == "–" and gate[-2].startswith("+")
-    assert next(row for row in rows if row[:1] == ["pos_embed.weight"])[-1] == "-100.0%"
+    assert gate[2] == "–" and gate[-3].startswith("+") and gate[-1] == "new"
+    assert next(row for row in rows if row[:1] == ["pos_embed.weight"])[-1] == "gone"
     names = [row[0] for row in rows if row[1:2] == ["FLOPs"] or row[:1] == ["mlp.gate_proj"]]
     assert names.index("mlp.gate_proj") < names.index("mlp.up_proj")  # where it runs, not at the end
 
@@ -246,11 +247,11 @@ def test_lists_in_brackets_are_one_value(run) -> None:
         (["gpt2", "--metric", "share.atn"], "did you mean share.attn"),
         (["gpt2", "--metric", "total_flop"], "did you mean total_flops"),
         (["gpt2", "--set", "n_laier=1,2"], "did you mean n_layer"),
-        (["llama-3.1-8b", "--set", "num_key_value_heads=1,3"], "not divisible by 3"),
+        (["llama-3.1-8b", "--set", "num_key_value_heads=3,5"], "not divisible by 3"),
         (["gpt2", "--ctx", "4k..1k"], "runs backwards"),
         (["gpt2", "--batch", "x"], "--batch must be a whole number"),
         (["gpt2", "--dtype", "fp23", "--metric", "total_bytes"], "unknown dtype"),
-        (["gpt2", "--tokens", "9", "--ctx", "1..16"], "more than the context"),
+        (["gpt2", "--tokens", "17", "--ctx", "1..16"], "more than the context"),
         (["gpt2", "--decode", "--train"], "whole sequences"),
         ([], "MODEL"),
     ],
@@ -339,3 +340,61 @@ def test_every_metric_that_was_asked_for_is_shown(run) -> None:
     out = run("sweep", "gpt2", "--ctx", "1k", "--metric", ",".join(names), "--exact").out
     parts = [line.split()[1:] for line in out.splitlines() if line.split()[:1] == ["1,024"]]
     assert sum(map(len, parts)) >= len(names)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        # 8 key heads to 1; 7 · 2 · 32 · 4,096 · 128 of 8,030,261,248 parameters; 3.85 T of 158 T FLOPs
+        ("llama-3.1-8b --set num_key_value_heads=1 --ctx 8k", "KV cache ÷ 8, parameters −2.9%, total FLOPs −2.4%."),
+        ("llama-3.1-8b --ctx 8k --to-ctx 128k", "Total FLOPs × 69.4, KV cache × 16, parameters unchanged."),
+        ("bert-base gpt2", "KV cache 0 → 36.0 MiB, total FLOPs × 2.41, parameters +13.6%."),
+        ("mamba-130m --ctx 1k --to-ctx 2k", "Total FLOPs × 2; parameters and state unchanged."),
+        ("gpt2 --set n_positions=2048 --ctx 1k", "Parameters +0.6%; total FLOPs and KV cache unchanged."),
+    ],
+)
+def test_a_diff_answers_first(arguments: str, answer: str, run) -> None:
+    assert run("diff", *arguments.split()).out.splitlines()[1] == answer
+
+
+def test_a_sweep_answers_first(run) -> None:
+    """The crossover; of other sweeps between which values the first metric runs."""
+    crossing = run("sweep", "gpt2-xl", "--ctx", "1k..4k", columns=120).out.splitlines()[1]
+    assert crossing.startswith("From 10,124 tokens on, attention")
+    for arguments, answer in {
+        # 2 · 12 · 768 · 2 bytes a token
+        "gpt2 --ctx 1k,2k --metric kv_cache_bytes": "kv_cache_bytes runs from 36.0 MiB at ctx 1,024 to 72.0 MiB at"
+        " ctx 2,048.",
+        "gpt2 --ctx 1k,2k --metric total_params": "total_params is 124 M throughout.",
+        "gpt2 --metric total_params": "total_params is 124 M.",
+        "gpt2 gpt2-xl --metric total_params": "total_params runs from 124 M at gpt2 to 1.56 B at gpt2-xl.",
+    }.items():
+        assert run("sweep", *arguments.split()).out.splitlines()[1] == answer
+
+
+def test_a_bar_is_drawn_where_its_column_varies(run) -> None:
+    assert "█" in run("sweep", "gpt2", "--ctx", "1k,2k", "--metric", "kv_cache_bytes").out
+    assert "█" not in run("sweep", "gpt2", "--ctx", "1k,2k", "--metric", "kv_cache_bytes,total_params").out
+
+
+def test_what_cannot_be_is_skipped_and_named(run) -> None:
+    """32 query heads share neither 3 nor 9 key heads; nine new tokens do not end at a context of four."""
+    asked = ("sweep", "llama-3.1-8b", "--set", "num_key_value_heads=1,3,8,9", "--metric", "total_params")
+    ran = run(*asked, "--json")
+    facts = json.loads(ran.out)["models"][0]
+    assert [line["num_key_value_heads"] for line in facts["lines"]] == [1, 8]
+    assert [one["num_key_value_heads"] for one in facts["skipped"]] == [3, 9]
+    assert facts["skipped"][0]["why"].endswith("32 is not divisible by 3")
+    out = " ".join(run(*asked).out.split())
+    assert "Skipped as impossible: num_key_value_heads 3 (num_attention_heads" in out
+    (facts,) = json.loads(run("sweep", "gpt2", "--tokens", "9", "--ctx", "4..16", "--json").out)["models"]
+    assert [line["ctx"] for line in facts["lines"]] == [16]
+    assert facts["skipped"] == [{"ctx": ctx, "why": "fewer than 9 new tokens"} for ctx in (4, 8)]
+    ran = run("sweep", "gpt2", "bert-base", "--ctx", "16", "--decode", "--json")
+    document = json.loads(ran.out)
+    assert [model["model"] for model in document["models"]] == ["gpt2"]
+    assert [model["model"] for model in document["models_left_out"]] == ["bert-base"] and "bert-base" in ran.err
+    ran = run(
+        "sweep", "llama-3.1-8b", "mamba-130m", "--set", "num_hidden_layers=0,2", "--metric", "total_params", "--csv"
+    )
+    assert [row.split(",")[:2] for row in ran.out.splitlines()[1:]] == [["llama-3.1-8b", "2"], ["mamba-130m", "2"]]

@@ -245,7 +245,8 @@ class Model:
         Raises TfacctError, also for more than 20,000 points.
         """
         from tfacct.reports.counting import Counting
-        from tfacct.reports.sweep import DEFAULT, Grid, sweep
+        from tfacct.reports.grid import Grid
+        from tfacct.reports.sweep import DEFAULT, sweep
 
         return sweep(
             lambda _name, fields: self._with(fields),

@@ -74,8 +74,11 @@ def _number_side(text: str, beside: Sequence[str]) -> Side:
     """Side that is a number, in the unit of the metric `beside` it: `8B` is a number of parameters or of bytes."""
     if "params" in beside and re.fullmatch(r"[\d.]+\s*[KMBT]", text, re.IGNORECASE):
         return Side(text, Fraction(units.read_count(option("until"), text)))
+    if "bytes" in beside and re.fullmatch(r"[\d.]+\s*[KMGTP]i?", text, re.IGNORECASE):
+        text += "B"  # as it is read
     if re.fullmatch(r".*[\d\s]([KMGTP]i?)?B", text, re.IGNORECASE):
-        return Side(text, Fraction(units.read_bytes(option("until"), text)))
+        size = Fraction(units.read_bytes(option("until"), text))
+        return Side(re.sub(r"(?<=\d)(?=[A-Za-z])", " ", text), size)
     match = _NUMBER.fullmatch(text)
     if match is None or len(text) > 40:
         raise UsageError(f"{text[:60]!r} is neither a metric nor a number", "for example 24GiB, 0.5, 50% or 4.5T")

@@ -29,7 +29,8 @@ BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB")
 _WHOLE = r"(\d{1,3}(?:,\d{3})+|\d[\d_]*)"
 _TOKENS = _WHOLE + r"(k|m)?"
 _COUNT = r"(\d+(?:\.\d+)?)\s*([KMBT]?)"
-_BYTES = r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(i?)B"
+_BYTES = r"(\d+(?:\.\d+)?)\s*(?:([KMGTP])(i?)B?|B)"
+_SCIENTIFIC = r"(\d+(?:\.\d+)?)e\+?(\d{1,2})"
 _EITHER_CASE = re.IGNORECASE | re.ASCII
 
 
@@ -58,13 +59,18 @@ def is_narrow(name: str) -> bool:
 
 
 def read_tokens(option: str, text: str) -> int:
-    """Number of tokens or sequences as a user writes it, in powers of 1024.
+    """Number of tokens or sequences as a user writes it: `k` and `m` are powers of 1024, an exponent is one of 10.
 
     >>> read_tokens("--ctx", "16,384"), read_tokens("--ctx", "16k"), read_tokens("--ctx", "1m")
     (16384, 16384, 1048576)
+    >>> read_tokens("--ctx", "1e6"), read_tokens("--ctx", "1.5e3")
+    (1000000, 1500)
 
     Raises UsageError, which names the `option`.
     """
+    if scientific := re.fullmatch(_SCIENTIFIC, text.strip(), _EITHER_CASE):
+        number = Fraction(scientific[1]) * 10 ** int(scientific[2]) if len(text) < 40 else Fraction(1, 2)
+        text = str(number) if number.denominator == 1 else text
     match = re.fullmatch(_TOKENS, text.strip(), _EITHER_CASE)
     if match is None:
         raise UsageError(
@@ -87,18 +93,20 @@ def read_count(option: str, text: str) -> int:
 
 
 def read_bytes(option: str, text: str) -> int:
-    """Number of bytes as a user writes it: powers of 1024 with an `i`, powers of 1000 without.
+    """Number of bytes as a user writes it: powers of 1024 with an `i`, powers of 1000 without; the `B` may be left out.
 
-    >>> read_bytes("--fit", "24GiB"), read_bytes("--fit", "24GB")
-    (25769803776, 24000000000)
+    >>> read_bytes("--fit", "24GiB"), read_bytes("--fit", "24GB"), read_bytes("--fit", "24G")
+    (25769803776, 24000000000, 24000000000)
+
+    `24G` is 24 GB, as SI has it and as `24GB` is read: never more than a card sold by that name holds.
 
     Raises UsageError, which names the `option`.
     """
     match = re.fullmatch(_BYTES, text.strip(), _EITHER_CASE)
-    if match is None or (match[3] and not match[2]) or len(match[1]) > 18:
+    if match is None or len(match[1]) > 18:
         raise UsageError(f"{option} must be a size with its unit, not {text!r}", "for example 24GiB or 80GB")
     base = 1024 if match[3] else 1000
-    size = int(Fraction(match[1]) * base ** " KMGTP".index(match[2].upper() or " "))
+    size = int(Fraction(match[1]) * base ** " KMGTP".index((match[2] or " ").upper()))
     if size > LARGEST_BYTES:
         raise UsageError(f"{option} {text} is absurdly large")
     return size
@@ -147,6 +155,34 @@ def percent(share: Fraction | float, places: int = 1) -> str:
     '28.8%'
     """
     return f"{decimals(Fraction(share) * 100, places)}%"
+
+
+def change(ratio: Fraction) -> str:
+    """Text of new over old: a percentage, or a factor where that says more.
+
+    >>> change(Fraction(997, 1000)), change(Fraction(3, 2)), change(Fraction(256)), change(Fraction(1, 8))
+    ('−0.3%', '+50.0%', '× 256', '÷ 8')
+    >>> change(Fraction(10, 3)), change(Fraction(3, 100)), change(Fraction(100_003, 100_000))
+    ('× 3.33', '÷ 33.3', '+0.003%')
+    """
+    if ratio == 1:
+        return "unchanged"
+    if ratio >= 2:
+        return f"× {_factor(ratio)}"
+    if ratio == 0:
+        return "gone"
+    if ratio <= Fraction(1, 10) or (ratio < 1 and ratio.numerator == 1):
+        return f"÷ {_factor(1 / ratio)}"
+    share = abs(ratio - 1)
+    places = next((places for places in (1, 2, 3) if share * 100 * 10**places >= 1), 4)
+    return f"{'+' if ratio > 1 else '−'}{percent(share, places)}"
+
+
+def _factor(value: Fraction) -> str:
+    """Text with three significant digits, or whole."""
+    if value.denominator == 1 or value >= 1000:
+        return f"{round(value):,}"
+    return decimals(value, 2 if value < 10 else 1 if value < 100 else 0)
 
 
 def between(values: Iterable[int]) -> str:

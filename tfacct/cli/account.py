@@ -6,12 +6,12 @@ import typer
 
 from tfacct.base import units
 from tfacct.base.errors import UsageError
-from tfacct.cli import ask
+from tfacct.cli import ask, complete
 from tfacct.cli import options as opt
 from tfacct.cli.root import ACCOUNT, command
 
 
-@command(ACCOUNT)
+@command(ACCOUNT, "tfacct flops gpt2-xl --ctx 16k")
 def flops(
     *,
     step: opt.Step,
@@ -54,38 +54,27 @@ def flops(
         from tfacct.reports.flops import flops
 
         report = flops(chosen, request, train=train, masked=masked, by=by.value, pointwise=pointwise)
-    chart = None
+    ask.show(report, output)
     if picture.plot is not None:
         from tfacct.reports.charts import flops_chart
 
-        chart = flops_chart(chosen, request, report, masked=masked, train=train)
-    ask.show(report, output)
-    ask.draw(picture, chart)
+        ask.draw(picture, flops_chart(chosen, request, report, masked=masked, train=train))
 
 
-@command(ACCOUNT)
+@command(ACCOUNT, "tfacct params gpt2-xl")
 def params(
     *,
-    picture: opt.Picture,
     which: opt.Which,
     output: opt.Output,
 ) -> None:
     """Parameters, tensor by tensor."""
     from tfacct.reports.params import params
 
-    ask.check_plot(picture)
-    chosen = ask.subjects(which)
-    report = params(chosen)
-    chart = None
-    if picture.plot is not None:
-        from tfacct.reports.charts_parts import params_chart
-
-        chart = params_chart(chosen, report)
+    report = params(ask.subjects(which))
     ask.show(report, output)
-    ask.draw(picture, chart)
 
 
-@command(ACCOUNT)
+@command(ACCOUNT, "tfacct memory llama-3.1-8b --ctx 8k --fit 24GiB")
 def memory(
     *,
     whole: opt.Whole,
@@ -93,54 +82,41 @@ def memory(
     kv_dtype: opt.KvDtype = None,
     fit: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Add the largest context and batch that fit: 24GiB, 80GB."),
+        typer.Option(
+            metavar="SIZE", help="Add the largest context and batch that fit: 24GiB; 24G and 24GB are 24·10⁹ bytes."
+        ),
     ] = None,
-    picture: opt.Picture,
     which: opt.Which,
     output: opt.Output,
 ) -> None:
     """Bytes for weights and KV cache, and what fits a card."""
     from tfacct.reports.memory import memory
 
-    ask.check_plot(picture)
-    chosen, request = ask.subjects(which), ask.request(whole)
     report = memory(
-        chosen,
-        request,
+        ask.subjects(which),
+        ask.request(whole),
         dtype=dtype,
         kv_dtype=kv_dtype,
         fit=None if fit is None else units.read_bytes("--fit", fit),
     )
-    chart = None
-    if picture.plot is not None:
-        from tfacct.reports.charts_bytes import memory_chart
-
-        chart = memory_chart(chosen, request, report)
     ask.show(report, output)
-    ask.draw(picture, chart)
 
 
-@command(ACCOUNT)
+@command(ACCOUNT, "tfacct kv llama-3.1-8b --dtype fp8")
 def kv(
     *,
     whole: opt.Whole,
     dtype: Annotated[
-        str | None, typer.Option(metavar="DTYPE", help="How the KV cache is stored. Default: bf16.")
+        str | None,
+        typer.Option(
+            metavar="DTYPE", help="How the KV cache is stored. Default: bf16.", autocompletion=complete.kv_dtype
+        ),
     ] = None,
-    picture: opt.Picture,
     which: opt.Which,
     output: opt.Output,
 ) -> None:
     """KV cache by context: as built, as MHA, as MQA."""
     from tfacct.reports.kv import kv
 
-    ask.check_plot(picture)
-    chosen, request = ask.subjects(which), ask.request(whole)
-    report = kv(chosen, request, dtype=dtype)
-    chart = None
-    if picture.plot is not None:
-        from tfacct.reports.charts_bytes import kv_chart
-
-        chart = kv_chart(chosen, request, report)
+    report = kv(ask.subjects(which), ask.request(whole), dtype=dtype)
     ask.show(report, output)
-    ask.draw(picture, chart)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tfacct.base import units
@@ -56,14 +56,14 @@ def subject(one: opt.One) -> LoadedModel:
     return _find(one.model, read_sets(one.sets or ()))
 
 
-def presets(which: opt.Presets) -> list[LoadedModel]:
+def presets(which: opt.Presets, words: Collection[str] = ()) -> list[LoadedModel]:
     """The presets that the filters leave."""
     from tfacct.loading import presets
 
     changed = read_sets(which.sets or ())
     limit = None if which.max_params is None else units.read_count("--max-params", which.max_params)
     try:
-        return presets.load_all(changed, family=which.family, max_params=limit)
+        return presets.load_all(changed, family=which.family, max_params=limit, words=words)
     except TfacctError as error:
         if changed:
             error.hint = "--set without a MODEL changes every preset: name one, or narrow with --family"
@@ -121,27 +121,20 @@ def family_or_model(name: str, sets: Iterable[str] | None) -> tuple[LoadedModel,
 
 def check_plot(picture: opt.Picture) -> None:
     """Refuse a picture that cannot be written, before anything is counted."""
-    given = {"--force": picture.force, "--print": picture.printed, "--dark": picture.dark}
-    if picture.plot is None:
-        for name in (name for name, value in given.items() if value):
-            raise UsageError(f"{name} is about a picture: it goes with --plot")
-        return
-    if picture.printed:
-        apart("--print", {"--dark": picture.dark})
+    if picture.plot is not None:
+        from tfacct.output import plot
+
+        plot.check(picture.plot, force=picture.force)
+    elif picture.force:
+        raise UsageError("--force overwrites a picture: it goes with --plot")
+
+
+def draw(picture: opt.Picture, chart: Chart) -> None:
+    """Draw a chart into the file that was asked for, and say so."""
     from tfacct.output import plot
-
-    plot.check(picture.plot, force=picture.force)
-
-
-def draw(picture: opt.Picture, chart: Chart | None) -> None:
-    """Draw a chart into the file that was asked for, if one was, and say so."""
-    if chart is None:
-        return
-    from tfacct.output import plot
-    from tfacct.output.look import Look
 
     file = picture.plot or ""
-    plot.save(chart, plot.check(file, force=picture.force), Look(dark=picture.dark, printed=picture.printed))
+    plot.save(chart, plot.check(file, force=picture.force))
     print(printable(f"drew {file}"), file=sys.stderr)
 
 

@@ -6,12 +6,12 @@ from typing import Annotated, Any
 import typer
 
 from tfacct.base.errors import UsageError
-from tfacct.cli import ask
+from tfacct.cli import ask, complete
 from tfacct.cli import options as opt
 from tfacct.cli.root import EXPLORE, command
 
 
-@command(EXPLORE)
+@command(EXPLORE, "tfacct formula llama")
 def formula(
     *,
     name: opt.FamilyOrModel,
@@ -37,7 +37,7 @@ def formula(
         ask.show(report, output)
 
 
-@command(EXPLORE)
+@command(EXPLORE, "tfacct diff llama-3.1-8b --set num_key_value_heads=1")
 def diff(
     *,
     one: opt.One,
@@ -49,13 +49,11 @@ def diff(
     to_tokens: Annotated[str | None, typer.Option(metavar="T", help="The new side's new tokens.")] = None,
     to_batch: Annotated[str | None, typer.Option(metavar="B", help="The new side's sequences.")] = None,
     counted: opt.Counted,
-    picture: opt.Picture,
     output: opt.Output,
 ) -> None:
     """What a knob changes, line by line."""
     from tfacct.reports.diff import diff
 
-    ask.check_plot(picture)
     old = ask.subject(opt.One(one.model))
     new = ask.changed(old, one.sets) if other is None else ask.subject(opt.One(other, one.sets))
     before = ask.request(step, counted.logits)
@@ -64,23 +62,16 @@ def diff(
     to = {"ctx": to_ctx, "tokens": to_tokens, "batch": to_batch}
     changed: dict[str, Any] = {name: said for name, said in to.items() if said is not None}
     after = ask.request(replace(step, **changed), counted.logits)
-    terms = ask.counting(counted)
-    report = diff(old, new, before, after, terms=terms)
-    chart = None
-    if picture.plot is not None:
-        from tfacct.reports.charts_parts import diff_chart
-
-        chart = diff_chart(old, new, before, after, report, terms)
+    report = diff(old, new, before, after, terms=ask.counting(counted))
     ask.show(report, output)
-    ask.draw(picture, chart)
 
 
-@command(EXPLORE)
+@command(EXPLORE, "tfacct sweep gpt2-xl --ctx 1k..32k")
 def sweep(
     *,
     models: Annotated[
         list[str],
-        typer.Argument(metavar="MODEL", help="Preset, path to a config.json, or -.", autocompletion=opt.complete_model),
+        typer.Argument(metavar="MODEL", help="Preset, path to a config.json, or -.", autocompletion=complete.model),
     ],
     ctx: Annotated[
         str | None,
@@ -90,7 +81,11 @@ def sweep(
     sets: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="FIELD=VALUES", help="Fields: num_key_value_heads=1,2,4,8. Repeatable.", show_default=False
+            "--set",
+            metavar="FIELD=VALUES",
+            help="Fields: num_key_value_heads=1,2,4,8. Repeatable.",
+            show_default=False,
+            autocompletion=complete.assignment,
         ),
     ] = None,
     metric: Annotated[
@@ -99,6 +94,7 @@ def sweep(
             metavar="NAME",
             help="Numbers by their JSON keys, share.NAME, flops.NAME; comma-separated or repeated. The last is drawn.",
             show_default=False,
+            autocompletion=complete.metrics,
         ),
     ] = None,
     tokens: opt.Tokens = None,
@@ -112,7 +108,8 @@ def sweep(
     from tfacct.base import ranges
     from tfacct.cli.sets import read_lists
     from tfacct.output.progress import progress
-    from tfacct.reports.sweep import DEFAULT, Grid, sweep
+    from tfacct.reports.grid import Grid
+    from tfacct.reports.sweep import DEFAULT, sweep
 
     ask.check_plot(picture)
     grid = Grid(
@@ -131,24 +128,31 @@ def sweep(
             terms=ask.counting(counted),
             progress=tick,
         )
-    chart = None
+    ask.show(report, output)
     if picture.plot is not None:
         from tfacct.reports.charts import sweep_chart
 
-        chart = sweep_chart(report)
-    ask.show(report, output)
-    ask.draw(picture, chart)
+        ask.draw(picture, sweep_chart(report))
 
 
-@command(EXPLORE)
+@command(EXPLORE, "tfacct solve llama-3.1-8b --for ctx --until kv_cache_bytes=weights_bytes")
 def solve(
     *,
-    unknown: Annotated[str, typer.Option("--for", metavar="ctx|batch|num_key_value_heads", help="What is asked for.")],
+    unknown: Annotated[
+        str,
+        typer.Option(
+            "--for",
+            metavar="ctx|batch|num_key_value_heads",
+            help="What is asked for.",
+            autocompletion=complete.unknown,
+        ),
+    ],
     until: Annotated[
         str,
         typer.Option(
             metavar="LEFT=RIGHT",
             help='Two metrics, or one and a number: "kv_cache_bytes=weights_bytes", "share.attn=50%".',
+            autocompletion=complete.until,
         ),
     ],
     step: opt.Step,

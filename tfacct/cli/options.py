@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from tfacct.base import units
+from tfacct.cli import complete
 
 
 class LogitsChoice(StrEnum):
@@ -45,31 +46,12 @@ class ProofChoice(StrEnum):
     grid = "grid"
 
 
-def complete_model(incomplete: str) -> list[str]:
-    """Preset names, for the shell."""
-    from tfacct.loading import presets
-
-    return [name for name in presets.names() if name.startswith(incomplete)]
-
-
-def complete_family() -> list[str]:
-    """Families, for the shell."""
-    from tfacct import families
-
-    return families.names()
-
-
-def complete_family_or_model(incomplete: str) -> list[str]:
-    """Families and presets, for the shell."""
-    return [name for name in (*complete_family(), *complete_model("")) if name.startswith(incomplete)]
-
-
 Models = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="MODEL",
         help="Preset, path to a config.json or a TOML, hub id, or - for stdin. None: every preset.",
-        autocompletion=complete_model,
+        autocompletion=complete.model,
         show_default=False,
     ),
 ]
@@ -78,7 +60,7 @@ OneModel = Annotated[
     typer.Argument(
         metavar="MODEL",
         help="Preset, path to a config.json or a TOML, hub id, or - for stdin.",
-        autocompletion=complete_model,
+        autocompletion=complete.model,
     ),
 ]
 
@@ -87,7 +69,7 @@ FamilyOrModel = Annotated[
     typer.Argument(
         metavar="FAMILY|MODEL",
         help="Family, preset, path to a config.json, hub id, or - for stdin.",
-        autocompletion=complete_family_or_model,
+        autocompletion=complete.family_or_model,
         show_default=False,
     ),
 ]
@@ -97,7 +79,8 @@ Ctx = Annotated[
     str | None,
     typer.Option(
         metavar="S",
-        help="Context at the end of the step, new tokens included; 16k is 16,384. Default: the model's longest.",
+        help="Context at the end of the step, new tokens included; 16k is 16,384, 1e6 a million. Default: the model's"
+        " longest.",
         rich_help_panel=_WORKLOAD,
         show_default=False,
     ),
@@ -125,11 +108,19 @@ Train = Annotated[bool, typer.Option("--train", help="A training step: forward a
 Masked = Annotated[bool, typer.Option("--masked", help="Only the pairs that the causal mask keeps.")]
 Dtype = Annotated[
     str | None,
-    typer.Option(metavar="DTYPE", help=f"How weights are stored: {', '.join(units.DTYPES)}. Default: bf16."),
+    typer.Option(
+        metavar="DTYPE",
+        help=f"How weights are stored: {', '.join(units.DTYPES)}. Default: bf16.",
+        autocompletion=complete.dtype,
+    ),
 ]
 KvDtype = Annotated[
     str | None,
-    typer.Option(metavar="DTYPE", help="How the KV cache is stored. Default: as --dtype; bf16 below 16 bits."),
+    typer.Option(
+        metavar="DTYPE",
+        help="How the KV cache is stored. Default: as --dtype; bf16 below 16 bits.",
+        autocompletion=complete.kv_dtype,
+    ),
 ]
 
 Generate = Annotated[
@@ -146,7 +137,12 @@ Bytes = Annotated[
 ]
 BytesDtype = Annotated[
     str | None,
-    typer.Option(metavar="DTYPE", help="How weights are stored, for --bytes. Default: bf16.", show_default=False),
+    typer.Option(
+        metavar="DTYPE",
+        help="How weights are stored, for --bytes. Default: bf16.",
+        show_default=False,
+        autocompletion=complete.dtype,
+    ),
 ]
 
 _CONFIG = "Which models"
@@ -158,6 +154,7 @@ Sets = Annotated[
         help="Change a field of the config, checked like a file's. Repeatable.",
         rich_help_panel=_CONFIG,
         show_default=False,
+        autocompletion=complete.assignment,
     ),
 ]
 Family = Annotated[
@@ -167,7 +164,7 @@ Family = Annotated[
         help="Only presets of this family.",
         rich_help_panel=_CONFIG,
         show_default=False,
-        autocompletion=complete_family,
+        autocompletion=complete.family,
     ),
 ]
 MaxParams = Annotated[
@@ -190,13 +187,6 @@ Plot = Annotated[
     typer.Option(metavar="FILE", help="A picture too: FILE.png, .svg or .pdf.", rich_help_panel=_OUTPUT),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the picture.", rich_help_panel=_OUTPUT)]
-Print = Annotated[
-    bool,
-    typer.Option(
-        "--print", help="The picture in greys and hatches, for black-and-white print.", rich_help_panel=_OUTPUT
-    ),
-]
-Dark = Annotated[bool, typer.Option("--dark", help="The picture on a dark ground.", rich_help_panel=_OUTPUT)]
 Exact = Annotated[bool, typer.Option("--exact", help="Every digit in the table.", rich_help_panel=_OUTPUT)]
 Verbose = Annotated[
     bool,
@@ -265,8 +255,6 @@ class Picture:
 
     plot: Plot = None
     force: Force = False
-    printed: Print = False
-    dark: Dark = False
 
 
 @dataclass(repr=False, eq=False)

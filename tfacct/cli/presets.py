@@ -1,24 +1,37 @@
 """What there is to ask about. (Annotations are not postponed: that keeps the start short.)"""
 
-from tfacct.cli import ask
+from typing import Annotated
+
+import typer
+
+from tfacct.cli import ask, complete
 from tfacct.cli import options as opt
 from tfacct.cli.root import PRESETS, command
 
 
-@command(PRESETS)
+@command(PRESETS, "tfacct models llama 8b")
 def models(
     *,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="WORD",
+            help="Only presets with this in their name or family; of several words, with all.",
+            autocompletion=complete.family_or_model,
+            show_default=False,
+        ),
+    ] = None,
     chosen: opt.Presets,
     output: opt.Output,
 ) -> None:
     """The presets, by family and size."""
     from tfacct.reports.models import models
 
-    report = models(ask.presets(chosen))
+    report = models(ask.presets(chosen, words or ()))
     ask.show(report, output)
 
 
-@command(PRESETS)
+@command(PRESETS, "tfacct show gpt2")
 def show(
     *,
     one: opt.One,

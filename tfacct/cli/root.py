@@ -7,23 +7,44 @@ from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, TypeVar
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from tfacct.base.version import __version__
 
 Function = TypeVar("Function", bound=Callable[..., None])
-REGISTERED: dict[str, tuple[str, Callable[..., None]]] = {}
-"""Every command by its name, with the panel of the help that it stands in."""
+REGISTERED: dict[str, tuple[str, str, Callable[..., None]]] = {}
+"""Every command by its name, with the panel of the help that it stands in, and an example."""
+
+ALSO = {"context": "ctx", "seq-len": "ctx", "seqlen": "ctx", "batch-size": "batch", "bs": "batch"}
+"""Options under other names, which the help does not show."""
+
+
+class Plain:
+    """A command whose help names no types of Python: `<bool>` behind a flag, `<list[str]>` behind MODEL."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its options and arguments."""
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # of the command that it is mixed into
+        for param in params:
+            if getattr(param, "is_flag", False):
+                param.metavar = ""
+            elif param.param_type_name == "argument":
+                param.display_type_rich = lambda ctx: None  # noqa: ARG005
+        return params
+
+
+class Command(Plain, TyperCommand):
+    """One command."""
 
 
 class Commands(Mapping[str, Any]):
     """The commands, each built when it is asked for: a run asks for one, and its options take a while."""
 
     def __getitem__(self, name: str) -> Any:
-        panel, function = REGISTERED[name]
+        panel, example, function = REGISTERED[name]
         alone = typer.Typer(add_completion=False)
-        alone.command(rich_help_panel=panel)(_spread(function))
+        alone.command(cls=Command, rich_help_panel=panel, epilog=f"Example:  {example}")(_spread(function))
         return get_command(alone)
 
     def __iter__(self) -> Iterator[str]:
@@ -33,7 +54,7 @@ class Commands(Mapping[str, Any]):
         return len(REGISTERED)
 
 
-class Group(TyperGroup):
+class Group(Plain, TyperGroup):
     """The program's commands."""
 
     def __init__(self, **settings: Any) -> None:
@@ -49,19 +70,22 @@ app = typer.Typer(
     cls=Group,
     help="Count the parameters, FLOPs and memory of a transformer from its config.json.",
     epilog="Examples:  tfacct flops gpt2-xl --ctx 16k  ·  tfacct memory --dtype bf16  ·  tfacct flops - < config.json",
-    context_settings={"help_option_names": ["-h", "--help"]},
-    no_args_is_help=True,
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "token_normalize_func": lambda token: ALSO.get(token, token),
+    },
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
 )
 
 ACCOUNT, EXPLORE, PRESETS, TRUST = "Account", "Explore", "Presets", "Trust"
 
 
-def command(panel: str) -> Callable[[Function], Function]:
-    """Registers a function as the command of its name, in a panel of the help."""
+def command(panel: str, example: str) -> Callable[[Function], Function]:
+    """Registers a function as the command of its name, in a panel of the help, with an example of its use."""
 
     def register(function: Function) -> Function:
-        REGISTERED[function.__name__] = panel, function
+        REGISTERED[function.__name__] = panel, example, function
         return function
 
     return register
@@ -103,8 +127,11 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def tfacct(
-    version: Annotated[
+    ctx: typer.Context,
+    version: Annotated[  # noqa: ARG001
         bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     """Count the parameters, FLOPs and memory of a transformer from its config.json."""
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())

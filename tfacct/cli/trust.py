@@ -11,7 +11,7 @@ from tfacct.cli import options as opt
 from tfacct.cli.root import TRUST, command
 
 
-@command(TRUST)
+@command(TRUST, "tfacct verify gpt2 --ctx 64")
 def verify(
     *,
     step: opt.Step,
@@ -59,7 +59,7 @@ def verify(
         raise typer.Exit(1)
 
 
-@command(TRUST)
+@command(TRUST, "tfacct measure gpt2 --ctx 128 --steps 3")
 def measure(
     *,
     whole: opt.Whole,
@@ -91,7 +91,7 @@ def measure(
         raise typer.Exit(1)
 
 
-@command(TRUST)
+@command(TRUST, "tfacct conventions")
 def conventions(*, output: opt.Output) -> None:
     """What every number counts, on one page."""
     from tfacct.reports.page import conventions

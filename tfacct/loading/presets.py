@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -151,19 +151,33 @@ def _own(path: Path, file: dict[str, Any], sets: Mapping[str, object] | None) ->
 
 
 def load_all(
-    sets: Mapping[str, object] | None = None, *, family: str | None = None, max_params: int | None = None
+    sets: Mapping[str, object] | None = None,
+    *,
+    family: str | None = None,
+    max_params: int | None = None,
+    words: Collection[str] = (),
 ) -> list[LoadedModel]:
-    """Presets in the order of family and size: all, or those of one family and of at most so many parameters."""
+    """Presets in the order of family and size: all, or those of one family, of at most so many parameters, and with all
+    of the `words` in their name or family."""
     if family is not None and family not in families.names():
         known = f"known: {', '.join(families.names())}"
         raise NotFoundError(f"no family {family!r}", nearest(family, families.names()) or known)
     sized = []
+    spoken = False
     for name in names():
         path = folder() / f"{name}.toml"
         file = _read(path)
+        if not all(word.casefold() in f"{name} {_family(file)}" for word in words):
+            continue
+        spoken = True
         if family is None or _family(file) == family:
             found = _subject(path, file, sets)
             sized.append((found.family, sum(found.ledger.parameters().values()), found))
+    if not spoken:
+        close = nearest("-".join(words), [*names(), *families.names()])
+        raise NotFoundError(
+            f"no preset has {listed(words)} in its name or family", close or "`tfacct models` lists all"
+        )
     sized = [entry for entry in sized if max_params is None or entry[1] <= max_params]
     if not sized:
         raise NotFoundError("no preset passes these filters", "`tfacct models` lists all")

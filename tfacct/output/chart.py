@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from typing import Literal
 
 from tfacct.base.record import record
@@ -12,13 +11,13 @@ from tfacct.output.report import Kind
 
 @record
 class Chart:
-    """Series over a shared axis, and what is worth a word beside them.
+    """Series over a shared axis.
 
-    areas and lines: values over numbers, areas stacked. bars and pairs: values over names, in rows from the top, bars
-    stacked, pairs side by side. `unit` is that of the values.
+    areas: shares stacked to 100 %, over numbers; bars: shares stacked, over names; lines: values over numbers.
+    `unit` is that of the values. `mark`: a place on the axis, and what is there.
     """
 
-    kind: Literal["areas", "lines", "bars", "pairs"]
+    kind: Literal["areas", "bars", "lines"]
     title: str
     caption: str
     x_label: str
@@ -26,15 +25,4 @@ class Chart:
     x: Sequence[int | str]
     series: Mapping[str, Sequence[float]]
     unit: Kind
-    hues: Sequence[int] = ()
-    """Number of each series' colour, the same for the same thing in every picture; empty: in turn."""
-    marks: Sequence[tuple[int, str]] = ()
-    """Places on the axis of numbers, and what is there."""
-    levels: Sequence[tuple[int, str]] = ()
-    """Values, and what they are."""
-    ends: Sequence[tuple[str, ...]] = ()
-    """Texts behind the bars of each row: one behind stacked bars, one behind each of a pair."""
-    reach: Mapping[str, int] = field(default_factory=dict)
-    """Place up to which a line is solid; it is dotted beyond."""
-    beside: Sequence[Chart] = ()
-    """Pictures of other units under the same title."""
+    mark: tuple[int, str] | None = None

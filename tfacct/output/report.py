@@ -32,6 +32,8 @@ Kind: TypeAlias = Literal[
     "gigabytes",
     "share",
     "ratio",
+    "change",
+    "shares",
     "dims",
     "bar",
     "amount",
@@ -49,7 +51,7 @@ class Amount:
 
 PLAIN = "plain"
 """The key of a row among the totals that is no sum: a ratio, or what one token takes."""
-Cell: TypeAlias = int | Fraction | str | tuple[int, ...] | Amount | None
+Cell: TypeAlias = int | Fraction | str | tuple[int | Fraction | None, ...] | Amount | None
 Row: TypeAlias = Mapping[str, Cell]
 
 LEFT = ("text", "spec", "formula", "bar", "verdict")
@@ -91,14 +93,19 @@ class Column(NamedTuple):
         if cell is None or (self.signed and cell == 0):
             return self.empty
         if self.signed and not isinstance(cell, (str, tuple)):
-            return ("+" if cell > 0 else "") + self._replace(signed=False).text(cell, exact)
+            sign, size = ("+", cell) if cell > 0 else ("−", -cell)
+            return sign + self._replace(signed=False).text(size, exact)
         if isinstance(cell, str):
             return _spelled(cell, self.kind)
         if isinstance(cell, tuple):
+            if self.kind == "shares":
+                return " → ".join("–" if share is None else units.percent(share) for share in cell)
             return " × ".join(f"{number:,}" for number in cell)
         match self.kind:
             case "share":
                 return units.percent(cell)
+            case "change":
+                return units.change(1 + Fraction(cell)) if cell else ""
             case "number" if cell != int(cell):
                 return f"{float(cell):,.12g}"
             case "ratio":
@@ -288,7 +295,9 @@ def plain(value: Any) -> Any:
 def _raw(cell: Cell, column: Column) -> list[Any]:
     """A cell for a program, or several where a column has several keys."""
     if isinstance(cell, tuple):
-        return [*cell] if column.keys else ["x".join(map(str, cell))]  # a shape of any length is one cell
+        return (
+            [plain(number) for number in cell] if column.keys else ["x".join(map(str, cell))]
+        )  # a shape of any length is one cell
     return [plain(cell.value if isinstance(cell, Amount) else cell)] * (len(column.keys) or 1)
 
 

@@ -118,11 +118,14 @@ def _past_each(groups: Sequence[Sequence[LoadedModel]], requests: Sequence[Reque
 
 
 def _with_uncounted(sections: Sequence[Sequence[Row]], about: Sequence[LoadedModel]) -> tuple[tuple[Row, ...], ...]:
-    """The rows, as many of each model, with what of it was not counted."""
-    rows = sum(map(len, sections)) // len(about)
+    """The rows with what of each model was not counted: as many rows of each, or a section of each."""
     names = [{"unknown": ", ".join(s.unknown), "left_out": ", ".join(s.left_out)} for s in about]
-    cells = (cell for cell in names for _ in range(rows))
-    return tuple(tuple({**row, **next(cells)} for row in section) for section in sections)
+    if len(sections) == len(about):
+        each = zip(sections, names, strict=True)
+        return tuple(tuple({**row, **cells} for row in section) for section, cells in each)
+    rows = sum(map(len, sections)) // len(about)
+    following = (cell for cell in names for _ in range(rows))
+    return tuple(tuple({**row, **next(following)} for row in section) for section in sections)
 
 
 def workload_words(subjects: Sequence[LoadedModel], request: Request) -> str:

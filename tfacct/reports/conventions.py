@@ -37,31 +37,71 @@ def products_note(request: Request, masked: bool, subjects: Sequence[LoadedModel
 
 
 def counted(
-    subjects: Sequence[LoadedModel], metrics: Sequence[Metric], terms: counting.Counting, logits: Logits = "all"
-) -> list[str]:
-    """What was counted of these models, for the notes: only what the metrics depend on."""
+    subjects: Sequence[LoadedModel], metrics: Sequence[Metric], terms: counting.Counting, request: Request
+) -> str:
+    """What was counted as these metrics, in one line; nothing where they are numbers of parameters alone."""
     said = []
-    if any(metric.unit in ("flops", "share", "ratio") for metric in metrics):
+    if _of_products(metrics):
+        step = ", forward and backward" if terms.train else ""
+        said.append(f"{products_counted(request, terms.masked, subjects)}{step}")
+    stored, cached = counting.dtypes(terms.dtype, terms.kv_dtype)
+    if _moved(metrics):
+        said.append(f"bytes moved by unfused kernels, weights in {stored}, activations in {cached}")
+    if _kept(metrics):
+        kept = f"{sentences.kept(subjects)} in {cached}"
+        weights = "weights and " if stored == cached else f"weights in {stored} and "
+        said.append(f"{weights if _weighed(metrics) else ''}{kept}")
+    return "; ".join(said)
+
+
+def counted_at_length(
+    subjects: Sequence[LoadedModel], metrics: Sequence[Metric], terms: counting.Counting, request: Request
+) -> list[str]:
+    """What was counted as these metrics, a sentence for each kind that there is."""
+    said = []
+    if _of_products(metrics):
         attention = attention_words(subjects, terms.masked)
         step = "forward and backward" if terms.train else "one forward pass"
-        words = f"FLOPs: matrix products only, 2·m·k·n each; {step};{attention}{logits_words(subjects, logits)}"
+        words = f"FLOPs: matrix products only, 2·m·k·n each; {step};{attention}{logits_words(subjects, request.logits)}"
         said.append(f"{words.removesuffix(';')}.")
-    if any(metric.name in ("rule_of_thumb_flops", "ratio_to_rule_of_thumb") for metric in metrics):
-        said += sentences.active_notes(subjects)
     stored, cached = counting.dtypes(terms.dtype, terms.kv_dtype)
-    if any(metric.name in counting.MOVED for metric in metrics):
+    if _moved(metrics):
         said.append(
             "Bytes moved by unfused kernels: each operand read once, each result written once;"
             f" weights in {stored}, activations in {cached}."
         )
-    if any(metric.unit == "bytes" and metric.name not in counting.MOVED for metric in metrics):
+    if _kept(metrics):
         kept = f"{sentences.kept(subjects)} in {cached}"
-        weighed = any(metric.name in counting.WEIGHED for metric in metrics)
-        said.append(f"Bytes: weights in {stored}, {kept}, nothing else." if weighed else f"Bytes: {kept}.")
-        said += sentences.state_notes(subjects)
-    if any(metric.name in (*counting.WEIGHED, *counting.MOVED) for metric in metrics):
-        said += sentences.storage_notes(subjects, stored)
+        said.append(f"Bytes: weights in {stored}, {kept}, nothing else." if _weighed(metrics) else f"Bytes: {kept}.")
     return said
+
+
+def of_models(subjects: Sequence[LoadedModel], metrics: Sequence[Metric], terms: counting.Counting) -> list[str]:
+    """What these metrics are of these models: their active parameters, states and narrow storage."""
+    said = []
+    if any(metric.name in ("rule_of_thumb_flops", "ratio_to_rule_of_thumb") for metric in metrics):
+        said += sentences.active_notes(subjects)
+    if _kept(metrics):
+        said += sentences.state_notes(subjects)
+    if _weighed(metrics) or _moved(metrics):
+        said += sentences.storage_notes(subjects, counting.dtypes(terms.dtype)[0])
+    return said
+
+
+def _of_products(metrics: Sequence[Metric]) -> bool:
+    return any(metric.unit in ("flops", "share", "ratio") for metric in metrics)
+
+
+def _moved(metrics: Sequence[Metric]) -> bool:
+    return any(metric.name in counting.MOVED for metric in metrics)
+
+
+def _kept(metrics: Sequence[Metric]) -> bool:
+    return any(metric.unit == "bytes" and metric.name not in counting.MOVED for metric in metrics)
+
+
+def _weighed(metrics: Sequence[Metric]) -> bool:
+    return any(metric.name in counting.WEIGHED for metric in metrics)
 
 
 def attention_words(subjects: Sequence[LoadedModel], masked: bool) -> str:

@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from tfacct.accounts.metrics import METRICS, Metric, Point
+from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger import paths
@@ -28,6 +29,8 @@ TOTALS = {
     "total_bytes": "weights + KV cache",
 }
 """The metrics that stand below the lines, and what a table calls them."""
+ANSWERED = ("total_flops", "total_params", "weights_bytes", "kv_cache_bytes")
+"""Those that the answer names; the weights where they do not change as the parameters do."""
 UNITS = {"flops": "FLOPs", "params": "params", "bytes": "bytes"}
 
 
@@ -66,7 +69,7 @@ def diff(
             Column("old", "old", "amount", empty="–"),
             Column("new", "new", "amount", empty="–"),
             Column("delta", "Δ", "amount", signed=True, empty="unchanged"),
-            Column("change", "Δ %", "share", drop=2, signed=True),
+            Column("change", "change", "change", drop=2, empty="new"),
         ),
         tuple(tuple(_row(line, names_of) for line in section) for section in shown),
         (),
@@ -74,8 +77,7 @@ def diff(
 
     def notes(_: slice) -> list[str]:
         return [
-            _times(totals, names_of),
-            *conventions.counted([old, new], metrics, terms, before.logits),
+            *conventions.of_models([old, new], metrics, terms),
             *sentences.unweighed_notes(unknown),
             *([] if params in shown else ["Every parameter is as it was."]),
             *(sentences.window_notes([new], masked=terms.masked) if old.family == new.family else ()),
@@ -106,17 +108,49 @@ def diff(
         ],
         title=" → ".join(names),
         convention=CONVENTION,
+        answer=_answer(totals, names_of),
         notes=notes,
+        counted=conventions.counted([old, new], metrics, terms, before),
+        details=lambda _: conventions.counted_at_length([old, new], metrics, terms, before),
         requests=[before, after],
         defaults=[old] if old.defaulted == new.defaulted else [old, new],
     )
 
 
-def _times(totals: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> str:
-    """Ratio of the new side to the old one."""
-    said = {line["path"]: f"× {float(Fraction(line['new']) / line['old']):.2f}" for line in totals if line["old"]}
-    shown = ("total_flops", "total_params", "kv_cache_bytes", "total_bytes")
-    return f"In all: {', '.join(f'{names[name]} {said[name]}' for name in shown if name in said)}."
+def _answer(totals: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> str:
+    """How the totals change, the most changed first; nothing of what neither side has."""
+    there = {line["path"]: line for line in totals if line["old"] or line["new"]}
+    asked = [there[name] for name in ANSWERED if name in there]
+    if len({_ratio(line) for line in asked if line["path"] in ("total_params", "weights_bytes")}) == 1:
+        asked = [line for line in asked if line["path"] != "weights_bytes"]
+    changed = sorted((line for line in asked if _delta(line)), key=_closeness)
+    same = [names[line["path"]] for line in asked if not _delta(line)]
+    said = ", ".join(f"{names[line['path']]} {_change(line)}" for line in changed)
+    parted = "; " if len(same) > 1 else ", "
+    unchanged = f"{' and '.join(filter(None, (', '.join(same[:-1]), *same[-1:])))} unchanged" if same else ""
+    return f"{_capital(parted.join(filter(None, (said, unchanged))))}."
+
+
+def _ratio(line: Mapping[str, Any]) -> Fraction | None:
+    return Fraction(line["new"] or 0) / line["old"] if line["old"] else None
+
+
+def _closeness(line: Mapping[str, Any]) -> Fraction:
+    """Smaller over larger side: 1 where nothing changed."""
+    smaller, larger = sorted((Fraction(line["old"]), Fraction(line["new"])))
+    return smaller / larger
+
+
+def _change(line: Mapping[str, Any]) -> str:
+    """`÷ 2`, `−0.3%`, or both sizes where one is zero."""
+    if line["old"] and line["new"]:
+        return units.change(Fraction(line["new"]) / line["old"])
+    sized = Column("", "", line["kind"])
+    return " → ".join(sized.text(line[side]) if line[side] else "0" for side in ("old", "new"))
+
+
+def _capital(said: str) -> str:
+    return said[:1].upper() + said[1:]
 
 
 def _names(old: LoadedModel, new: LoadedModel, before: Request, after: Request) -> tuple[str, ...]:

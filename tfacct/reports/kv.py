@@ -15,7 +15,7 @@ from tfacct.ledger.einsum import letters
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import WINDOW, State
 from tfacct.ledger.storage import storage, width
-from tfacct.ledger.workload import Request, Workload
+from tfacct.ledger.workload import LARGEST, Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Table
 from tfacct.reports import cells, compose, counting, sentences
@@ -41,11 +41,41 @@ def kv(subjects: Sequence[LoadedModel], request: Request, *, dtype: str | None =
         facts,
         title=f"{who}{sentences.kept(subjects)} in {cached}, {where}",
         convention=CONVENTION if sentences.attends(subjects) else STATE,
+        answer=_answer(subjects, facts, cached),
         notes=lambda at: _notes(subjects[at], facts[at], request, cached),
+        counted=f"the {sentences.kept(subjects)} only; no weights, activations or engine buffers",
         requests=[request],
         left_out=left_out,
         headline="kv_cache_bytes",
     )
+
+
+def _answer(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], cached: str) -> str:
+    """The cache of one model at its context, and what more tokens add; or the least and the most of several."""
+    sizes = [(fact["kv_cache_bytes"], subject.name) for subject, fact in zip(subjects, facts, strict=True)]
+    if len(facts) > 1:
+        (least, small), (most, large) = min(sizes), max(sizes)
+        return f"From {units.binary(least)} ({small}) to {units.binary(most)} ({large})."
+    work, size = facts[0]["workload"], units.binary(sizes[0][0])
+    if not sentences.attends(subjects):
+        return f"{size} at every context{_batch(work)}."
+    source = f", source {work['source']:,}" if facts[0]["cross_kv_cache_bytes"] else ""
+    return f"{size} at context {work['keys']:,}{source}{_batch(work)}; {_more(subjects[0], facts[0], cached)}."
+
+
+def _batch(work: Mapping[str, Any]) -> str:
+    return f", batch {work['batch']:,}" if work["batch"] > 1 else ""
+
+
+def _more(subject: LoadedModel, fact: dict[str, Any], cached: str) -> str:
+    """What the next token adds, and whether each further one does."""
+    work, kept = fact["workload"], width(cached)
+    steps = (Workload(keys, 1, source=work["source"] or 0) for keys in (work["keys"] + 1, LARGEST))
+    following = {next_token_bytes(subject.ledger, step.axes(), kept) for step in steps}
+    adds, of = units.binary(fact["kv_bytes_next_token"]), " of a sequence" if work["batch"] > 1 else ""
+    if following == {0} and not fact["kv_bytes_next_token"]:
+        return "further tokens add nothing"
+    return f"{'each further' if following == {fact['kv_bytes_next_token']} else 'the next'} token{of} adds {adds}"
 
 
 def _notes(
@@ -63,15 +93,15 @@ def _notes(
 
 def _facts(subject: LoadedModel, request: Request, cached: str) -> dict[str, Any]:
     work = counting.workload(subject, request)
-    sides = variants(subject)
-    by_context = [_at(sides, replace(work, context=context), cached) for context in _contexts(work.context)]
+    variants = _variants(subject)
+    by_context = [_at(variants, replace(work, context=context), cached) for context in _contexts(work.context)]
     kept = width(cached)
     own = cache_bytes(subject.ledger, replace(work, source=0).axes(), kept)
     cross = by_context[-1]["as_built"] - own
     return {
         "workload": counting.workload_facts(work, dtype=cached),
         "query_heads": cells.of_attention(subject, "heads"),
-        "kv_heads": None if is_latent(subject) else cells.of_attention(subject, "kv_heads"),
+        "kv_heads": None if _latent(subject) else cells.of_attention(subject, "kv_heads"),
         "kv_bytes_per_token": token_bytes(subject.ledger, work.axes(), kept),
         "kv_bytes_next_token": next_token_bytes(subject.ledger, work.axes(), kept),
         "kv_cache_bytes": by_context[-1]["as_built"],
@@ -84,9 +114,9 @@ def _facts(subject: LoadedModel, request: Request, cached: str) -> dict[str, Any
 def _sharing(subjects: Sequence[LoadedModel]) -> list[str]:
     if not sentences.attends(subjects):
         return []
-    if len(subjects) == 1 and is_latent(subjects[0]):
+    if len(subjects) == 1 and _latent(subjects[0]):
         return ["MHA: the keys and values of each query head are kept, not the latent that they come from."]
-    return ["MHA: each query head has its own keys and values. MQA: all share one. The queries stay as they are."]
+    return ["MHA: one KV head for each query head. MQA: one for all. Query heads unchanged."]
 
 
 def _overtaken(subject: LoadedModel, fact: dict[str, Any], cached: str) -> list[str]:
@@ -121,13 +151,13 @@ def _contexts(longest: int) -> list[int]:
     return [*contexts, longest]
 
 
-def variants(subject: LoadedModel) -> dict[str, Ledger | None]:
+def _variants(subject: LoadedModel) -> dict[str, Ledger | None]:
     """The model with as many key/value heads as query heads, as it is built, and with one; None where it has none, or
     none to share."""
     built = subject.architecture
     heads = bool(built.attentions)
     each = built.with_kv_heads(None).ledger() if heads else None
-    shared = built.with_kv_heads(1).ledger() if heads and not is_latent(subject) else None
+    shared = built.with_kv_heads(1).ledger() if heads and not _latent(subject) else None
     return {"mha": each, "as_built": subject.ledger, "mqa": shared}
 
 
@@ -138,7 +168,7 @@ def _at(variants: Mapping[str, Ledger | None], work: Workload, cached: str) -> d
     return {"keys": work.context, **sizes}
 
 
-def is_latent(subject: LoadedModel) -> bool:
+def _latent(subject: LoadedModel) -> bool:
     """True if keys and values come from a latent, which no heads share."""
     return bool(subject.architecture.having(LatentAttention))
 
@@ -149,19 +179,19 @@ def _one(subject: LoadedModel, fact: dict[str, Any], request: Request, cached: s
         return state, (tuple(fact["lines"]),), ()
     columns: tuple[Column, ...] = (
         Column("keys", "context", "count"),
-        Column("mha", f"MHA ({heads_words(fact['query_heads'])})", "bytes"),
-        Column("as_built", f"as built ({'latent' if is_latent(subject) else heads_words(fact['kv_heads'])})", "bytes"),
+        Column("mha", f"MHA ({_heads(fact['query_heads'])})", "bytes"),
+        Column("as_built", f"as built ({'latent' if _latent(subject) else _heads(fact['kv_heads'])})", "bytes"),
     )
-    if not is_latent(subject):
-        columns = (*columns, Column("mqa", f"MQA ({heads_words(1)})", "bytes"))
+    if not _latent(subject):
+        columns = (*columns, Column("mqa", f"MQA ({_heads(1)})", "bytes"))
     at, kept = counting.workload(subject, request).axes(), width(cached)
-    sides = variants(subject).items()
+    variants = _variants(subject).items()
     following: dict[str, Any]
-    following = {name: ledger and next_token_bytes(ledger, at, kept) for name, ledger in sides}
+    following = {name: ledger and next_token_bytes(ledger, at, kept) for name, ledger in variants}
     return columns, (tuple(fact["lines"]),), ({**following, "keys": "next token"},)
 
 
-def heads_words(count: int | list[int]) -> str:
+def _heads(count: int | list[int]) -> str:
     counts = count if isinstance(count, list) else [count]
     return f"{' or '.join(map(str, counts))} KV head{'' if counts == [1] else 's'}"
 
@@ -179,7 +209,7 @@ def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -
     )
     rows = tuple(
         {**fact["lines"][-1], "model": compose.name_of(subject), "heads": fact["query_heads"]}
-        | {"kv_heads": "latent" if is_latent(subject) else fact["kv_heads"]}
+        | {"kv_heads": "latent" if _latent(subject) else fact["kv_heads"]}
         | {"kv_bytes_next_token": fact["kv_bytes_next_token"]}
         for subject, fact in zip(subjects, facts, strict=True)
     )

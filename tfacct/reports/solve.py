@@ -56,10 +56,9 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
 
     def notes(_: slice) -> list[str]:
         return [
-            _answer(unknown, equation, found),
             *_closed(unknown, found, form, rounded=point.cache.rounds),
             *_letters(form, subject.settled(points[found.answer].work, masked=terms.masked)),
-            *conventions.counted([subject], metrics, terms, request.logits),
+            *conventions.of_models([subject], metrics, terms),
             *latent.notes([(subject, there.work) for there in points.values()], metrics, masked=terms.masked),
             *sentences.window_notes([subject], masked=terms.masked),
         ]
@@ -82,7 +81,10 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
         ],
         title=f"{compose.name_of(subject)}: {unknown} until {equation}{_where(unknown, request, subject)}",
         convention=CONVENTION,
+        answer=_answer(unknown, equation, found),
         notes=notes,
+        counted=conventions.counted([subject], metrics, terms, request),
+        details=lambda _: conventions.counted_at_length([subject], metrics, terms, request),
         requests=[Request(ctx=found.answer) if unknown == "ctx" else request],
         headline="answer",
     )
@@ -124,13 +126,12 @@ def _row(equation: Equation, value: int, point: Point) -> Row:
 
 
 def _answer(unknown: str, equation: Equation, found: Solution) -> str:
+    """What is true up to the last value, in one sentence."""
+    left, right = equation.left.text, equation.right.text
     if found.beyond is None:
-        return f"The last {unknown} is {found.answer:,}, the largest there is: both sides are equal there."
-    over = "above" if found.rises else "below"
-    return (
-        f"The last {unknown} is {found.answer:,}: from {found.beyond:,} on {equation.left.text} is {over}"
-        f" {equation.right.text}."
-    )
+        return f"The largest {unknown} there is, {found.answer:,}, makes {left} equal to {right}."
+    stays = "stays within" if found.rises else "stays at or above"
+    return f"The largest {unknown} is {found.answer:,}: {left} {stays} {right}."
 
 
 def _form(unknown: str, equation: Equation, subject: LoadedModel, around: Sequence[Point], chunk: bool) -> str | None:

@@ -1,0 +1,138 @@
+"""Options and arguments: what the help says of them, other names for them, and what a shell offers after Tab."""
+
+import os
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from tfacct.accounts.metrics import METRICS
+from tfacct.base import units
+from tfacct.cli.app import app as app
+from tfacct.cli.root import ALSO, REGISTERED
+from tfacct.loading import presets
+
+EXAMPLES = {name: example for name, (_, example, _) in REGISTERED.items()}
+SLOW = ("verify", "measure")
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("command", ["", *REGISTERED])
+def test_a_help_names_no_types_and_ends_with_an_example(run, command: str, columns: int) -> None:
+    ran = run(*command.split(), "--help", columns=columns)
+    assert (ran.code, ran.err) == (0, "")
+    assert "bool" not in ran.out and "list[" not in ran.out and "<str>" not in ran.out
+    assert max(map(len, ran.out.splitlines())) <= columns
+    words = " ".join(ran.out.split())
+    assert words.endswith(f"Example: {EXAMPLES[command]}" if command else "tfacct flops - < config.json")
+    assert not any(f"--{name} " in words for name in ALSO)
+
+
+@pytest.mark.parametrize("command", [name for name in REGISTERED if name not in SLOW])
+def test_the_example_works(run, command: str) -> None:
+    program, *arguments = shlex.split(EXAMPLES[command])
+    ran = run(*arguments)
+    assert (program, arguments[0], ran.code) == ("tfacct", command, 0) and ran.out
+
+
+def test_the_program_alone_prints_its_help(run) -> None:
+    ran = run()
+    assert (ran.code, ran.err) == (0, "") and ran.out == run("--help").out
+
+
+@pytest.mark.parametrize("typed", ["--context", "--seq-len", "--seqlen"])
+def test_other_names_of_the_context(run, typed: str) -> None:
+    asked = run("flops", "gpt2", "--ctx", "512").out
+    assert run("flops", "gpt2", typed, "512").out == run("flops", "gpt2", f"{typed}=512").out == asked
+    assert run("sweep", "gpt2", typed, "1,2").out == run("sweep", "gpt2", "--ctx", "1,2").out
+
+
+@pytest.mark.parametrize("typed", ["--batch-size", "--bs"])
+def test_other_names_of_the_batch(run, typed: str) -> None:
+    assert run("kv", "gpt2", typed, "3").out == run("kv", "gpt2", "--batch", "3").out
+
+
+def test_no_other_name_is_another_option(run) -> None:
+    assert run("params", "gpt2", "--context", "9").code == 2
+    for command in REGISTERED:
+        assert not any(f"--{name}" in run(command, "--help", columns=200).out.split() for name in ALSO)
+
+
+def test_sizes_as_people_write_them(run) -> None:
+    """1e3 is 1,000 and not 1,024; a bare G is a GB, and the answer says so."""
+    assert run("flops", "gpt2", "--ctx", "1e3").out == run("flops", "gpt2", "--ctx", "1000").out
+    assert "context 1,000," in run("flops", "gpt2", "--ctx", "1E3").out
+    for typed, said in (("24G", "24 GB"), ("24gb", "24 GB"), ("24Gi", "24 GiB"), ("24gib", "24 GiB")):
+        assert f"Fits in {said}: " in run("memory", "llama-3.1-8b", "--ctx", "8k", "--fit", typed).out
+    assert "total_bytes = 24GB," in run("solve", "gpt2", "--for", "ctx", "--until", "total_bytes=24G").out
+
+
+def named(out: str) -> list[str]:
+    """The presets in a table of them."""
+    return [line.split()[0] for line in out.splitlines() if line.split() and line.split()[0] in presets.names()]
+
+
+def test_models_by_a_part_of_their_name(run) -> None:
+    assert named(run("models", "llama").out) == [
+        "llama-3.2-1b", "llama-3.2-3b", "llama-2-7b", "llama-3-8b", "llama-3.1-8b", "llama-2-70b", "llama-3.1-70b",
+        "llama-3.1-405b",
+    ]  # fmt: skip
+    assert named(run("models", "LLaMA", "8b").out) == ["llama-3-8b", "llama-3.1-8b"]
+    assert set(named(run("models", "qwen3_moe").out)) == {"qwen3-30b-a3b", "qwen3-235b-a22b", "qwen3-coder-480b"}
+    assert named(run("models", "llama", "--max-params", "2B").out) == ["llama-3.2-1b"]
+    assert len(named(run("models").out)) == len(presets.names())
+
+
+def test_no_model_of_that_name(run) -> None:
+    ran = run("models", "lamma")
+    assert (ran.code, ran.out) == (2, "") and "error: no preset has lamma in its name or family" in ran.err
+    assert "did you mean gemma" in ran.err or "did you mean llama" in ran.err
+    assert "no preset has llama, 9b in its name or family" in run("models", "llama", "9b").err
+    assert "no preset passes these filters" in run("models", "llama", "--family", "qwen2").err
+
+
+def offered(line: str) -> list[str]:
+    """What bash offers at the end of a line."""
+    words = line.split(" ")
+    environment = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_TFACCT_COMPLETE": "complete_bash"}
+    ran = subprocess.run(
+        [sys.executable, "-m", "tfacct"], capture_output=True, text=True, env={**os.environ, **environment}, check=True
+    )
+    assert ran.stderr == ""
+    return ran.stdout.split()
+
+
+GPT2_FIELDS = ["n_ctx=", "n_embd=", "n_head=", "n_inner=", "n_layer=", "n_positions="]
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("tfacct flops gpt2 --set n_", GPT2_FIELDS),
+        ("tfacct sweep gpt2 --set n_", GPT2_FIELDS),
+        ("tfacct diff openai-community/gpt2 --ctx 8 --set n_h", ["n_head="]),
+        ("tfacct formula mamba --set state", ["state_size="]),
+        ("tfacct flops --set state_", ["state_size="]),
+        ("tfacct flops gpt2 --set state_", []),
+        ("tfacct flops gpt2 --set n_head=", []),
+        ("tfacct flops - --set num_exp", ["num_experts=", "num_experts_per_tok="]),
+        ("tfacct memory gpt2 --dtype ", [*units.DTYPES]),
+        ("tfacct memory gpt2 --dtype fp", ["fp32", "fp16", "fp8"]),
+        ("tfacct memory gpt2 --kv-dtype in", ["int8", "int4"]),
+        ("tfacct kv gpt2 --dtype b", ["bf16"]),
+        ("tfacct flops --bytes --dtype nv", ["nvfp4"]),
+        ("tfacct sweep gpt2 --metric ", [*METRICS, "flops.", "share."]),
+        ("tfacct sweep gpt2 --metric total_flops,share.attn_", [
+            "total_flops,share.attn_projections", "total_flops,share.attn_scores_values",
+        ]),
+        ("tfacct solve --until kv_c", ["kv_cache_bytes="]),
+        ("tfacct solve gpt2 --for ", ["ctx", "batch", "num_key_value_heads"]),
+        ("tfacct models --family qwen3", ["qwen3", "qwen3_moe"]),
+        ("tfacct formula ma", ["mamba", "marian", "mamba-130m", "mamba-2.8b"]),
+        ("tfacct params gpt2-", ["gpt2-large", "gpt2-medium", "gpt2-xl"]),
+        ("tfacct mem", ["memory"]),
+    ],
+)  # fmt: skip
+def test_what_a_shell_offers(line: str, values: list[str]) -> None:
+    assert offered(line) == values
