@@ -169,6 +169,7 @@ ANSWERS: dict[str, Callable[[], Report]] = {
     "memory": lambda: LLAMA.memory(ctx=19, fit="1MiB"),
     "kv": lambda: LLAMA.kv(ctx=19),
     "formula": lambda: LLAMA.formula(ctx=19),
+    "explain": lambda: LLAMA.explain("kv", ctx=19),
     "diff": lambda: LLAMA.diff(ctx=19, to_ctx=23),
     "sweep": lambda: LLAMA.sweep(ctx=[19, 23]),
     "solve": lambda: LLAMA.solve("ctx", "share.attn_scores_values=0.3"),

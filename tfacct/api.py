@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import wraps
-from inspect import Parameter, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
 from tfacct.architecture.transformer import Transformer
 from tfacct.base import units
 from tfacct.base.errors import UsageError, cut
 from tfacct.ledger.groups import Ledger
+from tfacct.ledger.keywords import spelled_out
 from tfacct.ledger.workload import Logits, Request, Step, Whole
 from tfacct.loading import find as sources
 from tfacct.loading.model import LoadedModel, subject
@@ -25,28 +24,6 @@ if TYPE_CHECKING:
 
 Source: TypeAlias = str | os.PathLike[str] | Mapping[str, Any]
 """What `load` takes: a preset's name, a path, a hub id, or the fields of a config."""
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def _spelled_out(method: Callable[P, R]) -> Callable[P, R]:
-    """The method with every keyword of its group in its signature, for `help` and notebooks, and no other accepted."""
-    given = signature(method)
-    *own, rest = given.parameters.values()
-    group = {"Unpack[Step]": Step, "Unpack[Whole]": Whole}[rest.annotation]
-    defaults = signature(Request).parameters
-    named = [defaults[name].replace(kind=Parameter.KEYWORD_ONLY) for name in defaults if name in group.__annotations__]
-    spread = given.replace(parameters=[*own, *named])
-
-    @wraps(method)
-    def asked(*args: P.args, **kwargs: P.kwargs) -> R:
-        for name in kwargs.keys() - spread.parameters.keys():
-            raise TypeError(f"{method.__qualname__}() got an unexpected keyword argument {name!r}")
-        return method(*args, **kwargs)
-
-    asked.__signature__ = spread  # type: ignore[attr-defined]
-    return asked
 
 
 class Model:
@@ -78,7 +55,7 @@ class Model:
         """Ledger of lines that every count is derived from."""
         return self.loaded.ledger
 
-    @_spelled_out
+    @spelled_out
     def flops(
         self,
         *,
@@ -108,7 +85,7 @@ class Model:
             [self.loaded], Request(logits=logits, **step), train=train, masked=masked, by=by, pointwise=pointwise
         )
 
-    @_spelled_out
+    @spelled_out
     def generate(self, *, new_tokens: int, masked: bool = False, **step: Unpack[Whole]) -> Report:
         """FLOPs of a whole request, 2 per multiply-add: the prefill of a prompt of `ctx` tokens, and all decode steps.
 
@@ -119,7 +96,7 @@ class Model:
 
         return generate([self.loaded], Request(**step), new_tokens, masked=masked)
 
-    @_spelled_out
+    @spelled_out
     def traffic(
         self,
         *,
@@ -141,7 +118,7 @@ class Model:
 
         return params([self.loaded])
 
-    @_spelled_out
+    @spelled_out
     def memory(
         self,
         *,
@@ -165,7 +142,7 @@ class Model:
         budget = units.read_bytes("fit", fit) if isinstance(fit, str) else fit
         return memory([self.loaded], Request(**step), dtype=dtype, kv_dtype=kv_dtype, fit=budget)
 
-    @_spelled_out
+    @spelled_out
     def kv(self, *, dtype: str | None = None, **step: Unpack[Whole]) -> Report:
         """Bytes of the KV cache by context: as built, with a key/value head for each query head, and with one for all.
 
@@ -175,7 +152,7 @@ class Model:
 
         return kv([self.loaded], Request(**step), dtype=dtype)
 
-    @_spelled_out
+    @spelled_out
     def formula(
         self,
         *,
@@ -190,6 +167,30 @@ class Model:
         from tfacct.reports.formula import formula
 
         return formula(self.loaded, Request(**step), of=of)
+
+    @spelled_out
+    def explain(
+        self,
+        of: Literal["flops", "params", "kv", "memory"] = "flops",
+        *,
+        logits: Logits = "all",
+        train: bool = False,
+        masked: bool = False,
+        dtype: str | None = None,
+        kv_dtype: str | None = None,
+        **step: Unpack[Step],
+    ) -> Report:
+        """Derivation of a total: the letters with their values, the product of each line, the sums.
+
+        >>> load("gpt2").explain("kv", ctx=1024).derivation.takeaway
+        'Each token of context adds 36,864 bytes for each sequence.'
+
+        The report is that of the method of this name; `to_latex` writes the derivation. Raises TfacctError.
+        """
+        from tfacct.reports.explain import explain
+
+        request = Request(logits=logits, **step)
+        return explain(self.loaded, request, of, train=train, masked=masked, dtype=dtype, kv_dtype=kv_dtype)
 
     def diff(
         self,
@@ -257,7 +258,7 @@ class Model:
             terms=Counting(dtype, kv_dtype, masked, train),
         )
 
-    @_spelled_out
+    @spelled_out
     def solve(
         self,
         unknown: str,
@@ -321,7 +322,7 @@ class Model:
 
         return show(self.loaded)
 
-    @_spelled_out
+    @spelled_out
     def verify(
         self,
         *,
@@ -347,7 +348,7 @@ class Model:
 
         return prove(self.loaded, by=by)
 
-    @_spelled_out
+    @spelled_out
     def measure(
         self,
         *,

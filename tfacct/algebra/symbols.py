@@ -68,9 +68,14 @@ def block_letters(shape: Transformer) -> list[str]:
     ]
 
 
-def _said(kind: str) -> str:
-    """Meaning of a letter that counts blocks."""
-    return f"blocks of kind {kind}" if kind.isdigit() else f"{kind} blocks".strip()
+def block_meanings(shape: Transformer) -> dict[str, str]:
+    """Meaning of each letter that counts blocks."""
+
+    def said(kind: str) -> str:
+        return f"blocks of kind {kind}" if kind.isdigit() else f"{kind} blocks".strip()
+
+    meanings = {letter: said(kind) for letter, kind in zip(block_letters(shape), shape.kinds(), strict=True)}
+    return meanings | ({BLOCKS: "decoder blocks"} if shape.encoder is not None else {})
 
 
 def size_letters(shape: Transformer) -> dict[str, str]:
@@ -204,8 +209,7 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     in_window = symbols["Cw"] + symbols["T"] if windowed and cached else None
     symbolic = with_sizes(shape, symbols.__getitem__, fixed)
     legend = LEGEND | _in_every_kind(explained) | {name: letter.meaning for name, letter in explained.items()}
-    legend |= {letter: _said(kind) for letter, kind in zip(stacks, shape.kinds(), strict=True)}
-    legend |= {BLOCKS: "decoder blocks"} if reads else {}
+    legend |= block_meanings(shape)
     axes = {name: size for group in symbolic.ledger().groups for name, size in group.named().items()}
     at = Workload(context=keys, tokens=symbols["T"], batch=symbols["B"]).axes()
     at |= {"I": symbols["I"], "J": symbols["J"]} if reads else {}

@@ -9,6 +9,7 @@ from tfacct.base.errors import UsageError
 from tfacct.cli import ask, complete
 from tfacct.cli import options as opt
 from tfacct.cli.root import ACCOUNT, command
+from tfacct.ledger.workload import Request
 
 
 @command(ACCOUNT, "tfacct flops gpt2-xl --ctx 16k")
@@ -27,6 +28,7 @@ def flops(
     dtype: opt.BytesDtype = None,
     picture: opt.Picture,
     which: opt.Which,
+    how: opt.Explained,
     output: opt.Output,
 ) -> None:
     """FLOPs of a pass, a training step or a whole request."""
@@ -36,6 +38,8 @@ def flops(
     lines_only = {"--train": train, "--pointwise": pointwise, f"--by {by.value}": by is not opt.ByChoice.line}
     if generate is not None:
         ask.apart("--generate", {"--tokens": step.tokens, "--decode": step.decode, **lines_only, "--bytes": moved})
+    beside = {"--generate": generate, "--bytes": moved, "--pointwise": pointwise}
+    ask.check_explained(how, output, {**beside, f"--by {by.value}": by is not opt.ByChoice.line})
     if moved:
         ask.apart("--bytes", {**lines_only, "--masked": masked})
     if picture.plot is not None:
@@ -54,7 +58,8 @@ def flops(
         from tfacct.reports.flops import flops
 
         report = flops(chosen, request, train=train, masked=masked, by=by.value, pointwise=pointwise)
-    ask.show(report, output)
+        report = ask.explained(report, chosen, request, how, train=train, masked=masked)
+    ask.show_explained(report, output, how)
     if picture.plot is not None:
         from tfacct.reports.charts import flops_chart
 
@@ -65,13 +70,15 @@ def flops(
 def params(
     *,
     which: opt.Which,
+    how: opt.Explained,
     output: opt.Output,
 ) -> None:
     """Parameters, tensor by tensor."""
     from tfacct.reports.params import params
 
-    report = params(ask.subjects(which))
-    ask.show(report, output)
+    ask.check_explained(how, output, {})
+    chosen = ask.subjects(which)
+    ask.show_explained(ask.explained(params(chosen), chosen, Request(), how), output, how)
 
 
 @command(ACCOUNT, "tfacct memory llama-3.1-8b --ctx 8k --fit 24GiB")
@@ -87,19 +94,23 @@ def memory(
         ),
     ] = None,
     which: opt.Which,
+    how: opt.Explained,
     output: opt.Output,
 ) -> None:
     """Bytes for weights and KV cache, and what fits a card."""
     from tfacct.reports.memory import memory
 
+    ask.check_explained(how, output, {})
+    chosen, request = ask.subjects(which), ask.request(whole)
     report = memory(
-        ask.subjects(which),
-        ask.request(whole),
+        chosen,
+        request,
         dtype=dtype,
         kv_dtype=kv_dtype,
         fit=None if fit is None else units.read_bytes("--fit", fit),
     )
-    ask.show(report, output)
+    report = ask.explained(report, chosen, request, how, dtype=dtype, kv_dtype=kv_dtype)
+    ask.show_explained(report, output, how)
 
 
 @command(ACCOUNT, "tfacct kv llama-3.1-8b --dtype fp8")
@@ -113,10 +124,13 @@ def kv(
         ),
     ] = None,
     which: opt.Which,
+    how: opt.Explained,
     output: opt.Output,
 ) -> None:
     """KV cache by context: as built, as MHA, as MQA."""
     from tfacct.reports.kv import kv
 
-    report = kv(ask.subjects(which), ask.request(whole), dtype=dtype)
-    ask.show(report, output)
+    ask.check_explained(how, output, {})
+    chosen, request = ask.subjects(which), ask.request(whole)
+    report = ask.explained(kv(chosen, request, dtype=dtype), chosen, request, how, dtype=dtype)
+    ask.show_explained(report, output, how)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfacct.base import units
@@ -136,6 +136,35 @@ def draw(picture: opt.Picture, chart: Chart) -> None:
     file = picture.plot or ""
     plot.save(chart, plot.check(file, force=picture.force))
     print(printable(f"drew {file}"), file=sys.stderr)
+
+
+def explained(
+    report: Report, chosen: Sequence[LoadedModel], request: Request, how: opt.Explained, **terms: Any
+) -> Report:
+    """The report, with the derivation of its total where it was asked for."""
+    if not how.explain:
+        return report
+    from tfacct.reports.explain import explained
+
+    return explained(report, chosen, request, **terms)
+
+
+def check_explained(how: opt.Explained, form: opt.Form, others: Mapping[str, object]) -> None:
+    """Refuse what means nothing with a derivation, before anything is counted."""
+    if how.as_latex and not how.explain:
+        raise UsageError("--latex writes a derivation: it goes with --explain")
+    if how.explain:
+        apart("--explain", {"--csv": form.as_csv, **others})
+    if how.as_latex:
+        apart("--latex", {"--json": form.as_json, "--markdown": form.as_markdown})
+
+
+def show_explained(report: Report, form: opt.Form, how: opt.Explained) -> None:
+    """Print a report, or its derivation in LaTeX."""
+    if how.as_latex:
+        print(signs.marked_down(report.to_latex(), sys.stdout))
+    else:
+        show(report, form)
 
 
 def show(report: Report, form: opt.Form) -> None:

@@ -178,6 +178,9 @@ MaxParams = Annotated[
 ]
 
 _OUTPUT = "Output"
+Explain = Annotated[
+    bool, typer.Option("--explain", help="The derivation, step by step, to do again by hand.", rich_help_panel=_OUTPUT)
+]
 Latex = Annotated[bool, typer.Option("--latex", help="An align* environment.", rich_help_panel=_OUTPUT)]
 Json = Annotated[bool, typer.Option("--json", help="Exact integers, stable keys.", rich_help_panel=_OUTPUT)]
 Csv = Annotated[bool, typer.Option("--csv", help="The rows, raw numbers.", rich_help_panel=_OUTPUT)]
@@ -272,3 +275,11 @@ class Output(Form):
 
     exact: Exact = False
     verbose: Verbose = False
+
+
+@dataclass(repr=False, eq=False)
+class Explained:
+    """The derivation in place of the table."""
+
+    explain: Explain = False
+    as_latex: Latex = False

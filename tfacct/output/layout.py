@@ -220,7 +220,23 @@ def lines(
     yield from _sentence(spelled(report.title), width)
     yield from _sentence(spelled(report.answer), width, ANSWER)
     yield Line()
-    table = Table(report, exact, spelled)
+    if report.derivation is None:
+        yield from _table(Table(report, exact, spelled), width)
+    else:
+        from tfacct.output import derivation
+
+        yield from (Line(*line) for line in derivation.lines(report.derivation, width, spelled))
+        yield Line()
+    for note in report.notes:
+        yield from _sentence(spelled(note), width)
+    if report.counted:
+        yield from _sentence(spelled(f"Counted: {report.counted} · tfacct conventions"), width, ASIDE)
+    for aside in (report.defaulted, *(report.details if verbose else ())):
+        yield from _sentence(spelled(aside), width, ASIDE)
+
+
+def _table(table: Table, width: int) -> Iterator[Line]:
+    """A table, in one part or several, and the names of the columns that had to leave."""
     parts, left = table.parts(width)
     for part in parts:
         yield from table.lines(part)
@@ -228,12 +244,6 @@ def lines(
     named = [column.label for column in left if column.label]
     for text in _broken(f"No room for these columns: {', '.join(named)}.", width, TEXT) if named else []:
         yield Line(text, ASIDE)
-    for note in report.notes:
-        yield from _sentence(spelled(note), width)
-    if report.counted:
-        yield from _sentence(spelled(f"Counted: {report.counted} · tfacct conventions"), width, ASIDE)
-    for aside in (report.defaulted, *(report.details if verbose else ())):
-        yield from _sentence(spelled(aside), width, ASIDE)
 
 
 def _sentence(text: str, width: int, style: str = "") -> Iterator[Line]:

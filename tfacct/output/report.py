@@ -9,11 +9,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from tfacct.base import units
 from tfacct.base.errors import printable
 from tfacct.base.record import record
+
+if TYPE_CHECKING:
+    from tfacct.output.derivation import Derivation
 
 SCHEMA = 1
 """Version of the JSON contract in docs/json.md; a key that changes its meaning raises it."""
@@ -163,6 +166,8 @@ class Report:
     """Columns that only the CSV has: tables say it in another place."""
     models_left_out: tuple[Mapping[str, str], ...] = ()
     """Models that a comparison goes without: `model`, and `why`."""
+    derivation: Derivation | None = None
+    """How the total came about, which is shown in place of the table."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "models", tuple(plain(model) for model in self.models))
@@ -236,7 +241,11 @@ class Report:
         return stream.getvalue()
 
     def to_markdown(self, exact: bool = False) -> str:
-        """The table, its totals in bold, and the notes."""
+        """The table, its totals in bold, and the notes; or the derivation as a document."""
+        if self.derivation is not None:
+            from tfacct.output import derivation
+
+            return derivation.markdown(self.derivation, self.title, self.answer, self.said)
         columns = [column for column in self.columns if column.raw]
         out = [f"**{_md(self.title)}**", "", *([_md(self.answer), ""] if self.answer else [])]
         out.append(f"| {' | '.join(_md(column.label) for column in columns)} |")
@@ -248,9 +257,23 @@ class Report:
             out += ["", _md(note)]
         return "\n".join(out) + "\n"
 
+    def to_latex(self) -> str:
+        """The derivation as an `align*` environment. Raises ValueError where there is none."""
+        from tfacct.output import derivation
+
+        if self.derivation is None:
+            raise ValueError("only a report with a derivation is written in LaTeX: ask `explain`")
+        return derivation.latex(self.derivation, self.title)
+
     def _repr_html_(self) -> str:
         import html
 
+        if self.derivation is not None:
+            from tfacct.output import derivation
+
+            said = (line for line, _ in derivation.lines(self.derivation, 100, str))
+            text = "\n".join([self.title, self.answer, "", *said, "", *self.said])
+            return f"<pre>{html.escape(text)}</pre>"
         columns = [column for column in self.columns if column.raw]
 
         def cell(tag: str, column: Column, text: str) -> str:

@@ -1,0 +1,169 @@
+"""Whole numbers that remember how they came about: the ledger run with them writes its own derivation.
+
+A count in letters comes from the same code as the count itself (`2·B·T·D·N·H`), and so does the same in numbers
+(`2 · 1 · 1,024 · 768 · 12 · 64`). Unlike symbols they need no sympy and follow a `min`, a mask and a rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, SupportsInt
+
+TIMES, SPACED = "·", " · "
+WORKLOAD = ("B", "T", "O", "I", "S", "Sw", "Sk", "J")
+"""Letters that stand first in a product, as far as it has them."""
+
+
+class Factor(NamedTuple):
+    """A factor in letters and in numbers. `sum`: it is no single letter or number, so a product puts it in brackets.
+
+    `letter`: the letter that it is, empty for a number or a sum. `blocks`: it counts blocks, and stands last.
+    """
+
+    letters: str
+    numbers: str
+    value: int
+    letter: str = ""
+    sum: bool = False
+    blocks: bool = False
+
+
+class Spelled(int):
+    """An int with its factors. What is added, multiplied, divided or rounded up with it is spelled too.
+
+    >>> heads, keys = letter("N", 12), letter("S", 1024)
+    >>> scores = 2 * heads * keys
+    >>> int(scores), in_letters(scores.factors), in_numbers(scores.factors)
+    (24576, '2·S·N', '2 · 1,024 · 12')
+
+    A division that is rounded up is written as one:
+
+    >>> blocks = -(-keys // 24)
+    >>> int(blocks), in_letters((17 * blocks).factors)
+    (43, '17·⌈S / 24⌉')
+    """
+
+    factors: tuple[Factor, ...]
+    minus: bool
+
+    def __new__(cls, value: SupportsInt, factors: Sequence[Factor], minus: bool = False) -> Spelled:
+        made = super().__new__(cls, int(value))
+        made.factors, made.minus = tuple(factors), minus
+        return made
+
+    def __mul__(self, other: int) -> Spelled:
+        minus = self.minus != (isinstance(other, Spelled) and other.minus)
+        return Spelled(int(self) * int(other), (*self.factors, *factors_of(other)), minus)
+
+    def __rmul__(self, other: int) -> Spelled:
+        return Spelled(int(other) * int(self), (*factors_of(other), *self.factors), self.minus)
+
+    def __add__(self, other: int) -> Spelled:
+        return _sum(self, other, "+") if other else self
+
+    def __radd__(self, other: int) -> Spelled:
+        return _sum(other, self, "+") if other else self
+
+    def __sub__(self, other: int) -> Spelled:
+        return _sum(self, other, "−")
+
+    def __rsub__(self, other: int) -> Spelled:
+        return _sum(other, self, "−")
+
+    def __neg__(self) -> Spelled:
+        return Spelled(-int(self), self.factors, not self.minus)
+
+    def __floordiv__(self, other: int) -> Spelled:
+        """A quotient: with a minus before it rounded up, else without remainder."""
+        value = int(self) // int(other)
+        if (rest := _without(self.factors, factors_of(other))) is not None:
+            return Spelled(value, rest, self.minus)
+        over, numbers = (f"{_operand(self, how)} / {_operand(other, how)}" for how in (in_letters, in_numbers))
+        if self.minus:
+            return Spelled(value, [Factor(f"⌈{over}⌉", f"⌈{numbers}⌉", -value)], minus=True)
+        return Spelled(value, [Factor(over, numbers, value, sum=True)])
+
+
+def letter(name: str, value: int) -> Spelled:
+    """Number by its letter."""
+    return Spelled(value, [Factor(name, f"{value:,}", value, name)])
+
+
+def blocks(name: str, value: int, word: str) -> Spelled:
+    """Number of blocks by its letter, in numbers with the `word` for what is counted."""
+    return Spelled(value, [Factor(name, f"{value:,} {word}", value, name, blocks=True)])
+
+
+def factors_of(value: int) -> tuple[Factor, ...]:
+    """Factors of a number: none of a plain 1."""
+    if isinstance(value, Spelled):
+        return value.factors
+    return () if value == 1 else (Factor(f"{value:,}", f"{value:,}", value),)
+
+
+def ordered(factors: Iterable[Factor]) -> list[Factor]:
+    """Factors as they are written: numbers, the workload, sizes as they come, sums, blocks."""
+
+    def rank(factor: Factor) -> tuple[int, int]:
+        own = factor.letter.rstrip("0123456789")
+        if factor.blocks:
+            return 4, 0
+        if own in WORKLOAD:
+            return 1, WORKLOAD.index(own)
+        return (2 if factor.letter else 3 if factor.sum or not factor.letters.isdigit() else 0), 0
+
+    return sorted(factors, key=rank)
+
+
+def in_letters(factors: Iterable[Factor]) -> str:
+    """Product in letters: `2·B·T·D`."""
+    return _product(factors, TIMES, lambda factor: factor.letters)
+
+
+def in_numbers(factors: Iterable[Factor]) -> str:
+    """Product in numbers: `2 · 1 · 1,024 · 768`."""
+    return _product(factors, SPACED, lambda factor: factor.numbers)
+
+
+def joined(factors: Sequence[Factor], made: Mapping[Factor, Sequence[str]]) -> list[Factor]:
+    """Factors with one letter for a product that has a name: N for K · G."""
+    left = list(factors)
+    for whole, parts in made.items():
+        while (found := [next((f for f in left if f.letter == part), None) for part in parts]) and None not in found:
+            at = min(left.index(part) for part in found if part is not None)
+            for part in found:
+                left.remove(part)  # type: ignore[arg-type]
+            left.insert(at, whole)
+    return left
+
+
+def _product(factors: Iterable[Factor], times: str, how: Callable[[Factor], str]) -> str:
+    each = ordered(factors)
+    if not each:
+        return "1"
+    return times.join(f"({how(factor)})" if factor.sum and len(each) > 1 else how(factor) for factor in each)
+
+
+def _sum(one: int, other: int, sign: str) -> Spelled:
+    value = int(one) + int(other) if sign == "+" else int(one) - int(other)
+    letters, numbers = (
+        f"{how(factors_of(one))} {sign} {_operand(other, how) if sign == '−' else how(factors_of(other))}"
+        for how in (in_letters, in_numbers)
+    )
+    return Spelled(value, [Factor(letters, numbers, value, sum=True)])
+
+
+def _operand(value: int, how: Callable[[Iterable[Factor]], str]) -> str:
+    """A number as it stands behind a minus or beside a slash: a sum in brackets."""
+    factors = factors_of(value)
+    return f"({how(factors)})" if len(factors) == 1 and factors[0].sum else how(factors)
+
+
+def _without(factors: Sequence[Factor], others: Sequence[Factor]) -> list[Factor] | None:
+    """The factors that are left of a product divided by others of them; None where it has not all of these."""
+    left = list(factors)
+    for other in others:
+        if other not in left:
+            return None
+        left.remove(other)
+    return left

@@ -1,0 +1,265 @@
+"""A derivation as text: on a terminal, in a Markdown document, in LaTeX. Its steps are written by `reports.explain`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from tfacct.base.errors import printable
+from tfacct.base.record import record
+
+
+class Letter(NamedTuple):
+    """A letter, its value, and what it stands for."""
+
+    name: str
+    value: int
+    meaning: str
+
+
+class Step(NamedTuple):
+    """A line of the ledger: `letters` = `numbers` = `result`.
+
+    `spec`: its axes, `more`: those of the products that take as many FLOPs again in a training step.
+    """
+
+    name: str
+    path: str
+    spec: str
+    letters: str
+    numbers: str
+    result: int
+    more: tuple[str, ...] = ()
+
+
+class Component(NamedTuple):
+    """Steps that are summed under one name."""
+
+    name: str
+    steps: tuple[Step, ...]
+
+    @property
+    def total(self) -> int:
+        """Sum of its steps."""
+        return sum(step.result for step in self.steps)
+
+
+@record
+class Derivation:
+    """A count that a reader can do again by hand: the letters, a product for every line, the sums.
+
+    `takeaway` is a sentence, `check` the same in numbers; both may be empty. `rule`: what a step multiplies, in units.
+    """
+
+    unit: str
+    rule: str
+    letters: tuple[Letter, ...]
+    components: tuple[Component, ...]
+    takeaway: str = ""
+    check: str = ""
+
+    @property
+    def total(self) -> int:
+        """Sum of all components."""
+        return sum(component.total for component in self.components)
+
+    @property
+    def sums(self) -> list[tuple[str, str, int]]:
+        """Every sum: its name, its terms, what they come to."""
+        found = [
+            (component.name, _terms(step.result for step in component.steps), component.total)
+            for component in self.components
+        ]
+        return [*found, ("total", _terms(component.total for component in self.components), self.total)]
+
+    def facts(self) -> dict[str, Any]:
+        """Derivation as it stands in the JSON."""
+        return {
+            "unit": self.unit,
+            "takeaway": self.takeaway or None,
+            "check": self.check or None,
+            "legend": {letter.name: {"meaning": letter.meaning, "value": letter.value} for letter in self.letters},
+            "components": [
+                {
+                    "component": component.name,
+                    "steps": [
+                        {
+                            "path": step.path,
+                            "step": step.name,
+                            "spec": step.spec,
+                            **({"gradients": list(step.more)} if step.more else {}),
+                            "letters": step.letters,
+                            "numbers": step.numbers,
+                            "result": step.result,
+                        }
+                        for step in component.steps
+                    ],
+                    "total": component.total,
+                }
+                for component in self.components
+            ],
+            "total": self.total,
+        }
+
+
+def lines(derivation: Derivation, width: int, spelled: Callable[[str], str]) -> Iterator[tuple[str, str]]:
+    """Lines of at most `width` and their styles, without the takeaway, which is the report's answer. `spelled` is a
+    text as the screen can show it."""
+
+    def said(text: str, indent: int, style: str = "") -> Iterator[tuple[str, str]]:
+        for line in _broken(printable(text), width, indent, spelled):
+            yield line, style
+
+    if derivation.check:
+        yield from said(derivation.check, 2)
+        yield "", ""
+    yield "Letters", "bold"
+    names = max(len(letter.name) for letter in derivation.letters)
+    values = max(len(f"{letter.value:,}") for letter in derivation.letters)
+    for letter in derivation.letters:
+        head = f"  {letter.name:<{names}} = {letter.value:>{values},}  "
+        yield from _hanging(head, printable(letter.meaning), width, spelled)
+    yield "", ""
+    yield from said(derivation.rule, 0)
+    for component, (_, terms, total) in zip(derivation.components, derivation.sums, strict=False):
+        yield "", ""
+        yield spelled(component.name), "bold"
+        for step in component.steps:
+            whole = f"{step.name}   {_arrow(step.spec)}"
+            if len(spelled(whole)) + 2 <= width:
+                yield spelled(f"  {printable(whole)}"), "dim"
+            else:
+                yield from said(step.name, 2, "dim")
+                yield from said(_arrow(step.spec), 4, "dim")
+            for gradient in step.more:
+                yield from said(f"gradient: {_arrow(gradient)}", 4, "dim")
+            yield from said(f"{step.letters} = {step.numbers} = {step.result:,} {derivation.unit}", 4)
+        if len(component.steps) > 1:
+            yield from said("sum", 2, "dim")
+            yield from said(f"{terms} = {total:,} {derivation.unit}", 4)
+    yield "", ""
+    yield "total", "bold"
+    _, terms, total = derivation.sums[-1]
+    sums = f"{terms} = " if len(derivation.components) > 1 else ""
+    yield from said(f"{sums}{total:,} {derivation.unit}", 4, "bold")
+
+
+def markdown(derivation: Derivation, title: str, answer: str, notes: Iterable[str]) -> str:
+    """A document: a heading for every component, and its steps as a table."""
+    out = [f"# {_md(title)}"]
+    out += ["", f"**{_md(answer)}**"] if answer else []
+    out += ["", _md(derivation.check)] if derivation.check else []
+    out += ["", "## Letters", "", "| letter | value | meaning |", "|---|---:|---|"]
+    out += [f"| {letter.name} | {letter.value:,} | {_md(letter.meaning)} |" for letter in derivation.letters]
+    out += ["", _md(derivation.rule)]
+    for component, (_, terms, total) in zip(derivation.components, derivation.sums, strict=False):
+        out += ["", f"## {_md(component.name)}", "", f"| step | axes | letters | numbers | {derivation.unit} |"]
+        out += ["|---|---|---|---|---:|"]
+        for step in component.steps:
+            axes = "<br>".join(f"`{_arrow(spec)}`" for spec in (step.spec, *step.more))
+            cells = (f"`{printable(step.name)}`", axes, _md(step.letters), _md(step.numbers), f"{step.result:,}")
+            out += [f"| {' | '.join(cells)} |"]
+        sums = f"{terms} = " if len(component.steps) > 1 else ""
+        out += ["", f"Sum: {sums}**{total:,} {derivation.unit}**"]
+    _, terms, total = derivation.sums[-1]
+    sums = f"{terms} = " if len(derivation.components) > 1 else ""
+    out += ["", "## Total", "", f"{sums}**{total:,} {derivation.unit}**"]
+    for note in notes:
+        out += ["", _md(note)]
+    return "\n".join(out) + "\n"
+
+
+def latex(derivation: Derivation, title: str) -> str:
+    """The steps and the sums as an `align*` environment, which needs amsmath; the rest in comments."""
+    head = [printable(title), derivation.takeaway, derivation.check, r"needs \usepackage{amsmath}"]
+    head += [f"  {_tex(one.name)} = {one.value:,}: {printable(one.meaning)}" for one in derivation.letters]
+    unit = rf"\ \text{{{derivation.unit}}}"
+    rows = []
+    for component in derivation.components:
+        for step in component.steps:
+            rows += [
+                rf"\text{{{_text(step.name)}}} &= {_tex(step.letters)}",
+                rf"&= {_tex(step.numbers)}",
+                f"&= {_tex(f'{step.result:,}')}{unit}",
+            ]
+    for name, terms, total in derivation.sums:
+        rows += [rf"\textbf{{{_text(name)}}} &= {_tex(terms)}"]
+        rows += [f"&= {_tex(f'{total:,}')}{unit}"] if " + " in terms else []
+    body = " \\\\\n  ".join(rows)
+    return "\n".join([*(f"% {line}" for line in head if line), r"\begin{align*}", f"  {body}", r"\end{align*}"])
+
+
+def _terms(numbers: Iterable[int]) -> str:
+    return " + ".join(f"{number:,}" for number in numbers)
+
+
+def _arrow(spec: str) -> str:
+    return spec.replace("->", "→")
+
+
+def _md(text: str) -> str:
+    return printable(text).replace("|", "\\|").replace("*", "\\*").replace("_", "\\_")
+
+
+def _text(name: str) -> str:
+    return re.sub(r"([_%&#$])", r"\\\1", printable(name))
+
+
+_SIGNS = {
+    "·": r"\cdot ", "/": "/", "⌈": r"\left\lceil ", "⌉": r"\right\rceil ", "−": "-", "+": "+", "(": r"\left(",
+    ")": r"\right)",
+}  # fmt: skip
+_TOKEN = re.compile(r"(?P<number>\d[\d,]*)|(?P<letter>[A-Z][a-z]*\d*)|(?P<word>[A-Za-z]+)|(?P<sign>\S)|\s+")
+
+
+def _tex(text: str) -> str:
+    """Arithmetic in LaTeX's math mode."""
+    found = []
+    for match in _TOKEN.finditer(text):
+        if number := match["number"]:
+            found.append(number.replace(",", "{,}"))
+        elif name := match["letter"]:
+            found.append(name if len(name) == 1 else rf"{name[0]}_{{\mathrm{{{name[1:]}}}}}")
+        elif (word := match["word"]) or match["sign"]:
+            found.append(rf"\ \text{{{word}}}" if word else _SIGNS[match["sign"]])
+    return "".join(found)
+
+
+_BREAK = re.compile(r" (?=[·=+→/−] )|(?<=[,;.:]) |(?<!\d) (?=[A-Za-z(])")
+_LONG = re.compile(r"(?<=[·(])(?=[A-Z(⌈0-9])")
+"""Where a line may be broken: before a sign of arithmetic and before a word, but not between a number and its unit;
+behind a factor where nothing else helps."""
+
+
+def _hanging(head: str, text: str, width: int, spelled: Callable[[str], str]) -> Iterator[tuple[str, str]]:
+    """Text behind a head, its further lines below its own beginning."""
+    for number, line in enumerate(_filled(text.split(" "), width - len(head), spelled)):
+        yield spelled((" " * len(head) if number else head) + line), ""
+
+
+def _broken(text: str, width: int, indent: int, spelled: Callable[[str], str]) -> Iterator[str]:
+    """The text in lines, the first `indent`ed and the others two more."""
+    room = width - indent - 2
+    pieces = (piece for long in _BREAK.split(text) for piece in _pieces(long, room, spelled))
+    for number, line in enumerate(_filled(pieces, room, spelled)):
+        yield spelled(" " * (indent + (2 if number and indent else 0)) + line)
+
+
+def _pieces(text: str, width: int, spelled: Callable[[str], str]) -> Iterable[str]:
+    if len(spelled(text)) <= width:
+        return [text]
+    return _filled(_LONG.split(text), width, spelled, between="")
+
+
+def _filled(pieces: Iterable[str], width: int, spelled: Callable[[str], str], between: str = " ") -> Iterator[str]:
+    """As many pieces on a line as fit."""
+    line = ""
+    for piece in pieces:
+        longer = f"{line}{between}{piece}" if line else piece
+        if line and len(spelled(longer)) > width:
+            yield line
+            line = piece
+        else:
+            line = longer
+    yield line

@@ -1,0 +1,251 @@
+"""The sentences that a derivation comes to, with coefficients divided out of the ledger's own counts.
+
+The total is put together again from the coefficients; where that does not give it, nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from tfacct.algebra.symbols import block_meanings
+from tfacct.base.record import record
+from tfacct.ledger.einsum import AXIS
+from tfacct.ledger.groups import KEPT, SEEN
+from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, WINDOW
+from tfacct.ledger.workload import Workload
+from tfacct.loading.model import LoadedModel
+from tfacct.reports.derived import Entry
+
+NOTHING = ("", "")
+NEW = ("T", "I")
+KEYS, HELD = ("S", SEEN, "J"), ("S", KEPT, "J")
+"""Letters of what is new in a step, of the keys that it meets, and of those that stay."""
+
+
+@record
+class _Share:
+    """What each of `many` costs: FLOPs for every weight that multiplies it, for each of the `keys` that it meets, and
+    `beside`."""
+
+    who: str
+    many: int
+    per_weight: int
+    weights: int
+    keys: Mapping[str, tuple[int, int]]
+    beside: int
+
+    @property
+    def each(self) -> int:
+        """FLOPs of one."""
+        met = sum(cost * count for cost, count in self.keys.values())
+        return self.per_weight * self.weights + met + self.beside
+
+    @property
+    def written(self) -> str:
+        """How many there are, times what one costs."""
+        terms = [f"{self.per_weight} · {self.weights:,}"] if self.weights else []
+        terms += [f"{cost:,} · {count:,}" for cost, count in self.keys.values()]
+        terms += [f"{self.beside:,}"] if self.beside else []
+        return f"{self.many:,} · {_bracketed(terms)}"
+
+
+def of_flops(subject: LoadedModel, work: Workload, entries: Sequence[Entry], *, train: bool) -> tuple[str, str]:
+    """What a new token costs, and what else does: a source token, a pair of the mask, a token of context, a sequence;
+    and the same in numbers."""
+    factor = FLOPS_PER_MULTIPLY_ADD * (3 if train else 1)
+    found: dict[str, list[Entry]] = {}
+    for entry in entries:
+        found.setdefault(_payer(entry, work), []).append(entry)
+    order = ("T", "I", *(who for who in found if len(who) > 1), "S", "J", "")
+    shares = [_share(found[who], who, work, factor) for who in order if who in found]
+    shares = [share for share in shares if share.many and share.each]
+    total = sum(entry.value for entry in entries)
+    if sum(share.many * share.each for share in shares) != total or not _holds(entries, factor):
+        return NOTHING
+    said = (_costs(subject, share, found[share.who], train) for share in shares)
+    return " ".join(said), f"{' + '.join(share.written for share in shares)} = {total:,} FLOPs"
+
+
+def _payer(entry: Entry, work: Workload) -> str:
+    """The letter whose number a product goes with first: new tokens, source tokens, keys; the letters of masked pairs;
+    nothing where it is once for a sequence."""
+    if pairs := next((factor.letters for factor in entry.factors if factor.sum), ""):
+        return pairs
+    if entry.has("O"):
+        return "T" if work.logits == "all" else ""
+    return entry.has(*NEW) or entry.has(*KEYS)
+
+
+def _share(entries: Sequence[Entry], who: str, work: Workload, factor: int) -> _Share:
+    weights = beside = 0
+    keys: dict[str, tuple[int, int]] = {}
+    counts = {"T": work.tokens, "I": work.new_source, "": 1}
+    for entry in entries:
+        by_letter = {one.letter or one.letters: one.value for one in entry.factors}
+        many = counts.get(who, by_letter.get(who, 1))
+        met = entry.has(*KEYS) if who in NEW else ""
+        own = entry.value // max(1, work.batch * many * by_letter.get(met, 1))
+        if met:
+            keys[met] = keys.get(met, (0, 0))[0] + own, by_letter[met]
+        elif who in NEW and entry.weights:
+            weights += own // factor
+        else:
+            beside += own
+    return _Share(who, work.batch * many, factor, weights, dict(sorted(keys.items())), beside)
+
+
+def _holds(entries: Iterable[Entry], factor: int) -> bool:
+    """True if every weight multiplies a token once: the factors of a product are those of its weight and of tokens."""
+    return all(
+        entry.without("B", "T", "O", "I", "S", "J") == factor * entry.weights for entry in entries if entry.weights
+    )
+
+
+def _costs(subject: LoadedModel, share: _Share, entries: Sequence[Entry], train: bool) -> str:
+    match share.who:
+        case "T":
+            return (
+                f"Each {'new ' if subject.keeps and not train else ''}token costs {_of_token(subject, share, entries)}."
+            )
+        case "I":
+            return f"Each source token costs {_of_token(subject, share, entries)}."
+        case "S":
+            return f"Each token of context, new or not, costs {share.beside:,} more."
+        case "J":
+            return f"Each source token, new or not, costs {share.beside:,} more."
+        case "":
+            return f"Each sequence costs {share.beside:,} more, whatever its length."
+    return f"Each query–key pair that the mask keeps{_where(subject, entries[0].spec)} costs {share.beside:,} more."
+
+
+def _where(subject: LoadedModel, spec: str) -> str:
+    """In which blocks a product of masked pairs is, where others have other pairs."""
+    stacks = subject.architecture.stacks
+    if len({stack.block.window for stack in stacks if stack.block.attention is not None}) < 2:
+        return ""
+    seen = next((name for name in AXIS.findall(spec) if name.startswith(SEEN)), "")
+    if seen not in ("", SEEN):
+        return f" in blocks with a window of {WINDOW}{seen.removeprefix(SEEN)}"
+    return f" in the {'windowed' if seen else 'other'} blocks"
+
+
+def _of_token(subject: LoadedModel, share: _Share, entries: Sequence[Entry]) -> str:
+    """`2 FLOPs per weight that multiplies it (… weights), plus 36,864 per token of context`."""
+    clauses = []
+    if share.weights:
+        banks = any(entry.line is not None and entry.line.bank for entry in entries)
+        only = ", of the experts only those that it is sent to" if banks else ""
+        clauses = [
+            f"{share.per_weight} FLOPs each time that a weight multiplies it ({share.weights:,} times{only})"
+            if _again(entries)
+            else f"{share.per_weight} FLOPs per weight that multiplies it ({share.weights:,} weights{only})"
+        ]
+    clauses += [f"{cost:,} {_per(subject, key)}" for key, (cost, _) in share.keys.items()]
+    clauses += [f"{share.beside:,} in products of two activations, the same at every context"] if share.beside else []
+    return ", plus ".join(clauses)
+
+
+def _again(entries: Iterable[Entry]) -> bool:
+    """True if two products read one weight."""
+    lines = {entry.path: entry.line for entry in entries if entry.line is not None and entry.weights}
+    return any(count > 1 for count in Counter(line.parameters()[0].path for line in lines.values()).values())
+
+
+def _per(subject: LoadedModel, key: str) -> str:
+    if key == "J":
+        return "per source token"
+    if key == "S":
+        return "per token of context" if subject.keeps else "per token of its sequence"
+    mark = key.removeprefix(SEEN)
+    return f"per token that a windowed block sees{f' ({key})' if mark else ''}"
+
+
+def of_params(subject: LoadedModel, entries: Sequence[Entry]) -> tuple[str, str]:
+    """What each block has, and what stands outside the blocks."""
+    found: dict[str, tuple[int, int]] = {}
+    outside, called = 0, block_meanings(subject.architecture)
+    for entry in entries:
+        blocks = next((one for one in entry.factors if one.blocks), None)
+        if blocks is None:
+            outside += entry.value
+        else:
+            found[blocks.letter] = blocks.value, found.get(blocks.letter, (0, 0))[1] + entry.value // blocks.value
+    said = [
+        f"each of the {count:,} {called[name]} has {each:,} parameters"
+        if count > 1
+        else f"the {called[name].replace('blocks', 'block')} has {each:,} parameters"
+        for name, (count, each) in found.items()
+    ]
+    sentence = f"{', '.join(said)}; everything outside these blocks"
+    terms = [*(f"{count:,} · {each:,}" for count, each in found.values()), f"{outside:,}"]
+    total = sum(entry.value for entry in entries)
+    if sum(count * each for count, each in found.values()) + outside != total:
+        return NOTHING
+    return f"{sentence[0].upper()}{sentence[1:]} has {outside:,}.", f"{' + '.join(terms)} = {total:,} parameters"
+
+
+def of_kept(work: Workload, entries: Sequence[Entry]) -> tuple[str, str]:
+    """What a token of context adds to what is kept, and what else is: of a window, of a source, of one size."""
+    kept = _kept(work, entries)
+    if kept is None:
+        return NOTHING
+    return _adds(kept), f"{_kept_written(work, kept)} = {sum(entry.value for entry in entries):,} bytes"
+
+
+def of_memory(work: Workload, weights: Sequence[Entry], states: Sequence[Entry]) -> tuple[str, str]:
+    """What the weights take, and what is kept beside them."""
+    taken, cached = (sum(entry.value for entry in entries) for entries in (weights, states))
+    said = f"The weights take {taken:,} bytes, whatever the workload."
+    if not states:
+        return f"{said} Nothing is kept between steps.", ""
+    kept = _kept(work, states)
+    if kept is None:
+        return said, ""
+    return f"{said} {_adds(kept)}", f"{taken:,} + {_kept_written(work, kept)} = {taken + cached:,} bytes"
+
+
+def _kept(work: Workload, entries: Iterable[Entry]) -> dict[str, tuple[int, int]] | None:
+    """Bytes for each key of a sequence, with the number of these, by letter, and for the sequence itself by none; None
+    where bytes are rounded up."""
+    found: dict[str, tuple[int, int]] = {}
+    for entry in entries:
+        if any("⌈" in factor.letters for factor in entry.factors):
+            return None
+        name = entry.has(*HELD)
+        many = next((one.value for one in entry.factors if one.letter == name and name), 1)
+        own = entry.value // max(1, work.batch * many)
+        found[name] = found.get(name, (0, 0))[0] + own, many
+    total = sum(entry.value for entry in entries)
+    return found if work.batch * sum(each * many for each, many in found.values()) == total else None
+
+
+def _kept_written(work: Workload, kept: Mapping[str, tuple[int, int]]) -> str:
+    terms = [f"{each:,} · {many:,}" if name else f"{each:,}" for name, (each, many) in kept.items()]
+    return f"{work.batch:,} · {_bracketed(terms)}"
+
+
+def _bracketed(terms: Sequence[str]) -> str:
+    return terms[0] if len(terms) == 1 else f"({' + '.join(terms)})"
+
+
+def _adds(kept: Mapping[str, tuple[int, int]]) -> str:
+    said = []
+    windowed = {name: each for name, (each, _) in kept.items() if name.startswith(KEPT)}
+    each = kept.get("S", (0, 0))[0]
+    if each:
+        said.append(f"Each token of context adds {each:,} bytes for each sequence")
+    for name, own in windowed.items():
+        mark = name.removeprefix(KEPT)
+        until = f"until the window{f' W{mark}' if mark else ''} is full"
+        said.append(
+            f"and {own:,} more {until}"
+            if said
+            else f"Each token of context adds {own:,} bytes for each sequence {until}"
+        )
+    sentences = [f"{' '.join(said)}."] if said else []
+    if (source := kept.get("J", (0, 0))[0]) > 0:
+        sentences.append(f"Each source token adds {source:,} bytes for each sequence.")
+    if (state := kept.get("", (0, 0))[0]) > 0:
+        sentences.append(f"Each sequence keeps a state of {state:,} bytes, the same at every context.")
+    return " ".join(sentences)
