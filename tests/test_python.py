@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 import json
+import pickle
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 import tfacct
 from tests.conftest import TINY, Ran
 from tfacct import Model, TfacctError, load
+from tfacct.accounts.metrics import METRICS
+from tfacct.api.answer import answered
+from tfacct.api.answers import MemoryReport
 from tfacct.cli import options
 from tfacct.ledger.workload import Request, Step, Whole
 from tfacct.output.report import Report
+from tfacct.reports.memory import memory
 
 
 def test_a_second_model_may_be_named(tmp_path: Path) -> None:
@@ -96,6 +102,15 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "steps": (lambda: GPT2.measure(steps=0), "steps must be from 1 to"),
     "few": (lambda: GPT2.measure(ctx=4, decode=True), "ctx of at least 6, or fewer steps"),
     "positions": (lambda: GPT2.measure(ctx=2000), "ctx=1024; `flops` answers past it"),
+    "words": (lambda: GPT2.flops(ctx="long"), "ctx must be a whole number of at least 1, not 'long'\nfor example 512"),
+    "half a token": (lambda: GPT2.flops(ctx=0.5), "ctx must be a whole number, not 0.5"),  # type: ignore[arg-type]
+    "switch": (lambda: GPT2.flops(ctx=True), "ctx must be a whole number, not True"),
+    "range": (lambda: GPT2.sweep(ctx="8k..1k"), "ctx 8k..1k runs backwards"),
+    "range of a field": (lambda: GPT2.sweep(n_layer="8..1"), "n_layer 8..1 runs backwards"),
+    "one text": (
+        lambda: GPT2.sweep(activation_function="relu"),
+        "must be a list of values, not 'relu'\nactivation",
+    ),
 }
 
 
@@ -109,6 +124,60 @@ def test_errors_speak_to_who_called(name: str) -> None:
     assert not re.search(r"--\w", str(refusal.value))
 
 
+def test_sizes_are_written_as_on_the_command_line() -> None:
+    """Of the four spellings of 8,192 none is another question; nor are those of ranges."""
+    import numpy as np
+
+    for method in (GPT2.flops, GPT2.memory, GPT2.kv, GPT2.traffic):
+        asked = [method(ctx=ctx, batch=batch).document() for ctx, batch in ((8192, 2), ("8k", "2"), ("8,192", 2))]
+        assert asked[0] == asked[1] == asked[2] == method(ctx=np.int64(8192), batch=np.uint8(2)).document()
+    assert GPT2.generate(ctx="1k", new_tokens="8").document() == GPT2.generate(ctx=1024, new_tokens=8).document()
+    assert GPT2.diff(ctx="1k", to_ctx="2k").document() == GPT2.diff(ctx=1024, to_ctx=2048).document()
+    wanted = GPT2.sweep(ctx=[1024, 2048, 4096], batch=[1, 8], n_layer=[1, 2, 3]).document()
+    assert GPT2.sweep(ctx="1k..4k", batch="1,8", n_layer="1..3:1").document() == wanted
+    assert GPT2.sweep(ctx=["1k", "2k", "4k"], batch=[1, 8], n_layer=[1, 2, 3]).document() == wanted
+
+
+def test_what_is_public_is_listed() -> None:
+    """`dir` shows what the README uses, though nothing of it is imported before it is asked for."""
+    assert dir(tfacct) == sorted(tfacct.__all__)
+    for name in tfacct.__all__:
+        assert getattr(tfacct, name) is not None
+
+
+def test_metric_names_are_those_of_the_accounts() -> None:
+    assert get_args(tfacct.MetricName) == tuple(METRICS)
+
+
+FACTS: dict[str, tuple[Callable[[], Report], dict[str, int]]] = {
+    # 2 · 12 blocks · 1,024 tokens · 12 heads · 64 · 2 bytes; 124,439,808 parameters of 2 bytes
+    "memory": (
+        lambda: GPT2.memory(ctx=1024),
+        {"kv_cache_bytes": 37_748_736, "weights_bytes": 248_879_616, "total_bytes": 286_628_352},
+    ),
+    "flops": (lambda: GPT2.flops(ctx=1024), {"total_flops": 291_648_307_200, "total_params": 124_439_808}),
+    "params": (GPT2.params, {"total_params": 124_439_808}),
+    "kv": (lambda: GPT2.kv(ctx=1024), {"kv_cache_bytes": 37_748_736}),
+}
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_totals_are_attributes(name: str) -> None:
+    asked, wanted = FACTS[name]
+    report = asked()
+    assert {key: getattr(report, key) for key in wanted} == wanted
+    assert set(wanted) <= set(dir(report))
+    assert pickle.loads(pickle.dumps(report)) == report == copy.copy(report)
+
+
+def test_an_attribute_that_is_none_is_refused_in_words() -> None:
+    with pytest.raises(AttributeError, match=r"^a memory report has no 'total_flops'$"):
+        _ = GPT2.memory().total_flops  # type: ignore[attr-defined]
+    two = answered(MemoryReport, memory([GPT2.loaded, load("gpt2-xl").loaded], Request()))
+    with pytest.raises(AttributeError, match=r"^total_bytes: this report is about 2 models: ask `\.models`$"):
+        _ = two.total_bytes
+
+
 def test_a_group_of_keywords_is_spelled_out() -> None:
     """`help` shows every keyword with its default; one of another method is refused, not swallowed."""
     said = inspect.signature(GPT2.flops).parameters
@@ -120,8 +189,10 @@ def test_a_group_of_keywords_is_spelled_out() -> None:
     for method in (GPT2.kv, GPT2.memory, GPT2.measure, GPT2.generate):
         with pytest.raises(TypeError, match=rf"{method.__name__}\(\) got an unexpected keyword argument 'tokens'"):
             method(**wrong)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'contex'"):
-        GPT2.flops(contex=3)  # type: ignore[call-arg]
+    with pytest.raises(
+        TypeError, match=r"^Model.flops\(\) got an unexpected keyword argument 'cxt': did you mean ctx\?$"
+    ):
+        GPT2.flops(cxt=3)  # type: ignore[call-arg]
 
 
 def test_the_shells_groups_are_pythons() -> None:
@@ -181,8 +252,10 @@ ANSWERS: dict[str, Callable[[], Report]] = {
 
 
 def test_every_method_that_answers_is_below() -> None:
-    methods = {name: method for name, method in vars(Model).items() if inspect.isfunction(method)}
-    returning = {name for name, method in methods.items() if method.__annotations__.get("return") == "Report"}
+    methods = dict(inspect.getmembers(Model, inspect.isfunction))
+    returning = {
+        name for name, method in methods.items() if method.__annotations__.get("return", "").endswith("Report")
+    }
     assert {name.split()[0] for name in ANSWERS} - {"training"} == returning
 
 

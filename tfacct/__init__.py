@@ -7,12 +7,20 @@ from typing import TYPE_CHECKING, Any
 from tfacct.base.version import __version__
 
 if TYPE_CHECKING:
-    from tfacct.api import Model, load
+    from tfacct.api.metric_names import MetricName
+    from tfacct.api.model import Model, load
     from tfacct.base.errors import TfacctError
+    from tfacct.output.report import Report
 
-__all__ = ["Model", "TfacctError", "__version__", "load"]
+__all__ = ["MetricName", "Model", "Report", "TfacctError", "__version__", "load"]
 
-_HOME = {"load": "tfacct.api", "Model": "tfacct.api", "TfacctError": "tfacct.base.errors"}
+_HOME = {
+    "load": "api.model",
+    "Model": "api.model",
+    "MetricName": "api.metric_names",
+    "Report": "output.report",
+    "TfacctError": "base.errors",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -21,4 +29,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'tfacct' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOME[name]), name)
+    return getattr(import_module(f"tfacct.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -72,17 +72,20 @@ class Workload:
 
 
 class Whole(TypedDict, total=False):
-    """Keywords of a request about whole sequences: the context is what counts, not how many of its tokens are new."""
+    """Keywords of a request about whole sequences: the context is what counts, not how many of its tokens are new.
 
-    ctx: int | None
-    batch: int
-    source: int | None
+    Sizes are numbers, or texts as the command line takes them: `"8k"`.
+    """
+
+    ctx: int | str | None
+    batch: int | str
+    source: int | str | None
 
 
 class Step(Whole, total=False):
     """Keywords of a request about a step: how many tokens of the context are new, too."""
 
-    tokens: int | None
+    tokens: int | str | None
     decode: bool
 
 

@@ -1,0 +1,153 @@
+"""What a model costs."""
+
+from __future__ import annotations
+
+from typing import Literal, Unpack
+
+from tfacct.api.answer import answered
+from tfacct.api.answers import FlopsReport, GenerateReport, KvReport, MemoryReport, ParamsReport, TrafficReport
+from tfacct.api.asked import Asked
+from tfacct.api.keywords import request, size, spelled_out
+from tfacct.base import units
+from tfacct.ledger.workload import Logits, Step, Whole
+from tfacct.reports.flops import By
+
+
+class Costs(Asked):
+    """Questions about what a model costs."""
+
+    @spelled_out
+    def flops(
+        self,
+        *,
+        logits: Logits = "all",
+        train: bool = False,
+        masked: bool = False,
+        by: By = "line",
+        pointwise: bool = False,
+        **step: Unpack[Step],
+    ) -> FlopsReport:
+        """FLOPs of one forward pass or training step, 2 per multiply-add, product by product.
+
+        >>> from tfacct import load
+        >>> gpt2 = load("gpt2")
+        >>> gpt2.flops(ctx=1024).total
+        291648307200
+        >>> gpt2.flops(ctx=1024, decode=True).total, gpt2.flops(ctx=1024, train=True).total
+        (284812800, 874944921600)
+
+        `ctx`: the context at the end of the step (default the model's longest); `"8k"` is 8,192. `tokens`: how many of
+        it are new (default all). `source`: tokens that an encoder reads (default the model's longest). `masked`: only
+        the query–key pairs that the mask keeps. `pointwise`: the elements of work that is no product are listed too.
+        Raises TfacctError.
+        """
+        from tfacct.reports.flops import flops
+
+        asked = request(step, logits=logits)
+        report = flops([self.loaded], asked, train=train, masked=masked, by=by, pointwise=pointwise)
+        return answered(FlopsReport, report)
+
+    @spelled_out
+    def generate(self, *, new_tokens: int | str, masked: bool = False, **step: Unpack[Whole]) -> GenerateReport:
+        """FLOPs of a whole request, 2 per multiply-add: the prefill of a prompt of `ctx` tokens, and all decode steps.
+
+        Only the last position gets logits, and they give the first of the `new_tokens`. Printed by `flops --generate`.
+        Raises TfacctError.
+        """
+        from tfacct.reports.generate import generate
+
+        return answered(
+            GenerateReport, generate([self.loaded], request(step), size("new_tokens", new_tokens), masked=masked)
+        )
+
+    @spelled_out
+    def traffic(
+        self,
+        *,
+        logits: Logits = "all",
+        dtype: str | None = None,
+        **step: Unpack[Step],
+    ) -> TrafficReport:
+        """Bytes that each product reads and writes in unfused kernels, and its FLOPs per byte.
+
+        Weights are stored in `dtype` (default bf16). Printed by `flops --bytes`. Raises TfacctError.
+        """
+        from tfacct.reports.traffic import traffic
+
+        return answered(TrafficReport, traffic([self.loaded], request(step, logits=logits), dtype=dtype))
+
+    def params(self) -> ParamsReport:
+        """Number of stored parameters, tensor by tensor, every tensor once."""
+        from tfacct.reports.params import params
+
+        return answered(ParamsReport, params([self.loaded]))
+
+    @spelled_out
+    def memory(
+        self,
+        *,
+        dtype: str | None = None,
+        kv_dtype: str | None = None,
+        fit: int | str | None = None,
+        **step: Unpack[Whole],
+    ) -> MemoryReport:
+        """Bytes of weights and KV cache.
+
+        >>> from tfacct import load
+        >>> llama = load("llama-3.1-8b")
+        >>> llama.memory(ctx=8192).total, llama.memory(ctx=8192, kv_dtype="fp8").total
+        (17134264320, 16597393408)
+        >>> llama.memory(ctx="8k", fit="24GiB").fit["largest_context"]
+        74075
+
+        `fit` (bytes, or `"24GiB"`) adds the largest context and batch that fit. Raises TfacctError.
+        """
+        from tfacct.reports.memory import memory
+
+        budget = units.read_bytes("fit", fit) if isinstance(fit, str) else fit
+        report = memory([self.loaded], request(step), dtype=dtype, kv_dtype=kv_dtype, fit=budget)
+        return answered(MemoryReport, report)
+
+    @spelled_out
+    def kv(self, *, dtype: str | None = None, **step: Unpack[Whole]) -> KvReport:
+        """Bytes of the KV cache by context: as built, with a key/value head for each query head, and with one for all.
+
+        Raises TfacctError.
+        """
+        from tfacct.reports.kv import kv
+
+        return answered(KvReport, kv([self.loaded], request(step), dtype=dtype))
+
+    @spelled_out
+    def explain(
+        self,
+        of: Literal["flops", "params", "kv", "memory"] = "flops",
+        *,
+        logits: Logits = "all",
+        train: bool = False,
+        masked: bool = False,
+        dtype: str | None = None,
+        kv_dtype: str | None = None,
+        **step: Unpack[Step],
+    ) -> FlopsReport | ParamsReport | KvReport | MemoryReport:
+        """Derivation of a total: the letters with their values, the product of each line, the sums.
+
+        >>> from tfacct import load
+        >>> load("gpt2").explain("kv", ctx=1024).derivation.takeaway
+        'Each token of context adds 36,864 bytes for each sequence.'
+
+        The report is that of the method of this name; `to_latex` writes the derivation. Raises TfacctError.
+        """
+        from tfacct.reports.explain import explain
+
+        asked = request(step, logits=logits)
+        report = explain(self.loaded, asked, of, train=train, masked=masked, dtype=dtype, kv_dtype=kv_dtype)
+        return answered(EXPLAINED[of], report)
+
+
+EXPLAINED: dict[str, type[FlopsReport | ParamsReport | KvReport | MemoryReport]] = {
+    "flops": FlopsReport,
+    "params": ParamsReport,
+    "kv": KvReport,
+    "memory": MemoryReport,
+}

@@ -1,0 +1,48 @@
+"""A Report as Python's callers get it: the keys of its command's JSON are attributes."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from tfacct.output.report import Report
+
+
+class Answer(Report):
+    """A Report whose exact facts are attributes: `load("gpt2").memory().weights_bytes`."""
+
+    _line: ClassVar[type | None] = None
+    """Type of one of its `lines`; None where there are none."""
+    _optional: ClassVar[tuple[str, ...]] = ()
+    """Keys that only some questions have."""
+    _reserved: ClassVar[dict[str, Any]] = {}
+    """Keys whose names mean something else in Python, or here: read them in `.models`."""
+
+    model: str
+    family: str
+
+    if not TYPE_CHECKING:  # a type checker knows the keys by the annotations, and no others
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_") or name in Report.__slots__:
+                raise AttributeError(name)
+            if len(self.models) != 1:
+                raise AttributeError(
+                    f"{name}: this report is about {len(self.models)} models: ask `.models`", name=name
+                )
+            facts = self.models[0]
+            if name not in facts:
+                raise AttributeError(f"a {self.command} report has no {name!r}", name=name, obj=self)
+            return facts[name]
+
+        def __dir__(self) -> list[str]:
+            facts = self.models[0] if len(self.models) == 1 else {}
+            return sorted({*super().__dir__(), *(name for name in facts if name.isidentifier())})
+
+
+AnswerT = TypeVar("AnswerT", bound=Answer)
+
+
+def answered(kind: type[AnswerT], report: Report) -> AnswerT:
+    """The report with its facts as attributes."""
+    return kind(**{entry.name: getattr(report, entry.name) for entry in fields(report)})

@@ -1,0 +1,248 @@
+"""The report of each command, with the keys that it adds to those of every model.
+
+From these lists follow the attributes, what a type checker knows of them, and the schemas under docs/schema: no key is
+written twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from tfacct.api import lines as each
+from tfacct.api.answer import Answer
+from tfacct.architecture.parts import Form
+
+
+class _Common(Answer):
+    """Keys that every model has. (`defaulted` and `notes` are the sentences of every Report.)"""
+
+    set: dict[str, Any]
+    unknown: list[str]
+    left_out: list[str]
+
+
+class FlopsReport(_Common):
+    """FLOPs of a forward pass or a training step."""
+
+    _line = each.FlopsLine
+    _optional = ("pointwise",)
+
+    workload: each.Workload
+    train: bool
+    total_flops: int
+    flops_per_token: float
+    total_params: int
+    active_params: int
+    rule_of_thumb_flops: int
+    latent_attention: Form | None
+    total_flops_otherwise: each.Otherwise | None
+    components: dict[str, int]
+    never_called: list[str]
+    total_flops_if_called: int | None
+    pointwise: list[each.PointwiseLine]
+
+
+class GenerateReport(_Common):
+    """FLOPs of a whole request."""
+
+    _line = each.GenerateLine
+
+    workload: each.Workload
+    prompt_tokens: int
+    new_tokens: int
+    decode_steps: int
+    prefill_latent_attention: Form | None
+    decode_latent_attention: Form | None
+    total_flops: int
+    prefill_flops: int
+    decode_flops: int
+    flops_per_prompt_token: float
+    flops_per_new_token: float | None
+    phases: list[each.Phase]
+
+
+class TrafficReport(_Common):
+    """Bytes that each product reads and writes."""
+
+    _line = each.TrafficLine
+
+    workload: each.Workload
+    activation_dtype: str
+    total_flops: int
+    total_read_bytes: int
+    total_written_bytes: int
+    total_moved_bytes: int
+    flops_per_byte: float
+    latent_attention: Form | None
+    total_flops_otherwise: each.Otherwise | None
+
+
+class ParamsReport(_Common):
+    """Number of stored parameters."""
+
+    _line = each.ParamsLine
+
+    total_params: int
+    embedding_params: int
+    non_embedding_params: int
+    active_params: int
+    active_non_embedding_params: int
+    tied_head: bool
+    expected_params: int | None
+    expected_from: str | None
+
+
+class MemoryReport(_Common):
+    """Bytes of weights and of what is kept between steps."""
+
+    _line = each.MemoryLine
+    _optional = ("fit",)
+
+    workload: each.Workload
+    kv_dtype: str
+    total_params: int
+    weights_bytes: int
+    kv_cache_bytes: int
+    kv_bytes_per_token: int
+    kv_bytes_next_token: int
+    total_bytes: int
+    fit: each.Fit
+
+
+class KvReport(_Common):
+    """Bytes of the KV cache by context."""
+
+    _line = each.KvLine
+
+    workload: each.Workload
+    query_heads: int | None
+    kv_heads: int | None
+    kv_bytes_per_token: int
+    kv_bytes_next_token: int
+    kv_cache_bytes: int
+    self_kv_cache_bytes: int
+    cross_kv_cache_bytes: int
+
+
+class FormulaReport(_Common):
+    """Formula of a count."""
+
+    _line = each.FormulaLine
+    _optional = ("total_flops", "total_params", "kv_cache_elements", "kv_cache_bytes")
+    # A formula's `total` is text: the attribute of that name is the number.
+    _reserved: ClassVar[dict[str, Any]] = {"total": str}
+
+    workload: each.Workload | None
+    biases_and_ties_of: str | None
+    of: Literal["flops", "params", "kv", "train"]
+    latent_attention: Form | None
+    total_text: str
+    total_latex: str
+    legend: dict[str, each.Letter]
+    total_flops: int
+    total_params: int
+    kv_cache_elements: int
+    kv_cache_bytes: int
+
+
+class DiffReport(_Common):
+    """FLOPs, parameters and bytes before and after a change."""
+
+    _line = each.DiffLine
+
+    old: dict[str, Any]
+    new: dict[str, Any]
+
+
+class SweepReport(_Common):
+    """Metrics at every combination of knobs."""
+
+    _line = each.SweepLine
+
+    workload: each.Workload
+    kv_dtype: str
+    train: bool
+    swept: list[str]
+    metrics: list[str]
+
+
+class SolveReport(_Common):
+    """Last value of an unknown that an equation holds for."""
+
+    _line = each.SolveLine
+    # `answer` is the sentence, `total` the number; `for` is a word of Python.
+    _reserved: ClassVar[dict[str, Any]] = {"answer": int, "for": str}
+
+    workload: each.Workload
+    kv_dtype: str
+    train: bool
+    until: str
+    beyond: int | None
+    root: float | None
+    closed_form: str | None
+
+
+class ShowReport(_Common):
+    """Fields of a config."""
+
+    config: dict[str, Any]
+    source: dict[str, Any] | None
+
+
+class VerifyReport(_Common):
+    """Comparison of the formulas with every witness."""
+
+    _line = each.VerifyLine
+    # Of all models together, `agrees` is an attribute of every Report.
+    _reserved: ClassVar[dict[str, Any]] = {"agrees": bool}
+
+    workload: each.Workload
+    blocks_traced: int
+    blocks: int
+    total_flops: int
+    measured_flops: int
+    expected_params: int | None
+    witnesses: list[each.Witness]
+
+
+class ProveReport(Answer):
+    """Proof of a formula for all sizes."""
+
+    by: Literal["symbols", "grid"]
+    proven: bool
+    legend: dict[str, str]
+    statements: list[each.Statement]
+
+
+class MeasureReport(_Common):
+    """Seconds, FLOP/s and bytes of real runs."""
+
+    _reserved: ClassVar[dict[str, Any]] = {"interrupted": bool}
+
+    workload: each.Workload
+    device: str
+    device_name: str
+    torch: str
+    threads: int | None
+    attention: str
+    latent_attention: Form | None
+    train: bool
+    runs: int
+    seconds_min: float
+    seconds_median: float
+    seconds_max: float
+    tokens_per_second: float
+    total_flops: int
+    masked_flops: int
+    flops_per_second: float
+    masked_flops_per_second: float
+    peak_flops_per_second: float | None
+    mfu: float | None
+    masked_mfu: float | None
+    weights_bytes: int
+    measured_weights_bytes: int
+    kv_cache_bytes: int
+    measured_kv_cache_bytes: int | None
+    peak_bytes: int | None
+    forward_flops: int
+    counted_flops: int

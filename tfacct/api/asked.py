@@ -1,0 +1,99 @@
+"""A loaded model, as every group of questions takes it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import UsageError, cut
+from tfacct.ledger.groups import Ledger
+from tfacct.loading import find as sources
+from tfacct.loading.model import LoadedModel, subject
+
+
+@runtime_checkable
+class Config(Protocol):
+    """A config as a library holds it, such as a `PretrainedConfig` of transformers."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return its fields."""
+
+
+class Configured(Protocol):
+    """A model that carries its config, such as a `PreTrainedModel` of transformers."""
+
+    @property
+    def config(self) -> Any:
+        """Config that the model was built from."""
+
+
+Source: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | Config | Configured
+"""What `load` takes: a preset's name, a path, a hub id, a config as a dict or an object, or a model that has one."""
+
+
+class Asked:
+    """A model to ask about."""
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        self.loaded = loaded
+
+    def __repr__(self) -> str:
+        return f"<tfacct model {self.name}: {self.loaded.family}>"
+
+    @property
+    def name(self) -> str:
+        """Name of the preset or file."""
+        return self.loaded.name
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """Config as given, with the fields that were set over it."""
+        return self.loaded.raw
+
+    @property
+    def architecture(self) -> Transformer:
+        """Transformer of parts that the config describes."""
+        return self.loaded.architecture
+
+    @property
+    def ledger(self) -> Ledger:
+        """Ledger of lines that every count is derived from."""
+        return self.loaded.ledger
+
+    def _with(self, sets: Mapping[str, Any]) -> LoadedModel:
+        """Model of the same config with fields set over it."""
+        return self.loaded.with_fields({**self.loaded.changed, **sets})
+
+
+def loaded(source: Asked | Source, sets: Mapping[str, Any]) -> LoadedModel:
+    """Model of whatever `load` takes, with fields set over its config. Raises TfacctError."""
+    if isinstance(source, Asked):
+        return source._with(sets) if sets else source.loaded
+    if isinstance(source, Mapping):
+        return subject("config", source, sets)
+    if isinstance(source, str):
+        return sources.find(source, sets)
+    if isinstance(source, os.PathLike):
+        return sources.find(str(Path(source)), sets, ask_hub=False)
+    if isinstance(source, type):
+        raise _no_model(source)
+    if isinstance(source, Config):
+        return _of_config(source, {}, sets)
+    if isinstance(config := getattr(source, "config", None), Config):
+        # The class says which head there is: a config that was not read from a checkpoint names none.
+        return _of_config(config, {"architectures": [type(source).__name__]}, sets)
+    raise _no_model(source)
+
+
+def _of_config(config: Config, over: Mapping[str, Any], sets: Mapping[str, Any]) -> LoadedModel:
+    fields = config.to_dict()
+    name = fields.get("_name_or_path") or getattr(config, "_name_or_path", "") or fields.get("model_type") or "config"
+    return subject(Path(str(name)).name, {**fields, **over}, sets)
+
+
+def _no_model(source: object) -> UsageError:
+    taken = "given as a path, a dict of its fields, a config or a model that has one"
+    return UsageError(f"a model is named, or {taken}, not {cut(repr(source))}")

@@ -1,0 +1,167 @@
+"""What the formulas are, and what the knobs do."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, Unpack
+
+from tfacct.api.answer import answered
+from tfacct.api.answers import DiffReport, FormulaReport, SolveReport, SweepReport
+from tfacct.api.asked import Asked, Source, loaded
+from tfacct.api.keywords import fields, request, size, sizes, spelled_out
+from tfacct.api.metric_names import MetricName
+from tfacct.ledger.workload import Logits, Step
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class Explored(Asked):
+    """Questions about what changes the costs."""
+
+    @spelled_out
+    def formula(
+        self,
+        *,
+        of: Literal["flops", "params", "kv", "train"] = "flops",
+        **step: Unpack[Step],
+    ) -> FormulaReport:
+        """Formula of a count, line by line, with its values: FLOPs, stored parameters, or cached elements.
+
+        `.models[0]["total"]` is the formula as sympy parses it, its letters symbols (see `reports.formula.formula`).
+        Raises TfacctError.
+        """
+        from tfacct.reports.formula import formula
+
+        return answered(FormulaReport, formula(self.loaded, request(step), of=of))
+
+    def diff(
+        self,
+        other: Asked | Source | None = None,
+        *,
+        ctx: int | str | None = None,
+        tokens: int | str | None = None,
+        decode: bool = False,
+        batch: int | str = 1,
+        source: int | str | None = None,
+        to_ctx: int | str | None = None,
+        to_tokens: int | str | None = None,
+        to_batch: int | str | None = None,
+        logits: Logits = "all",
+        train: bool = False,
+        masked: bool = False,
+        dtype: str | None = None,
+        kv_dtype: str | None = None,
+        **sets: Any,
+    ) -> DiffReport:
+        """FLOPs, parameters and bytes before and after a change: of fields (`sets`), context or batch, or to `other`.
+
+        `other`: a Model, or what `load` takes. Raises TfacctError.
+        """
+        from tfacct.reports.counting import Counting
+        from tfacct.reports.diff import diff
+
+        new = loaded(self if other is None else other, sets)
+        step = {"ctx": ctx, "tokens": tokens, "batch": batch, "source": source}
+        before = request(step, decode=decode, logits=logits)
+        to = {"ctx": to_ctx, "tokens": to_tokens, "batch": to_batch}
+        changed = {name: size(f"to_{name}", given) for name, given in to.items() if given is not None}
+        after = replace(before, **changed)
+        terms = Counting(dtype, kv_dtype, masked, train)
+        return answered(DiffReport, diff(self.loaded, new, before, after, terms=terms))
+
+    def sweep(
+        self,
+        *metrics: MetricName | str,
+        ctx: Collection[int | str] | str | None = None,
+        batch: Collection[int | str] | str = (1,),
+        source: int | str | None = None,
+        tokens: int | str | None = None,
+        decode: bool = False,
+        logits: Logits = "all",
+        train: bool = False,
+        masked: bool = False,
+        dtype: str | None = None,
+        kv_dtype: str | None = None,
+        **sets: Sequence[Any] | str,
+    ) -> SweepReport:
+        """Metrics by name at every combination of contexts, batches and values of fields, in exact numbers.
+
+        Whole numbers may be a range, as on the command line:
+
+        >>> from tfacct import load
+        >>> load("llama-3.1-8b").sweep("kv_cache_bytes", ctx="1k..4k", num_key_value_heads="1,8").rows[-1]
+        {'num_key_value_heads': 8, 'ctx': 4096, 'kv_cache_bytes': 536870912}
+
+        Raises TfacctError, also for more than 20,000 points.
+        """
+        from tfacct.reports.counting import Counting
+        from tfacct.reports.grid import Grid
+        from tfacct.reports.sweep import DEFAULT, sweep
+
+        report = sweep(
+            lambda _name, fields: self._with(fields),
+            [self.name],
+            Grid(sizes("ctx", ctx), sizes("batch", batch), fields(sets)),
+            metrics=metrics or DEFAULT,
+            request=request({"tokens": tokens, "decode": decode, "source": source}, logits=logits),
+            terms=Counting(dtype, kv_dtype, masked, train),
+        )
+        return answered(SweepReport, report)
+
+    @spelled_out
+    def solve(
+        self,
+        unknown: str,
+        until: str,
+        *,
+        logits: Logits = "all",
+        train: bool = False,
+        masked: bool = False,
+        dtype: str | None = None,
+        kv_dtype: str | None = None,
+        **step: Unpack[Step],
+    ) -> SolveReport:
+        """Largest `unknown` (ctx, batch or num_key_value_heads) up to which an equation is not yet overtaken.
+
+        >>> from tfacct import load
+        >>> load("llama-3.1-8b").solve("ctx", "kv_cache_bytes=weights_bytes").total
+        122532
+
+        Raises TfacctError if there is no solution, or more than one.
+        """
+        from tfacct.reports.counting import Counting
+        from tfacct.reports.solve import solve
+
+        terms = Counting(dtype, kv_dtype, masked, train)
+        asked = request(step, logits=logits)
+        return answered(SolveReport, solve(self.loaded, asked, unknown=unknown, until=until, terms=terms))
+
+    def evaluate(
+        self,
+        metric: MetricName | str,
+        *,
+        exact: bool = False,
+        masked: bool = False,
+        train: bool = False,
+        logits: Logits = "all",
+        source: int | str | None = None,
+        dtype: str | None = None,
+        kv_dtype: str | None = None,
+        **knobs: Any,
+    ) -> np.ndarray[Any, Any]:
+        """Array of a metric at every element of the knobs: `evaluate("total_flops", ctx=np.arange(1, 10**6))`.
+
+        Knobs are broadcast against each other: ctx, tokens (default all of the context), batch, num_key_value_heads,
+        and the letters of sizes. Values are float64, within 10⁻¹⁵ of the exact ones; `exact` gives Python's ints and
+        fractions. Needs numpy. Raises TfacctError.
+        """
+        from tfacct.accounts.metrics import metric as named
+        from tfacct.algebra.arrays import evaluate
+        from tfacct.reports.counting import Counting, workload
+
+        asked = named(metric, [self.ledger])
+        work = workload(self.loaded, request({"source": source}, logits=logits))
+        point = Counting(dtype, kv_dtype, masked, train).point(self.loaded, work, [asked])
+        return evaluate(asked, self.architecture, point, knobs, exact=exact)

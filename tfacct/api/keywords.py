@@ -1,0 +1,83 @@
+"""Keywords as Python's callers give them: a group spelled out, and sizes as numbers or as a shell takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import wraps
+from inspect import Parameter, signature
+from operator import index
+from typing import Any, ParamSpec, TypeVar
+
+from tfacct.base import ranges, units
+from tfacct.base.errors import UsageError, nearest
+from tfacct.base.spelling import option
+from tfacct.ledger.workload import Request, Step, Whole
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def spelled_out(method: Callable[P, R]) -> Callable[P, R]:
+    """The method with every keyword of its group in its signature, for `help` and notebooks, and no other accepted."""
+    given = signature(method)
+    *own, rest = given.parameters.values()
+    group = {"Unpack[Step]": Step, "Unpack[Whole]": Whole}[rest.annotation]
+    types = {**Whole.__annotations__, **group.__annotations__}
+    named = [
+        kept.replace(kind=Parameter.KEYWORD_ONLY, annotation=getattr(types[name], "__forward_arg__", types[name]))
+        for name, kept in signature(Request).parameters.items()
+        if name in types
+    ]
+    spread = given.replace(parameters=[*own, *named])
+
+    @wraps(method)
+    def asked(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name in kwargs.keys() - spread.parameters.keys():
+            close = nearest(name, list(spread.parameters)[1:])
+            hint = f": {close}" if close else ""
+            raise TypeError(f"Model.{method.__name__}() got an unexpected keyword argument {name!r}{hint}")
+        return method(*args, **kwargs)
+
+    asked.__signature__ = spread  # type: ignore[attr-defined]
+    return asked
+
+
+def request(step: Mapping[str, Any], **more: Any) -> Request:
+    """Workload as the caller words it. Raises UsageError."""
+    read = {name: value if name == "decode" else size(name, value) for name, value in step.items()}
+    return Request(**read, **more)
+
+
+def size(name: str, given: Any) -> Any:
+    """Whole number that `given` stands for: `"8k"`, and numpy's integers too. What is none is left to be refused."""
+    if isinstance(given, str):
+        return units.read_tokens(option(name), given)
+    if isinstance(given, bool) or not hasattr(given, "__index__"):
+        return given
+    try:
+        return index(given)
+    except TypeError:  # an array that holds something else than one whole number
+        return given
+
+
+def sizes(name: str, given: Any) -> Any:
+    """Whole numbers that a range such as `"1k..128k"` stands for; a collection of sizes as it is."""
+    if isinstance(given, str):
+        return ranges.read_values(option(name), given)
+    if isinstance(given, Collection) and any(isinstance(value, str) for value in given):
+        return [size(name, value) for value in given]
+    return given
+
+
+def fields(given: Mapping[str, Sequence[Any] | str]) -> dict[str, Sequence[Any]]:
+    """Values of every field; of whole numbers also as a range, `"1..32"`. Raises UsageError for any other text."""
+    return {name: _values(name, values) if isinstance(values, str) else values for name, values in given.items()}
+
+
+def _values(name: str, text: str) -> Sequence[Any]:
+    try:
+        return list(ranges.read_values(name, text))
+    except UsageError:
+        if ".." in text:
+            raise
+        raise UsageError(f"{name} must be a list of values, not {text!r}", f"{name}=[{text!r}], or a range") from None

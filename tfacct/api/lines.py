@@ -1,0 +1,194 @@
+"""Types of what stands inside a report's facts: its workload, and the lines behind its total. Keys are the JSON's."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
+
+from tfacct.architecture.parts import Form
+
+
+class Workload(TypedDict):
+    """Sequences, new tokens and keys of a step."""
+
+    batch: int
+    tokens: int
+    keys: int
+    source: int | None
+    logits: Literal["all", "last"] | None
+    masked: bool
+    dtype: str | None
+
+
+class Otherwise(TypedDict):
+    """The form of latent attention that a step does not run in, and its FLOPs."""
+
+    latent_attention: Form
+    total_flops: int
+
+
+class Fit(TypedDict):
+    """Largest context and batch that fit a budget."""
+
+    budget_bytes: int
+    largest_context: int | None
+    context_slack_bytes: int | None
+    largest_batch: int | None
+    batch_slack_bytes: int | None
+
+
+class Letter(TypedDict, total=False):
+    """Meaning of a letter, and its value in a model."""
+
+    meaning: str
+    value: int
+
+
+class FlopsLine(TypedDict):
+    """One product. `blocks`: the kind of block, where kinds run it differently."""
+
+    path: str
+    spec: str
+    blocks: NotRequired[str]
+    m: int
+    k: int
+    n: int
+    times: int
+    flops: int
+    forward_flops: NotRequired[int]
+    backward_flops: NotRequired[int]
+
+
+class PointwiseLine(TypedDict):
+    """Work that is no product, in elements of its results."""
+
+    path: str
+    elements: int
+
+
+class PhaseLine(TypedDict):
+    """One product of a phase, by path or in full."""
+
+    path: str
+    spec: str
+    flops: int
+
+
+class Phase(TypedDict):
+    """The prefill, or all decode steps."""
+
+    phase: Literal["prefill", "decode"]
+    steps: int
+    flops: int
+    lines: list[PhaseLine]
+
+
+class GenerateLine(TypedDict):
+    """One product of a request. `decode_spec`: as the decode steps run it, null where they do not."""
+
+    path: str
+    spec: str | None
+    decode_spec: str | None
+    prefill_flops: int
+    decode_flops: int
+    flops: int
+
+
+class TrafficLine(TypedDict):
+    """One product, with the bytes that it moves."""
+
+    path: str
+    spec: str
+    flops: int
+    read_bytes: int
+    written_bytes: int
+    flops_per_byte: float
+
+
+class ParamsLine(TypedDict):
+    """One tensor, with its shape."""
+
+    path: str
+    shape: list[int]
+    times: int
+    params: int
+
+
+class MemoryLine(TypedDict):
+    """A part of the weights, or a state that is kept."""
+
+    what: str
+    kind: Literal["weights", "cache"]
+    elements: int
+    dtype: str
+    bytes: int
+
+
+class KvLine(TypedDict):
+    """Bytes of the cache at one context."""
+
+    keys: int
+    mha: int | None
+    as_built: int
+    mqa: int | None
+
+
+class FormulaLine(TypedDict):
+    """One product, tensor or state in letters."""
+
+    path: str
+    spec: NotRequired[str]
+    axes: NotRequired[str]
+    flops: NotRequired[str]
+    params: NotRequired[str]
+    elements: NotRequired[str]
+    flops_value: NotRequired[int]
+    params_value: NotRequired[int]
+    elements_value: NotRequired[int]
+    bytes_value: NotRequired[int]
+    latex: str
+
+
+class DiffLine(TypedDict):
+    """One product, tensor or total, before and after."""
+
+    path: str
+    unit: str
+    old: float | None
+    new: float | None
+    delta: float
+
+
+class Witness(TypedDict):
+    """One check: two totals, and the paths where they differ."""
+
+    witness: str
+    unit: str
+    formula: int
+    measured: int
+    equal: bool
+    differences: dict[str, list[int | None]]
+
+
+class VerifyLine(TypedDict):
+    """One product of one block, by the formula and by fvcore."""
+
+    path: str
+    flops: int | None
+    measured_flops: int | None
+    equal: bool
+
+
+class Statement(TypedDict):
+    """One statement of a proof."""
+
+    what: str
+    formula: str | None
+    difference: str
+    evidence: str
+    proven: bool
+
+
+SweepLine: TypeAlias = dict[str, Any]
+"""One combination: the knobs and the metrics by their names."""
+SolveLine: TypeAlias = dict[str, Any]
+"""One candidate: the unknown by its name, and both sides, `left` and `right`."""

@@ -1,0 +1,68 @@
+"""Why to believe it."""
+
+from __future__ import annotations
+
+from typing import Literal, Unpack
+
+from tfacct.api.answer import answered
+from tfacct.api.answers import MeasureReport, ProveReport, ShowReport, VerifyReport
+from tfacct.api.asked import Asked
+from tfacct.api.keywords import request, spelled_out
+from tfacct.ledger.workload import Step, Whole
+
+
+class Trusted(Asked):
+    """Questions about why the numbers are right."""
+
+    def show(self) -> ShowReport:
+        """Fields of the config, one by one, with their source and those that took a default."""
+        from tfacct.reports.models import show
+
+        return answered(ShowReport, show(self.loaded))
+
+    @spelled_out
+    def verify(
+        self,
+        *,
+        all_layers: bool = False,
+        against: str | None = None,
+        **step: Unpack[Step],
+    ) -> VerifyReport:
+        """Comparison of the formulas with every witness, path by path; `.agrees` is the verdict.
+
+        `all_layers` runs every block instead of one of each kind; `against="transformers"` asks the class too. Needs
+        torch and fvcore. Raises TfacctError.
+        """
+        from tfacct.reports.verify import verify
+
+        return answered(VerifyReport, verify([self.loaded], request(step), all_layers=all_layers, against=against))
+
+    def prove(self, *, by: Literal["symbols", "grid"] = "symbols") -> ProveReport:
+        """Proof that the formula is the same polynomial as the reference model's count, for all sizes.
+
+        Needs torch, fvcore and sympy. Raises TfacctError.
+        """
+        from tfacct.reports.prove import prove
+
+        return answered(ProveReport, prove(self.loaded, by=by))
+
+    @spelled_out
+    def measure(
+        self,
+        *,
+        decode: bool = False,
+        steps: int = 5,
+        train: bool = False,
+        sdpa: bool = False,
+        device: str = "cpu",
+        dtype: str = "fp32",
+        **step: Unpack[Whole],
+    ) -> MeasureReport:
+        """Run the model with random weights: seconds, FLOP/s and bytes really held.
+
+        Needs torch and fvcore. Raises TfacctError.
+        """
+        from tfacct.reports.measure import Plan, measure
+
+        plan = Plan(device, dtype, steps, train, sdpa)
+        return answered(MeasureReport, measure(self.loaded, request(step, decode=decode), plan))
