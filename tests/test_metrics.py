@@ -1,5 +1,6 @@
 """Metrics by name: the numbers of the other commands, in whole numbers, in arrays and in letters."""
 
+import json
 import sys
 from fractions import Fraction
 
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tfacct
 from tests.conftest import TINY, by_kind, of_family
 from tfacct import load
 from tfacct.accounts.metrics import METRICS, Metric, Point, attention_overtakes, cache_overtakes, metric
@@ -220,3 +222,27 @@ def test_without_numpy_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "numpy", None)
     with pytest.raises(TfacctError, match=r"pip install 'tfacct\[arrays\]'"):
         load("gpt2").evaluate("total_flops", ctx=[1])
+
+
+def test_every_metric_is_listed_with_its_unit_and_one_sentence(run) -> None:
+    document = json.loads(run("metrics", "--json").out)
+    assert (document["command"], document["models"]) == ("metrics", [])
+    assert [row["metric"] for row in document["rows"]] == [*METRICS, "flops.NAME", "share.NAME"]
+    for row in document["rows"]:
+        about = row["about"]
+        assert about[0].isupper() or about[0].isdigit() or about.startswith("total_flops "), about
+        assert about.endswith(".") and ". " not in about and len(about) < 100, about
+    units = {row["metric"]: row["unit"] for row in document["rows"]}
+    assert (units["total_flops"], units["active_params"], units["share.NAME"]) == ("FLOPs", "parameters", "share of 1")
+    assert tfacct.metrics().rows == document["rows"] == tfacct.metrics().document()["rows"]
+    assert run("metrics", "--csv").out.splitlines()[0] == "metric,unit,about"
+    assert "| total_flops | FLOPs | FLOPs of one forward pass" in run("metrics", "--markdown").out
+    for columns in (60, 80, 120):
+        out = run("metrics", columns=columns).out
+        assert all(f" {name} " in out for name in METRICS) and max(map(len, out.splitlines())) <= columns
+
+
+def test_a_page_about_no_model_has_its_rows_in_the_json(run) -> None:
+    rows = json.loads(run("conventions", "--json").out)["rows"]
+    assert {"topic", "meaning"} == set(rows[0]) and "FLOPs" in [row["topic"] for row in rows]
+    assert "rows" not in json.loads(run("flops", "gpt2", "--json").out)

@@ -65,7 +65,7 @@ def test_sizes_as_people_write_them(run) -> None:
     assert "context 1,000," in run("flops", "gpt2", "--ctx", "1E3").out
     for typed, said in (("24G", "24 GB"), ("24gb", "24 GB"), ("24Gi", "24 GiB"), ("24gib", "24 GiB")):
         assert f"Fits in {said}: " in run("memory", "llama-3.1-8b", "--ctx", "8k", "--fit", typed).out
-    assert "total_bytes = 24GB," in run("solve", "gpt2", "--for", "ctx", "--until", "total_bytes=24G").out
+    assert "total_bytes = 24 GB," in run("solve", "gpt2", "--for", "ctx", "--until", "total_bytes=24G").out
 
 
 def named(out: str) -> list[str]:

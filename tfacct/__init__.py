@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from tfacct.api.model import Model, load
     from tfacct.base.errors import TfacctError
     from tfacct.output.report import Report
+    from tfacct.reports.metrics import metrics
 
-__all__ = ["MetricName", "Model", "Report", "TfacctError", "__version__", "load"]
+__all__ = ["MetricName", "Model", "Report", "TfacctError", "__version__", "load", "metrics"]
 
 _HOME = {
     "load": "api.model",
@@ -20,6 +21,7 @@ _HOME = {
     "MetricName": "api.metric_names",
     "Report": "output.report",
     "TfacctError": "base.errors",
+    "metrics": "reports.metrics",
 }
 
 

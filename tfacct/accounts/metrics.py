@@ -53,6 +53,7 @@ class Metric:
     name: str
     unit: Unit
     about: str
+    """What it is, in one sentence."""
     of: Callable[[Point], Size]
 
 
@@ -96,66 +97,102 @@ def cost_of(point: Point) -> Cost:
 METRICS = {
     metric.name: metric
     for metric in (
-        Metric("total_flops", "flops", "FLOPs of one forward pass, or of a training step", flops_of),
+        Metric("total_flops", "flops", "FLOPs of one forward pass, or of one training step.", flops_of),
         Metric(
             "flops_per_token",
             "flops",
-            "FLOPs per new token",
+            "FLOPs divided by the number of new tokens, those of all sequences.",
             lambda point: ratio(flops_of(point), point.tokens),
         ),
-        Metric("rule_of_thumb_flops", "flops", "2 · active parameters · tokens (6 in a training step)", rule_of_thumb),
+        Metric(
+            "rule_of_thumb_flops",
+            "flops",
+            "2 FLOPs for each active parameter and new token; 6 in a training step.",
+            rule_of_thumb,
+        ),
         Metric(
             "ratio_to_rule_of_thumb",
             "ratio",
-            "FLOPs over 2 · active parameters · tokens (6 in a training step)",
+            "total_flops divided by rule_of_thumb_flops.",
             lambda point: ratio(flops_of(point), rule_of_thumb(point)),
         ),
-        Metric("total_params", "params", "stored parameters", params_of),
-        Metric("active_params", "params", "parameters that one token meets", active_params_of),
+        Metric("total_params", "params", "Stored parameters, every tensor once.", params_of),
+        Metric(
+            "active_params",
+            "params",
+            "Parameters that one token goes through: of experts, only those that it is sent to.",
+            active_params_of,
+        ),
         Metric(
             "embedding_params",
             "params",
-            "parameters of the tables",
+            "Parameters of the tables of tokens, positions and segments.",
             lambda point: params_of(point, lambda tensor: tensor.embedding),
         ),
         Metric(
             "non_embedding_params",
             "params",
-            "parameters but the tables",
+            "All other parameters, an untied output matrix among them.",
             lambda point: params_of(point, lambda tensor: not tensor.embedding),
         ),
-        Metric("weights_bytes", "bytes", "bytes of the weights", lambda point: _held(point).weights),
-        Metric("kv_cache_bytes", "bytes", "bytes kept between steps", lambda point: _held(point).cache),
+        Metric("weights_bytes", "bytes", "Bytes of the stored weights.", lambda point: _held(point).weights),
+        Metric(
+            "kv_cache_bytes",
+            "bytes",
+            "Bytes kept between steps, of all sequences: keys and values, latents or states.",
+            lambda point: _held(point).cache,
+        ),
         Metric(
             "kv_bytes_per_token",
             "bytes",
-            "bytes that the first token of a sequence adds to what is kept",
+            "Bytes that the first token of a sequence adds to what is kept.",
             lambda point: _held(point).per_token,
         ),
         Metric(
             "kv_bytes_next_token",
             "bytes",
-            "bytes that one more token of one sequence would add",
+            "Bytes that one more token of one sequence would add to what is kept.",
             lambda point: memory.next_token_bytes(point.ledger, point.at, point.cache),
         ),
-        Metric("total_bytes", "bytes", "weights and cache", lambda point: _held(point).total),
+        Metric(
+            "total_bytes",
+            "bytes",
+            "Bytes of the weights and of what is kept between steps.",
+            lambda point: _held(point).total,
+        ),
         Metric(
             "total_read_bytes",
             "bytes",
-            "bytes that the products of a forward pass read",
+            "Bytes that the products of a forward pass read, in unfused kernels.",
             lambda point: cost_of(point).read,
         ),
-        Metric("total_written_bytes", "bytes", "bytes that they write", lambda point: cost_of(point).written),
-        Metric("total_moved_bytes", "bytes", "bytes that they read and write", lambda point: cost_of(point).moved),
+        Metric(
+            "total_written_bytes",
+            "bytes",
+            "Bytes that the products of a forward pass write, in unfused kernels.",
+            lambda point: cost_of(point).written,
+        ),
+        Metric(
+            "total_moved_bytes",
+            "bytes",
+            "Bytes that the products of a forward pass read and write, in unfused kernels.",
+            lambda point: cost_of(point).moved,
+        ),
         Metric(
             "flops_per_byte",
             "ratio",
-            "FLOPs of a forward pass per byte that it reads and writes",
+            "FLOPs of a forward pass for each byte that its products read or write.",
             lambda point: cost_of(point).intensity,
         ),
     )
 }
 """Metrics that every model has, by name."""
+
+OF_A_NAME: dict[str, tuple[Unit, str]] = {
+    "flops.NAME": ("flops", "FLOPs of a product, a part or a component: flops.attn.scores, flops.mlp."),
+    "share.NAME": ("share", "Share of a product, a part or a component in all FLOPs: share.attn_scores_values."),
+}
+"""Metrics that a model has of each name in its table of FLOPs: `products` lists them."""
 
 
 def products(ledgers: Iterable[Ledger]) -> list[str]:
@@ -192,13 +229,13 @@ def _flops_of(name: str) -> Metric:
     def of(point: Point) -> Size:
         return flops_of(point, lambda path, line: name in _names(path, line))
 
-    return Metric(f"flops.{name}", "flops", f"FLOPs of {name}", of)
+    return Metric(f"flops.{name}", "flops", f"FLOPs of {name}.", of)
 
 
 def _share_of(name: str) -> Metric:
     part = _flops_of(name)
     return Metric(
-        f"share.{name}", "share", f"share of {name} in all FLOPs", lambda point: ratio(part.of(point), flops_of(point))
+        f"share.{name}", "share", f"Share of {name} in all FLOPs.", lambda point: ratio(part.of(point), flops_of(point))
     )
 
 

@@ -167,3 +167,11 @@ def solve(
     request = ask.request(step, counted.logits)
     report = solve(subject, request, unknown=unknown, until=until, terms=ask.counting(counted))
     ask.show(report, output)
+
+
+@command(EXPLORE, "tfacct metrics")
+def metrics(*, output: opt.Output) -> None:
+    """The metrics by name: what sweep and solve can be asked for."""
+    from tfacct.reports.metrics import metrics
+
+    ask.show(metrics(), output)

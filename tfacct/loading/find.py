@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfacct.base.errors import ConfigError, MissingExtraError, NotFoundError, TfacctError, nearest
-from tfacct.loading import files, presets, spellings
+from tfacct.loading import files, presets
 from tfacct.loading.model import LoadedModel, Provenance, subject
 
 if TYPE_CHECKING:
     from tfacct.loading.hub import Waiting
+    from tfacct.loading.spellings import Preset
 
 
 def find(
@@ -43,6 +44,8 @@ def find(
         if file.suffix == ".toml":
             return presets.load_file(file, sets)
         return subject(_short_name(file), files.parse_json(str(file), files.read(file)), sets)
+    from tfacct.loading import spellings  # no name of a preset gets here
+
     page = spellings.hub_id(model) if ask_hub else None
     if page is None and path.suffix in (".json", ".toml"):
         raise NotFoundError(f"no file {model!r} here", nearest(path.stem, presets.names()))
@@ -70,7 +73,7 @@ def _from_hub(model: str, sets: Mapping[str, Any] | None, waiting: Waiting | Non
 
     An error also names the preset that may be meant, which needs no network.
     """
-    from tfacct.loading import hub
+    from tfacct.loading import hub, spellings
 
     hub_id, revision = hub.read_id(model)
     try:
@@ -94,7 +97,7 @@ def _from_hub(model: str, sets: Mapping[str, Any] | None, waiting: Waiting | Non
     return subject(name, fields, sets, source)
 
 
-def _answer(preset: spellings.Preset, asked: str, sets: Mapping[str, Any] | None, why: str = "") -> LoadedModel:
+def _answer(preset: Preset, asked: str, sets: Mapping[str, Any] | None, why: str = "") -> LoadedModel:
     """The preset that another name stands for, and a note that says so."""
     found = presets.load(preset.name, sets)
     if asked.strip().casefold() == preset.name.casefold():

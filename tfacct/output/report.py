@@ -224,7 +224,8 @@ class Report:
         """The JSON contract: exact integers, stable keys."""
         document = {"schema": SCHEMA, "command": self.command, "answer": self.answer, "convention": self.convention}
         left_out = [dict(model) for model in self.models_left_out]
-        return {**document, "models": list(self.models), "models_left_out": left_out}
+        of_no_model = {} if self.models or left_out else {"rows": self.rows}
+        return {**document, "models": list(self.models), "models_left_out": left_out, **of_no_model}
 
     def to_json(self) -> str:
         """The facts as JSON."""
