@@ -58,17 +58,21 @@ def flops(
         from tfacct.reports.flops import flops
 
         report = flops(chosen, request, train=train, masked=masked, by=by.value, pointwise=pointwise)
-        report = ask.explained(report, chosen, request, how, train=train, masked=masked)
-    ask.show_explained(report, output, how)
+    chart = None
     if picture.plot is not None:
         from tfacct.reports.charts import flops_chart
 
-        ask.draw(picture, flops_chart(chosen, request, report, masked=masked, train=train))
+        chart = flops_chart(chosen, request, report, masked=masked, train=train)
+    if generate is None and not moved:
+        report = ask.explained(report, chosen, request, how, train=train, masked=masked)
+    ask.show_explained(report, output, how)
+    ask.draw(picture, chart)
 
 
 @command(ACCOUNT, "tfacct params gpt2-xl")
 def params(
     *,
+    picture: opt.Picture,
     which: opt.Which,
     how: opt.Explained,
     output: opt.Output,
@@ -76,9 +80,17 @@ def params(
     """Parameters, tensor by tensor."""
     from tfacct.reports.params import params
 
+    ask.check_plot(picture)
     ask.check_explained(how, output, {})
     chosen = ask.subjects(which)
-    ask.show_explained(ask.explained(params(chosen), chosen, Request(), how), output, how)
+    report = params(chosen)
+    chart = None
+    if picture.plot is not None:
+        from tfacct.reports.charts_parts import params_chart
+
+        chart = params_chart(chosen, report)
+    ask.show_explained(ask.explained(report, chosen, Request(), how), output, how)
+    ask.draw(picture, chart)
 
 
 @command(ACCOUNT, "tfacct memory llama-3.1-8b --ctx 8k --fit 24GiB")
@@ -93,6 +105,7 @@ def memory(
             metavar="SIZE", help="Add the largest context and batch that fit: 24GiB; 24G and 24GB are 24·10⁹ bytes."
         ),
     ] = None,
+    picture: opt.Picture,
     which: opt.Which,
     how: opt.Explained,
     output: opt.Output,
@@ -100,6 +113,7 @@ def memory(
     """Bytes for weights and KV cache, and what fits a card."""
     from tfacct.reports.memory import memory
 
+    ask.check_plot(picture)
     ask.check_explained(how, output, {})
     chosen, request = ask.subjects(which), ask.request(whole)
     report = memory(
@@ -109,8 +123,14 @@ def memory(
         kv_dtype=kv_dtype,
         fit=None if fit is None else units.read_bytes("--fit", fit),
     )
+    chart = None
+    if picture.plot is not None:
+        from tfacct.reports.charts_bytes import memory_chart
+
+        chart = memory_chart(chosen, request, report)
     report = ask.explained(report, chosen, request, how, dtype=dtype, kv_dtype=kv_dtype)
     ask.show_explained(report, output, how)
+    ask.draw(picture, chart)
 
 
 @command(ACCOUNT, "tfacct kv llama-3.1-8b --dtype fp8")
@@ -123,6 +143,7 @@ def kv(
             metavar="DTYPE", help="How the KV cache is stored. Default: bf16.", autocompletion=complete.kv_dtype
         ),
     ] = None,
+    picture: opt.Picture,
     which: opt.Which,
     how: opt.Explained,
     output: opt.Output,
@@ -130,7 +151,14 @@ def kv(
     """KV cache by context: as built, as MHA, as MQA."""
     from tfacct.reports.kv import kv
 
+    ask.check_plot(picture)
     ask.check_explained(how, output, {})
     chosen, request = ask.subjects(which), ask.request(whole)
-    report = ask.explained(kv(chosen, request, dtype=dtype), chosen, request, how, dtype=dtype)
-    ask.show_explained(report, output, how)
+    report = kv(chosen, request, dtype=dtype)
+    chart = None
+    if picture.plot is not None:
+        from tfacct.reports.charts_bytes import kv_chart
+
+        chart = kv_chart(chosen, request, report)
+    ask.show_explained(ask.explained(report, chosen, request, how, dtype=dtype), output, how)
+    ask.draw(picture, chart)

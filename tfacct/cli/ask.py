@@ -121,20 +121,27 @@ def family_or_model(name: str, sets: Iterable[str] | None) -> tuple[LoadedModel,
 
 def check_plot(picture: opt.Picture) -> None:
     """Refuse a picture that cannot be written, before anything is counted."""
-    if picture.plot is not None:
-        from tfacct.output import plot
-
-        plot.check(picture.plot, force=picture.force)
-    elif picture.force:
-        raise UsageError("--force overwrites a picture: it goes with --plot")
-
-
-def draw(picture: opt.Picture, chart: Chart) -> None:
-    """Draw a chart into the file that was asked for, and say so."""
+    given = {"--force": picture.force, "--print": picture.printed, "--dark": picture.dark}
+    if picture.plot is None:
+        for name in (name for name, value in given.items() if value):
+            raise UsageError(f"{name} is about a picture: it goes with --plot")
+        return
+    if picture.printed:
+        apart("--print", {"--dark": picture.dark})
     from tfacct.output import plot
 
+    plot.check(picture.plot, force=picture.force)
+
+
+def draw(picture: opt.Picture, chart: Chart | None) -> None:
+    """Draw a chart into the file that was asked for, if one was, and say so."""
+    if chart is None:
+        return
+    from tfacct.output import plot
+    from tfacct.output.look import Look
+
     file = picture.plot or ""
-    plot.save(chart, plot.check(file, force=picture.force))
+    plot.save(chart, plot.check(file, force=picture.force), Look(dark=picture.dark, printed=picture.printed))
     print(printable(f"drew {file}"), file=sys.stderr)
 
 

@@ -49,11 +49,13 @@ def diff(
     to_tokens: Annotated[str | None, typer.Option(metavar="T", help="The new side's new tokens.")] = None,
     to_batch: Annotated[str | None, typer.Option(metavar="B", help="The new side's sequences.")] = None,
     counted: opt.Counted,
+    picture: opt.Picture,
     output: opt.Output,
 ) -> None:
     """What a knob changes, line by line."""
     from tfacct.reports.diff import diff
 
+    ask.check_plot(picture)
     old = ask.subject(opt.One(one.model))
     new = ask.changed(old, one.sets) if other is None else ask.subject(opt.One(other, one.sets))
     before = ask.request(step, counted.logits)
@@ -62,8 +64,15 @@ def diff(
     to = {"ctx": to_ctx, "tokens": to_tokens, "batch": to_batch}
     changed: dict[str, Any] = {name: said for name, said in to.items() if said is not None}
     after = ask.request(replace(step, **changed), counted.logits)
-    report = diff(old, new, before, after, terms=ask.counting(counted))
+    terms = ask.counting(counted)
+    report = diff(old, new, before, after, terms=terms)
+    chart = None
+    if picture.plot is not None:
+        from tfacct.reports.charts_parts import diff_chart
+
+        chart = diff_chart(old, new, before, after, report, terms)
     ask.show(report, output)
+    ask.draw(picture, chart)
 
 
 @command(EXPLORE, "tfacct sweep gpt2-xl --ctx 1k..32k")
@@ -128,11 +137,13 @@ def sweep(
             terms=ask.counting(counted),
             progress=tick,
         )
-    ask.show(report, output)
+    chart = None
     if picture.plot is not None:
         from tfacct.reports.charts import sweep_chart
 
-        ask.draw(picture, sweep_chart(report))
+        chart = sweep_chart(report)
+    ask.show(report, output)
+    ask.draw(picture, chart)
 
 
 @command(EXPLORE, "tfacct solve llama-3.1-8b --for ctx --until kv_cache_bytes=weights_bytes")

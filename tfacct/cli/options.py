@@ -190,6 +190,13 @@ Plot = Annotated[
     typer.Option(metavar="FILE", help="A picture too: FILE.png, .svg or .pdf.", rich_help_panel=_OUTPUT),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the picture.", rich_help_panel=_OUTPUT)]
+Print = Annotated[
+    bool,
+    typer.Option(
+        "--print", help="The picture in greys and hatches, for black-and-white print.", rich_help_panel=_OUTPUT
+    ),
+]
+Dark = Annotated[bool, typer.Option("--dark", help="The picture on a dark ground.", rich_help_panel=_OUTPUT)]
 Exact = Annotated[bool, typer.Option("--exact", help="Every digit in the table.", rich_help_panel=_OUTPUT)]
 Verbose = Annotated[
     bool,
@@ -258,6 +265,8 @@ class Picture:
 
     plot: Plot = None
     force: Force = False
+    printed: Print = False
+    dark: Dark = False
 
 
 @dataclass(repr=False, eq=False)

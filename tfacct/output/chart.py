@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from typing import Literal
 
 from tfacct.base.record import record
@@ -11,13 +12,13 @@ from tfacct.output.report import Kind
 
 @record
 class Chart:
-    """Series over a shared axis.
+    """Series over a shared axis, and what is worth a word beside them.
 
-    areas: shares stacked to 100 %, over numbers; bars: shares stacked, over names; lines: values over numbers.
-    `unit` is that of the values. `mark`: a place on the axis, and what is there.
+    areas and lines: values over numbers, areas stacked. bars and pairs: values over names, in rows from the top, bars
+    stacked, pairs side by side. `unit` is that of the values.
     """
 
-    kind: Literal["areas", "bars", "lines"]
+    kind: Literal["areas", "lines", "bars", "pairs"]
     title: str
     caption: str
     x_label: str
@@ -25,4 +26,15 @@ class Chart:
     x: Sequence[int | str]
     series: Mapping[str, Sequence[float]]
     unit: Kind
-    mark: tuple[int, str] | None = None
+    hues: Sequence[int] = ()
+    """Number of each series' colour, the same for the same thing in every picture; empty: in turn."""
+    marks: Sequence[tuple[int, str]] = ()
+    """Places on the axis of numbers, and what is there."""
+    levels: Sequence[tuple[int, str]] = ()
+    """Values, and what they are."""
+    ends: Sequence[tuple[str, ...]] = ()
+    """Texts behind the bars of each row: one behind stacked bars, one behind each of a pair."""
+    reach: Mapping[str, int] = field(default_factory=dict)
+    """Place up to which a line is solid; it is dotted beyond."""
+    beside: Sequence[Chart] = ()
+    """Pictures of other units under the same title."""

@@ -1,32 +1,34 @@
-"""Charts as pictures, by matplotlib: readable in grey, no letter under 9 points, never half-written."""
+"""Charts as pictures, by matplotlib: files that are never half-written, or axes; no letter under 9 points."""
 
 from __future__ import annotations
 
 import math
 import os
+import re
 import tempfile
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfacct.base import units
 from tfacct.base.errors import MissingExtraError, UsageError
 from tfacct.base.spelling import option
+from tfacct.output import drawing
+from tfacct.output.beside import LINE, POINTS
 from tfacct.output.chart import Chart
+from tfacct.output.look import Look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 ENDINGS = (".png", ".svg", ".pdf")
-POINTS = 9
-INCHES = (7.5, 5.0)
-GREYS = ("0.25", "0.55", "0.78", "0.92")
-HATCHES = ("", "///", "...", "\\\\\\")
-STYLES = ("-", "--", ":", "-.")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-FEW = 10
-"""Markers on a line, which tell it from the others."""
+WIDTH = 7.5
+"""Inches."""
+ROW = 0.2
+"""Inches of a row of bars."""
+TITLE, CAPTION = 76, 104
+"""Letters in a line that spans the picture."""
+HEADING: dict[str, Any] = {"fontsize": POINTS + 2, "fontweight": "bold"}
 
 
 def check(file: str, *, force: bool) -> Path:
@@ -49,23 +51,28 @@ def check(file: str, *, force: bool) -> Path:
         raise UsageError(f"{option('plot', file[:60])}: {getattr(error, 'strerror', None) or error}") from None
     if not os.access(path.parent, os.W_OK):
         raise UsageError(f"{option('plot', file)}: {path.parent} cannot be written to")
+    check_matplotlib()
+    return path
+
+
+def check_matplotlib() -> None:
+    """Raise MissingExtraError if matplotlib is not there."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
         raise MissingExtraError(f"{option('plot')} needs matplotlib", MissingExtraError.PLOT) from None
-    return path
 
 
-def save(chart: Chart, path: Path) -> None:
+def save(chart: Chart, path: Path, look: Look | None = None) -> None:
     """Draw a chart into `path`: written beside it first, so that no half of a picture is ever there."""
     from matplotlib import rc_context
 
-    figure = draw(chart)
+    figure = draw(chart, look)
     beside = ""
     try:
         handle, beside = tempfile.mkstemp(suffix=path.suffix, prefix=".drawing-", dir=path.parent)
         os.close(handle)
-        with rc_context({"svg.hashsalt": "tfacct"}):  # the same chart gives the same file
+        with _letters(), rc_context({"svg.hashsalt": "tfacct"}):  # the same chart gives the same file
             figure.savefig(beside, format=path.suffix[1:].lower(), dpi=150, metadata=_undated(path))
         Path(beside).chmod(0o666 & ~_umask())
         Path(beside).replace(path)
@@ -88,119 +95,83 @@ def _undated(path: Path) -> dict[str, Any]:
     return {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower(), {})
 
 
-def draw(chart: Chart) -> Figure:
-    """The figure of a chart."""
-    from matplotlib import rc_context
+def draw(chart: Chart, look: Look | None = None) -> Figure:
+    """Figure of a chart, with its title above it and its caption below."""
     from matplotlib.figure import Figure
 
-    with rc_context({"font.size": POINTS + 1, "hatch.linewidth": 0.6}):
-        figure = Figure(figsize=INCHES, layout="constrained")
-        axes = figure.add_subplot()
-        {"areas": _areas, "bars": _bars, "lines": _lines}[chart.kind](axes, chart)
-        axes.set_title(textwrap.fill(chart.title, 80), fontsize=POINTS + 2, loc="left")
-        axes.set_xlabel(chart.x_label)
-        axes.set_ylabel(chart.y_label)
-        _write_values(axes, chart)
-        figure.supxlabel(textwrap.fill(chart.caption, 108), fontsize=POINTS, x=0.01, ha="left")
+    figure = Figure(figsize=_inches(chart), layout="constrained")
+    _compose(figure, chart, look or Look())
     return figure
 
 
-def _areas(axes: Axes, chart: Chart) -> None:
-    stacks = axes.stackplot(
-        list(chart.x), *chart.series.values(), labels=list(chart.series), colors=GREYS, edgecolor="0.1", linewidth=0.5
-    )
-    for stack, hatch in zip(stacks, HATCHES, strict=False):
-        stack.set_hatch(hatch)
-    axes.set_ylim(0, 1)
-    _log_x(axes, chart)
-    if chart.mark is not None:
-        place, text = chart.mark
-        axes.axvline(place, color="black", linewidth=1.2, linestyle="--")
-        axes.plot([place], [0.5], "o", color="white", markeredgecolor="black", markersize=7)
-        low, high = axes.get_xlim()
-        early = math.log(place / low) < math.log(high / low) / 3
-        axes.annotate(
-            textwrap.fill(text, 24),
-            (place, 0.5),
-            xytext=(10 if early else -10, 24),
-            textcoords="offset points",
-            ha="left" if early else "right",
-            fontsize=POINTS,
-            bbox={"boxstyle": "round", "facecolor": "white", "edgecolor": "0.3"},
-        )
-    _legend(axes, chart)
+def axes(chart: Chart, ax: Axes | None = None, *, look: Look | None = None) -> Axes:
+    """Axes that a chart was drawn into: `ax`, or those of a new pyplot figure, which a notebook shows by itself.
+
+    A chart of several pictures has axes for each under one title, and the first are returned; into `ax` goes the first
+    picture alone. Raises MissingExtraError without matplotlib.
+    """
+    check_matplotlib()
+    look = look or Look()
+    if ax is None:
+        from matplotlib import pyplot
+
+        return _compose(pyplot.figure(figsize=_inches(chart), layout="constrained"), chart, look)
+    named = len(chart.series) + len(chart.levels) if chart.kind in ("bars", "pairs") else 0
+    rows = bool(chart.marks) + math.ceil(named / drawing.IN_A_ROW)
+    with _letters():
+        ax.set_title(_title(chart.title), loc="left", pad=6 + LINE * rows, color=look.ink, **HEADING)
+        drawing.draw(ax, chart, look)
+    return ax
 
 
-def _bars(axes: Axes, chart: Chart) -> None:
-    floor = [0.0] * len(chart.x)
-    for (name, values), grey, hatch in zip(chart.series.items(), GREYS, HATCHES, strict=False):
-        places = range(len(chart.x))  # not the names: two models may share one
-        axes.bar(
-            places, list(values), bottom=floor, label=name, color=grey, hatch=hatch, edgecolor="0.1", linewidth=0.5
-        )
-        floor = [below + value for below, value in zip(floor, values, strict=True)]
-    axes.set_ylim(0, 1)
-    axes.set_xticks(range(len(chart.x)), [str(place) for place in chart.x])
-    if len(chart.x) > 4:
-        axes.tick_params(axis="x", rotation=90 if len(chart.x) > 10 else 30)
-    _legend(axes, chart)
+def _compose(figure: Figure, chart: Chart, look: Look) -> Axes:
+    """Fill a figure and return its first axes."""
+    charts = [chart, *chart.beside]
+    figure.set_facecolor(look.ground)
+    with _letters():
+        figure.suptitle(_title(chart.title), x=0.01, ha="left", color=look.ink, **HEADING)
+        figure.supxlabel(_caption(chart.caption), fontsize=POINTS, x=0.01, ha="left", color=look.ink)
+        rows = figure.subplots(len(charts), squeeze=False, height_ratios=[_rows(each) for each in charts])[:, 0]
+        for axes, each in zip(rows, charts, strict=True):
+            drawing.draw(axes, each, look, named=each is chart)
+    first: Axes = rows[0]
+    return first
 
 
-def _lines(axes: Axes, chart: Chart) -> None:
-    for number, (name, values) in enumerate(chart.series.items()):
-        axes.plot(
-            list(chart.x),
-            list(values),
-            label=name,
-            color=GREYS[number % 2],
-            linestyle=STYLES[number % len(STYLES)],
-            marker=MARKERS[number % len(MARKERS)],
-            markevery=max(1, len(chart.x) // FEW),
-            clip_on=False,
-        )
-    known = [value for values in chart.series.values() for value in values if value == value]
-    if chart.unit == "share":
-        axes.set_ylim(0, 1)
-    elif min(known) > 0 and max(known) / min(known) > 50:
-        axes.set_yscale("log", base=2 if chart.unit == "bytes" else 10)
-    else:
-        axes.set_ylim(bottom=0)
-    _log_x(axes, chart)
-    axes.grid(color="0.85")
-    if len(chart.series) > 1:
-        _legend(axes, chart)
+def _title(text: str) -> str:
+    """Lines of about one length."""
+    held = _held(text)
+    lines, width = len(textwrap.wrap(held, TITLE)), TITLE
+    while width > 1 and len(textwrap.wrap(held, width - 1)) == lines:
+        width -= 1
+    return textwrap.fill(held, width)
 
 
-def _log_x(axes: Axes, chart: Chart) -> None:
-    """Powers of two, spelled in full."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    numbers = [place for place in chart.x if isinstance(place, int)]
-    axes.set_xlim(min(numbers), max(numbers))
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_locator(LogLocator(base=2, numticks=10))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+def _caption(text: str) -> str:
+    return textwrap.fill(_held(text), CAPTION)
 
 
-def _write_values(axes: Axes, chart: Chart) -> None:
-    from matplotlib.ticker import FuncFormatter
-
-    def spoken(value: float, _place: object) -> str:
-        match chart.unit:
-            case "share":
-                return units.percent(value, 0)
-            case "flops" | "params" | "bytes":
-                spoken = {"flops": units.si, "params": units.people, "bytes": units.binary}[chart.unit]
-                return spoken(round(value))
-        return f"{value:g}"
-
-    axes.yaxis.set_major_formatter(FuncFormatter(spoken))
+def _held(text: str) -> str:
+    """The text with no number parted from its unit, and no sign from what it stands between."""
+    return re.sub(r"(?<=\d) (?=[A-Z]i?B?\b)|(?<=[×÷+]) | (?=[×÷+])", "\N{NO-BREAK SPACE}", text)
 
 
-def _legend(axes: Axes, chart: Chart) -> None:
-    """Beside the picture, in the order in which areas and bars are stacked."""
-    handles, labels = axes.get_legend_handles_labels()
-    if chart.kind != "lines":
-        handles, labels = handles[::-1], labels[::-1]
-    axes.legend(handles, labels, fontsize=POINTS, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+def _letters() -> Any:
+    """Sizes of letters and hatches; a `$` in a name is a `$`."""
+    from matplotlib import rc_context
+
+    return rc_context({"font.size": POINTS + 1, "hatch.linewidth": 0.6, "text.parse_math": False})
+
+
+def _rows(chart: Chart) -> int:
+    """Height of a chart, in rows."""
+    if chart.kind in ("areas", "lines"):
+        return 14
+    return 2 + len(chart.x) * (2 if chart.kind == "pairs" else 1)
+
+
+def _inches(chart: Chart) -> tuple[float, float]:
+    """Size of a figure in which no two letters meet."""
+    if chart.kind in ("areas", "lines"):
+        return WIDTH, max(4.6, 1.5 + len(chart.series) * LINE / 72)
+    return WIDTH, max(3.2, 1.6 + sum(0.5 + ROW * _rows(each) for each in (chart, *chart.beside)))

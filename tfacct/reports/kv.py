@@ -93,15 +93,15 @@ def _notes(
 
 def _facts(subject: LoadedModel, request: Request, cached: str) -> dict[str, Any]:
     work = counting.workload(subject, request)
-    variants = _variants(subject)
-    by_context = [_at(variants, replace(work, context=context), cached) for context in _contexts(work.context)]
+    sides = variants(subject)
+    by_context = [_at(sides, replace(work, context=context), cached) for context in _contexts(work.context)]
     kept = width(cached)
     own = cache_bytes(subject.ledger, replace(work, source=0).axes(), kept)
     cross = by_context[-1]["as_built"] - own
     return {
         "workload": counting.workload_facts(work, dtype=cached),
         "query_heads": cells.of_attention(subject, "heads"),
-        "kv_heads": None if _latent(subject) else cells.of_attention(subject, "kv_heads"),
+        "kv_heads": None if is_latent(subject) else cells.of_attention(subject, "kv_heads"),
         "kv_bytes_per_token": token_bytes(subject.ledger, work.axes(), kept),
         "kv_bytes_next_token": next_token_bytes(subject.ledger, work.axes(), kept),
         "kv_cache_bytes": by_context[-1]["as_built"],
@@ -114,7 +114,7 @@ def _facts(subject: LoadedModel, request: Request, cached: str) -> dict[str, Any
 def _sharing(subjects: Sequence[LoadedModel]) -> list[str]:
     if not sentences.attends(subjects):
         return []
-    if len(subjects) == 1 and _latent(subjects[0]):
+    if len(subjects) == 1 and is_latent(subjects[0]):
         return ["MHA: the keys and values of each query head are kept, not the latent that they come from."]
     return ["MHA: one KV head for each query head. MQA: one for all. Query heads unchanged."]
 
@@ -151,13 +151,13 @@ def _contexts(longest: int) -> list[int]:
     return [*contexts, longest]
 
 
-def _variants(subject: LoadedModel) -> dict[str, Ledger | None]:
+def variants(subject: LoadedModel) -> dict[str, Ledger | None]:
     """The model with as many key/value heads as query heads, as it is built, and with one; None where it has none, or
     none to share."""
     built = subject.architecture
     heads = bool(built.attentions)
     each = built.with_kv_heads(None).ledger() if heads else None
-    shared = built.with_kv_heads(1).ledger() if heads and not _latent(subject) else None
+    shared = built.with_kv_heads(1).ledger() if heads and not is_latent(subject) else None
     return {"mha": each, "as_built": subject.ledger, "mqa": shared}
 
 
@@ -168,7 +168,7 @@ def _at(variants: Mapping[str, Ledger | None], work: Workload, cached: str) -> d
     return {"keys": work.context, **sizes}
 
 
-def _latent(subject: LoadedModel) -> bool:
+def is_latent(subject: LoadedModel) -> bool:
     """True if keys and values come from a latent, which no heads share."""
     return bool(subject.architecture.having(LatentAttention))
 
@@ -179,19 +179,19 @@ def _one(subject: LoadedModel, fact: dict[str, Any], request: Request, cached: s
         return state, (tuple(fact["lines"]),), ()
     columns: tuple[Column, ...] = (
         Column("keys", "context", "count"),
-        Column("mha", f"MHA ({_heads(fact['query_heads'])})", "bytes"),
-        Column("as_built", f"as built ({'latent' if _latent(subject) else _heads(fact['kv_heads'])})", "bytes"),
+        Column("mha", f"MHA ({heads_words(fact['query_heads'])})", "bytes"),
+        Column("as_built", f"as built ({'latent' if is_latent(subject) else heads_words(fact['kv_heads'])})", "bytes"),
     )
-    if not _latent(subject):
-        columns = (*columns, Column("mqa", f"MQA ({_heads(1)})", "bytes"))
+    if not is_latent(subject):
+        columns = (*columns, Column("mqa", f"MQA ({heads_words(1)})", "bytes"))
     at, kept = counting.workload(subject, request).axes(), width(cached)
-    variants = _variants(subject).items()
+    sides = variants(subject).items()
     following: dict[str, Any]
-    following = {name: ledger and next_token_bytes(ledger, at, kept) for name, ledger in variants}
+    following = {name: ledger and next_token_bytes(ledger, at, kept) for name, ledger in sides}
     return columns, (tuple(fact["lines"]),), ({**following, "keys": "next token"},)
 
 
-def _heads(count: int | list[int]) -> str:
+def heads_words(count: int | list[int]) -> str:
     counts = count if isinstance(count, list) else [count]
     return f"{' or '.join(map(str, counts))} KV head{'' if counts == [1] else 's'}"
 
@@ -209,7 +209,7 @@ def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -
     )
     rows = tuple(
         {**fact["lines"][-1], "model": compose.name_of(subject), "heads": fact["query_heads"]}
-        | {"kv_heads": "latent" if _latent(subject) else fact["kv_heads"]}
+        | {"kv_heads": "latent" if is_latent(subject) else fact["kv_heads"]}
         | {"kv_bytes_next_token": fact["kv_bytes_next_token"]}
         for subject, fact in zip(subjects, facts, strict=True)
     )

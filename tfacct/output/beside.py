@@ -1,0 +1,117 @@
+"""Words beside a picture instead of a legend: at the end of a line, over a mark, moved apart where they would meet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from tfacct.output.look import Look
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+POINTS = 9
+LINE = 1.35 * POINTS
+"""Points from one line of letters to the next."""
+REACH = 20
+"""Points from the end of a line to its name."""
+
+
+class End(NamedTuple):
+    """The end of a line or of an area, in data coordinates, and its name."""
+
+    x: float
+    y: float
+    text: str
+    colour: str
+
+
+def at_ends(axes: Axes, ends: Sequence[End], look: Look) -> None:
+    """Name lines and areas right of the axes, each by a stroke of its colour."""
+    _lay_out(axes)
+    box = axes.get_window_extent()
+    width, height = (size * 72 / axes.figure.dpi for size in (box.width, box.height))
+    places = [axes.transAxes.inverted().transform(axes.transData.transform((end.x, end.y))) for end in ends]
+    wanted = [float(y) * height for _, y in places]
+    for end, (x, _), at, to in zip(ends, places, wanted, apart(wanted, LINE, 0, height), strict=True):
+        axes.annotate(
+            end.text,
+            (float(x), at / height),
+            xycoords="axes fraction",
+            xytext=((1 - float(x)) * width + REACH, to - at),
+            textcoords="offset points",
+            va="center",
+            color=look.ink,
+            fontsize=POINTS,
+            annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": end.colour,
+                "linewidth": 1 if look.printed or float(x) < 1 - 1e-9 else 2.5,
+                "shrinkA": 2,
+                "shrinkB": 0,
+                "relpos": (0, 0.5),
+            },
+        )
+
+
+def apart(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Places nearest to those wanted, each at least a gap from the next, within the limits where there is room.
+
+    The least squares of the moves, by pooling neighbours that would meet (isotonic regression).
+
+    >>> apart([0, 1, 50], 10, 0, 100)
+    [0.0, 10.0, 50.0]
+    """
+    order = sorted(range(len(wanted)), key=lambda number: wanted[number])
+    gap = min(gap, (high - low) / max(1, len(wanted) - 1))
+    pools: list[tuple[float, int]] = []
+    for rank, number in enumerate(order):
+        pools.append((wanted[number] - rank * gap, 1))
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            (one, few), (other, more) = pools[-2:]
+            pools[-2:] = [((one * few + other * more) / (few + more), few + more)]
+    flat = [place for place, count in pools for _ in range(count)]
+    room = high - (len(wanted) - 1) * gap
+    found = [0.0] * len(wanted)
+    for rank, (number, place) in enumerate(zip(order, flat, strict=True)):
+        found[number] = max(low, min(place, room)) + rank * gap
+    return found
+
+
+def above(axes: Axes, marks: Sequence[tuple[float, str]], look: Look) -> None:
+    """Mark one place or two by thin lines, with words over the axes, away from each other where they would meet."""
+    _lay_out(axes)
+    said = [
+        axes.annotate(
+            text,
+            (place, 1),
+            xycoords=axes.get_xaxis_transform(),
+            xytext=(0, 3),
+            textcoords="offset points",
+            ha=_side(axes, place),
+            va="bottom",
+            color=look.ink,
+            fontsize=POINTS,
+            annotation_clip=False,
+        )
+        for place, text in sorted(marks)
+    ]
+    for place, _ in marks:
+        axes.axvline(place, color=look.ink, linewidth=0.9)
+    if len(said) == 2 and said[0].get_window_extent().x1 + POINTS > said[1].get_window_extent().x0:
+        said[0].set(ha="right", position=(-3, 3))
+        said[1].set(ha="left", position=(3, 3))
+
+
+def _side(axes: Axes, place: float) -> str:
+    """Which side of a mark its words stand on, so that they stay over the axes."""
+    (at, _) = axes.transAxes.inverted().transform(axes.transData.transform((place, 0)))
+    return "left" if at < 0.15 else "right" if at > 0.85 else "center"
+
+
+def _lay_out(axes: Axes) -> None:
+    """Give the axes the size that they will have, so that words can be measured."""
+    figure = axes.get_figure(root=True)
+    if figure is not None:
+        figure.draw_without_rendering()

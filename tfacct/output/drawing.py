@@ -1,0 +1,154 @@
+"""Each kind of chart, drawn into matplotlib's axes."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from tfacct.output import beside, scales
+from tfacct.output.beside import POINTS, End
+from tfacct.output.chart import Chart
+from tfacct.output.look import Look
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FEW = 8
+"""Markers on a line in print."""
+IN_A_ROW = 4
+"""Names over the rows."""
+
+
+def draw(axes: Axes, chart: Chart, look: Look, *, named: bool = True) -> None:
+    """Draw a chart: its series, the names of its axes, its marks. Title and caption are the caller's.
+
+    Not `named`: another picture of the same figure says what the bars are.
+    """
+    _dress(axes, look)
+    axes.set_xlabel(chart.x_label, color=look.ink)
+    axes.set_ylabel(chart.y_label, color=look.ink)
+    {"areas": _areas, "lines": _lines, "bars": _bars, "pairs": _bars}[chart.kind](axes, chart, look)
+    if named and chart.kind in ("bars", "pairs") and len(chart.series) + len(chart.levels) > 1:
+        _legend(axes, look)
+
+
+def _dress(axes: Axes, look: Look) -> None:
+    axes.set_facecolor(look.ground)
+    axes.tick_params(colors=look.ink, labelsize=POINTS, length=3)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color(look.ink)
+        spine.set_linewidth(0.8)
+    axes.set_axisbelow(True)
+
+
+def _hues(chart: Chart) -> list[int]:
+    return list(chart.hues or range(len(chart.series)))
+
+
+def _areas(axes: Axes, chart: Chart, look: Look) -> None:
+    floor = [0.0] * len(chart.x)
+    ends = []
+    for (name, values), number in zip(chart.series.items(), _hues(chart), strict=True):
+        top = [below + value for below, value in zip(floor, values, strict=True)]
+        axes.fill_between(list(chart.x), floor, top, facecolor=look.hue(number), label=name, **look.fill(number))
+        colour = look.ink if look.printed else look.hue(number)
+        ends.append(End(float(chart.x[-1]), (floor[-1] + top[-1]) / 2, name, colour))
+        floor = top
+    scales.against_numbers(axes, chart)
+    _beside(axes, chart, look, ends)
+
+
+def _lines(axes: Axes, chart: Chart, look: Look) -> None:
+    ends = []
+    for (name, values), number in zip(chart.series.items(), _hues(chart), strict=True):
+        known = [(x, y) for x, y in zip(chart.x, values, strict=True) if isinstance(x, int) and not math.isnan(y)]
+        reach = chart.reach.get(name, math.inf)
+        stroke = look.stroke(number)
+        solid, beyond = [at for at in known if at[0] <= reach], [at for at in known if at[0] >= reach]
+        if look.printed:
+            stroke["markevery"] = max(1, len(solid) // FEW)
+        axes.plot(*zip(*(solid or known[:1]), strict=True), clip_on=False, label=name, **stroke)
+        if beyond:
+            axes.plot(*zip(*beyond, strict=True), clip_on=False, color=stroke["color"], linestyle=":", linewidth=1.2)
+        ends.append(End(*known[-1], name, stroke["color"]))
+    scales.against_numbers(axes, chart)
+    axes.grid(color=look.faint, linewidth=0.8)
+    _beside(axes, chart, look, ends if len(ends) > 1 else [])
+
+
+def _beside(axes: Axes, chart: Chart, look: Look, ends: list[End]) -> None:
+    """Words right of the axes and over them, and the lines of levels."""
+    for level, text in chart.levels:
+        axes.axhline(level, color=look.ink, linewidth=0.9, linestyle="--")
+        ends.append(End(float(chart.x[-1]), level, text, look.ink))
+    if ends:
+        beside.at_ends(axes, ends, look)
+    if chart.marks:
+        beside.above(axes, chart.marks, look)
+
+
+def _bars(axes: Axes, chart: Chart, look: Look) -> None:
+    """Rows from the top, stacked or side by side."""
+    rows = range(len(chart.x))
+    apart = chart.kind == "pairs"
+    height = 0.8 / (len(chart.series) if apart else 1)
+    floor = [0.0] * len(chart.x)
+    tops = []
+    for place, ((name, values), number) in enumerate(zip(chart.series.items(), _hues(chart), strict=True)):
+        at = [row - 0.4 + height * (place + 0.5) if apart else row for row in rows]
+        fill = look.fill(number) if look.printed or not apart else {}
+        axes.barh(at, list(values), height, left=floor, label=name, facecolor=look.hue(number), **fill)
+        if apart:
+            tops += [(at[row], values[row], chart.ends[row][place]) for row in rows]
+        else:
+            floor = [below + value for below, value in zip(floor, values, strict=True)]
+    if chart.ends and not apart:
+        tops = [(row, floor[row], chart.ends[row][0]) for row in rows]
+    axes.set_ylim(len(chart.x) - 0.5, -0.5)
+    axes.set_yticks(list(rows), [str(name) for name in chart.x])
+    axes.tick_params(axis="y", length=0)
+    longest = 1.0 if chart.unit == "share" else max([*floor, *(y for _, y, _ in tops)])
+    axes.set_xlim(0, max([longest, *(level for level, _ in chart.levels)]) or 1)
+    scales.value_ticks(axes.xaxis, chart.unit, most=7)
+    axes.grid(axis="x", color=look.faint, linewidth=0.8)
+    for level, text in chart.levels:
+        axes.axvline(level, color=look.ink, linewidth=0.9, linestyle="--", label=text)
+    _write_ends(axes, tops, look)
+
+
+def _write_ends(axes: Axes, tops: list[tuple[float, float, str]], look: Look) -> None:
+    """Write what each bar is behind it: its row, its value, the text."""
+    for y, value, text in tops:
+        axes.annotate(
+            text,
+            (value, y),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center_baseline",
+            color=look.ink,
+            fontsize=POINTS,
+            annotation_clip=False,
+            bbox={"boxstyle": "square,pad=0.1", "facecolor": look.ground, "edgecolor": "none"},
+        )
+
+
+def _legend(axes: Axes, look: Look) -> None:
+    """Name the series over the rows, in the order in which they stand."""
+    handles, labels = axes.get_legend_handles_labels()
+    lines = [line for line in handles if line in axes.lines]  # matplotlib lists lines first
+    bars = [bar for bar in handles if bar not in lines]
+    axes.legend(
+        [*bars, *lines],
+        labels[len(lines) :] + labels[: len(lines)],
+        loc="lower left",
+        bbox_to_anchor=(-0.01, 1.0),
+        ncols=min(len(handles), IN_A_ROW),
+        labelcolor=look.ink,
+        fontsize=POINTS,
+        frameon=False,
+        borderpad=0.2,
+        columnspacing=1.4,
+        handlelength=1.4,
+        handletextpad=0.5,
+    )
