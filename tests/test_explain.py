@@ -159,6 +159,7 @@ def test_takeaways_of_a_dense_model(of, terms, said: str) -> None:
         ("deepseek-v3", Request(ctx=1024), "flops", {}, "Each token of context, new or not, costs"),
         ("t5-small", Request(), "flops", {}, "Each source token costs 2 FLOPs per weight"),
         ("t5-small", Request(), "kv", {}, "Each source token adds 12,288 bytes for each sequence."),
+        ("deepseek-v3", Request(), "params", {}, "each of the 58 expert blocks has"),
         ("t5-small", Request(), "params", {}, "each of the 6 decoder blocks has"),
         ("gpt2", Request(logits="last"), "flops", {}, "Each sequence costs 77,194,752 more, whatever its length."),
     ],

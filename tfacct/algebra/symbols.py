@@ -72,7 +72,7 @@ def block_meanings(shape: Transformer) -> dict[str, str]:
     """Meaning of each letter that counts blocks."""
 
     def said(kind: str) -> str:
-        return f"blocks of kind {kind}" if kind.isdigit() else f"{kind} blocks".strip()
+        return f"blocks of kind {kind}" if kind.isdigit() else f"{kind.replace('experts', 'expert')} blocks".strip()
 
     meanings = {letter: said(kind) for letter, kind in zip(block_letters(shape), shape.kinds(), strict=True)}
     return meanings | ({BLOCKS: "decoder blocks"} if shape.encoder is not None else {})
