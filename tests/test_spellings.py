@@ -34,6 +34,7 @@ SAME_MODEL = [
     ("hf.co/openai-community/gpt2-xl", "gpt2-xl"),
     ("https://huggingface.co/bert-base-uncased", "bert-base"),
     ("google/gemma-2-27b-it", "gemma-2-27b"),
+    ("https://huggingface.co/Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b"),
 ]
 SAME_SIZES = [
     ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b"),
@@ -41,7 +42,6 @@ SAME_SIZES = [
     ("mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b-v0.3"),
     ("google/gemma-2b-it", "gemma-2b"),
     ("google/gemma-2-27b", "gemma-2-27b"),
-    ("https://huggingface.co/Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b"),
 ]
 
 
@@ -79,6 +79,7 @@ def test_what_the_page_holds_beside_the_preset_is_named(run) -> None:
         "unsloth/Llama-3.1-8B",  # somebody else's
         "meta-llama/Llama-3.1-8B-Instruct-evals",
         "Qwen/Qwen2-7B-Instruct",  # another longest context
+        "Qwen/Qwen2.5-7B",  # likewise: the preset is the instruction-tuned model
         "mistralai/Mistral-7B-Instruct-v0.2",  # no window
         "mistralai/Mixtral-8x22B-Instruct-v0.1",  # another vocabulary
         "mistral-7b",
