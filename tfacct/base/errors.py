@@ -45,6 +45,7 @@ class MissingExtraError(TfacctError):
     MEASURE = "pip install 'tfacct[measure]', or '.[measure]' in a checkout"
     ARRAYS = "pip install 'tfacct[arrays]', or '.[arrays]' in a checkout"
     HUB = "pip install 'tfacct[hub]', or '.[hub]' in a checkout"
+    PANDAS = "pip install 'tfacct[pandas]', or '.[pandas]' in a checkout"
     PLOT = "pip install 'tfacct[plot]', or '.[plot]' in a checkout"
 
 

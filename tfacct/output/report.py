@@ -16,6 +16,8 @@ from tfacct.base.errors import printable
 from tfacct.base.record import record
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from tfacct.output.derivation import Derivation
 
 SCHEMA = 1
@@ -190,7 +192,7 @@ class Report:
         """Every row but the totals, as in the CSV: plain numbers and texts by key, None for nothing."""
         columns = self._raw_columns
         every = ([cell for column in columns for cell in _raw(row.get(column.key), column)] for row in self.cells)
-        return [dict(zip(self._raw_keys, row, strict=True)) for row in every]
+        return [dict(zip(self.row_keys, row, strict=True)) for row in every]
 
     @property
     def _raw_columns(self) -> list[Column]:
@@ -198,8 +200,9 @@ class Report:
         return [*(column for column in self.columns if column.raw), *self.aside]
 
     @property
-    def _raw_keys(self) -> list[str]:
-        return [key for column in self._raw_columns for key in column.keys or (column.key,)]
+    def row_keys(self) -> dict[str, Kind]:
+        """Keys of every row, and the kind of what stands there."""
+        return {key: column.kind for column in self._raw_columns for key in column.keys or (column.key,)}
 
     @property
     def total(self) -> int:
@@ -211,8 +214,8 @@ class Report:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """The lines behind the total, as in the JSON."""
-        lines: list[dict[str, Any]] = self._one()["lines"]
+        """The lines behind the total, as in the JSON; none where the answer has none."""
+        lines: list[dict[str, Any]] = self._one().get("lines", [])
         return lines
 
     def _one(self) -> dict[str, Any]:
@@ -237,7 +240,7 @@ class Report:
         """The rows as CSV, raw numbers, no totals: whoever adds the column up gets each thing once."""
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(self._raw_keys)
+        writer.writerow(self.row_keys)
         writer.writerows([_written(cell) for cell in row.values()] for row in self.rows)
         return stream.getvalue()
 
@@ -266,31 +269,24 @@ class Report:
             raise ValueError("only a report with a derivation is written in LaTeX: ask `explain`")
         return derivation.latex(self.derivation, self.title)
 
+    def to_pandas(self) -> pd.DataFrame:
+        """The rows as a DataFrame of plain dtypes: Int64, float64, boolean, string. Needs pandas; no totals.
+
+        Whole numbers whose sum passes 2⁶³ stay Python's own, so that they are exact. Raises TfacctError without pandas.
+        """
+        from tfacct.output import views
+
+        return views.frame(self)
+
+    def __str__(self) -> str:
+        from tfacct.output import views
+
+        return views.text(self)
+
     def _repr_html_(self) -> str:
-        import html
+        from tfacct.output import views
 
-        if self.derivation is not None:
-            from tfacct.output import derivation
-
-            said = (line for line, _ in derivation.lines(self.derivation, 100, str))
-            text = "\n".join([self.title, self.answer, "", *said, "", *self.said])
-            return f"<pre>{html.escape(text)}</pre>"
-        columns = [column for column in self.columns if column.raw]
-
-        def cell(tag: str, column: Column, text: str) -> str:
-            side = "left" if column.kind in LEFT else "right"
-            return f'<{tag} style="text-align:{side}">{html.escape(text)}</{tag}>'
-
-        head = "".join(cell("th", column, column.label) for column in columns)
-        body = "".join(
-            f"<tr>{''.join(cell(tag, column, column.text(row.get(column.key))) for column in columns)}</tr>"
-            for rows, tag in ((self.cells, "td"), (self.totals, "th"))
-            for row in rows
-        )
-        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.said)
-        answer = f"<br><b>{html.escape(self.answer)}</b>" if self.answer else ""
-        title = html.escape(self.title) + answer
-        return f"<table><caption>{title}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
+        return views.markup(self)
 
 
 _UNSAFE = re.compile(r"[^ -~\n]")

@@ -1,0 +1,76 @@
+"""A report as Python's callers look at it: printed, in a notebook, as a DataFrame."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from tests.conftest import Ran
+from tests.test_python import ANSWERS
+from tfacct import TfacctError, load
+from tfacct.output.report import Column, Report
+
+
+@pytest.fixture(autouse=True)
+def width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def test_print_shows_what_the_command_prints(run: Callable[..., Ran]) -> None:
+    """Title, answer, table, notes and hints; `repr` stays one line."""
+    report, ran = load("gpt2").flops(ctx="16k"), run("flops", "gpt2", "--ctx", "16k")
+    shown = str(report).splitlines()
+    table = ran.out.splitlines()
+    assert shown[: len(table)] == table
+    assert " ".join(shown[len(table) :]) == ran.err.replace("\n", " ").strip()
+    assert repr(report) == "<tfacct flops report: gpt2: forward FLOPs at context 16,384, batch 1>"
+
+
+@pytest.mark.parametrize(("columns", "widest"), [("", 100), ("120", 120), ("60", 60), ("a lot", 100), ("3", 20)])
+def test_it_is_as_wide_as_columns_says(monkeypatch: pytest.MonkeyPatch, columns: str, widest: int) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    longest = max(map(len, str(load("gpt2-xl").flops(ctx="16k")).splitlines()))
+    assert longest <= max(widest, 40) and (widest < 60 or longest > widest - 40)
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_every_report_is_printed_and_framed(name: str) -> None:
+    """No column of objects, and every number as the rows have it."""
+    report = ANSWERS[name]()
+    assert str(report).startswith(report.title.split(" → ")[0][:40]) and not str(report).endswith("\n")
+    assert json.dumps(report.rows) and json.dumps(report.lines)
+    pandas = pytest.importorskip("pandas")
+    frame = report.to_pandas()
+    assert {str(kind) for kind in frame.dtypes} <= {"Int64", "float64", "boolean", "string"}
+    assert [list(frame.columns), len(frame)] == [list(report.row_keys), len(report.rows)]
+    for key in frame:
+        for cell, row in zip(frame[key], report.rows, strict=True):
+            assert row[key] is None if pandas.isna(cell) else cell == row[key] or str(row[key]) == cell
+
+
+def test_what_no_int64_holds_stays_exact() -> None:
+    pytest.importorskip("pandas")
+    frame = load("llama-3.1-405b").flops(ctx="1m").to_pandas()
+    # 126 blocks · 128 heads · 2 · 128 · (2²⁰)²: an Int64 holds it, and wraps where scores and values are added
+    wanted = 126 * 128 * 2 * 128 * 2**40
+    assert frame["flops"][frame["operation"] == "attn.scores"].tolist() == [wanted] < [2**63]
+    assert frame["flops"].sum() == load("llama-3.1-405b").flops(ctx="1m").total_flops > 2**63
+    whole_and_not = Report("x", "x", (Column("a", "a", "number"),), (({"a": 2**60 + 1},),), ({},))
+    assert whole_and_not.to_pandas()["a"].tolist() == [2**60 + 1]
+
+
+def test_without_pandas_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(TfacctError, match=r"^to_pandas needs pandas\npip install 'tfacct\[pandas\]'"):
+        load("gpt2").params().to_pandas()
+
+
+def test_a_notebook_shows_the_hints_too() -> None:
+    html = load("gpt2").flops(ctx="16k")._repr_html_()
+    assert html.startswith("<table>") and "<small>hint: gpt2 was trained with 1,024 positions" in html
+    mean = load({**dict(load("gpt2").config), "x<b>": 1}).params()._repr_html_()
+    assert "x&lt;b&gt;" in mean and "x<b>" not in mean
+    assert "<pre>gpt2: KV cache" in load("gpt2").explain("kv")._repr_html_()

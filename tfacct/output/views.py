@@ -1,0 +1,109 @@
+"""Views of a report that only Python's callers ask for: text, HTML, a pandas DataFrame."""
+
+from __future__ import annotations
+
+import html
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tfacct.base.errors import MissingExtraError, printable
+from tfacct.output import layout, signs
+from tfacct.output.report import LEFT, Column, Report
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WIDTH, NARROWEST = 100, 20
+"""Columns of text where COLUMNS says nothing, and the fewest that are believed."""
+LONGEST = 2**63
+"""What an Int64 of pandas cannot hold any more."""
+EXACT = 2**53
+"""Up to here a float64 holds every whole number."""
+
+
+def text(report: Report) -> str:
+    """The report as plain text: title, answer, table, notes, hints; as wide as COLUMNS says, else 100."""
+    said = os.environ.get("COLUMNS", "")
+    width = max(int(said), NARROWEST) if said.isascii() and said.isdigit() else WIDTH
+
+    def spelled(words: str) -> str:
+        return signs.written(words, sys.stdout)
+
+    lines = [line.text.rstrip() for line in layout.lines(report, width, exact=False, spelled=spelled)]
+    hints = [line for hint in report.hints for line in layout.wrapped(spelled(hint), width)]
+    return "\n".join([*lines, *hints]).rstrip("\n")
+
+
+def markup(report: Report) -> str:
+    """The report as HTML: the table with its title and answer, the notes, the hints."""
+    said = "".join(f"<p>{_escaped(note)}</p>" for note in report.said)
+    hints = "".join(f"<p><small>{_escaped(hint)}</small></p>" for hint in report.hints)
+    if report.derivation is not None:
+        return f"<pre>{_escaped_lines(_derived(report))}</pre>{said}{hints}"
+    return f"{_table(report)}{said}{hints}"
+
+
+def _table(report: Report) -> str:
+    columns = [column for column in report.columns if column.raw]
+
+    def cell(tag: str, column: Column, words: str) -> str:
+        side = "left" if column.kind in LEFT else "right"
+        return f'<{tag} style="text-align:{side}">{_escaped(words)}</{tag}>'
+
+    head = "".join(cell("th", column, column.label) for column in columns)
+    body = "".join(
+        f"<tr>{''.join(cell(tag, column, column.text(row.get(column.key))) for column in columns)}</tr>"
+        for rows, tag in ((report.cells, "td"), (report.totals, "th"))
+        for row in rows
+    )
+    answer = f"<br><b>{_escaped(report.answer)}</b>" if report.answer else ""
+    title = _escaped(report.title) + answer
+    return f"<table><caption>{title}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _derived(report: Report) -> Iterator[str]:
+    from tfacct.output import derivation
+
+    assert report.derivation is not None
+    yield from (report.title, report.answer, "")
+    yield from (line for line, _ in derivation.lines(report.derivation, WIDTH, str))
+
+
+def _escaped(words: str) -> str:
+    return html.escape(printable(words))
+
+
+def _escaped_lines(lines: Iterator[str]) -> str:
+    return "\n".join(map(_escaped, lines))
+
+
+def frame(report: Report) -> pd.DataFrame:
+    """The rows as a DataFrame, its columns Int64, float64, boolean or string. Raises MissingExtraError.
+
+    Whole numbers whose sum an Int64 does not hold stay Python's own, in a column of objects: they are exact.
+    """
+    try:
+        import pandas as pd
+    except ImportError:
+        raise MissingExtraError("to_pandas needs pandas", MissingExtraError.PANDAS) from None
+    rows = report.rows
+    columns = {key: ([row[key] for row in rows], kind) for key, kind in report.row_keys.items()}
+    series = {key: _series(pd, values, words=kind in LEFT) for key, (values, kind) in columns.items()}
+    return pd.DataFrame(series)
+
+
+def _series(pd: Any, values: Sequence[Any], *, words: bool) -> Any:
+    """Cells of one column in the plainest dtype that holds them."""
+    there = [value for value in values if value is not None]
+    kinds = {type(value) for value in there} or ({str} if words else {int})
+    if kinds == {bool}:
+        return pd.Series(values, dtype="boolean")
+    if kinds == {int}:
+        held = sum(map(abs, there)) < LONGEST  # else adding the column up would wrap, without a word
+        return pd.Series(values, dtype="Int64" if held else object)
+    if kinds <= {int, float}:
+        held = all(isinstance(value, float) or abs(value) <= EXACT for value in there)
+        return pd.Series(values, dtype="float64" if held else object)
+    return pd.Series([None if value is None else str(value) for value in values], dtype="string")
