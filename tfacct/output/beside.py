@@ -75,7 +75,7 @@ def apart(wanted: Sequence[float], gap: float, low: float, high: float) -> list[
     room = high - (len(wanted) - 1) * gap
     found = [0.0] * len(wanted)
     for rank, (number, place) in enumerate(zip(order, flat, strict=True)):
-        found[number] = max(low, min(place, room)) + rank * gap
+        found[number] = float(max(low, min(place, room)) + rank * gap)
     return found
 
 
