@@ -38,13 +38,21 @@ def test_gqa_changes_k_and_v_and_the_cache_and_nothing_else(run) -> None:
     assert (found["kv_cache_bytes"]["old"], found["kv_cache_bytes"]["new"]) == (2**30, 2**27)
     assert found["total_params"]["delta"] == -7 * 2 * 32 * 4096 * 128
     assert found["weights_bytes"]["delta"] == 2 * found["total_params"]["delta"]
-    text = run("diff", "llama-3.1-8b", "--set", "num_key_value_heads=1", "--ctx", "8k").out
-    for line in text.splitlines():
+    for side in ("old", "new"):
+        scores = flops["blocks.*.attn.scores"]
+        assert scores[f"{side}_share"] == pytest.approx(scores[side] / found["total_flops"][side])
+    asked = ("diff", "llama-3.1-8b", "--set", "num_key_value_heads=1", "--ctx", "8k")
+    for line in run(*asked, "--all", columns=120).out.splitlines():
         words = line.split()
         if words and words[0] in ("attn.scores", "attn.values", "attn.q_proj", "mlp.up_proj", "lm_head"):
-            assert words[-1] == "unchanged"
+            assert "unchanged" in words
         if words and words[0] == "attn.k_proj":
-            assert words[-2:] == ["÷", "8"]
+            assert words[-5:] == ["÷", "8", "1.4%", "→", "0.2%"]
+    text = run(*asked).out
+    assert "unchanged" not in text.split("(18 rows unchanged: --all shows them)")[0]
+    assert [line.split()[0] for line in text.splitlines()[3:] if " FLOPs " in line] == [
+        "attn.k_proj", "attn.v_proj", "total", "FLOPs",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("train", [False, True])
@@ -70,11 +78,11 @@ def test_both_sides_are_what_flops_and_memory_say(train: bool, run) -> None:
 
 
 def test_two_models_have_a_line_for_whatever_either_has(run) -> None:
-    ran = run("diff", "gpt2", "llama-3.2-1b", "--ctx", "1k")
+    ran = run("diff", "gpt2", "llama-3.2-1b", "--ctx", "1k", columns=120)
     rows = [line.split() for line in ran.out.splitlines()]
     gate = next(row for row in rows if row[:1] == ["mlp.gate_proj"])
-    assert gate[2] == "–" and gate[-3].startswith("+") and gate[-1] == "new"
-    assert next(row for row in rows if row[:1] == ["pos_embed.weight"])[-1] == "gone"
+    assert gate[2] == "–" and gate[5].startswith("+") and gate[-4:-1] == ["new", "–", "→"]
+    assert next(row for row in rows if row[:1] == ["pos_embed.weight"])[-4:] == ["gone", "0.6%", "→", "–"]
     names = [row[0] for row in rows if row[1:2] == ["FLOPs"] or row[:1] == ["mlp.gate_proj"]]
     assert names.index("mlp.gate_proj") < names.index("mlp.up_proj")  # where it runs, not at the end
 
@@ -350,11 +358,32 @@ def test_every_metric_that_was_asked_for_is_shown(run) -> None:
         ("llama-3.1-8b --ctx 8k --to-ctx 128k", "Total FLOPs × 69.4, KV cache × 16, parameters unchanged."),
         ("bert-base gpt2", "KV cache 0 → 36.0 MiB, total FLOPs × 2.41, parameters +13.6%."),
         ("mamba-130m --ctx 1k --to-ctx 2k", "Total FLOPs × 2; parameters and state unchanged."),
+        # 32 · 218,112,000 weights of the blocks' matrices from 2 bytes to 1, of 2 · 8,030,261,248
+        ("llama-3.1-8b --to-dtype fp8 --ctx 8k", "Weights −43.5%; total FLOPs, parameters and KV cache unchanged."),
+        ("llama-3.1-8b --to-kv-dtype fp8 --ctx 8k", "KV cache ÷ 2; total FLOPs and parameters unchanged."),
+        ("gpt2 --set layer_norm_epsilon=1e-6", "Total FLOPs, parameters and KV cache unchanged."),
         ("gpt2 --set n_positions=2048 --ctx 1k", "Parameters +0.6%; total FLOPs and KV cache unchanged."),
     ],
 )
 def test_a_diff_answers_first(arguments: str, answer: str, run) -> None:
     assert run("diff", *arguments.split()).out.splitlines()[1] == answer
+
+
+def test_each_side_of_a_diff_has_its_dtypes(run) -> None:
+    ran = run("diff", "llama-3.1-8b", "--dtype", "fp16", "--to-dtype", "fp32", "--ctx", "8k", "--json")
+    (facts,) = json.loads(ran.out)["models"]
+    assert [(facts[side]["workload"]["dtype"], facts[side]["kv_dtype"]) for side in ("old", "new")] == [
+        ("fp16", "fp16"), ("fp32", "fp32"),
+    ]  # fmt: skip
+    found = totals(facts)
+    assert found["weights_bytes"]["new"] == 2 * found["weights_bytes"]["old"]
+    assert found["kv_cache_bytes"]["new"] == 2 * found["kv_cache_bytes"]["old"]
+    report = load("llama-3.1-8b").diff(dtype="fp16", to_dtype="fp32", ctx=8192)
+    assert json.loads(ran.out) == report.document()
+    assert report.title == "llama-3.1-8b, context 8,192, batch 1; weights fp16 → fp32, KV cache fp16 → fp32"
+    assert "(26 rows unchanged: all=True shows them)" not in json.dumps(report.document(), ensure_ascii=False)
+    assert len(load("llama-3.1-8b").diff(to_dtype="fp32", all=True).rows) == 28
+    assert run("diff", "gpt2", "--dtype", "bf16", "--to-dtype", "bfloat16").code == 2  # the same by another name
 
 
 def test_a_sweep_answers_first(run) -> None:

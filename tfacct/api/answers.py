@@ -164,6 +164,7 @@ class SweepReport(_Common):
     train: bool
     swept: list[str]
     metrics: list[str]
+    skipped: list[dict[str, Any]]
 
 
 class SolveReport(_Common):

@@ -48,6 +48,9 @@ class Explored(Asked):
         to_ctx: int | str | None = None,
         to_tokens: int | str | None = None,
         to_batch: int | str | None = None,
+        to_dtype: str | None = None,
+        to_kv_dtype: str | None = None,
+        all: bool = False,  # noqa: A002 (as the command has it)
         logits: Logits = "all",
         train: bool = False,
         masked: bool = False,
@@ -55,9 +58,9 @@ class Explored(Asked):
         kv_dtype: str | None = None,
         **sets: Any,
     ) -> DiffReport:
-        """FLOPs, parameters and bytes before and after a change: of fields (`sets`), context or batch, or to `other`.
+        """FLOPs, parameters and bytes before and after a change: of fields (`sets`), workload or dtype, or to `other`.
 
-        `other`: a Model, or what `load` takes. Raises TfacctError.
+        `other`: a Model, or what `load` takes. The table holds the rows that change, or `all`. Raises TfacctError.
         """
         from tfacct.reports.counting import Counting
         from tfacct.reports.diff import diff
@@ -69,7 +72,8 @@ class Explored(Asked):
         changed = {name: size(f"to_{name}", given) for name, given in to.items() if given is not None}
         after = replace(before, **changed)
         terms = Counting(dtype, kv_dtype, masked, train)
-        return answered(DiffReport, diff(self.loaded, new, before, after, terms=terms))
+        stored = terms.stored(to_dtype, to_kv_dtype)
+        return answered(DiffReport, diff(self.loaded, new, before, after, terms=terms, to=stored, every=all))
 
     def sweep(
         self,

@@ -149,13 +149,15 @@ class FormulaLine(TypedDict):
 
 
 class DiffLine(TypedDict):
-    """One product, tensor or total, before and after."""
+    """One product or tensor before and after, with its shares in all FLOPs or parameters."""
 
     path: str
     unit: str
     old: float | None
     new: float | None
     delta: float
+    old_share: float | None
+    new_share: float | None
 
 
 class Witness(TypedDict):

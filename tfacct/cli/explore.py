@@ -48,6 +48,15 @@ def diff(
     to_ctx: Annotated[str | None, typer.Option(metavar="S", help="The new side's context.")] = None,
     to_tokens: Annotated[str | None, typer.Option(metavar="T", help="The new side's new tokens.")] = None,
     to_batch: Annotated[str | None, typer.Option(metavar="B", help="The new side's sequences.")] = None,
+    to_dtype: Annotated[
+        str | None,
+        typer.Option(metavar="DTYPE", help="How the new side's weights are stored.", autocompletion=complete.dtype),
+    ] = None,
+    to_kv_dtype: Annotated[
+        str | None,
+        typer.Option(metavar="DTYPE", help="How its KV cache is stored.", autocompletion=complete.kv_dtype),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Rows that do not change, too.")] = False,
     counted: opt.Counted,
     picture: opt.Picture,
     output: opt.Output,
@@ -61,11 +70,12 @@ def diff(
     before = ask.request(step, counted.logits)
     if step.decode and to_tokens is not None:
         raise UsageError("--decode is one new token on both sides: leave --to-tokens out")
-    to = {"ctx": to_ctx, "tokens": to_tokens, "batch": to_batch}
-    changed: dict[str, Any] = {name: said for name, said in to.items() if said is not None}
+    sizes = {"ctx": to_ctx, "tokens": to_tokens, "batch": to_batch}
+    changed: dict[str, Any] = {name: said for name, said in sizes.items() if said is not None}
     after = ask.request(replace(step, **changed), counted.logits)
     terms = ask.counting(counted)
-    report = diff(old, new, before, after, terms=terms)
+    to = terms.stored(to_dtype, to_kv_dtype)
+    report = diff(old, new, before, after, terms=terms, to=to, every=every)
     chart = None
     if picture.plot is not None:
         from tfacct.reports.charts_parts import diff_chart

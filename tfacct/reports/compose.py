@@ -32,6 +32,7 @@ def report(
     answer: str = "",
     counted: str = "",
     details: Callable[[slice], Iterable[str]] = lambda _: (),
+    of_table: Iterable[str] = (),
     requests: Sequence[Request] = (),
     settings: Sequence[Sequence[LoadedModel]] | None = None,
     defaults: Sequence[LoadedModel] | None = None,
@@ -45,7 +46,8 @@ def report(
 
     `facts` are about the last of the `subjects`, one each. `notes` are the command's own sentences about a slice of
     them: about all under the table, about one in its JSON. `answer` is the sentence that was asked for; `counted` is
-    one line, and `details` are the same at length, for whoever asks and for the JSON. `requests`: one of all, or one of
+    one line, and `details` are the same at length, for whoever asks and for the JSON. `of_table` is said of the table
+    alone, before the notes. `requests`: one of all, or one of
     each; `settings`: the same models with other fields, where there are several of each; `defaults`: those whose
     defaults are named.
     """
@@ -74,7 +76,7 @@ def report(
         sections=_with_uncounted(sections, about) if len(about) > 1 else sections,
         totals=totals,
         answer=answer,
-        notes=tuple(notes(everyone)),
+        notes=(*of_table, *notes(everyone)),
         counted=counted,
         defaulted=_defaulted(named),
         details=tuple(details(everyone)),

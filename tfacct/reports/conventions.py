@@ -37,14 +37,19 @@ def products_note(request: Request, masked: bool, subjects: Sequence[LoadedModel
 
 
 def counted(
-    subjects: Sequence[LoadedModel], metrics: Sequence[Metric], terms: counting.Counting, request: Request
+    subjects: Sequence[LoadedModel],
+    metrics: Sequence[Metric],
+    terms: counting.Counting,
+    request: Request,
+    to: counting.Counting | None = None,
 ) -> str:
-    """What was counted as these metrics, in one line; nothing where they are numbers of parameters alone."""
+    """What was counted as these metrics, in one line; nothing where they are numbers of parameters alone. `to`: how
+    the new side of a comparison is counted."""
     said = []
     if _of_products(metrics):
         step = ", forward and backward" if terms.train else ""
         said.append(f"{products_counted(request, terms.masked, subjects)}{step}")
-    stored, cached = counting.dtypes(terms.dtype, terms.kv_dtype)
+    stored, cached = map(" → ".join, dtypes(terms, to))
     if _moved(metrics):
         said.append(f"bytes moved by unfused kernels, weights in {stored}, activations in {cached}")
     if _kept(metrics):
@@ -55,7 +60,11 @@ def counted(
 
 
 def counted_at_length(
-    subjects: Sequence[LoadedModel], metrics: Sequence[Metric], terms: counting.Counting, request: Request
+    subjects: Sequence[LoadedModel],
+    metrics: Sequence[Metric],
+    terms: counting.Counting,
+    request: Request,
+    to: counting.Counting | None = None,
 ) -> list[str]:
     """What was counted as these metrics, a sentence for each kind that there is."""
     said = []
@@ -64,7 +73,7 @@ def counted_at_length(
         step = "forward and backward" if terms.train else "one forward pass"
         words = f"FLOPs: matrix products only, 2·m·k·n each; {step};{attention}{logits_words(subjects, request.logits)}"
         said.append(f"{words.removesuffix(';')}.")
-    stored, cached = counting.dtypes(terms.dtype, terms.kv_dtype)
+    stored, cached = map(" → ".join, dtypes(terms, to))
     if _moved(metrics):
         said.append(
             "Bytes moved by unfused kernels: each operand read once, each result written once;"
@@ -76,7 +85,18 @@ def counted_at_length(
     return said
 
 
-def of_models(subjects: Sequence[LoadedModel], metrics: Sequence[Metric], terms: counting.Counting) -> list[str]:
+def dtypes(terms: counting.Counting, to: counting.Counting | None = None) -> list[list[str]]:
+    """The dtypes of the weights and those of the cache: one of each, or two where the new side has another."""
+    named = [counting.dtypes(side.dtype, side.kv_dtype) for side in (terms, to or terms)]
+    return [list(dict.fromkeys(sides)) for sides in zip(*named, strict=True)]
+
+
+def of_models(
+    subjects: Sequence[LoadedModel],
+    metrics: Sequence[Metric],
+    terms: counting.Counting,
+    to: counting.Counting | None = None,
+) -> list[str]:
     """What these metrics are of these models: their active parameters, states and narrow storage."""
     said = []
     if any(metric.name in ("rule_of_thumb_flops", "ratio_to_rule_of_thumb") for metric in metrics):
@@ -84,7 +104,7 @@ def of_models(subjects: Sequence[LoadedModel], metrics: Sequence[Metric], terms:
     if _kept(metrics):
         said += sentences.state_notes(subjects)
     if _weighed(metrics) or _moved(metrics):
-        said += sentences.storage_notes(subjects, counting.dtypes(terms.dtype)[0])
+        said += [note for dtype in dtypes(terms, to)[0] for note in sentences.storage_notes(subjects, dtype)]
     return said
 
 

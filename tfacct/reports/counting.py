@@ -53,6 +53,10 @@ class Counting:
     masked: bool = False
     train: bool = False
 
+    def stored(self, dtype: str | None, kv_dtype: str | None) -> Counting:
+        """The same with another dtype of the weights, the cache or both; None leaves it."""
+        return replace(self, dtype=dtype or self.dtype, kv_dtype=kv_dtype or self.kv_dtype)
+
     def point(self, subject: LoadedModel, work: Workload, metrics: Sequence[Metric] = ()) -> Point:
         """The model at a workload. Raises UsageError where one of the metrics would be a guess."""
         if self.train and work.tokens != work.context:

@@ -11,7 +11,7 @@ from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger import paths
-from tfacct.ledger.workload import Request
+from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Amount, Column, Kind, Report, Row, Table
 from tfacct.reports import compose, conventions, counting, sentences
@@ -31,55 +31,50 @@ TOTALS = {
 """The metrics that stand below the lines, and what a table calls them."""
 ANSWERED = ("total_flops", "total_params", "weights_bytes", "kv_cache_bytes")
 """Those that the answer names; the weights where they do not change as the parameters do."""
+SHARES = ("old_share", "new_share")
+"""Shares of a line in all FLOPs, or in all parameters, of either side."""
 UNITS = {"flops": "FLOPs", "params": "params", "bytes": "bytes"}
 
 
 def diff(
-    old: LoadedModel, new: LoadedModel, before: Request, after: Request, *, terms: Counting | None = None
+    old: LoadedModel,
+    new: LoadedModel,
+    before: Request,
+    after: Request,
+    *,
+    terms: Counting | None = None,
+    to: Counting | None = None,
+    every: bool = False,
 ) -> Report:
-    """FLOPs and parameters of every line, and the totals in FLOPs and bytes, of two models or workloads.
+    """FLOPs and parameters of every line, and the totals in FLOPs and bytes, of two models, workloads or dtypes.
 
-    Lines that do not change say so. Raises UsageError where nothing could.
+    `to` is how the new side is counted. The table holds the rows that change, or `every` one. Raises UsageError where
+    nothing could change.
     """
     terms = terms or Counting()
-    unknown = counting.unweighed([old, new], terms.dtype)
+    to = to or terms
+    unknown = [*counting.unweighed([old], terms.dtype), *counting.unweighed([new], to.dtype)]
     metrics = [METRICS[name] for name in TOTALS if not (unknown and name in WEIGHED)]
-    try:
-        there = counting.workload(new, after)
-    except UsageError as error:
-        workload = f"{option('to_ctx')}, {option('to_tokens')} and {option('to_batch')}"
-        error.hint = f"the new side's workload is {workload}, else the old side's"
-        raise
-    points = [terms.point(old, counting.workload(old, before), metrics), terms.point(new, there, metrics)]
-    same_model = old.raw == new.raw
-    if same_model and points[0].work == points[1].work:
+    points = [terms.point(old, counting.workload(old, before), metrics), to.point(new, _there(new, after), metrics)]
+    stored = conventions.dtypes(terms, to)
+    if old.raw == new.raw and points[0].work == points[1].work and stored == conventions.dtypes(terms):
         raise UsageError(
             f"nothing changes: both sides are {compose.name_of(old)} at the same workload",
             f"{spelled('change a field with --set', 'set a field by its name')}, the workload with {option('to_ctx')},"
-            f" {option('to_batch')} or {option('to_tokens')}, or name a second model",
+            f" {option('to_batch')} or {option('to_tokens')}, the storage with {option('to_dtype')}, or name a second"
+            " model",
         )
-    names = _names(old, new, before, after)
-    names_of = {name: said.replace("KV cache", sentences.kept([old, new])) for name, said in TOTALS.items()}
+    kept = sentences.kept([old, new])
+    names_of = {name: said.replace("KV cache", kept) for name, said in TOTALS.items()}
     flops, params, totals = _by_line(*points), _by_tensor(*points), _totals(metrics, *points)
-    shown = [flops, *([params] if any(line["old"] != line["new"] for line in params) else []), totals]
-    table: Table = (
-        (
-            Column("what", "what"),
-            Column("unit", "", drop=3),
-            Column("old", "old", "amount", empty="–"),
-            Column("new", "new", "amount", empty="–"),
-            Column("delta", "Δ", "amount", signed=True, empty="unchanged"),
-            Column("change", "change", "change", drop=2, empty="new"),
-        ),
-        tuple(tuple(_row(line, names_of) for line in section) for section in shown),
-        (),
-    )
+    shown = [lines if every else [line for line in lines if _delta(line)] for lines in (flops, params, totals)]
+    if not any(shown):
+        shown = [[], [], totals]
 
     def notes(_: slice) -> list[str]:
         return [
-            *conventions.of_models([old, new], metrics, terms),
+            *conventions.of_models([old, new], metrics, terms, to),
             *sentences.unweighed_notes(unknown),
-            *([] if params in shown else ["Every parameter is as it was."]),
             *(sentences.window_notes([new], masked=terms.masked) if old.family == new.family else ()),
             *latent.notes([(old, points[0].work), (new, points[1].work)], metrics, masked=terms.masked),
         ]
@@ -87,34 +82,70 @@ def diff(
     return compose.report(
         "diff",
         [old, new],
-        table,
+        _table(shown, names_of),
         [
             {
                 "model": compose.name_of(new),
-                "old": {
-                    **compose.facts_of(old),
-                    **terms.facts(points[0].work, weighed=not unknown),
-                    **latent.facts(old, points[0]),
-                },
-                "new": {
-                    **compose.facts_of(new),
-                    **terms.facts(points[1].work, weighed=not unknown),
-                    **latent.facts(new, points[1]),
-                },
-                "lines": [_facts(line) for line in (*flops, *params)],
+                "old": _side(old, points[0], terms, weighed=not unknown),
+                "new": _side(new, points[1], to, weighed=not unknown),
+                "lines": [_facts(line) | dict(zip(SHARES, line["shares"], strict=True)) for line in (*flops, *params)],
                 "totals": [_facts(line) for line in totals],
                 "left_out": list(WEIGHED) if unknown else [],
             }
         ],
-        title=" → ".join(names),
+        title=f"{' → '.join(_names(old, new, before, after))}{_stored(stored, kept)}",
         convention=CONVENTION,
         answer=_answer(totals, names_of),
         notes=notes,
-        counted=conventions.counted([old, new], metrics, terms, before),
-        details=lambda _: conventions.counted_at_length([old, new], metrics, terms, before),
+        of_table=_hidden(sum(map(len, (flops, params, totals))) - sum(map(len, shown))),
+        counted=conventions.counted([old, new], metrics, terms, before, to),
+        details=lambda _: conventions.counted_at_length([old, new], metrics, terms, before, to),
         requests=[before, after],
         defaults=[old] if old.defaulted == new.defaulted else [old, new],
     )
+
+
+def _there(new: LoadedModel, after: Request) -> Workload:
+    """The workload of the new side. Raises UsageError, which says whose it is."""
+    try:
+        return counting.workload(new, after)
+    except UsageError as error:
+        workload = f"{option('to_ctx')}, {option('to_tokens')} and {option('to_batch')}"
+        error.hint = f"the new side's workload is {workload}, else the old side's"
+        raise
+
+
+def _side(subject: LoadedModel, point: Point, terms: Counting, *, weighed: bool) -> dict[str, Any]:
+    facts = {**compose.facts_of(subject), **terms.facts(point.work, weighed=weighed)}
+    return {**facts, **latent.facts(subject, point)}
+
+
+def _hidden(count: int) -> list[str]:
+    """Says how many rows a table goes without."""
+    rows = "row" if count == 1 else "rows"
+    return [f"({count:,} {rows} unchanged: {option('all', True)} shows {'it' if count == 1 else 'them'})"][
+        : min(count, 1)
+    ]
+
+
+def _table(sections: Sequence[Sequence[Mapping[str, Any]]], names: Mapping[str, str]) -> Table:
+    columns = (
+        Column("what", "what"),
+        Column("unit", "", drop=4),
+        Column("old", "old", "amount", empty="–"),
+        Column("new", "new", "amount", empty="–"),
+        Column("delta", "Δ", "amount", signed=True, empty="unchanged"),
+        Column("change", "change", "change", drop=2, empty="new"),
+        *((Column("share", "share", "shares", drop=3, keys=SHARES),) if any(sections[:-1]) else ()),
+    )
+    return columns, tuple(tuple(_row(line, names) for line in section) for section in sections if section), ()
+
+
+def _stored(dtypes: Sequence[Sequence[str]], kept: str) -> str:
+    """What of the storage changes, after a title."""
+    both = zip(("weights", kept), map(" → ".join, dtypes), strict=True)
+    changed = ", ".join(f"{what} {sides}" for what, sides in both if "→" in sides)
+    return changed and f"; {changed}"
 
 
 def _answer(totals: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> str:
@@ -157,6 +188,8 @@ def _names(old: LoadedModel, new: LoadedModel, before: Request, after: Request) 
     """Both sides by name; the workload once, with the second side where it is another there."""
     asked = [compose.workload_words([subject], request) for subject, request in ((old, before), (new, after))]
     first, second = compose.name_of(old), compose.name_of(new)
+    if asked[0] == asked[1] and first == second and old.raw == new.raw:
+        return (f"{first}, {asked[0]}",)
     if asked[0] == asked[1]:
         return first, f"{second}, {asked[1]}"
     if first == second:
@@ -199,7 +232,13 @@ def _pairs(old: Mapping[str, int], new: Mapping[str, int], kind: Kind) -> list[d
         if path not in old:
             paths.insert(before, path)
         before = paths.index(path) + 1
-    return [{"path": path, "kind": kind, "old": old.get(path), "new": new.get(path)} for path in paths]
+    totals = sum(old.values()), sum(new.values())
+    lines: list[dict[str, Any]] = []
+    for path in paths:
+        sides = old.get(path), new.get(path)
+        shares = (None if count is None else Fraction(count, all_) for count, all_ in zip(sides, totals, strict=True))
+        lines.append({"path": path, "kind": kind, "old": sides[0], "new": sides[1], "shares": tuple(shares)})
+    return lines
 
 
 def _delta(line: Mapping[str, Any]) -> Any:
@@ -215,6 +254,7 @@ def _row(line: Mapping[str, Any], totals: Mapping[str, str]) -> Row:
         "new": None if new is None else Amount(new, kind),
         "delta": Amount(_delta(line), kind),
         "change": Fraction(_delta(line)) / old if old else None,
+        "share": line.get("shares"),
     }
 
 
