@@ -427,3 +427,27 @@ def test_what_cannot_be_is_skipped_and_named(run) -> None:
         "sweep", "llama-3.1-8b", "mamba-130m", "--set", "num_hidden_layers=0,2", "--metric", "total_params", "--csv"
     )
     assert [row.split(",")[:2] for row in ran.out.splitlines()[1:]] == [["llama-3.1-8b", "2"], ["mamba-130m", "2"]]
+
+
+def test_zipped_fields_vary_together(run) -> None:
+    """GPT-2 small and medium's widths with their heads; blocks: 12·D² + 13·D parameters each, and so many of them."""
+    zipped = ("--zip", "n_embd=768,1024", "--zip", "n_head=12,16")
+    ran = run("sweep", "gpt2", *zipped, "--set", "n_layer=12,24", "--metric", "total_params", "--json")
+    (facts,) = json.loads(ran.out)["models"]
+    rows = [(line["n_layer"], line["n_embd"], line["n_head"], line["total_params"]) for line in facts["lines"]]
+    assert rows == [
+        (layers, width, heads, layers * (12 * width**2 + 13 * width) + (50257 + 1024 + 2) * width)
+        for layers in (12, 24)
+        for width, heads in ((768, 12), (1024, 16))
+    ]
+    asked = load("gpt2").sweep("total_params", n_layer=[12, 24], zip={"n_embd": [768, 1024], "n_head": "12,16"})
+    assert asked.document() == json.loads(ran.out)
+    for arguments, words in {
+        "--zip n_embd=768,1024 --zip n_head=12": "as many values of each, not n_embd 2, n_head 1",
+        "--zip n_embd=768 --set n_embd=768": "n_embd varies with others and on its own",
+        "--zip n_embd": "--zip wants FIELD=VALUE",
+        "--zip ctx=1,2": "ctx is a knob of the sweep",
+        "--zip n_layer=1..200:1 --batch 1..101:1": "makes 20,200 points",
+    }.items():
+        ran = run("sweep", "gpt2", *arguments.split())
+        assert ran.code == 2 and words in " ".join(ran.err.split())

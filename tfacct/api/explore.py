@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
@@ -80,6 +80,7 @@ class Explored(Asked):
         *metrics: MetricName | str,
         ctx: Collection[int | str] | str | None = None,
         batch: Collection[int | str] | str = (1,),
+        zip: Mapping[str, Sequence[Any] | str] | None = None,  # noqa: A002 (as the command has it)
         source: int | str | None = None,
         tokens: int | str | None = None,
         decode: bool = False,
@@ -98,6 +99,8 @@ class Explored(Asked):
         >>> load("llama-3.1-8b").sweep("kv_cache_bytes", ctx="1k..4k", num_key_value_heads="1,8").rows[-1]
         {'num_key_value_heads': 8, 'ctx': 4096, 'kv_cache_bytes': 536870912}
 
+        Fields in `zip` vary together: `zip={"n_embd": [512, 768], "n_head": [8, 12]}` are two settings, not four. A
+        combination that cannot be is skipped: the attribute `skipped` names it.
         Raises TfacctError, also for more than 20,000 points.
         """
         from tfacct.reports.counting import Counting
@@ -107,7 +110,7 @@ class Explored(Asked):
         report = sweep(
             lambda _name, fields: self._with(fields),
             [self.name],
-            Grid(sizes("ctx", ctx), sizes("batch", batch), fields(sets)),
+            Grid(sizes("ctx", ctx), sizes("batch", batch), fields(sets), fields(zip or {})),
             metrics=metrics or DEFAULT,
             request=request({"tokens": tokens, "decode": decode, "source": source}, logits=logits),
             terms=Counting(dtype, kv_dtype, masked, train),

@@ -107,6 +107,16 @@ def sweep(
             autocompletion=complete.assignment,
         ),
     ] = None,
+    zipped: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--zip",
+            metavar="FIELD=VALUES",
+            help="Fields that vary together: --zip d_model=512,768 --zip num_heads=8,12.",
+            show_default=False,
+            autocompletion=complete.assignment,
+        ),
+    ] = None,
     metric: Annotated[
         list[str] | None,
         typer.Option(
@@ -135,6 +145,7 @@ def sweep(
         contexts=None if ctx is None else ranges.read_values("--ctx", ctx),
         batches=ranges.read_values("--batch", batch),
         fields=read_lists(sets or ()),
+        zipped=read_lists(zipped or (), "--zip"),
     )
     names = [name.strip() for text in metric or () for name in text.split(",")] or DEFAULT
     with progress() as tick:

@@ -13,9 +13,9 @@ def read_sets(assignments: Iterable[str]) -> dict[str, Any]:
     return {name: _value(text) for name, text in _assignments(assignments)}
 
 
-def read_lists(assignments: Iterable[str]) -> dict[str, Sequence[Any]]:
+def read_lists(assignments: Iterable[str], option: str = "--set") -> dict[str, Sequence[Any]]:
     """`FIELD=VALUES` pairs: a list `1,2,4`, a range `1..32`, or one value. Commas within brackets part nothing."""
-    return {name: _list(name, text) for name, text in _assignments(assignments)}
+    return {name: _list(f"{option} {name}", text) for name, text in _assignments(assignments, option)}
 
 
 def _list(name: str, text: str) -> list[Any]:
@@ -23,7 +23,7 @@ def _list(name: str, text: str) -> list[Any]:
 
     pieces = [_values(name, piece) for piece in _pieces(text)]
     if (count := sum(map(len, pieces))) > ranges.MOST:
-        raise UsageError(f"--set {name} has {count:,} values: at most {ranges.MOST:,}", ranges.FOR_MORE)
+        raise UsageError(f"{name} has {count:,} values: at most {ranges.MOST:,}", ranges.FOR_MORE)
     return [value for piece in pieces for value in piece]
 
 
@@ -43,19 +43,19 @@ def _pieces(text: str) -> list[str]:
 def _values(name: str, piece: str) -> Collection[Any]:
     from tfacct.base import ranges
 
-    return ranges.read_values(f"--set {name}", piece) if ranges.is_range(piece) else [_value(piece)]
+    return ranges.read_values(name, piece) if ranges.is_range(piece) else [_value(piece)]
 
 
-def _assignments(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
+def _assignments(texts: Iterable[str], option: str = "--set") -> Iterator[tuple[str, str]]:
     """Names and what stands behind the `=`; no name twice."""
     seen: set[str] = set()
     for text in texts:
         name, equals, value = text.partition("=")
         name = name.strip()
         if not equals or not name:
-            raise UsageError(f"--set wants FIELD=VALUE, not {text!r}", "for example --set num_key_value_heads=1")
+            raise UsageError(f"{option} wants FIELD=VALUE, not {text!r}", f"for example {option} num_key_value_heads=1")
         if name in seen:
-            raise UsageError(f"--set names {name} twice")
+            raise UsageError(f"{option} names {name} twice")
         seen.add(name)
         yield name, value
 
