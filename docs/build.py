@@ -1,7 +1,8 @@
 """Prints the tables of the documentation from the program itself, or checks that they are what it prints.
 
-`python docs/build.py` rewrites every ```console block in README.md and docs/ and the whole of docs/cli.md and
-docs/models.md; `python docs/build.py --check` only compares, and exits 1 naming the files that are stale.
+`python docs/build.py` rewrites every ```console block in README.md and docs/, the whole of docs/cli.md and
+docs/models.md, the schemas under docs/schema and the list of metric names; `python docs/build.py --check` only
+compares, and exits 1 naming the files that are stale.
 
 A page may hold files of its own: a block under a line that is only a file's name. Its commands then run in a copy of
 the package with those files in it.
@@ -9,6 +10,7 @@ the package with those files in it.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -25,6 +27,8 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from tfacct import families
+from tfacct.accounts.metrics import METRICS
+from tfacct.api.schema import KINDS, PAGES, schema
 from tfacct.cli import app as _commands  # noqa: F401  which registers them
 from tfacct.cli.root import REGISTERED
 from tfacct.families import FamilyConfig
@@ -348,12 +352,37 @@ def _preset(model: LoadedModel, routed: bool) -> str:
     return f"| {model.name} | {total:,} |{middle} {'; '.join(parts)} | {source} |"
 
 
+def schemas() -> dict[Path, str]:
+    """docs/schema: a JSON Schema for the answer of each command."""
+    written = {name: json.dumps(schema(name), indent=2, ensure_ascii=False) for name in (*KINDS, *PAGES)}
+    return {ROOT / "docs" / "schema" / f"{name}.json": f"{text}\n" for name, text in written.items()}
+
+
+METRIC_NAMES = '''\
+"""Names of metrics, for type checkers and editors. Written by `python docs/build.py` from `accounts.metrics`."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+MetricName: TypeAlias = Literal[
+{}]
+"""Metrics that every model has. `share.NAME` and `flops.NAME` of a product or part are names too."""
+'''
+
+
+def metric_names() -> str:
+    """tfacct/api/metric_names.py: a `Literal` of every metric."""
+    return METRIC_NAMES.format("".join(f'    "{name}",\n' for name in METRICS))
+
+
 def documents() -> dict[Path, str]:
     """Every page as it should be."""
     whole = {ROOT / "docs" / "cli.md": cli_reference, ROOT / "docs" / "models.md": models_page}
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     wanted = {page: refreshed(page.read_text(encoding="utf-8")) for page in pages if page not in whole}
-    return wanted | {page: text() for page, text in whole.items()}
+    names = {ROOT / "tfacct" / "api" / "metric_names.py": metric_names()}
+    return wanted | {page: text() for page, text in whole.items()} | schemas() | names
 
 
 def main(arguments: list[str]) -> int:
@@ -368,6 +397,7 @@ def main(arguments: list[str]) -> int:
         if "--check" in arguments:
             print(f"stale: {name}: run `python docs/build.py`", file=sys.stderr)
         else:
+            page.parent.mkdir(exist_ok=True)
             page.write_text(text, encoding="utf-8")
             print(f"printed {name}")
     return 1 if stale and "--check" in arguments else 0

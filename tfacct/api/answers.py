@@ -16,12 +16,21 @@ from tfacct.architecture.parts import Form
 class _Common(Answer):
     """Keys that every model has. (`defaulted` and `notes` are the sentences of every Report.)"""
 
+    _reserved: ClassVar[dict[str, Any]] = {"defaulted": dict[str, Any], "notes": list[str]}
+
     set: dict[str, Any]
     unknown: list[str]
     left_out: list[str]
 
 
-class FlopsReport(_Common):
+class _Explained(_Common):
+    """Keys of what `explain` derives. (`derivation` is a value of every Report.)"""
+
+    _optional = ("derivation",)
+    _reserved: ClassVar[dict[str, Any]] = {"derivation": each.Derivation}
+
+
+class FlopsReport(_Explained):
     """FLOPs of a forward pass or a training step."""
 
     _line = each.FlopsLine
@@ -77,7 +86,7 @@ class TrafficReport(_Common):
     total_flops_otherwise: each.Otherwise | None
 
 
-class ParamsReport(_Common):
+class ParamsReport(_Explained):
     """Number of stored parameters."""
 
     _line = each.ParamsLine
@@ -92,7 +101,7 @@ class ParamsReport(_Common):
     expected_from: str | None
 
 
-class MemoryReport(_Common):
+class MemoryReport(_Explained):
     """Bytes of weights and of what is kept between steps."""
 
     _line = each.MemoryLine
@@ -109,7 +118,7 @@ class MemoryReport(_Common):
     fit: each.Fit
 
 
-class KvReport(_Common):
+class KvReport(_Explained):
     """Bytes of the KV cache by context."""
 
     _line = each.KvLine
@@ -149,6 +158,7 @@ class DiffReport(_Common):
     """FLOPs, parameters and bytes before and after a change."""
 
     _line = each.DiffLine
+    _reserved: ClassVar[dict[str, Any]] = {"totals": list[each.DiffLine]}
 
     old: dict[str, Any]
     new: dict[str, Any]
@@ -163,6 +173,7 @@ class SweepReport(_Common):
     kv_dtype: str
     train: bool
     swept: list[str]
+    skipped: list[dict[str, Any]]
     metrics: list[str]
     skipped: list[dict[str, Any]]
 
@@ -206,7 +217,7 @@ class VerifyReport(_Common):
     witnesses: list[each.Witness]
 
 
-class ProveReport(Answer):
+class ProveReport(_Common):
     """Proof of a formula for all sizes."""
 
     by: Literal["symbols", "grid"]
@@ -247,3 +258,18 @@ class MeasureReport(_Common):
     peak_bytes: int | None
     forward_flops: int
     counted_flops: int
+
+
+class ModelsReport(_Common):
+    """The presets, one by one."""
+
+    _reserved: ClassVar[dict[str, Any]] = {"from": str | None}
+
+    total_params: int
+    context: int
+    layers: int
+    hidden: int
+    heads: int | None
+    kv_heads: int | None
+    url: str | None
+    expected_from: str | None

@@ -36,11 +36,42 @@ class Fit(TypedDict):
     batch_slack_bytes: int | None
 
 
-class Letter(TypedDict, total=False):
+class Letter(TypedDict):
     """Meaning of a letter, and its value in a model."""
 
     meaning: str
-    value: int
+    value: NotRequired[int]
+
+
+class Step(TypedDict):
+    """A line of a derivation: `letters` = `numbers` = `result`."""
+
+    path: str
+    step: str
+    spec: str
+    gradients: NotRequired[list[str]]
+    letters: str
+    numbers: str
+    result: int
+
+
+class Component(TypedDict):
+    """Steps that are summed under one name."""
+
+    component: str
+    steps: list[Step]
+    total: int
+
+
+class Derivation(TypedDict):
+    """A total that a reader can do again by hand."""
+
+    unit: str
+    takeaway: str | None
+    check: str | None
+    legend: dict[str, Letter]
+    components: list[Component]
+    total: int
 
 
 class FlopsLine(TypedDict):
@@ -139,7 +170,7 @@ class FormulaLine(TypedDict):
     spec: NotRequired[str]
     axes: NotRequired[str]
     flops: NotRequired[str]
-    params: NotRequired[str]
+    params: NotRequired[str | None]
     elements: NotRequired[str]
     flops_value: NotRequired[int]
     params_value: NotRequired[int]

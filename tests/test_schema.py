@@ -1,0 +1,120 @@
+"""What every command prints with `--json` is what its schema under docs/schema says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Ran
+from tests.test_python import ANSWERS
+from tfacct.api import schema as schemas
+from tfacct.api.answer import Answer
+from tfacct.cli import app as _commands  # noqa: F401  which registers them
+from tfacct.cli.root import REGISTERED
+from tfacct.output.report import Report
+
+jsonschema = pytest.importorskip("jsonschema")
+
+FOLDER = Path(__file__).parent.parent / "docs" / "schema"
+ASKED: dict[str, list[list[str]]] = {
+    "flops": [
+        ["flops"],
+        ["flops", "gpt2", "deepseek-v3", "--decode"],
+        ["flops", "gpt2", "--pointwise", "--train"],
+        ["flops", "gemma-3-1b", "--masked", "--logits", "last"],
+        ["flops", "gpt2", "--explain", "--train"],
+    ],
+    "flops-generate": [
+        ["flops", "--generate", "8", "--ctx", "128", "gpt2", "deepseek-v3"],
+        ["flops", "t5-small", "--generate", "1", "--ctx", "12"],
+    ],
+    "flops-bytes": [["flops", "--bytes", "--dtype", "bf16"], ["flops", "--bytes", "mamba-130m"]],
+    "params": [["params"], ["params", "gpt2", "--set", "n_layer=3"], ["params", "mixtral-8x7b", "--explain"]],
+    "memory": [
+        ["memory", "--dtype", "bf16", "--fit", "80GB"],
+        ["memory", "llama-3.1-8b"],
+        ["memory", "gpt2", "--explain"],
+        ["memory", "bert-base", "--fit", "24GiB"],
+    ],
+    "kv": [["kv"], ["kv", "deepseek-v3"], ["kv", "gpt2", "--explain"], ["kv", "t5-small"]],
+    "formula": [
+        ["formula", "llama"],
+        ["formula", "gpt2", "--of", "params"],
+        ["formula", "gpt2", "--of", "kv"],
+        ["formula", "t5-small", "--of", "train"],
+        ["formula", "deepseek-v3", "--decode"],
+    ],
+    "diff": [
+        ["diff", "gpt2", "gpt2-xl"],
+        ["diff", "gpt2", "gpt-oss-20b"],
+        ["diff", "llama-3.1-8b", "--set", "num_key_value_heads=1"],
+    ],
+    "sweep": [["sweep", "gpt2", "gpt2-xl", "--ctx", "1k..4k"], ["sweep", "mamba-130m", "--batch", "1,2"]],
+    "solve": [
+        ["solve", "gpt2", "--for", "ctx", "--until", "share.attn_scores_values=50%"],
+        ["solve", "llama-3.1-8b", "--for", "num_key_value_heads", "--until", "kv_cache_bytes=weights_bytes"],
+        ["solve", "llama-3.1-8b", "--for", "batch", "--until", "total_bytes=80GB"],
+    ],
+    "verify": [["verify", "gpt2", "t5-small", "--ctx", "16"]],
+    "verify-prove": [],  # below
+    "measure": [["measure", "gpt2", "--ctx", "8", "--steps", "1", "--set", "n_layer=2"]],
+    "models": [["models"]],
+    "show": [["show", "gpt2"], ["show", "lecture-transformer"]],
+    "metrics": [["metrics"]],
+    "conventions": [["conventions"]],
+}
+QUESTIONS = [(name, words) for name, asked in ASKED.items() for words in asked]
+SHOWN = {"training": "flops", "generate": "flops-generate", "traffic": "flops-bytes", "prove": "verify-prove"}
+
+
+def refused(document: Any, name: str) -> list[str]:
+    """Complaints of a schema that takes the listed keys and no others."""
+    strict = jsonschema.Draft202012Validator(schemas.schema(name, closed=True))
+    return [f"{error.json_path}: {error.message[:300]}" for error in strict.iter_errors(document)]
+
+
+def test_every_command_has_a_schema_and_a_question() -> None:
+    assert set(ASKED) == {*schemas.KINDS, *schemas.PAGES} == {file.stem for file in FOLDER.glob("*.json")}
+    assert {name.partition("-")[0] for name in ASKED} == set(REGISTERED)
+
+
+@pytest.mark.parametrize(("name", "words"), QUESTIONS, ids=[" ".join(words) for _, words in QUESTIONS])
+def test_what_is_printed_is_what_the_schema_says(run: Callable[..., Ran], name: str, words: list[str]) -> None:
+    if words[0] in ("verify", "measure"):
+        pytest.importorskip("fvcore")
+    ran = run(*words, "--json")
+    assert ran.code == 0, ran.err
+    document = json.loads(ran.out)
+    assert refused(document, name) == []
+    jsonschema.validate(document, json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_attributes_have_the_types_that_their_class_says(name: str) -> None:
+    """A report of one model has its keys as attributes; those with another meaning are in `.models`."""
+    report = ANSWERS[name]()
+    kind = schemas.KINDS[SHOWN.get(name, name.split()[0] if name != "explain" else "kv")]
+    assert type(report) is kind
+    assert refused(json.loads(report.to_json()), next(n for n, k in schemas.KINDS.items() if k is kind)) == []
+    reserved = {key for base in kind.__mro__ for key in vars(base).get("_reserved", ())}
+    for key, value in report.models[0].items():
+        assert key in reserved or key == "lines" or getattr(report, key) == value
+
+
+def test_no_key_hides_behind_what_every_report_has() -> None:
+    """A fact named as a method or a field of Report is declared as such: `report.total` stays the headline."""
+    for kind in schemas.KINDS.values():
+        own = {key for base in kind.__mro__ if issubclass(base, Answer) for key in base.__annotations__}
+        assert not {key for key in own if not key.startswith("_")} & set(dir(Report)), kind
+
+
+def test_the_check_above_can_fail(run: Callable[..., Ran]) -> None:
+    document = json.loads(run("kv", "gpt2", "--json").out)
+    document["models"][0]["surprise"] = 1
+    del document["models"][0]["query_heads"]
+    document["models"][0]["lines"][0]["mha"] = "many"
+    assert len(refused(document, "kv")) == 3

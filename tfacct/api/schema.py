@@ -1,0 +1,138 @@
+"""JSON Schemas of what the commands print with `--json`, read off the types of their reports.
+
+They are written under docs/schema by `python docs/build.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from inspect import get_annotations
+from types import NoneType, UnionType
+from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+from tfacct.api import answers
+from tfacct.api.answer import Answer
+from tfacct.output.report import SCHEMA
+
+KINDS: Mapping[str, type[Answer]] = {
+    "flops": answers.FlopsReport,
+    "flops-generate": answers.GenerateReport,
+    "flops-bytes": answers.TrafficReport,
+    "params": answers.ParamsReport,
+    "memory": answers.MemoryReport,
+    "kv": answers.KvReport,
+    "formula": answers.FormulaReport,
+    "diff": answers.DiffReport,
+    "sweep": answers.SweepReport,
+    "solve": answers.SolveReport,
+    "verify": answers.VerifyReport,
+    "verify-prove": answers.ProveReport,
+    "measure": answers.MeasureReport,
+    "models": answers.ModelsReport,
+    "show": answers.ShowReport,
+}
+"""Reports by command; by an option too where it changes what is answered."""
+PAGES: Mapping[str, tuple[str, ...]] = {
+    "metrics": ("metric", "unit", "about"),
+    "conventions": ("topic", "meaning"),
+}
+"""Keys of the rows of commands that are about no model."""
+
+SCALARS = {int: "integer", float: "number", str: "string", bool: "boolean", NoneType: "null"}
+
+
+def schema(name: str, *, closed: bool = False) -> dict[str, Any]:
+    """JSON Schema of a command's answer. `closed` refuses keys that are not listed; a reader ignores them."""
+    found = _Schema(closed)
+    kind = KINDS.get(name)
+    model = {"type": "object"} if kind is None else found.object(*facts(kind))
+    properties: dict[str, Any] = {
+        "schema": {"const": SCHEMA},
+        "command": {"const": name.partition("-")[0]},
+        "answer": {"type": "string"},
+        "convention": {"type": "string"},
+        "models": {"type": "array", "items": model},
+        "models_left_out": {"type": "array", "items": found.object({"model": str, "why": str}, set())},
+    }
+    if name in PAGES:
+        properties["models"]["maxItems"] = 0
+        rows = found.object(dict.fromkeys(PAGES[name], str), set())
+        properties["rows"] = {"type": "array", "items": rows}
+    about = (kind.__doc__ or "").strip() if kind else "A page that is about no model."
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"tfacct {name.replace('-', ' --')} --json",
+        "description": f"{about} "
+        "docs/json.md explains the keys. Later versions may add some: ignore what you do not know.",
+        **found.whole(properties),
+        **({"$defs": found.named} if found.named else {}),
+    }
+
+
+def facts(kind: type[Answer]) -> tuple[dict[str, Any], set[str]]:
+    """Types of a report's keys by name, and those keys that only some questions have."""
+    typed: dict[str, Any] = {}
+    optional: set[str] = set()
+    for base in reversed(kind.__mro__):
+        if issubclass(base, Answer):
+            own = get_annotations(base, eval_str=True)
+            typed |= {key: hint for key, hint in own.items() if not key.startswith("_")}
+            typed |= vars(base).get("_reserved", {})
+            optional |= set(vars(base).get("_optional", ()))
+    if kind._line is not None:
+        typed["lines"] = list[kind._line]  # type: ignore[name-defined]
+    return typed, optional
+
+
+class _Schema:
+    """Types turned into schemas; objects with a name are collected."""
+
+    def __init__(self, closed: bool) -> None:
+        self.closed = closed
+        self.named: dict[str, Any] = {}
+
+    def whole(self, properties: dict[str, Any], optional: set[str] | frozenset[str] = frozenset()) -> dict[str, Any]:
+        """Object with these properties, all of them required but the `optional` ones."""
+        required = [key for key in properties if key not in optional]
+        closed = {"additionalProperties": False} if self.closed else {}
+        return {"type": "object", "required": required, "properties": properties, **closed}
+
+    def object(self, typed: Mapping[str, Any], optional: set[str]) -> dict[str, Any]:
+        """Object of keys with these types."""
+        return self.whole({key: self.of(hint) for key, hint in typed.items()}, optional)
+
+    def of(self, hint: Any) -> dict[str, Any]:
+        """Schema of a type."""
+        if hint is Any:
+            return {}
+        if hint in SCALARS:
+            return {"type": SCALARS[hint]}
+        if is_typeddict(hint):
+            return self._typed_dict(hint)
+        inner = get_args(hint)
+        match get_origin(hint):
+            case origin if origin is Literal:
+                return {"enum": list(inner)}
+            case origin if origin in (Union, UnionType):
+                return self._union([self.of(one) for one in inner])
+            case origin if origin is list:
+                return {"type": "array", "items": self.of(inner[0])}
+            case origin if origin is dict:
+                return {"type": "object", "additionalProperties": self.of(inner[1])}
+        raise TypeError(f"no schema of {hint!r}")
+
+    def _union(self, parts: list[dict[str, Any]]) -> dict[str, Any]:
+        if all(part.keys() == {"type"} for part in parts):
+            return {"type": [part["type"] for part in parts]}
+        if all(part.keys() == {"enum"} or part == {"type": "null"} for part in parts):
+            return {"enum": [word for part in parts for word in part.get("enum", [None])]}
+        return {"anyOf": parts}
+
+    def _typed_dict(self, kind: Any) -> dict[str, Any]:
+        if kind.__name__ not in self.named:
+            self.named[kind.__name__] = {}
+            hints = get_type_hints(kind, include_extras=True)
+            optional = {key for key, hint in hints.items() if get_origin(hint) is NotRequired}
+            plain = {key: get_args(hint)[0] if key in optional else hint for key, hint in hints.items()}
+            self.named[kind.__name__] = {"description": kind.__doc__, **self.object(plain, optional)}
+        return {"$ref": f"#/$defs/{kind.__name__}"}
