@@ -68,6 +68,33 @@ def test_without_pandas_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
         load("gpt2").params().to_pandas()
 
 
+DRAWN = {
+    "flops": lambda model: model.flops(ctx="1k"),
+    "params": lambda model: model.params(),
+    "memory": lambda model: model.memory(ctx="1k", fit="24GiB"),
+    "kv": lambda model: model.kv(ctx="8k"),
+    "diff": lambda model: model.diff(n_layer=8),
+    "sweep": lambda model: model.sweep("kv_cache_bytes", ctx="1k..8k"),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_plot_returns_the_axes(name: str) -> None:
+    """Into axes that are given, or its own; the picture is that of `--plot`."""
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    report = DRAWN[name](load("gpt2"))
+    figure, ax = pyplot.subplots()
+    assert report.plot(ax=ax) is ax and ax.has_data() and "gpt2" in ax.get_title(loc="left").replace("GPT-2", "gpt2")
+    own = report.plot()
+    assert own.figure is not figure and own.has_data()
+    pyplot.close("all")
+    with pytest.raises(TfacctError, match=r"^there is no picture of this report\nflops, params"):
+        load("gpt2").formula().plot()
+
+
 def test_a_notebook_shows_the_hints_too() -> None:
     html = load("gpt2").flops(ctx="16k")._repr_html_()
     assert html.startswith("<table>") and "<small>hint: gpt2 was trained with 1,024 positions" in html

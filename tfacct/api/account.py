@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Unpack
+from typing import TYPE_CHECKING, Literal, Unpack
 
 from tfacct.api.answer import answered
 from tfacct.api.answers import FlopsReport, GenerateReport, KvReport, MemoryReport, ParamsReport, TrafficReport
@@ -11,6 +11,9 @@ from tfacct.api.keywords import request, size, spelled_out
 from tfacct.base import units
 from tfacct.ledger.workload import Logits, Step, Whole
 from tfacct.reports.flops import By
+
+if TYPE_CHECKING:
+    from tfacct.output.chart import Chart
 
 
 class Costs(Asked):
@@ -43,9 +46,15 @@ class Costs(Asked):
         """
         from tfacct.reports.flops import flops
 
-        asked = request(step, logits=logits)
-        report = flops([self.loaded], asked, train=train, masked=masked, by=by, pointwise=pointwise)
-        return answered(FlopsReport, report)
+        subjects, asked = [self.loaded], request(step, logits=logits)
+        report = flops(subjects, asked, train=train, masked=masked, by=by, pointwise=pointwise)
+
+        def chart() -> Chart:
+            from tfacct.reports.charts import flops_chart
+
+            return flops_chart(subjects, asked, report, masked=masked, train=train)
+
+        return answered(FlopsReport, report, chart)
 
     @spelled_out
     def generate(self, *, new_tokens: int | str, masked: bool = False, **step: Unpack[Whole]) -> GenerateReport:
@@ -80,7 +89,14 @@ class Costs(Asked):
         """Number of stored parameters, tensor by tensor, every tensor once."""
         from tfacct.reports.params import params
 
-        return answered(ParamsReport, params([self.loaded]))
+        report = params([self.loaded])
+
+        def chart() -> Chart:
+            from tfacct.reports.charts_parts import params_chart
+
+            return params_chart([self.loaded], report)
+
+        return answered(ParamsReport, report, chart)
 
     @spelled_out
     def memory(
@@ -105,8 +121,15 @@ class Costs(Asked):
         from tfacct.reports.memory import memory
 
         budget = units.read_bytes("fit", fit) if isinstance(fit, str) else fit
-        report = memory([self.loaded], request(step), dtype=dtype, kv_dtype=kv_dtype, fit=budget)
-        return answered(MemoryReport, report)
+        asked = request(step)
+        report = memory([self.loaded], asked, dtype=dtype, kv_dtype=kv_dtype, fit=budget)
+
+        def chart() -> Chart:
+            from tfacct.reports.charts_bytes import memory_chart
+
+            return memory_chart([self.loaded], asked, report)
+
+        return answered(MemoryReport, report, chart)
 
     @spelled_out
     def kv(self, *, dtype: str | None = None, **step: Unpack[Whole]) -> KvReport:
@@ -116,7 +139,15 @@ class Costs(Asked):
         """
         from tfacct.reports.kv import kv
 
-        return answered(KvReport, kv([self.loaded], request(step), dtype=dtype))
+        asked = request(step)
+        report = kv([self.loaded], asked, dtype=dtype)
+
+        def chart() -> Chart:
+            from tfacct.reports.charts_bytes import kv_chart
+
+            return kv_chart([self.loaded], asked, report)
+
+        return answered(KvReport, report, chart)
 
     @spelled_out
     def explain(

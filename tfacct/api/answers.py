@@ -158,7 +158,7 @@ class DiffReport(_Common):
     """FLOPs, parameters and bytes before and after a change."""
 
     _line = each.DiffLine
-    _reserved: ClassVar[dict[str, Any]] = {"totals": list[each.DiffLine]}
+    _reserved: ClassVar[dict[str, Any]] = {"totals": list[each.DiffTotal]}
 
     old: dict[str, Any]
     new: dict[str, Any]
@@ -175,7 +175,6 @@ class SweepReport(_Common):
     swept: list[str]
     skipped: list[dict[str, Any]]
     metrics: list[str]
-    skipped: list[dict[str, Any]]
 
 
 class SolveReport(_Common):

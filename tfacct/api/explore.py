@@ -16,6 +16,8 @@ from tfacct.ledger.workload import Logits, Step
 if TYPE_CHECKING:
     import numpy as np
 
+    from tfacct.output.chart import Chart
+
 
 class Explored(Asked):
     """Questions about what changes the costs."""
@@ -73,7 +75,14 @@ class Explored(Asked):
         after = replace(before, **changed)
         terms = Counting(dtype, kv_dtype, masked, train)
         stored = terms.stored(to_dtype, to_kv_dtype)
-        return answered(DiffReport, diff(self.loaded, new, before, after, terms=terms, to=stored, every=all))
+        report = diff(self.loaded, new, before, after, terms=terms, to=stored, every=all)
+
+        def chart() -> Chart:
+            from tfacct.reports.charts_parts import diff_chart
+
+            return diff_chart(self.loaded, new, before, after, report, terms)
+
+        return answered(DiffReport, report, chart)
 
     def sweep(
         self,
@@ -115,7 +124,13 @@ class Explored(Asked):
             request=request({"tokens": tokens, "decode": decode, "source": source}, logits=logits),
             terms=Counting(dtype, kv_dtype, masked, train),
         )
-        return answered(SweepReport, report)
+
+        def chart() -> Chart:
+            from tfacct.reports.charts import sweep_chart
+
+            return sweep_chart(report)
+
+        return answered(SweepReport, report, chart)
 
     @spelled_out
     def solve(

@@ -179,6 +179,16 @@ class FormulaLine(TypedDict):
     latex: str
 
 
+class DiffTotal(TypedDict):
+    """One total, before and after."""
+
+    path: str
+    unit: str
+    old: float | None
+    new: float | None
+    delta: float
+
+
 class DiffLine(TypedDict):
     """One product or tensor before and after, with its shares in all FLOPs or parameters."""
 
