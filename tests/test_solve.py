@@ -274,3 +274,66 @@ def test_heads_without_number_are_no_loop() -> None:
 def test_new_tokens_past_the_trained_context(run) -> None:
     ran = run("solve", "gpt2", "--for", "ctx", "--tokens", "2000", "--until", "share.attn_scores_values=0.5")
     assert ran.code == 0 and "The largest ctx is 6,702" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "until", "answer", "beyond"),
+    [
+        # 60,821,504 parameters a block and 262,670,336 beside them: (3·10⁹ − 262,670,336) / 60,821,504 = 45.006
+        ("llama-3.2-1b", "num_hidden_layers", "total_params=3B", 45, 46),
+        # 144·D² + (12 · 13 + 51,283)·D is 10⁹ at D = 2,462.7, and 12 heads need a multiple of 12
+        ("gpt2", "n_embd", "total_params=1B", 2460, 2472),
+        # 2 · 32 · W · 8 · 128 · 2 bytes are 1 GiB at W = 8,192
+        ("mistral-7b-v0.1", "sliding_window", "kv_cache_bytes=1GiB", 8192, 8193),
+        # 36,864 bytes a token, at each setting's own longest context
+        ("gpt2", "n_positions", "kv_cache_bytes=5GB", 135_633, 135_634),
+        # an expert in each of 58 blocks is 58 · 3 · 7,168 · 2,048 = 2,554,331,136; with 8, 37,552,282,624 are active:
+        # (50·10⁹ − 37,552,282,624) / 2,554,331,136 = 4.87 more
+        ("deepseek-v3", "num_experts_per_tok", "active_params=50B", 12, 13),
+    ],
+)
+def test_a_field_of_the_config_by_hand(name: str, field: str, until: str, answer: int, beyond: int) -> None:
+    model = load(name)
+    report = model.solve(for_=field, until=until)
+    facts = report.models[0]
+    assert (facts["answer"], facts["beyond"]) == (answer, beyond)
+    metric = until.partition("=")[0]
+    for line in facts["lines"]:
+        (row,) = model.sweep(metric, **{field: [line[field]]}).models[0]["lines"]
+        assert row[metric] == line["left"]
+    assert facts["lines"][0]["left"] <= facts["lines"][0]["right"] < facts["lines"][1]["left"]
+    assert f"The largest {field} is {answer:,}: {metric} stays within" in report.answer
+
+
+def test_numbers_that_a_field_cannot_be_are_left_out(run) -> None:
+    """Heads of gpt2 divide 768, and its width is a multiple of its heads."""
+    ran = run("solve", "gpt2", "--for", "n_head", "--ctx", "1k", "--until", "total_written_bytes=1GB", columns=120)
+    assert "n_head can be 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64 and 6 more here: each was tried." in ran.out
+    ran = run("solve", "gpt2", "--for", "n_embd", "--until", "total_params=1B")
+    assert "n_embd must be a multiple of 12 here." in ran.out
+    assert "n_inner" not in ran.out  # it follows n_embd: 3,072 is that of the preset
+
+
+@pytest.mark.parametrize(
+    ("model", "field", "until", "words"),
+    [
+        ("llama-3.2-1b", "vocab_size", "kv_cache_bytes=5GB", "that does not depend on vocab_size"),
+        ("llama-3.2-1b", "bos_token_id", "total_params=2B", "that does not depend on bos_token_id"),
+        ("llama-3.2-1b", "num_hiden_layers", "total_params=2B", "did you mean num_hidden_layers"),
+        ("llama-3.2-1b", "hidden_act", "total_params=2B", "hidden_act is silu here, not a whole number"),
+        ("llama-3.2-1b", "tie_word_embeddings", "total_params=2B", "is true here, not a whole number"),
+        ("llama-3.2-1b", "num_hidden_layers", "total_params=1K", "stays above 1K"),
+        ("llama-3.2-1b", "num_hidden_layers", "total_params=900T", "was tried from 1 to 100,000"),
+        ("gpt-oss-20b", "num_hidden_layers", "total_params=30B", "layer_types names 24 layers"),
+        ("mistral-7b-v0.1", "sliding_window", "kv_cache_bytes=4GiB", "the sides meet, and stay equal"),
+    ],
+)
+def test_a_field_without_an_answer_says_why(model: str, field: str, until: str, words: str, run) -> None:
+    ran = run("solve", model, "--for", field, "--until", until)
+    assert (ran.code, ran.out) == (2, "") and words in " ".join(ran.err.split()) and "Traceback" not in ran.err
+
+
+def test_solve_wants_one_unknown() -> None:
+    for given in ({"until": "total_bytes=1GB"}, {"unknown": "ctx"}, {"unknown": "ctx", "for_": "ctx", "until": "x=1"}):
+        with pytest.raises(UsageError, match="one unknown and an equation"):
+            load("gpt2").solve(**given)

@@ -1,21 +1,18 @@
 """Equations solved: the largest whole context, batch or number of key heads until one side overtakes.
 
-The closed form comes from the same ledger with a symbol for the unknown; the answer is then held against whole numbers,
-on both sides of the boundary, so that no rounding can move it.
+The ledger gets a symbol for the unknown; the answer is then held against whole numbers, on both sides of the boundary,
+so that no rounding can move it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from fractions import Fraction
 from itertools import pairwise
-from math import prod
 from typing import Any
 
 from tfacct.accounts.metrics import Point, moved
 from tfacct.algebra.equations import Equation
-from tfacct.algebra.symbols import in_symbols
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import NotFoundError, UsageError, nearest
 from tfacct.base.record import record
@@ -30,14 +27,8 @@ UNKNOWNS = {
 }
 """Sizes that an equation may be solved for."""
 
-LARGEST_IN_LETTERS = 10**6
-"""A larger number among letters, a card's bytes, hides what it is."""
-
 ROUNDED = 1000
 """Whole numbers that are tried around the root of an equation whose bytes are rounded."""
-
-LONGEST_FORM = 160
-"""Characters of a closed form; a longer one is no explanation."""
 
 
 class NoSolutionError(UsageError):
@@ -93,10 +84,10 @@ def solved(unknown: str, equation: Equation, at: Callable[[Size], Point], smalle
     answer = int(sympy.floor(there[0]))
     if answer > LARGEST:
         raise NoSolutionError(f"{equation}: only past {unknown} = {LARGEST:,}, which no model sees")
-    rises = _sign(equation.difference(at(answer + ROUNDED))) > 0
+    rises = sign(equation.difference(at(answer + ROUNDED))) > 0
 
     def past(value: int) -> bool:
-        return _sign(equation.difference(at(value))) == (1 if rises else -1)
+        return sign(equation.difference(at(value))) == (1 if rises else -1)
 
     for _ in range(ROUNDED):  # whole bytes are rounded up, symbols are not
         if answer > smallest and past(answer):
@@ -137,7 +128,7 @@ def _in_every_way(equation: Equation, at: Callable[[Size], Point], x: Any) -> li
 def _leaps(pieces: list[tuple[Any, Any, Any]]) -> list[Any]:
     """Values between two pieces at which the sides change places without being equal."""
     both = ((before.eval(low), after.eval(low), low) for (before, _, _), (after, low, _) in pairwise(pieces))
-    return [low for before, after, low in both if _sign(before) * _sign(after) < 0]
+    return [low for before, after, low in both if sign(before) * sign(after) < 0]
 
 
 def _pieces(expression: Any, x: Any, low: Any = 0, high: Any = None) -> list[tuple[Any, Any, Any]]:
@@ -180,7 +171,7 @@ def _roots(polynomial: Any, low: Any, high: Any) -> list[Any]:
 
 def among(unknown: str, equation: Equation, at: Callable[[Size], Point], values: list[int]) -> Solution:
     """Solve for one of `values`, in rising order: the last before the sides change places."""
-    signs = [_sign(equation.difference(at(value))) for value in values]
+    signs = [sign(equation.difference(at(value))) for value in values]
     if not any(signs):
         raise NoSolutionError(f"{equation} for every {unknown}")
     turns = [i for i in range(len(signs) - 1) if signs[i] <= 0 < signs[i + 1] or signs[i] >= 0 > signs[i + 1]]
@@ -188,87 +179,10 @@ def among(unknown: str, equation: Equation, at: Callable[[Size], Point], values:
         return Solution(values[-1], None, rises=signs[0] < 0)
     if len(turns) != 1:
         said = ", ".join(str(values[i]) for i in turns)
-        what = f"it has several solutions: {unknown} = {said}" if turns else _stays(equation, signs[-1] or signs[0])
+        what = f"it has several solutions: {unknown} = {said}" if turns else stays(equation, signs[-1] or signs[0])
         raise NoSolutionError(f"{equation}: {what}", f"{unknown} was {', '.join(map(str, values))}")
     (turn,) = turns
     return Solution(values[turn], values[turn + 1], rises=signs[turn + 1] > 0)
-
-
-def closed_form(
-    unknown: str, equation: Equation, shape: Transformer, point: Point, *, chunk: bool, fixed: frozenset[str]
-) -> str | None:
-    """The solution in letters, where the equation is linear in the unknown and the answer a short sum; else None.
-
-    The letters in `fixed` keep their numbers.
-    """
-    import sympy
-
-    if point.cache.rounds:
-        return None  # what is rounded up is no sum of sizes
-    x = sympy.Symbol("x", positive=True)
-    in_numbers = placed(unknown, shape, point, chunk=chunk)
-    if sympy.sympify(equation.difference(in_numbers(x))).has(sympy.Min):
-        return None  # a window bends it
-    if point.weights.rounds or (equation.right.metric is None and equation.right.times > LARGEST_IN_LETTERS):
-        return _in_numbers(equation, in_numbers)
-    try:
-        letters = in_symbols(shape, fixed=fixed)
-    except UsageError:  # one letter is two sizes: numbers are read, not letters
-        return _in_numbers(equation, in_numbers)
-    symbols = letters.symbols
-    keys = symbols.get("S", symbols["T"])  # of a model that keeps nothing the tokens are all the keys
-    known = {"batch": symbols["B"], "context": keys, "tokens": symbols["T"] if chunk else keys}
-    at = placed(unknown, shape, replace(moved(point, **known), ledger=letters.ledger), chunk=chunk)
-    polynomial = sympy.Poly(sympy.numer(sympy.together(equation.difference(at(x)))), x)
-    *higher, slope, constant = (sympy.expand(c) for c in _without_zero_roots(polynomial).all_coeffs())
-    if higher:
-        return None
-    root = sympy.expand(-constant / slope)
-    for letter in letters.products:  # N for K · G: the last factor is the product over the others
-        *others, last = letters.factors(letter)
-        root = sympy.expand(root.subs(symbols[last], symbols[letter] / prod(symbols[other] for other in others)))
-    terms = [_written(term, symbols) for term in root.as_ordered_terms()]
-    if None in terms or len(text := " + ".join(filter(None, terms))) > LONGEST_FORM:
-        return None
-    return text.replace("+ -", "− ")
-
-
-def _in_numbers(equation: Equation, at: Callable[[Size], Point]) -> str | None:
-    """Rest of a budget, divided by what each step takes; None if the steps differ."""
-    if equation.right.metric is not None:
-        return None
-    budget = equation.right.times
-    values = [Fraction(equation.left.at(at(value))) for value in (1, 2, 3)]
-    first, second, third = values
-    if second - first != third - second or second == first or any(v.denominator > 1 for v in (*values, budget)):
-        return None
-    fixed = int(2 * first - second)
-    over = f"({int(budget):,} − {fixed:,})" if fixed else f"{int(budget):,}"
-    return f"{over}/{int(second - first):,}"
-
-
-def _without_zero_roots(polynomial: Any) -> Any:
-    while polynomial.degree() > 1 and polynomial.eval(0) == 0:
-        polynomial = polynomial.quo(polynomial.gen.as_poly(polynomial.gen))
-    return polynomial
-
-
-def _written(term: Any, symbols: Mapping[str, Any]) -> str | None:
-    """Text of a product over a product, `D·K/N`; None if the expression is more than that."""
-    over, under = term.as_numer_denom()
-    sides = []
-    for side in (over, under):
-        powers = side.as_powers_dict()
-        if not all(base.is_Symbol or base.is_Integer for base in powers):
-            return None
-        coefficient, _ = side.as_coeff_Mul()
-        letters = [letter for letter, symbol in symbols.items() for _ in range(int(powers.get(symbol, 0)))]
-        sign = "-" if coefficient < 0 else ""
-        number = [] if abs(coefficient) == 1 and letters else [f"{abs(int(coefficient)):,}"]
-        sides.append(sign + "·".join([*number, *letters]))
-    if sides[1] == "1":
-        return sides[0]
-    return f"{sides[0]}/{sides[1]}" if "·" not in sides[1] else f"{sides[0]}/({sides[1]})"
 
 
 def _turns(polynomial: Any, root: Any) -> bool:
@@ -279,11 +193,13 @@ def _turns(polynomial: Any, root: Any) -> bool:
     return multiplicity % 2 == 1
 
 
-def _sign(value: Any) -> int:
+def sign(value: Any) -> int:
+    """1, 0 or -1."""
     return int(bool(value > 0)) - int(bool(value < 0))
 
 
-def _stays(equation: Equation, sign: int) -> str:
+def stays(equation: Equation, sign: int) -> str:
+    """Why there is no solution: the left side stays where it is."""
     side = {1: "above", -1: "below", 0: "at"}[sign]
     return f"no solution: {equation.left.text} stays {side} {equation.right.text}"
 
@@ -294,18 +210,18 @@ def _unsolved(
     """Error that says why there is not one solution."""
     if there:
         return NoSolutionError(f"{equation}: it has several solutions: {unknown} = {_said(there)}")
-    signs = {_sign(equation.difference(at(smallest + step))) for step in (0, 1, 2, 3, ROUNDED, ROUNDED + 1)}
+    signs = {sign(equation.difference(at(smallest + step))) for step in (0, 1, 2, 3, ROUNDED, ROUNDED + 1)}
     if len(signs) > 1:
         return NoSolutionError(f"{equation}: rounding to whole bytes keeps the sides from changing places once")
-    stays = _stays(equation, _sign(equation.difference(at(smallest))))
+    why = stays(equation, sign(equation.difference(at(smallest))))
     positive = [root for root in roots if root > 0]
     if positive:
         return NoSolutionError(
-            f"{equation}: {stays} from {unknown} = {smallest:,} on", _too_small(unknown, smallest, positive)
+            f"{equation}: {why} from {unknown} = {smallest:,} on", _too_small(unknown, smallest, positive)
         )
     if roots:
         return NoSolutionError(f"{equation}: only a negative solution, {unknown} = {_said(roots)}")
-    return NoSolutionError(f"{equation}: {stays} for every {unknown}")
+    return NoSolutionError(f"{equation}: {why} for every {unknown}")
 
 
 def _too_small(unknown: str, smallest: int, roots: list[Any]) -> str:

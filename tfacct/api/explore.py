@@ -11,6 +11,7 @@ from tfacct.api.answers import DiffReport, FormulaReport, SolveReport, SweepRepo
 from tfacct.api.asked import Asked, Source, loaded
 from tfacct.api.keywords import fields, request, size, sizes, spelled_out
 from tfacct.api.metric_names import MetricName
+from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Logits, Step
 
 if TYPE_CHECKING:
@@ -135,9 +136,10 @@ class Explored(Asked):
     @spelled_out
     def solve(
         self,
-        unknown: str,
-        until: str,
+        unknown: str | None = None,
+        until: str | None = None,
         *,
+        for_: str | None = None,
         logits: Logits = "all",
         train: bool = False,
         masked: bool = False,
@@ -145,20 +147,26 @@ class Explored(Asked):
         kv_dtype: str | None = None,
         **step: Unpack[Step],
     ) -> SolveReport:
-        """Largest `unknown` (ctx, batch or num_key_value_heads) up to which an equation is not yet overtaken.
+        """Largest `unknown` up to which an equation is not yet overtaken: ctx, batch, or a whole number in the config.
 
         >>> from tfacct import load
         >>> load("llama-3.1-8b").solve("ctx", "kv_cache_bytes=weights_bytes").total
         122532
+        >>> load("llama-3.2-1b").solve(for_="num_hidden_layers", until="total_params=3B").total
+        45
 
-        Raises TfacctError if there is no solution, or more than one.
+        `for_` is another name of `unknown`, as the command has it. Raises TfacctError if there is no solution, or more
+        than one.
         """
         from tfacct.reports.counting import Counting
         from tfacct.reports.solve import solve
 
         terms = Counting(dtype, kv_dtype, masked, train)
         asked = request(step, logits=logits)
-        return answered(SolveReport, solve(self.loaded, asked, unknown=unknown, until=until, terms=terms))
+        if until is None or (unknown is None) == (for_ is None):
+            raise UsageError("solve takes one unknown and an equation", 'for example "ctx", "total_bytes=24GiB"')
+        sought = unknown or for_ or ""
+        return answered(SolveReport, solve(self.loaded, asked, unknown=sought, until=until, terms=terms))
 
     def evaluate(
         self,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
 
 UNKNOWNS = ("ctx", "batch", "num_key_value_heads")
+"""What an equation may be solved for, of any model."""
 
 
 def model(incomplete: str) -> list[str]:
@@ -60,9 +61,12 @@ def until(ctx: typer.Context, incomplete: str) -> list[str]:
     return [f"{left}{equals}{name}{end}" for name in _metrics(ctx, right)]
 
 
-def unknown(incomplete: str) -> list[str]:
-    """What an equation may be solved for."""
-    return _beginning(incomplete, UNKNOWNS)
+def unknown(ctx: typer.Context, incomplete: str) -> list[str]:
+    """What an equation may be solved for: of the model on the line also each field that holds a whole number."""
+    found = _on_the_line(ctx)
+    fields = {} if found is None else found.raw
+    whole = (name for name, value in fields.items() if isinstance(value, int) and not isinstance(value, bool))
+    return _beginning(incomplete, dict.fromkeys((*UNKNOWNS, *whole)))
 
 
 def assignment(ctx: typer.Context, incomplete: str) -> list[str]:

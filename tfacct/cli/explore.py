@@ -174,8 +174,8 @@ def solve(
         str,
         typer.Option(
             "--for",
-            metavar="ctx|batch|num_key_value_heads",
-            help="What is asked for.",
+            metavar="ctx|batch|FIELD",
+            help="What is asked for: ctx, batch, or a field of the config that holds a whole number.",
             autocompletion=complete.unknown,
         ),
     ],
@@ -192,7 +192,7 @@ def solve(
     one: opt.One,
     output: opt.Output,
 ) -> None:
-    """The largest context or batch until two numbers meet."""
+    """The largest context, batch or field until two numbers meet."""
     from tfacct.reports.solve import solve
 
     subject = ask.subject(one)

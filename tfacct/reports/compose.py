@@ -205,6 +205,12 @@ def answering_hints(subjects: Sequence[LoadedModel]) -> list[str]:
     return list(dict.fromkeys(f"hint: {subject.answers}" for subject in subjects if subject.answers))
 
 
+def shared_defaults(settings: Sequence[LoadedModel]) -> dict[str, Any]:
+    """The defaults that a model has in every one of its settings."""
+    first = settings[0].defaulted.items()
+    return {field: value for field, value in first if all(s.defaulted.get(field) == value for s in settings)}
+
+
 def unknown_hints(subjects: Sequence[LoadedModel]) -> list[str]:
     """Names the fields that nobody here knows, and the models beside the language model."""
     unknown = [

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from math import gcd, isqrt
+from math import gcd
 from typing import Any
 
 from tfacct.accounts.metrics import Point
+from tfacct.algebra.closed_form import closed_form
 from tfacct.algebra.equations import Equation, Side, read
-from tfacct.algebra.solving import Solution, among, closed_form, decimal, placed, solved
+from tfacct.algebra.searching import Found, divisors, searched
+from tfacct.algebra.solving import UNKNOWNS, Solution, among, decimal, placed, solved
 from tfacct.algebra.symbols import in_symbols
-from tfacct.base.errors import UsageError
+from tfacct.base.errors import NotFoundError, UsageError, listed, nearest
 from tfacct.base.spelling import option
-from tfacct.ledger.einsum import AXIS
+from tfacct.ledger.einsum import AXIS, Size
 from tfacct.ledger.workload import Request, new_tokens
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row
@@ -25,47 +27,58 @@ from tfacct.reports.counting import Counting
 
 
 def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, terms: Counting | None = None) -> Report:
-    """The last whole `unknown` (ctx, batch, num_key_value_heads) until `until`, such as `kv_cache_bytes=weights_bytes`.
+    """The last whole `unknown` until `until`, such as `kv_cache_bytes=weights_bytes`.
 
-    Exact: the answer is held against whole numbers on both sides of the boundary. Raises UsageError where there is
-    no solution, or more than one. Needs sympy.
+    The unknown is ctx, batch, num_key_value_heads, or any field of the config that holds a whole number. Exact: the
+    answer is held against whole numbers on both sides of the boundary. Raises UsageError where there is no solution,
+    or more than one. Needs sympy for ctx and batch.
     """
     terms = terms or Counting()
-    if unknown == "ctx" and request.ctx is not None:
-        raise UsageError(f"{option('unknown', 'ctx')} finds the context: leave {option('ctx')} out")
-    if unknown == "num_key_value_heads" and not subject.architecture.attentions:
-        others = f"{option('unknown', 'ctx')} or {option('unknown', 'batch')}"
-        raise UsageError(f"{subject.name} has no attention, so no num_key_value_heads", others)
-    if unknown == "batch" and request.batch != 1:
-        raise UsageError(f"{option('unknown', 'batch')} finds the batch: leave {option('batch')} out")
+    request = _checked(subject, request, unknown)
     chunk = request.decode or request.tokens is not None
-    if unknown == "ctx" and chunk:  # any context that holds the new tokens will do to begin with
-        request = replace(request, ctx=max(subject.context, request.tokens or 1))
     work = counting.workload(subject, request)
     equation = read(until, terms.point(subject, work))
     metrics = [side.metric for side in (equation.left, equation.right) if side.metric is not None]
     point = terms.point(subject, work, metrics)
-    at = placed(unknown, subject.architecture, point, chunk=chunk)
-    if unknown == "num_key_value_heads":
-        found = among(unknown, equation, at, _divisors(gcd(*subject.architecture.query_heads)))
-        form = None
+    settings, form = [subject], None
+
+    def read_with(value: Size) -> LoadedModel:
+        return subject.with_fields({**subject.changed, unknown: value})
+
+    def with_field(value: Size) -> Point:
+        other = read_with(value)
+        return terms.point(other, counting.workload(other, request), metrics)
+
+    if unknown not in UNKNOWNS:
+        at: Callable[[Size], Point] = with_field
+        sought = searched(unknown, equation, at, _given(subject, unknown))
+        found, how = sought.solution, _sought(unknown, sought)
+        settings = [read_with(value) for value in (found.answer, found.beyond) if value is not None]
     else:
-        found = solved(unknown, equation, at, work.tokens if unknown == "ctx" and chunk else 1)
-        form = None if found.leaps else _form(unknown, equation, subject, [at(found.answer), at(found.beyond)], chunk)
+        at = placed(unknown, subject.architecture, point, chunk=chunk)
+        if unknown == "num_key_value_heads":
+            found = among(unknown, equation, at, divisors(gcd(*subject.architecture.query_heads)))
+            how = [f"{unknown} must divide the query heads: every such number was tried."]
+        else:
+            found = solved(unknown, equation, at, work.tokens if unknown == "ctx" and chunk else 1)
+            if not found.leaps:
+                form = _form(unknown, equation, subject, [at(found.answer), at(found.beyond)], chunk)
+            how = _closed(unknown, found, form, rounded=point.cache.rounds)
     points = {value: at(value) for value in (found.answer, found.beyond) if value is not None}
 
     def notes(_: slice) -> list[str]:
         return [
-            *_closed(unknown, found, form, rounded=point.cache.rounds),
+            *how,
             *_letters(form, subject.settled(points[found.answer].work, masked=terms.masked)),
-            *conventions.of_models([subject], metrics, terms),
-            *latent.notes([(subject, there.work) for there in points.values()], metrics, masked=terms.masked),
-            *sentences.window_notes([subject], masked=terms.masked),
+            *conventions.of_models(settings, metrics, terms),
+            *latent.notes([(settings[0], there.work) for there in points.values()], metrics, masked=terms.masked),
+            *sentences.window_notes(settings, masked=terms.masked),
         ]
 
+    same = points[found.answer].work == work
     return compose.report(
         "solve",
-        [subject],
+        [replace(subject, defaulted=compose.shared_defaults([subject, *settings]))],
         (_columns(unknown, equation), (tuple(_row(equation, value, there) for value, there in points.items()),), ()),
         [
             {
@@ -79,7 +92,7 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
                 "lines": [_facts(unknown, equation, value, there) for value, there in points.items()],
             }
         ],
-        title=f"{compose.name_of(subject)}: {unknown} until {equation}{_where(unknown, request, subject)}",
+        title=f"{compose.name_of(subject)}: {unknown} until {equation}{_where(unknown, request, subject, same)}",
         convention=CONVENTION,
         answer=_answer(unknown, equation, found),
         notes=notes,
@@ -90,18 +103,51 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
     )
 
 
-def _divisors(whole: int) -> list[int]:
-    """Every number that divides `whole`, in rising order."""
-    small = [n for n in range(1, isqrt(whole) + 1) if whole % n == 0]
-    return sorted({*small, *(whole // n for n in small)})
+def _checked(subject: LoadedModel, request: Request, unknown: str) -> Request:
+    """The request without the unknown. Raises UsageError where it is given, or the model has none."""
+    if unknown == "ctx" and request.ctx is not None:
+        raise UsageError(f"{option('unknown', 'ctx')} finds the context: leave {option('ctx')} out")
+    if unknown == "num_key_value_heads" and not subject.architecture.attentions:
+        others = f"{option('unknown', 'ctx')} or {option('unknown', 'batch')}"
+        raise UsageError(f"{subject.name} has no attention, so no num_key_value_heads", others)
+    if unknown == "batch" and request.batch != 1:
+        raise UsageError(f"{option('unknown', 'batch')} finds the batch: leave {option('batch')} out")
+    if unknown == "ctx" and (request.decode or request.tokens is not None):
+        # Any context that holds the new tokens will do to begin with.
+        return replace(request, ctx=max(subject.context, request.tokens or 1))
+    return request
 
 
-def _where(unknown: str, request: Request, subject: LoadedModel) -> str:
-    """What is known: the context, unless it is asked for, and the batch, unless that is."""
+def _given(subject: LoadedModel, unknown: str) -> int:
+    """The whole number that a field of the config holds. Raises NotFoundError where there is no such field."""
+    fields = {**subject.config.model_dump(), **subject.defaulted, **subject.raw}
+    if unknown not in fields:
+        whole = [name for name, value in fields.items() if isinstance(value, int) and not isinstance(value, bool)]
+        known = [*UNKNOWNS, *whole]
+        close = nearest(unknown, known) or f"{option('unknown')} is one of {', '.join(UNKNOWNS)}, or a field"
+        raise NotFoundError(f"no unknown {unknown!r}", close)
+    value = fields[unknown]
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise UsageError(f"{unknown} is {compose.spoken(value)} here, not a whole number of at least 1")
+    return value
+
+
+def _sought(unknown: str, sought: Found) -> list[str]:
+    """Which numbers a field could be."""
+    if sought.step is None:
+        numbers = listed([f"{value:,}" for value in sought.among], 12)
+        return [f"{unknown} can be {numbers} here: each was tried."]
+    return [f"{unknown} must be a multiple of {sought.step:,} here."] if sought.step > 1 else []
+
+
+def _where(unknown: str, request: Request, subject: LoadedModel, same: bool) -> str:
+    """What is known: the context, unless it is asked for or not the `same`, and the batch, unless that is asked for."""
     if unknown == "ctx":
         new = 1 if request.decode else request.tokens
         step = "" if new is None else f", {new_tokens(new)}"
         return f"{step}, batch {request.batch:,}"
+    if unknown not in UNKNOWNS and not same:
+        return f", each at its own longest context, batch {request.batch:,}"
     words = compose.workload_words([subject], request)
     return f", {words.rpartition(', batch')[0] if unknown == 'batch' else words}"
 
@@ -156,8 +202,6 @@ def _letters(form: str | None, subject: LoadedModel) -> list[str]:
 def _closed(unknown: str, found: Solution, form: str | None, *, rounded: bool) -> list[str]:
     if found.leaps:
         return ["They are equal nowhere: there a step begins to run latent attention in another form."]
-    if found.root is None:
-        return [f"{unknown} must divide the query heads: every such number was tried."]
     value = decimal(found.root)
     before = ", before rounding to whole bytes" if rounded else ""
     return [f"Both sides are equal at {unknown} = {value if form is None else f'{form} = {value}'}{before}."]

@@ -97,7 +97,7 @@ def report(
     settings = [subject for one in subjects for subject in one]
     return compose.report(
         "sweep",
-        [_shared_defaults(one) for one in subjects],
+        [replace(one[0], defaulted=compose.shared_defaults(one), changed={}) for one in subjects],
         table,
         [
             {
@@ -157,17 +157,6 @@ def _title(
     new = 1 if request.decode else request.tokens
     fixed += "" if new is None else f", {new_tokens(new)}"
     return f"{first[0].name if len(first) == 1 else 'Sweep'} over {', '.join(knobs)}{fixed}"
-
-
-def _shared_defaults(settings: Sequence[LoadedModel]) -> LoadedModel:
-    """The first setting's model, with those of its defaults that every setting has."""
-    first = settings[0]
-    kept = {
-        name: value
-        for name, value in first.defaulted.items()
-        if all(subject.defaulted.get(name) == value for subject in settings)
-    }
-    return replace(first, defaulted=kept, changed={})
 
 
 def _row(values: Mapping[str, Any], drawn: Metric) -> Row:

@@ -1,0 +1,112 @@
+"""Equations solved for a field of the config: by search, because no letter stands for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from math import isqrt
+
+from tfacct.accounts.metrics import Point
+from tfacct.algebra.equations import Equation
+from tfacct.algebra.solving import NoSolutionError, Solution, among, sign, stays
+from tfacct.base.errors import ConfigError
+from tfacct.base.record import record
+from tfacct.ledger.workload import LARGEST
+
+TRIED = 1024
+"""Numbers that are tried one by one, at least, where those that can be are no multiples of one number."""
+BESIDE = 8
+"""Numbers on either side of the boundary that must stand as their side does: bytes of narrow tensors are rounded."""
+
+
+@record
+class Found:
+    """A solution, and the numbers among which it was sought: the multiples of `step`, or `among` these."""
+
+    solution: Solution
+    step: int | None
+    among: list[int]
+
+
+def searched(unknown: str, equation: Equation, at: Callable[[int], Point], given: int) -> Found:
+    """Solve for a field that is `given` in the config. `at` raises ConfigError for a number that it cannot be.
+
+    Raises NoSolutionError, which says why there is none.
+    """
+
+    def can_be(value: int) -> bool:
+        try:
+            at(value)
+        except ConfigError:
+            return False
+        return True
+
+    step = next((n for n in divisors(given) if all(can_be(given + i * n) for i in (1, 2, 3))), None)
+    if step is None:
+        values = [value for value in range(1, max(TRIED, 4 * given) + 1) if can_be(value)]
+        if len(values) == 1:
+            at(given + 1)  # raises: it says why there is no other
+        return Found(among(unknown, equation, at, values), None, values)
+    return Found(_among_multiples(unknown, equation, at, can_be, given, step), step, [])
+
+
+def _among_multiples(
+    unknown: str,
+    equation: Equation,
+    at: Callable[[int], Point],
+    can_be: Callable[[int], bool],
+    given: int,
+    step: int,
+) -> Solution:
+    """The last multiple of `step` before the sides change places."""
+    probes = _probes(can_be, given // step, step)
+    differences = [equation.difference(at(value)) for value in probes]
+    if len(set(differences)) == 1:
+        raise NoSolutionError(f"{equation}: that does not depend on {unknown}")
+    signs = list(map(sign, differences))
+    turns = [i for i, (here, next_) in enumerate(pairwise(signs)) if here <= 0 < next_ or here >= 0 > next_]
+    tried = f"{unknown} was tried from {probes[0]:,} to {probes[-1]:,}"
+    if len(turns) > 1:
+        raise NoSolutionError(f"{equation}: the sides change places more than once", tried)
+    if not turns:
+        if not signs[-1]:
+            raise NoSolutionError(f"{equation}: the sides meet, and stay equal however large {unknown} is", tried)
+        raise NoSolutionError(f"{equation}: {stays(equation, signs[-1])}", tried)
+    low, high = probes[turns[0]] // step, probes[turns[0] + 1] // step
+    after = signs[turns[0] + 1]
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if sign(equation.difference(at(middle * step))) == after else (middle, high)
+    near = [value for value in range(low - BESIDE, high + BESIDE + 1) if value > 0 and can_be(value * step)]
+    if any((sign(equation.difference(at(value * step))) == after) != (value >= high) for value in near):
+        raise NoSolutionError(
+            f"{equation}: rounding to whole bytes keeps the sides from changing places once, near {unknown} ="
+            f" {low * step:,}"
+        )
+    return Solution(low * step, high * step, rises=after > 0)
+
+
+def _probes(can_be: Callable[[int], bool], given: int, step: int) -> list[int]:
+    """Multiples of `step` from the smallest to the largest that can be, each at most twice the one before."""
+    below, above = [given], [given]
+    while below[0] > 1 and can_be(below[0] // 2 * step):
+        below.insert(0, below[0] // 2)
+    while above[-1] * 2 * step <= LARGEST and can_be(above[-1] * 2 * step):
+        above.append(above[-1] * 2)
+    smallest = _last(below[0], 0, lambda value: can_be(value * step))
+    largest = _last(above[-1], above[-1] * 2, lambda value: can_be(value * step))
+    return [value * step for value in sorted({smallest, *below, *above, largest})]
+
+
+def _last(inside: int, outside: int, can_be: Callable[[int], bool]) -> int:
+    """The number nearest to `outside` that can still be, `outside` itself left out."""
+    while abs(outside - inside) > 1:
+        middle = (inside + outside) // 2
+        inside, outside = (middle, outside) if can_be(middle) else (inside, middle)
+    return inside
+
+
+def divisors(whole: int) -> list[int]:
+    """Every number that divides `whole`, in rising order."""
+    small = [n for n in range(1, isqrt(whole) + 1) if whole % n == 0]
+    return sorted({*small, *(whole // n for n in small)})
