@@ -92,10 +92,10 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: load({**TINY["llama"], "hybrid_override_pattern": "M-M"}),
         "without it: hybrid_override_pattern=None",
     ),
-    "class": (lambda: load({**TINY["llama"], "architectures": ["Eagle3Llama"]}), "all the same: architectures=None"),
+    "class": (lambda: load({**TINY["llama"], "architectures": ["Eagle3Llama"]}), "anyway: architectures=None"),
     "no family": (
         lambda: load({**TINY["llama"], "model_type": "mine", "architectures": ["LlamaForCausalLM"]}),
-        "its class LlamaForCausalLM is that of llama: model_type='llama'",
+        "its class LlamaForCausalLM belongs to llama: model_type='llama'",
     ),
     "witness": (lambda: GPT2.verify(against="me"), "against knows transformers, not 'me'"),
     "proof": (lambda: GPT2.prove(by="faith"), "by is symbols or grid, not 'faith'"),  # type: ignore[arg-type]

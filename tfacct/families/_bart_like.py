@@ -1,4 +1,4 @@
-"""What BART and Marian share: post-norm encoder and decoder of one width, with tables of absolute positions."""
+"""Shared by BART and Marian: post-norm encoder and decoder of one width, with tables of absolute positions."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -115,7 +115,7 @@ class BartLike(FamilyConfig):
     def ends(
         self, positions: Positions, *, normed: bool, own_table: bool = False, target: int | None = None
     ) -> Transformer:
-        """The model around these positions; `normed` behind its tables; with a table of its own for each side, of the
+        """The model around these positions; `normed` behind its tables; with a separate table for each side, of the
         `target` vocabulary where that is another."""
         reading, writing = self.blocks()
         vocab = self.vocab_size if target is None else target

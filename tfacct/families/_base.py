@@ -42,7 +42,7 @@ UpTo = Annotated[int, whole(0)]
 """A number that may be 0: of layers, of networks."""
 MOST_LAYERS = 100_000
 Layers = Annotated[int, whole(1, MOST_LAYERS)]
-"""A number of blocks: each is a thing of its own, so fewer of them are credible than of anything else."""
+"""A number of blocks. Each block is built separately, so the limit is lower than for any other size."""
 Switch = Annotated[bool, Checked(core_schema.bool_schema(strict=True))]
 Real = Annotated[float, Checked(core_schema.float_schema(strict=True, gt=0, allow_inf_nan=False))]
 Fraction = Annotated[float, Checked(core_schema.float_schema(strict=True, gt=0, le=1))]
@@ -56,7 +56,7 @@ class FamilyConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)  # only what is read is built
 
     harmless: ClassVar[frozenset[str]] = frozenset()
-    """What is harmless in this family only."""
+    """Fields that are harmless in this family only."""
     hf_paths: ClassVar[Mapping[str, str]] = {}
     """Our module path → the transformers class's. Several of ours may be one of theirs; `scores` and `values`
     are what their attention module computes itself."""
@@ -65,14 +65,14 @@ class FamilyConfig(BaseModel):
     """Letters whose sizes this family cannot change: its formulas hold their numbers."""
     uncounted: ClassVar[frozenset[str]] = frozenset()
     """Fields that are read for the reference model only: no count depends on them."""
-    class_differs: ClassVar[str] = "of a window it keeps one token less"
-    """How what the class keeps differs from what an engine must keep, where it does."""
+    class_differs: ClassVar[str] = "it keeps one token fewer of a window"
+    """Difference between what the class keeps and what an engine must keep, where there is one."""
     class_extra: ClassVar[str] = ""
-    """What the class runs beyond what is counted here, where `class_runs_more` says so."""
+    """Work that the class runs beyond what is counted here, where `class_runs_more` says so."""
     class_chunks: ClassVar[str] = ""
-    """Why the class cannot take several new tokens behind a past, where it cannot."""
+    """Reason why the class cannot take several new tokens after a past, where it cannot."""
     gotchas: ClassVar[tuple[str, ...]] = ()
-    """What a reader of such a config may take wrong, a sentence or two each; docs/models.md prints them."""
+    """Points that a reader of such a config may get wrong, a sentence or two each; docs/models.md prints them."""
     aliases: ClassVar[Mapping[str, str]] = {}
     """Other names that the class reads a field by."""
     hf_tensors: ClassVar[Mapping[str, str]] = {}
@@ -83,7 +83,7 @@ class FamilyConfig(BaseModel):
     """How the names of the classes end that are counted, and what each has behind its blocks; the first where
     `architectures` names none."""
     body: ClassVar[str] = "model."
-    """What the paths in hf_paths begin with that a bare body's own paths do not."""
+    """Prefix of the paths in hf_paths that a bare body's own paths lack."""
     nulls: ClassVar[Mapping[str, str]] = {}
     """Fields that may be null although their default is a number: null means the value of this other field."""
 
@@ -174,7 +174,7 @@ class FamilyConfig(BaseModel):
     @staticmethod
     def refused(name: str, value: object) -> ConfigError:
         """A field whose value changes the counts, and is not understood."""
-        return ConfigError(f"{name} = {shown(value)} changes the counts, and is not understood for this model_type")
+        return ConfigError(f"{name} = {shown(value)} changes the counts and is not understood for this model_type")
 
 
 def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
@@ -234,7 +234,7 @@ def _refuse_if_on(name: str, value: object) -> None:
     if value in (None, False, 0, [], {}) or (name == "layer_types" and _all_full(value)):
         return
     raise ConfigError(
-        f"{name} = {shown(value)} changes the counts, and is not understood for this model_type",
+        f"{name} = {shown(value)} changes the counts and is not understood for this model_type",
         f"if you know that it changes nothing here, count without it: {setting(name)}",
     )
 
@@ -244,7 +244,7 @@ def _refuse_if_other(name: str, value: object, field: str, counted: object) -> N
     if value not in (None, counted):
         raise ConfigError(
             f"{name} = {shown(value)} contradicts {field} = {shown(counted)}",
-            f"the class reads {field}; leave the other out: {setting(name)}",
+            f"the class reads {field}; drop the other: {setting(name)}",
         )
 
 
@@ -293,14 +293,14 @@ def shown(value: object) -> str:
 
 
 def even(turned: int, what: str = "head_dim") -> int:
-    """A size that rotary positions can turn in pairs."""
+    """A size that rotary positions can rotate in pairs."""
     if turned % 2 or turned == 0:
-        raise ConfigError(f"{what} {turned:,} is not even: rotary positions turn a head's numbers in pairs")
+        raise ConfigError(f"{what} {turned:,} is not even: rotary positions rotate a head's elements in pairs")
     return turned
 
 
 def turned_part(given: float, parameters: Mapping[str, Any] | None) -> float:
-    """The part of a head that is turned: transformers 5 writes it among rope_parameters. Raises ConfigError."""
+    """The part of a head that is rotated: transformers 5 writes it among rope_parameters. Raises ConfigError."""
     part = (parameters or {}).get("partial_rotary_factor", given)
     if not isinstance(part, (int, float)) or isinstance(part, bool) or not 0 < part <= 1:
         raise ConfigError(f"rope_parameters.partial_rotary_factor must be above 0 and at most 1, not {shown(part)}")

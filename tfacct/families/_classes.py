@@ -43,7 +43,7 @@ def named(classes: Any) -> list[str]:
     """
     listed = [classes] if isinstance(classes, str) else classes or []
     if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
-        raise ConfigError("architectures must be a list of the names of classes")
+        raise ConfigError("architectures must be a list of class names")
     return listed
 
 

@@ -1,4 +1,4 @@
-"""What DeepSeek's families share: latent attention, dense layers first, then experts beside a shared network."""
+"""Shared by DeepSeek's families: latent attention, dense layers first, then experts beside a shared network."""
 
 from typing import ClassVar, Literal
 
@@ -65,22 +65,22 @@ class DeepseekLike(LlamaLike):
         },
     }
     gotchas: ClassVar[tuple[str, ...]] = (
-        "latent_attention is this program's own field, never a published config's: how attention runs. `expanded` "
-        "keeps the latent and makes the keys and values of all tokens again in every step, as transformers does; "
-        "`absorbed` keeps it and works in its space, as engines do when they decode; `auto` (default) is whichever of "
-        "the two takes fewer FLOPs in the step asked about; `unpacked` keeps the keys and values of all heads. "
-        "Parameters are the same.",
-        "A null q_lora_rank means queries without a latent, as in V2-Lite; an absent one is 1,536.",
-        "head_dim and num_key_value_heads change nothing: the first is the class's own affair, the second must be "
-        "num_attention_heads, or is refused.",
-        "attention_bias is on q_a_proj, kv_a_proj and o_proj only.",
-        "The class holds k_b_proj and v_b_proj as one matrix, `kv_b_proj`; the shared network is as wide as "
-        "n_shared_experts experts together, in one.",
-        "moe_layer_freq other than 1 is refused.",
+        "latent_attention is a field of this program, never of a published config. It says how attention runs. "
+        "`expanded` keeps the latent and rebuilds the keys and values of all tokens in every step, as transformers "
+        "does. `absorbed` keeps the latent and computes in its space, as engines do in decode steps. `auto` (default) "
+        "is whichever of these two takes fewer FLOPs in the step asked about. `unpacked` keeps the keys and values of "
+        "all heads. The parameters are the same in every form.",
+        "A null q_lora_rank means queries without a latent, as in V2-Lite; an absent one means 1,536.",
+        "head_dim and num_key_value_heads change nothing. The class sets head_dim itself; a num_key_value_heads other "
+        "than num_attention_heads is refused.",
+        "attention_bias applies to q_a_proj, kv_a_proj and o_proj only.",
+        "The class stores k_b_proj and v_b_proj as one matrix, `kv_b_proj`, and the shared experts as one network, as "
+        "wide as n_shared_experts experts.",
+        "A moe_layer_freq other than 1 is refused.",
     )
 
     def class_cannot(self) -> str | None:
-        """Why the class cannot be asked: it runs latent attention in one way."""
+        """Reason why the class cannot be asked: it runs latent attention in one way."""
         if self.latent_attention not in ("auto", "expanded"):
             return "it runs latent_attention = expanded only"
         return None
@@ -97,11 +97,11 @@ class DeepseekLike(LlamaLike):
             raise self.refused("moe_layer_freq", self.moe_layer_freq)
         if self.num_key_value_heads != self.num_attention_heads:
             raise ConfigError(
-                f"num_key_value_heads = {self.num_key_value_heads:,}, but keys that come from a latent are every head's"
+                f"num_key_value_heads = {self.num_key_value_heads:,}, but with a latent every head has keys of its"
                 f" own: num_attention_heads = {self.num_attention_heads:,}"
             )
         if self.biased_networks and not self.n_shared_experts:
-            raise ConfigError("mlp_bias = true with n_shared_experts = 0: biases of a network of no width")
+            raise ConfigError("mlp_bias = true with n_shared_experts = 0: biases on a network of width 0")
         attention = LatentAttention(
             hidden=self.hidden_size,
             heads=self.num_attention_heads,

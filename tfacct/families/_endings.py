@@ -1,4 +1,4 @@
-"""What a class has behind its blocks, which its name's ending says: a language model's head, none, or classes."""
+"""The head behind a class's blocks, as the ending of its name says: a language model's, none, or classes."""
 
 from collections.abc import Mapping
 from dataclasses import field, replace
@@ -41,7 +41,7 @@ class Ending:
         if self.head == "lm":
             return shape
         if shape.mtp is not None:
-            raise ConfigError("layers that foresee further tokens (MTP) end in a language model's head: there is none")
+            raise ConfigError("layers that predict further tokens (MTP) need a language model's head: there is none")
         hidden = shape.embed.hidden
         scores = (
             Classes(hidden=hidden, classes=classes, bias=self.bias, pooled=self.pooler)

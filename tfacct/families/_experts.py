@@ -1,4 +1,4 @@
-"""What the families with experts share: which layers have them, and the names the transformers classes give them."""
+"""Shared by the families with experts: which layers have them, and the names the transformers classes give them."""
 
 from collections.abc import Mapping
 

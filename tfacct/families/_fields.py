@@ -62,7 +62,7 @@ OF_OTHER_LAYERS = ("mamba_", "linear_", "index_", "indexer_", "hc_")
 choose keys, streams beside the residual one."""
 
 RATES = ("dropout", "pdrop")
-"""What stands in the name of a share of numbers that training leaves out: never a size."""
+"""Words in the name of a rate at which training drops elements: never a size."""
 
 SPELLINGS = (
     frozenset(("hidden_size", "n_embd", "n_embed", "d_model")),

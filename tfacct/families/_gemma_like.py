@@ -1,4 +1,4 @@
-"""What the Gemma families share: scales stored less 1, a tied and scaled embedding, heads of a size of their own."""
+"""Shared by the Gemma families: scales stored less 1, a tied and scaled embedding, heads of a size of their own."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -21,9 +21,9 @@ class GemmaLike(LlamaLike):
 
     gotchas: ClassVar[tuple[str, ...]] = (
         "The head is tied by class default; published configs may not say so.",
-        "An absent head_dim is 256, whatever the hidden size.",
-        "What is stored of a norm is its scale less 1, and token rows are multiplied by √hidden_size: no count "
-        "changes.",
+        "An absent head_dim means 256, whatever the hidden size.",
+        "A norm's weight is stored as its scale less 1, and token rows are multiplied by √hidden_size. Neither "
+        "changes a count.",
     )
 
     def norm(self) -> Norm:

@@ -1,4 +1,4 @@
-"""What Gemma 2 and 3 share: windowed layers between full ones, four norms in a block, bounded scores."""
+"""Shared by Gemma 2 and 3: windowed layers between full ones, four norms in a block, bounded scores."""
 
 from typing import Any, ClassVar
 
@@ -39,10 +39,10 @@ class GemmaWindows(GemmaLike):
     }
     gotchas: ClassVar[tuple[str, ...]] = (
         *GemmaLike.gotchas,
-        "Attention and network have a norm before and one behind. A block run again in training skips nothing: the "
-        "norm behind needs the last product.",
+        "Attention and network each have a norm before and a norm after. Recomputing a block in training skips no "
+        "product: the norm after needs the last one.",
         "Scores are scaled by query_pre_attn_scalar^−½; softcaps bound scores and logits. Both are pointwise.",
-        "use_bidirectional_attention is refused where it is on.",
+        "use_bidirectional_attention = true is refused.",
     )
 
     @property

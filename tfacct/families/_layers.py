@@ -1,4 +1,4 @@
-"""Which layers have a window: what the families that mix layers share."""
+"""Layers with a window: shared by the families that mix layers."""
 
 from collections.abc import Callable
 from typing import Annotated, TypeAlias
@@ -23,15 +23,15 @@ def windows(
     if len(kinds) != layers:
         raise ConfigError(
             f"layer_types names {len(kinds):,} layers, and num_hidden_layers is {layers:,}",
-            "layer_types=null takes the family's own pattern",
+            "layer_types=null gives the family's own pattern",
         )
     for number, kind in enumerate(kinds):
         if kind not in (FULL, SLIDING):
-            raise ConfigError(f"layer_types[{number}] = {kind!r} is not understood: {FULL} and {SLIDING} are")
+            raise ConfigError(f"layer_types[{number}] = {kind!r} is not understood: write {FULL} or {SLIDING}")
     if SLIDING in kinds and not window:
-        why = f"{switch} is not on" if switch else "sliding_window is null"
+        why = f"{switch} is off" if switch else "sliding_window is null"
         raise ConfigError(
             f"layer {kinds.index(SLIDING)} has {SLIDING}, but {why}",
-            "give sliding_window, or layer_types of full_attention alone",
+            "give sliding_window, or set every entry of layer_types to full_attention",
         )
     return [window if kind == SLIDING else None for kind in kinds]

@@ -1,4 +1,4 @@
-"""What Llama and its relatives share: RMSNorm, rotary positions, grouped-query attention, a gated feed-forward."""
+"""Shared by Llama and its relatives: RMSNorm, rotary positions, grouped-query attention, a gated feed-forward."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar

@@ -26,16 +26,16 @@ class Table(BaseModel):
 class ModelTable(Table):
     """What stands at the model's ends."""
 
-    vocab: Count = Field(description="rows of the token table, and logits")
-    hidden: Count = Field(description="numbers of a token between the blocks")
+    vocab: Count = Field(description="rows of the token table; number of logits")
+    hidden: Count = Field(description="elements per token between the blocks")
     context: Count = Field(description="the longest context; rows of a learned position table")
     positions: Literal["rotary", "learned", "sines", "relative", "alibi", "none"] = Field(
-        description="learned: a table; sines: computed, nothing is stored; relative: a table of `buckets` scores per"
+        description="learned: a table; sines: computed, nothing stored; relative: a table of `buckets` scores per"
         " head on each side, as in T5"
     )
-    tied: Switch = Field(False, description="the token table is the head's weight")
+    tied: Switch = Field(False, description="the token table is also the head's weight")
     head_bias: Switch = Field(False, description="the head has a bias")
-    scale_embedding: Switch = Field(False, description="each token's row times √hidden")
+    scale_embedding: Switch = Field(False, description="multiply each token's row by √hidden")
     buckets: Count = Field(32, description="distances that `relative` positions tell apart")
     source_vocab: Count | None = Field(
         None, description="rows of the encoder's own token table; `vocab` is then the decoder's"
@@ -55,20 +55,20 @@ class AttentionTable(Table):
     out_bias: Switch = Field(
         default_factory=lambda fields: fields["bias"], description="a bias on the output projection"
     )
-    window: Count | None = Field(None, description="keys that a query sees, its own among them; a decoder's only")
+    window: Count | None = Field(None, description="keys that a query sees, its own included; decoder only")
     qk_norm: NormKind | None = Field(
         None,
-        description="a norm of queries and keys, one scale of head_dim for all heads; none in cross attention",
+        description="a norm on queries and keys, one scale of head_dim for all heads; not in cross attention",
     )
-    scores: Scores = Field("product", description='"distance": a score is max |q − k|, pointwise work and no product')
+    scores: Scores = Field("product", description='"distance": a score is max |q − k|: pointwise work, no product')
 
 
 class CrossTable(Table):
-    """Where the decoder's attention to the source differs from its self-attention."""
+    """The decoder's attention to the source, where it differs from its self-attention."""
 
-    bias: Switch | None = Field(None, description="as in `attention`, which holds where it is absent")
-    out_bias: Switch | None = Field(None, description="as in `attention`; absent: `bias` here, or as there")
-    scores: Scores | None = Field(None, description="as in `attention`, which holds where it is absent")
+    bias: Switch | None = Field(None, description="default: as in `attention`")
+    out_bias: Switch | None = Field(None, description="default: `bias` if it is given here, else as in `attention`")
+    scores: Scores | None = Field(None, description="default: as in `attention`")
 
 
 class FeedForwardTable(Table):
@@ -76,26 +76,26 @@ class FeedForwardTable(Table):
 
     uncounted: ClassVar = frozenset({"activation"})
 
-    width: Count = Field(description="numbers between its two products")
-    gated: Switch = Field(False, description="a third matrix whose activated result multiplies another's")
+    width: Count = Field(description="width between its two products")
+    gated: Switch = Field(False, description="a third matrix, whose activated result multiplies another's")
     bias: Switch = Field(False, description="biases on all its projections")
     activation: Activation = Field(
         default_factory=lambda fields: "silu" if fields["gated"] else "gelu", description="no count depends on it"
     )
-    norm: NormKind | None = Field(None, description="a norm of its own, inside it, that it reads through")
-    called: Switch = Field(True, description="false: stored and never run, and neither are its norms and addition")
+    norm: NormKind | None = Field(None, description="a norm inside the network, on its input")
+    called: Switch = Field(True, description="false: stored but never run, nor are its norms and addition")
 
 
 class ExpertsTable(Table):
-    """Experts in place of the feed-forward network: gated networks of which each token passes some."""
+    """Experts in place of the feed-forward network: gated networks, of which each token passes through some."""
 
     uncounted: ClassVar = frozenset({"activation"})
 
     experts: Count = Field(description="networks that are stored")
     active: Count = Field(description="networks that each token is sent to")
     width: Count = Field(description="width of one expert")
-    shared: Count | None = Field(None, description="width of one more network that every token passes")
-    shared_gate: Switch = Field(False, description="the shared network's result is weighted by one number per token")
+    shared: Count | None = Field(None, description="width of one more network, which every token passes through")
+    shared_gate: Switch = Field(False, description="weight the shared network's result by one number per token")
     bias: Switch = Field(
         False,
         description="biases on the router, every expert's projections and the shared network's; its gate has none",
@@ -109,15 +109,15 @@ class MambaTable(Table):
     uncounted: ClassVar = frozenset({"activation"})
 
     layers: Annotated[list[UpTo], Field(min_length=1)] = Field(
-        description="numbers of the blocks that have it, from 0; the others have attention"
+        description="indices of the blocks that have it, from 0; the others have attention"
     )
     inner: Count = Field(description="channels")
-    state: Count = Field(16, description="numbers in the state of a channel")
+    state: Count = Field(16, description="elements in a channel's state")
     kernel: Count = Field(4, description="tokens that the convolution sees")
-    rank: Count | None = Field(None, description="numbers that a token's step is read off")
-    bias: Switch = Field(False, description="biases on the projections in front and behind")
+    rank: Count | None = Field(None, description="elements from which a token's step size is computed")
+    bias: Switch = Field(False, description="biases on the input and output projections")
     conv_bias: Switch = Field(True, description="a bias on the convolution")
-    network: Switch = Field(False, description="its blocks have the feed-forward network too")
+    network: Switch = Field(False, description="its blocks also have the feed-forward network")
     activation: Activation = Field("silu", description="no count depends on it")
 
 
@@ -129,15 +129,15 @@ class NormTable(Table):
         "pre",
         description="pre: x + f(norm(x)); post: norm(x + f(x)); parallel: attention and network side by side",
     )
-    shared: Switch = Field(False, description="one norm per layer, which all its sublayers share")
+    shared: Switch = Field(False, description="one norm per layer, shared by its sublayers")
     final: Switch = Field(
-        default_factory=lambda fields: fields["order"] != "post", description="a norm behind each side's last layer"
+        default_factory=lambda fields: fields["order"] != "post", description="a norm after each side's last layer"
     )
-    embedding: Switch = Field(False, description="a norm behind the tables")
+    embedding: Switch = Field(False, description="a norm after the tables")
 
 
 class SideTable(Table):
-    """A side. It may hold the tables of attention and network again, and says there what it has of its own."""
+    """One side. It may repeat the tables of attention and network, with the keys in which it differs."""
 
     layers: Layers = Field(description="blocks")
     attention: AttentionTable
@@ -205,10 +205,10 @@ def _unknown(path: str) -> ConfigError:
     name = words[place.count(".") + 1 if place else 0]
     if not place:
         tables = [f"[{table}]" for table in TABLES if "." not in table]
-        known = nearest(f"[{name}]", tables) or f"there are {', '.join(tables)}"
+        known = nearest(f"[{name}]", tables) or f"known tables: {', '.join(tables)}"
         return ConfigError(f"unknown table [{cut(name)}]", known)
     keys = [key.removeprefix(f"{place}.") for key in (*KEYS, *TABLES) if key.rpartition(".")[0] == place]
-    known = f"there are {', '.join(sorted(keys))}"
+    known = f"known keys: {', '.join(sorted(keys))}"
     return ConfigError(f"[{place}] has no {cut(name)!r}", nearest(name, keys) or known)
 
 

@@ -1,4 +1,4 @@
-"""What the Qwen families share: Llama's fields, and a window that a switch of their own turns on."""
+"""Shared by the Qwen families: Llama's fields, and a window with its own switch."""
 
 from typing import ClassVar
 
@@ -29,7 +29,7 @@ class QwenLike(LlamaLike):
             return None
         if self.sliding_window < 2:
             raise ConfigError(
-                f"sliding_window = {self.sliding_window} is no window: a token sees at least itself and the one before",
+                f"sliding_window = {self.sliding_window} is too small: a token sees itself and at least one before it",
                 "use_sliding_window=false switches it off",
             )
         return self.sliding_window

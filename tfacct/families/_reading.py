@@ -103,7 +103,7 @@ def _by_its_class(fields: Mapping[str, Any], instead: str | None = None) -> str:
     for name in classes.named(fields.get("architectures")):
         for family in names():
             if classes.ending(name, config_class(family).stems):
-                return f"its class {cut(name)} is that of {family}: {setting('model_type', family)}"
+                return f"its class {cut(name)} belongs to {family}: {setting('model_type', family)}"
     return "; ".join(filter(None, (f"known: {', '.join(names())}", instead)))
 
 
@@ -134,8 +134,8 @@ def _over(said: Mapping[str, Any], changed: Mapping[str, Any], family: type[Fami
 
 
 def _ending(model_type: str, family: type[FamilyConfig], fields: Mapping[str, Any]) -> Ending | None:
-    """What the class that a config names has behind its blocks; None where it names no class. Another class is another
-    model, and another head, or none, another count. Raises ConfigError."""
+    """The ending of the class that a config names; None where it names no class. Another class is another model, and
+    another head, or none, another count. Raises ConfigError."""
     named = classes.named(fields.get("architectures"))
     if not named:
         return None
@@ -144,8 +144,8 @@ def _ending(model_type: str, family: type[FamilyConfig], fields: Mapping[str, An
     if not endings:
         own = f"its class is {family.stems[0]}{first}" if family.stems else "it has no class"
         raise ConfigError(
-            f"{said} is a class of another model than {model_type}: {own}",
-            f"to count it as a plain {model_type} all the same: {setting('architectures')}",
+            f"{said} names no class of {model_type}: {own}",
+            f"to count it as a plain {model_type} anyway: {setting('architectures')}",
         )
     there = [family.heads.get(ending) for ending in endings]
     if there[0] is None or any(other != there[0] for other in there):

@@ -1,4 +1,4 @@
-"""BART: learned positions with two rows to spare, and a norm behind the tables."""
+"""BART: learned positions with two rows to spare, and a norm after the tables."""
 
 from typing import ClassVar
 
@@ -23,9 +23,9 @@ class Config(BartLike):
     uncounted: ClassVar = BartLike.uncounted | {"normalize_embedding", "static_position_embeddings"}
     heads: ClassVar = {"ForConditionalGeneration": SEQ2SEQ, "Model": BODY}
     gotchas: ClassVar = (
-        "Both position tables have two rows more than max_position_embeddings, 1,026 for 1,024: they are counted.",
-        "BartModel, which some published configs name, has no head; without `architectures` the tied one is counted:"
-        " FLOPs, and no parameters. A bias of the logits is a buffer of zeros, and not counted.",
+        "Both position tables have two rows more than max_position_embeddings, 1,026 for 1,024. They are counted.",
+        "BartModel, which some published configs name, has no head. Without `architectures` the tied head is counted:"
+        " it has FLOPs but no parameters. The bias of the logits is a buffer of zeros and is not counted.",
         "tie_word_embeddings = false is refused: the class then stores a third table, which nothing reads.",
         "normalize_before, add_final_layer_norm, static_position_embeddings or normalize_embedding other than BART's"
         " are refused: the class does not read them.",

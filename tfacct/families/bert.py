@@ -1,4 +1,4 @@
-"""BERT: bidirectional attention over a whole text, post-norm blocks, and the head that foresees masked tokens."""
+"""BERT: bidirectional attention over a whole text, post-norm blocks, and the head that predicts masked tokens."""
 
 from dataclasses import replace
 from typing import ClassVar
@@ -66,10 +66,11 @@ class Config(FamilyConfig):
     hf_tensors: ClassVar = {"lm_head.bias": "cls.predictions.bias"}
     gotchas: ClassVar = (
         "An encoder: every token sees all others, nothing is kept between steps, and there is no decode step.",
-        "Without `architectures` it has the masked language model's head: a product of the hidden size, a LayerNorm,"
-        " and logits over the tied token table with a bias. BertModel has a pooler instead, and no logits;"
-        " BertForSequenceClassification a pooler and classes; BertForTokenClassification classes for every position.",
-        "position_embedding_type other than absolute and is_decoder = true are refused.",
+        "Without `architectures`, the head is that of the masked language model: a hidden-size product, a LayerNorm,"
+        " and logits over the tied token table, with a bias. BertModel has a pooler instead, and no logits."
+        " BertForSequenceClassification has a pooler and classes, BertForTokenClassification classes for every"
+        " position.",
+        "A position_embedding_type other than absolute is refused, and so is is_decoder = true.",
     )
 
     @property

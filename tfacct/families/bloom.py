@@ -1,4 +1,4 @@
-"""BLOOM: ALiBi instead of positions, a norm behind the token table, q, k and v in one matrix."""
+"""BLOOM: ALiBi instead of positions; a norm after the token table; q, k and v in one matrix."""
 
 from typing import ClassVar
 
@@ -54,14 +54,14 @@ class Config(FamilyConfig):
     }
     gotchas: ClassVar = (
         "The head is tied by class default; published configs may not say so.",
-        "The network is four times as wide as the model, whatever n_inner says: the class does not read it.",
-        "ALiBi sets no end to the context; seq_length is what the model was trained with.",
+        "The network is four times as wide as the model. The class does not read n_inner.",
+        "ALiBi does not limit the context. seq_length is the context that the model was trained with.",
         "The class fuses q, k and v into `query_key_value`. The ledger keeps them apart; the sums are the same.",
     )
 
     @property
     def context(self) -> int:
-        """seq_length: what it was trained with; ALiBi sets no end."""
+        """seq_length, the context it was trained with: ALiBi does not limit it."""
         return self.seq_length
 
     def architecture(self) -> Transformer:

@@ -1,7 +1,7 @@
 """The Transformer LM of Stanford's course CS336: Llama's block without grouped queries, in the course's field names.
 
-RMSNorm, SwiGLU with three matrices, rotary positions, no biases, an untied head. No class stands behind it, so no
-field that counts has a default.
+RMSNorm, SwiGLU with three matrices, rotary positions, no biases, an untied head. It has no transformers class, so
+no field that counts has a default.
 """
 
 from typing import ClassVar
@@ -26,9 +26,9 @@ class Config(FamilyConfig):
     fixed: ClassVar = frozenset({"G"})  # every head has its own keys
     uncounted: ClassVar = frozenset({"rope_theta"})
     gotchas: ClassVar = (
-        "No class stands behind it, so no field that counts has a default, and no one but the reference model and "
-        "hand arithmetic speaks for it.",
-        "The course's own answer sheet for the XL shape, 2.127 B parameters and 4.5 TFLOPs at 1,024 tokens, agrees.",
+        "It has no transformers class, so no field that counts has a default. Only the reference model and hand "
+        "arithmetic check it.",
+        "The course's own answers for the XL shape, 2.127 B parameters and 4.5 TFLOPs at 1,024 tokens, agree.",
     )
 
     @property

@@ -22,7 +22,7 @@ class Config(DeepseekLike):
     heads: ClassVar = CLASSIFYING
     gotchas: ClassVar = (
         *DeepseekLike.gotchas,
-        "num_experts_per_tok has no default: the class's is null.",
+        "num_experts_per_tok must be given: the class's default is null.",
         "mlp_bias puts biases on dense and shared networks, not on the experts.",
     )
 

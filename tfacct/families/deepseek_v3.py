@@ -1,4 +1,4 @@
-"""DeepSeek-V3 and R1: V2's block, more of it, and a router whose bias is a buffer, not a parameter."""
+"""DeepSeek-V3 and R1: V2's block at a larger size, and a router whose bias is a buffer, not a parameter."""
 
 from dataclasses import replace
 from typing import Annotated, ClassVar
@@ -33,9 +33,9 @@ class Config(DeepseekLike):
     aliases: ClassVar = {**DeepseekLike.aliases, "num_mtp_layers": "num_nextn_predict_layers"}
     gotchas: ClassVar = (
         *DeepseekLike.gotchas,
-        "The layers that foresee further tokens (MTP) are in no count, as in the class, unless `mtp` is true.",
-        "The router's bias, one number per expert, is a buffer in the class and no parameter here. The published "
-        "total of DeepSeek-V3, 671,026,419,200, holds 14,848 of them.",
+        "The layers that predict further tokens (MTP) are not counted, as in the class, unless `mtp` is true.",
+        "The router's bias, one element per expert, is a buffer in the class and not a parameter here. The published "
+        "total of DeepSeek-V3, 671,026,419,200, includes 14,848 of these.",
     )
 
     def class_cannot(self) -> str | None:

@@ -1,4 +1,4 @@
-"""Falcon: 7B (one key head, one norm for attention and network), 40B (grouped, two norms), and 1B with ALiBi."""
+"""Falcon: 7B (one key/value head, one norm for attention and network), 40B (grouped, two norms), 1B with ALiBi."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -64,12 +64,14 @@ class Config(FamilyConfig):
     }
     gotchas: ClassVar = (
         "The head is tied by class default; published configs may not say so.",
-        "num_kv_heads is read with new_decoder_architecture (40B, 180B) only; absent, each query head has its own. "
-        "Without it there is one key head, or, with multi_query = false, one per query head.",
-        "Side by side, 7B has one norm for both and 40B one each, unless num_ln_in_parallel_attn is 1. With "
-        "parallel_attn = false (rw-1b) they run one after the other, with a norm each.",
-        "The class copies grouped keys and values to every query head before it keeps them: 16 times what an engine "
-        "must keep for 40B.",
+        "num_kv_heads is read only with new_decoder_architecture (40B, 180B); if absent, each query head has its own "
+        "keys and values. Without new_decoder_architecture there is one key/value head or, with multi_query = false, "
+        "one per query head.",
+        "Attention and network run side by side. 7B has one norm for both; 40B has one each, unless "
+        "num_ln_in_parallel_attn is 1. With parallel_attn = false (rw-1b) they run one after the other, with a norm "
+        "each.",
+        "The class copies grouped keys and values to every query head before it keeps them. For 40B that is 16 times "
+        "what an engine must keep.",
         "The class fuses q, k and v into `query_key_value`. The ledger keeps them apart; the sums are the same.",
     )
 
@@ -134,11 +136,11 @@ class Config(FamilyConfig):
     def _check_layout(self) -> None:
         """Refuse layouts that the class cannot run."""
         if self.new_decoder_architecture and not self.parallel_attn:
-            raise ConfigError("new_decoder_architecture is always parallel, but parallel_attn = false")
+            raise ConfigError("new_decoder_architecture is always parallel, and parallel_attn is false")
         if self.num_ln_in_parallel_attn == 2 and not self.new_decoder_architecture:
             raise ConfigError("num_ln_in_parallel_attn = 2 needs new_decoder_architecture = true")
         grouped = self.num_kv_heads not in (None, self.num_attention_heads)
         if grouped and not self.new_decoder_architecture and not self.multi_query:
             raise ConfigError(f"num_kv_heads = {self.num_kv_heads:,} needs new_decoder_architecture = true")
         if self.num_ln_in_parallel_attn not in (None, 1, 2):
-            raise ConfigError(f"num_ln_in_parallel_attn is 1 or 2, not {self.num_ln_in_parallel_attn:,}")
+            raise ConfigError(f"num_ln_in_parallel_attn must be 1 or 2, not {self.num_ln_in_parallel_attn:,}")

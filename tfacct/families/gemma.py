@@ -1,4 +1,4 @@
-"""Gemma: Llama's block with heads of a size of their own, an activation of GELU, and a tied, scaled embedding."""
+"""Gemma: Llama's block with its own head size, GELU as the activation, and a tied, scaled embedding."""
 
 from typing import ClassVar
 
@@ -17,7 +17,7 @@ class Config(GemmaLike):
     harmless: ClassVar = frozenset({"hidden_activation"})
     gotchas: ClassVar = (
         *GemmaLike.gotchas,
-        "`gelu` in hidden_act means its tanh form; the class corrects it too.",
+        "`gelu` in hidden_act means the tanh form. The class corrects it as well.",
     )
 
     @property

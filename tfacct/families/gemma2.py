@@ -1,4 +1,4 @@
-"""Gemma 2: every other layer has a window, the first one first; scores and logits are bounded."""
+"""Gemma 2: every other layer has a window, beginning with the first; scores and logits are bounded."""
 
 from typing import ClassVar
 
@@ -15,7 +15,7 @@ class Config(GemmaWindows):
     stems: ClassVar = ("Gemma2",)
     gotchas: ClassVar = (
         *GemmaWindows.gotchas,
-        "The layers 0, 2, 4 … have the window, 4,096 where it is absent, unless layer_types says otherwise.",
+        "Layers 0, 2, 4 … have the window unless layer_types says otherwise. An absent sliding_window means 4,096.",
     )
 
     def slides(self, number: int) -> bool:

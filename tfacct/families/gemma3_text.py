@@ -1,4 +1,4 @@
-"""Gemma 3: five windowed layers to a full one, norms of queries and keys, angles of two bases."""
+"""Gemma 3: five windowed layers to one full layer; norms of queries and keys; two rotary bases."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -32,10 +32,11 @@ class Config(GemmaWindows):
     heads: ClassVar = {**CLASSIFYING, "ForConditionalGeneration": CAUSAL_MODEL}  # the same head, behind images too
     gotchas: ClassVar = (
         *GemmaWindows.gotchas,
-        "Five layers have the window, the sixth sees everything, and so on: sliding_window_pattern, or layer_types.",
-        "An absent sliding_window is 4,096; the published configs say 512 or 1,024.",
-        "Windowed layers turn by a base of their own, rope_local_base_freq: no count changes.",
-        "Queries and keys pass an RMSNorm over each head before they are turned.",
+        "Five layers have the window, the sixth sees everything, and so on. sliding_window_pattern or layer_types can "
+        "change that.",
+        "An absent sliding_window means 4,096; the published configs say 512 or 1,024.",
+        "Windowed layers have their own rotary base, rope_local_base_freq: no count changes.",
+        "Queries and keys pass through an RMSNorm over each head before rotation.",
     )
 
     def slides(self, number: int) -> bool:

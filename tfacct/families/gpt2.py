@@ -59,10 +59,10 @@ class Config(FamilyConfig):
     }
     gotchas: ClassVar = (
         "The head is tied by class default; published configs may not say so.",
-        "The position table is a parameter: its rows are n_positions. A longer context is counted all the same, and "
-        "a hint says what the longer table would add.",
+        "The position table is a parameter with n_positions rows. A longer context is counted anyway, and a hint says "
+        "how many parameters a longer table would add.",
         "The class fuses q, k and v into `c_attn`. The ledger keeps them apart; the sums are the same.",
-        "add_cross_attention is refused where it is on.",
+        "add_cross_attention = true is refused.",
     )
 
     @property

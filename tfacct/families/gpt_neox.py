@@ -1,4 +1,4 @@
-"""GPT-NeoX and Pythia: attention and network side by side, each behind a norm of its own; q, k and v in one matrix."""
+"""GPT-NeoX and Pythia: attention and network side by side, each with its own norm; q, k and v in one matrix."""
 
 from typing import ClassVar
 
@@ -68,11 +68,11 @@ class Config(FamilyConfig):
         "lm_head": "lm_head",
     }
     gotchas: ClassVar = (
-        "Attention and network each have a norm and read the same stream; use_parallel_residual = false runs them "
+        "Attention and network each have a norm and read the same stream. use_parallel_residual = false runs them "
         "one after the other, with the same counts.",
         "The class fuses q, k and v into `query_key_value`. The ledger keeps them apart; the sums are the same.",
-        "attention_bias speaks of attention; the network always has biases, the head never.",
-        "A quarter of each head is turned by its position (rotary_pct): no count changes.",
+        "attention_bias is about attention only. The network always has biases, the head never.",
+        "A quarter of each head is rotated by its position (rotary_pct): no count changes.",
     )
 
     @property

@@ -47,12 +47,12 @@ class Config(LlamaLike):
         "blocks.*.attn.sinks.weight": "model.layers.*.self_attn.sinks",
     }
     gotchas: ClassVar = (
-        "The layers 0, 2, 4 … have the window, 128 where it is absent, unless layer_types says otherwise.",
-        "Each query head has a sink, one learned score that no key has.",
-        "Biases on q, k, v, o, on the router and on the experts; attention_bias, true where it is absent, speaks of "
-        "the first four.",
+        "Layers 0, 2, 4 … have the window unless layer_types says otherwise. An absent sliding_window means 128.",
+        "Each query head has a sink: one learned score that belongs to no key.",
+        "q, k, v, o, the router and the experts have biases. attention_bias is about the first four only, and true "
+        "if absent.",
         "intermediate_size is the width of one expert. Every layer has experts.",
-        "An absent head_dim is 64, whatever the hidden size.",
+        "An absent head_dim means 64, whatever the hidden size.",
     )
 
     def architecture(self) -> Transformer:

@@ -21,8 +21,8 @@ class Config(LlamaLike):
     stems: ClassVar = ("Llama", "LLaMA")  # some files write LLaMA
     gotchas: ClassVar = (
         "attention_bias puts biases on all four projections of attention, mlp_bias on all three of the network.",
-        "An absent or null head_dim is hidden_size / num_attention_heads.",
-        "The class has no window: a sliding_window that is on is refused.",
+        "An absent or null head_dim means hidden_size / num_attention_heads.",
+        "The class has no window, so a sliding_window that is on is refused.",
     )
 
     def architecture(self) -> Transformer:

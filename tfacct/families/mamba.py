@@ -75,18 +75,18 @@ class Config(FamilyConfig):
         "blocks.*.mamba.skip.weight": "backbone.layers.*.mixer.D",
     }
     class_extra: ClassVar = "it convolves more positions than there are new tokens, and drops what it padded"
-    class_chunks: ClassVar = "its recurrence begins anew in a chunk behind a past"
+    class_chunks: ClassVar = "its recurrence starts from zero in a chunk after a past"
     gotchas: ClassVar = (
         "The head is tied by class default; published configs may not say so.",
-        "What is kept between steps is a state of fixed size: the last conv_kernel tokens of the convolution and the "
-        "state of the recurrence. A context of any length takes as many bytes; one token fewer of the convolution "
-        "would do between two steps, and the class keeps them all.",
-        "The width is expand · hidden_size, and intermediate_size where that is given; both are refused where they "
-        "contradict each other. d_model, d_inner and n_layer repeat hidden_size, intermediate_size and "
-        "num_hidden_layers in published configs; the class does not read them, and another number is refused.",
-        "The recurrence is pointwise work, in its own column and in no total; what is read from its states is a "
-        "product. The class counts that product, the convolution and `dt_proj` under `mixer`.",
-        "No field sets an end to the context; 2,048 is what the published models were trained with.",
+        "The state kept between steps has a fixed size: the last conv_kernel tokens of the convolution and the state "
+        "of the recurrence. Its bytes do not depend on the context. One token fewer of the convolution would be "
+        "enough between two steps; the class keeps them all.",
+        "The width is intermediate_size if it is given, else expand · hidden_size; if both are given, they must agree. "
+        "d_model, d_inner and n_layer repeat hidden_size, intermediate_size and num_hidden_layers in published "
+        "configs. The class does not read them, and a value that differs is refused.",
+        "The recurrence is pointwise work, in its own column and in no total. Reading from its states is a product. "
+        "The class counts that product, the convolution and `dt_proj` under `mixer`.",
+        "No field limits the context. The published models were trained with 2,048 tokens.",
     )
 
     @property
@@ -130,16 +130,16 @@ class Config(FamilyConfig):
         return {"blocks.*.mamba.conv": 1 if decode else padded}
 
     def _check_repeated(self) -> None:
-        """Refuse a size that is said twice, differently."""
+        """Refuse a size that is given twice with different values."""
         wide = self.expand * self.hidden_size
         if {"expand", "intermediate_size"} <= self.model_fields_set and self.intermediate_size != wide:
             raise ConfigError(
                 f"intermediate_size = {self.intermediate_size:,} contradicts expand · hidden_size = {wide:,}",
-                f"leave one out: {setting('intermediate_size')} takes expand",
+                f"drop one: {setting('intermediate_size')} takes expand",
             )
         if self.vocab_size % (self.pad_vocab_size_multiple or 1):
             raise ConfigError(
-                f"vocab_size = {self.vocab_size:,} is no multiple of pad_vocab_size_multiple ="
+                f"vocab_size = {self.vocab_size:,} is not a multiple of pad_vocab_size_multiple ="
                 f" {self.pad_vocab_size_multiple:,}: the stored table has more rows",
                 "give vocab_size as it is stored, rounded up",
             )

@@ -1,4 +1,4 @@
-"""Marian: the Transformer as it was first published, with sines for positions, stored and not trained."""
+"""Marian: the Transformer as first published, with sine positions that are stored but not trained."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -25,10 +25,12 @@ class Config(BartLike):
     harmless: ClassVar = BartLike.harmless | {"num_layers"}
     heads: ClassVar = {"MTModel": SEQ2SEQ, "Model": BODY}
     gotchas: ClassVar = (
-        "Sines and cosines of the positions are a table on each side that is stored with the weights and counted, as"
-        " the class counts it, but not trained.",
-        "share_encoder_decoder_embeddings = false: a token table on each side, of vocab_size and decoder_vocab_size.",
-        "Untied with one shared table is refused: the class then stores three tables, one of which nothing reads.",
+        "Each side stores a table of the sines and cosines of its positions with the weights. It is counted, as the"
+        " class counts it, but not trained.",
+        "With share_encoder_decoder_embeddings = false each side has its own token table, of vocab_size and of"
+        " decoder_vocab_size rows.",
+        "An untied head with one shared table is refused: the class then stores three tables, and nothing reads one"
+        " of them.",
     )
 
     def class_paths(self) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""Mistral: Llama's block, in the first releases with a window in every layer; later ones have none."""
+"""Mistral: Llama's block, with a window in every layer in the first releases and none in later ones."""
 
 from typing import Annotated, ClassVar
 
@@ -19,9 +19,9 @@ class Config(LlamaLike):
 
     stems: ClassVar = ("Mistral",)
     gotchas: ClassVar = (
-        "An absent sliding_window is 4,096; only null is none. The later releases say null.",
-        "The window, where there is one, is in every layer.",
-        "A null num_key_value_heads is refused, as by the class; an absent one is 8.",
+        "An absent sliding_window means 4,096; only null means no window. The later releases say null.",
+        "A window applies to every layer.",
+        "A null num_key_value_heads is refused, as the class refuses it; an absent one means 8.",
     )
 
     def architecture(self) -> Transformer:

@@ -28,8 +28,8 @@ class Config(LlamaLike):
     hf_tensors: ClassVar = ROUTED_TENSORS
     gotchas: ClassVar = (
         "Every layer has experts; intermediate_size is the width of one.",
-        "An absent sliding_window is none here, not 4,096 as in Mistral.",
-        "The class keeps an expert's gate and up matrices as one tensor, `gate_up_proj`; the numbers are the same.",
+        "An absent sliding_window means no window, not 4,096 as in Mistral.",
+        "The class stores an expert's gate and up matrices as one tensor, `gate_up_proj`; the sums are the same.",
     )
 
     def architecture(self) -> Transformer:

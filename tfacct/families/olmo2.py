@@ -1,4 +1,4 @@
-"""OLMo 2: norms behind attention and network instead of before, and norms of all queries and all keys together."""
+"""OLMo 2: norms after attention and network instead of before; norms over all queries and all keys together."""
 
 from typing import ClassVar
 
@@ -31,10 +31,10 @@ class Config(LlamaLike):
     }
     heads: ClassVar = CLASSIFYING
     gotchas: ClassVar = (
-        "Norms stand behind attention and network, before the addition; none before. A block run again in training "
-        "skips nothing: the norm behind needs the last product.",
-        "Queries and keys pass a norm over all heads together: num_attention_heads · head_dim and "
-        "num_key_value_heads · head_dim numbers, not head_dim.",
+        "Norms come after attention and network, before the addition; there are none before. Recomputing a block in "
+        "training skips no product: the norm after needs the last one.",
+        "Queries and keys pass through a norm over all heads together: num_attention_heads · head_dim and "
+        "num_key_value_heads · head_dim elements, not head_dim.",
     )
 
     def architecture(self) -> Transformer:

@@ -1,4 +1,4 @@
-"""OPT: learned positions with two rows in front; 350m has narrower tokens and its norms behind each addition."""
+"""OPT: learned positions with two rows in front; 350m has narrower tokens, and norms after each addition."""
 
 from typing import ClassVar
 
@@ -56,9 +56,9 @@ class Config(FamilyConfig):
     }
     gotchas: ClassVar = (
         "The head is tied by class default; published configs may not say so.",
-        "The position table has two rows more than max_position_embeddings, 2,050 for 2,048: they are counted.",
-        "350m has token rows of word_embed_proj_dim, narrower than the model, and a product into the model's width "
-        "and back. Its norms stand behind each addition (do_layer_norm_before = false), and it has no last one.",
+        "The position table has two rows more than max_position_embeddings, 2,050 for 2,048. They are counted.",
+        "350m has token rows of word_embed_proj_dim, narrower than the model, a product into the model's width and "
+        "one back. Its norms come after each addition (do_layer_norm_before = false), and it has no final norm.",
         "layer_norm_elementwise_affine = false is refused.",
     )
 
@@ -75,7 +75,7 @@ class Config(FamilyConfig):
         width = None if self.word_embed_proj_dim in (None, hidden) else self.word_embed_proj_dim
         if width is not None and self.ending.head != "lm":
             raise ConfigError(
-                f"word_embed_proj_dim = {width:,}: a body or classes of narrower tokens than hidden_size are not"
+                f"word_embed_proj_dim = {width:,}: a body, or classes, with tokens narrower than hidden_size are not"
                 " understood"
             )
         attention = Attention(

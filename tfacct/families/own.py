@@ -1,6 +1,6 @@
 """Your own model from parts: a TOML of tables that name the parts and their sizes.
 
-A side's table, `[encoder.attention]`, stands over the common one, `[attention]`, key by key. Inside the program a key
+A side's table, `[encoder.attention]`, overrides the common one, `[attention]`, key by key. Inside the program a key
 goes by its dotted name, as `--set attention.heads=8` spells it.
 """
 
@@ -41,10 +41,11 @@ class Config(FamilyConfig):
     decoder: SideTable | None = None
 
     gotchas: ClassVar = (
-        "No class stands behind it: the reference model, built from the same parts, and hand arithmetic speak for it.",
-        "With an encoder and a decoder, every decoder layer has cross attention, with the heads of its self-attention.",
-        'scores = "distance": a score is max |q − k|, which is pointwise work of B·N·T·S·H elements and no product.',
-        "called = false: a network is stored and never run; `flops` says what it would cost if it were.",
+        "It has no transformers class. The reference model, built from the same parts, and hand arithmetic check it.",
+        "With both an encoder and a decoder, every decoder layer has cross attention with as many heads as its "
+        "self-attention.",
+        'With scores = "distance" a score is max |q − k|: pointwise work on B·N·T·S·H elements, no product.',
+        "With called = false a network is stored but never run; `flops` says what it would cost if it were run.",
     )
 
     @classmethod
@@ -232,44 +233,44 @@ def _crossing(side: SideTable, own: Attention) -> CrossAttention:
 
 
 def _check_parts(given: tables.Tables) -> None:
-    """Refuse a model in which a part is missing, or is there twice, or has nothing to stand on."""
+    """Refuse a model in which a part is missing, given twice, or without the part it needs."""
     for name, example in (("model", "vocab, hidden, context and positions"), ("norm", 'kind = "rms"')):
         if name not in given:
-            raise ConfigError(f"[{name}] is missing", f"it says {example}")
+            raise ConfigError(f"[{name}] is missing", f"it holds {example}")
     sides = [side for side in tables.SIDES if side in given]
     if not sides:
         raise ConfigError("neither [encoder] nor [decoder]: there is nothing to run", "[decoder] with layers = 6")
     for side in sides:
         if "attention" not in given and "attention" not in given[side]:
-            raise ConfigError(f"[attention] is missing: [{side}] has none of its own either", "it says heads = 8")
+            raise ConfigError(f"[attention] is missing, and [{side}.attention] too", "it holds heads = 8")
         places = next((at for at in (given[side], given) if set(tables.NETWORKS) & at.keys()), None)
         if places is None:
-            raise ConfigError(f"[feed_forward] is missing, and [experts] too: [{side}] has neither of its own")
+            raise ConfigError(f"[feed_forward] and [experts] are missing, and [{side}] has neither")
         if set(tables.NETWORKS) <= places.keys():
             raise ConfigError(
-                f"[feed_forward] and [experts] stand both for the network of [{side}]",
-                f"leave one out, or name the one it has: [{side}.feed_forward] or [{side}.experts]",
+                f"[feed_forward] and [experts] both describe the network of [{side}]",
+                f"drop one, or name the one it has: [{side}.feed_forward] or [{side}.experts]",
             )
     for name in set(tables.NETWORKS) & given.keys():
         if not any(name in tables.merged(given, side) for side in sides):
-            raise ConfigError(f"[{name}] is used by no side", "leave it out")
+            raise ConfigError(f"no side uses [{name}]", "leave it out")
     if "cross_attention" in given.get("decoder", {}) and "encoder" not in given:
-        raise ConfigError("[decoder.cross_attention] without an [encoder]: there is nothing to look at")
+        raise ConfigError("[decoder.cross_attention] without an [encoder]: there is nothing to attend to")
 
 
 def _check_together(config: Config) -> None:
-    """Refuse what contradicts itself."""
+    """Refuse contradictions."""
     model, both = config.model, len(config.sides) == 2
     for key in ("source_vocab", "source_context"):
         if getattr(model, key) is not None and not both:
             raise ConfigError(f"model.{key} without an [encoder] and a [decoder]: there is no source")
     if config.encoder is not None and config.encoder.attention.window is not None:
-        hint = "say it in [decoder.attention]" if both else "leave it out"
+        hint = "write it in [decoder.attention]" if both else "leave it out"
         raise ConfigError("attention.window with an [encoder]: its tokens see all others", hint)
     if config.encoder is not None and model.positions == "alibi":
-        raise ConfigError('model.positions = "alibi" with an [encoder] is not understood: it looks back only')
+        raise ConfigError('model.positions = "alibi" with an [encoder] is not understood: ALiBi only looks back')
     if both and config.norm.order == "parallel":
-        raise ConfigError('norm.order = "parallel" with cross attention is not understood', 'it can be "pre" or "post"')
+        raise ConfigError('norm.order = "parallel" with cross attention is not understood', 'write "pre" or "post"')
     if config.decoder is not None and config.decoder.mamba is not None:
         _check_mamba(config, config.decoder, config.decoder.mamba)
     for side in config.sides.values():
@@ -280,7 +281,7 @@ def _check_together(config: Config) -> None:
 
 
 def _check_mamba(config: Config, side: SideTable, own: MambaTable) -> None:
-    """Refuse numbers of blocks that there are not, and what stands beside Mamba and is not understood."""
+    """Refuse indices of blocks that do not exist, and combinations with Mamba that are not understood."""
     if beyond := [number for number in own.layers if number >= side.layers]:
         raise ConfigError(
             f"decoder.mamba.layers has block {beyond[0]:,}: the last of {side.layers:,} is {side.layers - 1:,}"
@@ -289,11 +290,11 @@ def _check_mamba(config: Config, side: SideTable, own: MambaTable) -> None:
         raise ConfigError("decoder.mamba.layers names a block twice")
     if len(own.layers) == side.layers:
         raise ConfigError(
-            "decoder.mamba.layers leaves no block to attention", "a config.json of its family has Mamba alone"
+            "decoder.mamba.layers leaves no block with attention", "for Mamba alone, use a config.json of its family"
         )
     if config.encoder is not None:
         raise ConfigError("[decoder.mamba] with an [encoder] is not understood: its blocks would read no source")
     if config.norm.shared:
         raise ConfigError("[decoder.mamba] with norm.shared is not understood", "leave norm.shared out")
     if config.norm.order == "parallel":
-        raise ConfigError('[decoder.mamba] with norm.order = "parallel" is not understood', 'it can be "pre" or "post"')
+        raise ConfigError('[decoder.mamba] with norm.order = "parallel" is not understood', 'write "pre" or "post"')

@@ -1,4 +1,4 @@
-"""Phi-1, 1.5 and 2: attention and network side by side behind one norm, biases everywhere, the head's too."""
+"""Phi-1, 1.5 and 2: attention and network side by side after one norm; biases everywhere, even on the head."""
 
 from typing import ClassVar
 
@@ -65,10 +65,10 @@ class Config(FamilyConfig):
         "lm_head": "lm_head",
     }
     gotchas: ClassVar = (
-        "Attention and network read the same norm, so a block has one.",
-        "Every product has a bias, the head's too.",
+        "Attention and network share a norm, so a block has one.",
+        "Every projection has a bias, and so has the head.",
         "qk_layernorm: LayerNorm of each head, with scale and shift.",
-        "Half of each head is turned by its position (partial_rotary_factor): no count changes.",
+        "Half of each head is rotated by its position (partial_rotary_factor): no count changes.",
     )
 
     @property
@@ -77,7 +77,7 @@ class Config(FamilyConfig):
         return self.max_position_embeddings
 
     def architecture(self) -> Transformer:
-        """One norm for attention and network; a part of each head is turned by its position."""
+        """One norm for attention and network; a part of each head is rotated by its position."""
         hidden, heads, kv_heads = self.hidden_size, self.num_attention_heads, self.num_key_value_heads
         head_dim = share(hidden, heads, "hidden_size by num_attention_heads")
         attention = Attention(

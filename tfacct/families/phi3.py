@@ -34,9 +34,9 @@ class Config(LlamaLike):
     gotchas: ClassVar = (
         "The class fuses q, k and v into `qkv_proj`, gate and up into `gate_up_proj`. The ledger keeps them apart; "
         "the sums are the same.",
-        "A sliding_window is in every layer. The 4k models say 2,047; phi-3.5-mini and phi-4-mini say 262,144, twice "
-        "their context; an absent one is none.",
-        "No biases: the attention_bias of published configs is not read, by the class either.",
+        "A sliding_window applies to every layer; if it is absent there is none. The 4k models say 2,047, "
+        "phi-3.5-mini and phi-4-mini 262,144, twice their context.",
+        "There are no biases. The attention_bias of published configs is not read, nor does the class read it.",
     )
 
     def architecture(self) -> Transformer:

@@ -1,4 +1,4 @@
-"""Qwen2 and Qwen2.5: Llama's block with biases on q, k and v, which the config does not say."""
+"""Qwen2 and Qwen2.5: Llama's block with biases on q, k and v, which the config does not mention."""
 
 from typing import ClassVar
 
@@ -12,9 +12,9 @@ class Config(QwenLike):
     stems: ClassVar = ("Qwen2",)
     harmless: ClassVar = frozenset({"qkv_bias"})  # q, k and v have biases, whatever it says
     gotchas: ClassVar = (
-        "q, k and v have biases, o has none; the config does not say so, and what a `qkv_bias` in it says is not read.",
-        "An absent num_key_value_heads is 32, whatever the heads.",
-        "The window is off unless use_sliding_window is on. Then the layers from max_window_layers on have it, or "
+        "q, k and v have biases, o has none. The config does not say so, and a `qkv_bias` in it is not read.",
+        "An absent num_key_value_heads means 32, whatever the number of query heads.",
+        "The window is off unless use_sliding_window is true. Then the layers from max_window_layers on have it, or "
         "those that layer_types names.",
     )
 

@@ -1,4 +1,4 @@
-"""Qwen2-MoE: Qwen2's attention; experts beside one network that every token passes, weighted by a gate of its own."""
+"""Qwen2-MoE: Qwen2's attention; experts, and one gated shared network that every token passes through."""
 
 from typing import ClassVar
 
@@ -35,13 +35,13 @@ class Config(QwenLike):
     }
     hf_tensors: ClassVar = ROUTED_TENSORS
     gotchas: ClassVar = (
-        "Every token passes one shared network of width shared_expert_intermediate_size, weighted by a gate of one "
-        "number per token.",
-        "qkv_bias is read here, and true where it is absent.",
-        "A layer is dense, with a network of intermediate_size, where mlp_only_layers names it or its number counted "
-        "from 1 is no multiple of decoder_sparse_step.",
-        "The window is off unless use_sliding_window is on. Then every other of the first max_window_layers layers "
-        "has it, the first one first: not as in Qwen2.",
+        "Every token passes through one shared network of width shared_expert_intermediate_size. A gate weights its "
+        "result by one number per token.",
+        "qkv_bias is read here, and true if absent.",
+        "A layer is dense, with a network of intermediate_size, if mlp_only_layers names it or if its number, counted "
+        "from 1, is not a multiple of decoder_sparse_step.",
+        "The window is off unless use_sliding_window is true. Then every other of the first max_window_layers layers "
+        "has it, beginning with the first. Qwen2 differs.",
         "norm_topk_prob changes weights, not counts.",
     )
 

@@ -1,4 +1,4 @@
-"""Qwen3: Llama's block with a norm over each query and each key head, and heads of a size of their own."""
+"""Qwen3: Llama's block with a norm over each query and each key head, and its own head size."""
 
 from typing import ClassVar
 
@@ -21,10 +21,10 @@ class Config(QwenLike):
         "blocks.*.attn.k_norm": "model.layers.*.self_attn.k_norm",
     }
     gotchas: ClassVar = (
-        "An absent head_dim is 128, whatever the hidden size: never hidden_size / num_attention_heads.",
-        "Queries and keys pass an RMSNorm over each head before they are turned: head_dim numbers each.",
-        "attention_bias is on all four projections; Qwen2's unsaid biases are gone.",
-        "The window is off unless use_sliding_window is on. Then the layers from max_window_layers on have it, or "
+        "An absent head_dim means 128, whatever the hidden size: never hidden_size / num_attention_heads.",
+        "Queries and keys pass through an RMSNorm over each head before rotation: head_dim elements each.",
+        "attention_bias applies to all four projections. Qwen2's implicit biases are gone.",
+        "The window is off unless use_sliding_window is true. Then the layers from max_window_layers on have it, or "
         "those that layer_types names.",
     )
 

@@ -32,10 +32,10 @@ class Config(QwenLike):
     hf_paths: ClassVar = {**Qwen3.hf_paths, **ROUTED_PATHS}
     hf_tensors: ClassVar = ROUTED_TENSORS
     gotchas: ClassVar = (
-        "An absent head_dim is hidden_size / num_attention_heads, not 128 as in Qwen3.",
-        "A layer is dense, with a network of intermediate_size, where mlp_only_layers names it or its number counted "
-        "from 1 is no multiple of decoder_sparse_step.",
-        "The window is off unless use_sliding_window is on, and then in every layer: the class asks neither "
+        "An absent head_dim means hidden_size / num_attention_heads, not 128 as in Qwen3.",
+        "A layer is dense, with a network of intermediate_size, if mlp_only_layers names it or if its number, counted "
+        "from 1, is not a multiple of decoder_sparse_step.",
+        "The window is off unless use_sliding_window is true. Then it is in every layer: the class reads neither "
         "max_window_layers nor layer_types for its masks.",
     )
 

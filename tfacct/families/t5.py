@@ -1,4 +1,4 @@
-"""T5: encoder and decoder of pre-norm blocks, relative positions as learned scores, heads of their own size."""
+"""T5: encoder and decoder of pre-norm blocks, relative positions as learned scores, its own head size."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -78,13 +78,13 @@ class Config(FamilyConfig):
         "lm_head": "lm_head",
     }
     gotchas: ClassVar = (
-        "d_kv is a head's size of its own: d_kv · num_heads need not be d_model (t5-11b: 128 · 128 and 1,024).",
-        "The table of relative positions stands in the first block of each stack, and all its blocks add it.",
-        "The head is tied by class default. tie_word_embeddings = false, as version 1.1 and Flan publish it, is a head"
-        " of its own; transformers 5 ties it all the same, so its class is not asked then.",
-        "Scores are not scaled; tied, what the logits are made of is multiplied by d_model^−½.",
-        "is_gated_act, which some configs repeat, is refused where it contradicts feed_forward_proj.",
-        "There is no longest context: n_positions is what it was trained with.",
+        "d_kv is the size of a head: d_kv · num_heads need not be d_model (t5-11b: 128 · 128 and 1,024).",
+        "The table of relative positions is stored in the first block of each stack, and all its blocks add it.",
+        "The head is tied by class default. With tie_word_embeddings = false, as version 1.1 and Flan publish it, the"
+        " head has its own weight. transformers 5 ties it anyway, so its class is not asked then.",
+        "Scores are not scaled. With a tied head, the input of the head is multiplied by d_model^−½.",
+        "is_gated_act, which some configs repeat, is refused if it contradicts feed_forward_proj.",
+        "Nothing limits the context. n_positions is the context that the model was trained with.",
     )
 
     @property
@@ -117,12 +117,12 @@ class Config(FamilyConfig):
         *gated, name = self.feed_forward_proj.split("-")
         if gated not in ([], ["gated"]) or not name:
             raise ConfigError(
-                f'feed_forward_proj = "{self.feed_forward_proj}" is not understood', "relu, gated-gelu, … are"
+                f'feed_forward_proj = "{self.feed_forward_proj}" is not understood', "for example relu or gated-gelu"
             )
         if self.is_gated_act not in (None, bool(gated)):
             says = f"is_gated_act = {str(self.is_gated_act).lower()}"
             raise ConfigError(
-                f'{says} contradicts feed_forward_proj = "{self.feed_forward_proj}": gated is three matrices',
+                f'{says} contradicts feed_forward_proj = "{self.feed_forward_proj}": gated means three matrices',
                 f"the class follows is_gated_act; {setting('is_gated_act')} follows feed_forward_proj",
             )
         return bool(gated), "gelu_new" if gated and name == "gelu" else name
