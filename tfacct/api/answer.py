@@ -6,16 +6,14 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from tfacct.base.errors import UsageError
+from tfacct.output.drawn import Drawn
 from tfacct.output.report import Report
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from tfacct.output.chart import Chart
 
 
-class Answer(Report):
+class Answer(Drawn):
     """A Report whose exact facts are attributes: `load("gpt2").memory().weights_bytes`."""
 
     _line: ClassVar[type | None] = None
@@ -27,12 +25,6 @@ class Answer(Report):
 
     model: str
     family: str
-
-    if TYPE_CHECKING:
-        _chart: Callable[[], Chart] | None
-        """Makes what `plot` draws."""
-    else:
-        _chart = None
 
     if not TYPE_CHECKING:  # a type checker knows the keys by the annotations, and no others
 
@@ -51,17 +43,6 @@ class Answer(Report):
         def __dir__(self) -> list[str]:
             facts = self.models[0] if len(self.models) == 1 else {}
             return sorted({*super().__dir__(), *(name for name in facts if name.isidentifier())})
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the report's picture into `ax`, or into axes of its own, and return them. Needs matplotlib.
-
-        Raises TfacctError where there is no picture of the report.
-        """
-        if self._chart is None:
-            raise UsageError("there is no picture of this report", "flops, params, memory, kv, diff and sweep have one")
-        from tfacct.output import plot
-
-        return plot.axes(self._chart(), ax)
 
 
 AnswerT = TypeVar("AnswerT", bound=Answer)
