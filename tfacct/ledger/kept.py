@@ -1,0 +1,141 @@
+"""Tensors that a forward pass keeps for the backward pass, as lines: a name, axes, the gradients that need it.
+
+A line is read like a product's spec: `Kept("mlp.act", "B T F", by=("mlp.down_proj.weight",))` is a tensor of B · T · F
+numbers that the gradient of down_proj's weight needs. Its bytes follow from its role.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+from tfacct.base.record import record
+from tfacct.ledger.einsum import Axes, Size, letters, size
+from tfacct.ledger.storage import Width
+
+Role: TypeAlias = Literal["work", "full", "upcast", "cast", "copy", "flag", "index", "short", "seed"]
+"""Dtype rule of a kept tensor. `work`: the pass's dtype. `full`: fp32 whatever the pass. `upcast`: an fp32 copy of
+another tensor, in fp32 that tensor itself. `cast`: a copy in the pass's dtype, in fp32 none. `copy`: a further fp32
+copy, in fp32 none. `flag`: a byte, the mask of a dropout. `index`: int64. `short`: int32. `seed`: state of an attention
+kernel's random numbers."""
+
+ROTARY = "blocks.*.attn.rotary"
+"""The operation of every block that needs the angles."""
+FULL = 4
+"""Bytes of a number in fp32."""
+SEED, SEED_FULL = 24, 16
+"""Bytes of the seeds that torch's attention kernels keep: three words of the flash kernel, two of the efficient one."""
+BYTES: dict[Role, int] = {"full": FULL, "upcast": FULL, "copy": FULL, "flag": 1, "index": 8, "short": 4}
+
+
+def bytes_each(role: Role, pass_: Width) -> int:
+    """Bytes of one element of a role in a pass of this dtype; 0 where no tensor is made."""
+    wide = pass_.bits == 8 * FULL
+    if role == "seed":
+        return SEED_FULL if wide else SEED
+    if role in ("cast", "copy") and wide:
+        return 0
+    return BYTES.get(role, pass_.bits // 8)
+
+
+@record
+class Kept:
+    """One tensor that the backward pass needs.
+
+    `path` names the tensor, so one that two parts keep is one line. `by` are the operations whose gradients need it, in
+    the order of the forward pass: `….weight` that of a weight, any other name that of an operation's input. `times`:
+    how many such tensors there are.
+
+    >>> act = Kept("mlp.act", "B T F", by=("mlp.down_proj.weight",))
+    >>> act.elements({"B": 2, "T": 3, "F": 7})
+    42
+    """
+
+    path: str
+    spec: str
+    by: tuple[str, ...]
+    role: Role = "work"
+    times: int = 1
+
+    def elements(self, axes: Axes) -> Size:
+        """Number of elements."""
+        return self.times * size(axes, letters(self.spec) if self.spec else ())
+
+    def bytes(self, axes: Axes, pass_: Width) -> Size:
+        """Bytes in a pass of this dtype."""
+        return self.elements(axes) * bytes_each(self.role, pass_)
+
+
+class Held(NamedTuple):
+    """Tensors that live only while a gradient is computed: `times` of these axes and role."""
+
+    spec: str
+    role: Role = "work"
+    times: int = 1
+
+    def bytes(self, axes: Axes, pass_: Width) -> Size:
+        """Bytes in a pass of this dtype."""
+        return Kept("", self.spec, (), self.role, self.times).bytes(axes, pass_)
+
+
+class Moment(NamedTuple):
+    """An instant of the backward pass: while the gradient of the operation `at` is computed, at its fullest.
+
+    `held` are the tensors alive then beside kept ones, finished gradients and the stream's gradient. `done`: the
+    gradient of the operation's own weight is among the finished ones.
+    """
+
+    at: str
+    held: tuple[Held, ...]
+    done: bool = True
+
+
+class Run(NamedTuple):
+    """Part of a forward pass, for its backward pass: operations in their order, what they keep, and the moments."""
+
+    order: tuple[str, ...] = ()
+    kept: tuple[Kept, ...] = ()
+    moments: tuple[Moment, ...] = ()
+
+    def alive(self, at: str) -> Iterator[Kept]:
+        """Lines that are not freed while the gradient of `at` is computed: some gradient still needs them."""
+        waiting = frozenset(self.order[: self.order.index(at) + 1])
+        return (line for line in self.kept if not waiting.isdisjoint(line.by))
+
+    def finished(self, moment: Moment) -> tuple[str, ...]:
+        """Operations whose gradients are done at a moment: all behind it, and its own if it says so."""
+        return self.order[self.order.index(moment.at) + (0 if moment.done else 1) :]
+
+
+class Section(NamedTuple):
+    """A run, the sizes of its letters, and the blocks that it stands for."""
+
+    run: Run
+    axes: Axes
+    count: Size = 1
+    numbers: Sequence[int] = ()
+
+
+class Pass(NamedTuple):
+    """A forward pass as its backward pass sees it: what stands in front of the blocks, the blocks, what is behind."""
+
+    front: Section
+    blocks: tuple[Section, ...]
+    back: Section
+    buffers: tuple[Kept, ...] = ()
+
+    @property
+    def sections(self) -> tuple[Section, ...]:
+        """All sections in order."""
+        return (self.front, *self.blocks, self.back)
+
+
+def joined(*runs: Run) -> Run:
+    """One run after the other. A tensor that both keep is one line, which the gradients of both need."""
+    lines: dict[str, Kept] = {}
+    for line in (line for run in runs for line in run.kept):
+        known = lines.get(line.path)
+        by = line.by if known is None else (*known.by, *line.by)
+        lines[line.path] = Kept(line.path, line.spec, tuple(dict.fromkeys(by)), line.role, line.times)
+    order = tuple(name for run in runs for name in run.order)
+    return Run(order, tuple(lines.values()), tuple(moment for run in runs for moment in run.moments))

@@ -1,0 +1,86 @@
+"""A training pass from a profile's rules: the runs in front of the blocks, of each kind of block, and behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from tfacct.architecture.blocks import Block, Sublayer
+from tfacct.architecture.parts import Part
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError
+from tfacct.base.record import record
+from tfacct.ledger import paths
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.kept import Kept, Pass, Run, Section, joined
+
+
+@record
+class Habits:
+    """What a class does beside its parts: its dropouts, and the dtype of its eager softmax.
+
+    `embedding`, `residual` and `attention`: whether numbers are dropped there. `wide_softmax`: the softmax of eager
+    attention runs in fp32.
+    """
+
+    embedding: bool = False
+    residual: bool = False
+    attention: bool = False
+    wide_softmax: bool = True
+
+
+class Profile(Protocol):
+    """A way to run a model."""
+
+    name: str
+
+    def part(self, at: str, reads: str, part: Part) -> Run:
+        """What a part of a block keeps. Raises ConfigError for one without a rule."""
+
+    def dropped(self, at: str) -> Run:
+        """What dropping numbers of a part's result keeps."""
+
+    def front(self, shape: Transformer) -> Run:
+        """What stands in front of the blocks."""
+
+    def back(self, shape: Transformer) -> Run:
+        """What stands behind them, the loss included."""
+
+    def buffers(self, shape: Transformer) -> tuple[Kept, ...]:
+        """Tensors of the model that are no parameters and stay."""
+
+
+def passed(shape: Transformer, profile: Profile, kernel: Mapping[str, Size]) -> Pass:
+    """The pass of a model. `kernel`: letters that the profile's kernels derive from the step's."""
+    if shape.encoder is not None or shape.mtp is not None or shape.head is None:
+        raise ConfigError(f"{profile.name}: only decoders with a language model's head are trained here")
+    everywhere = {axis: size for part in shape.parts() for axis, size in part.axes().items()}
+    everywhere.update(kernel)
+    blocks = tuple(
+        Section(_block(stack.block, profile), {**everywhere, **_axes(stack.block)}, stack.count, numbers)
+        for stack, numbers in zip(shape.stacks, shape.numbers(), strict=True)
+    )
+    front, back = profile.front(shape), profile.back(shape)
+    return Pass(Section(front, everywhere), blocks, Section(back, everywhere), profile.buffers(shape))
+
+
+def _axes(block: Block) -> dict[str, Size]:
+    return {axis: size for _, part in block.parts() for axis, size in part.axes().items()}
+
+
+def _block(block: Block, profile: Profile) -> Run:
+    """A block whose sublayers run one after the other, each behind its norm."""
+    if block.order != "pre":
+        raise ConfigError(f"{profile.name}: no rule for {block.order} blocks")
+    between = (f"mid{number or ''}" for number in range(len(block.sublayers) - 1))
+    reads = (paths.in_every(paths.BLOCKS, name) for name in ("in", *between))
+    sublayers = zip(block.sublayers, reads, strict=True)
+    return joined(*(_sublayer(sublayer, read, profile) for sublayer, read in sublayers))
+
+
+def _sublayer(sublayer: Sublayer, reads: str, profile: Profile) -> Run:
+    if sublayer.norm is None or sublayer.post_norm is not None or not sublayer.called:
+        raise ConfigError(f"{profile.name}: no rule for a sublayer without a norm in front alone")
+    norm, own = (paths.in_every(paths.BLOCKS, name) for name in (f"{sublayer.name}_norm", sublayer.name))
+    runs = profile.part(norm, reads, sublayer.norm), profile.part(own, norm, sublayer.part), profile.dropped(own)
+    return joined(*runs)

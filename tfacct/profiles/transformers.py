@@ -1,0 +1,314 @@
+"""How the transformers classes train: every tensor that autograd keeps, part by part, with sdpa or eager attention.
+
+Read off the classes of transformers 5 and held against them by their saved tensors, module by module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+from tfacct.architecture.parts import Attention, Experts, FeedForward, Norm, Part
+from tfacct.architecture.parts.attention import QKNorm
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError
+from tfacct.base.record import record
+from tfacct.ledger.einsum import Size, rounded_up
+from tfacct.ledger.kept import ROTARY, Held, Kept, Moment, Run, joined
+from tfacct.profiles.base import Habits
+
+ACTIVATIONS: Mapping[str, tuple[str, ...]] = {
+    "silu": ("in",),
+    "gelu": ("in",),
+    "gelu_pytorch_tanh": ("in",),
+    "gelu_new": ("in", "half", "tanh", "sum"),
+    "relu": (),
+}
+"""Tensors as wide as its input that an activation keeps, beside its result. torch's own keep their input, relu its
+result alone; `gelu_new` is written out in Python (transformers' NewGELUActivation)."""
+STREAM = "stream"
+"""The stream behind the last block."""
+ROWS = 32
+"""Queries that the efficient kernel rounds its sums up to."""
+
+
+def kernel_letters(tokens: Size) -> dict[str, Size]:
+    """Letters that an attention kernel derives from a step's."""
+    return {"T32": ROWS * rounded_up(tokens, ROWS)}
+
+
+@record
+class Transformers:
+    """A transformers class with one kind of attention. `full`: the pass is in fp32, where another kernel runs."""
+
+    attention: Literal["sdpa", "eager"]
+    habits: Habits
+    full: bool
+    batch: Size
+
+    @property
+    def name(self) -> str:
+        """Name of the profile."""
+        return f"transformers with {self.attention}"
+
+    def part(self, at: str, reads: str, part: Part) -> Run:
+        """What a part of a block keeps. Raises ConfigError for one without a rule."""
+        if isinstance(part, Norm):
+            return norm(at, reads, part)
+        if isinstance(part, Attention):
+            return self._attention(at, reads, part)
+        if type(part) is FeedForward:
+            return network(at, reads, part)
+        if isinstance(part, Experts):
+            return experts(at, reads, part)
+        raise ConfigError(f"{self.name}: no rule for {type(part).__name__}")
+
+    def dropped(self, at: str) -> Run:
+        """The mask of a dropout behind a part."""
+        return _dropout(f"{at}.drop") if self.habits.residual else Run()
+
+    def front(self, shape: Transformer) -> Run:
+        """Token ids, positions, and the angles that all blocks share."""
+        kept = [Kept("tokens", "B T", by=("embed",), role="index")]
+        order = ["embed"]
+        if shape.positions is not None:
+            kept.append(Kept("positions", "T", by=("pos_embed",), role="index"))
+            order.append("pos_embed")
+        rotary = _rotary(shape)
+        if rotary is not None:
+            turned = "H" if rotary.rope_dim is None else "Hr"
+            kept += [Kept(name, f"T {turned}", by=(ROTARY,)) for name in ("cos", "sin")]
+            order.append(ROTARY)
+        dropout = _dropout("embed.drop") if self.habits.embedding else Run()
+        return joined(Run(tuple(order), tuple(kept)), dropout)
+
+    def back(self, shape: Transformer) -> Run:
+        """Final norm, head and loss. At batch 1 the shifted labels are a view of labels one longer."""
+        final = self.part("final_norm", STREAM, shape.final_norm) if shape.final_norm is not None else Run()
+        head = Run(
+            ("lm_head.weight",),
+            (Kept("final_norm", "B T D", by=("lm_head.weight",)),),
+            (Moment("lm_head.weight", (Held("B T V"), Held("B T D"))),),
+        )
+        longer = (Kept("loss.padding", "", by=("loss.choose",), role="index"),) if self.batch == 1 else ()
+        loss = Run(
+            ("loss.softmax", "loss.choose"),
+            (
+                Kept("loss.log_probabilities", "B T V", by=("loss.softmax",), role="full"),
+                Kept("loss.targets", "B T", by=("loss.choose",), role="index"),
+                *longer,
+                Kept("loss.weight", "", by=("loss.choose",), role="short"),
+            ),
+            (Moment("loss.softmax", (Held("B T V", "full", 2),)),),
+        )
+        return joined(final, head, loss)
+
+    def buffers(self, shape: Transformer) -> tuple[Kept, ...]:
+        """The angles' frequencies, twice: as they are used, and as they were at first."""
+        rotary = _rotary(shape)
+        if rotary is None:
+            return ()
+        return (Kept("frequencies", "H" if rotary.rope_dim is None else "Hr", by=(), role="full"),)
+
+    def _attention(self, at: str, reads: str, part: Attention) -> Run:
+        if part.softcap or part.sinks or part.alibi or part.biased or part.window is not None or not part.causal:
+            raise ConfigError(f"{self.name}: no rule for attention with a window, a softcap, sinks or biases of scores")
+        if part.score_function != "product":
+            raise ConfigError(f"{self.name}: no rule for scores that are no products")
+        turned = part.rotary is not None
+        names = {which: f"{at}.{which}_rotary" if turned else f"{at}.{which}_proj" for which in "qk"}
+        inner = self._sdpa(at, names) if self.attention == "sdpa" else self._eager(at, names, part)
+        out = Run((f"{at}.o_proj.weight",), (), (Moment(f"{at}.o_proj.weight", (Held("B T N H"),)),))
+        rotation = Run((f"{at}.rotary",)) if turned else Run()
+        return joined(self._projections(at, reads, part), rotation, inner, out)
+
+    def _projections(self, at: str, reads: str, part: Attention) -> Run:
+        """Queries, keys and values, and the norms of queries and keys right behind their products."""
+        # Backwards, what v, then k, read of the stream is there already, and queries wait for keys.
+        q = self._normed(f"{at}.q_norm", "N", part.qk_norm, Held("B T D"))
+        k = self._normed(f"{at}.k_norm", "K", part.qk_norm, Held("B T D"), Held("B T N H"))
+        weights = tuple(f"{at}.{which}_proj.weight" for which in "qkv")
+        read = Run((), (Kept(reads, "B T D", by=weights),))
+        heads = {"q": "N", "k": "K", "v": "K"}
+        all_of = [Held(f"B T {heads[which]} H") for which in "qkv"]
+        moments = [
+            Moment(weight, (*all_of[: index + 1], Held("B T D", times=1 + (index < 2))))
+            for index, weight in enumerate(weights)
+        ]
+        one = [Run((weight,), (), (moment,)) for weight, moment in zip(weights, moments, strict=True)]
+        return joined(read, one[0], q, one[1], k, one[2])
+
+    def _normed(self, at: str, heads: str, how: QKNorm | None, *beside: Held) -> Run:
+        if how is None:
+            return Run()
+        if how.kind != "rms" or how.together:
+            raise ConfigError(f"{self.name}: no rule for a norm of all heads together, or a LayerNorm of them")
+        return rms(at, heads, "H", beside)
+
+    def _sdpa(self, at: str, names: Mapping[str, str]) -> Run:
+        """torch's fused attention: the flash kernel in 16 bits, the efficient one in fp32."""
+        by = (f"{at}.sdpa",)
+        sums = "B N T32" if self.full else "B N T"
+        return Run(
+            by,
+            (
+                Kept(names["q"], "B T N H", by=by),
+                Kept(names["k"], "B S K H", by=by),
+                Kept(f"{at}.v_proj", "B S K H", by=by),
+                Kept(f"{at}.softmax.logsum", sums, by=by, role="full"),
+                Kept(f"{at}.seed", "", by=by, role="seed"),
+                Kept(f"{at}.values", "B T N H", by=(*by, f"{at}.o_proj.weight")),
+            ),
+            (Moment(by[0], (Held("B T N H", times=2), Held("B S K H", times=2))),),
+        )
+
+    def _eager(self, at: str, names: Mapping[str, str], part: Attention) -> Run:
+        """Scores, softmax and values one after the other; keys and values are copied for each query head."""
+        copied = not isinstance(part.group, int) or part.group > 1
+        viewed = copied and self.batch == 1 and part.kv_heads == 1  # a copy of one head for all is a view
+        heads = "K" if viewed else "N"
+        keys, values = (f"{at}.k_copies", f"{at}.v_copies") if copied else (names["k"], f"{at}.v_proj")
+        scores, softmax, summed = f"{at}.scores", f"{at}.softmax", f"{at}.values"
+        pairs = "B K G T S"
+        wide = self.habits.wide_softmax
+        drops = self.habits.attention
+        order = (scores, softmax, *((f"{softmax}.drop",) if drops else ()), summed)
+        given = f"{softmax}.cast" if wide and not drops and not self.full else softmax
+        kept = [
+            Kept(names["q"], "B T N H", by=(scores,)),
+            Kept(keys, f"B S {heads} H", by=(scores,)),
+            Kept(softmax, pairs, by=(softmax, *((summed,) if given == softmax and not drops else ())),
+                 role="full" if wide else "work"),
+        ]  # fmt: skip
+        if drops:
+            kept.append(Kept(f"{softmax}.drop", pairs, by=(f"{softmax}.drop",), role="flag"))
+            kept.append(Kept(f"{softmax}.dropped", pairs, by=(summed,)))
+        elif given != softmax:
+            kept.append(Kept(given, pairs, by=(summed,), role="cast"))
+        kept.append(Kept(values, f"B S {heads} H", by=(summed,)))
+        kept.append(Kept(f"{at}.values", "B T N H", by=(f"{at}.o_proj.weight",)))
+        copies = Held(f"B S {heads} H") if copied else Held("B S K H")
+        moments = (
+            Moment(summed, (Held("B T N H"), Held(pairs), copies)),
+            Moment(softmax, (Held(pairs, "full" if wide else "work", 2), copies)),
+            Moment(scores, (Held(pairs), Held("B T N H"), copies, copies)),
+        )
+        return Run(order, tuple(kept), moments)
+
+
+def norm(at: str, reads: str, part: Norm) -> Run:
+    """A norm of the stream. torch's LayerNorm is one operation; the classes' RMSNorm is written out, in fp32."""
+    if part.shared or not part.called:
+        raise ConfigError("transformers: no rule for a norm that is shared or not called")
+    if part.kind == "rms":
+        return rms(at, "", "D", branches=reads != STREAM)
+    by = (f"{at}.weight",)
+    return Run(
+        by,
+        (
+            Kept(reads, "B T D", by=by),
+            Kept(f"{at}.mean", "B T", by=by, role="full"),
+            Kept(f"{at}.deviation", "B T", by=by, role="full"),
+        ),
+        (Moment(by[0], (Held("B T D", times=2),)),),
+    )
+
+
+def rms(at: str, heads: str, last: str, beside: tuple[Held, ...] = (), *, branches: bool = False) -> Run:
+    """transformers' LlamaRMSNorm over the axis `last`: an fp32 copy, squared, a root, products, a cast.
+
+    `beside`: gradients that wait meanwhile. `branches`: its input goes elsewhere too, and in fp32, where no copy is made
+    of it, its gradient is added to what is there.
+    """
+    one = " ".join(filter(None, ("B T", heads)))
+    every = f"{one} {last}"
+    squared = (Held(every, "full", 4), Held(every, "copy")) if branches else (Held(every, "full", 5),)
+    square, root, scale, weight = (f"{at}.{name}" for name in ("square", "root", "scale", "weight"))
+    return Run(
+        (square, root, scale, weight),
+        (
+            Kept(f"{at}.upcast", every, by=(square, scale), role="upcast"),
+            Kept(f"{at}.rms", one, by=(root, scale), role="full"),
+            Kept(f"{at}.scaled", every, by=(weight,)),
+        ),
+        (
+            Moment(weight, (Held(every, times=3), *beside)),
+            Moment(square, (*squared, *beside)),
+        ),
+    )
+
+
+def network(at: str, reads: str, part: FeedForward) -> Run:
+    """A feed-forward network; gated, its activated half multiplies the other."""
+    if part.norm is not None or part.activation not in ACTIVATIONS:
+        raise ConfigError(f"transformers: no rule for a network with the activation {part.activation!r}")
+    up, down, act = f"{at}.up_proj.weight", f"{at}.down_proj.weight", f"{at}.act"
+    if not part.gated:
+        return Run(
+            (up, act, down),
+            (Kept(reads, "B T D", by=(up,)), *_activated(act, f"{at}.up_proj", part.activation, "B T F", (down,))),
+            (Moment(down, (Held("B T F"),)), Moment(up, (Held("B T F"), Held("B T D")))),
+        )
+    gate, product = f"{at}.gate_proj.weight", f"{at}.product"
+    return Run(
+        (gate, act, up, product, down),
+        (
+            Kept(reads, "B T D", by=(gate, up)),
+            *_activated(act, f"{at}.gate_proj", part.activation, "B T F", (product,)),
+            Kept(f"{at}.up_proj", "B T F", by=(product,)),
+            Kept(f"{at}.product", "B T F", by=(down,)),
+        ),
+        (
+            Moment(down, (Held("B T F"),)),
+            Moment(product, (Held("B T F", times=3),)),
+            Moment(up, (Held("B T F", times=2), Held("B T D"))),
+            Moment(act, (Held("B T F", times=2), Held("B T D"))),
+            Moment(gate, (Held("B T F"), Held("B T D", times=2))),
+        ),
+    )
+
+
+def _activated(act: str, reads: str, name: str, spec: str, by: tuple[str, ...]) -> Iterator[Kept]:
+    """What an activation keeps, and its result, which `by` need."""
+    own = ACTIVATIONS[name]
+    for which in own:
+        yield Kept(reads if which == "in" else f"{act}.{which}", spec, by=(act,))
+    yield Kept(f"{act}.result", spec, by=by if own else (act, *by))
+
+
+def experts(at: str, reads: str, part: Experts) -> Run:
+    """Experts as transformers' grouped products run them: tokens in the order of their experts, none dropped."""
+    if part.shared is not None or part.bias or part.activation not in ACTIVATIONS:
+        raise ConfigError("transformers: no rule for experts with biases or beside a shared network")
+    router, own = f"{at}.router.weight", f"{at}.experts"
+    act, product, down, share = f"{own}.act", f"{own}.product", f"{own}.down_proj.weight", f"{own}.share"
+    both = f"{own}.up_proj.weight"
+    return Run(
+        (router, both, act, product, down, share),
+        (
+            Kept(reads, "B T D", by=(router,)),
+            Kept(f"{at}.routing", "B T E", by=(router,), role="full"),
+            Kept(f"{at}.chosen", "B T A", by=(router,), role="index"),
+            Kept(f"{at}.sum", "B T", by=(router,), role="full"),
+            Kept(f"{at}.shares", "B T A", by=(router,), role="full"),
+            Kept(f"{own}.order", "B T A", by=(both,), role="index"),
+            Kept(f"{own}.tokens", "B T A", by=(both,), role="index"),
+            Kept(f"{own}.ends", "E", by=(both,), role="short"),
+            Kept(f"{own}.sent", "B T A D", by=(both,)),
+            Kept(f"{own}.gate_and_up", "B T A Fe", by=(act, product), times=2),
+            Kept(f"{own}.act.result", "B T A Fe", by=(product,)),
+            Kept(f"{own}.product", "B T A Fe", by=(down,)),
+            Kept(f"{own}.share", "B T A", by=(share,), role="full"),
+            Kept(f"{own}.down_proj", "B T A D", by=(share,)),
+            Kept(f"{own}.back", "B T A", by=(share,), role="index"),
+        ),
+    )
+
+
+def _dropout(at: str) -> Run:
+    return Run((at,), (Kept(at, "B T D", by=(at,), role="flag"),))
+
+
+def _rotary(shape: Transformer) -> Attention | None:
+    """The first attention that turns queries and keys; None if none does."""
+    return next((part for part in shape.attentions if isinstance(part, Attention) and part.rotary), None)
