@@ -61,12 +61,15 @@ class Step(NamedTuple):
         stay = self.bytes(self.run.front, self.run.buffers)
         return sum(self.pass_.bytes(t.count * t.elements) for t in self.ledger.tensors()) + stay
 
-    def kept_in(self, section: Section) -> Size:
-        """Bytes that one block of a section keeps, or what stands in front of the blocks or behind them."""
+    def lines_of(self, section: Section) -> Iterator[Kept]:
+        """Tensors that one block of a section keeps, or what stands in front of the blocks or behind them."""
         if self.checkpoint and section.numbers:
-            return self.bytes(section, [INPUT])
-        kept = section.run.kept
-        return self.bytes(section, (line for line in kept if not self.checkpoint or ROTARY not in line.by))
+            return iter((INPUT,))
+        return (line for line in section.run.kept if not self.checkpoint or ROTARY not in line.by)
+
+    def kept_in(self, section: Section) -> Size:
+        """Bytes of these."""
+        return self.bytes(section, self.lines_of(section))
 
     @property
     def closures(self) -> Size:

@@ -118,6 +118,26 @@ class MemoryReport(_Explained):
     fit: each.Fit
 
 
+class TrainReport(_Common):
+    """Bytes of a training step."""
+
+    _line = each.TrainLine
+
+    workload: each.Workload
+    profile: str
+    optimizer: str
+    checkpoint: Literal["none", "full"]
+    weights_bytes: int
+    optimizer_bytes: int
+    gradients_bytes: int
+    kept_bytes: int
+    peak_bytes: int
+    peak_instant: str
+    exact: bool
+    instants: list[each.Instant]
+    fit: each.TrainFit | None
+
+
 class KvReport(_Explained):
     """Bytes of the KV cache by context."""
 

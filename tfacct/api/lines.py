@@ -154,6 +154,40 @@ class MemoryLine(TypedDict):
     bytes: int
 
 
+class TrainLine(TypedDict):
+    """A tensor kept for the backward pass. `needed_by`: the operations whose gradients need it."""
+
+    path: str
+    part: str
+    spec: str
+    role: str
+    times: int
+    bytes: int
+    needed_by: list[str]
+
+
+class Instant(TypedDict):
+    """Bytes that are alive at one instant of a training step."""
+
+    instant: str
+    operation: str | None
+    weights_bytes: int
+    optimizer_bytes: int
+    gradients_bytes: int
+    kept_bytes: int
+    held_bytes: int
+    total_bytes: int
+
+
+class TrainFit(TypedDict):
+    """Largest context and batch of a training step that fit a budget, and what would make more of it fit."""
+
+    budget_bytes: int
+    largest_context: int | None
+    largest_batch: int | None
+    changes: list[dict[str, Any]]
+
+
 class KvLine(TypedDict):
     """Bytes of the cache at one context."""
 

@@ -7,10 +7,11 @@ from typing import Any
 from tfacct.api.account import Costs
 from tfacct.api.asked import Source, loaded
 from tfacct.api.explore import Explored
+from tfacct.api.training import Trainable
 from tfacct.api.trust import Trusted
 
 
-class Model(Costs, Explored, Trusted):
+class Model(Costs, Trainable, Explored, Trusted):
     """A model to ask about. Made by `load`. Each method returns the Report that the command of the same name prints."""
 
 

@@ -48,6 +48,13 @@ def kv_dtype(incomplete: str) -> list[str]:
     return _beginning(incomplete, units.BITS)
 
 
+def optimizer(incomplete: str) -> list[str]:
+    """Optimizers."""
+    from tfacct.accounts.optimizers import OPTIMIZERS
+
+    return _beginning(incomplete, OPTIMIZERS)
+
+
 def metrics(ctx: typer.Context, incomplete: str) -> list[str]:
     """Metrics, after those that stand before a comma."""
     before, comma, last = incomplete.rpartition(",")

@@ -77,6 +77,12 @@ class FamilyConfig(BaseModel):
     """Other names that the class reads a field by."""
     hf_tensors: ClassVar[Mapping[str, str]] = {}
     """Our tensors → the class's, where a parameter of it is no module's `weight` or `bias`."""
+    trains: ClassVar[frozenset[str]] = frozenset()
+    """Kinds of attention with which the class's training step was measured, tensor by tensor."""
+    dropouts: ClassVar[Mapping[str, tuple[str, float]]] = {}
+    """Where the class drops numbers (`embedding`, `residual`, `attention`) → the share's field, and its default."""
+    wide_softmax: ClassVar[bool] = True
+    """True if the softmax of its eager attention runs in fp32."""
     stems: ClassVar[tuple[str, ...]] = ()
     """How its classes begin, up to the kind of head; none where no class stands behind the family."""
     heads: ClassVar[Mapping[str, Ending]] = {}

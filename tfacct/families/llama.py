@@ -18,6 +18,8 @@ class Config(LlamaLike):
     attention_bias: Switch = False
     mlp_bias: Switch = False
 
+    trains: ClassVar = frozenset({"sdpa", "eager"})
+    dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
     stems: ClassVar = ("Llama", "LLaMA")  # some files write LLaMA
     gotchas: ClassVar = (
         "attention_bias puts biases on all four projections of attention, mlp_bias on all three of the network.",

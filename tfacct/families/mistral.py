@@ -17,6 +17,8 @@ class Config(LlamaLike):
     max_position_embeddings: Count = 131072
     sliding_window: Window | None = 4096
 
+    trains: ClassVar = frozenset({"sdpa", "eager"})
+    dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
     stems: ClassVar = ("Mistral",)
     gotchas: ClassVar = (
         "An absent sliding_window means 4,096; only null means no window. The later releases say null.",

@@ -9,6 +9,8 @@ from tfacct.families._qwen_like import QwenLike
 class Config(QwenLike):
     """`Qwen2Config`, with its class's defaults."""
 
+    trains: ClassVar = frozenset({"sdpa", "eager"})
+    dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
     stems: ClassVar = ("Qwen2",)
     harmless: ClassVar = frozenset({"qkv_bias"})  # q, k and v have biases, whatever it says
     gotchas: ClassVar = (

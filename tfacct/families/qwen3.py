@@ -14,6 +14,8 @@ class Config(QwenLike):
     head_dim: Count = 128
     attention_bias: Switch = False
 
+    trains: ClassVar = frozenset({"sdpa", "eager"})
+    dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
     stems: ClassVar = ("Qwen3",)
     hf_paths: ClassVar = {
         **QwenLike.hf_paths,

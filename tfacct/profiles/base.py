@@ -32,7 +32,9 @@ class Habits:
 class Profile(Protocol):
     """A way to run a model."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Name, for a reader."""
 
     def part(self, at: str, reads: str, part: Part) -> Run:
         """What a part of a block keeps. Raises ConfigError for one without a rule."""

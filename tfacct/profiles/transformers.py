@@ -215,10 +215,10 @@ def norm(at: str, reads: str, part: Norm) -> Run:
 
 
 def rms(at: str, heads: str, last: str, beside: tuple[Held, ...] = (), *, branches: bool = False) -> Run:
-    """transformers' LlamaRMSNorm over the axis `last`: an fp32 copy, squared, a root, products, a cast.
+    """transformers' LlamaRMSNorm over the axis `last`: an fp32 copy, its square, a root, products.
 
-    `beside`: gradients that wait meanwhile. `branches`: its input goes elsewhere too, and in fp32, where no copy is made
-    of it, its gradient is added to what is there.
+    `beside`: gradients that wait meanwhile. `branches`: its input goes elsewhere too, and in fp32, where it is not
+    copied, its gradient is added to what is there.
     """
     one = " ".join(filter(None, ("B T", heads)))
     every = f"{one} {last}"

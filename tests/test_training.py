@@ -1,0 +1,168 @@
+"""A training step: what the backward pass needs, the instants, the optimizers, and what is refused.
+
+The figures of `MEASURED` were read off the transformers classes (5.23) on the meta device with CUDA's kernels: bytes of
+the tensors that autograd saves, and the most bytes alive at any operation of a second step.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.conftest import Ran
+from tfacct import load
+from tfacct.accounts.optimizers import OPTIMIZERS, Parameter, optimizer
+from tfacct.accounts.training import peak, timeline
+from tfacct.base.errors import TfacctError, UsageError
+from tfacct.ledger.kept import Kept, Moment, Run, bytes_each, joined
+from tfacct.ledger.storage import width
+from tfacct.ledger.workload import Workload
+from tfacct.reports.training import Recipe, step_of, stored
+
+# model, attention, checkpoint, batch, context: bytes kept, peak with AdamW's foreach step, with its fused step
+MEASURED = [
+    ("llama-3.1-8b", "sdpa", "none", 1, 4096, 28_562_244_364, 80_946_473_364, 80_946_473_364),
+    ("llama-3.1-8b", "sdpa", "full", 1, 4096, 3_309_387_788, 80_302_646_924, 64_275_678_868),
+    ("llama-3.1-8b", "sdpa", "full", 2, 8192, 13_237_551_108, 80_302_745_228, 78_234_019_476),
+    ("llama-3.1-8b", "eager", "none", 1, 4096, 133_235_294_220, 185_619_523_220, 185_619_523_220),
+    ("llama-3.2-1b", "sdpa", "none", 4, 2048, 18_582_503_812, 34_402_710_736, 34_402_710_736),
+    ("qwen2.5-7b", "sdpa", "none", 1, 4096, 28_461_712_044, 79_138_213_364, 79_138_213_364),
+    ("qwen2.5-7b", "sdpa", "full", 1, 4096, 3_431_022_604, 76_156_199_756, 60_954_326_868),
+    ("qwen3-8b", "sdpa", "none", 1, 4096, 34_378_302_316, 88_501_322_660, 88_501_322_660),
+    ("mistral-7b-v0.3", "sdpa", "none", 1, 4096, 26_997_768_972, 72_480_269_964, 71_559_621_012),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "attention", "checkpoint", "batch", "context", "kept", "foreach", "fused"),
+    MEASURED,
+    ids=lambda value: str(value),
+)
+def test_published_sizes_meet_what_was_measured(
+    name: str, attention: Any, checkpoint: Any, batch: int, context: int, kept: int, foreach: int, fused: int
+) -> None:
+    work = Workload(context=context, tokens=context, batch=batch)
+    for how, most in (("adamw-foreach", foreach), ("adamw", fused)):
+        step = step_of(load(name).loaded, work, Recipe("bf16", how, checkpoint, attention))
+        assert step.kept() == kept
+        assert peak(timeline(step)).total == most
+
+
+def test_a_block_of_llama_by_hand() -> None:
+    """B·T·(16·D + 4·N·H + 4·K·H + 8·F + 4·N + 8) bytes in bf16, and the seeds of the attention kernel, 24 bytes."""
+    fields = {"hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16}
+    model = load("llama-3.2-1b", **fields, intermediate_size=70, num_hidden_layers=3).loaded
+    step = step_of(model, Workload(context=23, tokens=23, batch=2), Recipe())
+    (blocks,) = step.run.blocks
+    assert step.kept_in(blocks) == 2 * 23 * (16 * 48 + 4 * 96 + 4 * 32 + 8 * 70 + 4 * 6 + 8) + 24
+
+
+def test_roles_are_bytes_of_the_pass() -> None:
+    """work, full, upcast, cast, copy, flag, index, short, seed: in bf16, then in fp32."""
+    roles = ("work", "full", "upcast", "cast", "copy", "flag", "index", "short", "seed")
+    assert [bytes_each(role, width("bf16")) for role in roles] == [2, 4, 4, 2, 4, 1, 8, 4, 24]
+    assert [bytes_each(role, width("fp32")) for role in roles] == [4, 4, 4, 0, 0, 1, 8, 4, 16]
+
+
+def test_a_tensor_that_two_parts_keep_is_one_line() -> None:
+    one = Run(("a",), (Kept("x", "B T D", by=("a",)),), (Moment("a", ()),))
+    two = Run(("b",), (Kept("x", "B T D", by=("b",)), Kept("y", "B T", by=("b",))))
+    both = joined(one, two)
+    assert [(line.path, line.by) for line in both.kept] == [("x", ("a", "b")), ("y", ("b",))]
+    assert [line.path for line in both.alive("a")] == ["x"]
+    assert both.finished(Moment("a", ())) == ("a", "b") and both.finished(Moment("a", (), done=False)) == ("b",)
+
+
+def test_optimizers_by_hand() -> None:
+    """Of a tensor of 5,000 numbers, 20 blocks of 256, and of one of 4,095, which bitsandbytes keeps in fp32."""
+    large, small = Parameter(5000, 1), Parameter(4095, 2)
+    states = {name: how.states([large, small], 2) for name, how in OPTIMIZERS.items()}
+    numbers = 5000 + 2 * 4095
+    assert states["adamw"] == states["adamw-foreach"] == 4 * numbers + 3 * 4
+    assert states["adamw-amsgrad"] == 6 * numbers + 3 * 4
+    assert states["adamw-8bit"] == 2 * (5000 + 4 * 20) + 2 * 8 * 4095 + 2048
+    assert states["lion-8bit"] == 5000 + 4 * 20 + 2 * 4 * 4095 + 1024
+    assert states["sgd"] == states["none"] == 0 and states["sgd-momentum"] == 2 * numbers
+    assert OPTIMIZERS["adamw-foreach"].update([large, small], 2) == 2 * numbers
+    with pytest.raises(TfacctError, match="did you mean adamw"):
+        optimizer("adam")
+
+
+def test_eight_bit_states_of_gpt2_as_bitsandbytes_makes_them() -> None:
+    """253,494,680 bytes, measured on the library; q, k and v are one tensor in the class."""
+    assert optimizer("adamw-8bit").states(stored(load("gpt2").loaded), 4) == 253_494_680
+
+
+def test_what_is_kept_depends_on_every_line() -> None:
+    """Each line of a block taken away changes the bytes: none is there for show."""
+    step = step_of(load("qwen3-0.6b").loaded, Workload(context=37, tokens=37, batch=3), Recipe())
+    for section in step.run.sections:
+        for line in section.run.kept:
+            assert line.bytes({**section.axes, **step.at}, step.pass_) > 0, line.path
+
+
+def test_the_command(run: Callable[..., Ran]) -> None:
+    ran = run("train", "llama-3.1-8b", "--ctx", "4k")
+    lines = ran.out.splitlines()
+    assert ran.code == 0
+    assert lines[:2] == [
+        "llama-3.1-8b: a training step in bf16, context 4,096, batch 1, adamw",
+        "Needs 75.4 GiB at its peak (loss, backward).",
+    ]
+    assert next(line for line in lines if line.endswith("peak")).split()[:2] == ["loss,", "backward"]
+    (facts,) = json.loads(run("train", "llama-3.1-8b", "--ctx", "4k", "--json").out)["models"]
+    assert facts["peak_bytes"] == max(instant["total_bytes"] for instant in facts["instants"])
+    assert facts["kept_bytes"] == sum(line["bytes"] for line in facts["lines"]) == 28_562_244_364
+    parts = ("weights_bytes", "optimizer_bytes", "gradients_bytes", "kept_bytes", "held_bytes")
+    assert all(instant["total_bytes"] == sum(instant[part] for part in parts) for instant in facts["instants"])
+
+
+def test_what_would_make_it_fit(run: Callable[..., Ran]) -> None:
+    """A context of 4,715 fits 80 GiB, one of 4,716 does not; blocks that are run again leave room for 20,560."""
+    ran = run("train", "llama-3.1-8b", "--ctx", "8k", "--fit", "80GiB", columns=120)
+    assert "Does not fit in 80 GiB: needs 106 GiB at its peak (loss, backward); 4,715 tokens fit at batch 1." in ran.out
+    row = next(line for line in ran.out.splitlines() if line.startswith(" --checkpoint full  "))
+    assert row.split()[-2:] == ["20,560", "fits"] and "more FLOPs" in row
+    model, budget = load("llama-3.1-8b"), 80 * 1024**3
+    assert model.train(ctx=4715).peak_bytes <= budget < model.train(ctx=4716).peak_bytes
+    fits = run("train", "llama-3.2-1b", "--ctx", "4k", "--fit", "80GiB").out
+    assert "Fits in 80 GiB: needs" in fits and "instant" in fits
+
+
+def test_several_models_have_a_row_each(run: Callable[..., Ran]) -> None:
+    ran = run("train", "llama-3.2-1b", "qwen3-8b", "t5-small", "--ctx", "1k")
+    assert ran.code == 0 and "llama-3.2-1b" in ran.out and "qwen3-8b" in ran.out
+    assert "t5-small" in ran.err and " t5-small" not in ran.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("t5-small", "the training step of t5 has not been measured with sdpa"),
+        ("mamba-130m", "the training step of mamba has not been measured"),
+        ("mistral-7b-v0.1 --ctx 8k", "blocks with a window"),
+        ("llama-3.1-8b --dtype fp32", "in fp32 torch runs grouped heads with a kernel that keeps every score"),
+        ("llama-3.1-8b --dtype int4", "bf16, fp16 or fp32, not in int4"),
+        ("llama-3.1-8b --set head_dim=68", "torch's flash attention does not take heads of 68"),
+        ("llama-3.1-8b --optimizer adamv", "did you mean adamw"),
+        ("llama-3.1-8b --set attention_dropout=null", "attention_dropout is a share of 1"),
+    ],
+)
+def test_what_is_not_counted_is_refused_by_name(run: Callable[..., Ran], arguments: str, says: str) -> None:
+    ran = run("train", *arguments.split())
+    assert ran.code == 2 and says in " ".join(ran.err.split()), ran.err
+
+
+def test_in_python_too() -> None:
+    with pytest.raises(UsageError, match="eager"):
+        load("llama-3.1-8b").train(ctx=64, attention="flash")  # type: ignore[arg-type]
+    eager = load("llama-3.1-8b").train(ctx=64, dtype="fp32", attention="eager")
+    assert eager.exact and eager.peak_instant and json.dumps(eager.lines)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("more", [(), ("--fit", "80GiB"), ("qwen3-8b",)], ids=["one", "fit", "two"])
+def test_tables_fit(run: Callable[..., Ran], more: tuple[str, ...], columns: int) -> None:
+    ran = run("train", "llama-3.1-8b", *more, "--ctx", "8k", columns=columns)
+    assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= columns

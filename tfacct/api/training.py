@@ -1,0 +1,48 @@
+"""What training a model takes."""
+
+from __future__ import annotations
+
+from typing import Literal, Unpack
+
+from tfacct.api.answer import answered
+from tfacct.api.answers import TrainReport
+from tfacct.api.asked import Asked
+from tfacct.api.keywords import request, spelled_out
+from tfacct.base import units
+from tfacct.ledger.workload import Whole
+
+
+class Trainable(Asked):
+    """Questions about training."""
+
+    @spelled_out
+    def train(
+        self,
+        *,
+        dtype: str = "bf16",
+        optimizer: str = "adamw",
+        checkpoint: Literal["none", "full"] = "none",
+        attention: Literal["sdpa", "eager"] = "sdpa",
+        fit: int | str | None = None,
+        **step: Unpack[Whole],
+    ) -> TrainReport:
+        """Bytes of a training step at its peak, as the transformers class runs it.
+
+        >>> from tfacct import load
+        >>> llama = load("llama-3.1-8b")
+        >>> step = llama.train(ctx=4096)
+        >>> step.kept_bytes, step.peak_bytes, step.peak_instant
+        (28562244364, 80946473364, 'loss, backward')
+        >>> llama.train(ctx="8k", fit="80GiB").fit["largest_context"]
+        4715
+
+        `dtype`: of the pass, the weights and the gradients. `checkpoint`: `full` keeps the input of each block and runs
+        it again. `fit` (bytes, or `"80GiB"`) adds the largest context and batch, and what would make more fit. Raises
+        TfacctError for a model whose step has not been measured.
+        """
+        from tfacct.reports.train import train
+        from tfacct.reports.training import Recipe
+
+        budget = units.read_bytes("fit", fit) if isinstance(fit, str) else fit
+        recipe = Recipe(dtype, optimizer, checkpoint, attention)
+        return answered(TrainReport, train([self.loaded], request(step), recipe, fit=budget))

@@ -1,0 +1,61 @@
+"""What training a model takes. (Annotations are not postponed: that keeps the start short.)"""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from tfacct.base import units
+from tfacct.cli import ask, complete
+from tfacct.cli import options as opt
+from tfacct.cli.root import ACCOUNT, command
+
+
+class CheckpointChoice(StrEnum):
+    """Blocks that are run again in the backward pass."""
+
+    none = "none"
+    full = "full"
+
+
+class AttentionChoice(StrEnum):
+    """How transformers runs attention."""
+
+    sdpa = "sdpa"
+    eager = "eager"
+
+
+@command(ACCOUNT, "tfacct train llama-3.1-8b --ctx 8k --fit 80GiB")
+def train(
+    *,
+    whole: opt.Whole,
+    dtype: Annotated[
+        str,
+        typer.Option(metavar="DTYPE", help="Of the pass, weights and gradients.", autocompletion=complete.kv_dtype),
+    ] = "bf16",
+    optimizer: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="adamw (fused), adamw-foreach, adamw-8bit, sgd, none …",
+            autocompletion=complete.optimizer,
+        ),
+    ] = "adamw",
+    checkpoint: Annotated[
+        CheckpointChoice, typer.Option(help="full: keep each block's input, and run the block again.")
+    ] = CheckpointChoice.none,
+    attention: Annotated[AttentionChoice, typer.Option(help="How transformers runs it.")] = AttentionChoice.sdpa,
+    fit: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Add what fits, and what would make more fit: 80GiB, 80GB."),
+    ] = None,
+    which: opt.Which,
+    output: opt.Output,
+) -> None:
+    """Bytes of a training step, instant by instant, and its peak."""
+    from tfacct.reports.train import train
+    from tfacct.reports.training import Recipe
+
+    recipe = Recipe(dtype, optimizer, checkpoint.value, attention.value)
+    budget = None if fit is None else units.read_bytes("--fit", fit)
+    ask.show(train(ask.subjects(which), ask.request(whole), recipe, fit=budget), output)

@@ -1,0 +1,91 @@
+"""What of a training step fits a budget, and what would make more of it fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+from tfacct.accounts.memory import largest_that_fits
+from tfacct.accounts.passes import recomputed_flops
+from tfacct.base import units
+from tfacct.output.report import Column, Row, Table
+from tfacct.reports.training import Recipe, Trained, trained
+
+LONGEST = 2**30
+"""Tokens or sequences beyond which nobody asks what fits."""
+
+
+def budgeted(one: Trained, budget: int) -> dict[str, Any]:
+    """The largest context and batch that fit, and, where the step does not, what would make it."""
+
+    def total(context: int, batch: int, recipe: Recipe = one.recipe) -> int:
+        work = replace(one.work, context=context, tokens=context, batch=batch)
+        return int(trained(one.subject, work, recipe).peak.total)
+
+    def longest(recipe: Recipe) -> int | None:
+        return largest_that_fits(lambda n: total(n, one.work.batch, recipe), budget, LONGEST) or None
+
+    batch = largest_that_fits(lambda n: total(one.work.context, n), budget, LONGEST) or None
+    changes = [] if one.peak.total <= budget else list(_changes(one, budget))
+    for change in changes:
+        change["largest_context"] = longest(change.pop("recipe"))
+    return {
+        "budget_bytes": budget,
+        "largest_context": longest(one.recipe),
+        "largest_batch": batch,
+        "changes": changes,
+    }
+
+
+LEVERS: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"optimizer": "adamw-8bit"}, "8-bit moments"),
+    ({"checkpoint": "full"}, ""),
+    ({"optimizer": "sgd"}, "no moments"),
+    ({"checkpoint": "full", "optimizer": "adamw-8bit"}, "8-bit moments"),
+)
+"""What could be changed, and what it costs beside FLOPs."""
+
+
+def _changes(one: Trained, budget: int) -> Iterator[dict[str, Any]]:
+    """Changes of the recipe that free bytes: the peak then, what that frees, and what it costs."""
+    ledger, at = one.subject.ledger, one.work.axes()
+    step = ledger.total_flops(at) + ledger.total_flops(at, backward=True)
+    for fields, costs in LEVERS:
+        changed = replace(one.recipe, **fields)
+        peak = int(trained(one.subject, one.work, changed).peak.total)
+        if peak >= one.peak.total:
+            continue
+        again = Fraction(recomputed_flops(ledger, at), step) if changed.checkpoint != one.recipe.checkpoint else 0
+        words = [f"{units.percent(again, 0)} more FLOPs"] if again else []
+        yield {
+            "set": fields,
+            "peak_bytes": peak,
+            "freed_bytes": int(one.peak.total) - peak,
+            "flops_ratio": 1 + again,
+            "costs": ", ".join([*words, *([costs] if costs else [])]),
+            "fits": peak <= budget,
+            "recipe": changed,
+        }
+
+
+def levers(fits: dict[str, Any]) -> Table:
+    """What would make a step fit, as a table."""
+    columns = (
+        Column("set", "what would change"),
+        Column("peak_bytes", "peak", "bytes"),
+        Column("freed_bytes", "frees", "bytes", drop=2),
+        Column("costs", "costs", drop=3),
+        Column("largest_context", "longest context", "count", drop=1, empty="–"),
+        Column("fits", ""),
+    )
+    rows: tuple[Row, ...] = tuple(
+        {
+            **{key: change[key] for key in ("peak_bytes", "freed_bytes", "costs", "largest_context")},
+            "set": " ".join(f"--{name} {value}" for name, value in change["set"].items()),
+            "fits": "fits" if change["fits"] else None,
+        }
+        for change in fits["changes"]
+    )
+    return columns, (rows,), ()

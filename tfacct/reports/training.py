@@ -1,0 +1,130 @@
+"""A model's training step: who runs it, in which dtype, with which optimizer, and what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+from typing import Literal, NamedTuple
+
+from tfacct.accounts.optimizers import Parameter, optimizer
+from tfacct.accounts.training import Instant, Step, peak, timeline
+from tfacct.architecture.parts import Attention
+from tfacct.base import units
+from tfacct.base.errors import UsageError
+from tfacct.base.record import record
+from tfacct.base.spelling import option
+from tfacct.ledger.storage import width
+from tfacct.ledger.workload import Workload
+from tfacct.loading.model import LoadedModel
+from tfacct.profiles.base import Habits, passed
+from tfacct.profiles.transformers import Transformers, kernel_letters
+
+AttentionKind = Literal["sdpa", "eager"]
+Checkpoint = Literal["none", "full"]
+WIDEST_HEAD, HEAD_STEP = 256, 8
+"""The widest head that torch's flash kernel takes, and what it pads others to a multiple of."""
+
+
+@record
+class Recipe:
+    """How a model is trained. `dtype`: of the pass, the weights and the gradients."""
+
+    dtype: str = "bf16"
+    optimizer: str = "adamw"
+    checkpoint: Checkpoint = "none"
+    attention: AttentionKind = "sdpa"
+
+    def checked(self) -> Recipe:
+        """The same, its names as the house spells them. Raises TfacctError for one that is not known."""
+        dtype = units.dtype_name(self.dtype)
+        if dtype not in ("bf16", "fp16", "fp32"):
+            raise UsageError(f"a training step runs in bf16, fp16 or fp32, not in {dtype}")
+        optimizer(self.optimizer)
+        if self.checkpoint not in ("none", "full"):
+            raise UsageError(f"{option('checkpoint')} is none or full, not {self.checkpoint!r}")
+        if self.attention not in ("sdpa", "eager"):
+            raise UsageError(f"{option('attention')} is sdpa or eager, not {self.attention!r}")
+        return replace(self, dtype=dtype)
+
+    @property
+    def full(self) -> bool:
+        """True if the pass is in fp32."""
+        return self.dtype == "fp32"
+
+
+def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
+    """Reason why a model's training step is not counted; None if it is."""
+    if recipe.attention not in subject.config.trains:
+        return f"the training step of {subject.family} has not been measured with {recipe.attention}"
+    if subject.quantized:
+        return "the weights are stored quantized"
+    for part in subject.architecture.attentions if recipe.attention == "sdpa" else ():
+        heads = part.head_dim if isinstance(part, Attention) else 0
+        if heads % HEAD_STEP or heads > WIDEST_HEAD:
+            return f"torch's flash attention does not take heads of {heads}"
+        if recipe.full and isinstance(part, Attention) and part.group != 1:
+            return "in fp32 torch runs grouped heads with a kernel that keeps every score"
+        if isinstance(part, Attention) and part.window is not None:
+            return "blocks with a window keep masks that are not counted yet"
+    return None
+
+
+def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
+    """The training step of a model. Raises UsageError for one that is not counted."""
+    why = refusal(subject, recipe)
+    if why is not None:
+        raise UsageError(f"{subject.name}: {why}", _advice(recipe))
+    profile = Transformers(recipe.attention, habits(subject), recipe.full, work.batch)
+    run = passed(subject.architecture, profile, kernel_letters(work.tokens))
+    each, how = width(recipe.dtype), optimizer(recipe.optimizer)
+    tensors = stored(subject)
+    bytes_each = each.bits // 8
+    states, update = how.states(tensors, bytes_each), how.update(tensors, bytes_each)
+    return Step(run, subject.ledger, work.axes(), each, states, update, recipe.checkpoint == "full")
+
+
+def _advice(recipe: Recipe) -> str:
+    other = "eager" if recipe.attention == "sdpa" else "sdpa"
+    return f"{option('attention', other)} runs other kernels; docs/training.md lists what is measured"
+
+
+def habits(subject: LoadedModel) -> Habits:
+    """What the class drops, by its fields, and how it runs eager attention. Raises UsageError for an odd dropout."""
+    found = {place: subject.raw.get(field, absent) for place, (field, absent) in subject.config.dropouts.items()}
+    for place, share in found.items():
+        if not isinstance(share, (int, float)) or isinstance(share, bool) or not 0 <= share < 1:
+            field = subject.config.dropouts[place][0]
+            raise UsageError(f"{subject.name}: {field} is a share of 1, not {share!r}")
+    return Habits(**{place: bool(share) for place, share in found.items()}, wide_softmax=subject.config.wide_softmax)
+
+
+def stored(subject: LoadedModel) -> list[Parameter]:
+    """The parameters as the class stores them: q, k and v are one tensor where it fuses them."""
+    modules: Mapping[str, str] = {**subject.config.paths()}
+    named = subject.config.tensors()
+    shapes: dict[str, tuple[int, int]] = {}
+    for tensor in subject.ledger.tensors():
+        owner, _, leaf = tensor.path.rpartition(".")
+        name = named.get(tensor.path, f"{modules.get(owner, owner)}.{leaf}")
+        elements, count = shapes.get(name, (0, tensor.count))
+        shapes[name] = elements + prod(tensor.shape), count
+    return [Parameter(elements, count) for elements, count in shapes.values()]
+
+
+class Trained(NamedTuple):
+    """One model's training step, its instants, and the one that decides."""
+
+    subject: LoadedModel
+    work: Workload
+    recipe: Recipe
+    step: Step
+    instants: list[Instant]
+    peak: Instant
+
+
+def trained(subject: LoadedModel, work: Workload, recipe: Recipe) -> Trained:
+    """The training step of a model, worked out. Raises UsageError for one that is not counted."""
+    step = step_of(subject, work, recipe)
+    found = timeline(step)
+    return Trained(subject, work, recipe, step, found, peak(found))
