@@ -29,6 +29,7 @@ COMMANDS = [
     *(f"params {models}" for models in ("deepseek-v3", "t5-base", "mamba-130m", " ".join(THREE), "")),
     *(f"memory {models}{fit} --dtype bf16" for models in ("deepseek-v3", "t5-base", "gpt2 llama-3.1-8b", "")
       for fit in ("", " --fit 2TiB")),
+    "train llama-3.1-405b --ctx 8k", "train llama-3.1-8b --ctx 8k --fit 80GiB", "train llama-3.1-8b qwen3-8b --ctx 4k",
     *(f"kv {models}" for models in ("llama-3.1-405b", "deepseek-v3", "mamba-130m", "t5-base", " ".join(THREE), "")),
     *(f"formula {name}" for name in ("llama", "deepseek_v3", "deepseek-v3", "t5-base --of params", "mamba-130m",
                                      "llama-3.1-8b --of kv", "mixtral-8x7b --of train", "gemma-3-4b-text")),
