@@ -108,7 +108,7 @@ def test_the_cache_of_quantized_weights_is_answered(run: Callable[..., Ran]) -> 
     ran = facts(run, "sweep", "deepseek-v3", "--metric", "total_flops,kv_cache_bytes", "--ctx", "1k")
     assert ran["lines"][0]["kv_cache_bytes"] == 1024 * 61 * 576 * 2
     table = run("sweep", "deepseek-v3", "--metric", "kv_cache_bytes", "--ctx", "1k").out
-    assert "Bytes: KV cache in bf16." in table and "weights" not in table
+    assert "Counted: KV cache in bf16 ·" in table and "weights" not in table
     refused = run("sweep", "deepseek-v3", "--metric", "total_bytes", "--ctx", "1k")
     assert (refused.code, refused.out) == (2, "") and "give --dtype fp8" in refused.err
     with pytest.raises(TfacctError, match="not guessed"):

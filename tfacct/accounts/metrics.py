@@ -26,7 +26,10 @@ Unit = Literal["flops", "params", "bytes", "share", "ratio"]
 
 @record
 class Point:
-    """One model at one workload, with the storage of its weights and its cache: all that a metric reads."""
+    """One model at one workload, with the storage of its weights and its cache: all that a metric reads.
+
+    `recompute`: a training step runs every block again.
+    """
 
     ledger: Ledger
     work: Workload
@@ -34,6 +37,7 @@ class Point:
     cache: Width = BF16_EACH
     masked: bool = False
     train: bool = False
+    recompute: bool = False
 
     @property
     def at(self) -> Axes:
@@ -62,7 +66,12 @@ def flops_of(point: Point, keep: Callable[[str, Matmul], bool] = lambda _path, _
     forward = point.ledger.total_flops(point.at, masked=point.masked, keep=keep)
     if not point.train:
         return forward
-    return forward + point.ledger.total_flops(point.at, masked=point.masked, backward=True, keep=keep)
+    both = forward + point.ledger.total_flops(point.at, masked=point.masked, backward=True, keep=keep)
+    if not point.recompute:
+        return both
+    from tfacct.accounts.passes import recomputed_flops
+
+    return both + recomputed_flops(point.ledger, point.at, masked=point.masked, keep=keep)
 
 
 def params_of(point: Point, keep: Callable[[Tensor], bool] = lambda _tensor: True) -> Size:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from itertools import takewhile
 
 from tfacct.accounts.memory import largest_that_fits
@@ -22,9 +23,11 @@ def backward_flops(ledger: Ledger, at: Axes, *, masked: bool = False) -> Size:
     return ledger.total_flops(at, masked=masked, backward=True)
 
 
-def recomputed_flops(ledger: Ledger, at: Axes) -> Size:
-    """FLOPs that full recomputation adds to a training step: those of every block's forward pass, except a last product
-    whose result is only added.
+def recomputed_flops(
+    ledger: Ledger, at: Axes, *, masked: bool = False, keep: Callable[[str, Matmul], bool] = lambda _path, _line: True
+) -> Size:
+    """FLOPs that full recomputation adds to a training step, of the products that `keep` is true of: those of every
+    block's forward pass, except a last product whose result is only added.
 
     Checkpointing of blocks is Chen et al., "Training Deep Nets with Sublinear Memory Cost" (arXiv 1604.06174). The
     early stop is torch's (`torch.utils.checkpoint.set_checkpoint_early_stop`): a block stops running again once every
@@ -32,13 +35,23 @@ def recomputed_flops(ledger: Ledger, at: Axes) -> Size:
     not run again. That of a post-norm block is, because its norm needs the result. The head and multi-token prediction
     heads are never run again.
     """
-    again: Size = 0
-    for group in ledger.settled(at).groups:
+    return sum(flops for line, flops in _run_again(ledger, at, masked) if keep(line.path, line))
+
+
+def recomputed(ledger: Ledger, at: Axes, *, masked: bool = False) -> list[Size]:
+    """The same product by product, in the order of `Ledger.products`: 0 for those that are not run again."""
+    return [flops for _, flops in _run_again(ledger, at, masked)]
+
+
+def _run_again(ledger: Ledger, at: Axes, masked: bool) -> Iterator[tuple[Matmul, Size]]:
+    """Every product with its FLOPs in a second forward pass of the blocks."""
+    for group in ledger.settled(at, masked=masked).groups:
         axes = group.bound(at)
-        products = (line for line in group.lines if isinstance(line, Matmul))
-        block = [line.flops(axes) for line in products if paths.parse(line.path).stack == paths.BLOCKS]
-        again += group.count * sum(block[: len(block) - _spared(group)])
-    return again
+        products = [line for line in group.lines if isinstance(line, Matmul)]
+        inside = [number for number, line in enumerate(products) if paths.parse(line.path).stack == paths.BLOCKS]
+        again = {*inside[: len(inside) - _spared(group)]}
+        for number, line in enumerate(products):
+            yield line, group.count * line.flops(axes, masked) if number in again else 0
 
 
 def _spared(group: Group) -> int:

@@ -9,8 +9,9 @@ from tfacct.api.answers import FlopsReport, GenerateReport, KvReport, MemoryRepo
 from tfacct.api.asked import Asked
 from tfacct.api.keywords import request, size, spelled_out
 from tfacct.base import units
+from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Logits, Step, Whole
-from tfacct.reports.flops import By
+from tfacct.reports.flops import By, Recompute
 
 if TYPE_CHECKING:
     from tfacct.output.chart import Chart
@@ -28,6 +29,7 @@ class Costs(Asked):
         masked: bool = False,
         by: By = "line",
         pointwise: bool = False,
+        recompute: Recompute = "none",
         **step: Unpack[Step],
     ) -> FlopsReport:
         """FLOPs of one forward pass or training step, 2 per multiply-add, product by product.
@@ -42,15 +44,18 @@ class Costs(Asked):
         `ctx`: the context at the end of the step (default the model's longest); `"8k"` is 8,192. `tokens`: how many of
         it are new (default all). `source`: tokens that an encoder reads (default the model's longest). `masked`: only
         the query–key pairs that the mask keeps. `pointwise`: the elements of work that is no product are listed too.
-        Raises TfacctError.
+        `recompute="full"`: the backward pass of a training step runs every block again. Raises TfacctError.
         """
         from tfacct.reports.flops import flops
 
         subjects, asked = [self.loaded], request(step, logits=logits)
-        report = flops(subjects, asked, train=train, masked=masked, by=by, pointwise=pointwise)
+        report = flops(subjects, asked, train=train, masked=masked, by=by, pointwise=pointwise, recompute=recompute)
 
         def chart() -> Chart:
             from tfacct.reports.charts import flops_chart
+
+            if recompute == "full":
+                raise UsageError("a picture of FLOPs does not show recomputation", "leave recompute out")
 
             return flops_chart(subjects, asked, report, masked=masked, train=train)
 

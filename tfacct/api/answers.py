@@ -38,6 +38,8 @@ class FlopsReport(_Explained):
 
     workload: each.Workload
     train: bool
+    recompute: Literal["full", "none"]
+    recomputed_flops: int
     total_flops: int
     flops_per_token: float
     total_params: int

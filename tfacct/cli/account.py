@@ -17,6 +17,9 @@ def flops(
     *,
     step: opt.Step,
     train: opt.Train = False,
+    recompute: Annotated[
+        opt.RecomputeChoice, typer.Option(help="With --train: full runs every block again in the backward pass.")
+    ] = opt.RecomputeChoice.none,
     masked: opt.Masked = False,
     logits: opt.Logits = opt.LogitsChoice.all,
     by: Annotated[opt.ByChoice, typer.Option(help="What a row stands for.")] = opt.ByChoice.line,
@@ -35,15 +38,16 @@ def flops(
     if dtype is not None and not moved:
         raise UsageError("--dtype changes no FLOPs: it goes with --bytes")
     ask.check_plot(picture)
-    lines_only = {"--train": train, "--pointwise": pointwise, f"--by {by.value}": by is not opt.ByChoice.line}
+    again = {"--recompute full": recompute is opt.RecomputeChoice.full}
+    lines_only = {"--train": train, **again, "--pointwise": pointwise, f"--by {by.value}": by is not opt.ByChoice.line}
     if generate is not None:
         ask.apart("--generate", {"--tokens": step.tokens, "--decode": step.decode, **lines_only, "--bytes": moved})
-    beside = {"--generate": generate, "--bytes": moved, "--pointwise": pointwise}
+    beside = {"--generate": generate, "--bytes": moved, "--pointwise": pointwise, **again}
     ask.check_explained(how, output, {**beside, f"--by {by.value}": by is not opt.ByChoice.line})
     if moved:
         ask.apart("--bytes", {**lines_only, "--masked": masked})
     if picture.plot is not None:
-        ask.apart("--plot", {"--generate": generate, "--bytes": moved})
+        ask.apart("--plot", {"--generate": generate, "--bytes": moved, **again})
     request = ask.request(step, logits)
     chosen = ask.subjects(which)
     if generate is not None:
@@ -57,7 +61,9 @@ def flops(
     else:
         from tfacct.reports.flops import flops
 
-        report = flops(chosen, request, train=train, masked=masked, by=by.value, pointwise=pointwise)
+        report = flops(
+            chosen, request, train=train, masked=masked, by=by.value, pointwise=pointwise, recompute=recompute.value
+        )
     chart = None
     if picture.plot is not None:
         from tfacct.reports.charts import flops_chart

@@ -71,9 +71,9 @@ def until(ctx: typer.Context, incomplete: str) -> list[str]:
 def unknown(ctx: typer.Context, incomplete: str) -> list[str]:
     """What an equation may be solved for: of the model on the line also each field that holds a whole number."""
     found = _on_the_line(ctx)
-    fields = {} if found is None else found.raw
+    fields = {} if found is None else {name: found.raw.get(name) for name in type(found.config).counted()}
     whole = (name for name, value in fields.items() if isinstance(value, int) and not isinstance(value, bool))
-    return _beginning(incomplete, dict.fromkeys((*UNKNOWNS, *whole)))
+    return _beginning(incomplete, dict.fromkeys((*UNKNOWNS, *sorted(whole))))
 
 
 def assignment(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -30,6 +30,13 @@ class ByChoice(StrEnum):
     block = "block"
 
 
+class RecomputeChoice(StrEnum):
+    """What a backward pass runs again."""
+
+    none = "none"
+    full = "full"
+
+
 class OfChoice(StrEnum):
     """What a formula counts."""
 

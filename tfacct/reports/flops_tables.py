@@ -10,7 +10,7 @@ from typing import Any
 from tfacct.accounts.metrics import Point, active_params_of, params_of, rule_of_thumb
 from tfacct.base.record import record
 from tfacct.ledger import paths
-from tfacct.ledger.groups import Product
+from tfacct.ledger.groups import Ledger, Product
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import PLAIN, Column, Row, Table
@@ -18,15 +18,27 @@ from tfacct.reports import cells, compose
 from tfacct.reports.cells import shown
 
 
+def products_of(ledger: Ledger, work: Workload, *, masked: bool, recompute: bool) -> list[Product]:
+    """Every product at a workload, with what is run again among its backward FLOPs."""
+    products = ledger.products(work.axes(), masked=masked)
+    if not recompute:
+        return products
+    from tfacct.accounts.passes import recomputed
+
+    again = recomputed(ledger, work.axes(), masked=masked)
+    return [each._replace(backward=each.backward + more) for each, more in zip(products, again, strict=True)]
+
+
 @record
 class Counted:
-    """One model's products at one workload."""
+    """One model's products at one workload. `recompute`: the backward pass runs every block again."""
 
     subject: LoadedModel
     work: Workload
     products: list[Product]
     train: bool
     masked: bool
+    recompute: bool = False
 
     def flops(self, product: Product) -> int:
         """FLOPs of the line: forward, and backward in a training step."""
@@ -61,7 +73,8 @@ class Counted:
     @property
     def point(self) -> Point:
         """As metrics see it."""
-        return Point(self.subject.ledger, self.work, masked=self.masked, train=self.train)
+        ledger, train = self.subject.ledger, self.train
+        return Point(ledger, self.work, masked=self.masked, train=train, recompute=self.recompute)
 
     @property
     def if_all_called(self) -> int | None:
@@ -69,7 +82,7 @@ class Counted:
         whole = self.subject.architecture.all_called()
         if whole is None:
             return None
-        products = whole.ledger().products(self.work.axes(), masked=self.masked)
+        products = products_of(whole.ledger(), self.work, masked=self.masked, recompute=self.recompute)
         return sum(self.flops(product) for product in products)
 
     def by_component(self) -> dict[str, int]:

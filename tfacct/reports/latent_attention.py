@@ -73,7 +73,7 @@ def _other(subject: LoadedModel, point: Point) -> tuple[Form, int] | None:
     runs = chosen(subject, point.work, masked=point.masked)
     other: Form = "absorbed" if runs == "expanded" else "expanded"
     ledger = subject.running(other).ledger
-    return other, int(flops_of(Point(ledger, point.work, masked=point.masked, train=point.train)))
+    return other, int(flops_of(replace(point, ledger=ledger)))
 
 
 def notes(

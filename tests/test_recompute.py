@@ -1,0 +1,55 @@
+"""flops --train --recompute full: the blocks are run again in the backward pass, and what is said of it."""
+
+import json
+
+import pytest
+
+from tests.conftest import SHAPES, tiny
+from tfacct import load
+from tfacct.accounts.passes import backward_flops, forward_flops, recomputed_flops
+from tfacct.base.errors import UsageError
+from tfacct.ledger.workload import Request
+from tfacct.reports.counting import workload
+from tfacct.reports.flops import flops
+
+
+def test_gpt2_by_hand(run) -> None:
+    """Twelve blocks again without their last product: 8·T·D² + 4·T²·D + 8·T·D² FLOPs each, T 1,024 and D 768."""
+    again = 12 * (8 * 1024 * 768**2 + 4 * 1024**2 * 768 + 8 * 1024 * 768**2)
+    ran = run("flops", "gpt2", "--ctx", "1k", "--train", "--recompute", "full", "--json")
+    (facts,) = json.loads(ran.out)["models"]
+    plain = load("gpt2").flops(ctx=1024, train=True)
+    assert (facts["recompute"], facts["recomputed_flops"]) == ("full", again)
+    assert facts["total_flops"] == plain.total + again
+    assert sum(line["flops"] for line in facts["lines"]) == sum(facts["components"].values()) == facts["total_flops"]
+    assert load("gpt2").flops(ctx=1024, train=True, recompute="full").document() == json.loads(ran.out)
+    assert (plain.recompute, plain.recomputed_flops) == ("none", 0)
+    assert plain.document() == load("gpt2").flops(ctx=1024, train=True, recompute="none").document()
+    out = " ".join(run("flops", "gpt2", "--ctx", "1k", "--train", "--recompute", "full").out.split())
+    assert "runs every block again, up to the last product that it needs: 155 G FLOPs." in out
+
+
+@pytest.mark.parametrize("name", sorted(SHAPES))
+def test_every_shape_adds_what_verify_holds_against_torch(name: str) -> None:
+    subject = tiny(name)
+    at, ledger = workload(subject, Request()).axes(), subject.ledger
+    again = recomputed_flops(ledger, at)
+    report = flops([subject], Request(), train=True, recompute="full")
+    assert report.total == forward_flops(ledger, at) + backward_flops(ledger, at) + again
+    assert report.models[0]["recomputed_flops"] == again > 0
+    assert sum(line["flops"] for line in report.lines) == report.total
+    by_block = flops([subject], Request(), train=True, recompute="full", by="block")
+    assert sum(row["flops"] for row in by_block.rows) == report.total
+
+
+def test_what_it_does_not_go_with(run) -> None:
+    for arguments, words in {
+        "--recompute full": "goes with --train",
+        "--train --recompute full --bytes": "--bytes does not go with",
+        "--train --recompute full --generate 5 --ctx 8": "--generate does not go with",
+        "--train --recompute half": "half",
+    }.items():
+        ran = run("flops", "gpt2", *arguments.split())
+        assert ran.code == 2 and words in " ".join(ran.err.split())
+    with pytest.raises(UsageError, match="recompute is full or none"):
+        load("gpt2").flops(train=True, recompute="half")  # type: ignore[arg-type]
