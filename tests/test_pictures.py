@@ -14,11 +14,14 @@ from tfacct.ledger.workload import Request
 from tfacct.output.chart import Chart
 from tfacct.reports.charts_bytes import kv_chart, memory_chart
 from tfacct.reports.charts_parts import change, diff_chart, params_chart
+from tfacct.reports.charts_train import train_chart
 from tfacct.reports.counting import Counting
 from tfacct.reports.diff import diff
 from tfacct.reports.kv import kv
 from tfacct.reports.memory import memory
 from tfacct.reports.params import params
+from tfacct.reports.train import train
+from tfacct.reports.training import Recipe
 
 pytest.importorskip("matplotlib")
 
@@ -32,6 +35,11 @@ GIB = 1024**3
 def of_memory(*names: str, fit: int | None = None, dtype: str | None = "bf16", **work: int) -> Chart:
     subjects, request = [load(name).loaded for name in names], Request(**work)
     return memory_chart(subjects, request, memory(subjects, request, fit=fit, dtype=dtype))
+
+
+def of_train(*names: str) -> Chart:
+    subjects = [load(name).loaded for name in names]
+    return train_chart(subjects, train(subjects, Request(ctx=4096), Recipe(), fit=64 * 1024**3))
 
 
 def of_kv(*names: str, **work: int) -> Chart:
@@ -61,6 +69,8 @@ CHARTS = {
     "memory several": lambda: of_memory(*MIXED, fit=40 * GIB),
     **{f"kv {name}": lambda name=name: of_kv(name) for name in ("llama-3.1-8b", "gemma-3-27b-text", "falcon-7b")},
     **{f"kv {name}": lambda name=name: of_kv(name) for name in MIXED if name != "bert-base"},
+    "train": lambda: of_train("llama-3.1-8b"),
+    "train several": lambda: of_train("llama-3.1-8b", "qwen3-8b", "mistral-7b-v0.3"),
     "kv several": lambda: of_kv("gpt2", *MIXED, ctx=8192),
     **{f"params {name}": lambda name=name: of_params(name) for name in MIXED},
     "params several": lambda: of_params(*MIXED),

@@ -166,3 +166,34 @@ def test_in_python_too() -> None:
 def test_tables_fit(run: Callable[..., Ran], more: tuple[str, ...], columns: int) -> None:
     ran = run("train", "llama-3.1-8b", *more, "--ctx", "8k", columns=columns)
     assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= columns
+
+
+def test_rows_by_tensor_and_by_part_add_up(run: Callable[..., Ran]) -> None:
+    model = load("qwen3-8b")
+    for by in ("tensor", "part"):
+        report = model.train(ctx=4096, by=by)
+        assert sum(row["bytes"] for row in report.rows) == 34_378_302_316
+    assert {row["part"] for row in report.rows} == {"attn", "mlp", "norms", "inputs of products", "loss", "others"}
+    tensors = run("train", "qwen3-8b", "--ctx", "4k", "--by", "tensor", columns=140).out
+    row = next(line for line in tensors.splitlines() if line.startswith(" mlp.act.result"))
+    assert row.split()[:5] == ["mlp.act.result", "B", "T", "F", "bf16"] and row.endswith("mlp.product")
+    assert "goes with one MODEL" in run("train", "qwen3-8b", "llama-3.2-1b", "--by", "part").err
+
+
+def test_the_picture_is_the_table() -> None:
+    from tfacct.reports.charts_train import train_chart
+
+    llama, qwen = load("llama-3.1-8b"), load("qwen3-8b")
+    one = llama.train(ctx=4096, fit="80GiB")
+    chart = train_chart([llama.loaded], one)
+    assert chart.x == [each["instant"] for each in one.instants]
+    heights = [sum(values) for values in zip(*chart.series.values(), strict=True)]
+    assert heights == [each["total_bytes"] for each in one.instants] and chart.levels == [(80 * 1024**3, "80 GiB")]
+    from tfacct.ledger.workload import Request
+    from tfacct.reports.train import train
+    from tfacct.reports.training import Recipe as How
+
+    both = train([llama.loaded, qwen.loaded], Request(ctx=4096), How())
+    peaks = [facts["peak_bytes"] for facts in both.models]
+    shown = train_chart([llama.loaded, qwen.loaded], both)
+    assert [sum(values) for values in zip(*shown.series.values(), strict=True)] == peaks

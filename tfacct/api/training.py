@@ -10,6 +10,7 @@ from tfacct.api.asked import Asked
 from tfacct.api.keywords import request, spelled_out
 from tfacct.base import units
 from tfacct.ledger.workload import Whole
+from tfacct.reports.train import By
 
 
 class Trainable(Asked):
@@ -24,6 +25,7 @@ class Trainable(Asked):
         checkpoint: Literal["none", "full"] = "none",
         attention: Literal["sdpa", "eager"] = "sdpa",
         fit: int | str | None = None,
+        by: By = "instant",
         **step: Unpack[Whole],
     ) -> TrainReport:
         """Bytes of a training step at its peak, as the transformers class runs it.
@@ -45,4 +47,4 @@ class Trainable(Asked):
 
         budget = units.read_bytes("fit", fit) if isinstance(fit, str) else fit
         recipe = Recipe(dtype, optimizer, checkpoint, attention)
-        return answered(TrainReport, train([self.loaded], request(step), recipe, fit=budget))
+        return answered(TrainReport, train([self.loaded], request(step), recipe, fit=budget, by=by))

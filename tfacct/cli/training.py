@@ -25,6 +25,14 @@ class AttentionChoice(StrEnum):
     eager = "eager"
 
 
+class ByChoice(StrEnum):
+    """Rows of the table."""
+
+    instant = "instant"
+    tensor = "tensor"
+    part = "part"
+
+
 @command(ACCOUNT, "tfacct train llama-3.1-8b --ctx 8k --fit 80GiB")
 def train(
     *,
@@ -49,6 +57,10 @@ def train(
         str | None,
         typer.Option(metavar="SIZE", help="Add what fits, and what would make more fit: 80GiB, 80GB."),
     ] = None,
+    by: Annotated[ByChoice, typer.Option(help="One row per instant, kept tensor, or part of the model.")] = (
+        ByChoice.instant
+    ),
+    picture: opt.Picture,
     which: opt.Which,
     output: opt.Output,
 ) -> None:
@@ -58,4 +70,13 @@ def train(
 
     recipe = Recipe(dtype, optimizer, checkpoint.value, attention.value)
     budget = None if fit is None else units.read_bytes("--fit", fit)
-    ask.show(train(ask.subjects(which), ask.request(whole), recipe, fit=budget), output)
+    ask.check_plot(picture)
+    chosen = ask.subjects(which)
+    report = train(chosen, ask.request(whole), recipe, fit=budget, by=by.value)
+    chart = None
+    if picture.plot is not None:
+        from tfacct.reports.charts_train import train_chart
+
+        chart = train_chart(chosen, report)
+    ask.show(report, output)
+    ask.draw(picture, chart)

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from tfacct.base import units
 from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, whole_sequences
 from tfacct.loading.model import LoadedModel
-from tfacct.output.report import Column, Report, Row, Table
+from tfacct.output.report import Report
 from tfacct.reports import compose, counting
 from tfacct.reports.counting import LeftOut
 from tfacct.reports.train_fit import budgeted, levers
+from tfacct.reports.train_tables import by_part, kept_lines, parts, several, tensors, timeline
 from tfacct.reports.training import Recipe, Trained, refusal, trained
 
+By = Literal["instant", "tensor", "part"]
 CONVENTION = "every tensor that autograd keeps or makes; no allocator rounding, kernel workspace or device context"
 
 
-def train(subjects: Sequence[LoadedModel], request: Request, recipe: Recipe, *, fit: int | None = None) -> Report:
+def train(
+    subjects: Sequence[LoadedModel], request: Request, recipe: Recipe, *, fit: int | None = None, by: By = "instant"
+) -> Report:
     """Bytes of a training step as the transformers classes run it. `fit`: a budget in bytes. Raises UsageError."""
     recipe = recipe.checked()
     if request.decode or request.tokens is not None:
@@ -27,7 +32,16 @@ def train(subjects: Sequence[LoadedModel], request: Request, recipe: Recipe, *, 
     every = [trained(subject, counting.workload(subject, request), recipe) for subject in subjects]
     one = every[0] if len(every) == 1 else None
     fits = None if one is None or fit is None else budgeted(one, fit)
-    table = _several(every, fit) if one is None else levers(fits) if fits and fits["changes"] else _timeline(one)
+    if by not in ("instant", "tensor", "part"):
+        raise UsageError(f"{option('by')} is instant, tensor or part, not {by!r}")
+    if one is None:
+        if by != "instant":
+            raise UsageError(f"{option('by', by)} goes with one MODEL")
+        table = several(every, fit)
+    elif by != "instant":
+        table = tensors(one) if by == "tensor" else parts(one)
+    else:
+        table = levers(fits) if fits and fits["changes"] else timeline(one)
     who = "Training steps" if one is None else f"{compose.name_of(subjects[0])}: a training step"
     recomputed = ", blocks run again" if recipe.checkpoint == "full" else ""
     return compose.report(
@@ -93,44 +107,9 @@ def _notes(every: Sequence[Trained]) -> list[str]:
     if len(every) != 1:
         return []
     (one,) = every
-    parts = sorted(_by_part(one).items(), key=lambda item: -item[1])
+    parts = sorted(by_part(one).items(), key=lambda item: -item[1])
     named = ", ".join(f"{name} {units.binary(taken)}" for name, taken in parts if taken)
     return [f"Kept for the backward pass: {units.binary(one.step.kept())} ({named})."]
-
-
-def _by_part(one: Trained) -> dict[str, int]:
-    """Bytes kept, by what keeps them."""
-    found: dict[str, int] = {}
-    for line in _kept(one):
-        name = line["part"]
-        found[name] = found.get(name, 0) + line["bytes"]
-    return found
-
-
-def _kept(one: Trained) -> list[dict[str, Any]]:
-    """Every kept tensor, as in the JSON."""
-    step = one.step
-    return [
-        {
-            "path": line.path,
-            "part": _part(line.path),
-            "spec": line.spec,
-            "role": line.role,
-            "times": section.count * line.times,
-            "bytes": section.count * line.bytes({**section.axes, **step.at}, step.pass_),
-            "needed_by": list(line.by),
-        }
-        for section in step.run.sections
-        for line in step.lines_of(section)
-    ]
-
-
-def _part(path: str) -> str:
-    """Who keeps a tensor: attention, network, norms, the loss, or what stands at the ends."""
-    name = path.removeprefix("blocks.*.").partition(".")[0]
-    if name in ("attn", "mlp", "loss"):
-        return name
-    return "norms" if "norm" in name or name in ("in", "stream") or name.startswith("mid") else "others"
 
 
 def _facts(one: Trained, fits: dict[str, Any] | None) -> dict[str, Any]:
@@ -160,69 +139,6 @@ def _facts(one: Trained, fits: dict[str, Any] | None) -> dict[str, Any]:
             }
             for each in one.instants
         ],
-        "lines": _kept(one),
+        "lines": kept_lines(one),
         "fit": fits,
     }
-
-
-def _timeline(one: Trained) -> Table:
-    columns = (
-        Column("instant", "instant"),
-        Column("weights", "weights", "bytes", drop=3),
-        Column("states", "moments", "bytes", drop=3, empty="–"),
-        Column("gradients", "gradients", "bytes", drop=2, empty="–"),
-        Column("kept", "kept", "bytes", drop=1, empty="–"),
-        Column("held", "held", "bytes", drop=2, empty="–"),
-        Column("total", "total", "bytes"),
-        Column("peak", ""),
-    )
-    rows: tuple[Row, ...] = tuple(
-        {
-            "instant": each.name,
-            "weights": each.weights,
-            "states": each.states or None,
-            "gradients": each.gradients or None,
-            "kept": each.kept or None,
-            "held": each.held or None,
-            "total": each.total,
-            "peak": "peak" if each is one.peak else None,
-        }
-        for each in one.instants
-    )
-    totals: tuple[Row, ...] = (
-        {
-            "instant": "peak",
-            **dict.fromkeys(("weights", "states", "gradients", "kept", "held"), ""),
-            "total": one.peak.total,
-        },
-    )
-    return columns, (rows,), totals
-
-
-def _several(every: Sequence[Trained], fit: int | None) -> Table:
-    columns = (
-        Column("model", "model"),
-        Column("context", "context", "count", drop=3),
-        Column("weights_bytes", "weights", "bytes", drop=2),
-        Column("optimizer_bytes", "moments", "bytes", drop=4),
-        Column("kept_bytes", "kept", "bytes", drop=1),
-        Column("peak_bytes", "peak", "bytes"),
-        Column("peak_instant", "at", drop=5),
-        *((Column("fits", ""),) if fit is not None else ()),
-    )
-    rows: list[Row] = []
-    for each in every:
-        fitting = fit is not None and each.peak.total <= fit
-        rows.append(
-            {
-                "model": compose.name_of(each.subject),
-                "context": each.work.context,
-                "weights_bytes": each.peak.weights,
-                "optimizer_bytes": each.step.states,
-                "kept_bytes": each.step.kept(),
-                "peak_bytes": each.peak.total,
-                "peak_instant": each.peak.name,
-                "fits": "fits" if fitting else None,
-            }
-        )
-    return columns, (tuple(rows),), ()

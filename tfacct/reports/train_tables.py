@@ -1,0 +1,159 @@
+"""The tables of a training step: its instants, what is kept tensor by tensor or part by part, several models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from tfacct.ledger import paths
+from tfacct.output.report import Column, Row, Table
+from tfacct.reports import cells, compose
+from tfacct.reports.training import Trained
+
+
+def by_part(one: Trained) -> dict[str, int]:
+    """Bytes kept, by what keeps them."""
+    found: dict[str, int] = {}
+    for line in kept_lines(one):
+        name = line["part"]
+        found[name] = found.get(name, 0) + line["bytes"]
+    return found
+
+
+def kept_lines(one: Trained) -> list[dict[str, Any]]:
+    """Every kept tensor, as in the JSON."""
+    step = one.step
+    return [
+        {
+            "path": line.path,
+            "part": _part(line.path),
+            "spec": line.spec,
+            "role": line.role,
+            "times": section.count * line.times,
+            "bytes": section.count * line.bytes({**section.axes, **step.at}, step.pass_),
+            "needed_by": list(line.by),
+        }
+        for section in step.run.sections
+        for line in step.lines_of(section)
+    ]
+
+
+def _part(path: str) -> str:
+    """Who keeps a tensor: attention, network, norms, the loss, or what stands at the ends."""
+    name, _, leaf = path.removeprefix("blocks.*.").partition(".")
+    if "norm" in name and not leaf:
+        return "inputs of products"
+    if name in ("attn", "mlp", "loss"):
+        return name
+    return "norms" if "norm" in name or name in ("in", "stream") or name.startswith("mid") else "others"
+
+
+def timeline(one: Trained) -> Table:
+    """Instants of one model's step, with the peak marked."""
+    columns = (
+        Column("instant", "instant"),
+        Column("weights", "weights", "bytes", drop=3),
+        Column("states", "moments", "bytes", drop=3, empty="–"),
+        Column("gradients", "gradients", "bytes", drop=2, empty="–"),
+        Column("kept", "kept", "bytes", drop=1, empty="–"),
+        Column("held", "held", "bytes", drop=2, empty="–"),
+        Column("total", "total", "bytes"),
+        Column("peak", ""),
+    )
+    rows: tuple[Row, ...] = tuple(
+        {
+            "instant": each.name,
+            "weights": each.weights,
+            "states": each.states or None,
+            "gradients": each.gradients or None,
+            "kept": each.kept or None,
+            "held": each.held or None,
+            "total": each.total,
+            "peak": "peak" if each is one.peak else None,
+        }
+        for each in one.instants
+    )
+    totals: tuple[Row, ...] = (
+        {
+            "instant": "peak",
+            **dict.fromkeys(("weights", "states", "gradients", "kept", "held"), ""),
+            "total": one.peak.total,
+        },
+    )
+    return columns, (rows,), totals
+
+
+DTYPES = {"full": "fp32", "upcast": "fp32", "copy": "fp32", "flag": "bool", "index": "int64", "short": "int32"}
+"""Dtype of a kept tensor by its role, where it is not that of the pass."""
+
+
+def tensors(one: Trained) -> Table:
+    """Every kept tensor."""
+    columns = (
+        Column("path", "tensor"),
+        Column("spec", "axes", "spec", drop=2),
+        Column("dtype", "dtype", drop=3),
+        Column("times", "times", "count", drop=1),
+        Column("bytes", "bytes", "bytes"),
+        Column("share", "share", "share"),
+        Column("needed_by", "needed by", drop=4),
+    )
+    whole = int(one.step.kept())
+    rows: list[Row] = [
+        {
+            "path": paths.short(line["path"]),
+            "spec": line["spec"],
+            "dtype": DTYPES.get(line["role"], "" if line["role"] == "seed" else one.recipe.dtype),
+            "times": line["times"],
+            "bytes": line["bytes"],
+            "share": Fraction(line["bytes"], whole),
+            "needed_by": ", ".join(paths.short(name) for name in line["needed_by"]),
+        }
+        for line in kept_lines(one)
+    ]
+    totals: tuple[Row, ...] = ({"path": "kept", "bytes": whole, "share": Fraction(1)},)
+    return columns, (tuple(rows),), totals
+
+
+def parts(one: Trained) -> Table:
+    """What is kept, by the part that keeps it."""
+    columns = (
+        Column("part", "part"),
+        Column("bytes", "bytes", "bytes"),
+        Column("share", "share", "share"),
+        Column("bar", "", "bar", drop=5),
+    )
+    whole = int(one.step.kept())
+    rows = tuple(cells.with_share({"part": part, "bytes": taken}, taken, whole) for part, taken in by_part(one).items())
+    return columns, (rows,), ({"part": "kept", "bytes": whole, "share": Fraction(1)},)
+
+
+def several(every: Sequence[Trained], fit: int | None) -> Table:
+    """One row for each model: what decides, and at which instant."""
+    columns = (
+        Column("model", "model"),
+        Column("context", "context", "count", drop=3),
+        Column("weights_bytes", "weights", "bytes", drop=2),
+        Column("optimizer_bytes", "moments", "bytes", drop=4),
+        Column("kept_bytes", "kept", "bytes", drop=1),
+        Column("peak_bytes", "peak", "bytes"),
+        Column("peak_instant", "at", drop=5),
+        *((Column("fits", ""),) if fit is not None else ()),
+    )
+    rows: list[Row] = []
+    for each in every:
+        fitting = fit is not None and each.peak.total <= fit
+        rows.append(
+            {
+                "model": compose.name_of(each.subject),
+                "context": each.work.context,
+                "weights_bytes": each.peak.weights,
+                "optimizer_bytes": each.step.states,
+                "kept_bytes": each.step.kept(),
+                "peak_bytes": each.peak.total,
+                "peak_instant": each.peak.name,
+                "fits": "fits" if fitting else None,
+            }
+        )
+    return columns, (tuple(rows),), ()
