@@ -9,11 +9,12 @@ from tfacct.base.version import __version__
 if TYPE_CHECKING:
     from tfacct.api.metric_names import MetricName
     from tfacct.api.model import Model, load
+    from tfacct.api.utilization import mfu
     from tfacct.base.errors import TfacctError
     from tfacct.output.report import Report
     from tfacct.reports.metrics import metrics
 
-__all__ = ["MetricName", "Model", "Report", "TfacctError", "__version__", "load", "metrics"]
+__all__ = ["MetricName", "Model", "Report", "TfacctError", "__version__", "load", "metrics", "mfu"]
 
 _HOME = {
     "load": "api.model",
@@ -21,6 +22,7 @@ _HOME = {
     "MetricName": "api.metric_names",
     "Report": "output.report",
     "TfacctError": "base.errors",
+    "mfu": "api.utilization",
     "metrics": "reports.metrics",
 }
 

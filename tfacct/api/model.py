@@ -9,9 +9,10 @@ from tfacct.api.asked import Source, loaded
 from tfacct.api.explore import Explored
 from tfacct.api.training import Trainable
 from tfacct.api.trust import Trusted
+from tfacct.api.utilization import Rated
 
 
-class Model(Costs, Trainable, Explored, Trusted):
+class Model(Costs, Rated, Trainable, Explored, Trusted):
     """A model to ask about. Made by `load`. Each method returns the Report that the command of the same name prints."""
 
 

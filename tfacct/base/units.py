@@ -31,6 +31,7 @@ _TOKENS = _WHOLE + r"(k|m)?"
 _COUNT = r"(\d+(?:\.\d+)?)\s*([KMBT]?)"
 _BYTES = r"(\d+(?:\.\d+)?)\s*(?:([KMGTP])(i?)B?|B)"
 _SCIENTIFIC = r"(\d+(?:\.\d+)?)e\+?(\d{1,2})"
+_RATE = r"(\d{1,18}(?:\.\d{1,18})?(?:e\+?\d{1,2})?)\s*([KMGTPE]?)(?:FLOP/?s|FLOPS/s)?"
 _EITHER_CASE = re.IGNORECASE | re.ASCII
 
 
@@ -110,6 +111,20 @@ def read_bytes(option: str, text: str) -> int:
     if size > LARGEST_BYTES:
         raise UsageError(f"{option} {text} is absurdly large")
     return size
+
+
+def read_rate(option: str, text: str) -> float:
+    """FLOP/s as a user writes them: a number, with an exponent or a letter.
+
+    >>> read_rate("peak", "989e12") == read_rate("peak", "989T") == read_rate("peak", "989 TFLOP/s")
+    True
+
+    Raises UsageError, which names the `option`.
+    """
+    match = re.fullmatch(_RATE, text.strip(), _EITHER_CASE)
+    if match is None:
+        raise UsageError(f"{option} must be FLOP/s, not {text!r}", "for example 989e12 or 989T")
+    return float(match[1]) * 1000.0 ** " KMGTPE".index((match[2] or " ").upper())
 
 
 def _scaled(value: int, base: int, names: tuple[str, ...]) -> str:

@@ -1,0 +1,109 @@
+"""FLOPs per token in two conventions, and MFU."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tfacct
+from tests.conftest import TINY
+from tfacct import TfacctError, load
+
+GPT2 = load("gpt2")
+# 6·124,439,808 + 12 · 12 blocks · 12 heads · 64 · 1,024
+PALM = 746_638_848 + 113_246_208
+# per token: 3 · 2 · (12 · (4·768² + 2·768·3,072) weights and 50,257·768 of the head) + 3 · 4 · 12 · 768 · 1,024
+FULL = 6 * (12 * (4 * 768**2 + 2 * 768 * 3_072) + 50_257 * 768) + 12 * 12 * 768 * 1_024
+
+
+@pytest.mark.parametrize(("convention", "wanted"), [("palm", PALM), ("full", FULL)])
+def test_gpt2_by_hand(convention: Any, wanted: int) -> None:
+    assert GPT2.flops_per_token(ctx="1k", train=True, convention=convention) == wanted
+    assert GPT2.flops_per_token(ctx=1024, convention=convention) == wanted / 3
+    used = tfacct.mfu(GPT2, tokens_per_second=100_000, peak="312e12", ctx=1024, convention=convention)
+    assert used == pytest.approx(wanted * 1e5 / 312e12, rel=1e-15)
+    assert tfacct.mfu("gpt2", tokens_per_second=1e5, peak=312e12, convention=convention) == used
+
+
+PALM_540B = """
+[model]
+vocab = 256_000
+hidden = 18_432
+context = 2_048
+positions = "rotary"
+tied = true
+
+[attention]
+heads = 48
+kv_heads = 1
+head_dim = 256
+
+[feed_forward]
+width = 73_728
+gated = true
+
+[norm]
+kind = "rms"
+shared = true
+order = "parallel"
+
+[decoder]
+layers = 118
+"""
+"""Table 1 and section 2 of arXiv 2204.02311: parallel blocks, one key head, SwiGLU, no biases, a head tied."""
+
+
+def test_palm_is_as_well_used_as_its_paper_says(tmp_path: Path) -> None:
+    """540.35 B parameters; 46.2 % at 238.3 thousand tokens a second on 6,144 chips of 275 TFLOP/s each."""
+    file = tmp_path / "palm.toml"
+    file.write_text(PALM_540B)
+    palm = load(file)
+    assert round(palm.params().total / 1e9, 1) == 540.4
+    used = tfacct.mfu(palm, tokens_per_second=238.3e3, peak=6_144 * 275e12)
+    assert round(used, 3) == 0.462
+
+
+def test_it_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load("gpt2")
+    first = model.flops_per_token(ctx=4096, train=True)
+    monkeypatch.setattr("tfacct.api.utilization._counted", lambda *_: pytest.fail("counted again"))
+    assert model.flops_per_token(ctx=4096, train=True) == first
+    with pytest.raises(pytest.fail.Exception):
+        model.flops_per_token(ctx=4096.0, train=True)  # type: ignore[arg-type]
+
+
+def test_windows_experts_and_no_attention() -> None:
+    """PaLM's formula knows no window: T is the context. Of experts N are those that a token meets."""
+    active = load("mixtral-8x7b").params().active_params
+    # 32 blocks, 32 heads of 128
+    assert load("mixtral-8x7b").flops_per_token(ctx=4096, convention="palm", train=True) == (
+        6 * active + 12 * 32 * 32 * 128 * 4096
+    )
+    gemma = load("gemma-3-1b")
+    # 26 blocks, 4 heads of 256; four in five see 512 tokens
+    assert gemma.flops_per_token(ctx=8192, convention="palm") == 2 * gemma.params().total + 4 * 26 * 4 * 256 * 8192
+    mamba = load("mamba-130m")
+    assert mamba.flops_per_token(ctx=1024, convention="palm") == 2 * mamba.params().total
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "peak": ({"peak": "fast"}, "peak must be FLOP/s, not 'fast'\nfor example 989e12 or 989T"),
+    "no peak": ({"peak": 0}, "peak must be a number above 0, not 0"),
+    "speed": ({"tokens_per_second": -1}, "tokens_per_second must be a number above 0, not -1"),
+    "no speed": ({"tokens_per_second": float("nan")}, "tokens_per_second must be a number above 0, not nan"),
+    "convention": ({"convention": "plam"}, "convention is palm or full, not 'plam'\ndid you mean palm?"),
+    "ctx": ({"ctx": [1]}, "ctx must be a whole number, not [1]"),
+    "two sides": ({"model": TINY["t5"]}, "PaLM's formula is that of a decoder alone\nconvention='full'"),
+    "latent": ({"model": "deepseek-v3"}, "PaLM's formula is that of a model without latent attention\nconv"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_question(name: str) -> None:
+    changes, said = REFUSED[name]
+    asked = {"model": GPT2, "tokens_per_second": 1000, "peak": "1e12", **changes}
+    with pytest.raises(TfacctError, match=rf"^{re.escape(said)}"):
+        tfacct.mfu(asked.pop("model"), **asked)

@@ -1,0 +1,88 @@
+"""Model FLOPs utilization, fast enough to be asked in every step of a training loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfacct.accounts.utilization import Convention
+from tfacct.api.asked import Asked, Source, loaded
+from tfacct.api.keywords import request
+from tfacct.base import units
+from tfacct.base.errors import UsageError
+from tfacct.loading.model import LoadedModel
+
+
+class Rated(Asked):
+    """Questions about FLOPs per token."""
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        super().__init__(loaded)
+        self._known: dict[tuple[Any, ...], float] = {}
+
+    def flops_per_token(
+        self, *, ctx: int | str | None = None, train: bool = False, convention: Convention = "full"
+    ) -> float:
+        """FLOPs per token of sequences of `ctx` tokens; counted once, and then looked up.
+
+        >>> from tfacct import load
+        >>> gpt2 = load("gpt2")
+        >>> gpt2.flops_per_token(ctx=1024, train=True), gpt2.flops_per_token(ctx=1024, train=True, convention="palm")
+        (854438400.0, 859885056.0)
+
+        `convention`: `"full"` counts every product with all T × S pairs, as `flops` does; `"palm"` is 6·N + 12·L·H·Q·T
+        (appendix B of arXiv 2204.02311), a third of it without `train`. Raises TfacctError.
+        """
+        key = type(ctx), ctx, train, convention
+        try:
+            return self._known[key]
+        except (KeyError, TypeError):  # not counted yet, or nothing that could be
+            found = float(_counted(self.loaded, ctx, train, convention))
+        return self._known.setdefault(key, found)
+
+
+def _counted(model: LoadedModel, ctx: Any, train: bool, convention: Convention) -> Any:
+    from tfacct.accounts.utilization import flops_per_token
+    from tfacct.reports.counting import Counting, workload
+
+    work = workload(model, request({"ctx": ctx}))
+    return flops_per_token(Counting(train=train).point(model, work), convention)
+
+
+def mfu(
+    model: Rated | Source,
+    *,
+    tokens_per_second: float,
+    peak: float | str,
+    ctx: int | str | None = None,
+    train: bool = True,
+    convention: Convention = "palm",
+) -> float:
+    """Model FLOPs utilization: the FLOPs that tokens at this speed need, over the peak of all devices together.
+
+    >>> import tfacct
+    >>> gpt2 = tfacct.load("gpt2")
+    >>> round(tfacct.mfu(gpt2, tokens_per_second=100_000, peak="312e12", ctx=1024), 6)
+    0.275604
+    >>> round(tfacct.mfu(gpt2, tokens_per_second=100_000, peak="312T", ctx=1024, convention="full"), 6)
+    0.273858
+
+    `model`: a Model, or what `load` takes. `peak`: FLOP/s, as a number or a text (`"989e12"`, `"989T"`). `convention`:
+    `"palm"`, 6·N + 12·L·H·Q·T per token, or `"full"`, every product with all T × S pairs; what is recomputed counts in
+    neither. `train=False`: a forward pass. Raises TfacctError.
+    """
+    from tfacct.accounts.utilization import utilization
+
+    rated = model if isinstance(model, Rated) else Rated(loaded(model, {}))
+    per_second = units.read_rate("peak", peak) if isinstance(peak, str) else peak
+    for name, value in {"tokens_per_second": tokens_per_second, "peak": per_second}.items():
+        if isinstance(value, bool) or not _positive(value):
+            raise UsageError(f"{name} must be a number above 0, not {value!r}")
+    per_token = rated.flops_per_token(ctx=ctx, train=train, convention=convention)
+    return utilization(per_token, float(tokens_per_second), float(per_second))
+
+
+def _positive(value: Any) -> bool:
+    try:
+        return 0 < float(value) < float("inf")
+    except (TypeError, ValueError):
+        return False
