@@ -64,6 +64,7 @@ ASKED: dict[str, list[list[str]]] = {
     "measure": [["measure", "gpt2", "--ctx", "8", "--steps", "1", "--set", "n_layer=2"]],
     "models": [["models"]],
     "show": [["show", "gpt2"], ["show", "lecture-transformer"]],
+    "train": [["train"], ["train", "llama-3.1-8b", "--ctx", "4k", "--fit", "80GiB"]],
     "metrics": [["metrics"]],
     "conventions": [["conventions"]],
 }

@@ -27,6 +27,7 @@ KINDS: Mapping[str, type[Answer]] = {
     "solve": answers.SolveReport,
     "verify": answers.VerifyReport,
     "verify-prove": answers.ProveReport,
+    "train": answers.TrainReport,
     "measure": answers.MeasureReport,
     "models": answers.ModelsReport,
     "show": answers.ShowReport,
