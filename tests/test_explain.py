@@ -256,7 +256,7 @@ def test_a_derivation_in_ascii(command: str, form: str, monkeypatch: pytest.Monk
 
 
 REFUSED = {
-    "flops gpt2 --latex": "it goes with --explain",
+    "flops gpt2 --latex": "needs --explain",
     "params gpt2 gpt2-xl --explain": "one MODEL, not of 2",
     "flops gpt2 --explain --csv": "--explain does not go with --csv",
     "flops gpt2 --explain --generate 9": "--explain does not go with --generate",

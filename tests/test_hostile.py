@@ -206,7 +206,7 @@ def test_a_pipe_that_nobody_writes_is_no_model(run, tmp_path: Path, name: str) -
     os.mkfifo(tmp_path / name)
     file = tmp_path / name.removesuffix("/config.json")
     ran = run("flops", str(file))
-    assert (ran.code, ran.out) == (2, "") and "it is no regular file" in ran.err and len(ran.err.splitlines()) == 2
+    assert (ran.code, ran.out) == (2, "") and "it is not a regular file" in ran.err and len(ran.err.splitlines()) == 2
 
 
 @pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom", "/dev/null", "/proc/kmsg"])

@@ -307,8 +307,8 @@ REFUSED = [
     ("no/config", ["no/config has no config.json"]),
     (f"{ID}@none", [f"{ID} has no revision 'none'", "did you mean qwen2-7b"]),
     (GATED_ID, ["is gated", "accept its licence at http://127", "HF_TOKEN", "mean llama-3.1-8b"]),
-    ("no/token", ["does not let no/token be read: 401 Unauthorized", "HF_TOKEN"]),
-    ("no/right", ["does not let no/right be read: 403 Forbidden", "HF_TOKEN"]),
+    ("no/token", ["does not allow reading no/token: 401 Unauthorized", "HF_TOKEN"]),
+    ("no/right", ["does not allow reading no/right: 403 Forbidden", "HF_TOKEN"]),
     ("in/trouble", ["cannot fetch in/trouble from http://127.0.0.1", "its answer is 503 Service Unavailable"]),
     ("in/ruins", ["its answer is 500 Internal Server Error"]),
     ("too/often", ["its answer is 429 Too Many Requests"]),
@@ -414,7 +414,7 @@ def test_what_is_packed_is_not_opened(ask: Ask, server: Hub) -> None:
 
     server.answers[f"{ID}@main"] = Answer(gzip.compress(b" " * 10**7), headers={"Content-Encoding": "gzip"})
     ran = ask("flops", ID)
-    assert (ran.code, ran.out) == (2, "") and "sends the config.json packed" in ran.err
+    assert (ran.code, ran.out) == (2, "") and "sends the config.json compressed" in ran.err
 
 
 @installed
@@ -422,7 +422,7 @@ def test_fewer_bytes_than_the_hub_said_are_no_file(ask: Ask, server: Hub) -> Non
     server.answers[f"{ID}@main"] = Answer(CONFIG, headers={"X-Linked-Size": str(len(CONFIG) + 1)})
     ran = ask("flops", ID)
     assert (ran.code, ran.out) == (2, "")
-    assert f"{len(CONFIG):,} bytes came, of {len(CONFIG) + 1:,}" in ran.err
+    assert f"{len(CONFIG):,} of {len(CONFIG) + 1:,} bytes arrived" in ran.err
 
 
 @installed
@@ -491,7 +491,7 @@ def test_the_hub_is_asked_first_and_the_preset_answers_where_it_does_not(ask: As
 
     page = f"https://huggingface.co/{PRESET_ID}/blob/main/config.json"
     asked = f"hint: using the preset qwen2-7b for {PRESET_ID} "
-    offline = f"{asked}(it is not in the hub's cache, and HF_HUB_OFFLINE forbids to ask for it)\n"
+    offline = f"{asked}(it is not in the hub's cache, and HF_HUB_OFFLINE forbids asking for it)\n"
     assert vocabulary(PRESET_ID, HF_HUB_OFFLINE="1") == ("qwen2-7b", 152064, offline)
     *preset, said = vocabulary(page, HF_ENDPOINT="http://127.0.0.1:9")
     assert preset == ["qwen2-7b", 152064] and said.startswith(f"{asked}(cannot fetch it from http://127.0.0.1:9: ")
@@ -535,7 +535,7 @@ def test_the_token_is_sent_and_opens_the_gate(ask: Ask, server: Hub, tmp_path: P
 def test_the_cache_serves_when_the_hub_does_not(ask: Ask, server: Hub) -> None:
     ran = ask("flops", ID, HF_HUB_OFFLINE="1")
     assert (ran.code, ran.out) == (2, "") and server.asked == []
-    assert f"{ID} is not in the hub's cache, and HF_HUB_OFFLINE forbids to ask" in ran.err
+    assert f"{ID} is not in the hub's cache, and HF_HUB_OFFLINE forbids asking" in ran.err
     online = ask("flops", ID)
     assert online.code == 0
     asked = len(server.asked)
@@ -630,16 +630,16 @@ def test_the_refusal_above_can_fail(run: Callable[..., Ran], monkeypatch: pytest
 def test_ids() -> None:
     assert hub.read_id("a/b@c/d") == ("a/b", "c/d")
     assert hub.name_of("a/b", None) == "a/b" and hub.name_of("a/b", COMMIT) == "a/b@453ed15"
-    with pytest.raises(UsageError, match="can be no revision of a/b"):
+    with pytest.raises(UsageError, match="cannot be a revision of a/b"):
         hub.read_id("a/b@..")
-    with pytest.raises(UsageError, match="can be no hub id"):
+    with pytest.raises(UsageError, match="cannot be a hub id"):
         hub.read_id("a/b..c")
 
 
 def test_without_huggingface_hub(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     ran = run("flops", ID)
-    assert (ran.code, ran.out) == (2, "") and "it takes huggingface_hub" in ran.err
+    assert (ran.code, ran.out) == (2, "") and "it needs huggingface_hub" in ran.err
     assert f"hint: {MissingExtraError.HUB}; did you mean qwen2-7b" in ran.err
     assert run("flops", "qwen2-7b").code == 0
 

@@ -451,7 +451,7 @@ def test_broken_files(run, tmp_path: Path, content: str) -> None:
     ("more", "says"),
     [
         ("expect = 5\n", "[expect] must be a table"),
-        ("expect = {parameters = 5}\n", "[expect] of an own model is parameters"),
+        ("expect = {parameters = 5}\n", "[expect] of an own model holds parameters"),
         (
             'expect = {parameters = "5", from = "arithmetic", working = "5"}\n',
             "[expect] parameters must be a whole number",

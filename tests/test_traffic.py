@@ -223,7 +223,7 @@ def test_tables_fit(run, models: list[str], columns: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("--dtype bf16", ["--dtype changes no FLOPs", "--bytes"]),
+        ("--dtype bf16", ["--dtype does not change FLOPs", "--bytes"]),
         ("--bytes --dtype bf61", ["unknown dtype 'bf61'", "did you mean bf16"]),
         ("--bytes --dtype=", ["unknown dtype ''"]),
         ("--bytes --train", ["--bytes does not go with --train"]),

@@ -147,7 +147,7 @@ def test_values(text: str, values: list[int]) -> None:
         ("1k...4k", "whole number"),
         ("0..4", "at least 1"),
         ("0", "at least 1"),
-        ("1..5:0", "a step is at least 1"),
+        ("1..5:0", "the step must be at least 1"),
         ("", "whole number"),
         ("1,,2", "whole number"),
     ],
@@ -445,7 +445,7 @@ def test_zipped_fields_vary_together(run) -> None:
     for arguments, words in {
         "--zip n_embd=768,1024 --zip n_head=12": "as many values of each, not n_embd 2, n_head 1",
         "--zip n_embd=768 --set n_embd=768": "n_embd varies with others and on its own",
-        "--zip n_embd": "--zip wants FIELD=VALUE",
+        "--zip n_embd": "--zip needs FIELD=VALUE",
         "--zip ctx=1,2": "ctx is a knob of the sweep",
         "--zip n_layer=1..200:1 --batch 1..101:1": "makes 20,200 points",
     }.items():

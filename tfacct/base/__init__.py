@@ -1,1 +1,1 @@
-"""What everything stands on: errors, units, ranges. No transformers, no reports."""
+"""The base of everything else: errors, units, ranges. No transformers, no reports."""

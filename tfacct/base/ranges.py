@@ -63,7 +63,7 @@ def _piece(option: str, text: str) -> Sequence[int]:
     if match[3] is not None:
         step = units.read_tokens(option, match[3])
         if step < 1:
-            raise UsageError(f"{option} {text}: a step is at least 1")
+            raise UsageError(f"{option} {text}: the step must be at least 1")
         count = (last - first) // step + 1
         if count > MOST:
             raise UsageError(f"{option} {text} makes {count:,} values: at most {MOST:,}", FOR_MORE)

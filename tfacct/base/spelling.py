@@ -1,4 +1,4 @@
-"""How a message spells an option: `--ctx` to whoever typed a command, `ctx` to whoever called from Python.
+"""Options as a message spells them: `--ctx` on the command line, `ctx` in Python.
 
 Rooms name an option as Python does; the command line says once, at its entry, that a shell is spoken to.
 """

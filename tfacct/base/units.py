@@ -42,7 +42,7 @@ def dtype_bits(name: str) -> int:
     """
     key = dtype_name(name)
     if key in BLOCKS:
-        raise UsageError(f"{key} is a way to store weights, in blocks that share a scale", f"one of {', '.join(BITS)}")
+        raise UsageError(f"{key} is for weights only: its numbers share a scale in blocks", f"one of {', '.join(BITS)}")
     return BITS[key]
 
 
@@ -80,7 +80,7 @@ def read_tokens(option: str, text: str) -> int:
         )
     digits = match[1].replace(",", "").replace("_", "")
     if len(digits) > 18:  # int() itself refuses absurd lengths, with a message about Python
-        raise UsageError(f"{option} {text[:20]}… is absurdly large")
+        raise UsageError(f"{option} {text[:20]}… is far too large")
     steps = " km".index(match[2].lower()) if match[2] else 0
     return int(digits) << 10 * steps
 
@@ -109,7 +109,7 @@ def read_bytes(option: str, text: str) -> int:
     base = 1024 if match[3] else 1000
     size = int(Fraction(match[1]) * base ** " KMGTP".index((match[2] or " ").upper()))
     if size > LARGEST_BYTES:
-        raise UsageError(f"{option} {text} is absurdly large")
+        raise UsageError(f"{option} {text} is far too large")
     return size
 
 

@@ -1,4 +1,4 @@
-"""What a model costs. (Annotations are not postponed: that keeps the start short.)"""
+"""Commands that count a model's costs. (Annotations are not postponed: that keeps the start short.)"""
 
 from typing import Annotated
 
@@ -22,7 +22,7 @@ def flops(
     ] = opt.RecomputeChoice.none,
     masked: opt.Masked = False,
     logits: opt.Logits = opt.LogitsChoice.all,
-    by: Annotated[opt.ByChoice, typer.Option(help="What a row stands for.")] = opt.ByChoice.line,
+    by: Annotated[opt.ByChoice, typer.Option(help="One row per product, part or block.")] = opt.ByChoice.line,
     pointwise: Annotated[
         bool, typer.Option("--pointwise", help="List norms, softmax and activations too, in elements.")
     ] = False,
@@ -36,7 +36,7 @@ def flops(
 ) -> None:
     """FLOPs of a pass, a training step or a whole request."""
     if dtype is not None and not moved:
-        raise UsageError("--dtype changes no FLOPs: it goes with --bytes")
+        raise UsageError("--dtype does not change FLOPs: use it with --bytes")
     ask.check_plot(picture)
     again = {"--recompute full": recompute is opt.RecomputeChoice.full}
     lines_only = {"--train": train, **again, "--pointwise": pointwise, f"--by {by.value}": by is not opt.ByChoice.line}
@@ -108,7 +108,7 @@ def memory(
     fit: Annotated[
         str | None,
         typer.Option(
-            metavar="SIZE", help="Add the largest context and batch that fit: 24GiB; 24G and 24GB are 24·10⁹ bytes."
+            metavar="SIZE", help="Find the largest context and batch that fit: 24GiB; 24G and 24GB are 24·10⁹ bytes."
         ),
     ] = None,
     picture: opt.Picture,

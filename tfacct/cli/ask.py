@@ -1,4 +1,4 @@
-"""From what was typed to what is asked, and from a report to what is printed."""
+"""From the typed words to the question, and from the report to the screen."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def subjects(which: opt.Which) -> list[LoadedModel]:
     if not which.models:
         return presets(which)
     if which.family is not None or which.max_params is not None:
-        raise UsageError("--family and --max-params choose among the presets: name no model with them")
+        raise UsageError("--family and --max-params filter the presets: leave the MODEL out")
     changed = read_sets(which.sets or ())
     return [_find(model, changed) for model in which.models]
 
@@ -124,7 +124,7 @@ def check_plot(picture: opt.Picture) -> None:
     given = {"--force": picture.force, "--print": picture.printed, "--dark": picture.dark}
     if picture.plot is None:
         for name in (name for name, value in given.items() if value):
-            raise UsageError(f"{name} is about a picture: it goes with --plot")
+            raise UsageError(f"{name} needs --plot")
         return
     if picture.printed:
         apart("--print", {"--dark": picture.dark})
@@ -159,7 +159,7 @@ def explained(
 def check_explained(how: opt.Explained, form: opt.Form, others: Mapping[str, object]) -> None:
     """Refuse what means nothing with a derivation, before anything is counted."""
     if how.as_latex and not how.explain:
-        raise UsageError("--latex writes a derivation: it goes with --explain")
+        raise UsageError("--latex needs --explain")
     if how.explain:
         apart("--explain", {"--csv": form.as_csv, **others})
     if how.as_latex:
@@ -177,7 +177,7 @@ def show_explained(report: Report, form: opt.Form, how: opt.Explained) -> None:
 def show(report: Report, form: opt.Form) -> None:
     """Print a report in the form that was asked for."""
     if form.as_json + form.as_csv + form.as_markdown > 1:
-        raise UsageError("--json, --csv and --markdown are one form each: choose one")
+        raise UsageError("choose one of --json, --csv and --markdown")
     exact = isinstance(form, opt.Output) and form.exact
     if form.as_json:
         print(signs.escaped(report.to_json(), sys.stdout))

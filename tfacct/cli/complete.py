@@ -1,4 +1,4 @@
-"""What a shell offers after Tab: names and values, read from the same places as the commands read them.
+"""Names and values that a shell offers after Tab, read from the same places as the commands read them.
 
 Nothing is asked of the hub and nothing read from standard input.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
 
 UNKNOWNS = ("ctx", "batch", "num_key_value_heads")
-"""What an equation may be solved for, of any model."""
+"""Unknowns that an equation of any model may be solved for."""
 
 
 def model(incomplete: str) -> list[str]:
@@ -69,7 +69,7 @@ def until(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def unknown(ctx: typer.Context, incomplete: str) -> list[str]:
-    """What an equation may be solved for: of the model on the line also each field that holds a whole number."""
+    """Unknowns of an equation: of the model on the line also each field that holds a whole number."""
     found = _on_the_line(ctx)
     fields = {} if found is None else {name: found.raw.get(name) for name in type(found.config).counted()}
     whole = (name for name, value in fields.items() if isinstance(value, int) and not isinstance(value, bool))

@@ -1,4 +1,4 @@
-"""What the formulas are, and what the knobs do. (Annotations are not postponed: that keeps the start short.)"""
+"""Commands that show the formulas and vary a model. (Annotations are not postponed: that keeps the start short.)"""
 
 from dataclasses import replace
 from typing import Annotated, Any
@@ -15,7 +15,7 @@ from tfacct.cli.root import EXPLORE, command
 def formula(
     *,
     name: opt.FamilyOrModel,
-    of: Annotated[opt.OfChoice, typer.Option(help="What is counted.")] = opt.OfChoice.flops,
+    of: Annotated[opt.OfChoice, typer.Option(help="Quantity to count.")] = opt.OfChoice.flops,
     step: opt.Step,
     sets: opt.Sets = None,
     as_latex: opt.Latex = False,
@@ -42,12 +42,12 @@ def diff(
     *,
     one: opt.One,
     other: Annotated[
-        str | None, typer.Argument(metavar="[OTHER]", help="A second model. None: the first, changed.")
+        str | None, typer.Argument(metavar="[OTHER]", help="Second model. Default: the first one, changed.")
     ] = None,
     step: opt.Step,
-    to_ctx: Annotated[str | None, typer.Option(metavar="S", help="The new side's context.")] = None,
-    to_tokens: Annotated[str | None, typer.Option(metavar="T", help="The new side's new tokens.")] = None,
-    to_batch: Annotated[str | None, typer.Option(metavar="B", help="The new side's sequences.")] = None,
+    to_ctx: Annotated[str | None, typer.Option(metavar="S", help="Context of the new side.")] = None,
+    to_tokens: Annotated[str | None, typer.Option(metavar="T", help="New tokens of the new side.")] = None,
+    to_batch: Annotated[str | None, typer.Option(metavar="B", help="Batch of the new side.")] = None,
     to_dtype: Annotated[
         str | None,
         typer.Option(metavar="DTYPE", help="How the new side's weights are stored.", autocompletion=complete.dtype),
@@ -56,12 +56,12 @@ def diff(
         str | None,
         typer.Option(metavar="DTYPE", help="How its KV cache is stored.", autocompletion=complete.kv_dtype),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Rows that do not change, too.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also list the rows that do not change.")] = False,
     counted: opt.Counted,
     picture: opt.Picture,
     output: opt.Output,
 ) -> None:
-    """What a knob changes, line by line."""
+    """Two models, or one model before and after a change, line by line."""
     from tfacct.reports.diff import diff
 
     ask.check_plot(picture)
@@ -96,7 +96,7 @@ def sweep(
         str | None,
         typer.Option(metavar="S", help="Contexts: 1k..128k doubles, 1k..8k:1k counts up, 1k,4k lists."),
     ] = None,
-    batch: Annotated[str, typer.Option(metavar="B", help="Batches, written alike: 1,8,64.")] = "1",
+    batch: Annotated[str, typer.Option(metavar="B", help="Batches, written the same way: 1,8,64.")] = "1",
     sets: Annotated[
         list[str] | None,
         typer.Option(
@@ -121,7 +121,7 @@ def sweep(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Numbers by their JSON keys, share.NAME, flops.NAME; comma-separated or repeated. The last is drawn.",
+            help="Metrics by JSON key, share.NAME or flops.NAME; comma-separated or repeated. --plot draws the last.",
             show_default=False,
             autocompletion=complete.metrics,
         ),
@@ -133,7 +133,7 @@ def sweep(
     picture: opt.Picture,
     output: opt.Output,
 ) -> None:
-    """Any number against context, batch or any field, at 20,000 points at most."""
+    """Any metric against context, batch or any field, at up to 20,000 points."""
     from tfacct.base import ranges
     from tfacct.cli.sets import read_lists
     from tfacct.output.progress import progress
@@ -175,7 +175,7 @@ def solve(
         typer.Option(
             "--for",
             metavar="ctx|batch|FIELD",
-            help="What is asked for: ctx, batch, or a field of the config that holds a whole number.",
+            help="Unknown: ctx, batch, or a field of the config that holds a whole number.",
             autocompletion=complete.unknown,
         ),
     ],
@@ -183,7 +183,7 @@ def solve(
         str,
         typer.Option(
             metavar="LEFT=RIGHT",
-            help='Two metrics, or one and a number: "kv_cache_bytes=weights_bytes", "share.attn=50%".',
+            help='Two metrics, or a metric and a number: "kv_cache_bytes=weights_bytes", "share.attn=50%".',
             autocompletion=complete.until,
         ),
     ],
@@ -192,7 +192,7 @@ def solve(
     one: opt.One,
     output: opt.Output,
 ) -> None:
-    """The largest context, batch or field until two numbers meet."""
+    """The largest context, batch or field before two numbers meet."""
     from tfacct.reports.solve import solve
 
     subject = ask.subject(one)
@@ -203,7 +203,7 @@ def solve(
 
 @command(EXPLORE, "tfacct metrics")
 def metrics(*, output: opt.Output) -> None:
-    """The metrics by name: what sweep and solve can be asked for."""
+    """The metrics by name, for sweep and solve."""
     from tfacct.reports.metrics import metrics
 
     ask.show(metrics(), output)

@@ -16,14 +16,14 @@ from tfacct.cli import complete
 
 
 class LogitsChoice(StrEnum):
-    """Which positions get logits."""
+    """Positions that get logits."""
 
     all = "all"
     last = "last"
 
 
 class ByChoice(StrEnum):
-    """What a row stands for."""
+    """Rows of a table."""
 
     line = "line"
     part = "part"
@@ -38,7 +38,7 @@ class RecomputeChoice(StrEnum):
 
 
 class OfChoice(StrEnum):
-    """What a formula counts."""
+    """Quantities that a formula counts."""
 
     flops = "flops"
     params = "params"
@@ -47,7 +47,7 @@ class OfChoice(StrEnum):
 
 
 class ProofChoice(StrEnum):
-    """How a formula is proven."""
+    """Methods of proof."""
 
     symbols = "symbols"
     grid = "grid"
@@ -94,7 +94,7 @@ Ctx = Annotated[
 ]
 Tokens = Annotated[
     str | None,
-    typer.Option(metavar="T", help="New tokens of the context. Default: all of it.", rich_help_panel=_WORKLOAD),
+    typer.Option(metavar="T", help="New tokens, out of the context. Default: all.", rich_help_panel=_WORKLOAD),
 ]
 Decode = Annotated[
     bool, typer.Option("--decode", help="One new token: short for --tokens 1.", rich_help_panel=_WORKLOAD)
@@ -112,7 +112,7 @@ Batch = Annotated[str, typer.Option(metavar="B", help="Sequences.", rich_help_pa
 
 Logits = Annotated[LogitsChoice, typer.Option(help="Positions whose logits are computed.")]
 Train = Annotated[bool, typer.Option("--train", help="A training step: forward and backward.")]
-Masked = Annotated[bool, typer.Option("--masked", help="Only the pairs that the causal mask keeps.")]
+Masked = Annotated[bool, typer.Option("--masked", help="Count only the pairs that the causal mask keeps.")]
 Dtype = Annotated[
     str | None,
     typer.Option(
@@ -158,7 +158,7 @@ Sets = Annotated[
     typer.Option(
         "--set",
         metavar="FIELD=VALUE",
-        help="Change a field of the config, checked like a file's. Repeatable.",
+        help="Set a field of the config, checked as in a file. Repeatable.",
         rich_help_panel=_CONFIG,
         show_default=False,
         autocompletion=complete.assignment,
@@ -178,7 +178,7 @@ MaxParams = Annotated[
     str | None,
     typer.Option(
         metavar="N",
-        help="Only presets of at most so many parameters: 8B, 500M.",
+        help="Only presets with at most this many parameters: 8B, 500M.",
         rich_help_panel=_CONFIG,
         show_default=False,
     ),
@@ -186,34 +186,36 @@ MaxParams = Annotated[
 
 _OUTPUT = "Output"
 Explain = Annotated[
-    bool, typer.Option("--explain", help="The derivation, step by step, to do again by hand.", rich_help_panel=_OUTPUT)
+    bool, typer.Option("--explain", help="Derive the total step by step, to check by hand.", rich_help_panel=_OUTPUT)
 ]
-Latex = Annotated[bool, typer.Option("--latex", help="An align* environment.", rich_help_panel=_OUTPUT)]
+Latex = Annotated[
+    bool, typer.Option("--latex", help="The derivation as an align* environment.", rich_help_panel=_OUTPUT)
+]
 Json = Annotated[bool, typer.Option("--json", help="Exact integers, stable keys.", rich_help_panel=_OUTPUT)]
 Csv = Annotated[bool, typer.Option("--csv", help="The rows, raw numbers.", rich_help_panel=_OUTPUT)]
-Markdown = Annotated[bool, typer.Option("--markdown", help="The table for a document.", rich_help_panel=_OUTPUT)]
+Markdown = Annotated[bool, typer.Option("--markdown", help="The table in Markdown.", rich_help_panel=_OUTPUT)]
 Plot = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="A picture too: FILE.png, .svg or .pdf.", rich_help_panel=_OUTPUT),
+    typer.Option(metavar="FILE", help="Also draw a picture: FILE.png, .svg or .pdf.", rich_help_panel=_OUTPUT),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the picture.", rich_help_panel=_OUTPUT)]
 Print = Annotated[
     bool,
-    typer.Option(
-        "--print", help="The picture in greys and hatches, for black-and-white print.", rich_help_panel=_OUTPUT
-    ),
+    typer.Option("--print", help="Greys and hatches, for black-and-white print.", rich_help_panel=_OUTPUT),
 ]
-Dark = Annotated[bool, typer.Option("--dark", help="The picture on a dark ground.", rich_help_panel=_OUTPUT)]
+Dark = Annotated[bool, typer.Option("--dark", help="A picture on a dark background.", rich_help_panel=_OUTPUT)]
 Exact = Annotated[bool, typer.Option("--exact", help="Every digit in the table.", rich_help_panel=_OUTPUT)]
 Verbose = Annotated[
     bool,
-    typer.Option("--verbose", "-v", help="Say at length what was counted, and what was not.", rich_help_panel=_OUTPUT),
+    typer.Option(
+        "--verbose", "-v", help="Explain in full what was counted, and what was not.", rich_help_panel=_OUTPUT
+    ),
 ]
 
 
 @dataclass(repr=False, eq=False)
 class Presets:
-    """Which presets."""
+    """The presets that pass the filters."""
 
     sets: Sets = None
     family: Family = None
@@ -222,14 +224,14 @@ class Presets:
 
 @dataclass(repr=False, eq=False)
 class Which(Presets):
-    """Which models: those named, or the presets that are left."""
+    """The models: those named, or the presets that pass the filters."""
 
     models: Models = None
 
 
 @dataclass(repr=False, eq=False)
 class One:
-    """Which model, of a command that takes one."""
+    """The model, of a command that takes one."""
 
     model: OneModel
     sets: Sets = None
@@ -257,7 +259,7 @@ class Whole:
 
 @dataclass(repr=False, eq=False)
 class Counted:
-    """How a metric is counted."""
+    """Ways to count a metric."""
 
     logits: Logits = LogitsChoice.all
     train: Train = False
@@ -278,7 +280,7 @@ class Picture:
 
 @dataclass(repr=False, eq=False)
 class Form:
-    """In which form a report is printed."""
+    """The form in which a report is printed."""
 
     as_json: Json = False
     as_csv: Csv = False

@@ -1,4 +1,4 @@
-"""What there is to ask about. (Annotations are not postponed: that keeps the start short.)"""
+"""Commands that show the presets. (Annotations are not postponed: that keeps the start short.)"""
 
 from typing import Annotated
 
@@ -16,7 +16,7 @@ def models(
         list[str] | None,
         typer.Argument(
             metavar="WORD",
-            help="Only presets with this in their name or family; of several words, with all.",
+            help="Only presets whose name or family contains this word; all words must match.",
             autocompletion=complete.family_or_model,
             show_default=False,
         ),
@@ -37,7 +37,7 @@ def show(
     one: opt.One,
     output: opt.Output,
 ) -> None:
-    """One model's config, its source, and what was defaulted."""
+    """One model's config, its source and its defaulted fields."""
     from tfacct.reports.models import show
 
     subject = ask.subject(one)

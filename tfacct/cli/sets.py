@@ -53,7 +53,7 @@ def _assignments(texts: Iterable[str], option: str = "--set") -> Iterator[tuple[
         name, equals, value = text.partition("=")
         name = name.strip()
         if not equals or not name:
-            raise UsageError(f"{option} wants FIELD=VALUE, not {text!r}", f"for example {option} num_key_value_heads=1")
+            raise UsageError(f"{option} needs FIELD=VALUE, not {text!r}", f"for example {option} num_key_value_heads=1")
         if name in seen:
             raise UsageError(f"{option} names {name} twice")
         seen.add(name)

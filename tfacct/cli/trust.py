@@ -1,4 +1,4 @@
-"""Why to believe it. (Annotations are not postponed: that keeps the start short.)"""
+"""Commands that check the numbers. (Annotations are not postponed: that keeps the start short.)"""
 
 import sys
 from typing import Annotated
@@ -16,23 +16,26 @@ def verify(
     *,
     step: opt.Step,
     against: Annotated[
-        str | None, typer.Option(metavar="transformers", help="Ask the transformers class too, module by module.")
+        str | None,
+        typer.Option(metavar="transformers", help="Also compare with the transformers class, module by module."),
     ] = None,
     all_layers: Annotated[
-        bool, typer.Option("--all-layers", help="Run every block, not one of each kind that stands for its equals.")
+        bool, typer.Option("--all-layers", help="Run every block, not only one of each kind.")
     ] = False,
     prove: Annotated[
         str | None,
-        typer.Option(metavar="FAMILY|MODEL", help="Prove the formula for all sizes: the same polynomial as the model."),
+        typer.Option(
+            metavar="FAMILY|MODEL", help="Prove the formula for all sizes: it equals the model's count as a polynomial."
+        ),
     ] = None,
     by: Annotated[
         opt.ProofChoice | None,
-        typer.Option(help="How --prove proves: with symbols for sizes (default), or on a grid of small ones."),
+        typer.Option(help="Method of --prove: symbols for all sizes (default), or a grid of small sizes."),
     ] = None,
     which: opt.Which,
     output: opt.Output,
 ) -> None:
-    """Ask the witnesses: fvcore, torch, published totals. Needs torch and fvcore; runs without memory."""
+    """Check the formulas against fvcore, torch and published totals. Needs torch and fvcore; allocates no weights."""
     from tfacct.output.progress import progress
     from tfacct.reports.verify import verify
 
@@ -45,7 +48,7 @@ def verify(
             asked = ask.one_of_family(prove, which)
             report = proven(asked, by=(by or opt.ProofChoice.symbols).value, progress=tick)
         elif by is not None:
-            raise UsageError("--by says how to --prove: it means nothing without it")
+            raise UsageError("--by needs --prove")
         else:
             report = verify(
                 ask.subjects(which),
@@ -66,13 +69,13 @@ def measure(
     decode: opt.Decode = False,
     steps: Annotated[int, typer.Option(metavar="N", help="Timed runs, or decode steps.")] = 5,
     train: Annotated[bool, typer.Option("--train", help="Forward and backward.")] = False,
-    sdpa: Annotated[bool, typer.Option("--sdpa", help="Fused attention: faster, and not counted itself.")] = False,
-    device: Annotated[str, typer.Option(metavar="cpu|cuda|mps", help="Where it runs.")] = "cpu",
+    sdpa: Annotated[bool, typer.Option("--sdpa", help="Use fused attention: faster, but not counted itself.")] = False,
+    device: Annotated[str, typer.Option(metavar="cpu|cuda|mps", help="Device to run on.")] = "cpu",
     dtype: Annotated[str, typer.Option(metavar="DTYPE", help="fp32, bf16 or fp16.")] = "fp32",
     one: opt.One,
     form: opt.Form,
 ) -> None:
-    """Run the model here, with random weights: time, MFU, bytes really held. Needs torch and fvcore."""
+    """Run the model on this machine, with random weights: time, MFU, bytes held. Needs torch and fvcore."""
     from tfacct.output.progress import progress
     from tfacct.reports.measure import Plan, measure
 
@@ -93,7 +96,7 @@ def measure(
 
 @command(TRUST, "tfacct conventions")
 def conventions(*, output: opt.Output) -> None:
-    """What every number counts, on one page."""
+    """The conventions on one page: what every number counts."""
     from tfacct.reports.page import conventions
 
     ask.show(conventions(), output)

@@ -1,1 +1,1 @@
-"""From what a user calls a model to a loaded model: presets, files, hub ids."""
+"""From the name that a user gives to a loaded model: presets, files, hub ids."""

@@ -1,4 +1,4 @@
-"""Readers of files that somebody else wrote: within bounds, and refusing anything that no config holds."""
+"""Readers of files that somebody else wrote: bounded, and refusing whatever no config holds."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def read(file: Path) -> bytes:
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # some of /proc waits for news
     try:
         if not stat.S_ISREG(file.stat().st_mode):
-            what = "it is a folder" if file.is_dir() else "it is no regular file"
+            what = "it is a folder" if file.is_dir() else "it is not a regular file"
             raise ConfigError(f"cannot read {file}: {what}", "a MODEL is a file, a folder with a config.json, or -")
         with os.fdopen(os.open(file, flags), "rb") as stream:
             data: bytes | None = stream.read(LARGEST + 1)
     except OSError as error:
         raise ConfigError(f"cannot read {file}: {error.strerror}") from None
     if data is None:
-        raise ConfigError(f"cannot read {file}: it has nothing to give")
+        raise ConfigError(f"cannot read {file}: it gives no data")
     return data
 
 
@@ -95,7 +95,7 @@ def _parsed(where: str, data: bytes, loads: Callable[[str], Any]) -> Any:
         message = error.message if error.message.startswith(where) else f"{where}: {error.message}"
         raise ConfigError(message) from None
     except (ValueError, RecursionError):  # thousands of digits, or of brackets
-        raise ConfigError(f"{where} is no model's config: its numbers or its nesting are absurd") from None
+        raise ConfigError(f"{where} is not a model's config: a number is too large or the nesting too deep") from None
     return config
 
 
@@ -115,7 +115,7 @@ def _check(config: object) -> None:
                 if value.bit_length() > BITS:
                     raise ValueError
             elif isinstance(value, (date, datetime, time)):
-                raise ConfigError(f"a date is no field of a config: {value}")
+                raise ConfigError(f"a config holds no dates: {value}")
         level, depth = inner, depth + 1
 
 
@@ -125,6 +125,6 @@ def _no_duplicates(items: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for name, _ in items:
             if name in seen:
-                raise ConfigError(f"field {cut(name)!r} stands twice")
+                raise ConfigError(f"field {cut(name)!r} appears twice")
             seen.add(name)
     return fields

@@ -1,5 +1,5 @@
-"""Finds what a user calls MODEL: a preset, a path to a config.json or a preset's TOML, a hub id or the address of its
-page, or `-` for stdin. A preset answers for its own hub id where the hub does not.
+"""Find the MODEL that a user names: a preset, a path to a config.json or a preset's TOML, a hub id or the address of
+its page, or `-` for stdin. A preset answers for its own hub id where the hub does not.
 """
 
 from __future__ import annotations

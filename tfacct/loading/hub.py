@@ -44,7 +44,7 @@ class Copy(NamedTuple):
     """Where a reader finds the model."""
     commit: str
     newest: bool
-    """Whether the hub was asked, and this is what it holds now."""
+    """True if the hub was asked and holds this copy now."""
 
 
 def unwatched(_what: str) -> None:
@@ -61,11 +61,11 @@ def read_id(model: str) -> tuple[str, str | None]:
     for name in hub_id.split("/"):
         if not _NAME.fullmatch(name) or ".." in name or "--" in name or name.endswith(".git"):
             raise UsageError(
-                f"{model!r} is no file here, and can be no hub id",
+                f"{model!r} is not a file here and cannot be a hub id",
                 "a hub id is OWNER/NAME or OWNER/NAME@REVISION, in letters, digits, _ and single - or .",
             )
     if at and (not _REVISION.fullmatch(revision) or ".." in revision or "//" in revision):
-        raise UsageError(f"{revision!r} can be no revision of {hub_id}", "a revision is a branch, a tag or a commit")
+        raise UsageError(f"{revision!r} cannot be a revision of {hub_id}", "a revision is a branch, a tag or a commit")
     return hub_id, revision or None
 
 
@@ -88,7 +88,7 @@ def fetch(hub_id: str, revision: str | None = None, *, largest: int, waiting: Wa
         if error.name != "huggingface_hub":
             raise HubError(f"huggingface_hub cannot be imported: {_reason(error)}") from None
         raise MissingExtraError(
-            f"{hub_id} is no file here, and to ask the hub for it takes huggingface_hub", MissingExtraError.HUB
+            f"{hub_id} is not a file here, and asking the hub for it needs huggingface_hub", MissingExtraError.HUB
         ) from None
     except Exception as error:  # it reads its variables while it is imported
         raise HubError(f"huggingface_hub cannot be imported: {_reason(error)}") from None
@@ -129,7 +129,7 @@ def _ask(hub_id: str, revision: str, largest: int) -> Copy:
     if cached and (constants.HF_HUB_OFFLINE or _COMMIT.fullmatch(revision)):
         return cached
     if constants.HF_HUB_OFFLINE:
-        raise HubError(f"{hub_id} is not in the hub's cache, and HF_HUB_OFFLINE forbids to ask for it")
+        raise HubError(f"{hub_id} is not in the hub's cache, and HF_HUB_OFFLINE forbids asking for it")
     try:
         url = hf_hub_url(hub_id, CONFIG, revision=revision)
         held = get_hf_file_metadata(url)
@@ -157,15 +157,15 @@ def _checked(held: Any, url: str, revision: str) -> str:
     asked, answered = urlsplit(url), urlsplit(held.location)
     host, commit = asked.netloc, held.commit_hash
     if commit is None or held.etag is None:
-        raise HubError(f"{host} does not answer as a hub does", "see HF_ENDPOINT, or a proxy between")
+        raise HubError(f"{host} does not answer as a hub does", "check HF_ENDPOINT, or a proxy in between")
     if not _COMMIT.fullmatch(commit) or not _ETAG.fullmatch(held.etag):
-        raise HubError(f"{host} does not answer as a hub does: its commit or its ETag is none", "see HF_ENDPOINT")
+        raise HubError(f"{host} does not answer as a hub does: its commit or its ETag is invalid", "check HF_ENDPOINT")
     if _COMMIT.fullmatch(revision) and commit != revision:
         raise HubError(f"{host} answers with commit {commit}, not {revision}")
     if answered.netloc != host or answered.scheme not in (asked.scheme, "https"):
         there = cut(answered.netloc) or "nowhere"
         raise HubError(
-            f"{host} sends to {there} for the {CONFIG}: no other host is asked", "download the file yourself"
+            f"{host} redirects to {there} for the {CONFIG}: no other host is asked", "download the file yourself"
         )
     return commit  # type: ignore[no-any-return]
 
@@ -184,13 +184,13 @@ def _download(url: str, size: int | None, largest: int) -> bytes:
         if response.status_code != HTTPStatus.OK:
             raise HubError(f"cannot fetch the {CONFIG} from {host}: its answer is {_answer(response.status_code)}")
         if response.headers.get("Content-Encoding", "identity") != "identity":
-            raise HubError(f"{host} sends the {CONFIG} packed, which was not asked for")
+            raise HubError(f"{host} sends the {CONFIG} compressed, which was not asked for")
         for chunk in response.iter_raw():
             data += chunk
             if len(data) > largest:
                 raise OverflowError
     if size is not None and len(data) != size:
-        raise HubError(f"cannot fetch the {CONFIG} from {host}: {len(data):,} bytes came, of {size:,}")
+        raise HubError(f"cannot fetch the {CONFIG} from {host}: {len(data):,} of {size:,} bytes arrived")
     return bytes(data)
 
 
@@ -218,11 +218,11 @@ def _as_ours(error: Exception, hub_id: str, revision: str | None, host: str) -> 
     if isinstance(error, errors.RevisionNotFoundError):
         return NotFoundError(f"{hub_id} has no revision {revision!r}")
     if isinstance(error, errors.EntryNotFoundError) and status is not None:
-        return NotFoundError(f"{hub_id} has no {CONFIG}", "name the model that it was made from")
+        return NotFoundError(f"{hub_id} has no {CONFIG}", "name the model that it was derived from")
     if isinstance(error, errors.RepositoryNotFoundError) or status == HTTPStatus.NOT_FOUND:
         return NotFoundError(f"no file here and no model on {host} named {hub_id!r}", "a private one needs HF_TOKEN")
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        return HubError(f"{host} does not let {hub_id} be read: {_answer(status)}", "see HF_TOKEN")
+        return HubError(f"{host} does not allow reading {hub_id}: {_answer(status)}", "check HF_TOKEN")
     if status is not None:
         return HubError(f"cannot fetch {hub_id} from {host}: its answer is {_answer(status)}")
     if isinstance(error, OSError) and error.filename:

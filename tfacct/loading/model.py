@@ -39,7 +39,7 @@ class Provenance(NamedTuple):
     revision: str | None = None
     working: str | None = None
     about: str | None = None
-    """What a `described` model is, in words."""
+    """Description of a `described` model, in words."""
 
 
 @record
@@ -60,7 +60,7 @@ class LoadedModel:
     left_out: tuple[str, ...] = ()
     """Configs of other models in the same file, which are not counted."""
     answers: str = ""
-    """What a user should know where a preset answers for another name."""
+    """Note for the user where a preset answers for another name."""
 
     @property
     def context(self) -> int:
@@ -95,7 +95,7 @@ class LoadedModel:
         return self.provenance.expected if self.provenance and not self.changed else None
 
     def with_fields(self, sets: Mapping[str, Any]) -> LoadedModel:
-        """The same model with fields set over its config. What its file holds beside it stays left out."""
+        """The same model with fields set over its config. Other models in its file stay left out."""
         changed = subject(self.name, self.raw, sets, self.provenance)
         return replace(changed, left_out=self.left_out, answers=self.answers)
 

@@ -16,7 +16,7 @@ from tfacct.loading.model import WITNESSES, LoadedModel, Provenance, subject
 NEEDED = {"source": ("url", "kind"), "expect": ("parameters", "from"), "config": ("model_type",)}
 KINDS = ("copied", "transcribed")
 ABOUT = ("source", "expect")
-"""What the file of an own model may say beside its tables."""
+"""Keys that the file of an own model may hold besides its tables."""
 NAMES = ("hub", "also", "without")
 """Keys of [source] that hold several names: ids of models of the same sizes, other names of the same model, and configs
 in the file of its page that are not part of the preset."""
@@ -42,7 +42,7 @@ def load(name: str, sets: Mapping[str, object] | None = None) -> LoadedModel:
 
 
 def source(name: str) -> Mapping[str, Any]:
-    """Return what the file of the preset `name` says of its source."""
+    """Return the source given in the file of the preset `name`."""
     about: dict[str, Any] = _read(folder() / f"{name}.toml").get("source", {})
     return about
 
@@ -72,9 +72,9 @@ def _read(path: Path) -> dict[str, Any]:
                 raise ConfigError(f"{path}: [{table}] has no {key}", "docs/adding-a-model.md shows a whole preset")
     source, expect = file["source"], file["expect"]
     if source["kind"] not in KINDS or (source["kind"] == "copied" and "via" not in source):
-        raise ConfigError(f"{path}: kind is transcribed, or copied with a via, not {cut(repr(source['kind']))}")
+        raise ConfigError(f"{path}: kind must be transcribed, or copied with a via, not {cut(repr(source['kind']))}")
     if expect["from"] not in WITNESSES or (expect["from"] == "arithmetic" and "working" not in expect):
-        raise ConfigError(f"{path}: from is published, transformers, or arithmetic with a working")
+        raise ConfigError(f"{path}: from must be published, transformers, or arithmetic with a working")
     nulls = file.get("nulls", [])
     if not isinstance(nulls, list) or not all(isinstance(name, str) for name in nulls):
         raise ConfigError(f"{path}: nulls must be a list of names")
@@ -138,7 +138,7 @@ def _own(path: Path, file: dict[str, Any], sets: Mapping[str, object] | None) ->
             raise ConfigError(f"{path}: [{name}] of an own model holds {', '.join(sorted(keys))} and nothing else")
     total = expect.get("parameters")
     if expect and (type(total) is not int or expect.get("from") != "arithmetic" or "working" not in expect):
-        raise ConfigError(f'{path}: [expect] of an own model is parameters, from = "arithmetic", and a working')
+        raise ConfigError(f'{path}: [expect] of an own model holds parameters, from = "arithmetic", and a working')
     provenance = Provenance(
         url="",
         kind="described",
@@ -157,7 +157,7 @@ def load_all(
     max_params: int | None = None,
     words: Collection[str] = (),
 ) -> list[LoadedModel]:
-    """Presets in the order of family and size: all, or those of one family, of at most so many parameters, and with all
+    """Presets by family and size: all, or those of one family, of at most `max_params` parameters, with all
     of the `words` in their name or family."""
     if family is not None and family not in families.names():
         known = f"known: {', '.join(families.names())}"

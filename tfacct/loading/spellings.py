@@ -27,7 +27,7 @@ class Preset(NamedTuple):
 
     name: str
     itself: bool
-    """Whether it is the same model; else one whose config has the same sizes."""
+    """True if it is the same model; else its config has the same sizes."""
     without: tuple[str, ...] = ()
     """Configs of other models in the file of that name, which the preset leaves out."""
 
