@@ -1,6 +1,11 @@
 """kv: what is kept at a context, and what further tokens add, in words that hold for the model."""
 
+import json
+
 import pytest
+
+from tfacct import load
+from tfacct.base.errors import UsageError
 
 
 @pytest.mark.parametrize(
@@ -23,3 +28,65 @@ import pytest
 )  # fmt: skip
 def test_the_answer_first(arguments: str, answer: str, run) -> None:
     assert run("kv", *arguments.split(), columns=120).out.splitlines()[1] == answer
+
+
+def test_a_range_of_contexts_is_the_rows(run) -> None:
+    """131,072 bytes a token; digits grouped are one number, as everywhere."""
+    (facts,) = json.loads(run("kv", "llama-3.1-8b", "--ctx", "1k..8k", "--json").out)["models"]
+    assert [(line["keys"], line["as_built"]) for line in facts["lines"]] == [
+        (1024 * 2**power, 131_072 * 1024 * 2**power) for power in range(4)
+    ]
+    assert (facts["workload"]["keys"], facts["kv_cache_bytes"]) == (8192, 2**30)
+    assert load("llama-3.1-8b").kv(ctx="1k..8k").models == (facts,)
+    (facts,) = json.loads(run("kv", "llama-3.1-8b", "--ctx", "8k,2k,3", "--json").out)["models"]
+    assert [line["keys"] for line in facts["lines"]] == [3, 2048, 8192]
+    (facts,) = json.loads(run("kv", "llama-3.1-8b", "--ctx", "4,096", "--json").out)["models"]
+    assert [line["keys"] for line in facts["lines"]] == [1024, 4096]
+
+
+def test_a_range_of_contexts_of_several_models(run) -> None:
+    rows = run("kv", "gpt2", "llama-3.2-1b", "--ctx", "1k,2k", "--csv").out.splitlines()
+    head = rows[0].split(",")
+    found = [dict(zip(head, row.split(","), strict=True)) for row in rows[1:]]
+    assert [(row["model"], row["keys"], row["as_built"]) for row in found] == [
+        ("gpt2", "1024", "37748736"), ("gpt2", "2048", "75497472"),
+        ("llama-3.2-1b", "1024", "33554432"), ("llama-3.2-1b", "2048", "67108864"),
+    ]  # fmt: skip
+
+
+def test_several_batches_are_a_row_each(run) -> None:
+    """16,060,522,496 bytes of weights, 1 GiB a sequence of 8,192; 24 GiB hold (24 GiB - weights) / 131,072 tokens."""
+    asked = ("memory", "llama-3.1-8b", "--batch", "64,1,8", "--ctx", "8k")
+    (facts,) = json.loads(run(*asked, "--json").out)["models"]
+    assert facts["batches"] == [
+        {"batch": n, "weights_bytes": 16_060_522_496, "kv_cache_bytes": n * 2**30,
+         "total_bytes": 16_060_522_496 + n * 2**30} for n in (1, 8, 64)
+    ]  # fmt: skip
+    assert (facts["workload"]["batch"], facts["total_bytes"]) == (64, 16_060_522_496 + 64 * 2**30)
+    assert run(*asked).out.splitlines()[1] == "From 16.0 GiB at batch 1 to 79.0 GiB at batch 64."
+    ran = run(*asked, "--fit", "24GiB")
+    assert ran.out.splitlines()[1] == "Fits in 24 GiB up to batch 8 of these."
+    rows = [line.split() for line in ran.out.splitlines() if "GiB" in line][-3:]
+    assert [row[-1] for row in rows] == [f"{74_075 // 1:,}", f"{74_075 // 8:,}", f"{74_075 // 64:,}"]
+    report = load("llama-3.1-8b").memory(batch="1,8,64", ctx="8k", fit="24GiB")
+    assert [row["largest_context"] for row in report.batches] == [74_075, 9_259, 1_157]
+    assert load("gpt2").memory(batch=8).total == load("gpt2").memory(batch="8").total
+    assert "batches" not in load("gpt2").memory(batch="8").models[0]
+    assert (
+        run("memory", "mamba-130m", "--batch", "1,2", "--fit", "1GiB").out.split("\n")[1]
+        == "All 2 batches fit in 1 GiB."
+    )
+    assert run("memory", "bert-base", "--batch", "1..4").out.splitlines()[1] == "209 MiB at every batch."
+
+
+def test_batches_that_make_no_sense(run) -> None:
+    for arguments, words in {
+        "gpt2 gpt2-xl --batch 1,2": "are of one MODEL",
+        "gpt2 --batch 1,2 --explain": "--explain does not go with",
+        "gpt2 --batch 0..2": "at least 1",
+        "llama-3.1-8b --batch 1,2 --fit 1GiB": "the weights alone are",
+    }.items():
+        ran = run("memory", *arguments.split())
+        assert ran.code == 2 and words in " ".join(ran.err.split()), ran.err
+    with pytest.raises(UsageError, match="has no values"):
+        load("gpt2").memory(batch=[])  # type: ignore[arg-type]

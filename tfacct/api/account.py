@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, Unpack
 from tfacct.api.answer import answered
 from tfacct.api.answers import FlopsReport, GenerateReport, KvReport, MemoryReport, ParamsReport, TrafficReport
 from tfacct.api.asked import Asked
-from tfacct.api.keywords import request, size, spelled_out
+from tfacct.api.keywords import request, several, size, spelled_out
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Logits, Step, Whole
@@ -121,13 +121,19 @@ class Costs(Asked):
         >>> llama.memory(ctx="8k", fit="24GiB").fit["largest_context"]
         74075
 
-        `fit` (bytes, or `"24GiB"`) adds the largest context and batch that fit. Raises TfacctError.
+        `fit` (bytes, or `"24GiB"`) adds the largest context and batch that fit. `batch="1,8,64"`: a row for each, and
+        the attribute `batches`; the other attributes are those of the largest. Raises TfacctError.
         """
         from tfacct.reports.memory import memory
+        from tfacct.reports.memory_batches import by_batch
 
         budget = units.read_bytes("fit", fit) if isinstance(fit, str) else fit
-        asked = request(step)
-        report = memory([self.loaded], asked, dtype=dtype, kv_dtype=kv_dtype, fit=budget)
+        batches, given = several("batch", step)
+        asked = request(given)
+        if batches is None:
+            report = memory([self.loaded], asked, dtype=dtype, kv_dtype=kv_dtype, fit=budget)
+        else:
+            report = by_batch([self.loaded], asked, batches, dtype=dtype, kv_dtype=kv_dtype, fit=budget)
 
         def chart() -> Chart:
             from tfacct.reports.charts_bytes import memory_chart
@@ -140,12 +146,13 @@ class Costs(Asked):
     def kv(self, *, dtype: str | None = None, **step: Unpack[Whole]) -> KvReport:
         """Bytes of the KV cache by context: as built, with a key/value head for each query head, and with one for all.
 
-        Raises TfacctError.
+        `ctx="1k..128k"`: the contexts of the rows. Raises TfacctError.
         """
         from tfacct.reports.kv import kv
 
-        asked = request(step)
-        report = kv([self.loaded], asked, dtype=dtype)
+        contexts, given = several("ctx", step)
+        asked = request(given)
+        report = kv([self.loaded], asked, dtype=dtype, contexts=contexts)
 
         def chart() -> Chart:
             from tfacct.reports.charts_bytes import kv_chart

@@ -26,7 +26,7 @@ class _Common(Answer):
 class _Explained(_Common):
     """Keys of what `explain` derives. (`derivation` is a value of every Report.)"""
 
-    _optional = ("derivation",)
+    _optional: ClassVar[tuple[str, ...]] = ("derivation",)
     _reserved: ClassVar[dict[str, Any]] = {"derivation": each.Derivation}
 
 
@@ -107,7 +107,7 @@ class MemoryReport(_Explained):
     """Bytes of weights and of what is kept between steps."""
 
     _line = each.MemoryLine
-    _optional = ("fit",)
+    _optional = ("fit", "batches")
 
     workload: each.Workload
     kv_dtype: str
@@ -118,6 +118,7 @@ class MemoryReport(_Explained):
     kv_bytes_next_token: int
     total_bytes: int
     fit: each.Fit
+    batches: list[each.BatchLine]
 
 
 class TrainReport(_Common):

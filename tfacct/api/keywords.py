@@ -60,6 +60,20 @@ def size(name: str, given: Any) -> Any:
         return given
 
 
+def several(name: str, step: Mapping[str, Any]) -> tuple[list[int] | None, dict[str, Any]]:
+    """Sizes that a keyword holds, None where it holds one or none; and the keywords with the largest of them."""
+    given = step.get(name)
+    if isinstance(given, str):
+        found = ranges.read_some(option(name), given)
+    elif isinstance(given, Collection):
+        found = list(sizes(name, given))
+    else:
+        return None, dict(step)
+    if not found:
+        raise UsageError(f"{option(name)} has no values")
+    return (found if len(found) > 1 else None), {**step, name: max(found)}
+
+
 def sizes(name: str, given: Any) -> Any:
     """Whole numbers that a range such as `"1k..128k"` stands for; a collection of sizes as it is."""
     if isinstance(given, str):

@@ -36,6 +36,17 @@ class Fit(TypedDict):
     batch_slack_bytes: int | None
 
 
+class BatchLine(TypedDict):
+    """Bytes at one batch; with a budget, the largest context that fits at it."""
+
+    batch: int
+    weights_bytes: int
+    kv_cache_bytes: int
+    total_bytes: int
+    largest_context: NotRequired[int | None]
+    context_slack_bytes: NotRequired[int | None]
+
+
 class Letter(TypedDict):
     """Meaning of a letter, and its value in a model."""
 

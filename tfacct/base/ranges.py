@@ -44,6 +44,16 @@ def read_values(option: str, text: str) -> Values:
     return Values(pieces)
 
 
+def read_some(option: str, text: str) -> list[int]:
+    """The number that `text` is, its digits grouped or not, or the several that it stands for. Raises UsageError.
+
+    >>> read_some("--batch", "1,024"), read_some("--batch", "1,8,64"), read_some("--ctx", "1k..4k")
+    ([1024], [1, 8, 64], [1024, 2048, 4096])
+    """
+    several = is_range(text.strip()) or ("," in text and not units.is_tokens(text))
+    return list(read_values(option, text)) if several else [units.read_tokens(option, text)]
+
+
 def is_range(text: str) -> bool:
     """True if `text` is written as a range."""
     return RANGE.fullmatch(text) is not None

@@ -85,6 +85,11 @@ def read_tokens(option: str, text: str) -> int:
     return int(digits) << 10 * steps
 
 
+def is_tokens(text: str) -> bool:
+    """True if `text` is one number of tokens, its digits grouped or not."""
+    return re.fullmatch(_TOKENS, text.strip(), _EITHER_CASE) is not None
+
+
 def read_count(option: str, text: str) -> int:
     """Number of parameters as a user writes it, in powers of 1000: `8B` = 8 · 10⁹, `500M`. Raises UsageError."""
     match = re.fullmatch(_COUNT, text.strip(), _EITHER_CASE)

@@ -116,19 +116,20 @@ def memory(
     how: opt.Explained,
     output: opt.Output,
 ) -> None:
-    """Bytes for weights and KV cache, and what fits a card."""
+    """Bytes for weights and KV cache, and what fits a card; --batch 1,8,64: a row each."""
     from tfacct.reports.memory import memory
 
     ask.check_plot(picture)
-    ask.check_explained(how, output, {})
+    batches, whole = ask.several("batch", whole)
+    ask.check_explained(how, output, {"--batch of several": batches})
+    budget = None if fit is None else units.read_bytes("--fit", fit)
     chosen, request = ask.subjects(which), ask.request(whole)
-    report = memory(
-        chosen,
-        request,
-        dtype=dtype,
-        kv_dtype=kv_dtype,
-        fit=None if fit is None else units.read_bytes("--fit", fit),
-    )
+    if batches is None:
+        report = memory(chosen, request, dtype=dtype, kv_dtype=kv_dtype, fit=budget)
+    else:
+        from tfacct.reports.memory_batches import by_batch
+
+        report = by_batch(chosen, request, batches, dtype=dtype, kv_dtype=kv_dtype, fit=budget)
     chart = None
     if picture.plot is not None:
         from tfacct.reports.charts_bytes import memory_chart
@@ -154,13 +155,15 @@ def kv(
     how: opt.Explained,
     output: opt.Output,
 ) -> None:
-    """KV cache by context: as built, as MHA, as MQA."""
+    """KV cache by context, --ctx 1k..128k: as built, as MHA, as MQA."""
     from tfacct.reports.kv import kv
 
     ask.check_plot(picture)
     ask.check_explained(how, output, {})
-    chosen, request = ask.subjects(which), ask.request(whole)
-    report = kv(chosen, request, dtype=dtype)
+    chosen = ask.subjects(which)
+    contexts, whole = ask.several("ctx", whole)
+    request = ask.request(whole)
+    report = kv(chosen, request, dtype=dtype, contexts=contexts)
     chart = None
     if picture.plot is not None:
         from tfacct.reports.charts_bytes import kv_chart

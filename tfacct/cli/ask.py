@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tfacct.base import units
@@ -25,6 +26,17 @@ def request(step: opt.Step | opt.Whole, logits: opt.LogitsChoice = opt.LogitsCho
     sizes = {name: text for name, text in vars(step).items() if isinstance(text, str)}
     read = {name: units.read_tokens(f"--{name}", text) for name, text in sizes.items()}
     return Request(**{**vars(step), **read, **more}, logits=logits.value)
+
+
+def several(name: str, whole: opt.Whole) -> tuple[list[int] | None, opt.Whole]:
+    """The sizes that an option holds, None where it holds one or none; and the workload with the largest of them."""
+    text = getattr(whole, name)
+    if text is None or not ("," in text or ".." in text):
+        return None, whole
+    from tfacct.base.ranges import read_some
+
+    sizes = read_some(f"--{name}", text)
+    return (sizes if len(sizes) > 1 else None), replace(whole, **{name: str(max(sizes))})
 
 
 def counting(counted: opt.Counted) -> Counting:

@@ -25,15 +25,27 @@ CONVENTION = "bytes an engine must keep for every token of the context; weights 
 STATE = "bytes an engine must keep between steps, the same at every context; weights left out"
 
 
-def kv(subjects: Sequence[LoadedModel], request: Request, *, dtype: str | None = None) -> Report:
-    """KV-cache bytes per token and by context, and what grouped queries save. Raises UsageError."""
+def kv(
+    subjects: Sequence[LoadedModel],
+    request: Request,
+    *,
+    dtype: str | None = None,
+    contexts: Sequence[int] | None = None,
+) -> Report:
+    """KV-cache bytes per token and by context, and what grouped queries save. Raises UsageError.
+
+    `contexts` are those of the rows, and the last is that of the totals; without them some up to the request's.
+    """
     _, cached = counting.dtypes(None, dtype)
     subjects, left_out = counting.keeping(subjects)
-    facts = tuple(_facts(subject, request, cached) for subject in subjects)
+    if contexts is not None:
+        contexts = sorted(set(contexts))
+        request = replace(request, ctx=contexts[-1])
+    facts = tuple(_facts(subject, request, cached, contexts) for subject in subjects)
     alone = len(subjects) == 1
-    table = _one(subjects[0], facts[0], request, cached) if alone else _several(subjects, facts)
+    table = _one(subjects[0], facts[0], request, cached) if alone else _several(subjects, facts, contexts is not None)
     who = f"{compose.name_of(subjects[0])}: " if alone else ""
-    where = f"batch {request.batch:,}" if alone else compose.workload_words(subjects, request)
+    where = f"batch {request.batch:,}" if alone or contexts else compose.workload_words(subjects, request)
     return compose.report(
         "kv",
         subjects,
@@ -55,7 +67,9 @@ def _answer(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], ca
     sizes = [(fact["kv_cache_bytes"], subject.name) for subject, fact in zip(subjects, facts, strict=True)]
     if len(facts) > 1:
         (least, small), (most, large) = min(sizes), max(sizes)
-        return f"From {units.binary(least)} ({small}) to {units.binary(most)} ({large})."
+        keys = {fact["workload"]["keys"] for fact in facts}
+        where = f" at context {min(keys):,}" if len(keys) == 1 else ""
+        return f"From {units.binary(least)} ({small}) to {units.binary(most)} ({large}){where}."
     work, size = facts[0]["workload"], units.binary(sizes[0][0])
     if not sentences.attends(subjects):
         return f"{size} at every context{_batch(work)}."
@@ -91,10 +105,12 @@ def _notes(
     yield from latent.kept_notes(subjects)
 
 
-def _facts(subject: LoadedModel, request: Request, cached: str) -> dict[str, Any]:
+def _facts(
+    subject: LoadedModel, request: Request, cached: str, contexts: Sequence[int] | None = None
+) -> dict[str, Any]:
     work = counting.workload(subject, request)
-    sides = variants(subject)
-    by_context = [_at(sides, replace(work, context=context), cached) for context in _contexts(work.context)]
+    sides, shown = variants(subject), contexts or _contexts(work.context)
+    by_context = [_at(sides, replace(work, context=context), cached) for context in shown]
     kept = width(cached)
     own = cache_bytes(subject.ledger, replace(work, source=0).axes(), kept)
     cross = by_context[-1]["as_built"] - own
@@ -196,24 +212,29 @@ def heads_words(count: int | list[int]) -> str:
     return f"{' or '.join(map(str, counts))} KV head{'' if counts == [1] else 's'}"
 
 
-def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> Table:
+def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], by_context: bool) -> Table:
+    """A row for each model, or, `by_context`, a section with a row for each context."""
+    next_token = Column("kv_bytes_next_token", "next token", "bytes")
     columns = (
-        Column("model", "model"),
+        Column("model", "model", names_rows=True),
         Column("heads", "heads", "count", drop=3, empty="–"),
         Column("kv_heads", "KV heads", "count", drop=2, empty="–"),
-        Column("kv_bytes_next_token", "next token", "bytes"),
-        Column("keys", "context", "count"),
+        *(() if by_context else (next_token,)),
+        Column("keys", "context", "count", names_rows=by_context),
         Column("mha", "MHA", "bytes", empty="–"),
         Column("as_built", "as built", "bytes"),
         Column("mqa", "MQA", "bytes", drop=1, empty="–"),
     )
-    rows = tuple(
-        {**fact["lines"][-1], "model": compose.name_of(subject), "heads": fact["query_heads"]}
-        | {"kv_heads": "latent" if is_latent(subject) else fact["kv_heads"]}
-        | {"kv_bytes_next_token": fact["kv_bytes_next_token"]}
+    sections = tuple(
+        tuple(
+            {**line, "model": compose.name_of(subject), "heads": fact["query_heads"]}
+            | {"kv_heads": "latent" if is_latent(subject) else fact["kv_heads"]}
+            | {"kv_bytes_next_token": fact["kv_bytes_next_token"]}
+            for line in fact["lines"][0 if by_context else -1 :]
+        )
         for subject, fact in zip(subjects, facts, strict=True)
     )
-    return columns, (rows,), ()
+    return columns, sections if by_context else (tuple(row for rows in sections for row in rows),), ()
 
 
 def _formula(subject: LoadedModel, request: Request, cached: str) -> str:

@@ -1,0 +1,115 @@
+"""Bytes to serve one model at several batches: a row each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from tfacct.base import units
+from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option
+from tfacct.ledger.workload import Request
+from tfacct.loading.model import LoadedModel
+from tfacct.output.report import Column, Report, Table
+from tfacct.reports import compose, sentences
+from tfacct.reports.memory import memory
+
+
+def by_batch(
+    subjects: Sequence[LoadedModel],
+    request: Request,
+    batches: Sequence[int],
+    *,
+    dtype: str | None = None,
+    kv_dtype: str | None = None,
+    fit: int | None = None,
+) -> Report:
+    """Bytes of weights and KV cache at each batch, in rising order; with `fit` also the largest context that fits.
+
+    The facts beside the rows are those of the largest batch. Raises UsageError for several models.
+    """
+    if len(subjects) != 1:
+        raise UsageError(f"several batches ({option('batch')}) are of one MODEL", "name one model, or give one batch")
+    (subject,) = subjects
+    batches = sorted(set(batches))
+    each = [memory(subjects, replace(request, batch=batch), dtype=dtype, kv_dtype=kv_dtype) for batch in batches]
+    rows = [_row(batch, report) for batch, report in zip(batches, each, strict=True)]
+    facts = {key: value for key, value in each[-1].models[0].items() if key != "notes"}
+    if fit is not None:
+        found = [_fit(subjects, replace(request, batch=row["batch"]), dtype, kv_dtype, fit) for row in rows]
+        if not any(found):  # raises: it says how much too large it is
+            memory(subjects, replace(request, batch=batches[0]), dtype=dtype, kv_dtype=kv_dtype, fit=fit)
+        for row, there in zip(rows, found, strict=True):
+            row |= {key: there.get(key) for key in ("largest_context", "context_slack_bytes")}
+        facts |= {"fit": found[-1]} if found[-1] else {}
+    return compose.report(
+        "memory",
+        subjects,
+        _table(subject, rows, fit),
+        [{**facts, "batches": rows}],
+        title=each[-1].title.rpartition(", batch ")[0],
+        convention=each[-1].convention,
+        answer=_answer(rows, fit),
+        notes=lambda _: [*each[-1].notes, *_fit_notes(fit)],
+        counted=each[-1].counted,
+        requests=[replace(request, batch=batches[-1])],
+        headline="total_bytes",
+    )
+
+
+def _fit(
+    subjects: Sequence[LoadedModel], request: Request, dtype: str | None, kv_dtype: str | None, fit: int
+) -> dict[str, Any]:
+    """What fits at a batch; nothing where not even a token does."""
+    try:
+        found: dict[str, Any] = memory(subjects, request, dtype=dtype, kv_dtype=kv_dtype, fit=fit).models[0]["fit"]
+    except UsageError:
+        return {}
+    return found
+
+
+def _row(batch: int, report: Report) -> dict[str, Any]:
+    facts = report.models[0]
+    return {"batch": batch, **{key: facts[key] for key in ("weights_bytes", "kv_cache_bytes", "total_bytes")}}
+
+
+def _answer(rows: Sequence[dict[str, Any]], fit: int | None) -> str:
+    """From which size to which; of a budget, up to which batch it is kept."""
+    if fit is not None:
+        inside = [row["batch"] for row in rows if row["total_bytes"] <= fit]
+        if len(inside) == len(rows):
+            return f"All {len(rows):,} batches fit in {units.budget(fit)}."
+        return f"Fits in {units.budget(fit)} up to batch {inside[-1]:,} of these." if inside else _none(fit)
+    least, most = rows[0], rows[-1]
+    if least["total_bytes"] == most["total_bytes"]:
+        return f"{units.binary(least['total_bytes'])} at every batch."
+    said = (f"{units.binary(row['total_bytes'])} at batch {row['batch']:,}" for row in (least, most))
+    return f"From {' to '.join(said)}."
+
+
+def _none(fit: int) -> str:
+    return f"None of these batches fits in {units.budget(fit)}."
+
+
+def _fit_notes(fit: int | None) -> list[str]:
+    return [] if fit is None else ["max ctx: the largest that fits at the batch, trained for it or not. –: not even 1."]
+
+
+def _table(subject: LoadedModel, rows: Sequence[dict[str, Any]], fit: int | None) -> Table:
+    columns = (
+        Column("batch", "batch", "count"),
+        Column("weights_bytes", "weights", "bytes", drop=1),
+        Column("kv_cache_bytes", sentences.kept([subject]) or "cache", "bytes"),
+        Column("total_bytes", "total", "bytes"),
+        *((Column("largest_context", "max ctx", "count", empty="–"),) if fit is not None else ()),
+    )
+    any_context = [{**row, "largest_context": _shown(row)} for row in rows] if fit is not None else rows
+    return columns, (tuple(any_context),), ()
+
+
+def _shown(row: dict[str, Any]) -> int | str | None:
+    """The largest context; `any` where none is too long."""
+    free: int | None = row["context_slack_bytes"]
+    context: int | None = row["largest_context"]
+    return "any" if context is None and free is not None else context
