@@ -22,6 +22,12 @@ SAYS = {
     "gqa_on_llama.py": ["8,589,934,592", "2,147,483,648", "268,435,456", "GQA keeps 25% of the cache"],
     # the sums of sizes in tests/test_metrics.py; GPT-2: 3,072 + 2·768 + 768·50,257/(2·12·768) = 6,702.04
     "when_does_attention_win.py": ["6,703 tokens", "10,124 tokens", "28,629 tokens", "S = D·F/(N·H) + 2·D + D·V/("],
+    # (80 GiB - 2 · 8,030,261,248) / (2 · 32 · 8 · 128 · 2 = 131,072 bytes a token) = 532,827.3
+    "dask_sweep.py": [
+        "1,000,000 points in 1 chunks",
+        "at most 532,827 tokens in all",
+        "1,000 of them by numpy: the same",
+    ],
     "plot_context.py": ["drew gpt2_xl_shares.png: tfacct flops gpt2-xl", "drew llama_kv_cache.svg"],
     # parameters: 2·151,936·2,048 + 2,048 + 16·(4·2,048² + 3·2,048 (q, k, v biases) + 3·2,048·11,008 + 2·2,048)
     "qwen2_from_config.py": ["num_key_value_heads = 32", "head_dim = 64", "1,973,061,632", "15,728,640 bytes"],

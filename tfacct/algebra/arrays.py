@@ -3,15 +3,20 @@
 In float64 every value is within 10⁻¹⁵ of the exact one: the ledger multiplies and adds whole numbers first, so that an
 array meets few roundings. (That is relative. It is 2 · 10⁻¹⁵ for models with an encoder, and for the bytes that move
 and FLOPs per byte, which are sums over lines.) With `exact` the arrays hold Python's ints and fractions, of any size.
+
+Arrays of other libraries that speak numpy's protocols are taken as they are, and give arrays of their own kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import reduce
+from operator import add, or_
 from typing import TYPE_CHECKING, Any
 
 from tfacct.accounts.metrics import Metric, Point
+from tfacct.algebra import protocols
 from tfacct.algebra.symbols import block_letters, size_letters, with_sizes
 from tfacct.architecture import letters
 from tfacct.architecture.transformer import Transformer
@@ -33,22 +38,54 @@ def evaluate(metric: Metric, shape: Transformer, point: Point, knobs: Mapping[st
     """Array of the metric at every element of the knobs, which are broadcast against each other.
 
     Knobs: ctx, tokens (default: all of the context), batch, num_key_value_heads (the query heads stay), and the letters
-    of the model's sizes and L. Raises UsageError. Needs numpy.
+    of the model's sizes and L. An array of another library gives one of its own. Raises UsageError. Needs numpy.
     """
     try:
         import numpy as np
     except ImportError:
         raise MissingExtraError("arrays need numpy", MissingExtraError.ARRAYS) from None
-    _check_names(shape, knobs)
+    _check_names(shape, point, knobs)
+    if any(protocols.foreign(np, values) for values in knobs.values()):
+        found: np.ndarray[Any, Any] = _elsewhere(np, metric, shape, point, knobs, exact)
+        return found
     given = {name: _checked(np, name, values, exact) for name, values in knobs.items()}
     whole = np.broadcast_shapes(*(values.shape for values in given.values()))
-    _check_together(np, shape, point, given)
+    for wrong, error in _together(shape, point, given):
+        if np.any(wrong):
+            raise error
     flat = {name: np.broadcast_to(values, whole).reshape(-1) for name, values in given.items()}
     result = np.empty(flat[next(iter(flat))].shape if flat else (1,), dtype=object if exact else np.float64)
     for start in range(0, result.size, AT_ONCE):
         some = slice(start, start + AT_ONCE)
         result[some] = _settled(np, metric, shape, point, {name: values[some] for name, values in flat.items()})
     return result.reshape(whole)
+
+
+def _elsewhere(np: Any, metric: Metric, shape: Transformer, point: Point, knobs: Mapping[str, Any], exact: bool) -> Any:
+    """Array of another library, made by its own operations; where it is lazy nothing is computed here.
+
+    So no value can be refused: what is no size gives nan, and so does a point where float64 cannot tell which of two
+    ways takes fewer FLOPs.
+    """
+    if exact:
+        raise UsageError("exact numbers are Python's own: they take arrays of numpy, or lists")
+    xp = protocols.namespace(*knobs.values())
+    given = {
+        name: protocols.floats(xp, name, values if protocols.foreign(np, values) else _checked(np, name, values, False))
+        for name, values in knobs.items()
+    }
+    wrong = [(values < 1) | (values != xp.floor(values)) for values in given.values()]
+    wrong += [found for found, _ in _together(shape, point, given)]
+    zero = 0 * reduce(add, given.values())  # as wide as all knobs together, whatever the metric depends on
+    there = _placed(shape, point, given)
+    if there.ledger.instead is None:
+        value = zero + metric.of(there)
+    else:
+        one, other = (replace(there, ledger=way) for way in there.ledger.ways)
+        apart = _forward(one) - _forward(other)
+        value = xp.where(apart <= 0, zero + metric.of(one), zero + metric.of(other))
+        wrong.append(abs(apart) <= NEAR * _forward(one))
+    return xp.where(reduce(or_, wrong), xp.nan, value)
 
 
 def _settled(np: Any, metric: Metric, shape: Transformer, point: Point, knobs: Mapping[str, Any]) -> Any:
@@ -93,35 +130,36 @@ def _placed(shape: Transformer, point: Point, knobs: Mapping[str, Size]) -> Poin
     return replace(point, work=work, ledger=shape.ledger() if sizes or KV_HEADS in knobs else point.ledger)
 
 
-def _check_names(shape: Transformer, knobs: Mapping[str, Any]) -> None:
+def _check_names(shape: Transformer, point: Point, knobs: Mapping[str, Any]) -> None:
     known = [*WORKLOAD, KV_HEADS, *block_letters(shape), *size_letters(shape)]
     for name in knobs:
         if name not in known:
             raise NotFoundError(f"no knob {name!r}", nearest(name, known) or f"knobs: {', '.join(known)}")
     if "K" in knobs and KV_HEADS in knobs:
         raise UsageError(f"K and {KV_HEADS} are the same: give one")
+    if point.train and "tokens" in knobs:
+        raise UsageError("a training step takes whole sequences: leave tokens out")
     if not knobs:
         raise UsageError("nothing varies", f"knobs: {', '.join(known)}")
 
 
-def _check_together(np: Any, shape: Transformer, point: Point, given: Mapping[str, Any]) -> None:
-    """Check sizes against each other, as the other commands do. Raises UsageError."""
+def _together(shape: Transformer, point: Point, given: Mapping[str, Any]) -> Iterator[tuple[Any, UsageError]]:
+    """Where sizes do not go with each other, as the other commands have it, and what is said of it."""
     context, tokens = given.get("ctx", point.work.context), given.get("tokens")
-    if tokens is not None and np.any(tokens > context):
-        raise UsageError("tokens are more than the context that holds them")
-    if point.train and tokens is not None:
-        raise UsageError("a training step takes whole sequences: leave tokens out")
+    if tokens is not None:
+        yield tokens > context, UsageError("tokens are more than the context that holds them")
     for heads in shape.query_heads if KV_HEADS in given else ():
-        if np.any(heads % given[KV_HEADS] != 0):
-            raise UsageError(f"{KV_HEADS} must divide the {heads:,} query heads")
+        yield heads % given[KV_HEADS] != 0, UsageError(f"{KV_HEADS} must divide the {heads:,} query heads")
     declared = letters.explained(shape)
     sizes = {**letters.sizes(shape), **given}
     for name, letter in declared.items():
-        if name in given and np.any(given[name] % letter.multiple != 0):
-            raise UsageError(f"{name} must be even: rotary positions turn a head's numbers in pairs")
-        if letter.at_most is not None and np.any(sizes[name] > sizes[letter.at_most]):
+        if name in given:
+            said = f"{name} must be even: rotary positions turn a head's numbers in pairs"
+            yield given[name] % letter.multiple != 0, UsageError(said)
+        if letter.at_most is not None and {name, letter.at_most} & given.keys():
             outer = declared[letter.at_most].meaning
-            raise UsageError(f"{name} ({letter.meaning}) is more than {letter.at_most} ({outer})")
+            said = f"{name} ({letter.meaning}) is more than {letter.at_most} ({outer})"
+            yield sizes[name] > sizes[letter.at_most], UsageError(said)
 
 
 def _checked(np: Any, name: str, values: Any, exact: bool) -> Any:

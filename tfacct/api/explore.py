@@ -185,7 +185,8 @@ class Explored(Asked):
 
         Knobs are broadcast against each other: ctx, tokens (default all of the context), batch, num_key_value_heads,
         and the letters of sizes. Values are float64, within 10⁻¹⁵ of the exact ones; `exact` gives Python's ints and
-        fractions. Needs numpy. Raises TfacctError.
+        fractions. Arrays of dask, or of another library that speaks numpy's protocols, give one of their own, and nan
+        where a point is none. Needs numpy. Raises TfacctError.
         """
         from tfacct.accounts.metrics import metric as named
         from tfacct.algebra.arrays import evaluate
@@ -194,4 +195,7 @@ class Explored(Asked):
         asked = named(metric, [self.ledger])
         work = workload(self.loaded, request({"source": source}, logits=logits))
         point = Counting(dtype, kv_dtype, masked, train).point(self.loaded, work, [asked])
-        return evaluate(asked, self.architecture, point, knobs, exact=exact)
+        given = {
+            name: list(sizes(name, values)) if isinstance(values, str) else values for name, values in knobs.items()
+        }
+        return evaluate(asked, self.architecture, point, given, exact=exact)

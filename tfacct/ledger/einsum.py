@@ -161,9 +161,12 @@ def smaller(one: Size, other: Size) -> Size:
 
         return Min(one, other)
     if hasattr(one, "dtype") or hasattr(other, "dtype"):
-        import numpy as np
-
-        return np.minimum(one, other)
+        array = one if hasattr(one, "dtype") else other
+        if hasattr(array, "astype") or not hasattr(array, "__array_namespace__"):
+            import numpy as xp  # arrays of other libraries take its functions over
+        else:
+            xp = array.__array_namespace__()
+        return xp.minimum(one, other)
     return min(one, other)
 
 

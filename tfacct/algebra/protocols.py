@@ -1,0 +1,46 @@
+"""Arrays of other libraries: lazy, in chunks, or on another device, if they speak numpy's protocols.
+
+An array that has `__array_namespace__` brings its functions (https://data-apis.org/array-api); one that has
+`__array_ufunc__` and `__array_function__`, as those of dask have, is taken by numpy's own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfacct.base.errors import UsageError
+
+
+def foreign(np: Any, values: Any) -> bool:
+    """True for an array that is not numpy's and does its own arithmetic."""
+    if isinstance(values, (np.ndarray, np.generic)):
+        return False
+    kind = type(values)
+    by_numpy = hasattr(kind, "__array_ufunc__") and hasattr(kind, "__array_function__")
+    return by_numpy or hasattr(kind, "__array_namespace__")
+
+
+def namespace(*values: Any) -> Any:
+    """Functions that take arrays like these."""
+    import numpy as np
+
+    for array in values:
+        if foreign(np, array) and hasattr(array, "__array_namespace__"):
+            return array.__array_namespace__()
+    return np
+
+
+def floats(xp: Any, name: str, values: Any) -> Any:
+    """The same numbers in float64. Raises UsageError where a library has none, or what it holds are no numbers."""
+    said = UsageError(f"{name} must be whole numbers in an array that can hold float64, not {values.dtype}")
+    if not hasattr(values, "astype"):
+        values = xp.asarray(values)
+        if not xp.isdtype(values.dtype, ("integral", "real floating")):
+            raise said
+        return xp.astype(values, xp.float64)
+    if getattr(values.dtype, "kind", "") not in "iuf":
+        raise said
+    found = values.astype(xp.float64) if xp.__name__ == "numpy" else xp.asarray(values, dtype=xp.float64)
+    if found.dtype != xp.float64:
+        raise said
+    return found
