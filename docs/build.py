@@ -1,8 +1,8 @@
 """Prints the tables of the documentation from the program itself, or checks that they are what it prints.
 
 `python docs/build.py` rewrites every ```console block in README.md and docs/, the whole of docs/cli.md and
-docs/models.md, the schemas under docs/schema and the list of metric names; `python docs/build.py --check` only
-compares, and exits 1 naming the files that are stale.
+docs/models.md, the schemas under docs/schema, the outputs of notebooks and the list of metric names; `python
+docs/build.py --check` only compares, and exits 1 naming the files that are stale.
 
 A page may hold files of its own: a block under a line that is only a file's name. Its commands then run in a copy of
 the package with those files in it.
@@ -10,6 +10,9 @@ the package with those files in it.
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import io
 import json
 import os
 import re
@@ -18,7 +21,6 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import NoneType
@@ -62,7 +64,7 @@ def printed(command: str, place: Path = ROOT) -> str:
     return ran.stdout + ran.stderr
 
 
-@contextmanager
+@contextlib.contextmanager
 def workplace(text: str) -> Iterator[Path]:
     """Where a page's commands run: the checkout, or, where the page holds files, a copy of the package with them."""
     files = FILE.findall(text)
@@ -358,6 +360,39 @@ def schemas() -> dict[Path, str]:
     return {ROOT / "docs" / "schema" / f"{name}.json": f"{text}\n" for name, text in written.items()}
 
 
+def notebook(text: str) -> str:
+    """A notebook with the outputs of its code cells as they are: what is printed, and the last expression's value."""
+    book = json.loads(text)
+    names: dict[str, Any] = {}
+    cells = [cell for cell in book["cells"] if cell["cell_type"] == "code"]
+    for number, cell in enumerate(cells, 1):
+        cell |= {"execution_count": number, "outputs": list(_outputs("".join(cell["source"]), number, names))}
+    return f"{json.dumps(book, indent=1, ensure_ascii=False)}\n"
+
+
+def _outputs(source: str, number: int, names: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """What a cell shows, as a notebook stores it."""
+    *body, end = ast.parse(source).body
+    last = end.value if isinstance(end, ast.Expr) else None
+    body += [] if last else [end]
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        exec(compile(ast.Module(body, []), f"cell {number}", "exec"), names)
+        value = eval(compile(ast.Expression(last), f"cell {number}", "eval"), names) if last else None
+    if printed := said.getvalue():
+        yield {"name": "stdout", "output_type": "stream", "text": printed.splitlines(keepends=True)}
+    if value is not None:
+        shown = {"text/html": html()} if (html := getattr(value, "_repr_html_", None)) else {}
+        data = {**{kind: text.splitlines(keepends=True) for kind, text in shown.items()}, "text/plain": [repr(value)]}
+        yield {"data": data, "execution_count": number, "metadata": {}, "output_type": "execute_result"}
+
+
+def notebooks() -> dict[Path, str]:
+    """The notebooks among the examples, in a terminal of 80 columns and without a window."""
+    os.environ |= {"COLUMNS": "80", "MPLBACKEND": "agg"}
+    found = sorted((ROOT / "examples").glob("*.ipynb"))
+    return {page: notebook(page.read_text(encoding="utf-8")) for page in found}
+
+
 METRIC_NAMES = '''\
 """Names of metrics, for type checkers and editors. Written by `python docs/build.py` from `accounts.metrics`."""
 
@@ -382,7 +417,7 @@ def documents() -> dict[Path, str]:
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     wanted = {page: refreshed(page.read_text(encoding="utf-8")) for page in pages if page not in whole}
     names = {ROOT / "tfacct" / "api" / "metric_names.py": metric_names()}
-    return wanted | {page: text() for page, text in whole.items()} | schemas() | names
+    return wanted | {page: text() for page, text in whole.items()} | schemas() | notebooks() | names
 
 
 def main(arguments: list[str]) -> int:

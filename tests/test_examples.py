@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_docs import builder
 from tfacct import load
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -53,6 +54,22 @@ MODELS = {
     + 2 * (2 * 768**2 + 2 * 768 * 192 + 3 * 768 * 2_048 + 2 * 768)
     + 768,
 }
+
+
+def test_the_notebook_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its code cells, one after the other. (That it stores what they give is compared with the documentation.)"""
+    pytest.importorskip("matplotlib")
+    for name, value in {"COLUMNS": "80", "MPLBACKEND": "agg"}.items():
+        monkeypatch.setenv(name, value)
+    (page,) = EXAMPLES.glob("*.ipynb")
+    cells = json.loads(builder().notebook(page.read_text(encoding="utf-8")))["cells"]
+    outputs = [out for cell in cells for out in cell.get("outputs", ())]
+    told = ["".join(out.get("data", {}).get("text/plain", out.get("text", ""))) for out in outputs]
+    # 8,030,261,248 · 2 + 2 · 32 · 8 · 128 · 2 · 8,192; the largest context of docs/python.md, and its million contexts
+    assert "(17134264320, 1073741824, 74075)" in told and "28629" in told
+    # 6 · 8,030,261,248 + 12 · 32 · 32 · 128 · 8,192 = 61,066,469,376 FLOPs a token, 9,000 times, over 989e12
+    assert told[-1].startswith("{'palm': 0.5557, ")
+    assert any("<table>" in "".join(out.get("data", {}).get("text/html", "")) for out in outputs)
 
 
 def test_every_example_is_run() -> None:
