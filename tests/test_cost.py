@@ -88,7 +88,7 @@ def test_nothing_kept_bounds_nothing(run: Callable[..., Ran]) -> None:
     assert fit["largest_context"] is fit["largest_batch"] is None
     assert fit["context_slack_bytes"] == fit["batch_slack_bytes"] == slack
     said = " ".join(run("memory", "bert-base", "--fit", "24GiB").out.split())
-    assert "23.8 GiB stay free. No cache bounds the context or the batch." in said
+    assert "23.8 GiB stay free. No cache limits the context or the batch." in said
     assert "window" not in said and "1,000,000,000,000" not in said and "next token" not in said
     rows = run("memory", "bert-base", "gpt2", "--fit", "24GiB").out.splitlines()
     assert next(row for row in rows if row.startswith(" bert-base")).split()[-2:] == ["any", "any"]

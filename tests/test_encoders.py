@@ -124,14 +124,14 @@ def test_an_encoder_alone_generates_nothing() -> None:
 
 def test_of_all_presets_those_that_keep_nothing_are_left_out_by_name(run) -> None:
     ran = run("kv", "--json")
-    assert ran.code == 0 and "they keep nothing between steps: bert-base, bert-large" in ran.err
+    assert ran.code == 0 and "bert-base, bert-large (nothing is kept between steps)" in ran.err
     names = {model["model"] for model in json.loads(ran.out)["models"]}
     assert names == set(presets.names()) - {"bert-base", "bert-large"}
 
 
 def test_sines_are_counted_and_said_to_be_untrained(run) -> None:
     out = " ".join(run("params", "transformer-base").out.split())
-    assert "Stored, and counted, but not trained: encoder.pos_embed.weight, pos_embed.weight" in out
+    assert "Stored and counted, but not trained: encoder.pos_embed.weight, pos_embed.weight" in out
     assert "not trained" not in run("params", "bart-base").out
 
 
@@ -164,7 +164,7 @@ def test_a_source_past_what_a_model_is_for_is_said_of_few_and_of_many(run) -> No
         ran = run("flops", *models, "--source", "2000", "--ctx", "2000")
         assert ran.code == 0
         assert "2,000 is longer than the model was made for: t5-small of 512, bart-base of 1,024" in ran.err
-        assert ("hint: context 2,000 is past what these were trained with" in ran.err) == long_context
+        assert ("hint: context 2,000 is longer than these were trained with" in ran.err) == long_context
 
 
 def test_an_encoders_tables_are_embeddings(run) -> None:

@@ -89,7 +89,7 @@ llama: one forward pass, in symbols
 def test_the_main_job_at_80_columns(run) -> None:
     out = run("formula", "llama").out
     assert out.startswith(LINES_LLAMA)
-    assert "biases and ties as in llama-3.1-405b" in out
+    assert "with the biases and ties of llama-3.1-405b" in out
     assert max(map(len, out.splitlines())) <= 80
 
 

@@ -70,7 +70,7 @@ def test_beside_a_model_with_attention_each_says_its_own(run) -> None:
         and "the recurrence of Mamba" in run("flops", "mamba-130m", "gpt2", "-v").out
     )
     for command in ("kv mamba-130m gpt2", "memory mamba-130m gpt2", "diff gpt2 mamba-130m --ctx 1k --to-ctx 1k"):
-        assert "mamba-130m keeps no keys and values, but a state of one size" in " ".join(
+        assert "mamba-130m keeps no keys and values, but a state of fixed size" in " ".join(
             run(*command.split()).out.split()
         )
     assert " any " in run("memory", "mamba-130m", "gpt2", "--fit", "24GiB").out
@@ -94,7 +94,7 @@ def test_no_crossover_is_made_up(chunk: bool, run) -> None:
         ("solve mamba-130m --for ctx --until kv_cache_bytes=weights_bytes", "no solution"),
         ("solve mamba-130m --for ctx --until share.attn=50%", "unknown metric 'share.attn'"),
         ("sweep mamba-130m --metric share.attn_scores_values", "unknown metric"),
-        ("formula mamba-130m --of kv --decode", "no --tokens or --decode"),
+        ("formula mamba-130m --of kv --decode", "leave --tokens and --decode out"),
         ("memory mamba-2.8b --fit 5GiB", "more than --fit"),
         ("memory mamba-130m --fit 247MiB --batch 99", "less than the state of 99 sequences"),
     ],

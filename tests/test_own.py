@@ -55,7 +55,7 @@ def test_both_readings_of_the_lectures_flops(run) -> None:
     assert (4 * PRODUCTS + values, 10 * PRODUCTS + 2 * values) == (5_394_923_520, 13_474_201_600)
     ran = run("flops", LECTURE, "--batch", "16", "--ctx", "20", "--source", "20")
     words = " ".join(ran.out.split())
-    assert f"As it runs: {as_it_runs:,} FLOPs. encoder.mlp is stored and never called (called = false)." in words
+    assert f"As it runs: {as_it_runs:,} FLOPs. encoder.mlp is stored but never called (called = false)." in words
     assert f"If it were called: {called:,} FLOPs." in words
     (facts,) = json.loads(run("flops", LECTURE, "--batch", "16", "--json").out)["models"]
     assert (facts["total_flops"], facts["total_flops_if_called"]) == (as_it_runs, called)
@@ -531,7 +531,7 @@ def test_no_class_stands_behind_them() -> None:
     from tfacct.reports.verify import verify
 
     report = verify([tiny("own")], Request(ctx=9), against="transformers")
-    assert report.agrees and report.hints == ("hint: transformers has no class to ask for tiny-own",)
+    assert report.agrees and report.hints == ("hint: transformers has no class for tiny-own",)
 
 
 def test_slips_in_what_is_new_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -366,7 +366,7 @@ def test_without_the_private_interface_it_falls_back_and_says_so(monkeypatch: py
     monkeypatch.setattr(room, "_by_grid", lambda *a: asked.append(a) or iter(()))
     report = prove(tiny("llama"))
     assert asked and report.models[0]["by"] == "grid"
-    assert "ShapeEnv is gone" in report.hints[0] and "proven by grid instead" in report.hints[0]
+    assert "ShapeEnv is gone" in report.hints[0] and "proven on a grid instead" in report.hints[0]
 
 
 def test_a_mistake_of_ours_is_no_excuse_for_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         "train counts whole sequences: it goes with neither decode nor",
     ),
     "by": (lambda: GPT2.flops(by="row"), "by is line, part or block, not 'row'"),  # type: ignore[arg-type]
-    "pointwise": (lambda: GPT2.flops(by="part", pointwise=True), "pointwise lists lines: it goes with one MODEL, and"),
+    "pointwise": (lambda: GPT2.flops(by="part", pointwise=True), "pointwise lists lines: use it with one MODEL and"),
     "no prompt": (lambda: GPT2.generate(ctx=None, new_tokens=3), "give ctx: its tokens, for example 2048"),  # type: ignore[arg-type]
     "new tokens": (lambda: GPT2.generate(ctx=3, new_tokens=0), "new_tokens must be at least 1, not 0"),
     "too long": (lambda: GPT2.generate(ctx=10**12, new_tokens=2), "ctx=1000000000000 with new_tokens=2 ends at"),
@@ -74,7 +74,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "unit": (lambda: GPT2.memory(fit="1 apple"), "fit must be a size with its unit"),
     "of": (lambda: GPT2.formula(of="all"), "of is flops, params, kv or train, not 'all'"),  # type: ignore[arg-type]
-    "params": (lambda: GPT2.formula(of="params", ctx=3), "no ctx, tokens, decode or batch"),
+    "params": (lambda: GPT2.formula(of="params", ctx=3), "leave ctx, tokens, decode and batch out"),
     "of train": (lambda: GPT2.formula(of="train", decode=True), "of='train' counts whole sequences"),
     "no change": (lambda: GPT2.diff(ctx=3), "set a field by its name, the workload with to_ctx, to_batch or to_tokens"),
     "new side": (lambda: GPT2.diff(ctx=8, tokens=7, to_ctx=6), "the new side's workload is to_ctx, to_tokens and to_b"),
@@ -101,7 +101,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "proof": (lambda: GPT2.prove(by="faith"), "by is symbols or grid, not 'faith'"),  # type: ignore[arg-type]
     "steps": (lambda: GPT2.measure(steps=0), "steps must be from 1 to"),
     "few": (lambda: GPT2.measure(ctx=4, decode=True), "ctx of at least 6, or fewer steps"),
-    "positions": (lambda: GPT2.measure(ctx=2000), "ctx=1024; `flops` answers past it"),
+    "positions": (lambda: GPT2.measure(ctx=2000), "ctx=1024; `flops` counts past it"),
     "words": (lambda: GPT2.flops(ctx="long"), "ctx must be a whole number of at least 1, not 'long'\nfor example 512"),
     "half a token": (lambda: GPT2.flops(ctx=0.5), "ctx must be a whole number, not 0.5"),  # type: ignore[arg-type]
     "switch": (lambda: GPT2.flops(ctx=True), "ctx must be a whole number, not True"),

@@ -206,7 +206,7 @@ def test_commands_take_every_format(run: Callable[..., Ran], name: str) -> None:
         ran = run(*command.split())
         assert ran.code == 0, ran.err
         assert f"{name}: the matrices of the" in ran.out
-        assert "All other tensors, the embeddings among them, stay in bf16" in " ".join(ran.out.split())
+        assert "All other tensors, embeddings included, stay in bf16" in " ".join(ran.out.split())
     facts = json.loads(
         run("solve", *f"gpt-oss-20b --for ctx --until total_bytes=24GiB --dtype {name} --json".split()).out
     )

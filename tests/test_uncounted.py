@@ -84,10 +84,10 @@ def test_of_several_models_each_has_its_own_notes(run) -> None:
 def test_models_that_a_comparison_goes_without_stand_in_its_json(run) -> None:
     document = json.loads(run("kv", "gpt2", "bert-base", "--json").out)
     assert [model["model"] for model in document["models"]] == ["gpt2"]
-    assert document["models_left_out"] == [{"model": "bert-base", "why": "they keep nothing between steps"}]
+    assert document["models_left_out"] == [{"model": "bert-base", "why": "nothing is kept between steps"}]
     document = json.loads(run("memory", "gpt2", "gpt-oss-20b", "--json").out)
     assert document["models_left_out"] == [
-        {"model": "gpt-oss-20b", "why": "what quantized weights take is not guessed"}
+        {"model": "gpt-oss-20b", "why": "the size of quantized weights is not guessed"}
     ]
     assert json.loads(run("memory", "gpt2", "--json").out)["models_left_out"] == []
 
@@ -98,21 +98,21 @@ SWEPT = ("sweep", "gemma-3-4b-text", "--ctx", "8k")
 @pytest.mark.parametrize(
     ("swept", "said"),
     [
-        ("sliding_window=512", "In 29 of 34 blocks a token sees 512 keys at most"),
-        ("sliding_window=512,4096", "In 29 of 34 blocks a token sees 512 or 4,096 keys at most"),
-        ("sliding_window=512,1024,4096", "In 29 of 34 blocks a token sees 512 to 4,096 keys at most"),
+        ("sliding_window=512", "In 29 of 34 blocks a token sees at most 512 keys"),
+        ("sliding_window=512,4096", "In 29 of 34 blocks a token sees at most 512 or 4,096 keys"),
+        ("sliding_window=512,1024,4096", "In 29 of 34 blocks a token sees at most 512 to 4,096 keys"),
         # of 6 blocks one is global, of 12 two
-        ("num_hidden_layers=6,12", "In 5 or 10 of 6 or 12 blocks a token sees 1,024 keys at most"),
+        ("num_hidden_layers=6,12", "In 5 or 10 of 6 or 12 blocks a token sees at most 1,024 keys"),
     ],
 )
 def test_the_window_of_a_sweep_is_that_of_every_row(run, swept: str, said: str) -> None:
     notes = " ".join(run(*SWEPT, "--set", swept).out.split())
-    assert said in notes and notes.count("keys at most") == 1
+    assert said in notes and notes.count("a token sees at most") == 1
 
 
 def test_a_window_that_only_some_settings_have(run) -> None:
     swept = run("sweep", "mistral-7b-v0.1", "--ctx", "8k", "--set", "sliding_window=null,512").out
-    assert "Where there is a window, in 32 of 32 blocks a token sees 512 keys at most" in " ".join(swept.split())
+    assert "With a window, in 32 of 32 blocks a token sees at most 512 keys" in " ".join(swept.split())
     assert "S in a window" in swept
 
 

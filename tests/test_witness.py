@@ -326,7 +326,7 @@ def test_a_workload_is_asked_once() -> None:
 
 def test_a_family_without_a_class_says_so() -> None:
     report = verify([tiny("cs336")], Request(ctx=9), against="transformers")
-    assert report.hints == ("hint: transformers has no class to ask for tiny-cs336",)
+    assert report.hints == ("hint: transformers has no class for tiny-cs336",)
 
 
 def test_missing_torch_is_said_plainly(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -214,7 +214,7 @@ def shared_defaults(settings: Sequence[LoadedModel]) -> dict[str, Any]:
 def unknown_hints(subjects: Sequence[LoadedModel]) -> list[str]:
     """Names the fields that nobody here knows, and the models beside the language model."""
     unknown = [
-        f"warning: {subject.name}: not known here, so not counted if they add anything: {listed(subject.unknown)}"
+        f"warning: {subject.name}: unknown fields, not counted if they add anything: {listed(subject.unknown)}"
         for subject in subjects
         if subject.unknown
     ]
@@ -236,7 +236,7 @@ def context_hints(groups: Sequence[Sequence[LoadedModel]], request: Request) -> 
     hints = [_past_context(group, context) for group in past]
     if len(past) > 4:
         names = ", ".join(group[0].name for group in past)
-        hints = [f"hint: context {context:,} is past what these were trained with: {names}"]
+        hints = [f"hint: context {context:,} is longer than these were trained with: {names}"]
     return [*hints, *_past_source(groups, request), *_without_logits(groups, request)]
 
 
@@ -245,7 +245,7 @@ def _without_logits(groups: Sequence[Sequence[LoadedModel]], request: Request) -
     names = [group[0].name for group in groups if not any(subject.logits for subject in group)]
     if request.logits == "all" or not names:
         return []
-    return [f"hint: {', '.join(names)} computes no logits, so --logits changes nothing there"]
+    return [f"hint: --logits changes nothing for {', '.join(names)}: no logits are computed"]
 
 
 def _past_source(groups: Sequence[Sequence[LoadedModel]], request: Request) -> list[str]:

@@ -1,4 +1,4 @@
-"""How something is counted: in which dtypes, which pairs, which pass; and which of the models can be asked so."""
+"""Ways to count: in which dtypes, which pairs, which pass; and the models that can be counted so."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class LeftOut:
     @property
     def hint(self) -> str:
         """For the person at the terminal."""
-        said = f"left out, for {self.why}: {', '.join(self.models)}"
-        return f"warning: {said} ({self.advice})" if self.advice else f"hint: {said}"
+        said = f"left out: {', '.join(self.models)} ({self.why})"
+        return f"warning: {said}; {self.advice}" if self.advice else f"hint: {said}"
 
     @staticmethod
     def of(subjects: Sequence[LoadedModel], why: str, advice: str = "") -> list[LeftOut]:
@@ -65,7 +65,7 @@ class Counting:
             check_stored([subject], self.dtype)
         if (self.masked or self.train) and any(metric.name in MOVED for metric in metrics):
             others = f"{option('masked')} and {option('train')}"
-            raise UsageError(f"what moves is counted of a plain forward pass: leave {others} out")
+            raise UsageError(f"moved bytes are counted for a plain forward pass: leave {others} out")
         stored, cached = dtypes(self.dtype, self.kv_dtype)
         return Point(subject.ledger, work, storage(stored), width(cached), self.masked, self.train)
 
@@ -123,10 +123,10 @@ def keeping(subjects: Sequence[LoadedModel]) -> tuple[list[LoadedModel], list[Le
     if not keeps:
         names = ", ".join(subject.name for subject in others)
         raise UsageError(
-            f"{names}: an encoder alone keeps nothing between steps: there is no KV cache",
+            f"{names}: an encoder alone keeps nothing between steps, so there is no KV cache",
             "`tfacct memory` counts its weights",
         )
-    return keeps, LeftOut.of(others, "they keep nothing between steps")
+    return keeps, LeftOut.of(others, "nothing is kept between steps")
 
 
 def unweighed(subjects: Sequence[LoadedModel], dtype: str | None) -> list[LoadedModel]:
@@ -138,7 +138,7 @@ def check_stored(subjects: Sequence[LoadedModel], dtype: str | None) -> None:
     """Refuse to guess what quantized weights take."""
     for subject in unweighed(subjects, dtype):
         raise UsageError(
-            f"{subject.name} has a quantization_config: what its weights take is not guessed",
+            f"{subject.name} has a quantization_config: the size of its weights is not guessed",
             f"give {option('dtype', named(subject))}",
         )
 
@@ -151,7 +151,7 @@ def with_known_bytes(subjects: Sequence[LoadedModel], dtype: str | None) -> tupl
     known = [subject for subject in subjects if subject not in others]
     if not known:
         check_stored(subjects, dtype)
-    return known, LeftOut.of(others, "what quantized weights take is not guessed", "give --dtype")
+    return known, LeftOut.of(others, "the size of quantized weights is not guessed", "give --dtype")
 
 
 def named(subject: LoadedModel) -> str | None:

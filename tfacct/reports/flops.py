@@ -44,9 +44,9 @@ def flops(
     if by not in ("line", "part", "block"):
         raise UsageError(f"{option('by')} is line, part or block, not {by!r}")
     if pointwise and (by != "line" or len(subjects) > 1):
-        raise UsageError(f"{option('pointwise')} lists lines: it goes with one MODEL, and with no other {option('by')}")
+        raise UsageError(f"{option('pointwise')} lists lines: use it with one MODEL and with no other {option('by')}")
     if by == "block" and len(subjects) > 1:
-        raise UsageError(f"{option('by', 'block')} goes with one MODEL: several are compared by part")
+        raise UsageError(f"{option('by', 'block')} needs one MODEL: several are compared by part")
     subjects, left_out = counting.steppable(subjects, request)
     counted = [_count(subject, request, train, masked, recompute == "full") for subject in subjects]
     if train and any(c.work.tokens != c.work.context for c in counted):
@@ -99,7 +99,7 @@ def _both_readings(counted: Counted) -> list[str]:
         return []
     idle = ", ".join(paths.short(path) for path in cells.never_called(counted.subject))
     return [
-        f"As it runs: {counted.total:,} FLOPs. {idle} is stored and never called (called = false).",
+        f"As it runs: {counted.total:,} FLOPs. {idle} is stored but never called (called = false).",
         f"If it were called: {called:,} FLOPs.",
     ]
 
@@ -182,7 +182,7 @@ def _notes(counted: Sequence[Counted], request: Request, pointwise: bool, *, alo
         more = f": {units.si(_again(first))} FLOPs" if len(counted) == 1 else ""
         yield f"The backward pass runs every block again, up to the last product that it needs{more}."
     if pointwise:
-        yield "Pointwise work is counted in elements of its results, and in no total."
+        yield "Pointwise work is counted in elements of its results and is in no total."
     if len(counted) > 1:
         yield from sentences.active_notes(subjects)
     yield from sentences.block_notes(subjects, masked=first.masked)

@@ -54,7 +54,7 @@ _FLOPS = _Words(
     kind="flops",
     total="total_flops",
     convention=conventions.products_convention(Request(), masked=False),
-    notes=(f"{conventions.products_note(Request(), masked=False)} O is written T.", conventions.left_out(())),
+    notes=(f"{conventions.products_note(Request(), masked=False)} O is T, and written T.", conventions.left_out(())),
 )
 WORDS: dict[str, _Words] = {
     "flops": _FLOPS,
@@ -84,7 +84,7 @@ WORDS: dict[str, _Words] = {
         kind="count",
         total="kv_cache_elements",
         convention="elements an engine must keep for every token of the context; weights left out",
-        notes=(f"Bytes are elements × the bytes of the cache's dtype: × {width(CACHED).bits // 8} in {CACHED}.",),
+        notes=(f"Bytes: elements × the bytes of the cache's dtype, {width(CACHED).bits // 8} in {CACHED}.",),
     ),
 }
 
@@ -169,7 +169,9 @@ def _words(subject: LoadedModel, of: Of) -> _Words:
     if of == "kv":
         kept = "elements an engine must keep between steps, the same at every context; weights left out"
         return replace(words, title="state", convention=kept, notes=(*words.notes, *sentences.state_notes([subject])))
-    said = f"{conventions.products_note(Request(), False, [subject])}{' O is written T.' if subject.logits else ''}"
+    said = (
+        f"{conventions.products_note(Request(), False, [subject])}{' O is T, and written T.' if subject.logits else ''}"
+    )
     counted = conventions.products_convention(Request(), False, [subject])
     counted += words.convention.removeprefix(_FLOPS.convention)
     return replace(words, convention=counted, notes=(*words.notes[:-2], said, conventions.left_out([subject])))
@@ -183,18 +185,18 @@ def _check(subject: LoadedModel, request: Request, of: str, family: bool) -> Non
     step = f"{option('ctx')}, {option('tokens')}, {option('decode')}"
     if family:
         raise UsageError(
-            f"{subject.family} is a family and has no sizes: it goes without {step} and {option('batch')}",
+            f"{subject.family} is a family and has no sizes: leave {step} and {option('batch')} out",
             f"name one of its models, such as {subject.name}",
         )
     if of == "params":
-        raise UsageError(f"parameters do not depend on the workload: no {step} or {option('batch')}")
+        raise UsageError(f"parameters do not depend on the workload: leave {step} and {option('batch')} out")
     if of == "kv" and (request.tokens is not None or request.decode):
         what = (
             "the KV cache holds the whole context"
             if sentences.attends([subject])
-            else "the state is that of the whole context"
+            else "the state covers the whole context"
         )
-        raise UsageError(f"{what}, old tokens and new: no {option('tokens')} or {option('decode')}")
+        raise UsageError(f"{what}, old tokens and new: leave {option('tokens')} and {option('decode')} out")
     work = counting.workload(subject, request)
     if of == "train" and work.tokens != work.context:
         raise whole_sequences("of", "train")
@@ -358,4 +360,4 @@ def _special_notes(subject: LoadedModel, symbolic: SymbolicModel, words: _Words,
             if isinstance(line, Matmul) and line.weight is not None:
                 yield f"{line.path} is tied to {line.weight}: it has no parameters of its own."
     if family:
-        yield f"{subject.family} is a family: its biases and ties as in {compose.name_of(subject)}, any sizes."
+        yield f"{subject.family} is a family: any sizes, with the biases and ties of {compose.name_of(subject)}."

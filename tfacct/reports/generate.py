@@ -65,7 +65,7 @@ def generate(subjects: Sequence[LoadedModel], request: Request, new_tokens: int,
     """
     prompt = _checked(request, new_tokens)
     if len(subjects) == 1 and not subjects[0].keeps:
-        raise UsageError(f"{subjects[0].name} keeps nothing between steps: there is no decode step to generate with")
+        raise UsageError(f"{subjects[0].name} keeps nothing between steps, so there is no decode step to generate with")
     subjects, headless = _foreseeing(subjects)
     subjects, stepless = counting.keeping(subjects)
     steps = new_tokens - 1
@@ -123,10 +123,10 @@ def _foreseeing(subjects: Sequence[LoadedModel]) -> tuple[list[LoadedModel], lis
     others = [subject for subject in subjects if subject.architecture.head is None]
     if len(others) == len(subjects):
         raise UsageError(
-            f"{', '.join(subject.name for subject in others)}: without a language model's head no token is generated"
+            f"{', '.join(subject.name for subject in others)}: no tokens are generated without a language model's head"
         )
     heads = [subject for subject in subjects if subject.architecture.head is not None]
-    return heads, LeftOut.of(others, "without a language model's head they generate nothing")
+    return heads, LeftOut.of(others, "no language model's head")
 
 
 def _checked(request: Request, new_tokens: int) -> int:
@@ -134,7 +134,7 @@ def _checked(request: Request, new_tokens: int) -> int:
     check_size(option("new_tokens"), new_tokens)
     if request.ctx is None:
         hint = f"give {option('ctx')}: its tokens, for example {spelled('2k', '2048')}"
-        raise UsageError(f"{option('generate')} needs to know how long the prompt is", hint)
+        raise UsageError(f"{option('generate')} needs the length of the prompt", hint)
     end = request.ctx + new_tokens - 1
     if end > LARGEST:
         raise UsageError(
@@ -162,7 +162,7 @@ def _count(subject: LoadedModel, request: Request, steps: int, masked: bool) -> 
 
 
 def _steps_note(prompt: int, steps: int, attention: bool) -> str:
-    first = "The prefill's logits are the first new token"
+    first = "The prefill's logits give the first new token"
     if steps == 0:
         return f"{first}: there is no decode step."
     if not attention:

@@ -153,8 +153,8 @@ def _crossing(facts: Sequence[dict[str, Any]]) -> list[str]:
         return []
     cross, source = facts[0]["cross_kv_cache_bytes"], facts[0]["workload"]["source"]
     return [
-        f"At every context {cross:,} bytes ({units.binary(cross)}) of it are cross keys and values, of a source of"
-        f" {source:,} tokens; the rest are those of the tokens themselves."
+        f"At every context, {cross:,} bytes ({units.binary(cross)}) of it are the cross keys and values of a source of"
+        f" {source:,} tokens. The rest belongs to the tokens themselves."
     ]
 
 

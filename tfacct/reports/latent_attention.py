@@ -1,4 +1,4 @@
-"""How latent attention runs in a step, in words and in the JSON: the form, and what the other one would take."""
+"""Latent attention in a step, in words and in the JSON: its form, and the cost of the other one."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tfacct.loading.model import LoadedModel
 from tfacct.reports.counting import MOVED
 
 HOW: dict[Form, str] = {
-    "expanded": "the latent is kept, and the keys and values of the whole context are made from it again, as"
-    " transformers does in every step",
-    "absorbed": "the latent is kept, and queries and results are taken into its space, as engines do when they decode",
-    "unpacked": "the keys and values of all heads are kept, where engines keep the latent",
+    "expanded": "the latent is kept, and the keys and values of the whole context are rebuilt from it in every step,"
+    " as transformers does",
+    "absorbed": "the latent is kept, and attention is computed in its space, as engines do in decode steps",
+    "unpacked": "the keys and values of all heads are kept, while engines keep the latent",
 }
 
 
@@ -45,9 +45,9 @@ def _of_one(subject: LoadedModel, point: Point) -> str:
     runs, other = chosen(subject, point.work, masked=point.masked), _other(subject, point)
     assert runs is not None
     if other is None:
-        return f"Latent attention, {runs} as set: {HOW[runs]}."
+        return f"Latent attention runs {runs}, as set: {HOW[runs]}."
     return (
-        f"Latent attention, {runs}, which takes fewer FLOPs here: {HOW[runs]}. {_capital(other[0])}, it would take"
+        f"Latent attention runs {runs}, which takes fewer FLOPs here: {HOW[runs]}. {_capital(other[0])}, it would take"
         f" {units.si(other[1])}FLOPs (--set latent_attention={other[0]})."
     )
 
@@ -79,7 +79,7 @@ def _other(subject: LoadedModel, point: Point) -> tuple[Form, int] | None:
 def notes(
     steps: Iterable[tuple[LoadedModel, Workload]], metrics: Iterable[Metric], *, masked: bool = False
 ) -> list[str]:
-    """Which forms several steps run, where a metric depends on it."""
+    """Forms that several steps run, where a metric depends on it."""
     if not any(metric.unit in ("flops", "share", "ratio") or metric.name in MOVED for metric in metrics):
         return []
     steps = list(steps)
@@ -113,22 +113,24 @@ def request_notes(requests: Sequence[tuple[LoadedModel, Workload, int]], *, mask
 
 
 def written_notes(given: LoadedModel, subject: LoadedModel) -> list[str]:
-    """Which form the lines of a formula are of."""
+    """Form that the lines of a formula describe."""
     runs = form(subject)
     if runs is None:
         return []
-    why = ", which takes fewer FLOPs in this step" if form(given) == "auto" else " as set"
-    return [f"Latent attention, {runs}{why}: {HOW[runs]}. --set latent_attention= writes another form."]
+    why = ", which takes fewer FLOPs in this step" if form(given) == "auto" else ", as set"
+    return [f"Latent attention runs {runs}{why}: {HOW[runs]}. --set latent_attention=FORM writes another form."]
 
 
 def kept_notes(subjects: Sequence[LoadedModel]) -> list[str]:
-    """What one model's latent attention keeps."""
+    """Note on what one model's latent attention keeps."""
     runs = form(subjects[0]) if len(subjects) == 1 else None
     if runs is None:
         return []
     if runs == "unpacked":
-        return ["Latent attention, unpacked: the keys and values of all heads are kept, where engines keep the latent."]
-    return ["Latent attention keeps a latent for each token, not the keys and values that are made from it."]
+        return [
+            "Latent attention runs unpacked: the keys and values of all heads are kept, while engines keep the latent."
+        ]
+    return ["Latent attention keeps a latent for each token, not the keys and values computed from it."]
 
 
 def _capital(word: str) -> str:

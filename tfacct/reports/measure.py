@@ -48,7 +48,7 @@ def measure(subject: LoadedModel, request: Request, plan: Plan, *, progress: Tic
         raise whole_sequences("train", does="measures")
     attends = sentences.attends([subject])
     if plan.sdpa and not attends:
-        raise UsageError(f"{option('sdpa')} is a way to run attention, and {subject.name} has none")
+        raise UsageError(f"{option('sdpa')} changes how attention runs, and {subject.name} has none")
     if not 1 <= plan.steps <= MOST_STEPS:
         raise UsageError(f"{option('steps')} must be from 1 to {MOST_STEPS:,}, not {plan.steps:,}")
     work = counting.workload(subject, request)
@@ -127,7 +127,7 @@ def _check_positions(subject: LoadedModel, work: Workload) -> None:
         if table is not None and length > table.rows - table.offset:
             raise UsageError(
                 f"{subject.name} has {table.rows - table.offset:,} positions: it cannot run at {what} {length:,}",
-                f"{option(name, table.rows - table.offset)}; `flops` answers past it",
+                f"{option(name, table.rows - table.offset)}; `flops` counts past it",
             )
 
 
@@ -137,7 +137,7 @@ def _workloads(work: Workload, decode: bool, steps: int) -> list[Workload]:
         return [work] * steps
     if work.context <= steps:
         raise UsageError(
-            f"{steps} decode steps end at context {work.context:,}: there is nothing before the first",
+            f"{steps} decode steps end at context {work.context:,}: no token comes before the first",
             f"{option('ctx')} of at least {steps + 1}, or fewer {option('steps')}",
         )
     return [replace(work, context=work.context - steps + 1 + i) for i in range(steps)]
@@ -190,7 +190,7 @@ def _check_fits(subject: LoadedModel, work: Workload, plan: Plan, free: int) -> 
         hint = f"its first {layers:,} of {blocks:,} layers would fit" if layers else "not even one layer would fit"
     raise UsageError(
         f"{subject.name} needs about {units.binary(needed)} ({needed:,} bytes) in {plan.dtype},"
-        f" and {units.binary(free)} are free",
+        f" and {units.binary(free)} is free",
         f"{hint}; a smaller {option('dtype')} needs less",
     )
 
@@ -241,7 +241,7 @@ def _report(subject: LoadedModel, request: Request, plan: Plan, facts: Mapping[s
     )
     partial = " (interrupted: what was finished)" if facts["interrupted"] else ""
     where = "resident memory of the process" if facts["device"].startswith("cpu") else "torch's allocator"
-    counted = "its unfused twin" if plan.sdpa else "the very model that ran"
+    counted = "its unfused twin" if plan.sdpa else "the model that ran"
     return compose.report(
         "measure",
         [subject],
@@ -254,7 +254,7 @@ def _report(subject: LoadedModel, request: Request, plan: Plan, facts: Mapping[s
         notes=lambda _: (
             f"{facts['device_name']} ({facts['device']}), torch {facts['torch']}, {facts['threads']} threads;"
             f" random weights{f'; attention: {how}' if attention else ''}.",
-            f"The peak is the best square matmul timed here and now. Most bytes held: {where}.",
+            f"The peak is the best square matmul timed on this device in this run. Most bytes held: {where}.",
             f"fvcore counted {counted}.",
         ),
         requests=[request],

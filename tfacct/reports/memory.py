@@ -180,16 +180,16 @@ def _fit_notes(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]],
     if fit is None:
         return []
     if len(facts) > 1:
-        return ["max ctx, max batch: the largest that fit, trained for it or not. –: not even 1 fits."]
+        return ["max ctx, max batch: the largest that fit, whatever the model was trained for. –: not even 1 fits."]
     found, trained = facts[0]["fit"], subjects[0].context
     context, batch = found["largest_context"], found["largest_batch"]
     if not subjects[0].keeps:
         free = f"{units.binary(found['context_slack_bytes'])} stay free"
-        return [f"{free}. No cache bounds the context or the batch."]
+        return [f"{free}. No cache limits the context or the batch."]
     notes, slack = [], []
     if context is None and found["context_slack_bytes"] is not None:
-        why = "a window" if sentences.attends(subjects) else "a state of one size"
-        notes = [f"Every block keeps {why} and no more, so the context is not bounded."]
+        why = "a window" if sentences.attends(subjects) else "a state of fixed size"
+        notes = [f"Every block keeps only {why}, so nothing limits the context."]
     elif context is not None:
         past = f", past the {trained:,} it was trained with" if context > trained else ""
         slack = [f"{units.binary(found['context_slack_bytes'])} at {context:,} tokens{past}"]

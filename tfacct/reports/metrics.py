@@ -21,8 +21,8 @@ def metrics() -> Report:
     )
     return Report(
         command="metrics",
-        title=f"{len(METRICS)} metrics, and two of every product, part and component",
-        columns=(Column("metric", "metric"), Column("unit", "unit"), Column("about", "what it is")),
+        title=f"{len(METRICS)} metrics, and two for every product, part and component",
+        columns=(Column("metric", "metric"), Column("unit", "unit"), Column("about", "meaning")),
         sections=(whole, named),
         models=(),
         notes=(

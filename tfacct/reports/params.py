@@ -68,7 +68,7 @@ def _never_run(subjects: Sequence[LoadedModel]) -> list[str]:
     """Networks of one model that are stored and never run."""
     idle = cells.never_called(subjects[0]) if len(subjects) == 1 else []
     names = ", ".join(paths.short(path) for path in idle)
-    return [f"{names} is stored and never called: its parameters count, its work does not."] if idle else []
+    return [f"{names} is stored but never called: its parameters count, its work does not."] if idle else []
 
 
 def _facts(subject: LoadedModel) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def _untrained(subjects: Sequence[LoadedModel]) -> list[str]:
     }
     if not tables:
         return []
-    return [f"Stored, and counted, but not trained: {', '.join(tables)}, sines and cosines."]
+    return [f"Stored and counted, but not trained: {', '.join(tables)} (sines and cosines)."]
 
 
 def _witness_notes(facts: dict[str, Any]) -> list[str]:

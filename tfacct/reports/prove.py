@@ -69,7 +69,7 @@ def _report(subject: LoadedModel, proof: Proof) -> Report:
         notes=lambda _: notes,
         hints=()
         if proof.changed is None
-        else (f"hint: torch's private symbolic shapes have changed ({proof.changed}): proven by grid instead",),
+        else (f"hint: torch's private symbolic shapes have changed ({proof.changed}): proven on a grid instead",),
         defaults=[],
         convention=said.removesuffix(";"),
         agrees=proof.holds,
@@ -77,27 +77,27 @@ def _report(subject: LoadedModel, proof: Proof) -> Report:
 
 
 def _means(subject: LoadedModel, proof: Proof) -> str:
-    like = f"The model is {subject.name}'s kind: its biases and ties, any sizes."
+    like = f"The model has the biases and ties of {subject.name}, and any sizes."
     if proof.by == "grid":
         return (
-            f"{like} Counted at every point of a grid with two values for each size and three for T, the smallest there"
-            " are: two polynomials of at most that degree (1; 2 in T) that agree there are the same. That each count is"
-            " such a polynomial is read off the model: it multiplies each size of a product once."
+            f"{like} Counted at every point of a grid with the two smallest values of each size and the three"
+            " smallest of T. Two polynomials of degree 1 at most (2 in T) that agree there are the same. Each count is"
+            " such a polynomial, because the model multiplies each size of a product once."
         )
     sizes = "Every size was a symbol, so each count is itself a polynomial"
     if proof.sizes.recurs:
         *before, last = (str(tokens) for tokens in proof.sizes.tokens_tried)
         curve, read = ("line", "once") if proof.sizes.tokens_degree == 1 else ("parabola", "once or twice")
         sizes = (
-            "Every size but T was a symbol, so each count is itself a polynomial in them; T was proven by"
-            f" interpolation: Mamba's recurrence runs over the tokens, so they were {', '.join(before)} and {last}, the"
-            f" last on the {curve} through the others. That it is a {curve} is read off the model: every product"
-            f" multiplies T {read}"
+            "Every size but T was a symbol, so each count is itself a polynomial in them. T was proven by"
+            f" interpolation, because Mamba's recurrence runs over the tokens: T was {', '.join(before)} and {last},"
+            f" and the last lies on the {curve} through the others. It is a {curve}, because every product multiplies"
+            f" T {read}"
         )
     beyond = ", ".join(proof.sizes.conditions())
-    holds = f"torch assumed nothing: it holds for all sizes of at least 2{f' ({beyond})' if beyond else ''}"
+    holds = f"torch assumed nothing, so it holds for all sizes of at least 2{f' ({beyond})' if beyond else ''}"
     compared = f"compared with the formula symbol by symbol{f', and {holds}' if proof.holds else ''}"
     return (
-        f"{like} {sizes}; it was {compared}. What a symbol leaves out has runs of its own, with one block. The blocks"
-        " are one loop over the same code, so a count is linear in L; that was checked at 1, 2 and 3."
+        f"{like} {sizes}. Each polynomial was {compared}. Cases that a symbol leaves out were run separately, with one"
+        " block. The blocks are one loop over the same code, so a count is linear in L: checked at 1, 2 and 3."
     )

@@ -1,4 +1,4 @@
-"""What is said of a model by what it has: attention, windows, experts, an encoder, states, narrow storage, no head."""
+"""Sentences about what a model has: attention, windows, experts, an encoder, states, narrow storage, no head."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tfacct.reports import counting
 
 
 def attends(subjects: Sequence[LoadedModel]) -> bool:
-    """True if one of the models has attention, or if there are none, which stands for any model."""
+    """True if one of the models has attention, or if no model is named."""
     return not subjects or any(subject.architecture.attentions for subject in subjects)
 
 
@@ -25,17 +25,17 @@ def mixes(subjects: Sequence[LoadedModel]) -> bool:
 
 
 def kept(subjects: Sequence[LoadedModel]) -> str:
-    """What is kept between steps, by name: of several models, by the name that holds for most that they keep."""
+    """Name of what is kept between steps; of several models, the name that fits most of what they keep."""
     return max((subject.kept for subject in subjects), key=len, default="KV cache")
 
 
 def logits(subjects: Sequence[LoadedModel]) -> bool:
-    """True if positions of one of the models get logits, or if there are none, which stands for any model."""
+    """True if positions of one of the models get logits, or if no model is named."""
     return not subjects or any(subject.logits for subject in subjects)
 
 
 def block_notes(subjects: Sequence[LoadedModel], *, masked: bool = False) -> list[str]:
-    """What a reader must know of one model's windows and experts; nothing of several models."""
+    """Windows and experts of one model; nothing of several models."""
     return [
         *(window_notes(subjects, masked=masked) if len(subjects) == 1 else ()),
         *expert_notes(subjects),
@@ -45,7 +45,7 @@ def block_notes(subjects: Sequence[LoadedModel], *, masked: bool = False) -> lis
 
 
 def head_notes(subjects: Sequence[LoadedModel]) -> list[str]:
-    """What one model without a language model's head gives instead of logits over its tokens."""
+    """Result of one model without a language model's head, in place of logits over its tokens."""
     shape = subjects[0].architecture if len(subjects) == 1 else None
     if shape is None or shape.head is not None:
         return []
@@ -53,20 +53,20 @@ def head_notes(subjects: Sequence[LoadedModel]) -> list[str]:
         gives = "the pooler reads the first position of each sequence" if shape.pooler else "no logits are computed"
         return [f"There is no language model's head: {gives}."]
     if shape.pooler is not None:
-        return ["Classes are scored once for each sequence: the pooler reads its first position."]
+        return ["Classes are scored once per sequence: the pooler reads its first position."]
     if not subjects[0].config.ending.picks:
         return ["The classifier scores every position."]
     return [
-        "The classifier scores every position, as the class does, and the scores of one position of each sequence are"
-        " kept: --logits last counts those alone."
+        "The classifier scores every position, as the class does, and keeps the scores of one position per sequence:"
+        " --logits last counts only those."
     ]
 
 
 def _distance_notes(subjects: Sequence[LoadedModel]) -> list[str]:
-    """Which scores of one model are no product."""
+    """Scores of one model that are no product."""
     lines = [line for group in subjects[0].ledger.groups for line in group.lines] if len(subjects) == 1 else []
     far = [paths.short(line.path) for line in lines if isinstance(line, Pointwise) and line.path.endswith(".scores")]
-    return [f"Scores are max |q − k|, no product and in no total: {', '.join(far)} (--pointwise)."] if far else []
+    return [f"Scores are max |q − k|, pointwise work in no total: {', '.join(far)} (--pointwise)."] if far else []
 
 
 def window_notes(settings: Sequence[LoadedModel], *, kept: bool = False, masked: bool = False) -> list[str]:
@@ -76,11 +76,11 @@ def window_notes(settings: Sequence[LoadedModel], *, kept: bool = False, masked:
     if not any(windows):
         return []
     follows = (
-        ", and so many are kept: once they are there a further token adds nothing."
+        ", and only those are kept: once the window is full, a further token adds nothing there."
         if kept
-        else "; pairs that it does not see are left out."
+        else "; pairs outside the window are left out."
         if masked
-        else "; new tokens meet each other all the same, as in an unfused kernel (--masked: only what is seen)."
+        else "; every pair of new tokens is counted, as an unfused kernel runs it (--masked: only pairs in the window)."
     )
     if len(windows) == 1:
         said = [
@@ -89,9 +89,9 @@ def window_notes(settings: Sequence[LoadedModel], *, kept: bool = False, masked:
     else:
         counts, blocks, sizes = zip(*(each for found in windows for each in found), strict=True)
         said = [(units.between(counts), units.between(blocks), units.between(sizes))]
-    where = "" if all(windows) else "Where there is a window, in"
+    where = "" if all(windows) else "With a window, in"
     return [
-        f"{where or 'In'} {count} of {of} blocks a token sees {window} keys at most{follows}"
+        f"{where or 'In'} {count} of {of} blocks a token sees at most {window} keys{follows}"
         for count, of, window in said
     ]
 
@@ -116,43 +116,41 @@ def expert_notes(subjects: Sequence[LoadedModel]) -> list[str]:
         return []
     count, blocks = sum(stack.count for stack, _ in routed), sum(stack.count for stack in stacks)
     mlp = routed[0][1]
-    shared = " and through a network that all share" if mlp.shared is not None else ""
+    shared = " and one shared network" if mlp.shared is not None else ""
     return [
         f"In {count:,} of {blocks:,} blocks a token goes through {mlp.active:,} of {mlp.experts:,} experts{shared}."
-        " Active parameters: all stored ones, embeddings too, but of each block's experts only these."
+        " Active parameters: all stored ones, embeddings included, less the experts that a token skips."
     ]
 
 
 def active_notes(subjects: Sequence[LoadedModel]) -> list[str]:
-    """Which parameters P are, where a token does not meet all of them."""
+    """Definition of the parameters P, where a token does not meet all of them."""
     routed = any(isinstance(part, Experts) for subject in subjects for part in subject.architecture.parts())
-    return (
-        ["P: active parameters, all stored ones but of experts only those that a token is sent to."] if routed else []
-    )
+    return ["P: active parameters, all stored ones less the experts that a token skips."] if routed else []
 
 
 def source_notes(subjects: Sequence[LoadedModel], work: Workload | None = None) -> list[str]:
-    """What one model's encoder reads, and when; nothing of other models."""
+    """Reading of the source by one model's encoder; nothing of other models."""
     if len(subjects) != 1 or subjects[0].source is None:
         return []
     read = work is None or work.new_source
-    step = "runs once, over the whole source" if read else "has run before this step: it costs nothing here"
-    kept = (
-        "the cross keys and values made of it are kept" if read else "nor do the cross keys and values, which are kept"
-    )
-    return [f"The encoder {step}, and {kept}."]
+    return [
+        "The encoder runs once, over the whole source. The cross keys and values made from it are kept."
+        if read
+        else "The encoder ran before this step, and its cross keys and values are kept: neither costs anything here."
+    ]
 
 
 def state_notes(subjects: Sequence[LoadedModel]) -> list[str]:
-    """Says whose cache is no cache but a state of fixed size."""
+    """Names the models that keep a state of fixed size instead of a cache."""
     if len(subjects) == 1 and subjects[0].architecture.attentions and mixes(subjects):
         stacks, every = subjects[0].architecture.having(Mamba), subjects[0].architecture.stacks
         some, blocks = sum(stack.count for stack, _ in stacks), sum(stack.count for stack in every)
-        return [f"{some:,} of {blocks:,} blocks keep a state of one size, the same at every context."]
+        return [f"{some:,} of {blocks:,} blocks keep a state of fixed size, the same at every context."]
     without = [subject.name for subject in subjects if not subject.architecture.attentions]
     if not without:
         return []
-    size = "a state of one size, the same at every context: a further token adds nothing"
+    size = "a state of fixed size, the same at every context: further tokens add nothing"
     if len(without) == len(subjects):
         return [f"No attention, so no keys and values: every block keeps {size}."]
     who = f"{', '.join(without)} keeps" if len(without) == 1 else f"{', '.join(without)} keep"
@@ -160,7 +158,7 @@ def state_notes(subjects: Sequence[LoadedModel]) -> list[str]:
 
 
 def overtaken(context: int | None) -> list[str]:
-    """Says from which context on attention costs more than all the rest."""
+    """Gives the context from which attention costs more than everything else."""
     if context is None:
         return []
     return [f"From {context:,} tokens on, attention scores and values cost more than everything else together."]
@@ -173,20 +171,20 @@ def unweighed_notes(subjects: Sequence[LoadedModel]) -> list[str]:
     names = dict.fromkeys(subject.name for subject in subjects)
     dtype = " ".join(filter(None, ("--dtype", counting.named(subjects[0]))))
     return [
-        f"The bytes of the weights are left out: a quantization_config of {' and '.join(names)} says that they are"
-        f" stored quantized, and what they take is not guessed (give {dtype})."
+        f"The bytes of the weights are left out: the quantization_config of {' and '.join(names)} says that they are"
+        f" stored quantized, and their size is not guessed (give {dtype})."
     ]
 
 
 def storage_notes(subjects: Sequence[LoadedModel], dtype: str) -> list[str]:
-    """Which tensors a narrow dtype takes, and whether scales are counted; nothing of a wide one."""
+    """Tensors that a narrow dtype applies to, and whether scales are counted; nothing of a wide one."""
     how = storage(dtype)
     if not how.narrow:
         return []
     scales = "" if how.name in PLAIN else ", all counted"
     return [
-        f"{how.name}: {_taken(subjects, how)}, in {how.about}{scales}. All other tensors, the embeddings among them,"
-        f" stay in {how.wide.name}, as published checkpoints have it."
+        f"{how.name}: {_taken(subjects, how)}, in {how.about}{scales}. All other tensors, embeddings included,"
+        f" stay in {how.wide.name}, as in published checkpoints."
     ]
 
 
@@ -198,5 +196,5 @@ def _taken(subjects: Sequence[LoadedModel], how: Storage) -> str:
     routed = {subject.ledger.experts and "beside" not in how.takes for subject in subjects}
     experts, matrices = "the matrices of the experts", "the matrices of the blocks"
     if routed == {True, False}:
-        return f"{matrices}, or, where there are experts, of these alone"
+        return f"{matrices}, or, in models with experts, only those of the experts"
     return experts if routed == {True} else matrices

@@ -201,7 +201,7 @@ def _letters(form: str | None, subject: LoadedModel) -> list[str]:
 
 def _closed(unknown: str, found: Solution, form: str | None, *, rounded: bool) -> list[str]:
     if found.leaps:
-        return ["They are equal nowhere: there a step begins to run latent attention in another form."]
+        return ["They are equal nowhere: at that point latent attention starts to run in another form."]
     value = decimal(found.root)
     before = ", before rounding to whole bytes" if rounded else ""
     return [f"Both sides are equal at {unknown} = {value if form is None else f'{form} = {value}'}{before}."]

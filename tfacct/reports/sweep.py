@@ -64,7 +64,7 @@ def sweep(
         metrics = WITHOUT_ATTENTION
     asked = [metric(name, (subject.ledger for subject in every)) for name in dict.fromkeys(metrics)]
     if clash := {metric.name for metric in asked} & set(grid.knobs):
-        raise UsageError(f"{clash.pop()} is a metric here: it cannot be a field too")
+        raise UsageError(f"{clash.pop()} is a metric, so it cannot be swept as a field")
     done = 0
     for swept in found:
         for subject in list(swept.settings):

@@ -97,7 +97,11 @@ def _notes(counted: Sequence[_Counted], stored: str, kept: str) -> list[str]:
     return [
         *([] if stored == kept else [f"Weights in {stored}; {_activations(subjects)} in {kept}."]),
         *storage_notes(subjects, stored),
-        *(["Of experts, the weights of as many as a step can touch: min(E, B·T·A)."] if _routed(subjects) else []),
+        *(
+            ["Expert weights: those of min(E, B·T·A) experts, as many as a step can touch."]
+            if _routed(subjects)
+            else []
+        ),
         *sentences.block_notes(subjects),
         *latent.step_notes([(c.subject, Point(c.subject.ledger, c.work)) for c in counted]),
     ]

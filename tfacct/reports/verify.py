@@ -89,7 +89,7 @@ def _notes(verified: Sequence[_Verified], all_layers: bool) -> list[str]:
 def _classless(subjects: Sequence[LoadedModel]) -> list[str]:
     """Says whose class could not be asked, because there is none."""
     names = [subject.name for subject in subjects if not subject.config.hf_paths]
-    return [f"hint: transformers has no class to ask for {', '.join(names)}"] if names else []
+    return [f"hint: transformers has no class for {', '.join(names)}"] if names else []
 
 
 def _ask(subject: LoadedModel, work: Workload, all_layers: bool, against: bool) -> list[Check]:
@@ -99,7 +99,7 @@ def _ask(subject: LoadedModel, work: Workload, all_layers: bool, against: bool) 
         if "overflow" not in str(error):
             raise
         raise UsageError(
-            f"{subject.name}: tensors of {work.tokens:,} × {work.context:,} are more than torch can describe",
+            f"{subject.name}: tensors of {work.tokens:,} × {work.context:,} are larger than torch can describe",
             f"a smaller {option('ctx')} or {option('batch')}",
         ) from None
 

@@ -1,1 +1,1 @@
-"""What holds a ledger against somebody else: counters, the transformers class, published totals."""
+"""Witnesses that a ledger is compared with: counters, the transformers class, published totals."""

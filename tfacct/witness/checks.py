@@ -105,7 +105,7 @@ def _collector_off() -> Iterator[None]:
 
 
 class _Asked:
-    """One model and its witnesses. Unless `all_layers`, one block of each kind is run and stands for its equals.
+    """One model and its witnesses. Unless `all_layers`, one block of each kind is run for all of its kind.
 
     The model runs as the step does: `given` is the one whose other steps may run in another way.
     """
@@ -281,7 +281,7 @@ def stranger_checks(subject: LoadedModel, work: Workload) -> Iterator[Check]:
     if not subject.keeps:
         return
     same = keeps == kept(ledger.states(at, unfolded=True))
-    note = "" if same else f"transformers' cache is held against its own way: {subject.config.class_differs}."
+    note = "" if same else f"transformers' cache is compared as the class keeps it: {subject.config.class_differs}."
     yield Check("transformers, cached elements", "elements", keeps, cached, note)
 
 
@@ -297,5 +297,5 @@ def class_flops(subject: LoadedModel, work: Workload) -> tuple[Counts, str]:
     for path, count in more.items():
         widened = ledger.flops({**at, "T": at["T"] + count}, unfolded=True)
         counted |= {one: flops for one, flops in widened.items() if paths.starred(one) == path}
-    said = f"transformers' FLOPs are held against its own way: {subject.config.class_extra}." if more else ""
+    said = f"transformers' FLOPs are compared as the class runs them: {subject.config.class_extra}." if more else ""
     return counted, said
