@@ -100,7 +100,7 @@ def test_the_source_is_a_models_longest_unless_it_is_said() -> None:
 @pytest.mark.parametrize("name", ["gpt2", "bert-base"])
 def test_a_model_without_an_encoder_of_its_own_reads_no_source(run, name: str) -> None:
     ran = run("flops", name, "--source", "5")
-    assert ran.code == 2 and f"{name}: there is no encoder, so --source means nothing" in ran.err
+    assert ran.code == 2 and f"{name}: there is no encoder, so --source does not apply" in ran.err
 
 
 @pytest.mark.parametrize("arguments", [("flops", "--decode"), ("flops", "--tokens", "3"), ("verify", "--decode")])

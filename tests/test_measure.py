@@ -79,7 +79,7 @@ def test_the_command_line(run) -> None:
     [
         ("gpt2 --device cuda:99" if torch.cuda.is_available() else "gpt2 --device cuda", "no"),
         ("gpt2 --device tpu", "no device 'tpu'"),
-        ("gpt2 --dtype int4", "int4 is a way to store"),
+        ("gpt2 --dtype int4", "int4 is for storage only"),
         ("gpt2 --dtype nonsense", "unknown dtype"),
         ("gpt2 --train --decode", "--train measures whole sequences"),
         ("gpt2 --steps 0", "--steps must be from 1"),

@@ -51,11 +51,11 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "size": (lambda: GPT2.flops(ctx=0), "ctx must be at least 1, not 0"),
     "logits": (lambda: GPT2.flops(logits="some"), "logits is all or last, not 'some'"),  # type: ignore[arg-type]
     "both": (lambda: GPT2.flops(decode=True, tokens=20), "decode is one new token, but tokens is 20\nleave one of"),
-    "source": (lambda: GPT2.kv(source=7), "there is no encoder, so source means nothing"),
+    "source": (lambda: GPT2.kv(source=7), "there is no encoder, so source does not apply"),
     "nothing kept": (lambda: load("bert-base").flops(decode=True), "leave decode and tokens out"),
     "too many": (
         lambda: GPT2.flops(ctx=1000, tokens=2000),
-        "tokens=2000 is more than the context 1,000 that holds them\nuse ctx=2000 or larger",
+        "tokens=2000 is more than the context 1,000\nuse ctx=2000 or larger",
     ),
     "train": (
         lambda: GPT2.flops(train=True, decode=True),

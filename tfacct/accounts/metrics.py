@@ -110,7 +110,7 @@ METRICS = {
         Metric(
             "flops_per_token",
             "flops",
-            "FLOPs divided by the number of new tokens, those of all sequences.",
+            "FLOPs divided by the number of new tokens in all sequences.",
             lambda point: ratio(flops_of(point), point.tokens),
         ),
         Metric(
@@ -129,7 +129,7 @@ METRICS = {
         Metric(
             "active_params",
             "params",
-            "Parameters that one token goes through: of experts, only those that it is sent to.",
+            "Parameters that one token uses: of the experts, only those that it is sent to.",
             active_params_of,
         ),
         Metric(
@@ -141,14 +141,14 @@ METRICS = {
         Metric(
             "non_embedding_params",
             "params",
-            "All other parameters, an untied output matrix among them.",
+            "All other parameters, including an untied output matrix.",
             lambda point: params_of(point, lambda tensor: not tensor.embedding),
         ),
         Metric("weights_bytes", "bytes", "Bytes of the stored weights.", lambda point: _held(point).weights),
         Metric(
             "kv_cache_bytes",
             "bytes",
-            "Bytes kept between steps, of all sequences: keys and values, latents or states.",
+            "Bytes kept between steps by all sequences: keys and values, latents or states.",
             lambda point: _held(point).cache,
         ),
         Metric(

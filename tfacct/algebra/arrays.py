@@ -147,14 +147,14 @@ def _together(shape: Transformer, point: Point, given: Mapping[str, Any]) -> Ite
     """Where sizes do not go with each other, as the other commands have it, and what is said of it."""
     context, tokens = given.get("ctx", point.work.context), given.get("tokens")
     if tokens is not None:
-        yield tokens > context, UsageError("tokens are more than the context that holds them")
+        yield tokens > context, UsageError("tokens must not be more than the context")
     for heads in shape.query_heads if KV_HEADS in given else ():
         yield heads % given[KV_HEADS] != 0, UsageError(f"{KV_HEADS} must divide the {heads:,} query heads")
     declared = letters.explained(shape)
     sizes = {**letters.sizes(shape), **given}
     for name, letter in declared.items():
         if name in given:
-            said = f"{name} must be even: rotary positions turn a head's numbers in pairs"
+            said = f"{name} must be even: rotary positions rotate a head's elements in pairs"
             yield given[name] % letter.multiple != 0, UsageError(said)
         if letter.at_most is not None and {name, letter.at_most} & given.keys():
             outer = declared[letter.at_most].meaning

@@ -1,4 +1,4 @@
-"""What a model costs."""
+"""Methods of Model that count its costs."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Configured(Protocol):
 
 
 Source: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | Config | Configured
-"""What `load` takes: a preset's name, a path, a hub id, a config as a dict or an object, or a model that has one."""
+"""Sources of `load`: a preset's name, a path, a hub id, a config as a dict or an object, or a model that has one."""
 
 
 class Asked:
@@ -95,5 +95,5 @@ def _of_config(config: Config, over: Mapping[str, Any], sets: Mapping[str, Any])
 
 
 def _no_model(source: object) -> UsageError:
-    taken = "given as a path, a dict of its fields, a config or a model that has one"
-    return UsageError(f"a model is named, or {taken}, not {cut(repr(source))}")
+    taken = "a name, a path, a dict of fields, a config, or an object that has a config"
+    return UsageError(f"a model must be {taken}, not {cut(repr(source))}")

@@ -1,4 +1,4 @@
-"""What the formulas are, and what the knobs do."""
+"""Methods of Model that show its formulas and vary its sizes."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ class Explored(Asked):
         >>> load("llama-3.1-8b").sweep("kv_cache_bytes", ctx="1k..4k", num_key_value_heads="1,8").rows[-1]
         {'num_key_value_heads': 8, 'ctx': 4096, 'kv_cache_bytes': 536870912}
 
-        Fields in `zip` vary together: `zip={"n_embd": [512, 768], "n_head": [8, 12]}` are two settings, not four. A
-        combination that cannot be is skipped: the attribute `skipped` names it.
+        Fields in `zip` vary together: `zip={"n_embd": [512, 768], "n_head": [8, 12]}` are two settings, not four. An
+        impossible combination is skipped: the attribute `skipped` names it.
         Raises TfacctError, also for more than 20,000 points.
         """
         from tfacct.reports.counting import Counting
@@ -185,8 +185,8 @@ class Explored(Asked):
 
         Knobs are broadcast against each other: ctx, tokens (default all of the context), batch, num_key_value_heads,
         and the letters of sizes. Values are float64, within 10⁻¹⁵ of the exact ones; `exact` gives Python's ints and
-        fractions. Arrays of dask, or of another library that speaks numpy's protocols, give one of their own, and nan
-        where a point is none. Needs numpy. Raises TfacctError.
+        fractions. Arrays of dask, or of another library that speaks numpy's protocols, give arrays of their kind,
+        with nan at impossible points. Needs numpy. Raises TfacctError.
         """
         from tfacct.accounts.metrics import metric as named
         from tfacct.algebra.arrays import evaluate

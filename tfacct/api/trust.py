@@ -1,4 +1,4 @@
-"""Why to believe it."""
+"""Methods of Model that check the numbers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Trusted(Asked):
         dtype: str = "fp32",
         **step: Unpack[Whole],
     ) -> MeasureReport:
-        """Run the model with random weights: seconds, FLOP/s and bytes really held.
+        """Run the model with random weights: seconds, FLOP/s and bytes held.
 
         Needs torch and fvcore. Raises TfacctError.
         """

@@ -79,7 +79,7 @@ class Letter:
 
 
 def places(shape: Transformer) -> list[Place]:
-    """The ends of the model, those of its encoder, every stack, and what foresees more tokens."""
+    """The ends of the model, those of its encoder, every stack, and the MTP heads."""
     ends = [part for named in shape.ends() for part in named.values()]
     encoder = shape.encoder
     source = [] if encoder is None else [part for named in encoder.ends() for part in named.values()]

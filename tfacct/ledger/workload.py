@@ -123,17 +123,17 @@ class Request:
         context = longest if self.ctx is None else self.ctx
         tokens = 1 if self.decode else context if self.tokens is None else self.tokens
         if source is None and self.source is not None:
-            raise UsageError(f"there is no encoder, so {option('source')} means nothing", "leave it out")
+            raise UsageError(f"there is no encoder, so {option('source')} does not apply", "leave it out")
         if not keeps and tokens != context:
             raise UsageError(
-                f"nothing is kept between steps, so each takes the whole context: no {new_tokens(tokens)} of"
+                f"nothing is kept between steps, so each takes the whole context, not {new_tokens(tokens)} of"
                 f" {context:,}",
                 f"leave {option('decode')} and {option('tokens')} out",
             )
         if tokens > context:
             raise UsageError(
-                f"{option('tokens', tokens)} is more than the context {context:,} that holds them",
-                f"use {option('ctx', tokens)} or larger: the context counts the new tokens too",
+                f"{option('tokens', tokens)} is more than the context {context:,}",
+                f"use {option('ctx', tokens)} or larger: the context includes the new tokens",
             )
         seen = 0 if source is None else source if self.source is None else self.source
         new = seen if tokens == context else 0

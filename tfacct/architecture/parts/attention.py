@@ -108,7 +108,7 @@ class Attention(Grouped):
         "K": "key/value heads",
         "G": "query heads per key/value head",
         "H": "size of one head",
-        "Hr": "numbers of a head that are turned by its position",
+        "Hr": "rotated elements of a head",
         "W": "keys that a query of a windowed block sees",
     }
     at_most: ClassVar[dict[str, str]] = {"Hr": "H"}

@@ -47,8 +47,8 @@ class Experts(Part):
         "E": "experts",
         "A": "experts that each token is sent to",
         "Fe": "width of one expert",
-        "Fs": "width of the network that all tokens share",
-        "U": "1: the shared network's one gate",
+        "Fs": "width of the shared network",
+        "U": "1: the gate of the shared network",
     }
 
     made: ClassVar[dict[str, str]] = {"U": "1"}

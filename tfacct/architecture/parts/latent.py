@@ -61,12 +61,12 @@ class LatentAttention(Part):
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "N": "query heads",
-        "R": "latent that keys and values are read off",
-        "Rq": "latent that queries are read off",
-        "Rs": "what is kept of a token, R + Hr",
+        "R": "size of the latent of keys and values",
+        "Rq": "size of the latent of queries",
+        "Rs": "elements kept per token, R + Hr",
         "Hq": "size of a query or key head, Hp + Hr",
-        "Hp": "numbers of a key head that come from the latent",
-        "Hr": "numbers of a head that are turned by its position",
+        "Hp": "elements of a key head made from the latent",
+        "Hr": "rotated elements of a head",
         "Hv": "size of a value head",
     }
 

@@ -45,10 +45,10 @@ class Mamba(Part):
         "D": "hidden size",
         "Dx": "channels of Mamba",
         "Dz": "channels and their gates, 2 · Dx",
-        "Ns": "numbers in the state of a channel",
-        "Kc": "tokens that a convolution sees",
-        "Rt": "numbers that a token's step is read off",
-        "Rx": "what is read off a token, Rt + 2 · Ns",
+        "Ns": "elements in a channel's state",
+        "Kc": "tokens that the convolution sees",
+        "Rt": "elements that the step size is computed from",
+        "Rx": "elements computed from a token, Rt + 2 · Ns",
     }
 
     made: ClassVar[dict[str, str]] = {"Dz": "2 · Dx", "Rx": "Rt + 2 · Ns"}

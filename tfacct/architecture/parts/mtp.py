@@ -21,7 +21,7 @@ class MtpProjection(Part):
     eps: float = 1e-6
 
     letters: ClassVar[dict[str, str]] = {"hidden": "D"}
-    legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Dj": "stream and row side by side, 2 · D"}
+    legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Dj": "stream and token row side by side, 2 · D"}
 
     made: ClassVar[dict[str, str]] = {"Dj": "2 · D"}
 
