@@ -84,7 +84,7 @@ class Step(NamedTuple):
         return sum(section.count * self.kept_in(section) for section in self.run.sections)
 
 
-TOKENS = "tokens"
+TOKENS, TABLE = "tokens", "embed"
 POSITIONS = Kept("position_ids", "T", by=("again",), role="index")
 INPUT = Kept("blocks.*.in", "B T D", by=("again",))
 """All that a checkpointed block keeps."""
@@ -113,6 +113,7 @@ def timeline(step: Step) -> list[Instant]:
         finished = done + gradients(section.run.finished(moment), one=True)
         return Instant(name, moment.at, weights, states, finished, kept + alive, held + again + 2 * LOSS)
 
+    found.extend(_forwards(step, front, inside))
     *heads, loss = run.back.run.moments
     found.append(at("loss, backward", run.back, loss, before_back, 0))
     found.append(_fullest(at("head, backward", run.back, moment, before_back, 0) for moment in heads))
@@ -137,12 +138,40 @@ def timeline(step: Step) -> list[Instant]:
             for moment in section.run.moments
         )
         found.append(fullest._replace(held=fullest.held + stream))
-    every = gradients(None)
     tied = _tied(step)
-    table = max(tied + stream, 2 * tied) if tied else stream
-    found.append(Instant("table, backward", "embed", weights, states, every, table_needs, table + 2 * LOSS))
+    behind = gradients(None) - gradients(run.front.run.order, one=True) + tied
+    found.append(
+        _fullest(
+            found_._replace(held=found_.held - again + (max(stream, tied) if moment.at == TABLE else stream))
+            for moment in run.front.run.moments
+            for found_ in [at("table, backward", run.front, moment, 0, behind)]
+        )
+    )
+    every = gradients(None)
     found.append(Instant("optimizer step", "", weights, states, every, tokens, step.update))
     return found
+
+
+def _forwards(step: Step, front: Size, inside: list[Size]) -> Iterator[Instant]:
+    """The last block's forward pass at its fullest, and the final norm's."""
+    if step.checkpoint:
+        return
+    run = step.run
+    number, last = max((section.numbers[-1], index) for index, section in enumerate(run.blocks))
+    section = run.blocks[last]
+    before = front + sum(part.count * kept for part, kept in zip(run.blocks, inside, strict=True)) - inside[last]
+    waiting = sum(held.bytes({**run.front.axes, **step.at}, step.pass_) for held in run.waiting)
+
+    def at(name: str, where: Section, moment: Moment, kept: Size) -> Instant:
+        axes = {**where.axes, **step.at}
+        made = step.bytes(where, where.run.made(moment.at))
+        held = sum(held.bytes(axes, step.pass_) for held in moment.held)
+        return Instant(name, moment.at, step.weights, step.states, 0, kept + made, held + waiting)
+
+    name = f"block {number:,}, forward"
+    yield from ([_fullest(at(name, section, moment, before) for moment in section.run.ahead)] if section.run.ahead else [])
+    for moment in run.back.run.ahead:
+        yield at("final norm, forward", run.back, moment, before + inside[last])
 
 
 def _turned(section: Section, moment: Moment) -> bool:

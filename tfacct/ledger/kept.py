@@ -91,11 +91,20 @@ class Moment(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Part of a forward pass, for its backward pass: operations in their order, what they keep, and the moments."""
+    """Part of a forward pass: operations in their order, what they keep, the moments of its backward pass.
+
+    `ahead`: moments of the forward pass itself, where it can be fuller than anything later.
+    """
 
     order: tuple[str, ...] = ()
     kept: tuple[Kept, ...] = ()
     moments: tuple[Moment, ...] = ()
+    ahead: tuple[Moment, ...] = ()
+
+    def made(self, at: str) -> Iterator[Kept]:
+        """Lines that are there while `at` runs forwards: some operation up to it has asked for them."""
+        run = frozenset(self.order[: self.order.index(at) + 1])
+        return (line for line in self.kept if not run.isdisjoint(line.by))
 
     def alive(self, at: str) -> Iterator[Kept]:
         """Lines that are not freed while the gradient of `at` is computed: some gradient still needs them."""
@@ -117,12 +126,18 @@ class Section(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """A forward pass as its backward pass sees it: what stands in front of the blocks, the blocks, what is behind."""
+    """A forward pass as its backward pass sees it: what stands in front of the blocks, the blocks, what is behind.
+
+    `buffers`: tensors that stay all the time. `waiting`: what is held while the blocks run forwards, `handed` what
+    blocks that are run again are handed.
+    """
 
     front: Section
     blocks: tuple[Section, ...]
     back: Section
     buffers: tuple[Kept, ...] = ()
+    waiting: tuple[Held, ...] = ()
+    handed: tuple[Held, ...] = ()
 
     @property
     def sections(self) -> tuple[Section, ...]:
@@ -138,4 +153,5 @@ def joined(*runs: Run) -> Run:
         by = line.by if known is None else (*known.by, *line.by)
         lines[line.path] = Kept(line.path, line.spec, tuple(dict.fromkeys(by)), line.role, line.times)
     order = tuple(name for run in runs for name in run.order)
-    return Run(order, tuple(lines.values()), tuple(moment for run in runs for moment in run.moments))
+    moments = tuple(moment for run in runs for moment in run.moments)
+    return Run(order, tuple(lines.values()), moments, tuple(moment for run in runs for moment in run.ahead))

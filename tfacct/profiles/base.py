@@ -12,7 +12,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.kept import Kept, Pass, Run, Section, joined
+from tfacct.ledger.kept import Held, Kept, Pass, Run, Section, joined
 
 
 @record
@@ -20,13 +20,16 @@ class Habits:
     """What a class does beside its parts: its dropouts, and the dtype of its eager softmax.
 
     `embedding`, `residual` and `attention`: whether numbers are dropped there. `wide_softmax`: the softmax of eager
-    attention runs in fp32.
+    attention runs in fp32. `fused`: queries, keys and values come from one product.
+    `lingers`: attention's result stays until its block ends.
     """
 
     embedding: bool = False
     residual: bool = False
     attention: bool = False
     wide_softmax: bool = True
+    fused: bool = False
+    lingers: bool = False
 
 
 class Profile(Protocol):
@@ -51,6 +54,12 @@ class Profile(Protocol):
     def buffers(self, shape: Transformer) -> tuple[Kept, ...]:
         """Tensors of the model that are no parameters and stay."""
 
+    def waiting(self, shape: Transformer) -> tuple[Held, ...]:
+        """What is held while the blocks run forwards."""
+
+    def handed(self) -> tuple[Held, ...]:
+        """What every block is handed beside the stream."""
+
 
 def passed(shape: Transformer, profile: Profile, kernel: Mapping[str, Size]) -> Pass:
     """The pass of a model. `kernel`: letters that the profile's kernels derive from the step's."""
@@ -63,7 +72,8 @@ def passed(shape: Transformer, profile: Profile, kernel: Mapping[str, Size]) -> 
         for stack, numbers in zip(shape.stacks, shape.numbers(), strict=True)
     )
     front, back = profile.front(shape), profile.back(shape)
-    return Pass(Section(front, everywhere), blocks, Section(back, everywhere), profile.buffers(shape))
+    stay = profile.buffers(shape), profile.waiting(shape), profile.handed()
+    return Pass(Section(front, everywhere), blocks, Section(back, everywhere), *stay)
 
 
 def _axes(block: Block) -> dict[str, Size]:
@@ -85,4 +95,8 @@ def _sublayer(sublayer: Sublayer, reads: str, profile: Profile) -> Run:
         raise ConfigError(f"{profile.name}: no rule for a sublayer without a norm in front alone")
     norm, own = (paths.in_every(paths.BLOCKS, name) for name in (f"{sublayer.name}_norm", sublayer.name))
     runs = profile.part(norm, reads, sublayer.norm), profile.part(own, norm, sublayer.part), profile.dropped(own)
-    return joined(*runs)
+    run = joined(*runs)
+    if any(line.path == reads for line in run.kept):
+        return run
+    stream = Held("B T D")  # what the sublayer's result will be added to
+    return run._replace(ahead=tuple(moment._replace(held=(*moment.held, stream)) for moment in run.ahead))

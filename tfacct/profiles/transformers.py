@@ -6,26 +6,36 @@ Read off the classes of transformers 5 and held against them by their saved tens
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tfacct.architecture.parts import Attention, Experts, FeedForward, Norm, Part
 from tfacct.architecture.parts.attention import QKNorm
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
+from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size, rounded_up
 from tfacct.ledger.kept import ROTARY, Held, Kept, Moment, Run, joined
 from tfacct.profiles.base import Habits
 
-ACTIVATIONS: Mapping[str, tuple[str, ...]] = {
-    "silu": ("in",),
-    "gelu": ("in",),
-    "gelu_pytorch_tanh": ("in",),
-    "gelu_new": ("in", "half", "tanh", "sum"),
-    "relu": (),
+
+
+class Activation(NamedTuple):
+    """What an activation keeps beside its result, and the gradients that its backward holds, all as wide as its input."""
+
+    keeps: tuple[str, ...] = ("in",)
+    holds: int = 2
+
+
+ACTIVATIONS: Mapping[str, Activation] = {
+    "silu": Activation(),
+    "gelu": Activation(),
+    "gelu_pytorch_tanh": Activation(),
+    "gelu_new": Activation(keeps=("in", "half", "tanh", "sum"), holds=3),
+    "relu": Activation(keeps=()),
 }
-"""Tensors as wide as its input that an activation keeps, beside its result. torch's own keep their input, relu its
-result alone; `gelu_new` is written out in Python (transformers' NewGELUActivation)."""
+"""torch's own activations keep their input, relu its result alone; `gelu_new` is written out in Python (transformers'
+NewGELUActivation)."""
 STREAM = "stream"
 """The stream behind the last block."""
 ROWS = 32
@@ -54,33 +64,42 @@ class Transformers:
     def part(self, at: str, reads: str, part: Part) -> Run:
         """What a part of a block keeps. Raises ConfigError for one without a rule."""
         if isinstance(part, Norm):
-            return norm(at, reads, part)
+            return norm(at, reads, part, full=self.full)
         if isinstance(part, Attention):
             return self._attention(at, reads, part)
         if type(part) is FeedForward:
-            return network(at, reads, part)
+            return network(at, reads, part, self._waiting())
         if isinstance(part, Experts):
             return experts(at, reads, part)
         raise ConfigError(f"{self.name}: no rule for {type(part).__name__}")
 
     def dropped(self, at: str) -> Run:
-        """The mask of a dropout behind a part."""
-        return _dropout(f"{at}.drop") if self.habits.residual else Run()
+        """The end of a sublayer: a dropout, where the class has one, and the sum with the stream."""
+        name = f"{at}.drop"
+        dropout = _dropout(name) if self.habits.residual else Run((name,))
+        stays = self.habits.lingers and at != paths.in_every(paths.BLOCKS, "attn")
+        return joined(dropout, Run((), (), (), (Moment(name, (Held("B T D", times=3 if stays else 2),)),)))
+
+    def _waiting(self) -> tuple[Held, ...]:
+        """The gradient behind a part's dropout, where it has one; else the stream's gradient is all."""
+        return (Held("B T D"),) if self.habits.residual else ()
 
     def front(self, shape: Transformer) -> Run:
         """Token ids, positions, and the angles that all blocks share."""
         kept = [Kept("tokens", "B T", by=("embed",), role="index")]
         order = ["embed"]
+        moments = [Moment("embed", ())]
         if shape.positions is not None:
             kept.append(Kept("positions", "T", by=("pos_embed",), role="index"))
             order.append("pos_embed")
+            moments.append(Moment("pos_embed", (Held("T D"),) if self.batch > 1 else ()))
         rotary = _rotary(shape)
         if rotary is not None:
             turned = "H" if rotary.rope_dim is None else "Hr"
             kept += [Kept(name, f"T {turned}", by=(ROTARY,)) for name in ("cos", "sin")]
             order.append(ROTARY)
         dropout = _dropout("embed.drop") if self.habits.embedding else Run()
-        return joined(Run(tuple(order), tuple(kept)), dropout)
+        return joined(Run(tuple(order), tuple(kept), tuple(moments)), dropout)
 
     def back(self, shape: Transformer) -> Run:
         """Final norm, head and loss. At batch 1 the shifted labels are a view of labels one longer."""
@@ -103,6 +122,15 @@ class Transformers:
         )
         return joined(final, head, loss)
 
+    def waiting(self, shape: Transformer) -> tuple[Held, ...]:
+        """What the class holds while its blocks run: embeddings, positions, and eager attention's mask."""
+        embedded = (Held("B T D"), Held("T D")) if shape.positions is not None else (Held("B T D", "cast"), Held("T", "index"))
+        return (*embedded, *self.handed())
+
+    def handed(self) -> tuple[Held, ...]:
+        """What every block is handed beside the stream: eager attention's mask."""
+        return (Held("B T S"),) if self.attention == "eager" else ()
+
     def buffers(self, shape: Transformer) -> tuple[Kept, ...]:
         """The angles' frequencies, twice: as they are used, and as they were at first."""
         rotary = _rotary(shape)
@@ -118,7 +146,8 @@ class Transformers:
         turned = part.rotary is not None
         names = {which: f"{at}.{which}_rotary" if turned else f"{at}.{which}_proj" for which in "qk"}
         inner = self._sdpa(at, names) if self.attention == "sdpa" else self._eager(at, names, part)
-        out = Run((f"{at}.o_proj.weight",), (), (Moment(f"{at}.o_proj.weight", (Held("B T N H"),)),))
+        out_weight = f"{at}.o_proj.weight"
+        out = Run((out_weight,), (), (Moment(out_weight, (Held("B T N H"), *self._waiting())),))
         rotation = Run((f"{at}.rotary",)) if turned else Run()
         return joined(self._projections(at, reads, part), rotation, inner, out)
 
@@ -129,6 +158,11 @@ class Transformers:
         k = self._normed(f"{at}.k_norm", "K", part.qk_norm, Held("B T D"), Held("B T N H"))
         weights = tuple(f"{at}.{which}_proj.weight" for which in "qkv")
         read = Run((), (Kept(reads, "B T D", by=weights),))
+        if self.habits.fused:
+            split = f"{at}.split"
+            every = (Held("B T N H"), Held("B T K H", times=2))
+            moments = (Moment(split, (*every, *every)), Moment(weights[0], (*every, Held("B T D"))))
+            return joined(read, Run((*weights, split), (), moments))
         heads = {"q": "N", "k": "K", "v": "K"}
         all_of = [Held(f"B T {heads[which]} H") for which in "qkv"]
         moments = [
@@ -143,7 +177,7 @@ class Transformers:
             return Run()
         if how.kind != "rms" or how.together:
             raise ConfigError(f"{self.name}: no rule for a norm of all heads together, or a LayerNorm of them")
-        return rms(at, heads, "H", beside)
+        return rms(at, heads, "H", beside)._replace(ahead=())
 
     def _sdpa(self, at: str, names: Mapping[str, str]) -> Run:
         """torch's fused attention: the flash kernel in 16 bits, the efficient one in fp32."""
@@ -162,6 +196,25 @@ class Transformers:
             (Moment(by[0], (Held("B T N H", times=2), Held("B S K H", times=2))),),
         )
 
+    def _forwards(self, at: str, pairs: str, copied: bool) -> tuple[Moment, ...]:
+        """Moments of eager attention's forward pass, whose own queries, keys and values stay beside copies of them.
+
+        Products copy what does not lie head by head, which is all but a batch of one; `copied`: keys and values are
+        copied for each query head first.
+        """
+        keys = (Held("B S K H"),) if self.batch > 1 or copied else ()
+        queries = (Held("B T N H"),) if self.batch > 1 else ()
+        values = () if self.habits.fused and self.batch == 1 else (Held("B S K H"),)
+        early = (*queries, *keys, *values, *((Held("B S N H"),) if copied else ()))
+        late = (*queries, *keys, *keys)
+        wide = (Held(pairs, "copy"),) if self.habits.wide_softmax else ()
+        dropped = (Held("B T D"), Held("B T D", "flag")) if self.habits.residual else ()
+        softmax, summed, out = f"{at}.softmax", f"{at}.values", f"{at}.o_proj.weight"
+        moments = [Moment(softmax, (Held(pairs), *wide, *early))]
+        if self.habits.attention:
+            moments.append(Moment(f"{softmax}.drop", (Held(pairs), *early)))
+        return (*moments, Moment(summed, (Held("B T N H", times=2), *late)), Moment(out, (Held("B T D"), *dropped, *late)))
+
     def _eager(self, at: str, names: Mapping[str, str], part: Attention) -> Run:
         """Scores, softmax and values one after the other; keys and values are copied for each query head."""
         copied = not isinstance(part.group, int) or part.group > 1
@@ -170,6 +223,7 @@ class Transformers:
         keys, values = (f"{at}.k_copies", f"{at}.v_copies") if copied else (names["k"], f"{at}.v_proj")
         scores, softmax, summed = f"{at}.scores", f"{at}.softmax", f"{at}.values"
         pairs = "B K G T S"
+        views = self.habits.fused and self.batch == 1  # of the one product, which stays until the last is done with
         wide = self.habits.wide_softmax
         drops = self.habits.attention
         order = (scores, softmax, *((f"{softmax}.drop",) if drops else ()), summed)
@@ -185,23 +239,28 @@ class Transformers:
             kept.append(Kept(f"{softmax}.dropped", pairs, by=(summed,)))
         elif given != softmax:
             kept.append(Kept(given, pairs, by=(summed,), role="cast"))
-        kept.append(Kept(values, f"B S {heads} H", by=(summed,)))
+        kept.append(Kept(values, f"B S {heads} H", by=(scores, summed) if views else (summed,)))
         kept.append(Kept(f"{at}.values", "B T N H", by=(f"{at}.o_proj.weight",)))
         copies = Held(f"B S {heads} H") if copied else Held("B S K H")
-        moments = (
+        moments = [
             Moment(summed, (Held("B T N H"), Held(pairs), copies)),
             Moment(softmax, (Held(pairs, "full" if wide else "work", 2), copies)),
             Moment(scores, (Held(pairs), Held("B T N H"), copies, copies)),
-        )
-        return Run(order, tuple(kept), moments)
+        ]
+        if drops:
+            moments.append(Moment(f"{softmax}.drop", (Held(pairs, times=2), copies)))
+        return Run(order, tuple(kept), tuple(moments), self._forwards(at, pairs, copied and not viewed))
 
 
-def norm(at: str, reads: str, part: Norm) -> Run:
-    """A norm of the stream. torch's LayerNorm is one operation; the classes' RMSNorm is written out, in fp32."""
+def norm(at: str, reads: str, part: Norm, *, full: bool) -> Run:
+    """A norm of the stream. torch's LayerNorm is one operation; the classes' RMSNorm is written out, in fp32.
+
+    `full`: the pass is in fp32, where the copy is the stream itself.
+    """
     if part.shared or not part.called:
         raise ConfigError("transformers: no rule for a norm that is shared or not called")
     if part.kind == "rms":
-        return rms(at, "", "D", branches=reads != STREAM)
+        return rms(at, "", "D", copy=reads if full else f"{at}.upcast", branches=reads != STREAM)
     by = (f"{at}.weight",)
     return Run(
         by,
@@ -211,14 +270,17 @@ def norm(at: str, reads: str, part: Norm) -> Run:
             Kept(f"{at}.deviation", "B T", by=by, role="full"),
         ),
         (Moment(by[0], (Held("B T D", times=2),)),),
+        (Moment(by[0], (Held("B T D"),)),),
     )
 
 
-def rms(at: str, heads: str, last: str, beside: tuple[Held, ...] = (), *, branches: bool = False) -> Run:
+def rms(
+    at: str, heads: str, last: str, beside: tuple[Held, ...] = (), *, copy: str = "", branches: bool = False
+) -> Run:
     """transformers' LlamaRMSNorm over the axis `last`: an fp32 copy, its square, a root, products.
 
-    `beside`: gradients that wait meanwhile. `branches`: its input goes elsewhere too, and in fp32, where it is not
-    copied, its gradient is added to what is there.
+    `copy` names the copy. `beside`: gradients that wait meanwhile. `branches`: its input goes elsewhere too, and in
+    fp32, where it is not copied, its gradient is added to what is there.
     """
     one = " ".join(filter(None, ("B T", heads)))
     every = f"{one} {last}"
@@ -227,7 +289,7 @@ def rms(at: str, heads: str, last: str, beside: tuple[Held, ...] = (), *, branch
     return Run(
         (square, root, scale, weight),
         (
-            Kept(f"{at}.upcast", every, by=(square, scale), role="upcast"),
+            Kept(copy or f"{at}.upcast", every, by=(square, scale), role="upcast"),
             Kept(f"{at}.rms", one, by=(root, scale), role="full"),
             Kept(f"{at}.scaled", every, by=(weight,)),
         ),
@@ -235,19 +297,25 @@ def rms(at: str, heads: str, last: str, beside: tuple[Held, ...] = (), *, branch
             Moment(weight, (Held(every, times=3), *beside)),
             Moment(square, (*squared, *beside)),
         ),
+        (Moment(weight, (Held(every, "copy"), Held(one, "full"), Held(every))),),
     )
 
 
-def network(at: str, reads: str, part: FeedForward) -> Run:
-    """A feed-forward network; gated, its activated half multiplies the other."""
+def network(at: str, reads: str, part: FeedForward, beside: tuple[Held, ...] = ()) -> Run:
+    """A feed-forward network; gated, its activated half multiplies the other. `beside`: gradients behind it."""
     if part.norm is not None or part.activation not in ACTIVATIONS:
         raise ConfigError(f"transformers: no rule for a network with the activation {part.activation!r}")
     up, down, act = f"{at}.up_proj.weight", f"{at}.down_proj.weight", f"{at}.act"
+    held = Held("B T F", times=ACTIVATIONS[part.activation].holds)
     if not part.gated:
         return Run(
             (up, act, down),
             (Kept(reads, "B T D", by=(up,)), *_activated(act, f"{at}.up_proj", part.activation, "B T F", (down,))),
-            (Moment(down, (Held("B T F"),)), Moment(up, (Held("B T F"), Held("B T D")))),
+            (
+                Moment(down, (Held("B T F"), *beside)),
+                Moment(act, (held,)),
+                Moment(up, (Held("B T F"), Held("B T D"))),
+            ),
         )
     gate, product = f"{at}.gate_proj.weight", f"{at}.product"
     return Run(
@@ -259,10 +327,10 @@ def network(at: str, reads: str, part: FeedForward) -> Run:
             Kept(f"{at}.product", "B T F", by=(down,)),
         ),
         (
-            Moment(down, (Held("B T F"),)),
+            Moment(down, (Held("B T F"), *beside)),
             Moment(product, (Held("B T F", times=3),)),
             Moment(up, (Held("B T F", times=2), Held("B T D"))),
-            Moment(act, (Held("B T F", times=2), Held("B T D"))),
+            Moment(act, (held, Held("B T D"))),
             Moment(gate, (Held("B T F"), Held("B T D", times=2))),
         ),
     )
@@ -270,7 +338,7 @@ def network(at: str, reads: str, part: FeedForward) -> Run:
 
 def _activated(act: str, reads: str, name: str, spec: str, by: tuple[str, ...]) -> Iterator[Kept]:
     """What an activation keeps, and its result, which `by` need."""
-    own = ACTIVATIONS[name]
+    own = ACTIVATIONS[name].keeps
     for which in own:
         yield Kept(reads if which == "in" else f"{act}.{which}", spec, by=(act,))
     yield Kept(f"{act}.result", spec, by=by if own else (act, *by))
@@ -306,7 +374,7 @@ def experts(at: str, reads: str, part: Experts) -> Run:
 
 
 def _dropout(at: str) -> Run:
-    return Run((at,), (Kept(at, "B T D", by=(at,), role="flag"),))
+    return Run((at,), (Kept(at, "B T D", by=(at,), role="flag"),), (Moment(at, (Held("B T D"),)),))
 
 
 def _rotary(shape: Transformer) -> Attention | None:
