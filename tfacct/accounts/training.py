@@ -190,8 +190,9 @@ def peak(instants: Iterable[Instant]) -> Instant:
 
 
 def _ends_of_stacks(run: Pass) -> Iterator[tuple[int, Section]]:
-    """The last and the first block of each kind, backwards."""
+    """The last and the first block of each kind, backwards; and block 1, the first beside which the angles stay."""
     ends = {number: section for section in run.blocks for number in (section.numbers[0], section.numbers[-1])}
+    ends |= {1: section for section in run.blocks if 1 in section.numbers}
     return iter(sorted(ends.items(), key=lambda end: -end[0]))
 
 

@@ -349,26 +349,51 @@ def experts(at: str, reads: str, part: Experts) -> Run:
     if part.shared is not None or part.bias or part.activation not in ACTIVATIONS:
         raise ConfigError("transformers: no rule for experts with biases or beside a shared network")
     router, own = f"{at}.router.weight", f"{at}.experts"
-    act, product, down, share = f"{own}.act", f"{own}.product", f"{own}.down_proj.weight", f"{own}.share"
-    both = f"{own}.up_proj.weight"
+    routing, sent, ordered = f"{at}.softmax", f"{own}.sent", f"{own}.order"
+    gate, up, down = (f"{own}.{which}_proj.weight" for which in ("gate", "up", "down"))
+    act, product, share, back = (f"{own}.{which}" for which in ("act", "product", "share", "back"))
+    shares = Held("B T A", "full")  # the gradient of what a token's experts are weighted by
     return Run(
-        (router, both, act, product, down, share),
+        (router, routing, sent, ordered, gate, up, act, product, down, share, back),
         (
             Kept(reads, "B T D", by=(router,)),
-            Kept(f"{at}.routing", "B T E", by=(router,), role="full"),
-            Kept(f"{at}.chosen", "B T A", by=(router,), role="index"),
-            Kept(f"{at}.sum", "B T", by=(router,), role="full"),
-            Kept(f"{at}.shares", "B T A", by=(router,), role="full"),
-            Kept(f"{own}.order", "B T A", by=(both,), role="index"),
-            Kept(f"{own}.tokens", "B T A", by=(both,), role="index"),
-            Kept(f"{own}.ends", "E", by=(both,), role="short"),
-            Kept(f"{own}.sent", "B T A D", by=(both,)),
+            Kept(f"{at}.routing", "B T E", by=(routing,), role="full"),
+            Kept(f"{at}.chosen", "B T A", by=(routing,), role="index"),
+            Kept(f"{at}.sum", "B T", by=(routing,), role="full"),
+            Kept(f"{at}.shares", "B T A", by=(routing,), role="full"),
+            Kept(f"{own}.tokens", "B T A", by=(sent,), role="index"),
+            Kept(f"{own}.order", "B T A", by=(ordered,), role="index"),
+            Kept(f"{own}.ends", "E", by=(gate, up, down), role="short"),
+            Kept(f"{own}.sent", "B T A D", by=(gate, up)),
             Kept(f"{own}.gate_and_up", "B T A Fe", by=(act, product), times=2),
             Kept(f"{own}.act.result", "B T A Fe", by=(product,)),
             Kept(f"{own}.product", "B T A Fe", by=(down,)),
             Kept(f"{own}.share", "B T A", by=(share,), role="full"),
             Kept(f"{own}.down_proj", "B T A D", by=(share,)),
-            Kept(f"{own}.back", "B T A", by=(share,), role="index"),
+            Kept(back, "B T A", by=(back,), role="index"),
+        ),
+        (
+            Moment(back, (Held("B T A D", "full", 3),)),
+            Moment(share, (Held("B T A D", "full", 3), Held("B T A D"))),
+            Moment(down, (Held("B T A D"), Held("B T A Fe"), shares)),
+            Moment(product, (Held("B T A Fe", times=3), shares)),
+            Moment(gate, (Held("B T A Fe", times=2), Held("B T A D"), shares)),
+            Moment(sent, (Held("B T A D"), Held("B T D", times=2), shares)),
+            Moment(routing, (Held("B T D"), Held("B T E", "full", 2), shares)),
+            Moment(router, (Held("B T D", times=2), Held("B T E"))),
+        ),
+        (
+            Moment(
+                back,
+                (
+                    Held("B T A D", "full", 2),
+                    Held("B T E"),
+                    shares,
+                    Held("B T A", "index"),
+                    Held("B T A", "short"),
+                    Held("E", "short"),
+                ),
+            ),
         ),
     )
 
