@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import Ran
 from tfacct import load
 from tfacct.accounts.optimizers import OPTIMIZERS, Parameter, optimizer
-from tfacct.accounts.training import peak, timeline
+from tfacct.accounts.timeline import peak, timeline
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.ledger.kept import Kept, Moment, Run, bytes_each, joined
 from tfacct.ledger.storage import width

@@ -81,8 +81,10 @@ class FamilyConfig(BaseModel):
     """Kinds of attention with which the class's training step was measured, tensor by tensor."""
     dropouts: ClassVar[Mapping[str, tuple[str, float]]] = {}
     """Where the class drops numbers (`embedding`, `residual`, `attention`) → the share's field, and its default."""
-    wide_softmax: ClassVar[bool] = True
-    """True if the softmax of its eager attention runs in fp32."""
+    habits: ClassVar[frozenset[str]] = frozenset()
+    """How the class runs otherwise than most do, as `profiles.base.Habits` names it."""
+    changes_training: ClassVar[frozenset[str]] = frozenset()
+    """Fields that change what its training step keeps, where they are on, in ways that were not measured."""
     stems: ClassVar[tuple[str, ...]] = ()
     """How its classes begin, up to the kind of head; none where no class stands behind the family."""
     heads: ClassVar[Mapping[str, Ending]] = {}

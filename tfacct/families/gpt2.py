@@ -33,6 +33,14 @@ class Config(FamilyConfig):
         summary_activation summary_proj_to_labels summary_type summary_use_proj
         """.split()
     )
+    trains: ClassVar = frozenset({"sdpa", "eager"})
+    dropouts: ClassVar = {
+        "embedding": ("embd_pdrop", 0.1),
+        "residual": ("resid_pdrop", 0.1),
+        "attention": ("attn_pdrop", 0.1),
+    }
+    habits: ClassVar = frozenset({"narrow_softmax", "fused", "lingers", "hands_mask"})
+    changes_training: ClassVar = frozenset({"reorder_and_upcast_attn"})
     aliases: ClassVar = {
         "hidden_size": "n_embd",
         "num_hidden_layers": "n_layer",

@@ -22,6 +22,9 @@ class Config(LlamaLike):
     num_local_experts: Count = 8
     num_experts_per_tok: Count = 2
 
+    trains: ClassVar = frozenset({"sdpa", "eager"})
+    dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
+    changes_training: ClassVar = frozenset({"router_jitter_noise", "output_router_logits"})
     stems: ClassVar = ("Mixtral",)
     aliases: ClassVar = {"num_experts": "num_local_experts"}
     hf_paths: ClassVar = {**LlamaLike.hf_paths, **ROUTED_PATHS}

@@ -21,6 +21,8 @@ kernel's random numbers."""
 
 ROTARY = "blocks.*.attn.rotary"
 """The operation of every block that needs the angles."""
+AGAIN = "again"
+"""A checkpointed block that runs again."""
 FULL = 4
 """Bytes of a number in fp32."""
 SEED, SEED_FULL = 24, 16
@@ -67,11 +69,15 @@ class Kept:
 
 
 class Held(NamedTuple):
-    """Tensors that live only while a gradient is computed: `times` of these axes and role."""
+    """Tensors that live only while an operation runs: `times` of these axes and role.
+
+    One with a `path` is not held where a kept tensor of that name is there.
+    """
 
     spec: str
     role: Role = "work"
     times: int = 1
+    path: str = ""
 
     def bytes(self, axes: Axes, pass_: Width) -> Size:
         """Bytes in a pass of this dtype."""
@@ -79,15 +85,17 @@ class Held(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """An instant of the backward pass: while the gradient of the operation `at` is computed, at its fullest.
+    """An instant: while the gradient of the operation `at` is computed, or `at` itself, at its fullest.
 
     `held` are the tensors alive then beside kept ones, finished gradients and the stream's gradient. `done`: the
-    gradient of the operation's own weight is among the finished ones.
+    gradient of the operation's own weight is among the finished ones. `after`: the operation has read all it needs, so
+    that tensors which were made again for it are gone.
     """
 
     at: str
     held: tuple[Held, ...]
     done: bool = True
+    after: bool = False
 
 
 class Run(NamedTuple):
@@ -101,15 +109,16 @@ class Run(NamedTuple):
     moments: tuple[Moment, ...] = ()
     ahead: tuple[Moment, ...] = ()
 
-    def made(self, at: str) -> Iterator[Kept]:
-        """Lines that are there while `at` runs forwards: some operation up to it has asked for them."""
-        run = frozenset(self.order[: self.order.index(at) + 1])
-        return (line for line in self.kept if not run.isdisjoint(line.by))
-
     def alive(self, at: str) -> Iterator[Kept]:
-        """Lines that are not freed while the gradient of `at` is computed: some gradient still needs them."""
+        """Lines that are there while `at` runs, forwards or backwards: it or an operation before it needs them."""
         waiting = frozenset(self.order[: self.order.index(at) + 1])
         return (line for line in self.kept if not waiting.isdisjoint(line.by))
+
+    def together(self, at: str) -> tuple[str, ...]:
+        """An operation and those behind it that have no moments of their own: they run as one."""
+        own, rest = self.order.index(at), {moment.at for moment in self.moments}
+        behind = next((number for number, name in enumerate(self.order) if number > own and name in rest), None)
+        return self.order[own:behind]
 
     def finished(self, moment: Moment) -> tuple[str, ...]:
         """Operations whose gradients are done at a moment: all behind it, and its own if it says so."""

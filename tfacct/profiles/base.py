@@ -17,19 +17,20 @@ from tfacct.ledger.kept import Held, Kept, Pass, Run, Section, joined
 
 @record
 class Habits:
-    """What a class does beside its parts: its dropouts, and the dtype of its eager softmax.
+    """What a class does beside its parts.
 
-    `embedding`, `residual` and `attention`: whether numbers are dropped there. `wide_softmax`: the softmax of eager
-    attention runs in fp32. `fused`: queries, keys and values come from one product.
-    `lingers`: attention's result stays until its block ends.
+    `embedding`, `residual` and `attention`: it drops numbers there. `narrow_softmax`: the softmax of eager attention
+    runs in the pass's dtype, not in fp32. `fused`: queries, keys and values come from one product. `lingers`:
+    attention's result stays until its block ends. `hands_mask`: blocks that run again keep eager attention's mask.
     """
 
     embedding: bool = False
     residual: bool = False
     attention: bool = False
-    wide_softmax: bool = True
+    narrow_softmax: bool = False
     fused: bool = False
     lingers: bool = False
+    hands_mask: bool = False
 
 
 class Profile(Protocol):
@@ -57,7 +58,7 @@ class Profile(Protocol):
     def waiting(self, shape: Transformer) -> tuple[Held, ...]:
         """What is held while the blocks run forwards."""
 
-    def handed(self) -> tuple[Held, ...]:
+    def handed(self, shape: Transformer) -> tuple[Held, ...]:
         """What every block is handed beside the stream."""
 
 
@@ -72,7 +73,7 @@ def passed(shape: Transformer, profile: Profile, kernel: Mapping[str, Size]) -> 
         for stack, numbers in zip(shape.stacks, shape.numbers(), strict=True)
     )
     front, back = profile.front(shape), profile.back(shape)
-    stay = profile.buffers(shape), profile.waiting(shape), profile.handed()
+    stay = profile.buffers(shape), profile.waiting(shape), profile.handed(shape)
     return Pass(Section(front, everywhere), blocks, Section(back, everywhere), *stay)
 
 
@@ -96,7 +97,5 @@ def _sublayer(sublayer: Sublayer, reads: str, profile: Profile) -> Run:
     norm, own = (paths.in_every(paths.BLOCKS, name) for name in (f"{sublayer.name}_norm", sublayer.name))
     runs = profile.part(norm, reads, sublayer.norm), profile.part(own, norm, sublayer.part), profile.dropped(own)
     run = joined(*runs)
-    if any(line.path == reads for line in run.kept):
-        return run
-    stream = Held("B T D")  # what the sublayer's result will be added to
+    stream = Held("B T D", path=reads)  # what the sublayer's result will be added to
     return run._replace(ahead=tuple(moment._replace(held=(*moment.held, stream)) for moment in run.ahead))

@@ -5,8 +5,8 @@ Read off the classes of transformers 5 and held against them by their saved tens
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Literal
 
 from tfacct.architecture.parts import Attention, Experts, FeedForward, Norm, Part
 from tfacct.architecture.parts.attention import QKNorm
@@ -15,29 +15,10 @@ from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size, rounded_up
-from tfacct.ledger.kept import ROTARY, Held, Kept, Moment, Run, joined
+from tfacct.ledger.kept import AGAIN, ROTARY, Held, Kept, Moment, Run, joined
 from tfacct.profiles.base import Habits
+from tfacct.profiles.transformers_parts import STREAM, dropout, experts, network, norm, rms
 
-
-
-class Activation(NamedTuple):
-    """What an activation keeps beside its result, and the gradients that its backward holds, all as wide as its input."""
-
-    keeps: tuple[str, ...] = ("in",)
-    holds: int = 2
-
-
-ACTIVATIONS: Mapping[str, Activation] = {
-    "silu": Activation(),
-    "gelu": Activation(),
-    "gelu_pytorch_tanh": Activation(),
-    "gelu_new": Activation(keeps=("in", "half", "tanh", "sum"), holds=3),
-    "relu": Activation(keeps=()),
-}
-"""torch's own activations keep their input, relu its result alone; `gelu_new` is written out in Python (transformers'
-NewGELUActivation)."""
-STREAM = "stream"
-"""The stream behind the last block."""
 ROWS = 32
 """Queries that the efficient kernel rounds its sums up to."""
 
@@ -76,9 +57,9 @@ class Transformers:
     def dropped(self, at: str) -> Run:
         """The end of a sublayer: a dropout, where the class has one, and the sum with the stream."""
         name = f"{at}.drop"
-        dropout = _dropout(name) if self.habits.residual else Run((name,))
+        mask = dropout(name) if self.habits.residual else Run((name,))
         stays = self.habits.lingers and at != paths.in_every(paths.BLOCKS, "attn")
-        return joined(dropout, Run((), (), (), (Moment(name, (Held("B T D", times=3 if stays else 2),)),)))
+        return joined(mask, Run((), (), (), (Moment(name, (Held("B T D", times=3 if stays else 2),)),)))
 
     def _waiting(self) -> tuple[Held, ...]:
         """The gradient behind a part's dropout, where it has one; else the stream's gradient is all."""
@@ -98,8 +79,11 @@ class Transformers:
             turned = "H" if rotary.rope_dim is None else "Hr"
             kept += [Kept(name, f"T {turned}", by=(ROTARY,)) for name in ("cos", "sin")]
             order.append(ROTARY)
-        dropout = _dropout("embed.drop") if self.habits.embedding else Run()
-        return joined(Run(tuple(order), tuple(kept), tuple(moments)), dropout)
+        if self.habits.hands_mask and self.attention == "eager":
+            kept.append(Kept("mask", "B T S", by=(AGAIN,)))
+            order.append(AGAIN)
+        mask = dropout("embed.drop") if self.habits.embedding else Run()
+        return joined(Run(tuple(order), tuple(kept), tuple(moments)), mask)
 
     def back(self, shape: Transformer) -> Run:
         """Final norm, head and loss. At batch 1 the shifted labels are a view of labels one longer."""
@@ -124,11 +108,17 @@ class Transformers:
 
     def waiting(self, shape: Transformer) -> tuple[Held, ...]:
         """What the class holds while its blocks run: embeddings, positions, and eager attention's mask."""
-        embedded = (Held("B T D"), Held("T D")) if shape.positions is not None else (Held("B T D", "cast"), Held("T", "index"))
-        return (*embedded, *self.handed())
+        learned = shape.positions is not None
+        # Without positions of their own in front, embeddings are what block 0 reads, which a pass in fp32 keeps.
+        embedded = (Held("B T D"), Held("T D")) if learned else (Held("B T D", "cast"), Held("T", "index"))
+        return (*embedded, *self._mask())
 
-    def handed(self) -> tuple[Held, ...]:
-        """What every block is handed beside the stream: eager attention's mask."""
+    def handed(self, shape: Transformer) -> tuple[Held, ...]:
+        """What every block is handed beside the stream and the angles: positions, and eager attention's mask."""
+        mask = () if self.habits.hands_mask else self._mask()
+        return (*(() if shape.positions is not None else (Held("T", "index"),)), *mask)
+
+    def _mask(self) -> tuple[Held, ...]:
         return (Held("B T S"),) if self.attention == "eager" else ()
 
     def buffers(self, shape: Transformer) -> tuple[Kept, ...]:
@@ -161,8 +151,8 @@ class Transformers:
         if self.habits.fused:
             split = f"{at}.split"
             every = (Held("B T N H"), Held("B T K H", times=2))
-            moments = (Moment(split, (*every, *every)), Moment(weights[0], (*every, Held("B T D"))))
-            return joined(read, Run((*weights, split), (), moments))
+            both = Moment(split, (*every, *every)), Moment(weights[0], (*every, Held("B T D")))
+            return joined(read, Run((*weights, split), (), both))
         heads = {"q": "N", "k": "K", "v": "K"}
         all_of = [Held(f"B T {heads[which]} H") for which in "qkv"]
         moments = [
@@ -207,13 +197,17 @@ class Transformers:
         values = () if self.habits.fused and self.batch == 1 else (Held("B S K H"),)
         early = (*queries, *keys, *values, *((Held("B S N H"),) if copied else ()))
         late = (*queries, *keys, *keys)
-        wide = (Held(pairs, "copy"),) if self.habits.wide_softmax else ()
+        wide = () if self.habits.narrow_softmax else (Held(pairs, "copy"),)
         dropped = (Held("B T D"), Held("B T D", "flag")) if self.habits.residual else ()
         softmax, summed, out = f"{at}.softmax", f"{at}.values", f"{at}.o_proj.weight"
         moments = [Moment(softmax, (Held(pairs), *wide, *early))]
         if self.habits.attention:
             moments.append(Moment(f"{softmax}.drop", (Held(pairs), *early)))
-        return (*moments, Moment(summed, (Held("B T N H", times=2), *late)), Moment(out, (Held("B T D"), *dropped, *late)))
+        return (
+            *moments,
+            Moment(summed, (Held("B T N H", times=2), *late)),
+            Moment(out, (Held("B T D"), *dropped, *late)),
+        )
 
     def _eager(self, at: str, names: Mapping[str, str], part: Attention) -> Run:
         """Scores, softmax and values one after the other; keys and values are copied for each query head."""
@@ -224,7 +218,7 @@ class Transformers:
         scores, softmax, summed = f"{at}.scores", f"{at}.softmax", f"{at}.values"
         pairs = "B K G T S"
         views = self.habits.fused and self.batch == 1  # of the one product, which stays until the last is done with
-        wide = self.habits.wide_softmax
+        wide = not self.habits.narrow_softmax
         drops = self.habits.attention
         order = (scores, softmax, *((f"{softmax}.drop",) if drops else ()), summed)
         given = f"{softmax}.cast" if wide and not drops and not self.full else softmax
@@ -241,7 +235,7 @@ class Transformers:
             kept.append(Kept(given, pairs, by=(summed,), role="cast"))
         kept.append(Kept(values, f"B S {heads} H", by=(scores, summed) if views else (summed,)))
         kept.append(Kept(f"{at}.values", "B T N H", by=(f"{at}.o_proj.weight",)))
-        copies = Held(f"B S {heads} H") if copied else Held("B S K H")
+        copies = Held("B S N H") if copied else Held("B S K H")
         moments = [
             Moment(summed, (Held("B T N H"), Held(pairs), copies)),
             Moment(softmax, (Held(pairs, "full" if wide else "work", 2), copies)),
@@ -250,156 +244,6 @@ class Transformers:
         if drops:
             moments.append(Moment(f"{softmax}.drop", (Held(pairs, times=2), copies)))
         return Run(order, tuple(kept), tuple(moments), self._forwards(at, pairs, copied and not viewed))
-
-
-def norm(at: str, reads: str, part: Norm, *, full: bool) -> Run:
-    """A norm of the stream. torch's LayerNorm is one operation; the classes' RMSNorm is written out, in fp32.
-
-    `full`: the pass is in fp32, where the copy is the stream itself.
-    """
-    if part.shared or not part.called:
-        raise ConfigError("transformers: no rule for a norm that is shared or not called")
-    if part.kind == "rms":
-        return rms(at, "", "D", copy=reads if full else f"{at}.upcast", branches=reads != STREAM)
-    by = (f"{at}.weight",)
-    return Run(
-        by,
-        (
-            Kept(reads, "B T D", by=by),
-            Kept(f"{at}.mean", "B T", by=by, role="full"),
-            Kept(f"{at}.deviation", "B T", by=by, role="full"),
-        ),
-        (Moment(by[0], (Held("B T D", times=2),)),),
-        (Moment(by[0], (Held("B T D"),)),),
-    )
-
-
-def rms(
-    at: str, heads: str, last: str, beside: tuple[Held, ...] = (), *, copy: str = "", branches: bool = False
-) -> Run:
-    """transformers' LlamaRMSNorm over the axis `last`: an fp32 copy, its square, a root, products.
-
-    `copy` names the copy. `beside`: gradients that wait meanwhile. `branches`: its input goes elsewhere too, and in
-    fp32, where it is not copied, its gradient is added to what is there.
-    """
-    one = " ".join(filter(None, ("B T", heads)))
-    every = f"{one} {last}"
-    squared = (Held(every, "full", 4), Held(every, "copy")) if branches else (Held(every, "full", 5),)
-    square, root, scale, weight = (f"{at}.{name}" for name in ("square", "root", "scale", "weight"))
-    return Run(
-        (square, root, scale, weight),
-        (
-            Kept(copy or f"{at}.upcast", every, by=(square, scale), role="upcast"),
-            Kept(f"{at}.rms", one, by=(root, scale), role="full"),
-            Kept(f"{at}.scaled", every, by=(weight,)),
-        ),
-        (
-            Moment(weight, (Held(every, times=3), *beside)),
-            Moment(square, (*squared, *beside)),
-        ),
-        (Moment(weight, (Held(every, "copy"), Held(one, "full"), Held(every))),),
-    )
-
-
-def network(at: str, reads: str, part: FeedForward, beside: tuple[Held, ...] = ()) -> Run:
-    """A feed-forward network; gated, its activated half multiplies the other. `beside`: gradients behind it."""
-    if part.norm is not None or part.activation not in ACTIVATIONS:
-        raise ConfigError(f"transformers: no rule for a network with the activation {part.activation!r}")
-    up, down, act = f"{at}.up_proj.weight", f"{at}.down_proj.weight", f"{at}.act"
-    held = Held("B T F", times=ACTIVATIONS[part.activation].holds)
-    if not part.gated:
-        return Run(
-            (up, act, down),
-            (Kept(reads, "B T D", by=(up,)), *_activated(act, f"{at}.up_proj", part.activation, "B T F", (down,))),
-            (
-                Moment(down, (Held("B T F"), *beside)),
-                Moment(act, (held,)),
-                Moment(up, (Held("B T F"), Held("B T D"))),
-            ),
-        )
-    gate, product = f"{at}.gate_proj.weight", f"{at}.product"
-    return Run(
-        (gate, act, up, product, down),
-        (
-            Kept(reads, "B T D", by=(gate, up)),
-            *_activated(act, f"{at}.gate_proj", part.activation, "B T F", (product,)),
-            Kept(f"{at}.up_proj", "B T F", by=(product,)),
-            Kept(f"{at}.product", "B T F", by=(down,)),
-        ),
-        (
-            Moment(down, (Held("B T F"), *beside)),
-            Moment(product, (Held("B T F", times=3),)),
-            Moment(up, (Held("B T F", times=2), Held("B T D"))),
-            Moment(act, (held, Held("B T D"))),
-            Moment(gate, (Held("B T F"), Held("B T D", times=2))),
-        ),
-    )
-
-
-def _activated(act: str, reads: str, name: str, spec: str, by: tuple[str, ...]) -> Iterator[Kept]:
-    """What an activation keeps, and its result, which `by` need."""
-    own = ACTIVATIONS[name].keeps
-    for which in own:
-        yield Kept(reads if which == "in" else f"{act}.{which}", spec, by=(act,))
-    yield Kept(f"{act}.result", spec, by=by if own else (act, *by))
-
-
-def experts(at: str, reads: str, part: Experts) -> Run:
-    """Experts as transformers' grouped products run them: tokens in the order of their experts, none dropped."""
-    if part.shared is not None or part.bias or part.activation not in ACTIVATIONS:
-        raise ConfigError("transformers: no rule for experts with biases or beside a shared network")
-    router, own = f"{at}.router.weight", f"{at}.experts"
-    routing, sent, ordered = f"{at}.softmax", f"{own}.sent", f"{own}.order"
-    gate, up, down = (f"{own}.{which}_proj.weight" for which in ("gate", "up", "down"))
-    act, product, share, back = (f"{own}.{which}" for which in ("act", "product", "share", "back"))
-    shares = Held("B T A", "full")  # the gradient of what a token's experts are weighted by
-    return Run(
-        (router, routing, sent, ordered, gate, up, act, product, down, share, back),
-        (
-            Kept(reads, "B T D", by=(router,)),
-            Kept(f"{at}.routing", "B T E", by=(routing,), role="full"),
-            Kept(f"{at}.chosen", "B T A", by=(routing,), role="index"),
-            Kept(f"{at}.sum", "B T", by=(routing,), role="full"),
-            Kept(f"{at}.shares", "B T A", by=(routing,), role="full"),
-            Kept(f"{own}.tokens", "B T A", by=(sent,), role="index"),
-            Kept(f"{own}.order", "B T A", by=(ordered,), role="index"),
-            Kept(f"{own}.ends", "E", by=(gate, up, down), role="short"),
-            Kept(f"{own}.sent", "B T A D", by=(gate, up)),
-            Kept(f"{own}.gate_and_up", "B T A Fe", by=(act, product), times=2),
-            Kept(f"{own}.act.result", "B T A Fe", by=(product,)),
-            Kept(f"{own}.product", "B T A Fe", by=(down,)),
-            Kept(f"{own}.share", "B T A", by=(share,), role="full"),
-            Kept(f"{own}.down_proj", "B T A D", by=(share,)),
-            Kept(back, "B T A", by=(back,), role="index"),
-        ),
-        (
-            Moment(back, (Held("B T A D", "full", 3),)),
-            Moment(share, (Held("B T A D", "full", 3), Held("B T A D"))),
-            Moment(down, (Held("B T A D"), Held("B T A Fe"), shares)),
-            Moment(product, (Held("B T A Fe", times=3), shares)),
-            Moment(gate, (Held("B T A Fe", times=2), Held("B T A D"), shares)),
-            Moment(sent, (Held("B T A D"), Held("B T D", times=2), shares)),
-            Moment(routing, (Held("B T D"), Held("B T E", "full", 2), shares)),
-            Moment(router, (Held("B T D", times=2), Held("B T E"))),
-        ),
-        (
-            Moment(
-                back,
-                (
-                    Held("B T A D", "full", 2),
-                    Held("B T E"),
-                    shares,
-                    Held("B T A", "index"),
-                    Held("B T A", "short"),
-                    Held("E", "short"),
-                ),
-            ),
-        ),
-    )
-
-
-def _dropout(at: str) -> Run:
-    return Run((at,), (Kept(at, "B T D", by=(at,), role="flag"),), (Moment(at, (Held("B T D"),)),))
 
 
 def _rotary(shape: Transformer) -> Attention | None:

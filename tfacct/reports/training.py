@@ -8,8 +8,9 @@ from math import prod
 from typing import Literal, NamedTuple
 
 from tfacct.accounts.optimizers import Parameter, optimizer
-from tfacct.accounts.training import Instant, Step, peak, timeline
-from tfacct.architecture.parts import Attention
+from tfacct.accounts.timeline import Instant, peak, timeline
+from tfacct.accounts.training import Step
+from tfacct.architecture.parts import Attention, Experts
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
@@ -57,6 +58,11 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
     """Reason why a model's training step is not counted; None if it is."""
     if recipe.attention not in subject.config.trains:
         return f"the training step of {subject.family} has not been measured with {recipe.attention}"
+    on = next((field for field in sorted(subject.config.changes_training) if subject.raw.get(field)), None)
+    if on is not None:
+        return f"{on} changes what its training step keeps"
+    if recipe.full and any(isinstance(part, Experts) for part in subject.architecture.parts()):
+        return "the training step of its experts has been measured in 16 bits alone"
     if subject.quantized:
         return "the weights are stored quantized"
     for part in subject.architecture.attentions if recipe.attention == "sdpa" else ():
@@ -96,7 +102,9 @@ def habits(subject: LoadedModel) -> Habits:
         if not isinstance(share, (int, float)) or isinstance(share, bool) or not 0 <= share < 1:
             field = subject.config.dropouts[place][0]
             raise UsageError(f"{subject.name}: {field} is a share of 1, not {share!r}")
-    return Habits(**{place: bool(share) for place, share in found.items()}, wide_softmax=subject.config.wide_softmax)
+    return Habits(
+        **{place: bool(share) for place, share in found.items()}, **dict.fromkeys(subject.config.habits, True)
+    )
 
 
 def stored(subject: LoadedModel) -> list[Parameter]:

@@ -1,0 +1,242 @@
+"""A training step as a timeline: what is alive at each instant of it, and the instant that decides.
+
+Weights, the optimizer's state, finished gradients, what the forward pass keeps, and what an operation holds while it
+runs. Blocks run backwards, and the sum is linear in a block's number, so only the first and the last block of a kind
+can be the fullest, or block 1, the first beside which the angles stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from tfacct.accounts.training import INPUT, Step
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.groups import Tensor
+from tfacct.ledger.kept import FULL, ROTARY, Held, Moment, Run, Section
+
+LOSS = FULL
+"""Bytes of the loss; its gradient takes as many."""
+TOKENS, TABLE, POSITIONS = "tokens", "embed", "pos_embed"
+PRODUCT_BIAS = "_proj.bias"
+SECOND = 1
+"""The first block in whose backward pass the angles stay to its end: an earlier block still needs them."""
+
+
+class Instant(NamedTuple):
+    """What is alive at one instant, in bytes. `operation`: what runs there."""
+
+    name: str
+    operation: str
+    weights: Size
+    states: Size
+    gradients: Size
+    kept: Size
+    held: Size
+
+    @property
+    def total(self) -> Size:
+        """Bytes of all together."""
+        return self.weights + self.states + self.gradients + self.kept + self.held
+
+
+def timeline(step: Step) -> list[Instant]:
+    """The instants of a step, in their order: the peak is the fullest.
+
+    Instants inside the forward pass, of blocks that run again, and block 1 are there only where they decide.
+    """
+    whole = Timeline(step)
+    ends = list(_ends_of_stacks(step))
+    always = [
+        whole.forward_ends(),
+        *whole.behind(),
+        *(whole.block(number, section) for number, section in ends),
+        whole.front(),
+        whole.update(),
+    ]
+    fullest = peak([*always, *whole.inside_blocks([*ends, *_second(step)])])
+    if int(fullest.total) <= int(peak(always).total):
+        return always
+    place = 0 if fullest.gradients == 0 else len(always) - 2
+    return [*always[:place], fullest, *always[place:]]
+
+
+def peak(instants: Iterable[Instant]) -> Instant:
+    """The instant that decides, the first of those that are as full."""
+    return max(instants, key=lambda instant: int(instant.total))
+
+
+def _ends_of_stacks(step: Step) -> Iterator[tuple[int, Section]]:
+    """The last and the first block of each kind, backwards."""
+    ends = {number: section for section in step.run.blocks for number in (section.numbers[0], section.numbers[-1])}
+    return iter(sorted(ends.items(), key=lambda end: -end[0]))
+
+
+def _second(step: Step) -> Iterator[tuple[int, Section]]:
+    return ((SECOND, section) for section in step.run.blocks if SECOND in section.numbers)
+
+
+class Timeline:
+    """The sums that the instants of a step share."""
+
+    def __init__(self, step: Step) -> None:
+        self.step, self.run = step, step.run
+        self.weights = step.weights
+        self.again = step.closures
+        front = self.run.front
+        self.stream = step.pass_.bytes(step.at["B"] * step.at["T"] * front.axes["D"])
+        self.kept_front = step.kept_in(front)
+        self.inside = [step.kept_in(section) for section in self.run.blocks]
+        self.kept_blocks = sum(part.count * kept for part, kept in zip(self.run.blocks, self.inside, strict=True))
+        self.angles = step.bytes(front, (line for line in front.run.kept if ROTARY in line.by))
+        self.tied = _tied(step)
+        self.gradients: dict[str, Size] = {}
+        self.biases: dict[str, Size] = {}
+        self.all_gradients: Size = 0
+        for tensor in step.ledger.tensors():
+            owner = _operation(tensor)
+            bytes_ = step.pass_.bytes(tensor.elements)
+            self.gradients[owner] = self.gradients.get(owner, 0) + bytes_
+            if tensor.path.endswith(PRODUCT_BIAS):
+                self.biases[owner] = bytes_
+            self.all_gradients += tensor.count * bytes_
+        self.gradients["lm_head.weight"] = self.gradients.get("lm_head.weight", 0) + self.tied
+
+    def instant(self, name: str, operation: str, gradients: Size, kept: Size, held: Size) -> Instant:
+        """An instant with the weights and the optimizer's state, which are always there."""
+        return Instant(name, operation, self.weights, self.step.states, gradients, kept, held)
+
+    def finished(self, operations: Iterable[str]) -> Size:
+        """Bytes of the gradients that some operations of one block, or of an end, finish."""
+        return sum(self.gradients.get(operation, 0) for operation in operations)
+
+    def inside_of(self, section: Section, moment: Moment, known: frozenset[str] = frozenset()) -> tuple[Size, Size]:
+        """Bytes kept by a section's own lines at a moment, and held there. Tensors of `known` names are counted."""
+        lines = [line for line in section.run.alive(moment.at) if line.path not in known]
+        there = known.union(line.path for line in lines)
+        held = self.held(section, (held for held in moment.held if held.path not in there))
+        return self.step.bytes(section, lines), held
+
+    def held(self, section: Section, tensors: Iterable[Held]) -> Size:
+        """Bytes of some tensors."""
+        axes = {**section.axes, **self.step.at}
+        return sum(held.bytes(axes, self.step.pass_) for held in tensors)
+
+    def forward_ends(self) -> Instant:
+        """The loss is known, and all that is kept is there."""
+        behind = self.step.kept_in(self.run.back)
+        return self.instant("forward ends", "", 0, self.kept_front + self.kept_blocks + behind, self.again + LOSS)
+
+    def behind(self) -> Iterator[Instant]:
+        """The backward pass of loss and head, each at its fullest."""
+        *heads, loss = self.run.back.run.moments
+        for name, moments in (("loss, backward", [loss]), ("head, backward", heads)):
+            yield peak(
+                self._backward(name, self.run.back, moment, self.kept_front + self.kept_blocks, 0) for moment in moments
+            )
+
+    def block(self, number: int, section: Section) -> Instant:
+        """The backward pass of one block at its fullest."""
+        return peak(
+            self._backward(f"block {number:,}, backward", section, moment, *self._around(number, section, moment))
+            for moment in section.run.moments
+        )
+
+    def front(self) -> Instant:
+        """The backward pass of what stands in front of the blocks. A tied table adds the head's gradient to its own."""
+        front = self.run.front
+        behind = self.all_gradients - self.finished(front.run.order) + self.tied
+        found = []
+        for moment in front.run.moments:
+            one = self._backward("table, backward", front, moment, 0, behind)
+            more = max(self.stream, self.tied, key=int) if moment.at == TABLE else self.stream
+            found.append(one._replace(held=one.held - self.again + more))
+        return peak(found)
+
+    def update(self) -> Instant:
+        """The optimizer's step, beside the batch."""
+        front = self.run.front
+        tokens = self.step.bytes(front, (line for line in front.run.kept if line.path == TOKENS))
+        return self.instant("optimizer step", "", self.all_gradients, tokens, self.step.update)
+
+    def inside_blocks(self, blocks: Iterable[tuple[int, Section]]) -> Iterator[Instant]:
+        """Instants that decide in few models: inside the forward pass, of blocks that run again, of block 1."""
+        blocks = list(blocks)
+        if not self.step.checkpoint:
+            yield from self._forward(*blocks[0])
+        for number, section in blocks:
+            if self.step.checkpoint:
+                yield from self._again(number, section)
+            if number == SECOND:
+                yield self.block(number, section)
+
+    def _around(self, number: int, section: Section, moment: Moment | None = None) -> tuple[Size, Size]:
+        """Bytes kept by earlier blocks and by a checkpointed block itself, and the gradients of later ones."""
+        kept, done = self.kept_front, self.finished(self.run.back.run.order)
+        for part, inside in zip(self.run.blocks, self.inside, strict=True):
+            kept += inside * sum(other < number for other in part.numbers)
+            done += self.finished(part.run.order) * sum(other > number for other in part.numbers)
+        if self.step.checkpoint:
+            kept += self.step.bytes(section, [INPUT])
+        elif not number and moment is not None and _unturned(section.run, moment):
+            kept -= self.angles
+        return kept, done
+
+    def _backward(self, name: str, section: Section, moment: Moment, kept: Size, done: Size) -> Instant:
+        again = self.step.checkpoint and section.numbers
+        known = self._known(section)
+        if again and moment.after:
+            known |= {line.path for line in section.run.alive(moment.at) if line.by[0] == moment.at}
+        own, held = self.inside_of(section, moment, known)
+        held += self.again + 2 * LOSS + (self.stream if section.numbers else 0)
+        done += self.finished(section.run.finished(moment))
+        if again:
+            # A bias's gradient comes last, and what a product read is gone by then where it was made again.
+            done -= sum(self.biases.get(operation, 0) for operation in section.run.together(moment.at))
+        return self.instant(name, moment.at, done, kept + own, held)
+
+    def _known(self, section: Section) -> frozenset[str]:
+        return frozenset((INPUT.path,)) if self.step.checkpoint and section.numbers else frozenset()
+
+    def _forward(self, number: int, section: Section) -> Iterator[Instant]:
+        """The last block in the forward pass, and the final norm behind it."""
+        waiting = self.held(self.run.front, self.run.waiting)
+        known = frozenset((INPUT.path,)) if not number else frozenset[str]()  # block 0 reads what waits anyway
+        last = next(kept for part, kept in zip(self.run.blocks, self.inside, strict=True) if part is section)
+        before = self.kept_front + self.kept_blocks
+        for moment in section.run.ahead:
+            held = [held for held in moment.held if held.path not in known]
+            own, beside = self.inside_of(section, moment._replace(held=tuple(held)))
+            yield self.instant(f"block {number:,}, forward", moment.at, 0, before - last + own, beside + waiting)
+        for moment in self.run.back.run.ahead:
+            own, beside = self.inside_of(self.run.back, moment)
+            yield self.instant("final norm, forward", moment.at, 0, before + own, beside + waiting)
+
+    def _again(self, number: int, section: Section) -> Iterator[Instant]:
+        """A checkpointed block's second forward pass, which stops once all that it keeps is there."""
+        kept, done = self._around(number, section)
+        last = section.run.order[-1]
+        reached = any(last in line.by for line in section.run.kept)
+        for moment in section.run.ahead:
+            if moment.at != last or reached:
+                own, held = self.inside_of(section, moment, self._known(section))
+                held += self.stream + self.again + 2 * LOSS
+                yield self.instant(f"block {number:,}, forward again", moment.at, done, kept + own, held)
+
+
+def _unturned(run: Run, moment: Moment) -> bool:
+    """True if a block needs the angles no more at a moment."""
+    return ROTARY in run.order and run.order.index(moment.at) < run.order.index(ROTARY)
+
+
+def _tied(step: Step) -> Size:
+    """Bytes of the token table's gradient where the head has made one too."""
+    head = any(line.path == "lm_head" and getattr(line, "weight", None) for g in step.ledger.groups for line in g.lines)
+    tables = (tensor for tensor in step.ledger.tensors() if tensor.path == "embed.weight")
+    return sum(step.pass_.bytes(tensor.elements) for tensor in tables) if head else 0
+
+
+def _operation(tensor: Tensor) -> str:
+    """The operation whose backward finishes a parameter's gradient."""
+    owner, _, _ = tensor.path.rpartition(".")
+    return owner if owner in (TABLE, POSITIONS) else f"{owner}.weight"

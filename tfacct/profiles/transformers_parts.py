@@ -1,0 +1,182 @@
+"""What norms, networks, experts and dropouts of the transformers classes keep, and what their gradients hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from tfacct.architecture.parts import Experts, FeedForward, Norm
+from tfacct.base.errors import ConfigError
+from tfacct.ledger.kept import Held, Kept, Moment, Run
+
+
+class Activation(NamedTuple):
+    """What an activation keeps beside its result, and how many gradients it holds, all as wide as its input."""
+
+    keeps: tuple[str, ...] = ("in",)
+    holds: int = 2
+
+
+ACTIVATIONS: Mapping[str, Activation] = {
+    "silu": Activation(),
+    "gelu": Activation(),
+    "gelu_pytorch_tanh": Activation(),
+    "gelu_new": Activation(keeps=("in", "half", "tanh", "sum"), holds=3),
+    "relu": Activation(keeps=()),
+}
+"""torch's own activations keep their input, relu its result alone; `gelu_new` is written out in Python (transformers'
+NewGELUActivation)."""
+STREAM = "stream"
+"""The stream behind the last block."""
+
+
+def norm(at: str, reads: str, part: Norm, *, full: bool) -> Run:
+    """A norm of the stream. torch's LayerNorm is one operation; the classes' RMSNorm is written out, in fp32.
+
+    `full`: the pass is in fp32, where the copy is the stream itself.
+    """
+    if part.shared or not part.called:
+        raise ConfigError("transformers: no rule for a norm that is shared or not called")
+    if part.kind == "rms":
+        return rms(at, "", "D", copy=reads if full else f"{at}.upcast", branches=reads != STREAM)
+    by = (f"{at}.weight",)
+    return Run(
+        by,
+        (
+            Kept(reads, "B T D", by=by),
+            Kept(f"{at}.mean", "B T", by=by, role="full"),
+            Kept(f"{at}.deviation", "B T", by=by, role="full"),
+        ),
+        (Moment(by[0], (Held("B T D", times=2),)),),
+        (Moment(by[0], (Held("B T D"),)),),
+    )
+
+
+def rms(
+    at: str, heads: str, last: str, beside: tuple[Held, ...] = (), *, copy: str = "", branches: bool = False
+) -> Run:
+    """transformers' LlamaRMSNorm over the axis `last`: an fp32 copy, its square, a root, products.
+
+    `copy` names the copy. `beside`: gradients that wait meanwhile. `branches`: its input goes elsewhere too, and in
+    fp32, where it is not copied, its gradient is added to what is there.
+    """
+    one = " ".join(filter(None, ("B T", heads)))
+    every = f"{one} {last}"
+    squared = (Held(every, "full", 4), Held(every, "copy")) if branches else (Held(every, "full", 5),)
+    square, root, scale, weight = (f"{at}.{name}" for name in ("square", "root", "scale", "weight"))
+    return Run(
+        (square, root, scale, weight),
+        (
+            Kept(copy or f"{at}.upcast", every, by=(square, scale), role="upcast"),
+            Kept(f"{at}.rms", one, by=(root, scale), role="full"),
+            Kept(f"{at}.scaled", every, by=(weight,)),
+        ),
+        (
+            Moment(weight, (Held(every, times=3), *beside)),
+            Moment(square, (*squared, *beside)),
+        ),
+        (Moment(weight, (Held(every, "copy"), Held(one, "full"), Held(every))),),
+    )
+
+
+def network(at: str, reads: str, part: FeedForward, beside: tuple[Held, ...] = ()) -> Run:
+    """A feed-forward network; gated, its activated half multiplies the other. `beside`: gradients behind it."""
+    if part.norm is not None or part.activation not in ACTIVATIONS:
+        raise ConfigError(f"transformers: no rule for a network with the activation {part.activation!r}")
+    up, down, act = f"{at}.up_proj.weight", f"{at}.down_proj.weight", f"{at}.act"
+    held = Held("B T F", times=ACTIVATIONS[part.activation].holds)
+    if not part.gated:
+        return Run(
+            (up, act, down),
+            (Kept(reads, "B T D", by=(up,)), *_activated(act, f"{at}.up_proj", part.activation, "B T F", (down,))),
+            (
+                Moment(down, (Held("B T F"), *beside)),
+                Moment(act, (held,)),
+                Moment(up, (Held("B T F"), Held("B T D"))),
+            ),
+        )
+    gate, product = f"{at}.gate_proj.weight", f"{at}.product"
+    return Run(
+        (gate, act, up, product, down),
+        (
+            Kept(reads, "B T D", by=(gate, up)),
+            *_activated(act, f"{at}.gate_proj", part.activation, "B T F", (product,)),
+            Kept(f"{at}.up_proj", "B T F", by=(product,)),
+            Kept(f"{at}.product", "B T F", by=(down,)),
+        ),
+        (
+            Moment(down, (Held("B T F"), *beside)),
+            Moment(product, (Held("B T F", times=3),)),
+            Moment(up, (Held("B T F", times=2), Held("B T D"))),
+            Moment(act, (held, Held("B T D"))),
+            Moment(gate, (Held("B T F"), Held("B T D", times=2))),
+        ),
+    )
+
+
+def _activated(act: str, reads: str, name: str, spec: str, by: tuple[str, ...]) -> Iterator[Kept]:
+    """What an activation keeps, and its result, which `by` need."""
+    own = ACTIVATIONS[name].keeps
+    for which in own:
+        yield Kept(reads if which == "in" else f"{act}.{which}", spec, by=(act,))
+    yield Kept(f"{act}.result", spec, by=by if own else (act, *by))
+
+
+def experts(at: str, reads: str, part: Experts) -> Run:
+    """Experts as transformers' grouped products run them: tokens in the order of their experts, none dropped."""
+    if part.shared is not None or part.bias or part.activation not in ACTIVATIONS:
+        raise ConfigError("transformers: no rule for experts with biases or beside a shared network")
+    router, own = f"{at}.router.weight", f"{at}.experts"
+    routing, sent, ordered = f"{at}.router.softmax", f"{own}.sent", f"{own}.order"
+    gate, up, down = (f"{own}.{which}_proj.weight" for which in ("gate", "up", "down"))
+    act, product, share, back = (f"{own}.{which}" for which in ("act", "product", "share", "back"))
+    shares = Held("B T A", "full")  # the gradient of what a token's experts are weighted by
+    return Run(
+        (router, routing, sent, ordered, gate, up, act, product, down, share, back),
+        (
+            Kept(reads, "B T D", by=(router,)),
+            Kept(f"{at}.routing", "B T E", by=(routing,), role="full"),
+            Kept(f"{at}.chosen", "B T A", by=(routing,), role="index"),
+            Kept(f"{at}.sum", "B T", by=(routing,), role="full"),
+            Kept(f"{at}.shares", "B T A", by=(routing,), role="full"),
+            Kept(f"{own}.tokens", "B T A", by=(sent,), role="index"),
+            Kept(f"{own}.order", "B T A", by=(ordered,), role="index"),
+            Kept(f"{own}.ends", "E", by=(gate, up, down), role="short"),
+            Kept(f"{own}.sent", "B T A D", by=(gate, up)),
+            Kept(f"{own}.gate_and_up", "B T A Fe", by=(act, product), times=2),
+            Kept(f"{own}.act.result", "B T A Fe", by=(product,)),
+            Kept(f"{own}.product", "B T A Fe", by=(down,)),
+            Kept(f"{own}.share", "B T A", by=(share,), role="full"),
+            Kept(f"{own}.down_proj", "B T A D", by=(share,)),
+            Kept(back, "B T A", by=(back,), role="index"),
+        ),
+        (
+            Moment(back, (Held("B T A D", "full", 3),)),
+            Moment(share, (Held("B T A D", "full", 3),)),
+            Moment(share, (Held("B T A D", "full", 3), Held("B T A D")), after=True),
+            Moment(down, (Held("B T A D"), Held("B T A Fe"), shares)),
+            Moment(product, (Held("B T A Fe", times=3), shares)),
+            Moment(gate, (Held("B T A Fe", times=2), Held("B T A D"), shares)),
+            Moment(sent, (Held("B T A D"), Held("B T D", times=2), shares)),
+            Moment(routing, (Held("B T D"), Held("B T E", "full", 2), shares)),
+            Moment(router, (Held("B T D", times=2), Held("B T E"))),
+        ),
+        (
+            Moment(
+                back,
+                (
+                    Held("B T A D", "full", 2),
+                    Held("B T E"),
+                    shares,
+                    Held("B T A", "index"),
+                    Held("B T A", "short"),
+                    Held("E", "short"),
+                ),
+            ),
+        ),
+    )
+
+
+def dropout(at: str) -> Run:
+    """Numbers of the stream's width that are dropped: the mask is kept."""
+    return Run((at,), (Kept(at, "B T D", by=(at,), role="flag"),), (Moment(at, (Held("B T D"),)),))

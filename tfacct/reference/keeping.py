@@ -1,0 +1,169 @@
+"""What a transformers class keeps for its backward pass and holds at its peak, on meta dressed as CUDA: a witness.
+
+On meta nothing is computed, and every tensor is made: their storages are what a card would hold, once the kernels are
+those that torch takes there. Nothing here knows a rule of what is kept.
+"""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import torch
+import transformers
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+HALVES = (torch.bfloat16, torch.float16)
+
+
+class Saved(NamedTuple):
+    """A tensor that autograd saved: its bytes, and the modules that asked for it, in order."""
+
+    bytes: int
+    modules: tuple[str, ...]
+
+
+class Peak(NamedTuple):
+    """The most bytes alive in a step without its optimizer, and the operator that reached them."""
+
+    bytes: int
+    backward: bool
+    operator: str
+
+
+def trainable(config: Mapping[str, Any], attention: str, dtype: str, *, checkpoint: bool = False) -> Any:
+    """The transformers model of a config on meta, ready to train; `checkpoint` runs every block again."""
+    fields = {name: value for name, value in config.items() if name != "model_type"}
+    made = transformers.AutoConfig.for_model(config["model_type"], **fields)
+    with torch.device("meta"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        built = transformers.AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+            made, attn_implementation=attention, dtype={"bf16": torch.bfloat16, "fp32": torch.float32}[dtype]
+        )
+        if checkpoint:
+            built.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return built.train()
+
+
+def kept(model: Any, batch: int, tokens: int) -> list[Saved]:
+    """Tensors that autograd saves in a forward pass with a loss, parameters and buffers apart."""
+    own = {tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *model.buffers())}
+    running, found, alive = [""], dict[int, tuple[int, list[str]]](), list[torch.UntypedStorage]()
+
+    def enter(name: str) -> Any:
+        return lambda *_: running.append(name)
+
+    def leave(*_: object) -> None:
+        running.pop()
+
+    def save(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in own:
+            alive.append(storage)  # or its address would be another's next
+            found.setdefault(storage._cdata, (storage.nbytes(), []))[1].append(running[-1])
+        return tensor
+
+    with ExitStack() as stack:
+        for name, module in model.named_modules():
+            stack.callback(module.register_forward_pre_hook(enter(name)).remove)
+            stack.callback(module.register_forward_hook(leave).remove)
+        stack.enter_context(_as_on_cuda())
+        stack.enter_context(torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor))
+        result = _forward(model, _ids(batch, tokens))
+    del result
+    return [Saved(size, tuple(dict.fromkeys(names))) for size, names in found.values()]
+
+
+def peak(model: Any, batch: int, tokens: int) -> Peak:
+    """The most bytes alive at any operator of a step from its forward pass to its last gradient."""
+    ids = _ids(batch, tokens)
+    alive = _Alive()
+    for tensor in (*model.parameters(), *model.buffers(), ids):
+        alive.add(tensor)
+    with warnings.catch_warnings(), _as_on_cuda(), alive:
+        warnings.simplefilter("ignore")
+        loss = _forward(model, ids)
+        alive.backward = True
+        loss.backward()  # type: ignore[no-untyped-call]
+    return alive.peak
+
+
+class _Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Bytes of the storages that are alive, after every operator."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.now, self.backward, self.peak = 0, False, Peak(0, False, "")
+        self.seen: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
+
+    def add(self, tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        if storage not in self.seen:
+            self.seen.add(storage)
+            self.now += storage.nbytes()
+            weakref.finalize(storage, self._freed, storage.nbytes())
+
+    def _freed(self, size: int) -> None:
+        self.now -= size
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = operator(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor):
+                self.add(leaf)
+        if self.now > self.peak.bytes:
+            self.peak = Peak(self.now, self.backward, str(operator))
+        return result
+
+
+def _ids(batch: int, tokens: int) -> Tensor:
+    return torch.zeros(batch, tokens, dtype=torch.long, device="meta")
+
+
+def _forward(model: Any, ids: Tensor) -> Tensor:
+    """The loss; the logits are dropped."""
+    loss: Tensor = model(input_ids=ids, labels=ids, use_cache=False).loss
+    return loss
+
+
+@contextmanager
+def _as_on_cuda() -> Iterator[None]:
+    """On meta torch takes its plainest kernels; on a card it takes these, and does not look for packed sequences."""
+    with (
+        patch.object(nn.functional, "scaled_dot_product_attention", _attention),
+        patch.object(nn.functional, "dropout", _dropout),
+        patch("transformers.masking_utils.find_packed_sequence_indices", lambda *_, **__: None),
+    ):
+        yield
+
+
+def _attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    **_: object,
+) -> Tensor:
+    aten = torch.ops.aten
+    if attn_mask is None and q.dtype in HALVES:
+        found = aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, False, scale=scale)
+    else:
+        found = aten._scaled_dot_product_efficient_attention(
+            q, k, v, attn_mask, True, dropout_p, is_causal, scale=scale
+        )
+    result: Tensor = found[0]
+    return result
+
+
+def _dropout(x: Tensor, p: float = 0.5, training: bool = True, *_: object) -> Tensor:
+    result: Tensor = torch.native_dropout(x, p, training)[0] if training and p else x
+    return result
