@@ -49,6 +49,41 @@ def test_published_sizes_meet_what_was_measured(
         assert peak(timeline(step)).total == most
 
 
+# model, fields, dtype, attention, batch, context: bytes kept, peak with AdamW's foreach step, with its fused step
+KEPT_DROPOUTS: dict[str, Any] = {}
+NO_DROPOUTS: dict[str, Any] = {"attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0}
+MEASURED_OTHERWISE = [
+    ("mixtral-8x7b", KEPT_DROPOUTS, "bf16", "sdpa", 1, 2048, 23_163_873_036, 467_027_945_100, 373_772_707_532),
+    ("gpt2-xl", KEPT_DROPOUTS, "fp32", "sdpa", 1, 1024, 9_191_658_252, 31_152_234_512, 28_294_692_120),
+    ("gpt2-xl", NO_DROPOUTS, "bf16", "sdpa", 4, 1024, 18_488_616_068, 29_481_074_200, 29_481_074_200),
+    ("gpt2-xl", KEPT_DROPOUTS, "bf16", "eager", 4, 1024, 44_270_477_316, 55_262_935_448, 55_262_935_448),
+    ("gpt2", KEPT_DROPOUTS, "fp32", "eager", 8, 1024, 21_183_569_924, 25_970_425_432, 25_970_425_432),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "dtype", "attention", "batch", "context", "kept", "foreach", "fused"),
+    MEASURED_OTHERWISE,
+    ids=lambda value: "" if isinstance(value, dict) else str(value),
+)
+def test_fused_products_dropouts_and_experts_meet_what_was_measured(
+    name: str,
+    fields: dict[str, Any],
+    dtype: str,
+    attention: Any,
+    batch: int,
+    context: int,
+    kept: int,
+    foreach: int,
+    fused: int,
+) -> None:
+    work = Workload(context=context, tokens=context, batch=batch)
+    for how, most in (("adamw-foreach", foreach), ("adamw", fused)):
+        step = step_of(load(name, **fields).loaded, work, Recipe(dtype, how, "none", attention))
+        assert step.kept() == kept
+        assert peak(timeline(step)).total == most
+
+
 def test_a_block_of_llama_by_hand() -> None:
     """B·T·(16·D + 4·N·H + 4·K·H + 8·F + 4·N + 8) bytes in bf16, and the seeds of the attention kernel, 24 bytes."""
     fields = {"hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16}
@@ -143,6 +178,8 @@ def test_several_models_have_a_row_each(run: Callable[..., Ran]) -> None:
         ("mamba-130m", "the training step of mamba has not been measured"),
         ("mistral-7b-v0.1 --ctx 8k", "blocks with a window"),
         ("llama-3.1-8b --dtype fp32", "in fp32 torch runs grouped heads with a kernel that keeps every score"),
+        ("mixtral-8x7b --dtype fp32 --attention eager", "its experts has been measured in 16 bits alone"),
+        ("gpt2 --set reorder_and_upcast_attn=true", "reorder_and_upcast_attn changes what its training step keeps"),
         ("llama-3.1-8b --dtype int4", "bf16, fp16 or fp32, not in int4"),
         ("llama-3.1-8b --set head_dim=68", "torch's flash attention does not take heads of 68"),
         ("llama-3.1-8b --optimizer adamv", "did you mean adamw"),
