@@ -236,7 +236,7 @@ def test_refusals(run, arguments: str, says: list[str]) -> None:
     assert all(words in ran.err for words in says)
 
 
-@pytest.mark.parametrize("new_tokens", [0, 2.0, True, "5"])
+@pytest.mark.parametrize("new_tokens", [0, 2.0, True, "five"])
 def test_new_tokens_in_python_are_a_whole_number(new_tokens: object) -> None:
     with pytest.raises(TfacctError, match="new_tokens must be"):
         load("gpt2").generate(ctx=5, new_tokens=new_tokens)

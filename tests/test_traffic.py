@@ -176,6 +176,7 @@ def test_columns_re_add_to_their_totals(run, extra: list[str]) -> None:
 
 TABLE = """\
 gpt2-xl: bytes moved in bf16, context 1,024, batch 1
+10.9 GiB moved for 3.51 T FLOPs: 299.47 FLOPs per byte.
 
  operation       FLOPs      read   written  FLOP/B  of bytes
  ───────────────────────────────────────────────────────────────────────────────
@@ -193,14 +194,8 @@ gpt2-xl: bytes moved in bf16, context 1,024, batch 1
 
  total          3.51 T  7.00 GiB  3.90 GiB  299.47    100.0%
 
-Matrix products only, 2·m·k·n each; full T × S attention; logits for every
-position.
-The traffic of unfused kernels: every operand is read once and every result
-written once; keys and values once for all the query heads that share them.
-Fused attention never moves the T × S scores.
-FLOP/B: FLOPs per byte, read and written.
-Left out: norms, softmax, activations, rotary, additions, embedding look-ups,
-biases.
+Counted: 2·m·k·n per matrix product, full T × S attention, all logits; unfused
+kernels · tfacct conventions
 defaulted: n_inner = 6,400, tie_word_embeddings = true
 """
 

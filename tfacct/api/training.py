@@ -10,6 +10,7 @@ from tfacct.api.asked import Asked
 from tfacct.api.keywords import request, spelled_out
 from tfacct.base import units
 from tfacct.ledger.workload import Whole
+from tfacct.output.chart import Chart
 from tfacct.reports.train import By
 
 
@@ -47,4 +48,11 @@ class Trainable(Asked):
 
         budget = units.read_bytes("fit", fit) if isinstance(fit, str) else fit
         recipe = Recipe(dtype, optimizer, checkpoint, attention)
-        return answered(TrainReport, train([self.loaded], request(step), recipe, fit=budget, by=by))
+        report = train([self.loaded], request(step), recipe, fit=budget, by=by)
+
+        def chart() -> Chart:
+            from tfacct.reports.charts_train import train_chart
+
+            return train_chart([self.loaded], report)
+
+        return answered(TrainReport, report, chart)
