@@ -49,8 +49,8 @@ Data goes to stdout; hints, warnings and progress to stderr. Exit codes: 0 fine,
 usage or bad input, 130 interrupted. `NO_COLOR`, pipes and `TERM=dumb` give plain text.
 
 No table is wider than the terminal, and no number is broken: a narrow one drops bars and specs, breaks headers, drops
-columns and names them, or prints the table in parts. A stream whose encoding lacks a sign gets another: `-` for a rule,
-`#` for a bar, `x` for ×, `->` for →.
+columns and names them, or prints the table in parts. A stream whose encoding lacks a sign gets a substitute: `-` for a
+rule, `#` for a bar, `x` for ×, `->` for →.
 """
 
 
@@ -165,14 +165,15 @@ MODELS = """\
 
 Printed by the program: `python docs/build.py`. One section for each `model_type`.
 
-A config's field is *read*, *harmless*, *refused* or *unknown* ([conventions.md](conventions.md)). The tables list
-what is read and counted, with what an absent field means, the default of the transformers class, and a null one;
-where nothing stands, null is refused. *Refused here* are the fields that, switched on, another family understands and
-this one does not; what none understands is [at the end](#refused-everywhere), and so is what is harmless everywhere.
+A config's field is *read*, *harmless*, *refused* or *unknown* ([conventions.md](conventions.md)). The tables list the
+fields that are read and counted, the meaning of an absent field (the default of the transformers class) and of a null
+one; where a cell is empty, null is refused. *Refused here* lists the fields that another family understands and this
+one does not, once switched on. Fields that no family understands are [at the end](#refused-everywhere), and so are
+those that are harmless everywhere.
 
-Totals are parameters, each stored tensor once. *Active* are those that one token meets, embeddings included: all, but
-of the experts only those that it is sent to. `tfacct verify MODEL --against transformers` asks the class that a
-section names, module by module.
+Totals are parameters, each stored tensor once. *Active* are those that one token uses, embeddings included: everything
+stored, but of the experts only those that the token is sent to. `tfacct verify MODEL --against transformers` compares
+with the class that a section names, module by module.
 """
 
 
@@ -187,16 +188,16 @@ def models_page() -> str:
     refused = f"{_words(CHANGES_COUNTS - read - HARMLESS)}, and all that begin with {_words(OF_OTHER_LAYERS)}."
     harmless = f"{_words(HARMLESS)}, and all with {_words(RATES)} in their names."
     twice = (
-        "Files that were converted keep the old name of a size beside the one that the class reads: accepted where both"
-        f" are equal, refused where they are not. Names of one size: {'; '.join(map(_words, SPELLINGS))}."
+        "Converted files keep the old name of a size next to the one the class reads. Both are accepted if they are"
+        f" equal, and refused if not. Names of one size: {'; '.join(map(_words, SPELLINGS))}."
     )
     end = "\n\n".join(
         [
-            "## Refused everywhere\n\nSwitched on, no family understands these.",
+            "## Refused everywhere\n\nNo family understands these when they are switched on.",
             _folded("The fields", _wrapped(refused)),
             "## Harmless everywhere\n\nUnless a family reads them.",
             _folded("The fields", _wrapped(harmless)),
-            f"## Sizes said twice\n\n{_wrapped(twice)}\n",
+            f"## Sizes given twice\n\n{_wrapped(twice)}\n",
         ]
     )
     return "\n".join([MODELS, table, "", *(_section(name, known[name], read) for name in known), end])
@@ -210,7 +211,7 @@ def _section(name: str, models: list[LoadedModel], read: set[str]) -> str:
     silent = (f"`{field}` ({_absent(family, field)})" for field in sorted(family.uncounted))
     facts = {
         "Also read in": ", ".join(
-            f"`{field}` of a `{whole}`, whose other models are not counted"
+            f"`{field}` of a `{whole}`, the other models in it are not counted"
             for whole, (field, inner) in families.WITH_OTHERS.items()
             if inner == name
         ),
