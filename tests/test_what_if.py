@@ -443,7 +443,7 @@ def test_zipped_fields_vary_together(run) -> None:
     asked = load("gpt2").sweep("total_params", n_layer=[12, 24], zip={"n_embd": [768, 1024], "n_head": "12,16"})
     assert asked.document() == json.loads(ran.out)
     for arguments, words in {
-        "--zip n_embd=768,1024 --zip n_head=12": "as many values of each, not n_embd 2, n_head 1",
+        "--zip n_embd=768,1024 --zip n_head=12": "the same number of values for each field, not n_embd 2, n_head 1",
         "--zip n_embd=768 --set n_embd=768": "n_embd varies with others and on its own",
         "--zip n_embd": "--zip needs FIELD=VALUE",
         "--zip ctx=1,2": "ctx is a knob of the sweep",

@@ -78,7 +78,7 @@ def _check_zipped(grid: Grid) -> None:
         raise UsageError(f"{twice[0]} varies with others and on its own: give it once")
     if len(set(map(len, zipped.values()))) > 1:
         counts = ", ".join(f"{name} {len(values):,}" for name, values in zipped.items())
-        raise UsageError(f"{option('zip')} needs as many values for each field, not {counts}")
+        raise UsageError(f"{option('zip')} needs the same number of values for each field, not {counts}")
 
 
 def _sizes(what: str, values: Collection[int]) -> Collection[int]:
