@@ -160,6 +160,9 @@ class Transformers:
             for index, weight in enumerate(weights)
         ]
         one = [Run((weight,), (), (moment,)) for weight, moment in zip(weights, moments, strict=True)]
+        # The gradients of what k and v read become one; that of what q read is added to it in place.
+        summed = Moment(weights[1], (Held("B T N H"), Held("B T D", times=3)))
+        one[1] = one[1]._replace(moments=(*one[1].moments, summed))
         return joined(read, one[0], q, one[1], k, one[2])
 
     def _normed(self, at: str, heads: str, how: QKNorm | None, *beside: Held) -> Run:
@@ -190,7 +193,7 @@ class Transformers:
         """Moments of eager attention's forward pass, whose own queries, keys and values stay beside copies of them.
 
         Products copy what does not lie head by head, which is all but a batch of one; `copied`: keys and values are
-        copied for each query head first.
+        copied for each query head first, as several heads are: those of one head are seen from each.
         """
         keys = (Held("B S K H"),) if self.batch > 1 or copied else ()
         queries = (Held("B T N H"),) if self.batch > 1 else ()
@@ -243,7 +246,7 @@ class Transformers:
         ]
         if drops:
             moments.append(Moment(f"{softmax}.drop", (Held(pairs, times=2), copies)))
-        return Run(order, tuple(kept), tuple(moments), self._forwards(at, pairs, copied and not viewed))
+        return Run(order, tuple(kept), tuple(moments), self._forwards(at, pairs, copied and part.kv_heads != 1))
 
 
 def _rotary(shape: Transformer) -> Attention | None:
