@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tfacct.accounts.training import INPUT, Step
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.groups import Tensor
-from tfacct.ledger.kept import FULL, ROTARY, Held, Moment, Run, Section
+from tfacct.ledger.kept import FULL, ROTARY, Held, Kept, Moment, Role, Run, Section
 
 LOSS = FULL
 """Bytes of the loss; its gradient takes as many."""
@@ -81,6 +81,8 @@ class Timeline:
 
     def __init__(self, step: Step) -> None:
         self.step, self.run = step, step.run
+        self.sizes: dict[int, dict[tuple[str, Role, int], Size]] = {}  # of tensors' kinds, by the section
+        self.seen: dict[tuple[int, Moment, frozenset[str]], tuple[Size, Size]] = {}
         self.weights = step.weights
         self.again = step.closures
         front = self.run.front
@@ -112,15 +114,25 @@ class Timeline:
 
     def inside_of(self, section: Section, moment: Moment, known: frozenset[str] = frozenset()) -> tuple[Size, Size]:
         """Bytes kept by a section's own lines at a moment, and held there. Tensors of `known` names are counted."""
-        lines = [line for line in section.run.alive(moment.at) if line.path not in known]
-        there = known.union(line.path for line in lines)
-        held = self.held(section, (held for held in moment.held if held.path not in there))
-        return self.step.bytes(section, lines), held
+        key = id(section), moment, known
+        if key not in self.seen:
+            lines = [line for line in section.run.alive(moment.at) if line.path not in known]
+            there = known.union(line.path for line in lines)
+            held = self.held(section, (held for held in moment.held if held.path not in there))
+            self.seen[key] = self.held(section, lines), held
+        return self.seen[key]
 
-    def held(self, section: Section, tensors: Iterable[Held]) -> Size:
+    def held(self, section: Section, tensors: Iterable[Held | Kept]) -> Size:
         """Bytes of some tensors."""
+        sizes = self.sizes.setdefault(id(section), {})
         axes = {**section.axes, **self.step.at}
-        return sum(held.bytes(axes, self.step.pass_) for held in tensors)
+        total: Size = 0
+        for tensor in tensors:
+            kind = tensor.spec, tensor.role, tensor.times
+            if kind not in sizes:
+                sizes[kind] = tensor.bytes(axes, self.step.pass_)
+            total += sizes[kind]
+        return total
 
     def forward_ends(self) -> Instant:
         """The loss is known, and all that is kept is there."""
@@ -137,8 +149,10 @@ class Timeline:
 
     def block(self, number: int, section: Section) -> Instant:
         """The backward pass of one block at its fullest."""
+        name, (kept, done) = f"block {number:,}, backward", self._around(number, section)
+        angles = 0 if number or self.step.checkpoint else self.angles
         return peak(
-            self._backward(f"block {number:,}, backward", section, moment, *self._around(number, section, moment))
+            self._backward(name, section, moment, kept - angles * _unturned(section.run, moment), done)
             for moment in section.run.moments
         )
 
@@ -170,7 +184,7 @@ class Timeline:
             if number == SECOND:
                 yield self.block(number, section)
 
-    def _around(self, number: int, section: Section, moment: Moment | None = None) -> tuple[Size, Size]:
+    def _around(self, number: int, section: Section) -> tuple[Size, Size]:
         """Bytes kept by earlier blocks and by a checkpointed block itself, and the gradients of later ones."""
         kept, done = self.kept_front, self.finished(self.run.back.run.order)
         for part, inside in zip(self.run.blocks, self.inside, strict=True):
@@ -178,8 +192,6 @@ class Timeline:
             done += self.finished(part.run.order) * sum(other > number for other in part.numbers)
         if self.step.checkpoint:
             kept += self.step.bytes(section, [INPUT])
-        elif not number and moment is not None and _unturned(section.run, moment):
-            kept -= self.angles
         return kept, done
 
     def _backward(self, name: str, section: Section, moment: Moment, kept: Size, done: Size) -> Instant:
