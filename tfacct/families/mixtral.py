@@ -24,6 +24,7 @@ class Config(LlamaLike):
 
     trains: ClassVar = frozenset({"sdpa", "eager"})
     dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
+    habits: ClassVar = frozenset({"shared_out"})
     changes_training: ClassVar = frozenset({"router_jitter_noise", "output_router_logits"})
     stems: ClassVar = ("Mixtral",)
     aliases: ClassVar = {"num_experts": "num_local_experts"}

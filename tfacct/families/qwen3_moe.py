@@ -23,6 +23,11 @@ class Config(QwenLike):
     decoder_sparse_step: Count = 1
     mlp_only_layers: list[UpTo] | None = None
 
+    trains: ClassVar = frozenset({"sdpa", "eager"})
+    dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
+    habits: ClassVar = frozenset({"narrow_shares"})
+    switched_habits: ClassVar = {"shared_out": "norm_topk_prob"}
+    changes_training: ClassVar = frozenset({"output_router_logits"})
     stems: ClassVar = ("Qwen3Moe",)
     nulls: ClassVar = {}
     aliases: ClassVar = {"num_local_experts": "num_experts"}

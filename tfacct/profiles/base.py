@@ -22,6 +22,8 @@ class Habits:
     `embedding`, `residual` and `attention`: it drops numbers there. `narrow_softmax`: the softmax of eager attention
     runs in the pass's dtype, not in fp32. `fused`: queries, keys and values come from one product. `lingers`:
     attention's result stays until its block ends. `hands_mask`: blocks that run again keep eager attention's mask.
+    `shared_out`: the shares of a token's experts are made to sum to 1. `narrow_shares`: they are cast to the pass's
+    dtype.
     """
 
     embedding: bool = False
@@ -31,6 +33,8 @@ class Habits:
     fused: bool = False
     lingers: bool = False
     hands_mask: bool = False
+    shared_out: bool = False
+    narrow_shares: bool = False
 
 
 class Profile(Protocol):

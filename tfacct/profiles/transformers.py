@@ -51,7 +51,7 @@ class Transformers:
         if type(part) is FeedForward:
             return network(at, reads, part, self._waiting())
         if isinstance(part, Experts):
-            return experts(at, reads, part)
+            return experts(at, reads, part, self.habits)
         raise ConfigError(f"{self.name}: no rule for {type(part).__name__}")
 
     def dropped(self, at: str) -> Run:

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from tfacct.architecture.parts import Experts, FeedForward, Norm
 from tfacct.base.errors import ConfigError
-from tfacct.ledger.kept import Held, Kept, Moment, Run
+from tfacct.ledger.kept import Held, Kept, Moment, Role, Run
+from tfacct.profiles.base import Habits
 
 
 class Activation(NamedTuple):
@@ -122,7 +123,7 @@ def _activated(act: str, reads: str, name: str, spec: str, by: tuple[str, ...]) 
     yield Kept(f"{act}.result", spec, by=by if own else (act, *by))
 
 
-def experts(at: str, reads: str, part: Experts) -> Run:
+def experts(at: str, reads: str, part: Experts, habits: Habits) -> Run:
     """Experts as transformers' grouped products run them: tokens in the order of their experts, none dropped."""
     if part.shared is not None or part.bias or part.activation not in ACTIVATIONS:
         raise ConfigError("transformers: no rule for experts with biases or beside a shared network")
@@ -130,15 +131,19 @@ def experts(at: str, reads: str, part: Experts) -> Run:
     routing, sent, ordered = f"{at}.router.softmax", f"{own}.sent", f"{own}.order"
     gate, up, down = (f"{own}.{which}_proj.weight" for which in ("gate", "up", "down"))
     act, product, share, back = (f"{own}.{which}" for which in ("act", "product", "share", "back"))
-    shares = Held("B T A", "full")  # the gradient of what a token's experts are weighted by
+    width: Role = "work" if habits.narrow_shares else "full"
+    summed = (
+        Kept(f"{at}.sum", "B T", by=(routing,), role="full"),
+        Kept(f"{at}.shares", "B T A", by=(routing,), role="full"),
+    )
+    shares = Held("B T A", width)  # the gradient of what a token's experts are weighted by
     return Run(
         (router, routing, sent, ordered, gate, up, act, product, down, share, back),
         (
             Kept(reads, "B T D", by=(router,)),
             Kept(f"{at}.routing", "B T E", by=(routing,), role="full"),
             Kept(f"{at}.chosen", "B T A", by=(routing,), role="index"),
-            Kept(f"{at}.sum", "B T", by=(routing,), role="full"),
-            Kept(f"{at}.shares", "B T A", by=(routing,), role="full"),
+            *(summed if habits.shared_out else ()),
             Kept(f"{own}.tokens", "B T A", by=(sent,), role="index"),
             Kept(f"{own}.order", "B T A", by=(ordered,), role="index"),
             Kept(f"{own}.ends", "E", by=(gate, up, down), role="short"),
@@ -146,14 +151,14 @@ def experts(at: str, reads: str, part: Experts) -> Run:
             Kept(f"{own}.gate_and_up", "B T A Fe", by=(act, product), times=2),
             Kept(f"{own}.act.result", "B T A Fe", by=(product,)),
             Kept(f"{own}.product", "B T A Fe", by=(down,)),
-            Kept(f"{own}.share", "B T A", by=(share,), role="full"),
+            Kept(f"{own}.share", "B T A", by=(share,), role=width),
             Kept(f"{own}.down_proj", "B T A D", by=(share,)),
             Kept(back, "B T A", by=(back,), role="index"),
         ),
         (
-            Moment(back, (Held("B T A D", "full", 3),)),
-            Moment(share, (Held("B T A D", "full", 3),)),
-            Moment(share, (Held("B T A D", "full", 3), Held("B T A D")), after=True),
+            Moment(back, (Held("B T A D", width, 3),)),
+            Moment(share, (Held("B T A D", width, 3),)),
+            Moment(share, (Held("B T A D", width, 3), Held("B T A D")), after=True),
             Moment(down, (Held("B T A D"), Held("B T A Fe"), shares)),
             Moment(product, (Held("B T A Fe", times=3), shares)),
             Moment(gate, (Held("B T A Fe", times=2), Held("B T A D"), shares)),
@@ -165,10 +170,10 @@ def experts(at: str, reads: str, part: Experts) -> Run:
             Moment(
                 back,
                 (
-                    Held("B T A D", "full", 2),
+                    Held("B T A D", width, 2),
                     Held("B T E"),
                     shares,
-                    Held("B T A", "index"),
+                    Held("B T A", "index", 1 + habits.narrow_shares),
                     Held("B T A", "short"),
                     Held("E", "short"),
                 ),

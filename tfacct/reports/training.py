@@ -63,6 +63,8 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
         return f"{on} changes what its training step keeps"
     if recipe.full and any(isinstance(part, Experts) for part in subject.architecture.parts()):
         return "the training step of its experts has been measured in 16 bits alone"
+    if len(subject.architecture.stacks) > 1:
+        return "the training step of blocks of several kinds has not been measured"
     if subject.quantized:
         return "the weights are stored quantized"
     for part in subject.architecture.attentions if recipe.attention == "sdpa" else ():
@@ -102,9 +104,9 @@ def habits(subject: LoadedModel) -> Habits:
         if not isinstance(share, (int, float)) or isinstance(share, bool) or not 0 <= share < 1:
             field = subject.config.dropouts[place][0]
             raise UsageError(f"{subject.name}: {field} is a share of 1, not {share!r}")
-    return Habits(
-        **{place: bool(share) for place, share in found.items()}, **dict.fromkeys(subject.config.habits, True)
-    )
+    switched = {habit for habit, field in subject.config.switched_habits.items() if subject.raw.get(field)}
+    on = {place for place, share in found.items() if share} | switched | subject.config.habits
+    return Habits(**dict.fromkeys(on, True))
 
 
 def stored(subject: LoadedModel) -> list[Parameter]:
