@@ -19,7 +19,7 @@ from tfacct.loading.model import LoadedModel, subject
 from tfacct.reports.training import Recipe, refusal, step_of
 
 pytest.importorskip("transformers")
-FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "gpt2", "mixtral", "qwen3_moe")
+FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "gpt2", "mixtral", "qwen3_moe", "gemma")
 
 
 def drawn(family: str, seed: int) -> tuple[dict[str, Any], Recipe, Workload]:
@@ -46,6 +46,9 @@ def drawn(family: str, seed: int) -> tuple[dict[str, Any], Recipe, Workload]:
         config |= {"max_position_embeddings": 64, "attention_dropout": pick([0.0, 0.0, 0.1])}
     if family == "qwen2":  # its class knows no head_dim
         config |= {"hidden_size": config["num_attention_heads"] * config.pop("head_dim")}
+    if family == "gemma":
+        config |= {"hidden_act": pick(["gelu", "gelu_pytorch_tanh"]), "attention_bias": pick([True, False])}
+        config |= {"pad_token_id": 0}
     if family == "qwen3_moe":
         config |= {"hidden_size": pick([24, 40, 64, 120]), "moe_intermediate_size": pick([16, 72, 200])}
         config |= {"num_experts": pick([3, 5]), "num_experts_per_tok": pick([1, 2])}

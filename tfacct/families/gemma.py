@@ -13,6 +13,9 @@ class Config(GemmaLike):
     intermediate_size: Count = 24576
     num_key_value_heads: Count = 16
 
+    trains: ClassVar = frozenset({"sdpa", "eager"})
+    dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
+    changes_training: ClassVar = frozenset({"use_bidirectional_attention"})
     stems: ClassVar = ("Gemma",)
     harmless: ClassVar = frozenset({"hidden_activation"})
     gotchas: ClassVar = (

@@ -70,6 +70,9 @@ class Transformers:
         kept = [Kept("tokens", "B T", by=("embed",), role="index")]
         order = ["embed"]
         moments = [Moment("embed", ())]
+        if shape.embed.scaled:
+            order.append("embed.scale")
+            moments.append(Moment("embed.scale", (Held("B T D"),)))
         if shape.positions is not None:
             kept.append(Kept("positions", "T", by=("pos_embed",), role="index"))
             order.append("pos_embed")
@@ -122,11 +125,12 @@ class Transformers:
         return (Held("B T S"),) if self.attention == "eager" else ()
 
     def buffers(self, shape: Transformer) -> tuple[Kept, ...]:
-        """The angles' frequencies, twice: as they are used, and as they were at first."""
+        """The angles' frequencies, twice, as they are used and as they were at first; a scale of the embeddings."""
         rotary = _rotary(shape)
+        scale = (Kept("embed.scale", "", by=()),) if shape.embed.scaled else ()
         if rotary is None:
-            return ()
-        return (Kept("frequencies", "H" if rotary.rope_dim is None else "Hr", by=(), role="full"),)
+            return scale
+        return (Kept("frequencies", "H" if rotary.rope_dim is None else "Hr", by=(), role="full"), *scale)
 
     def _attention(self, at: str, reads: str, part: Attention) -> Run:
         if part.softcap or part.sinks or part.alibi or part.biased or part.window is not None or not part.causal:

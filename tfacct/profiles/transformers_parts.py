@@ -39,7 +39,8 @@ def norm(at: str, reads: str, part: Norm, *, full: bool) -> Run:
     if part.shared or not part.called:
         raise ConfigError("transformers: no rule for a norm that is shared or not called")
     if part.kind == "rms":
-        return rms(at, "", "D", copy=reads if full else f"{at}.upcast", branches=reads != STREAM)
+        run = rms(at, "", "D", copy=reads if full else f"{at}.upcast", branches=reads != STREAM)
+        return _less_one(at, run) if part.less_one else run
     by = (f"{at}.weight",)
     return Run(
         by,
@@ -77,6 +78,20 @@ def rms(
             Moment(square, (*squared, *beside)),
         ),
         (Moment(weight, (Held(every, "copy"), Held(one, "full"), Held(every))),),
+    )
+
+
+def _less_one(at: str, run: Run) -> Run:
+    """transformers' GemmaRMSNorm: the weight plus 1, in fp32, scales before the result is cast."""
+    weight = run.order[-1]
+    upcast, rms_, _ = run.kept
+    _, squared = run.moments
+    own = Kept(f"{at}.scaled", "B T D", by=(weight,), role="full"), Kept(f"{at}.plus_one", "D", (weight,), "full")
+    return Run(
+        run.order,
+        (upcast, rms_, *own),
+        (Moment(weight, (Held("B T D", "full", 3), Held("D", "cast"))), squared),
+        (Moment(weight, (Held("B T D", "full"), Held("B T D", "cast"))),),
     )
 
 
