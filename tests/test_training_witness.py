@@ -19,7 +19,7 @@ from tfacct.loading.model import LoadedModel, subject
 from tfacct.reports.training import Recipe, refusal, step_of
 
 pytest.importorskip("transformers")
-FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "gpt2", "mixtral", "qwen3_moe", "gemma")
+FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "gpt2", "mixtral", "qwen3_moe", "gemma", "olmo2")
 
 
 def drawn(family: str, seed: int) -> tuple[dict[str, Any], Recipe, Workload]:
@@ -45,6 +45,9 @@ def drawn(family: str, seed: int) -> tuple[dict[str, Any], Recipe, Workload]:
         config |= {"hidden_size": groups * each * pick([4, 7, 10, 24]), "intermediate_size": wide, "head_dim": heads}
         config |= {"max_position_embeddings": 64, "attention_dropout": pick([0.0, 0.0, 0.1])}
     if family == "qwen2":  # its class knows no head_dim
+        config |= {"hidden_size": config["num_attention_heads"] * config.pop("head_dim")}
+    if family == "olmo2":
+        config |= {"attention_bias": pick([True, False]), "pad_token_id": 0, "eos_token_id": 1}
         config |= {"hidden_size": config["num_attention_heads"] * config.pop("head_dim")}
     if family == "gemma":
         config |= {"hidden_act": pick(["gelu", "gelu_pytorch_tanh"]), "attention_bias": pick([True, False])}

@@ -204,7 +204,9 @@ class Timeline:
         done += self.finished(section.run.finished(moment))
         if again:
             # A bias's gradient comes last, and what a product read is gone by then where it was made again.
-            done -= sum(self.biases.get(operation, 0) for operation in section.run.together(moment.at))
+            stays = {operation for line in section.run.kept if line.path == INPUT.path for operation in line.by}
+            together = section.run.together(moment.at)
+            done -= sum(self.biases.get(operation, 0) for operation in together if operation not in stays)
         return self.instant(name, moment.at, done, kept + own, held)
 
     def _known(self, section: Section) -> frozenset[str]:

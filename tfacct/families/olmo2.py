@@ -21,6 +21,9 @@ class Config(LlamaLike):
     attention_bias: Switch = False
     rms_norm_eps: Real = 1e-5
 
+    trains: ClassVar = frozenset({"sdpa", "eager"})
+    dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
+    habits: ClassVar = frozenset({"wide_norms", "wide_angles", "norms_behind"})
     stems: ClassVar = ("Olmo2",)
     hf_paths: ClassVar = {
         **LlamaLike.hf_paths,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from tfacct.architecture.blocks import Block, Sublayer
-from tfacct.architecture.parts import Part
+from tfacct.architecture.parts import Norm, Part
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
@@ -23,7 +23,8 @@ class Habits:
     runs in the pass's dtype, not in fp32. `fused`: queries, keys and values come from one product. `lingers`:
     attention's result stays until its block ends. `hands_mask`: blocks that run again keep eager attention's mask.
     `shared_out`: the shares of a token's experts are made to sum to 1. `narrow_shares`: they are cast to the pass's
-    dtype.
+    dtype. `wide_norms`: the weights of norms scale in fp32, before the cast. `wide_angles`: the angles are in fp32.
+    `norms_behind`: parts read the stream itself, and their results are normed.
     """
 
     embedding: bool = False
@@ -35,6 +36,9 @@ class Habits:
     hands_mask: bool = False
     shared_out: bool = False
     narrow_shares: bool = False
+    wide_norms: bool = False
+    wide_angles: bool = False
+    norms_behind: bool = False
 
 
 class Profile(Protocol):
@@ -46,6 +50,9 @@ class Profile(Protocol):
 
     def part(self, at: str, reads: str, part: Part) -> Run:
         """What a part of a block keeps. Raises ConfigError for one without a rule."""
+
+    def normed(self, at: str, reads: str, part: Norm) -> Run:
+        """What the norm of a part's result keeps."""
 
     def dropped(self, at: str) -> Run:
         """What dropping numbers of a part's result keeps."""
@@ -96,10 +103,15 @@ def _block(block: Block, profile: Profile) -> Run:
 
 
 def _sublayer(sublayer: Sublayer, reads: str, profile: Profile) -> Run:
-    if sublayer.norm is None or sublayer.post_norm is not None or not sublayer.called:
-        raise ConfigError(f"{profile.name}: no rule for a sublayer without a norm in front alone")
-    norm, own = (paths.in_every(paths.BLOCKS, name) for name in (f"{sublayer.name}_norm", sublayer.name))
-    runs = profile.part(norm, reads, sublayer.norm), profile.part(own, norm, sublayer.part), profile.dropped(own)
-    run = joined(*runs)
+    front, behind = sublayer.norm, sublayer.post_norm
+    own = paths.in_every(paths.BLOCKS, sublayer.name)
+    if front is not None and behind is None and sublayer.called:
+        norm = f"{own}_norm"
+        runs = profile.part(norm, reads, front), profile.part(own, norm, sublayer.part)
+    elif behind is not None and front is None and sublayer.called:
+        runs = profile.part(own, reads, sublayer.part), profile.normed(f"{own}_post_norm", f"{own}.out", behind)
+    else:
+        raise ConfigError(f"{profile.name}: no rule for a sublayer without one norm, in front or behind")
+    run = joined(*runs, profile.dropped(own))
     stream = Held("B T D", path=reads)  # what the sublayer's result will be added to
     return run._replace(ahead=tuple(moment._replace(held=(*moment.held, stream)) for moment in run.ahead))

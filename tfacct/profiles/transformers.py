@@ -15,9 +15,9 @@ from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size, rounded_up
-from tfacct.ledger.kept import AGAIN, ROTARY, Held, Kept, Moment, Run, joined
+from tfacct.ledger.kept import AGAIN, ROTARY, Held, Kept, Moment, Role, Run, joined
 from tfacct.profiles.base import Habits
-from tfacct.profiles.transformers_parts import STREAM, dropout, experts, network, norm, rms
+from tfacct.profiles.transformers_parts import STREAM, dropout, experts, network, norm, rms, scaled_wide
 
 ROWS = 32
 """Queries that the efficient kernel rounds its sums up to."""
@@ -45,14 +45,24 @@ class Transformers:
     def part(self, at: str, reads: str, part: Part) -> Run:
         """What a part of a block keeps. Raises ConfigError for one without a rule."""
         if isinstance(part, Norm):
-            return norm(at, reads, part, full=self.full)
+            return norm(at, reads, part, full=self.full, wide=self.habits.wide_norms)
         if isinstance(part, Attention):
             return self._attention(at, reads, part)
         if type(part) is FeedForward:
-            return network(at, reads, part, self._waiting())
+            return network(at, reads, part, self._waiting(), stream=self.habits.norms_behind)
         if isinstance(part, Experts):
             return experts(at, reads, part, self.habits)
         raise ConfigError(f"{self.name}: no rule for {type(part).__name__}")
+
+    def normed(self, at: str, reads: str, part: Norm) -> Run:
+        """What the norm of a part's result keeps. Its gradient is the stream's."""
+        if not (self.habits.norms_behind and self.habits.wide_norms):
+            raise ConfigError(f"{self.name}: no rule for a norm behind a part")
+        run = norm(at, reads, part, full=self.full, wide=True, branches=False)
+        first, squared = run.moments
+        shared = first._replace(held=(Held("B T D", "full", 2), Held("B T D", "copy"), Held("D", "cast")))
+        ahead = tuple(moment._replace(held=(*moment.held, Held("B T D", "cast"))) for moment in run.ahead)
+        return run._replace(moments=(shared, squared), ahead=ahead)
 
     def dropped(self, at: str) -> Run:
         """The end of a sublayer: a dropout, where the class has one, and the sum with the stream."""
@@ -63,7 +73,7 @@ class Transformers:
 
     def _waiting(self) -> tuple[Held, ...]:
         """The gradient behind a part's dropout, where it has one; else the stream's gradient is all."""
-        return (Held("B T D"),) if self.habits.residual else ()
+        return (Held("B T D"),) if self.habits.residual or self.habits.norms_behind else ()
 
     def front(self, shape: Transformer) -> Run:
         """Token ids, positions, and the angles that all blocks share."""
@@ -80,7 +90,8 @@ class Transformers:
         rotary = _rotary(shape)
         if rotary is not None:
             turned = "H" if rotary.rope_dim is None else "Hr"
-            kept += [Kept(name, f"T {turned}", by=(ROTARY,)) for name in ("cos", "sin")]
+            role: Role = "full" if self.habits.wide_angles else "work"
+            kept += [Kept(name, f"T {turned}", by=(ROTARY,), role=role) for name in ("cos", "sin")]
             order.append(ROTARY)
         if self.habits.hands_mask and self.attention == "eager":
             kept.append(Kept("mask", "B T S", by=(AGAIN,)))
@@ -112,6 +123,8 @@ class Transformers:
     def waiting(self, shape: Transformer) -> tuple[Held, ...]:
         """What the class holds while its blocks run: embeddings, positions, and eager attention's mask."""
         learned = shape.positions is not None
+        if self.habits.norms_behind:
+            return (Held("T", "index"), *self._mask())  # block 0 keeps the embeddings
         # Without positions of their own in front, embeddings are what block 0 reads, which a pass in fp32 keeps.
         embedded = (Held("B T D"), Held("T D")) if learned else (Held("B T D", "cast"), Held("T", "index"))
         return (*embedded, *self._mask())
@@ -148,8 +161,9 @@ class Transformers:
     def _projections(self, at: str, reads: str, part: Attention) -> Run:
         """Queries, keys and values, and the norms of queries and keys right behind their products."""
         # Backwards, what v, then k, read of the stream is there already, and queries wait for keys.
-        q = self._normed(f"{at}.q_norm", "N", part.qk_norm, Held("B T D"))
-        k = self._normed(f"{at}.k_norm", "K", part.qk_norm, Held("B T D"), Held("B T N H"))
+        apart = () if self.habits.norms_behind else (Held("B T D"),)  # else it is in the stream's gradient already
+        q = self._normed(f"{at}.q_norm", "N", part.qk_norm, *apart)
+        k = self._normed(f"{at}.k_norm", "K", part.qk_norm, *apart, Held("B T N H"))
         weights = tuple(f"{at}.{which}_proj.weight" for which in "qkv")
         read = Run((), (Kept(reads, "B T D", by=weights),))
         if self.habits.fused:
@@ -163,15 +177,20 @@ class Transformers:
             Moment(weight, (*all_of[: index + 1], Held("B T D", times=1 + (index < 2))))
             for index, weight in enumerate(weights)
         ]
+        if self.habits.norms_behind:
+            moments = [Moment(w, (*all_of[: i + 1], Held("B T D"))) for i, w in enumerate(weights)]
         one = [Run((weight,), (), (moment,)) for weight, moment in zip(weights, moments, strict=True)]
         # The gradients of what k and v read become one; that of what q read is added to it in place.
-        summed = Moment(weights[1], (Held("B T N H"), Held("B T D", times=3)))
-        one[1] = one[1]._replace(moments=(*one[1].moments, summed))
+        first = 2 if self.habits.norms_behind else 1
+        summed = Moment(weights[first], (*all_of[:first], Held("B T D", times=4 - first)))
+        one[first] = one[first]._replace(moments=(*one[first].moments, summed))
         return joined(read, one[0], q, one[1], k, one[2])
 
     def _normed(self, at: str, heads: str, how: QKNorm | None, *beside: Held) -> Run:
         if how is None:
             return Run()
+        if how.kind == "rms" and how.together and self.habits.wide_norms:
+            return scaled_wide(at, rms(at, "", f"{heads} H", beside), f"{heads} H", beside)._replace(ahead=())
         if how.kind != "rms" or how.together:
             raise ConfigError(f"{self.name}: no rule for a norm of all heads together, or a LayerNorm of them")
         return rms(at, heads, "H", beside)._replace(ahead=())

@@ -31,7 +31,7 @@ STREAM = "stream"
 """The stream behind the last block."""
 
 
-def norm(at: str, reads: str, part: Norm, *, full: bool) -> Run:
+def norm(at: str, reads: str, part: Norm, *, full: bool, wide: bool = False, branches: bool = True) -> Run:
     """A norm of the stream. torch's LayerNorm is one operation; the classes' RMSNorm is written out, in fp32.
 
     `full`: the pass is in fp32, where the copy is the stream itself.
@@ -39,8 +39,8 @@ def norm(at: str, reads: str, part: Norm, *, full: bool) -> Run:
     if part.shared or not part.called:
         raise ConfigError("transformers: no rule for a norm that is shared or not called")
     if part.kind == "rms":
-        run = rms(at, "", "D", copy=reads if full else f"{at}.upcast", branches=reads != STREAM)
-        return _less_one(at, run) if part.less_one else run
+        run = rms(at, "", "D", copy=reads if full else f"{at}.upcast", branches=branches and reads != STREAM)
+        return scaled_wide(at, run, plus_one=part.less_one) if part.less_one or wide else run
     by = (f"{at}.weight",)
     return Run(
         by,
@@ -81,22 +81,26 @@ def rms(
     )
 
 
-def _less_one(at: str, run: Run) -> Run:
-    """transformers' GemmaRMSNorm: the weight plus 1, in fp32, scales before the result is cast."""
-    weight = run.order[-1]
-    upcast, rms_, _ = run.kept
-    _, squared = run.moments
-    own = Kept(f"{at}.scaled", "B T D", by=(weight,), role="full"), Kept(f"{at}.plus_one", "D", (weight,), "full")
+def scaled_wide(at: str, run: Run, last: str = "D", beside: tuple[Held, ...] = (), *, plus_one: bool = False) -> Run:
+    """An RMSNorm whose weight scales in fp32, before the cast; `plus_one`: it is stored less 1, as Gemma's is."""
+    weight, every = run.order[-1], f"B T {last}"
+    upcast, root, _ = run.kept
+    scaled = Kept(f"{at}.scaled", every, by=(weight,), role="full")
+    own = (scaled, Kept(f"{at}.plus_one", last, by=(weight,), role="full")) if plus_one else (scaled,)
+    variance = () if plus_one else (Held("B T", "full"),)
     return Run(
         run.order,
-        (upcast, rms_, *own),
-        (Moment(weight, (Held("B T D", "full", 3), Held("D", "cast"))), squared),
-        (Moment(weight, (Held("B T D", "full"), Held("B T D", "cast"))),),
+        (upcast, root, *own),
+        (Moment(weight, (Held(every, "full", 3), Held(last, "cast"), *beside)), run.moments[1]),
+        (Moment(weight, (Held(every, "full"), Held(every, "cast"), *variance)),),
     )
 
 
-def network(at: str, reads: str, part: FeedForward, beside: tuple[Held, ...] = ()) -> Run:
-    """A feed-forward network; gated, its activated half multiplies the other. `beside`: gradients behind it."""
+def network(at: str, reads: str, part: FeedForward, beside: tuple[Held, ...] = (), *, stream: bool = False) -> Run:
+    """A feed-forward network; gated, its activated half multiplies the other. `beside`: gradients behind it.
+
+    `stream`: it reads the stream itself, whose gradient takes up that of what up_proj read.
+    """
     if part.norm is not None or part.activation not in ACTIVATIONS:
         raise ConfigError(f"transformers: no rule for a network with the activation {part.activation!r}")
     up, down, act = f"{at}.up_proj.weight", f"{at}.down_proj.weight", f"{at}.act"
@@ -112,6 +116,7 @@ def network(at: str, reads: str, part: FeedForward, beside: tuple[Held, ...] = (
             ),
         )
     gate, product = f"{at}.gate_proj.weight", f"{at}.product"
+    apart = () if stream else (Held("B T D"),)
     return Run(
         (gate, act, up, product, down),
         (
@@ -124,8 +129,9 @@ def network(at: str, reads: str, part: FeedForward, beside: tuple[Held, ...] = (
             Moment(down, (Held("B T F"), *beside)),
             Moment(product, (Held("B T F", times=3),)),
             Moment(up, (Held("B T F", times=2), Held("B T D"))),
-            Moment(act, (held, Held("B T D"))),
-            Moment(gate, (Held("B T F"), Held("B T D", times=2))),
+            *((Moment(up, (Held("B T F"), Held("B T D", times=2))),) if stream else ()),
+            Moment(act, (held, *apart)),
+            Moment(gate, (Held("B T F"), Held("B T D"), *apart)),
         ),
     )
 
