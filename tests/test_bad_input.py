@@ -463,7 +463,7 @@ def test_past_the_trained_context_is_answered_with_a_hint(run) -> None:
     ran = run("flops", "gpt2-xl", "--ctx", "16k")
     assert ran.code == 0 and "16,384" in ran.out
     # (16,384 − 1,024) rows of 1,600
-    assert "trained with 1,024 positions" in ran.err and "the 24,576,000 parameters of a longer" in ran.err
+    assert "has a context of 1,024" in ran.err and "the 24,576,000 parameters of a longer" in ran.err
     ran = run("flops", "llama-3-8b", "--ctx", "16k")
     assert ran.code == 0 and "trained with 8,192 positions" in ran.err and "longer position table" not in ran.err
 

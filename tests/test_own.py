@@ -189,7 +189,7 @@ def test_a_model_of_parts_is_the_familys(name: str) -> None:
 def test_an_encoder_alone_keeps_nothing() -> None:
     own = tiny("own, encoder post-norm")
     assert not own.keeps and own.source is None
-    with pytest.raises(TfacctError, match="no 1 new token"):
+    with pytest.raises(TfacctError, match="not 1 new token of 20"):
         load(SHAPES["own, encoder post-norm"]).flops(ctx=20, decode=True)
 
 

@@ -7,6 +7,7 @@ of a step, to the byte.
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
@@ -116,16 +117,19 @@ def ours(model: LoadedModel, step: Step, known: set[str]) -> Counter[frozenset[s
     )
 
 
-def check(family: str, seed: int) -> None:
+def check(family: str, seed: int, *, accumulate: bool = False, hold_logits: bool = False) -> None:
     config, recipe, work = drawn(family, seed)
+    recipe = replace(recipe, accumulate=accumulate, hold_logits=hold_logits)
     model = subject(family, config, {}, None)
     if refusal(model, recipe) is not None:
-        recipe = Recipe("bf16", "none", recipe.checkpoint, recipe.attention)
+        recipe = replace(recipe, dtype="bf16")
     step = step_of(model, work, recipe)
     from tfacct.reference import keeping
 
     run = keeping.trainable(config, recipe.attention, recipe.dtype, checkpoint=recipe.checkpoint == "full")
-    saved, most = keeping.kept(run, work.batch, work.tokens), keeping.peak(run, work.batch, work.tokens)
+    saved = keeping.kept(run, work.batch, work.tokens)
+    held = {"accumulate": accumulate, "holds_logits": hold_logits}
+    most = keeping.peak(run, work.batch, work.tokens, **held)
     assert step.kept() == sum(each.bytes for each in saved), (config, recipe, work)
     if recipe.checkpoint == "none":
         modules = {*model.config.paths().values()}
@@ -146,3 +150,15 @@ def test_a_step_is_the_classes_own(family: str, seed: int) -> None:
 def test_many_steps_are_the_classes_own(family: str) -> None:
     for seed in range(100, 200):
         check(family, seed)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("seed", range(300, 303))
+def test_logits_that_the_caller_keeps(family: str, seed: int) -> None:
+    check(family, seed, hold_logits=True)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "mistral"])
+@pytest.mark.parametrize("seed", range(300, 304))
+def test_gradients_of_earlier_batches(family: str, seed: int) -> None:
+    check(family, seed, accumulate=True, hold_logits=seed % 2 == 0)

@@ -68,7 +68,7 @@ def test_the_notes_are_those_under_the_table_and_the_hint_of_a_longer_context(ru
     *under, longer = gpt2["notes"]
     assert len(under) >= 3 and all(note in table for note in under)
     # 1,024 more rows of 768 numbers
-    assert longer.startswith("gpt2 was trained with 1,024 positions") and "the 786,432 parameters of a longer" in longer
+    assert longer.startswith("gpt2 has a context of 1,024") and "the 786,432 parameters of a longer" in longer
 
 
 def test_of_several_models_each_has_its_own_notes(run) -> None:
@@ -129,10 +129,10 @@ def test_settings_with_their_own_longest_context_have_it_in_their_rows(run) -> N
 def test_a_context_past_some_settings_is_said_of_those(run) -> None:
     past = run("sweep", "gpt2", "--set", "n_positions=512,2048", "--ctx", "1k").err
     # 512 more rows of 768 numbers
-    assert "gpt2 was trained with 512 positions in some settings. Counted at 1,024 anyway" in past
+    assert "gpt2 has a context of 512 in some settings. Counted at 1,024 anyway" in past
     assert "the 393,216 parameters of a longer position table are not included" in past
     every = run("sweep", "gpt2", "--set", "n_positions=256,512", "--ctx", "1k").err
-    assert "gpt2 was trained with 256 or 512 positions. Counted at 1,024 anyway" in every
+    assert "gpt2 has a context of 256 or 512. Counted at 1,024 anyway" in every
     assert "the 393,216 or 589,824 parameters of a" in every
 
 

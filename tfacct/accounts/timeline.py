@@ -17,7 +17,7 @@ from tfacct.ledger.kept import FULL, ROTARY, Held, Kept, Moment, Role, Run, Sect
 
 LOSS = FULL
 """Bytes of the loss; its gradient takes as many."""
-TOKENS, TABLE, POSITIONS = "tokens", "embed", "pos_embed"
+TOKENS, TABLE, POSITIONS, HEAD = "tokens", "embed", "pos_embed", "lm_head.weight"
 PRODUCT_BIAS = "_proj.bias"
 SECOND = 1
 """The first block in whose backward pass the angles stay to its end: an earlier block still needs them."""
@@ -103,14 +103,26 @@ class Timeline:
                 self.biases[owner] = bytes_
             self.all_gradients += tensor.count * bytes_
         self.gradients["lm_head.weight"] = self.gradients.get("lm_head.weight", 0) + self.tied
+        self.earlier = self.all_gradients if step.accumulate else 0
+        logits = step.at["B"] * step.at["T"] * self.run.back.axes["V"]
+        self.logits = step.pass_.bytes(logits) if step.holds_logits else 0
 
     def instant(self, name: str, operation: str, gradients: Size, kept: Size, held: Size) -> Instant:
         """An instant with the weights and the optimizer's state, which are always there."""
-        return Instant(name, operation, self.weights, self.step.states, gradients, kept, held)
+        return Instant(name, operation, self.weights, self.step.states, self.earlier + gradients, kept, held)
 
     def finished(self, operations: Iterable[str]) -> Size:
         """Bytes of the gradients that some operations of one block, or of an end, finish."""
         return sum(self.gradients.get(operation, 0) for operation in operations)
+
+    def new(self, run: Run, moment: Moment) -> Size:
+        """Bytes of this batch's gradients at a moment. Where earlier ones are there each is added to its own and goes,
+        but a tied head's, which waits for the table's."""
+        done = run.finished(moment)
+        if not self.step.accumulate:
+            return self.finished(done)
+        own = self.finished([moment.at] if moment.done else [])
+        return own + (self.tied if HEAD in done and moment.at != HEAD else 0)
 
     def inside_of(self, section: Section, moment: Moment, known: frozenset[str] = frozenset()) -> tuple[Size, Size]:
         """Bytes kept by a section's own lines at a moment, and held there. Tensors of `known` names are counted."""
@@ -137,7 +149,9 @@ class Timeline:
     def forward_ends(self) -> Instant:
         """The loss is known, and all that is kept is there."""
         behind = self.step.kept_in(self.run.back)
-        return self.instant("forward ends", "", 0, self.kept_front + self.kept_blocks + behind, self.again + LOSS)
+        return self.instant(
+            "forward ends", "", 0, self.kept_front + self.kept_blocks + behind, self.again + self.logits + LOSS
+        )
 
     def behind(self) -> Iterator[Instant]:
         """The backward pass of loss and head, each at its fullest."""
@@ -159,7 +173,7 @@ class Timeline:
     def front(self) -> Instant:
         """The backward pass of what stands in front of the blocks. A tied table adds the head's gradient to its own."""
         front = self.run.front
-        behind = self.all_gradients - self.finished(front.run.order) + self.tied
+        behind = self.tied + (0 if self.step.accumulate else self.all_gradients - self.finished(front.run.order))
         found = []
         for moment in front.run.moments:
             one = self._backward("table, backward", front, moment, 0, behind)
@@ -171,7 +185,9 @@ class Timeline:
         """The optimizer's step, beside the batch."""
         front = self.run.front
         tokens = self.step.bytes(front, (line for line in front.run.kept if line.path == TOKENS))
-        return self.instant("optimizer step", "", self.all_gradients, tokens, self.step.update)
+        return self.instant(
+            "optimizer step", "", self.all_gradients - self.earlier, tokens, self.step.update + self.logits
+        )
 
     def inside_blocks(self, blocks: Iterable[tuple[int, Section]]) -> Iterator[Instant]:
         """Instants that decide in few models: inside the forward pass, of blocks that run again, of block 1."""
@@ -192,7 +208,7 @@ class Timeline:
             done += self.finished(part.run.order) * sum(other > number for other in part.numbers)
         if self.step.checkpoint:
             kept += self.step.bytes(section, [INPUT])
-        return kept, done
+        return kept, self.tied if self.step.accumulate else done
 
     def _backward(self, name: str, section: Section, moment: Moment, kept: Size, done: Size) -> Instant:
         again = self.step.checkpoint and section.numbers
@@ -200,8 +216,8 @@ class Timeline:
         if again and moment.after:
             known |= {line.path for line in section.run.alive(moment.at) if line.by[0] == moment.at}
         own, held = self.inside_of(section, moment, known)
-        held += self.again + 2 * LOSS + (self.stream if section.numbers else 0)
-        done += self.finished(section.run.finished(moment))
+        held += self.again + self.logits + 2 * LOSS + (self.stream if section.numbers else 0)
+        done += self.new(section.run, moment)
         if again:
             # A bias's gradient comes last, and what a product read is gone by then where it was made again.
             stays = {operation for line in section.run.kept if line.path == INPUT.path for operation in line.by}
@@ -234,7 +250,7 @@ class Timeline:
         for moment in section.run.ahead:
             if moment.at != last or reached:
                 own, held = self.inside_of(section, moment, self._known(section))
-                held += self.stream + self.again + 2 * LOSS
+                held += self.stream + self.again + self.logits + 2 * LOSS
                 yield self.instant(f"block {number:,}, forward again", moment.at, done, kept + own, held)
 
 

@@ -15,7 +15,8 @@ class Step(NamedTuple):
     """A training step to account for: the pass, the model's ledger, and how its tensors are stored.
 
     `states`: bytes that the optimizer keeps. `update`: bytes that it holds while it updates. `checkpoint`: blocks keep
-    their inputs alone, and are run again.
+    their inputs alone, and are run again. `accumulate`: the gradients of earlier batches are there. `holds_logits`: the
+    caller keeps the logits.
     """
 
     run: Pass
@@ -25,6 +26,8 @@ class Step(NamedTuple):
     states: Size
     update: Size = 0
     checkpoint: bool = False
+    accumulate: bool = False
+    holds_logits: bool = False
 
     def bytes(self, section: Section, lines: Iterable[Kept]) -> Size:
         """Bytes of some lines of one section."""

@@ -64,7 +64,7 @@ def several(name: str, step: Mapping[str, Any]) -> tuple[list[int] | None, dict[
     """Sizes that a keyword holds, None where it holds one or none; and the keywords with the largest of them."""
     given = step.get(name)
     if isinstance(given, str):
-        found = ranges.read_some(option(name), given)
+        found = ranges.read_some(option(name), given, grouped=name == "ctx")
     elif isinstance(given, Collection):
         found = list(sizes(name, given))
     else:

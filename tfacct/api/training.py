@@ -25,6 +25,8 @@ class Trainable(Asked):
         optimizer: str = "adamw",
         checkpoint: Literal["none", "full"] = "none",
         attention: Literal["sdpa", "eager"] = "sdpa",
+        accumulate: bool = False,
+        hold_logits: bool = False,
         fit: int | str | None = None,
         by: By = "instant",
         **step: Unpack[Whole],
@@ -39,15 +41,16 @@ class Trainable(Asked):
         >>> llama.train(ctx="8k", fit="80GiB").fit["largest_context"]
         4715
 
-        `dtype`: of the pass, the weights and the gradients. `checkpoint`: `full` keeps the input of each block and runs
-        it again. `fit` (bytes, or `"80GiB"`) adds the largest context and batch, and what would make more fit. Raises
-        TfacctError for a model whose step has not been measured.
+        `dtype`: of the pass, the weights, the gradients and the moments. `checkpoint`: `full` keeps the input of each
+        block and runs it again. `accumulate`: gradients of earlier batches are there. `hold_logits`: the caller keeps
+        the logits. `fit` (bytes, or `"80GiB"`) adds the largest context and batch, and what would make more fit.
+        Raises TfacctError for a model whose step has not been measured.
         """
         from tfacct.reports.train import train
         from tfacct.reports.training import Recipe
 
         budget = units.read_bytes("fit", fit) if isinstance(fit, str) else fit
-        recipe = Recipe(dtype, optimizer, checkpoint, attention)
+        recipe = Recipe(dtype, optimizer, checkpoint, attention, accumulate, hold_logits)
         report = train([self.loaded], request(step), recipe, fit=budget, by=by)
 
         def chart() -> Chart:

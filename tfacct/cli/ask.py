@@ -35,7 +35,7 @@ def several(name: str, whole: opt.Whole) -> tuple[list[int] | None, opt.Whole]:
         return None, whole
     from tfacct.base.ranges import read_some
 
-    sizes = read_some(f"--{name}", text)
+    sizes = read_some(f"--{name}", text, grouped=name == "ctx")
     return (sizes if len(sizes) > 1 else None), replace(whole, **{name: str(max(sizes))})
 
 

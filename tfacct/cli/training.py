@@ -45,7 +45,7 @@ def train(
         str,
         typer.Option(
             metavar="NAME",
-            help="adamw (fused), adamw-foreach, adamw-8bit, sgd, none …",
+            help="adamw (fused), adamw-foreach, adamw-amsgrad, adamw-8bit, lion-8bit, sgd, sgd-momentum, none.",
             autocompletion=complete.optimizer,
         ),
     ] = "adamw",
@@ -53,6 +53,12 @@ def train(
         CheckpointChoice, typer.Option(help="full: keep each block's input, and run the block again.")
     ] = CheckpointChoice.none,
     attention: Annotated[AttentionChoice, typer.Option(help="How transformers runs it.")] = AttentionChoice.sdpa,
+    accumulate: Annotated[
+        bool, typer.Option("--accumulate", help="Gradients of earlier batches are there already.")
+    ] = False,
+    hold_logits: Annotated[
+        bool, typer.Option("--hold-logits", help="The caller keeps the logits through the step.")
+    ] = False,
     fit: Annotated[
         str | None,
         typer.Option(metavar="SIZE", help="Add what fits, and what would make more fit: 80GiB, 80GB."),
@@ -68,7 +74,7 @@ def train(
     from tfacct.reports.train import train
     from tfacct.reports.training import Recipe
 
-    recipe = Recipe(dtype, optimizer, checkpoint.value, attention.value)
+    recipe = Recipe(dtype, optimizer, checkpoint.value, attention.value, accumulate, hold_logits)
     budget = None if fit is None else units.read_bytes("--fit", fit)
     ask.check_plot(picture)
     chosen = ask.subjects(which)

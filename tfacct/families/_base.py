@@ -78,7 +78,8 @@ class FamilyConfig(BaseModel):
     hf_tensors: ClassVar[Mapping[str, str]] = {}
     """Our tensors → the class's, where a parameter of it is no module's `weight` or `bias`."""
     trains: ClassVar[frozenset[str]] = frozenset()
-    """Kinds of attention with which the class's training step was measured, tensor by tensor."""
+    """Kinds of attention with which the class's training step was measured, tensor by tensor; `accumulate` among them
+    where gradients of earlier batches were."""
     dropouts: ClassVar[Mapping[str, tuple[str, float]]] = {}
     """Where the class drops numbers (`embedding`, `residual`, `attention`) → the share's field, and its default."""
     habits: ClassVar[frozenset[str]] = frozenset()

@@ -1,4 +1,4 @@
-"""Llama 1 to 3.2: RMSNorm, rotary positions, grouped-query attention, a gated network, an untied head, no biases."""
+"""Llama 1 to 3.2: RMSNorm, rotary positions, grouped-query attention, a gated network, no biases."""
 
 from typing import ClassVar
 
@@ -18,7 +18,7 @@ class Config(LlamaLike):
     attention_bias: Switch = False
     mlp_bias: Switch = False
 
-    trains: ClassVar = frozenset({"sdpa", "eager"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
     dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
     stems: ClassVar = ("Llama", "LLaMA")  # some files write LLaMA
     gotchas: ClassVar = (

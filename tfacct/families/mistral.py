@@ -17,7 +17,7 @@ class Config(LlamaLike):
     max_position_embeddings: Count = 131072
     sliding_window: Window | None = 4096
 
-    trains: ClassVar = frozenset({"sdpa", "eager"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
     dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
     stems: ClassVar = ("Mistral",)
     gotchas: ClassVar = (

@@ -9,7 +9,7 @@ from tfacct.families._qwen_like import QwenLike
 class Config(QwenLike):
     """`Qwen2Config`, with its class's defaults."""
 
-    trains: ClassVar = frozenset({"sdpa", "eager"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
     dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
     stems: ClassVar = ("Qwen2",)
     harmless: ClassVar = frozenset({"qkv_bias"})  # q, k and v have biases, whatever it says

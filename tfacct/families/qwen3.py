@@ -14,7 +14,7 @@ class Config(QwenLike):
     head_dim: Count = 128
     attention_bias: Switch = False
 
-    trains: ClassVar = frozenset({"sdpa", "eager"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
     dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
     stems: ClassVar = ("Qwen3",)
     hf_paths: ClassVar = {

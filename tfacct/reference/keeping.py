@@ -75,22 +75,32 @@ def kept(model: Any, batch: int, tokens: int) -> list[Saved]:
             stack.callback(module.register_forward_hook(leave).remove)
         stack.enter_context(_as_on_cuda())
         stack.enter_context(torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor))
-        result = _forward(model, _ids(batch, tokens))
+        result = _forward(model, _ids(batch, tokens)).loss
     del result
     return [Saved(size, tuple(dict.fromkeys(names))) for size, names in found.values()]
 
 
-def peak(model: Any, batch: int, tokens: int) -> Peak:
-    """The most bytes alive at any operator of a step from its forward pass to its last gradient."""
+def peak(model: Any, batch: int, tokens: int, *, accumulate: bool = False, holds_logits: bool = False) -> Peak:
+    """The most bytes alive at any operator of a step from its forward pass to its last gradient.
+
+    `accumulate`: an earlier batch has left its gradients. `holds_logits`: the caller keeps the logits meanwhile.
+    """
     ids = _ids(batch, tokens)
     alive = _Alive()
-    for tensor in (*model.parameters(), *model.buffers(), ids):
+    if accumulate:
+        with _as_on_cuda():
+            _forward(model, ids).loss.backward()
+    gradients = (parameter.grad for parameter in model.parameters() if parameter.grad is not None)
+    for tensor in (*model.parameters(), *model.buffers(), *gradients, ids):
         alive.add(tensor)
     with warnings.catch_warnings(), _as_on_cuda(), alive:
         warnings.simplefilter("ignore")
-        loss = _forward(model, ids)
+        given = _forward(model, ids)
+        loss, logits = given.loss, given.logits if holds_logits else None
+        del given
         alive.backward = True
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
+    del logits
     return alive.peak
 
 
@@ -126,10 +136,9 @@ def _ids(batch: int, tokens: int) -> Tensor:
     return torch.zeros(batch, tokens, dtype=torch.long, device="meta")
 
 
-def _forward(model: Any, ids: Tensor) -> Tensor:
-    """The loss; the logits are dropped."""
-    loss: Tensor = model(input_ids=ids, labels=ids, use_cache=False).loss
-    return loss
+def _forward(model: Any, ids: Tensor) -> Any:
+    """The loss and the logits."""
+    return model(input_ids=ids, labels=ids, use_cache=False)
 
 
 @contextmanager

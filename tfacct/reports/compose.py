@@ -262,15 +262,14 @@ def _past_source(groups: Sequence[Sequence[LoadedModel]], request: Request) -> l
 
 
 def _past_context(group: Sequence[LoadedModel], context: int) -> str:
-    """Of one model, in those of its settings that are asked for more than they were trained with."""
+    """Of one model, in those of its settings that are asked for more than their context."""
     # Settings that have the same position tables differ in nothing that is said here.
     past = {_tables(subject): subject for subject in group if context > subject.context}
     first = next(iter(past.values()))
-    described = first.provenance is not None and first.provenance.kind == "described"
     some = "" if all(context > subject.context for subject in group) else " in some settings"
     hint = (
-        f"hint: {first.name} {'has' if described else 'was trained with'}"
-        f" {units.between(subject.context for subject in past.values())} positions{some}. Counted at {context:,} anyway"
+        f"hint: {first.name} has a context of {units.between(subject.context for subject in past.values())}{some}."
+        f" Counted at {context:,} anyway"
     )
     added = {_longer(subject, context) for subject in past.values()}
     if not any(added):

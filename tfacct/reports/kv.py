@@ -237,10 +237,21 @@ def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], b
     return columns, sections if by_context else (tuple(row for rows in sections for row in rows),), ()
 
 
+def _block_letters(subject: LoadedModel) -> dict[int, str]:
+    """The letter that counts a group's blocks, where there are several kinds; by the group's id."""
+    if len(subject.architecture.every_stack) == 1:
+        return {}
+    from tfacct.algebra.symbols import block_letters
+
+    groups = (group for group in subject.ledger.groups if group.kind or group.numbers)
+    return {id(group): letter for group, letter in zip(groups, block_letters(subject.architecture), strict=False)}
+
+
 def _formula(subject: LoadedModel, request: Request, cached: str) -> str:
     """The cache as a product of named sizes, read off the ledger's State lines, with S left open."""
     each = Fraction(width(cached).bits, 8)
     kept: dict[tuple[str, str], int] = {}
+    blocks = _block_letters(subject)
     for group in subject.ledger.groups:
         windowed = WINDOW in group.axes
         keys = f"min(S, {group.axes[WINDOW]:,})" if windowed else "S"
@@ -249,7 +260,7 @@ def _formula(subject: LoadedModel, request: Request, cached: str) -> str:
         for spec in dict.fromkeys(states):
             alike = states.count(spec)
             named = ["min(S, W)" if windowed and axis == "S" else group.names.get(axis, axis) for axis in spec]
-            name = " · ".join([*([str(alike)] if alike > 1 else []), "L", *named, "bytes"])
+            name = " · ".join([*([str(alike)] if alike > 1 else []), blocks.get(id(group), "L"), *named, "bytes"])
             values = " · ".join(str(sizes[axis]) for axis in spec)
             kept[name, values] = kept.get((name, values), 0) + alike * group.count
     terms = (f"{count} · {values} · {each}" for (_, values), count in kept.items())

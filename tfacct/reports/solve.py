@@ -125,7 +125,7 @@ def _given(subject: LoadedModel, unknown: str) -> int:
         whole = [name for name, value in fields.items() if isinstance(value, int) and not isinstance(value, bool)]
         known = [*UNKNOWNS, *whole]
         close = nearest(unknown, known) or f"{option('unknown')} is one of {', '.join(UNKNOWNS)}, or a field"
-        raise NotFoundError(f"no unknown {unknown!r}", close)
+        raise NotFoundError(f"nothing to solve for named {unknown!r}", close)
     value = fields[unknown]
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise UsageError(f"{unknown} is {compose.spoken(value)} here, not a whole number of at least 1")

@@ -43,7 +43,9 @@ def train(
     else:
         table = levers(fits) if fits and fits["changes"] else timeline(one)
     who = "Training steps" if one is None else f"{compose.name_of(subjects[0])}: a training step"
-    recomputed = ", blocks run again" if recipe.checkpoint == "full" else ""
+    recomputed = ", checkpointed" if recipe.checkpoint == "full" else ""
+    recomputed += ", gradients accumulated" if recipe.accumulate else ""
+    recomputed += ", logits held" if recipe.hold_logits else ""
     return compose.report(
         "train",
         subjects,
@@ -64,8 +66,7 @@ def train(
 _DETAILS = (
     "Exact for what autograd keeps and makes. Left out: the allocator's rounding and fragmentation, what kernels use"
     " inside themselves, the device's context.",
-    "Weights, gradients and moments are in the dtype of the pass. The labels are the tokens; the logits are dropped"
-    " once there is a loss.",
+    "The labels are the tokens. The optimizer's step is the second one, when its moments are there.",
 )
 
 
@@ -80,7 +81,7 @@ def _trainable(subjects: Sequence[LoadedModel], recipe: Recipe) -> tuple[list[Lo
     if not able:
         raise UsageError(f"no training step of these is counted: {'; '.join(reasons)}")
     others = [subject for group in reasons.values() for subject in group]
-    return able, LeftOut.of(others, "their training step is not counted here, and each says why by itself")
+    return able, LeftOut.of(others, "training step not measured; ask for one to read why")
 
 
 def _answer(every: Sequence[Trained], fits: dict[str, Any] | None, fit: int | None) -> str:
@@ -109,7 +110,11 @@ def _notes(every: Sequence[Trained]) -> list[str]:
     (one,) = every
     parts = sorted(by_part(one).items(), key=lambda item: -item[1])
     named = ", ".join(f"{name} {units.binary(taken)}" for name, taken in parts if taken)
-    return [f"Kept for the backward pass: {units.binary(one.step.kept())} ({named})."]
+    only = "" if one.recipe.full else ": no fp32 copy of the weights"
+    return [
+        f"Kept for the backward pass: {units.binary(one.step.kept())} ({named}).",
+        f"Weights and gradients are in {one.recipe.dtype}{only}.",
+    ]
 
 
 def _facts(one: Trained, fits: dict[str, Any] | None) -> dict[str, Any]:

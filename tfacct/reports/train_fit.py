@@ -8,10 +8,11 @@ from fractions import Fraction
 from typing import Any
 
 from tfacct.accounts.memory import largest_that_fits
+from tfacct.accounts.optimizers import OPTIMIZERS
 from tfacct.accounts.passes import recomputed_flops
 from tfacct.base import units
 from tfacct.output.report import Column, Row, Table
-from tfacct.reports.training import Recipe, Trained, trained
+from tfacct.reports.training import Recipe, Trained, stored, trained
 
 LONGEST = 2**30
 """Tokens or sequences beyond which nobody asks what fits."""
@@ -40,23 +41,28 @@ def budgeted(one: Trained, budget: int) -> dict[str, Any]:
 
 
 LEVERS: tuple[tuple[dict[str, Any], str], ...] = (
-    ({"optimizer": "adamw-8bit"}, "8-bit moments"),
+    ({"optimizer": "adamw-8bit"}, "moments in 8 bits"),
     ({"checkpoint": "full"}, ""),
     ({"optimizer": "sgd"}, "no moments"),
-    ({"checkpoint": "full", "optimizer": "adamw-8bit"}, "8-bit moments"),
+    ({"checkpoint": "full", "optimizer": "adamw-8bit"}, "moments in 8 bits"),
+    ({"checkpoint": "full", "optimizer": "sgd"}, "no moments"),
 )
-"""What could be changed, and what it costs beside FLOPs."""
+"""What could be changed, and what it costs beside FLOPs: the cheapest first."""
 
 
 def _changes(one: Trained, budget: int) -> Iterator[dict[str, Any]]:
     """Changes of the recipe that free bytes: the peak then, what that frees, and what it costs."""
     ledger, at = one.subject.ledger, one.work.axes()
     step = ledger.total_flops(at) + ledger.total_flops(at, backward=True)
+    seen = [one.recipe]
+    states = {name: how.states(stored(one.subject), one.step.pass_.bits // 8) for name, how in OPTIMIZERS.items()}
+    worse = [name for name, bytes_ in states.items() if bytes_ > one.step.states]
     for fields, costs in LEVERS:
         changed = replace(one.recipe, **fields)
         peak = int(trained(one.subject, one.work, changed).peak.total)
-        if peak >= one.peak.total:
+        if peak >= one.peak.total or changed in seen or changed.optimizer in worse:
             continue
+        seen.append(changed)
         again = Fraction(recomputed_flops(ledger, at), step) if changed.checkpoint != one.recipe.checkpoint else 0
         words = [f"{units.percent(again, 0)} more FLOPs"] if again else []
         yield {

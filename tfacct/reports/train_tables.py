@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from tfacct.ledger import paths
+from tfacct.ledger.kept import AGAIN
 from tfacct.output.report import Column, Row, Table
 from tfacct.reports import cells, compose
 from tfacct.reports.training import Trained
@@ -27,7 +28,7 @@ def kept_lines(one: Trained) -> list[dict[str, Any]]:
     return [
         {
             "path": line.path,
-            "part": _part(line.path),
+            "part": _part(line.path, [*line.by]),
             "spec": line.spec,
             "role": line.role,
             "times": section.count * line.times,
@@ -39,11 +40,13 @@ def kept_lines(one: Trained) -> list[dict[str, Any]]:
     ]
 
 
-def _part(path: str) -> str:
+def _part(path: str, needed: list[str]) -> str:
     """Who keeps a tensor: attention, network, norms, the loss, or what stands at the ends."""
     name, _, leaf = path.removeprefix("blocks.*.").partition(".")
     if "norm" in name and not leaf:
         return "inputs of products"
+    if needed == [AGAIN]:
+        return "inputs of blocks"
     if name in ("attn", "mlp", "loss"):
         return name
     return "norms" if "norm" in name or name in ("in", "stream") or name.startswith("mid") else "others"
@@ -59,7 +62,7 @@ def timeline(one: Trained) -> Table:
         Column("kept", "kept", "bytes", drop=1, empty="–"),
         Column("held", "held", "bytes", drop=2, empty="–"),
         Column("total", "total", "bytes"),
-        Column("peak", ""),
+        Column("peak", "", drop=6),
     )
     rows: tuple[Row, ...] = tuple(
         {

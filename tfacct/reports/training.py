@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import prod
 from typing import Literal, NamedTuple
 
+from tfacct import families
 from tfacct.accounts.optimizers import Parameter, optimizer
 from tfacct.accounts.timeline import Instant, peak, timeline
 from tfacct.accounts.training import Step
@@ -23,18 +24,23 @@ from tfacct.profiles.transformers import Transformers, kernel_letters
 
 AttentionKind = Literal["sdpa", "eager"]
 Checkpoint = Literal["none", "full"]
+ACCUMULATES = "accumulate"
+"""Stands among a family's `trains` where gradients of earlier batches were measured."""
 WIDEST_HEAD, HEAD_STEP = 256, 8
 """The widest head that torch's flash kernel takes, and what it pads others to a multiple of."""
 
 
 @record
 class Recipe:
-    """How a model is trained. `dtype`: of the pass, the weights and the gradients."""
+    """How a model is trained. `dtype`: of the pass, the weights, the gradients and the moments. `accumulate`: gradients
+    of earlier batches are there. `hold_logits`: the caller keeps the logits."""
 
     dtype: str = "bf16"
     optimizer: str = "adamw"
     checkpoint: Checkpoint = "none"
     attention: AttentionKind = "sdpa"
+    accumulate: bool = False
+    hold_logits: bool = False
 
     def checked(self) -> Recipe:
         """The same, its names as the house spells them. Raises TfacctError for one that is not known."""
@@ -57,7 +63,13 @@ class Recipe:
 def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
     """Reason why a model's training step is not counted; None if it is."""
     if recipe.attention not in subject.config.trains:
+        if not subject.config.trains:
+            return f"the training step of {subject.family} has not been measured"
         return f"the training step of {subject.family} has not been measured with {recipe.attention}"
+    if subject.architecture.head is None:
+        return "a training step needs a language model's head"
+    if recipe.accumulate and ACCUMULATES not in subject.config.trains:
+        return f"the training step of {subject.family} has not been measured with gradients of earlier batches"
     on = next((field for field in sorted(subject.config.changes_training) if subject.raw.get(field)), None)
     if on is not None:
         return f"{on} changes what its training step keeps"
@@ -70,11 +82,11 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
     for part in subject.architecture.attentions if recipe.attention == "sdpa" else ():
         heads = part.head_dim if isinstance(part, Attention) else 0
         if heads % HEAD_STEP or heads > WIDEST_HEAD:
-            return f"torch's flash attention does not take heads of {heads}"
+            return f"sdpa has not been measured with heads of {heads}: multiples of 8 up to 256 have"
         if recipe.full and isinstance(part, Attention) and part.group != 1:
-            return "in fp32 torch runs grouped heads with a kernel that keeps every score"
-        if isinstance(part, Attention) and part.window is not None:
-            return "blocks with a window keep masks that are not counted yet"
+            return "grouped heads in fp32 are not counted with sdpa: torch runs another kernel for them"
+    if any(isinstance(part, Attention) and part.window is not None for part in subject.architecture.attentions):
+        return "blocks with a window are not counted yet: their masks are kept too"
     return None
 
 
@@ -82,19 +94,24 @@ def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
     """The training step of a model. Raises UsageError for one that is not counted."""
     why = refusal(subject, recipe)
     if why is not None:
-        raise UsageError(f"{subject.name}: {why}", _advice(recipe))
+        raise UsageError(f"{subject.name}: {why}", _advice(subject, recipe))
     profile = Transformers(recipe.attention, habits(subject), recipe.full, work.batch)
     run = passed(subject.architecture, profile, kernel_letters(work.tokens))
     each, how = width(recipe.dtype), optimizer(recipe.optimizer)
     tensors = stored(subject)
     bytes_each = each.bits // 8
     states, update = how.states(tensors, bytes_each), how.update(tensors, bytes_each)
-    return Step(run, subject.ledger, work.axes(), each, states, update, recipe.checkpoint == "full")
+    again = recipe.checkpoint == "full"
+    return Step(run, subject.ledger, work.axes(), each, states, update, again, recipe.accumulate, recipe.hold_logits)
 
 
-def _advice(recipe: Recipe) -> str:
-    other = "eager" if recipe.attention == "sdpa" else "sdpa"
-    return f"{option('attention', other)} runs other kernels; docs/training.md lists what is measured"
+def _advice(subject: LoadedModel, recipe: Recipe) -> str:
+    """Advice for a model that is refused: the other attention where that is counted, or the families that are."""
+    other: AttentionKind = "eager" if recipe.attention == "sdpa" else "sdpa"
+    if refusal(subject, replace(recipe, attention=other)) is None:
+        return f"{option('attention', other)} is counted"
+    known = (name for name in families.names() if families.config_class(name).trains)
+    return f"measured so far: {', '.join(known)}; docs/training.md says how"
 
 
 def habits(subject: LoadedModel) -> Habits:
