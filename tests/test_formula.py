@@ -603,7 +603,7 @@ def test_what_typer_itself_refuses(run, arguments: str) -> None:
 
 def test_past_the_trained_context_is_hinted(run) -> None:
     ran = run("formula", "gpt2", "--ctx", "2k")
-    assert ran.code == 0 and "trained with 1,024 positions" in ran.err
+    assert ran.code == 0 and "has a context of 1,024" in ran.err
 
 
 def test_completion_offers_families_and_presets() -> None:

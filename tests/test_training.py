@@ -145,7 +145,8 @@ def test_the_command(run: Callable[..., Ran]) -> None:
         "llama-3.1-8b: a training step in bf16, context 4,096, batch 1, adamw",
         "Needs 75.4 GiB at its peak (loss, backward).",
     ]
-    assert next(line for line in lines if line.endswith("peak")).split()[:2] == ["loss,", "backward"]
+    wide = run("train", "llama-3.1-8b", "--ctx", "4k", columns=120).out.splitlines()
+    assert next(line for line in wide if line.endswith("peak")).split()[:2] == ["loss,", "backward"]
     (facts,) = json.loads(run("train", "llama-3.1-8b", "--ctx", "4k", "--json").out)["models"]
     assert facts["peak_bytes"] == max(instant["total_bytes"] for instant in facts["instants"])
     assert facts["kept_bytes"] == sum(line["bytes"] for line in facts["lines"]) == 28_562_244_364
@@ -174,7 +175,7 @@ def test_several_models_have_a_row_each(run: Callable[..., Ran]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("t5-small", "the training step of t5 has not been measured hint: measured so far: gpt2, llama"),
+        ("t5-small", "the training step of t5 has not been measured hint: measured so far:"),
         ("mamba-130m", "the training step of mamba has not been measured"),
         ("mistral-7b-v0.1 --ctx 8k", "blocks with a window"),
         ("qwen3-30b-a3b --set decoder_sparse_step=2", "blocks of several kinds has not been measured"),
