@@ -142,7 +142,7 @@ def test_a_falling_side() -> None:
     ("unknown", "until", "words"),
     [
         ("ctx", "kv_cache=weights_bytes", "unknown metric 'kv_cache'\ndid you mean kv_cache_bytes"),
-        ("context", "total_bytes=1GiB", "no unknown 'context'"),
+        ("context", "total_bytes=1GiB", "nothing to solve for named 'context'"),
         ("ctx", "total_bytes=24", "in bytes, so it cannot be '24'"),
         ("ctx", "total_bytes=24GB=3", "LEFT=RIGHT"),
         ("ctx", "total_flops=1,5T", "neither a metric nor a number"),
