@@ -178,7 +178,6 @@ def test_several_models_have_a_row_each(run: Callable[..., Ran]) -> None:
         ("t5-small", "the training step of t5 has not been measured hint: measured so far:"),
         ("mamba-130m", "the training step of mamba has not been measured"),
         ("mistral-7b-v0.1 --ctx 8k", "blocks with a window"),
-        ("qwen3-30b-a3b --set decoder_sparse_step=2", "blocks of several kinds has not been measured"),
         ("llama-3.1-8b --dtype fp32", "grouped heads in fp32 are not counted with sdpa"),
         ("mixtral-8x7b --dtype fp32 --attention eager", "its experts has been measured in 16 bits alone"),
         ("gpt2 --set reorder_and_upcast_attn=true", "reorder_and_upcast_attn changes what its training step keeps"),
@@ -217,6 +216,18 @@ def test_rows_by_tensor_and_by_part_add_up(run: Callable[..., Ran]) -> None:
     row = next(line for line in tensors.splitlines() if line.startswith(" mlp.act.result"))
     assert row.split()[:5] == ["mlp.act.result", "B", "T", "F", "bf16"] and row.endswith("mlp.product")
     assert "goes with one MODEL" in run("train", "qwen3-8b", "llama-3.2-1b", "--by", "part").err
+
+
+def test_blocks_of_several_kinds_share_the_lines_that_they_keep_alike() -> None:
+    """Every other of 48 blocks has experts: attention's lines stand once, 48 times; gradients are those of the kind."""
+    mixed = load("qwen3-30b-a3b", decoder_sparse_step=2).train(ctx=64)
+    times = {line["path"]: line["times"] for line in mixed.lines}
+    assert len(mixed.lines) == len(times) + 1  # what the norm in front of the network gives is read by other weights
+    assert times["blocks.*.attn.values"] == 48 and times["blocks.*.mlp.up_proj"] == times["blocks.*.mlp.routing"] == 24
+    named = {each["instant"]: each["gradients_bytes"] for each in mixed.instants}
+    dense, experts = 3 * 2048 * 6144, 128 * (3 * 2048 * 768 + 2048)  # block 47 has experts, 46 is dense
+    assert named["block 0, backward"] - named["block 1, backward"] < 2 * (dense + experts)
+    assert named["block 1, backward"] - named["block 47, backward"] > 23 * 2 * (dense + experts)
 
 
 def test_the_picture_is_the_table() -> None:

@@ -41,6 +41,7 @@ def drawn(family: str, seed: int) -> tuple[dict[str, Any], Recipe, Workload]:
         config |= {"hidden_size": pick([24, 40, 64, 120]), "moe_intermediate_size": pick([16, 72, 200])}
         config |= {"num_experts": pick([3, 5]), "num_experts_per_tok": pick([1, 2])}
         config |= {"norm_topk_prob": pick([True, False]), "attention_bias": pick([True, False])}
+        config |= {"decoder_sparse_step": pick([1, 1, 2]), "mlp_only_layers": pick([[], [], [0], [1, 2]])}
     if family in ("mistral", "mixtral"):
         config |= {"sliding_window": None}
     if family == "mixtral":  # grouped products take rows of 16 bytes

@@ -1,13 +1,14 @@
 """A training step as a timeline: what is alive at each instant of it, and the instant that decides.
 
 Weights, the optimizer's state, finished gradients, what the forward pass keeps, and what an operation holds while it
-runs. Blocks run backwards, and the sum is linear in a block's number, so only the first and the last block of a kind
-can be the fullest, or block 1, the first beside which the angles stay.
+runs. Blocks run backwards, and among equal ones in a row the sum is linear in a block's number, so only the first and
+the last block of a kind can be the fullest, or block 1, the first beside which the angles stay; where kinds alternate,
+also the one that has most in front of it and behind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tfacct.accounts.training import INPUT, Step
@@ -19,6 +20,8 @@ LOSS = FULL
 """Bytes of the loss; its gradient takes as many."""
 TOKENS, TABLE, POSITIONS, HEAD = "tokens", "embed", "pos_embed", "lm_head.weight"
 PRODUCT_BIAS = "_proj.bias"
+ENDS = -1
+"""Number of no block: what stands in front of them and behind."""
 SECOND = 1
 """The first block in whose backward pass the angles stay to its end: an earlier block still needs them."""
 
@@ -54,10 +57,13 @@ def timeline(step: Step) -> list[Instant]:
         whole.front(),
         whole.update(),
     ]
-    fullest = peak([*always, *whole.inside_blocks([*ends, *_second(step)])])
-    if int(fullest.total) <= int(peak(always).total):
+    most = max(int(instant.total) for instant in always)
+    inside = [(number, one) for number, one in whole.inside_blocks(ends) if int(one.total) > most]
+    if not inside:
         return always
-    place = 0 if fullest.gradients == 0 else len(always) - 2
+    number, fullest = max(inside, key=lambda each: int(each[1].total))
+    behind = len(always) - len(ends) - 2 + sum(end > number for end, _ in ends)
+    place = 0 if fullest.gradients == 0 else behind
     return [*always[:place], fullest, *always[place:]]
 
 
@@ -70,10 +76,6 @@ def _ends_of_stacks(step: Step) -> Iterator[tuple[int, Section]]:
     """The last and the first block of each kind, backwards."""
     ends = {number: section for section in step.run.blocks for number in (section.numbers[0], section.numbers[-1])}
     return iter(sorted(ends.items(), key=lambda end: -end[0]))
-
-
-def _second(step: Step) -> Iterator[tuple[int, Section]]:
-    return ((SECOND, section) for section in step.run.blocks if SECOND in section.numbers)
 
 
 class Timeline:
@@ -92,17 +94,19 @@ class Timeline:
         self.kept_blocks = sum(part.count * kept for part, kept in zip(self.run.blocks, self.inside, strict=True))
         self.angles = step.bytes(front, (line for line in front.run.kept if ROTARY in line.by))
         self.tied = _tied(step)
-        self.gradients: dict[str, Size] = {}
-        self.biases: dict[str, Size] = {}
+        self.gradients: dict[tuple[int, str], Size] = {}  # by the first block of a kind, and the operation
+        self.biases: dict[tuple[int, str], Size] = {}
         self.all_gradients: Size = 0
+        kinds = {id(group.axes): _kind(group.numbers) for group in step.ledger.groups}
         for tensor in step.ledger.tensors():
-            owner = _operation(tensor)
+            owner = kinds[id(tensor.axes)], _operation(tensor)
             bytes_ = step.pass_.bytes(tensor.elements)
             self.gradients[owner] = self.gradients.get(owner, 0) + bytes_
             if tensor.path.endswith(PRODUCT_BIAS):
                 self.biases[owner] = bytes_
             self.all_gradients += tensor.count * bytes_
-        self.gradients["lm_head.weight"] = self.gradients.get("lm_head.weight", 0) + self.tied
+        self.gradients[ENDS, HEAD] = self.gradients.get((ENDS, HEAD), 0) + self.tied
+        self.in_front, self.done_behind = self._beside_blocks()
         self.earlier = self.all_gradients if step.accumulate else 0
         logits = step.at["B"] * step.at["T"] * self.run.back.axes["V"]
         self.logits = step.pass_.bytes(logits) if step.holds_logits else 0
@@ -111,17 +115,33 @@ class Timeline:
         """An instant with the weights and the optimizer's state, which are always there."""
         return Instant(name, operation, self.weights, self.step.states, self.earlier + gradients, kept, held)
 
-    def finished(self, operations: Iterable[str]) -> Size:
+    def finished(self, section: Section, operations: Iterable[str]) -> Size:
         """Bytes of the gradients that some operations of one block, or of an end, finish."""
-        return sum(self.gradients.get(operation, 0) for operation in operations)
+        kind = _kind(section.numbers)
+        return sum(self.gradients.get((kind, operation), 0) for operation in operations)
 
-    def new(self, run: Run, moment: Moment) -> Size:
+    def _beside_blocks(self) -> tuple[dict[int, Size], dict[int, Size]]:
+        """Bytes kept in front of each block, and of the gradients of all that is behind it, by its number."""
+        kinds = [(number, kind) for kind, part in enumerate(self.run.blocks) for number in part.numbers]
+        each = [self.finished(part, part.run.order) for part in self.run.blocks]
+        kept, done = self.kept_front, self.finished(self.run.back, self.run.back.run.order)
+        in_front: dict[int, Size] = {}
+        behind: dict[int, Size] = {}
+        for number, kind in sorted(kinds):
+            in_front[number] = kept
+            kept += self.inside[kind]
+        for number, kind in sorted(kinds, reverse=True):
+            behind[number] = done
+            done += each[kind]
+        return in_front, behind
+
+    def new(self, section: Section, moment: Moment) -> Size:
         """Bytes of this batch's gradients at a moment. Where earlier ones are there each is added to its own and goes,
         but a tied head's, which waits for the table's."""
-        done = run.finished(moment)
+        done = section.run.finished(moment)
         if not self.step.accumulate:
-            return self.finished(done)
-        own = self.finished([moment.at] if moment.done else [])
+            return self.finished(section, done)
+        own = self.finished(section, [moment.at] if moment.done else [])
         return own + (self.tied if HEAD in done and moment.at != HEAD else 0)
 
     def inside_of(self, section: Section, moment: Moment, known: frozenset[str] = frozenset()) -> tuple[Size, Size]:
@@ -173,7 +193,8 @@ class Timeline:
     def front(self) -> Instant:
         """The backward pass of what stands in front of the blocks. A tied table adds the head's gradient to its own."""
         front = self.run.front
-        behind = self.tied + (0 if self.step.accumulate else self.all_gradients - self.finished(front.run.order))
+        done = self.all_gradients - self.finished(front, front.run.order)
+        behind = self.tied + (0 if self.step.accumulate else done)
         found = []
         for moment in front.run.moments:
             one = self._backward("table, backward", front, moment, 0, behind)
@@ -189,23 +210,29 @@ class Timeline:
             "optimizer step", "", self.all_gradients - self.earlier, tokens, self.step.update + self.logits
         )
 
-    def inside_blocks(self, blocks: Iterable[tuple[int, Section]]) -> Iterator[Instant]:
-        """Instants that decide in few models: inside the forward pass, of blocks that run again, of block 1."""
-        blocks = list(blocks)
+    def inside_blocks(self, ends: Sequence[tuple[int, Section]]) -> Iterator[tuple[int, Instant]]:
+        """Instants that decide in few models, by block: inside the forward pass, of blocks that run again, of block 1,
+        of blocks that are neither the first nor the last of their kind."""
         if not self.step.checkpoint:
-            yield from self._forward(*blocks[0])
-        for number, section in blocks:
-            if self.step.checkpoint:
-                yield from self._again(number, section)
-            if number == SECOND:
-                yield self.block(number, section)
+            yield from self._forward()
+        others = list(self._others())
+        for number, section in (*ends, *others) if self.step.checkpoint else ():
+            yield from ((number, instant) for instant in self._again(number, section))
+        for number, section in others:
+            yield number, self.block(number, section)
+
+    def _others(self) -> Iterator[tuple[int, Section]]:
+        """Block 1; and of each kind, where there are several, the block with most kept in front and done behind."""
+        several = len(self.run.blocks) > 1
+        for section in self.run.blocks:
+            if SECOND in section.numbers:
+                yield SECOND, section
+            if several:
+                yield max(section.numbers, key=lambda at: int(self.in_front[at] + self.done_behind[at])), section
 
     def _around(self, number: int, section: Section) -> tuple[Size, Size]:
         """Bytes kept by earlier blocks and by a checkpointed block itself, and the gradients of later ones."""
-        kept, done = self.kept_front, self.finished(self.run.back.run.order)
-        for part, inside in zip(self.run.blocks, self.inside, strict=True):
-            kept += inside * sum(other < number for other in part.numbers)
-            done += self.finished(part.run.order) * sum(other > number for other in part.numbers)
+        kept, done = self.in_front[number], self.done_behind[number]
         if self.step.checkpoint:
             kept += self.step.bytes(section, [INPUT])
         return kept, self.tied if self.step.accumulate else done
@@ -217,30 +244,32 @@ class Timeline:
             known |= {line.path for line in section.run.alive(moment.at) if line.by[0] == moment.at}
         own, held = self.inside_of(section, moment, known)
         held += self.again + self.logits + 2 * LOSS + (self.stream if section.numbers else 0)
-        done += self.new(section.run, moment)
+        done += self.new(section, moment)
         if again:
             # A bias's gradient comes last, and what a product read is gone by then where it was made again.
             stays = {operation for line in section.run.kept if line.path == INPUT.path for operation in line.by}
-            together = section.run.together(moment.at)
-            done -= sum(self.biases.get(operation, 0) for operation in together if operation not in stays)
+            together, kind = section.run.together(moment.at), _kind(section.numbers)
+            done -= sum(self.biases.get((kind, operation), 0) for operation in together if operation not in stays)
         return self.instant(name, moment.at, done, kept + own, held)
 
     def _known(self, section: Section) -> frozenset[str]:
         return frozenset((INPUT.path,)) if self.step.checkpoint and section.numbers else frozenset()
 
-    def _forward(self, number: int, section: Section) -> Iterator[Instant]:
-        """The last block in the forward pass, and the final norm behind it."""
+    def _forward(self) -> Iterator[tuple[int, Instant]]:
+        """The last block of each kind in the forward pass, and the final norm behind them."""
         waiting = self.held(self.run.front, self.run.waiting)
-        known = frozenset((INPUT.path,)) if not number else frozenset[str]()  # block 0 reads what waits anyway
-        last = next(kept for part, kept in zip(self.run.blocks, self.inside, strict=True) if part is section)
-        before = self.kept_front + self.kept_blocks
-        for moment in section.run.ahead:
-            held = [held for held in moment.held if held.path not in known]
-            own, beside = self.inside_of(section, moment._replace(held=tuple(held)))
-            yield self.instant(f"block {number:,}, forward", moment.at, 0, before - last + own, beside + waiting)
+        for section in self.run.blocks:
+            number = section.numbers[-1]
+            known = frozenset((INPUT.path,)) if not number else frozenset[str]()  # block 0 reads what waits anyway
+            for moment in section.run.ahead:
+                held = [held for held in moment.held if held.path not in known]
+                own, beside = self.inside_of(section, moment._replace(held=tuple(held)))
+                kept = self.in_front[number] + own
+                yield number, self.instant(f"block {number:,}, forward", moment.at, 0, kept, beside + waiting)
         for moment in self.run.back.run.ahead:
             own, beside = self.inside_of(self.run.back, moment)
-            yield self.instant("final norm, forward", moment.at, 0, before + own, beside + waiting)
+            kept = self.kept_front + self.kept_blocks + own
+            yield ENDS, self.instant("final norm, forward", moment.at, 0, kept, beside + waiting)
 
     def _again(self, number: int, section: Section) -> Iterator[Instant]:
         """A checkpointed block's second forward pass, which stops once all that it keeps is there."""
@@ -252,6 +281,11 @@ class Timeline:
                 own, held = self.inside_of(section, moment, self._known(section))
                 held += self.stream + self.again + self.logits + 2 * LOSS
                 yield self.instant(f"block {number:,}, forward again", moment.at, done, kept + own, held)
+
+
+def _kind(numbers: Sequence[int]) -> int:
+    """A kind of block, by its first: no other kind has it."""
+    return numbers[0] if numbers else ENDS
 
 
 def _unturned(run: Run, moment: Moment) -> bool:

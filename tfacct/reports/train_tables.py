@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from tfacct.ledger import paths
-from tfacct.ledger.kept import AGAIN
+from tfacct.ledger.kept import AGAIN, Kept
 from tfacct.output.report import Column, Row, Table
 from tfacct.reports import cells, compose
 from tfacct.reports.training import Trained
@@ -23,21 +23,28 @@ def by_part(one: Trained) -> dict[str, int]:
 
 
 def kept_lines(one: Trained) -> list[dict[str, Any]]:
-    """Every kept tensor, as in the JSON."""
+    """Every kept tensor, as in the JSON; blocks of several kinds share a line where they keep alike."""
     step = one.step
-    return [
-        {
-            "path": line.path,
-            "part": _part(line.path, [*line.by]),
-            "spec": line.spec,
-            "role": line.role,
-            "times": section.count * line.times,
-            "bytes": section.count * line.bytes({**section.axes, **step.at}, step.pass_),
-            "needed_by": list(line.by),
-        }
-        for section in step.run.sections
-        for line in step.lines_of(section)
-    ]
+    found: dict[tuple[Kept, int], dict[str, Any]] = {}
+    for section in step.run.sections:
+        for line in step.lines_of(section):
+            each = line.bytes({**section.axes, **step.at}, step.pass_)
+            row = found.setdefault((line, each), _row(line))
+            row["times"] += section.count * line.times
+            row["bytes"] += section.count * each
+    return [*found.values()]
+
+
+def _row(line: Kept) -> dict[str, Any]:
+    return {
+        "path": line.path,
+        "part": _part(line.path, [*line.by]),
+        "spec": line.spec,
+        "role": line.role,
+        "times": 0,
+        "bytes": 0,
+        "needed_by": list(line.by),
+    }
 
 
 def _part(path: str, needed: list[str]) -> str:

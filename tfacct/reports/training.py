@@ -75,8 +75,6 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
         return f"{on} changes what its training step keeps"
     if recipe.full and any(isinstance(part, Experts) for part in subject.architecture.parts()):
         return "the training step of its experts has been measured in 16 bits alone"
-    if len(subject.architecture.stacks) > 1:
-        return "the training step of blocks of several kinds has not been measured"
     if subject.quantized:
         return "the weights are stored quantized"
     for part in subject.architecture.attentions if recipe.attention == "sdpa" else ():
