@@ -87,6 +87,11 @@ SOURCE = 17
 """Tokens of a source, where an encoder reads one."""
 
 
+def alone(family: str) -> bool:
+    """True of a family whose models are encoders alone: they keep nothing between steps."""
+    return not tiny(family).keeps
+
+
 def asked(ours: LoadedModel, work: Workload, source: int = SOURCE) -> Workload:
     """The workload as a model can be asked for it: an encoder alone takes all tokens at once, and a source is read in
     the first step."""

@@ -334,6 +334,7 @@ OTHER_MODELS = [
     ("bart", "MBartForConditionalGeneration", "BartForConditionalGeneration"),
     ("t5", "MT5ForConditionalGeneration", "T5ForConditionalGeneration"),
     ("bert", "RobertaForMaskedLM", "BertForMaskedLM"),
+    ("roberta", "XLMRobertaForMaskedLM", "RobertaForMaskedLM"),
 ]
 
 

@@ -36,6 +36,38 @@ def test_bert_bases_body_by_hand() -> None:
     assert (facts["tied_head"], flops["workload"]["logits"]) == (None, None)
 
 
+def test_robertas_heads_by_hand() -> None:
+    """Behind roberta-base's blocks, 124,055,040 parameters with its tables, stand 768² + 768 of a pooler in its body;
+    the same and 768 · 2 + 2 of two classes; 768 · 2 + 2 of two scores of every position."""
+    fields = {"model_type": "roberta", "max_position_embeddings": 514, "type_vocab_size": 1}
+    layer = 4 * (768**2 + 768) + (2 * 768 * 3072 + 3072 + 768) + 2 * 2 * 768
+    blocks = (50265 + 514 + 1) * 768 + 2 * 768 + 12 * layer
+    pooler = 768**2 + 768
+    heads = {
+        "RobertaModel": pooler,
+        "RobertaForSequenceClassification": pooler + 2 * 768 + 2,
+        "RobertaForTokenClassification": 2 * 768 + 2,
+        "RobertaForQuestionAnswering": 2 * 768 + 2,
+        "RobertaForMaskedLM": pooler + 2 * 768 + 50265,
+    }
+    assert blocks == 124_055_040
+    for name, head in heads.items():
+        ours = subject("mine", {**fields, "architectures": [name]})
+        assert (sum(ours.ledger.parameters().values()), ours.context) == (blocks + head, 512)
+
+
+def test_scores_of_an_answers_ends_are_two() -> None:
+    fields = of_class("bert", "BertForQuestionAnswering", num_labels=3)
+    with pytest.raises(TfacctError, match="num_labels = 3: this class gives 2 scores of each position"):
+        subject("mine", fields)
+    assert subject("mine", {**fields, "num_labels": 2}).defaulted.keys() & {"num_labels"} == set()
+
+
+def test_positions_behind_the_padding_leave_at_least_one() -> None:
+    with pytest.raises(TfacctError, match="max_position_embeddings = 5 leaves no position behind pad_token_id = 4"):
+        subject("mine", {**TINY["roberta"], "max_position_embeddings": 5})
+
+
 def test_a_reward_head_by_hand() -> None:
     """One score of every position, without a bias: 2,048 numbers more than Llama 3.2 1B has with its tied head."""
     reward = load("llama-3.2-1b", architectures=["LlamaForSequenceClassification"], num_labels=1)

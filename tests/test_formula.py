@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import TINY, tiny
+from tests.conftest import TINY, alone, tiny
 from tests.families import sampled
 from tests.test_package import commanded, imported_by
 from tfacct import load
@@ -182,7 +182,7 @@ def test_parameters_read_back(run, family: str, seed: int) -> None:
 def test_the_cache_reads_back(run, family: str, seed: int) -> None:
     config, sizes = sampled(family, seed)
     step = {"ctx": sizes["S"], "batch": sizes["B"], **source(sizes)}
-    if family == "bert":
+    if alone(family):
         ran = run("formula", "-", "--of", "kv", stdin=json.dumps(config).encode())
         assert (ran.code, ran.out) == (2, "") and "keeps nothing" in ran.err
         return
@@ -217,7 +217,7 @@ def test_a_familys_formula_holds_for_models_with_its_biases_and_ties(run, seed: 
 @pytest.mark.parametrize("of", ["flops", "params", "kv", "train"])
 def test_the_json_is_parsable_and_complete(run, family: str, seed: int, of: str) -> None:
     config, _ = sampled(family, seed)
-    if family == "bert" and of == "kv":
+    if alone(family) and of == "kv":
         of = "flops"  # an encoder alone keeps nothing: the test above
     out = run("formula", "-", "--of", of, "--json", stdin=json.dumps(config).encode()).out
     document = json.loads(out)

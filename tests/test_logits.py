@@ -54,7 +54,7 @@ def ours(about: LoadedModel, stranger, *, fused: bool = False) -> model.Decoder:
                 continue
             if starred in tensors:  # a parameter that is no module's weight: banks of experts, the bias of BERT's head
                 source = stranger.get_parameter(tensors[starred].replace("*", number))
-                if source.dim() == 1:
+                if source.dim() < 3:
                     parameter.copy_(source)
                     continue
                 source = source.transpose(1, 2)

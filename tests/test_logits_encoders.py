@@ -32,6 +32,7 @@ class Pair:
                 if "norm" in name.lower() and name.endswith("weight"):
                     parameter += 1  # near one: what a source says is not lost on its way through many norms
         self.tokens = torch.randint(0, self.about.architecture.embed.vocab, (BATCH, TOKENS))
+        self.tokens[self.tokens == config.get("pad_token_id")] += 1  # padding has no position in RoBERTa's class
         self.source = torch.randint(0, config["vocab_size"], (BATCH, SOURCE)) if self.about.source else None
 
     def logits(self) -> torch.Tensor:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.conftest import SHAPES, TINY, asked, every_step, ran, tiny
+from tests.conftest import SHAPES, TINY, alone, asked, every_step, ran, tiny
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.lines import Matmul
 from tfacct.ledger.workload import Request, Workload
@@ -102,7 +102,7 @@ def holds(report: Report, count: int) -> None:
         assert facts["total_flops"] == facts["measured_flops"] == sum(line["flops"] for line in facts["lines"]) > 0
         said = {w["witness"].split(" of ")[0].replace("state", "KV cache"): w for w in facts["witnesses"]}
         assert all(w["equal"] and w["formula"] == w["measured"] > 0 for w in said.values())
-        assert set(WITNESSES) - (ALONE if facts["family"] == "bert" else set()) <= set(said)
+        assert set(WITNESSES) - (ALONE if alone(facts["family"]) else set()) <= set(said)
         forward = said["torch, forward"]["measured"]
         assert said["torch, backward (2 ×)"]["measured"] == 2 * forward
         assert said["torch, training step (3 ×)"]["measured"] == 3 * forward
@@ -131,7 +131,7 @@ def test_every_preset_verifies_at_full_size() -> None:
     assert [facts["blocks_traced"] for facts in report.models] == stacks
     assert all(facts["blocks_traced"] < facts["blocks"] for facts in report.models)
     for facts in report.models:
-        asked_for = len(WITNESSES) - (len(ALONE) if facts["family"] == "bert" else 0)
+        asked_for = len(WITNESSES) - (len(ALONE) if alone(facts["family"]) else 0)
         assert len(facts["witnesses"]) == 1 + asked_for  # and the expected total
 
 
@@ -156,11 +156,11 @@ def test_other_workloads_verify(request_: Request) -> None:
 def test_tiny_models_verify_with_transformers_asked_too(family: str) -> None:
     pytest.importorskip("transformers")
     about = tiny(family)
-    whole = family == "bert" or about.config.class_chunks  # of which every step takes all, or the class no chunk
+    whole = alone(family) or about.config.class_chunks  # of which every step takes all, or the class no chunk
     report = verify([about], Request(ctx=23, tokens=None if whole else 13, batch=9), against="transformers")
     holds(report, 1)
     said = [w["witness"] for w in report.models[0]["witnesses"] if w["witness"].startswith("transformers")]
-    assert len(said) == {"cs336": 0, "own": 0, "bert": 2}.get(family, 3)
+    assert len(said) == {"cs336": 0, "own": 0}.get(family, 2 if alone(family) else 3)
 
 
 @pytest.mark.parametrize("family", SHAPES)

@@ -13,7 +13,7 @@ It may hold:
 
 - `LOGITS`: configs whose logits are compared with the class's, by what sets them apart; else it is the tiny one.
 - `SILENT`: fields that published files carry, and that the class does not read for a size.
-- `CONTEXT`: the longest context, where the class's config has no field for it.
+- `CONTEXT`: the longest context with the class's defaults, where its config has no field that says it.
 - `BY_HEAD`: a config's class keeps q, k and v of one head together in one matrix.
 - `INSTEAD`: what to ask about in place of attention's parts, where it has them not.
 """
@@ -33,13 +33,14 @@ from tests.families._sizes import Distinct
 
 def names() -> list[str]:
     """Every family that has a room here."""
-    return sorted(path.stem for path in Path(__file__).parent.glob("*.py") if not path.stem.startswith("_"))
+    rooms = (path.stem for path in Path(__file__).parent.glob("*.py"))
+    return sorted(name.replace("__", "-") for name in rooms if not name.startswith("_"))
 
 
 @cache
 def room(family: str) -> ModuleType:
     """What the tests know of one family."""
-    return import_module(f"tests.families.{family}")
+    return import_module(f"tests.families.{family.replace('-', '__')}")
 
 
 def named(family: str, what: str, between: str) -> str:

@@ -15,7 +15,7 @@ from tfacct.architecture.parts import Attention, Part, Rotary
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError, nearest
 from tfacct.base.spelling import setting
-from tfacct.families._endings import CAUSAL_MODEL, DEFAULT_LABELS, FIELDS, Ending, labels
+from tfacct.families._endings import CAUSAL_MODEL, DEFAULT_LABELS, FIELDS, Ending, scored
 from tfacct.families._fields import HARMLESS, changes_counts, is_harmless, same_size
 from tfacct.ledger.workload import LARGEST, Workload
 
@@ -112,7 +112,7 @@ class FamilyConfig(BaseModel):
         self._ending = ending
         if ending.head != "classes":
             return {}
-        self._labels, defaulted = labels(raw)
+        self._labels, defaulted = scored(ending, raw)
         return defaulted
 
     @property

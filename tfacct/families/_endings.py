@@ -24,6 +24,8 @@ class Ending:
     own table does not have them. `body`: where the class keeps its body, if not where the family's table says; in a
     bare body's own names nothing stands before it. `side`: the only side there is, of a model that has two. `gives`:
     whether it gives back what it keeps between steps. `picks`: of each sequence it keeps the scores of one position.
+    `scores`: how many there are, where the class runs with no other number; it `obeys` a config that says another,
+    and then does not run, or builds its own number anyway.
     """
 
     auto: str
@@ -35,6 +37,8 @@ class Ending:
     side: Literal["encoder"] | None = None
     gives: bool = True
     picks: bool = False
+    scores: int | None = None
+    obeys: bool = True
 
     def on(self, shape: Transformer, classes: int) -> Transformer:
         """The model with this behind its blocks instead of a language model's head."""
@@ -67,10 +71,22 @@ BODY = Ending("AutoModel", "none", body="")
 SCORED = Ending("AutoModelForSequenceClassification", "classes", paths={"classifier": "score"}, picks=True)
 TOKENS = Ending("AutoModelForTokenClassification", "classes", bias=True, paths={"classifier": "score"}, gives=False)
 TOKENS_CLASSIFIED = replace(TOKENS, paths={"classifier": "classifier"})
+ANSWERS = replace(TOKENS, auto="AutoModelForQuestionAnswering", paths={"classifier": "qa_outputs"}, scores=2)
+"""Two scores of every position: that an answer begins there, that it ends there."""
 
 DECODER: Mapping[str, Ending] = {"ForCausalLM": CAUSAL_MODEL, "LMHeadModel": CAUSAL_MODEL, "Model": BODY}
 CLASSIFYING: Mapping[str, Ending] = {**DECODER, "ForSequenceClassification": SCORED}
 LABELLING: Mapping[str, Ending] = {**CLASSIFYING, "ForTokenClassification": TOKENS}
+
+
+def scored(ending: Ending, raw: Mapping[str, Any]) -> tuple[int, dict[str, int]]:
+    """How many scores a class gives, and what was defaulted. Raises ConfigError."""
+    if ending.scores is None:
+        return labels(raw)
+    said, defaulted = labels(raw) if ending.obeys else (ending.scores, {})
+    if said != ending.scores and not defaulted:
+        raise ConfigError(f"num_labels = {said:,}: this class gives {ending.scores} scores of each position")
+    return ending.scores, {}
 
 
 def labels(raw: Mapping[str, Any]) -> tuple[int, dict[str, int]]:

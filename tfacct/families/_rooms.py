@@ -1,4 +1,4 @@
-"""The families there are, by their files."""
+"""The families there are, by their files: named as their `model_type`, with `__` for a hyphen."""
 
 from functools import cache
 from importlib import import_module
@@ -11,12 +11,12 @@ from tfacct.families._base import FamilyConfig
 def names() -> list[str]:
     """Every known `model_type`."""
     rooms = (path.stem for path in Path(__file__).parent.glob("*.py"))
-    return sorted(name for name in rooms if not name.startswith("_"))
+    return sorted(name.replace("__", "-") for name in rooms if not name.startswith("_"))
 
 
 def config_class(model_type: str) -> type[FamilyConfig]:
     """The config of one family."""
-    config: type[FamilyConfig] = import_module(f"tfacct.families.{model_type}").Config
+    config: type[FamilyConfig] = import_module(f"tfacct.families.{model_type.replace('-', '__')}").Config
     return config
 
 

@@ -1,0 +1,52 @@
+"""RoBERTa: BERT's encoder, with positions that are counted from the row behind the padding token's."""
+
+from typing import ClassVar
+
+from tfacct.architecture.parts import Positions
+from tfacct.base.errors import ConfigError
+from tfacct.families._base import Count, UpTo, Word
+from tfacct.families._bert_like import LM_HEAD, BertLike, class_table
+
+
+class Config(BertLike):
+    """`RobertaConfig`, with its class's defaults: `RobertaForMaskedLM`, or the class that `architectures` names."""
+
+    vocab_size: Count = 50265
+    type_vocab_size: Count = 2
+    pad_token_id: UpTo = 1
+    position_embedding_type: Word = "absolute"
+
+    stems: ClassVar[tuple[str, ...]] = ("Roberta",)
+    uncounted: ClassVar = BertLike.uncounted | {"position_embedding_type", "pad_token_id"}
+    understood: ClassVar = {"position_embedding_type": "absolute", **BertLike.understood}
+    head_act: ClassVar = "gelu"
+    body: ClassVar = "roberta."
+    hf_paths: ClassVar = class_table("roberta.", LM_HEAD)
+    hf_tensors: ClassVar = {"lm_head.bias": "lm_head.bias"}
+    gotchas: ClassVar[tuple[str, ...]] = (
+        "An encoder: every token sees all others, nothing is kept between steps, and there is no decode step.",
+        "The first pad_token_id + 1 rows of the position table stand for no position: 514 rows are 512 positions. All"
+        " are counted.",
+        "RobertaForSequenceClassification has no pooler: its classifier has a product of its own in front of the"
+        " classes, of the same size. RobertaModel has the pooler.",
+        "A position_embedding_type other than absolute is refused, and so is is_decoder = true.",
+    )
+
+    @property
+    def offset(self) -> int:
+        """Rows of the position table that stand for no position."""
+        return self.pad_token_id + 1
+
+    @property
+    def context(self) -> int:
+        """max_position_embeddings, less the rows that stand for no position."""
+        return self.max_position_embeddings - self.offset
+
+    def positions(self) -> Positions:
+        """Table whose first rows stand for no position. Raises ConfigError where no row is left."""
+        if self.context < 1:
+            raise ConfigError(
+                f"max_position_embeddings = {self.max_position_embeddings:,} leaves no position behind"
+                f" pad_token_id = {self.pad_token_id:,}"
+            )
+        return Positions(rows=self.max_position_embeddings, hidden=self.hidden_size, offset=self.offset)

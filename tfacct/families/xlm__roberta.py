@@ -1,0 +1,20 @@
+"""XLM-RoBERTa: RoBERTa, for many languages. Everything is RoBERTa's but the class's default vocabulary."""
+
+from typing import ClassVar
+
+from tfacct.families import roberta
+from tfacct.families._base import Count
+
+
+class Config(roberta.Config):
+    """`XLMRobertaConfig`, with its class's defaults."""
+
+    vocab_size: Count = 30522
+
+    stems: ClassVar = ("XLMRoberta",)
+    gotchas: ClassVar = ("As RoBERTa, also where nothing else is said: positions, heads, what is refused.",)
+
+    def tensors(self) -> dict[str, str]:
+        """With a language model's head the class names the tied table by the head, which stands first."""
+        tied = {"embed.weight": "lm_head.decoder.weight"} if self.ending.head == "lm" else {}
+        return {**super().tensors(), **tied}
