@@ -30,6 +30,7 @@ from pydantic.fields import FieldInfo
 
 from tfacct import families
 from tfacct.accounts.metrics import METRICS
+from tfacct.accounts.step_metrics import STEP_METRICS
 from tfacct.api.schema import KINDS, PAGES, schema
 from tfacct.cli import app as _commands  # noqa: F401  which registers them
 from tfacct.cli.root import REGISTERED
@@ -409,7 +410,7 @@ MetricName: TypeAlias = Literal[
 
 def metric_names() -> str:
     """tfacct/api/metric_names.py: a `Literal` of every metric."""
-    return METRIC_NAMES.format("".join(f'    "{name}",\n' for name in METRICS))
+    return METRIC_NAMES.format("".join(f'    "{name}",\n' for name in (*METRICS, *STEP_METRICS)))
 
 
 def documents() -> dict[Path, str]:

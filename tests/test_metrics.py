@@ -12,6 +12,7 @@ import tfacct
 from tests.conftest import TINY, by_kind, of_family
 from tfacct import load
 from tfacct.accounts.metrics import METRICS, Metric, Point, attention_overtakes, cache_overtakes, metric
+from tfacct.accounts.step_metrics import STEP_METRICS
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.storage import storage, width
 from tfacct.ledger.workload import Workload
@@ -227,7 +228,7 @@ def test_without_numpy_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
 def test_every_metric_is_listed_with_its_unit_and_one_sentence(run) -> None:
     document = json.loads(run("metrics", "--json").out)
     assert (document["command"], document["models"]) == ("metrics", [])
-    assert [row["metric"] for row in document["rows"]] == [*METRICS, "flops.NAME", "share.NAME"]
+    assert [row["metric"] for row in document["rows"]] == [*METRICS, *STEP_METRICS, "flops.NAME", "share.NAME"]
     for row in document["rows"]:
         about = row["about"]
         assert about[0].isupper() or about[0].isdigit() or about.startswith("total_flops "), about
@@ -239,7 +240,9 @@ def test_every_metric_is_listed_with_its_unit_and_one_sentence(run) -> None:
     assert "| total_flops | FLOPs | FLOPs of one forward pass" in run("metrics", "--markdown").out
     for columns in (60, 80, 120):
         out = run("metrics", columns=columns).out
-        assert all(f" {name} " in out for name in METRICS) and max(map(len, out.splitlines())) <= columns
+        assert (
+            all(f" {name} " in out for name in (*METRICS, *STEP_METRICS)) and max(map(len, out.splitlines())) <= columns
+        )
 
 
 def test_a_page_about_no_model_has_its_rows_in_the_json(run) -> None:

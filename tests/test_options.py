@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tfacct.accounts.metrics import METRICS
+from tfacct.accounts.step_metrics import STEP_METRICS
 from tfacct.base import units
 from tfacct.cli.app import app as app
 from tfacct.cli.root import ALSO, REGISTERED
@@ -122,7 +123,7 @@ GPT2_FIELDS = ["n_ctx=", "n_embd=", "n_head=", "n_inner=", "n_layer=", "n_positi
         ("tfacct memory gpt2 --kv-dtype in", ["int8", "int4"]),
         ("tfacct kv gpt2 --dtype b", ["bf16"]),
         ("tfacct flops --bytes --dtype nv", ["nvfp4"]),
-        ("tfacct sweep gpt2 --metric ", [*METRICS, "flops.", "share."]),
+        ("tfacct sweep gpt2 --metric ", [*METRICS, *STEP_METRICS, "flops.", "share."]),
         ("tfacct sweep gpt2 --metric total_flops,share.attn_", [
             "total_flops,share.attn_projections", "total_flops,share.attn_scores_values",
         ]),

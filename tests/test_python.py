@@ -19,6 +19,7 @@ import tfacct
 from tests.conftest import TINY, Ran
 from tfacct import Model, TfacctError, load
 from tfacct.accounts.metrics import METRICS
+from tfacct.accounts.step_metrics import STEP_METRICS
 from tfacct.api.answer import answered
 from tfacct.api.answers import MemoryReport
 from tfacct.cli import options
@@ -146,7 +147,7 @@ def test_what_is_public_is_listed() -> None:
 
 
 def test_metric_names_are_those_of_the_accounts() -> None:
-    assert get_args(tfacct.MetricName) == tuple(METRICS)
+    assert get_args(tfacct.MetricName) == (*METRICS, *STEP_METRICS)
 
 
 FACTS: dict[str, tuple[Callable[[], Report], dict[str, int]]] = {

@@ -53,11 +53,16 @@ ASKED: dict[str, list[list[str]]] = {
         ["diff", "gpt2", "gpt-oss-20b"],
         ["diff", "llama-3.1-8b", "--set", "num_key_value_heads=1"],
     ],
-    "sweep": [["sweep", "gpt2", "gpt2-xl", "--ctx", "1k..4k"], ["sweep", "mamba-130m", "--batch", "1,2"]],
+    "sweep": [
+        ["sweep", "gpt2", "gpt2-xl", "--ctx", "1k..4k"],
+        ["sweep", "mamba-130m", "--batch", "1,2"],
+        ["sweep", "gpt2", "--metric", "peak_bytes", "--ctx", "64"],
+    ],
     "solve": [
         ["solve", "gpt2", "--for", "ctx", "--until", "share.attn_scores_values=50%"],
         ["solve", "llama-3.1-8b", "--for", "num_key_value_heads", "--until", "kv_cache_bytes=weights_bytes"],
         ["solve", "llama-3.1-8b", "--for", "batch", "--until", "total_bytes=80GB"],
+        ["solve", "llama-3.1-8b", "--for", "ctx", "--until", "peak_bytes=80GB"],
     ],
     "verify": [["verify", "gpt2", "t5-small", "--ctx", "16"]],
     "verify-prove": [],  # below

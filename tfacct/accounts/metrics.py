@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tfacct.accounts import memory
 from tfacct.base.errors import NotFoundError, nearest
@@ -21,6 +21,9 @@ from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, Matmul
 from tfacct.ledger.storage import BF16, BF16_EACH, Storage, Width
 from tfacct.ledger.workload import LARGEST, Workload
 
+if TYPE_CHECKING:
+    from tfacct.accounts.training import Step
+
 Unit = Literal["flops", "params", "bytes", "share", "ratio"]
 
 
@@ -28,7 +31,8 @@ Unit = Literal["flops", "params", "bytes", "share", "ratio"]
 class Point:
     """One model at one workload, with the storage of its weights and its cache: all that a metric reads.
 
-    `recompute`: a training step runs every block again.
+    `recompute`: a training step runs every block again. `step` is the training step at a workload, where its bytes are
+    asked for.
     """
 
     ledger: Ledger
@@ -38,6 +42,7 @@ class Point:
     masked: bool = False
     train: bool = False
     recompute: bool = False
+    step: Callable[[Workload], Step] | None = None
 
     @property
     def at(self) -> Axes:
@@ -52,13 +57,18 @@ class Point:
 
 @record
 class Metric:
-    """A number with a name, a unit and a function that computes it at a Point."""
+    """A number with a name, a unit and a function that computes it at a Point.
+
+    `of_step`: it is of a training step, so the Point needs one. `whole`: its sizes are whole numbers, not symbols.
+    """
 
     name: str
     unit: Unit
     about: str
     """What it is, in one sentence."""
     of: Callable[[Point], Size]
+    of_step: bool = False
+    whole: bool = False
 
 
 def flops_of(point: Point, keep: Callable[[str, Matmul], bool] = lambda _path, _line: True) -> Size:
@@ -195,7 +205,7 @@ METRICS = {
         ),
     )
 }
-"""Metrics that every model has, by name."""
+"""Metrics that every model has, by name; those of a training step are in `step_metrics`."""
 
 OF_A_NAME: dict[str, tuple[Unit, str]] = {
     "flops.NAME": ("flops", "FLOPs of a product, a part or a component: flops.attn.scores, flops.mlp."),
@@ -228,10 +238,13 @@ def metric(name: str, ledgers: Iterable[Ledger]) -> Metric:
     there = products(ledgers)
     if asked in ("flops", "share") and of in there:
         return _flops_of(of) if asked == "flops" else _share_of(of)
-    known = [*METRICS, *(f"{word}.{of}" for word in ("share", "flops") for of in there)]
-    raise NotFoundError(
-        f"unknown metric {name!r}", nearest(name, known) or f"metrics: {', '.join(METRICS)}, share.NAME"
-    )
+    from tfacct.accounts.step_metrics import STEP_METRICS
+
+    if name in STEP_METRICS:
+        return STEP_METRICS[name]
+    whole = [*METRICS, *STEP_METRICS]
+    known = [*whole, *(f"{word}.{of}" for word in ("share", "flops") for of in there)]
+    raise NotFoundError(f"unknown metric {name!r}", nearest(name, known) or f"metrics: {', '.join(whole)}, share.NAME")
 
 
 def _flops_of(name: str) -> Metric:

@@ -15,7 +15,7 @@ from functools import reduce
 from operator import add, or_
 from typing import TYPE_CHECKING, Any
 
-from tfacct.accounts.metrics import Metric, Point
+from tfacct.accounts.metrics import Metric, Point, moved
 from tfacct.algebra import protocols
 from tfacct.algebra.symbols import block_letters, size_letters, with_sizes
 from tfacct.architecture import letters
@@ -45,8 +45,12 @@ def evaluate(metric: Metric, shape: Transformer, point: Point, knobs: Mapping[st
     except ImportError:
         raise MissingExtraError("arrays need numpy", MissingExtraError.ARRAYS) from None
     _check_names(shape, point, knobs)
-    if any(protocols.foreign(np, values) for values in knobs.values()):
-        found: np.ndarray[Any, Any] = _elsewhere(np, metric, shape, point, knobs, exact)
+    if metric.of_step or any(protocols.foreign(np, values) for values in knobs.values()):
+        found: np.ndarray[Any, Any] = (
+            _one_by_one(np, metric, point, knobs, exact)
+            if metric.of_step
+            else _elsewhere(np, metric, shape, point, knobs, exact)
+        )
         return found
     given = {name: _checked(np, name, values, exact) for name, values in knobs.items()}
     whole = np.broadcast_shapes(*(values.shape for values in given.values()))
@@ -59,6 +63,24 @@ def evaluate(metric: Metric, shape: Transformer, point: Point, knobs: Mapping[st
         some = slice(start, start + AT_ONCE)
         result[some] = _settled(np, metric, shape, point, {name: values[some] for name, values in flat.items()})
     return result.reshape(whole)
+
+
+def _one_by_one(np: Any, metric: Metric, point: Point, knobs: Mapping[str, Any], exact: bool) -> Any:
+    """Array of a training step's metric, each point by itself: the peak is a maximum of whole numbers."""
+    if others := [name for name in knobs if name not in ("ctx", "batch")]:
+        raise UsageError(f"{metric.name} takes arrays of ctx and batch, not of {others[0]}", "sweep varies fields")
+    if any(protocols.foreign(np, values) for values in knobs.values()):
+        raise UsageError(f"{metric.name} takes arrays of numpy, or lists")
+    given = [_checked(np, name, values, True) for name, values in knobs.items()]
+    many = np.broadcast(*given)
+    names = [{"ctx": "context"}.get(name, name) for name in knobs]
+
+    def at(*sizes: int) -> Size:
+        changes = dict(zip(names, sizes, strict=True))
+        return metric.of(moved(point, **changes, **({"tokens": changes["context"]} if "context" in changes else {})))
+
+    found = [at(*(sizes if isinstance(sizes, tuple) else (sizes,))) for sizes in many]
+    return np.array(found, dtype=object if exact else np.float64).reshape(many.shape)
 
 
 def _elsewhere(np: Any, metric: Metric, shape: Transformer, point: Point, knobs: Mapping[str, Any], exact: bool) -> Any:

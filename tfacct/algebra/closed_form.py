@@ -38,7 +38,8 @@ def closed_form(
     in_numbers = placed(unknown, shape, point, chunk=chunk)
     if sympy.sympify(equation.difference(in_numbers(x))).has(sympy.Min):
         return None  # a window bends it
-    if point.weights.rounds or (equation.right.metric is None and equation.right.times > LARGEST_IN_LETTERS):
+    stepped = any(side.metric is not None and side.metric.of_step for side in (equation.left, equation.right))
+    if stepped or point.weights.rounds or (equation.right.metric is None and equation.right.times > LARGEST_IN_LETTERS):
         return _in_numbers(equation, in_numbers)
     try:
         letters = in_symbols(shape, fixed=fixed)

@@ -50,6 +50,25 @@ def searched(unknown: str, equation: Equation, at: Callable[[int], Point], given
     return Found(_among_multiples(unknown, equation, at, can_be, given, step), step, [])
 
 
+def whole(unknown: str, equation: Equation, at: Callable[[int], Point]) -> Solution:
+    """Solve for a context or a batch by search, where a side is no polynomial. Raises NoSolutionError."""
+    return _among_multiples(unknown, equation, at, lambda _: True, 1, 1)
+
+
+def turn(name: Callable[[int], str], last: int) -> tuple[int, str] | None:
+    """First of the numbers up to `last` that are named as it is, and how the one before is; None if 1 is named so too.
+
+    There may be more turns below.
+    """
+    low, high, here = 1, last, name(last)
+    if name(low) == here:
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if name(middle) == here else (middle, high)
+    return high, name(low)
+
+
 def _among_multiples(
     unknown: str,
     equation: Equation,

@@ -187,7 +187,17 @@ class DiffReport(_Common):
     new: dict[str, Any]
 
 
-class SweepReport(_Common):
+class _Stepped(_Common):
+    """Metrics, with the recipe where one is of a training step."""
+
+    _optional: ClassVar[tuple[str, ...]] = ("optimizer", "checkpoint", "attention")
+
+    optimizer: str
+    checkpoint: Literal["none", "full"]
+    attention: Literal["sdpa", "eager"]
+
+
+class SweepReport(_Stepped):
     """Metrics at every combination of knobs."""
 
     _line = each.SweepLine
@@ -200,7 +210,7 @@ class SweepReport(_Common):
     metrics: list[str]
 
 
-class SolveReport(_Common):
+class SolveReport(_Stepped):
     """Last value of an unknown that an equation holds for."""
 
     _line = each.SolveLine

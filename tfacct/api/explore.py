@@ -59,13 +59,21 @@ class Explored(Asked):
         masked: bool = False,
         dtype: str | None = None,
         kv_dtype: str | None = None,
+        optimizer: str | None = None,
+        checkpoint: Literal["none", "full"] | None = None,
+        attention: Literal["sdpa", "eager"] | None = None,
+        to_optimizer: str | None = None,
+        to_checkpoint: Literal["none", "full"] | None = None,
+        to_attention: Literal["sdpa", "eager"] | None = None,
         **sets: Any,
     ) -> DiffReport:
         """FLOPs, parameters and bytes before and after a change: of fields (`sets`), workload or dtype, or to `other`.
 
-        `other`: a Model, or what `load` takes. The table holds the rows that change, or `all`. Raises TfacctError.
+        `other`: a Model, or what `load` takes. The table holds the rows that change, or `all`. With `train` the bytes
+        of a training step are compared too, of the recipe `optimizer`, `checkpoint`, `attention` (see `train`). Raises
+        TfacctError.
         """
-        from tfacct.reports.counting import Counting
+        from tfacct.reports.counting import Counting, named_of
         from tfacct.reports.diff import diff
 
         new = loaded(self if other is None else other, sets)
@@ -74,8 +82,11 @@ class Explored(Asked):
         to = {"ctx": to_ctx, "tokens": to_tokens, "batch": to_batch}
         changed = {name: size(f"to_{name}", given) for name, given in to.items() if given is not None}
         after = replace(before, **changed)
-        terms = Counting(dtype, kv_dtype, masked, train)
-        stored = terms.stored(to_dtype, to_kv_dtype)
+        recipe = named_of({"optimizer": optimizer, "checkpoint": checkpoint, "attention": attention})
+        terms = Counting(dtype, kv_dtype, masked, train, recipe)
+        stored = terms.stored(to_dtype, to_kv_dtype).with_recipe(
+            {"optimizer": to_optimizer, "checkpoint": to_checkpoint, "attention": to_attention}
+        )
         report = diff(self.loaded, new, before, after, terms=terms, to=stored, every=all)
 
         def chart() -> Chart:
@@ -99,6 +110,9 @@ class Explored(Asked):
         masked: bool = False,
         dtype: str | None = None,
         kv_dtype: str | None = None,
+        optimizer: str | None = None,
+        checkpoint: Literal["none", "full"] | None = None,
+        attention: Literal["sdpa", "eager"] | None = None,
         **sets: Sequence[Any] | str,
     ) -> SweepReport:
         """Metrics by name at every combination of contexts, batches and values of fields, in exact numbers.
@@ -113,17 +127,18 @@ class Explored(Asked):
         impossible combination is skipped: the attribute `skipped` names it.
         Raises TfacctError, also for more than 20,000 points.
         """
-        from tfacct.reports.counting import Counting
+        from tfacct.reports.counting import Counting, named_of
         from tfacct.reports.grid import Grid
         from tfacct.reports.sweep import DEFAULT, sweep
 
+        recipe = named_of({"optimizer": optimizer, "checkpoint": checkpoint, "attention": attention})
         report = sweep(
             lambda _name, fields: self._with(fields),
             [self.name],
             Grid(sizes("ctx", ctx), sizes("batch", batch), fields(sets), fields(zip or {})),
             metrics=metrics or DEFAULT,
             request=request({"tokens": tokens, "decode": decode, "source": source}, logits=logits),
-            terms=Counting(dtype, kv_dtype, masked, train),
+            terms=Counting(dtype, kv_dtype, masked, train, recipe),
         )
 
         def chart() -> Chart:
@@ -145,6 +160,9 @@ class Explored(Asked):
         masked: bool = False,
         dtype: str | None = None,
         kv_dtype: str | None = None,
+        optimizer: str | None = None,
+        checkpoint: Literal["none", "full"] | None = None,
+        attention: Literal["sdpa", "eager"] | None = None,
         **step: Unpack[Step],
     ) -> SolveReport:
         """Largest `unknown` up to which an equation is not yet overtaken: ctx, batch, or a whole number in the config.
@@ -158,10 +176,11 @@ class Explored(Asked):
         `for_` is another name of `unknown`, as the command has it. Raises TfacctError if there is no solution, or more
         than one.
         """
-        from tfacct.reports.counting import Counting
+        from tfacct.reports.counting import Counting, named_of
         from tfacct.reports.solve import solve
 
-        terms = Counting(dtype, kv_dtype, masked, train)
+        recipe = named_of({"optimizer": optimizer, "checkpoint": checkpoint, "attention": attention})
+        terms = Counting(dtype, kv_dtype, masked, train, recipe)
         asked = request(step, logits=logits)
         if until is None or (unknown is None) == (for_ is None):
             raise UsageError("solve takes one unknown and an equation", 'for example "ctx", "total_bytes=24GiB"')
@@ -179,6 +198,9 @@ class Explored(Asked):
         source: int | str | None = None,
         dtype: str | None = None,
         kv_dtype: str | None = None,
+        optimizer: str | None = None,
+        checkpoint: Literal["none", "full"] | None = None,
+        attention: Literal["sdpa", "eager"] | None = None,
         **knobs: Any,
     ) -> np.ndarray[Any, Any]:
         """Array of a metric at every element of the knobs: `evaluate("total_flops", ctx=np.arange(1, 10**6))`.
@@ -190,11 +212,14 @@ class Explored(Asked):
         """
         from tfacct.accounts.metrics import metric as named
         from tfacct.algebra.arrays import evaluate
-        from tfacct.reports.counting import Counting, workload
+        from tfacct.reports.counting import Counting, named_of, workload
 
         asked = named(metric, [self.ledger])
         work = workload(self.loaded, request({"source": source}, logits=logits))
-        point = Counting(dtype, kv_dtype, masked, train).point(self.loaded, work, [asked])
+        recipe = named_of({"optimizer": optimizer, "checkpoint": checkpoint, "attention": attention})
+        terms = Counting(dtype, kv_dtype, masked, train, recipe)
+        terms.check_recipe([asked], "a metric such as peak_bytes")
+        point = terms.point(self.loaded, work, [asked])
         given = {
             name: list(sizes(name, values)) if isinstance(values, str) else values for name, values in knobs.items()
         }

@@ -39,11 +39,12 @@ def several(name: str, whole: opt.Whole) -> tuple[list[int] | None, opt.Whole]:
     return (sizes if len(sizes) > 1 else None), replace(whole, **{name: str(max(sizes))})
 
 
-def counting(counted: opt.Counted) -> Counting:
+def counting(counted: opt.Counted, trained: opt.Trained | None = None) -> Counting:
     """How a metric is counted, as the user words it."""
-    from tfacct.reports.counting import Counting
+    from tfacct.reports.counting import Counting, named_of
 
-    return Counting(counted.dtype, counted.kv_dtype, counted.masked, counted.train)
+    recipe = named_of({} if trained is None else vars(trained))
+    return Counting(counted.dtype, counted.kv_dtype, counted.masked, counted.train, recipe)
 
 
 def apart(option: str, others: Mapping[str, object]) -> None:

@@ -88,10 +88,11 @@ def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
 def _metrics(ctx: typer.Context, incomplete: str) -> list[str]:
     """Metrics that every model has; behind `flops.` and `share.` the products and parts of the model on the line."""
     from tfacct.accounts.metrics import METRICS, products
+    from tfacct.accounts.step_metrics import STEP_METRICS
 
     kinds = ("flops.", "share.")
     if not incomplete.startswith(kinds):
-        return _beginning(incomplete, (*METRICS, *kinds))
+        return _beginning(incomplete, (*METRICS, *STEP_METRICS, *kinds))
     found = _on_the_line(ctx)
     names = [] if found is None else products([found.ledger])
     return _beginning(incomplete, (f"{kind}{name}" for kind in kinds for name in names))

@@ -56,8 +56,17 @@ def diff(
         str | None,
         typer.Option(metavar="DTYPE", help="How its KV cache is stored.", autocompletion=complete.kv_dtype),
     ] = None,
+    to_optimizer: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Optimizer of the new side.", autocompletion=complete.optimizer),
+    ] = None,
+    to_checkpoint: Annotated[
+        opt.CheckpointChoice | None, typer.Option(help="Blocks run again on the new side.")
+    ] = None,
+    to_attention: Annotated[opt.AttentionChoice | None, typer.Option(help="Attention of the new side.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Also list the rows that do not change.")] = False,
     counted: opt.Counted,
+    trained: opt.Trained,
     picture: opt.Picture,
     output: opt.Output,
 ) -> None:
@@ -73,8 +82,10 @@ def diff(
     sizes = {"ctx": to_ctx, "tokens": to_tokens, "batch": to_batch}
     changed: dict[str, Any] = {name: said for name, said in sizes.items() if said is not None}
     after = ask.request(replace(step, **changed), counted.logits)
-    terms = ask.counting(counted)
-    to = terms.stored(to_dtype, to_kv_dtype)
+    terms = ask.counting(counted, trained)
+    to = terms.stored(to_dtype, to_kv_dtype).with_recipe(
+        {"optimizer": to_optimizer, "checkpoint": to_checkpoint, "attention": to_attention}
+    )
     report = diff(old, new, before, after, terms=terms, to=to, every=every)
     chart = None
     if picture.plot is not None:
@@ -130,6 +141,7 @@ def sweep(
     decode: opt.Decode = False,
     source: opt.Source = None,
     counted: opt.Counted,
+    trained: opt.Trained,
     picture: opt.Picture,
     output: opt.Output,
 ) -> None:
@@ -155,7 +167,7 @@ def sweep(
             grid,
             metrics=names,
             request=ask.request(opt.Step(tokens=tokens, decode=decode, source=source), counted.logits),
-            terms=ask.counting(counted),
+            terms=ask.counting(counted, trained),
             progress=tick,
         )
     chart = None
@@ -189,6 +201,7 @@ def solve(
     ],
     step: opt.Step,
     counted: opt.Counted,
+    trained: opt.Trained,
     one: opt.One,
     output: opt.Output,
 ) -> None:
@@ -197,7 +210,7 @@ def solve(
 
     subject = ask.subject(one)
     request = ask.request(step, counted.logits)
-    report = solve(subject, request, unknown=unknown, until=until, terms=ask.counting(counted))
+    report = solve(subject, request, unknown=unknown, until=until, terms=ask.counting(counted, trained))
     ask.show(report, output)
 
 

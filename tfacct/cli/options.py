@@ -46,6 +46,20 @@ class OfChoice(StrEnum):
     train = "train"
 
 
+class CheckpointChoice(StrEnum):
+    """Blocks that are run again in the backward pass."""
+
+    none = "none"
+    full = "full"
+
+
+class AttentionChoice(StrEnum):
+    """How transformers runs attention."""
+
+    sdpa = "sdpa"
+    eager = "eager"
+
+
 class ProofChoice(StrEnum):
     """Methods of proof."""
 
@@ -266,6 +280,36 @@ class Counted:
     masked: Masked = False
     dtype: Dtype = None
     kv_dtype: KvDtype = None
+
+
+_STEP = "Training step"
+Optimizer = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="As `tfacct train` knows it. Default: adamw.",
+        rich_help_panel=_STEP,
+        show_default=False,
+        autocompletion=complete.optimizer,
+    ),
+]
+Checkpoint = Annotated[
+    CheckpointChoice | None,
+    typer.Option(help="full: run every block again. Default: none.", rich_help_panel=_STEP, show_default=False),
+]
+Attention = Annotated[
+    AttentionChoice | None,
+    typer.Option(help="How transformers runs it. Default: sdpa.", rich_help_panel=_STEP, show_default=False),
+]
+
+
+@dataclass(repr=False, eq=False)
+class Trained:
+    """The recipe of a training step, for its bytes: what is left out is as `train` has it."""
+
+    optimizer: Optimizer = None
+    checkpoint: Checkpoint = None
+    attention: Attention = None
 
 
 @dataclass(repr=False, eq=False)

@@ -11,20 +11,6 @@ from tfacct.cli import options as opt
 from tfacct.cli.root import ACCOUNT, command
 
 
-class CheckpointChoice(StrEnum):
-    """Blocks that are run again in the backward pass."""
-
-    none = "none"
-    full = "full"
-
-
-class AttentionChoice(StrEnum):
-    """How transformers runs attention."""
-
-    sdpa = "sdpa"
-    eager = "eager"
-
-
 class ByChoice(StrEnum):
     """Rows of the table."""
 
@@ -50,9 +36,11 @@ def train(
         ),
     ] = "adamw",
     checkpoint: Annotated[
-        CheckpointChoice, typer.Option(help="full: keep each block's input, and run the block again.")
-    ] = CheckpointChoice.none,
-    attention: Annotated[AttentionChoice, typer.Option(help="How transformers runs it.")] = AttentionChoice.sdpa,
+        opt.CheckpointChoice, typer.Option(help="full: keep each block's input, and run the block again.")
+    ] = opt.CheckpointChoice.none,
+    attention: Annotated[
+        opt.AttentionChoice, typer.Option(help="How transformers runs it.")
+    ] = opt.AttentionChoice.sdpa,
     accumulate: Annotated[
         bool, typer.Option("--accumulate", help="Gradients of earlier batches are there already.")
     ] = False,

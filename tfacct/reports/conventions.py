@@ -11,6 +11,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.reports import counting, sentences
 
 CONVENTION = "2 FLOPs per multiply-add; products only; bytes of weights and KV cache, every tensor rounded up"
+TRAINING = "every tensor that autograd keeps or makes; no allocator rounding, kernel workspace or device context"
 
 
 def products_convention(request: Request, masked: bool, subjects: Sequence[LoadedModel] = ()) -> str:
@@ -56,6 +57,8 @@ def counted(
         kept = f"{sentences.kept(subjects)} in {cached}"
         weights = "weights and " if stored == cached else f"weights in {stored} and "
         said.append(f"{weights if _weighed(metrics) else ''}{kept}")
+    if stepped(metrics):
+        said.append(f"a training step in {_recipes(terms, to)}")
     return "; ".join(said)
 
 
@@ -82,7 +85,26 @@ def counted_at_length(
     if _kept(metrics):
         kept = f"{sentences.kept(subjects)} in {cached}"
         said.append(f"Bytes: weights in {stored}, {kept}, nothing else." if _weighed(metrics) else f"Bytes: {kept}.")
+    if stepped(metrics):
+        said.append(f"A training step in {_recipes(terms, to)}.")
     return said
+
+
+def _recipes(terms: counting.Counting, to: counting.Counting | None) -> str:
+    """How a model is trained, on either side, and what is counted of it."""
+    recipes = [side.recipe for side in (terms, to or terms)]
+    words = dict.fromkeys(f"{recipe.dtype} with {recipe.words}" for recipe in recipes)
+    return ", ".join((" → ".join(words), " → ".join(dict.fromkeys(recipe.counted for recipe in recipes))))
+
+
+def stepped(metrics: Sequence[Metric]) -> bool:
+    """True if one is of a training step's bytes."""
+    return any(metric.of_step for metric in metrics)
+
+
+def convention(metrics: Sequence[Metric]) -> str:
+    """What is counted as metrics of any kind, for the JSON."""
+    return f"{CONVENTION}; of a training step {TRAINING}" if stepped(metrics) else CONVENTION
 
 
 def dtypes(terms: counting.Counting, to: counting.Counting | None = None) -> list[list[str]]:
@@ -117,7 +139,8 @@ def _moved(metrics: Sequence[Metric]) -> bool:
 
 
 def _kept(metrics: Sequence[Metric]) -> bool:
-    return any(metric.unit == "bytes" and metric.name not in counting.MOVED for metric in metrics)
+    others = (metric for metric in metrics if metric.unit == "bytes" and not metric.of_step)
+    return any(metric.name not in counting.MOVED for metric in others)
 
 
 def _weighed(metrics: Sequence[Metric]) -> bool:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfacct.accounts.metrics import Metric, Point
 from tfacct.base import units
-from tfacct.base.errors import UsageError
+from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.storage import storage, width
 from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading.model import LoadedModel
+
+if TYPE_CHECKING:
+    from tfacct.accounts.training import Step
+    from tfacct.reports.training import Recipe
 
 DEFAULT_DTYPE = "bf16"
 
@@ -46,16 +50,44 @@ WEIGHED = ("weights_bytes", "total_bytes")
 
 @record
 class Counting:
-    """In which dtypes, with which query–key pairs, and of which pass a metric is taken."""
+    """In which dtypes, with which query–key pairs, and of which pass a metric is taken. `trained`: the fields of a
+    training step's recipe that were named, for its bytes."""
 
     dtype: str | None = None
     kv_dtype: str | None = None
     masked: bool = False
     train: bool = False
+    trained: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def recipe(self) -> Recipe:
+        """How a model is trained. Raises TfacctError for a name that is not known."""
+        from tfacct.reports.training import Recipe
+
+        return Recipe(self.dtype or DEFAULT_DTYPE, **dict(self.trained)).checked()
 
     def stored(self, dtype: str | None, kv_dtype: str | None) -> Counting:
         """The same with another dtype of the weights, the cache or both; None leaves it."""
         return replace(self, dtype=dtype or self.dtype, kv_dtype=kv_dtype or self.kv_dtype)
+
+    def with_recipe(self, recipe: Mapping[str, Any]) -> Counting:
+        """The same with other fields of a training step's recipe, where they are named."""
+        return replace(self, trained=tuple({**dict(self.trained), **dict(named_of(recipe))}.items()))
+
+    def untrained(self, subject: LoadedModel, work: Workload) -> str | None:
+        """Reason why the bytes of a training step are not counted; None if they are."""
+        from tfacct.accounts.step_metrics import STEP_METRICS, step_of
+
+        try:
+            step_of(self.point(subject, work, list(STEP_METRICS.values())))
+        except (ConfigError, UsageError) as error:
+            return error.message.removeprefix(f"{subject.name}: ")
+        return None
+
+    def check_recipe(self, metrics: Sequence[Metric], needs: str) -> None:
+        """Refuse a recipe where nothing that is asked for needs one; `needs` says what would."""
+        for name, _ in self.trained if not any(metric.of_step for metric in metrics) else ():
+            raise UsageError(f"{option(name)} is of a training step's bytes: it needs {needs}")
 
     def point(self, subject: LoadedModel, work: Workload, metrics: Sequence[Metric] = ()) -> Point:
         """The model at a workload. Raises UsageError where one of the metrics would be a guess."""
@@ -67,13 +99,43 @@ class Counting:
             others = f"{option('masked')} and {option('train')}"
             raise UsageError(f"moved bytes are counted for a plain forward pass: leave {others} out")
         stored, cached = dtypes(self.dtype, self.kv_dtype)
-        return Point(subject.ledger, work, storage(stored), width(cached), self.masked, self.train)
+        step = self._step(subject, work, metrics)
+        return Point(subject.ledger, work, storage(stored), width(cached), self.masked, self.train, step=step)
+
+    def _step(
+        self, subject: LoadedModel, work: Workload, metrics: Sequence[Metric]
+    ) -> Callable[[Workload], Step] | None:
+        """The training step at any workload, where a metric is of one. Raises UsageError for a model or a workload
+        whose step is not counted."""
+        asked = next((metric.name for metric in metrics if metric.of_step), None)
+        if asked is None:
+            return None
+        if work.tokens != work.context:
+            parts = f"{option('decode')} and {option('tokens')}"
+            raise UsageError(f"{asked} is of a training step, which takes whole sequences: leave {parts} out")
+        if work.logits == "last":
+            raise UsageError(f"{asked} is of a training step, which computes all logits: leave {option('logits')} out")
+        from tfacct.reports.training import stepper
+
+        return stepper(subject, self.recipe)
+
+    def recipe_facts(self, metrics: Sequence[Metric]) -> dict[str, Any]:
+        """The recipe as it stands in the JSON, where a metric is of a training step."""
+        if not any(metric.of_step for metric in metrics):
+            return {}
+        recipe = self.recipe
+        return {"optimizer": recipe.optimizer, "checkpoint": recipe.checkpoint, "attention": recipe.attention}
 
     def facts(self, work: Workload, *, weighed: bool = True) -> dict[str, Any]:
         """The workload as it stands in the JSON. Not `weighed`: nothing was said of what weights take."""
         stored, cached = dtypes(self.dtype, self.kv_dtype)
         facts = workload_facts(work, masked=self.masked, dtype=stored if weighed else None)
         return {"workload": facts, "kv_dtype": cached, "train": self.train}
+
+
+def named_of(recipe: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Fields of a recipe that were named, None where one was not."""
+    return tuple((name, str(value)) for name, value in recipe.items() if value is not None)
 
 
 def dtypes(dtype: str | None, kv_dtype: str | None = None) -> tuple[str, str]:

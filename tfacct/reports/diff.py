@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from tfacct.accounts.metrics import METRICS, Metric, Point
+from tfacct.accounts.step_metrics import STEP_METRICS
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option, spelled
@@ -16,7 +17,6 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Amount, Column, Kind, Report, Row, Table
 from tfacct.reports import compose, conventions, counting, sentences
 from tfacct.reports import latent_attention as latent
-from tfacct.reports.conventions import CONVENTION
 from tfacct.reports.counting import WEIGHED, Counting
 
 TOTALS = {
@@ -29,7 +29,14 @@ TOTALS = {
     "total_bytes": "weights + KV cache",
 }
 """The metrics that stand below the lines, and what a table calls them."""
-ANSWERED = ("total_flops", "total_params", "weights_bytes", "kv_cache_bytes")
+OF_STEP = {
+    "kept_bytes": "kept for backward",
+    "gradients_bytes": "gradients",
+    "optimizer_bytes": "optimizer's state",
+    "peak_bytes": "peak",
+}
+"""Those of a training step, which stand behind them."""
+ANSWERED = ("total_flops", "total_params", "weights_bytes", "kv_cache_bytes", "peak_bytes")
 """Those that the answer names; the weights where they do not change as the parameters do."""
 SHARES = ("old_share", "new_share")
 """Shares of a line in all FLOPs, or in all parameters, of either side."""
@@ -55,9 +62,14 @@ def diff(
     to = to or terms
     unknown = [*counting.unweighed([old], terms.dtype), *counting.unweighed([new], to.dtype)]
     metrics = [METRICS[name] for name in TOTALS if not (unknown and name in WEIGHED)]
-    points = [terms.point(old, counting.workload(old, before), metrics), to.point(new, _there(new, after), metrics)]
-    stored = conventions.dtypes(terms, to)
-    if old.raw == new.raw and points[0].work == points[1].work and stored == conventions.dtypes(terms):
+    works = counting.workload(old, before), _there(new, after)
+    untrained = _untrained(((old, works[0], terms), (new, works[1], to)))
+    if terms.train and not untrained:
+        metrics += STEP_METRICS.values()
+    to.check_recipe(metrics, option("train"))
+    points = [terms.point(old, works[0], metrics), to.point(new, works[1], metrics)]
+    stored, alike = conventions.dtypes(terms, to), terms.trained == to.trained
+    if old.raw == new.raw and works[0] == works[1] and stored == conventions.dtypes(terms) and alike:
         raise UsageError(
             f"nothing changes: both sides are {compose.name_of(old)} at the same workload",
             f"{spelled('change a field with --set', 'set a field by its name')}, the workload with {option('to_ctx')},"
@@ -65,7 +77,7 @@ def diff(
             " model",
         )
     kept = sentences.kept([old, new])
-    names_of = {name: said.replace("KV cache", kept) for name, said in TOTALS.items()}
+    names_of = {name: said.replace("KV cache", kept) for name, said in TOTALS.items()} | OF_STEP
     flops, params, totals = _by_line(*points), _by_tensor(*points), _totals(metrics, *points)
     shown = [lines if every else [line for line in lines if _delta(line)] for lines in (flops, params, totals)]
     if not any(shown):
@@ -75,6 +87,7 @@ def diff(
         return [
             *conventions.of_models([old, new], metrics, terms, to),
             *sentences.unweighed_notes(unknown),
+            *(f"Bytes of a training step are left out: {why}." for why in untrained),
             *(sentences.window_notes([new], masked=terms.masked) if old.family == new.family else ()),
             *latent.notes([(old, points[0].work), (new, points[1].work)], metrics, masked=terms.masked),
         ]
@@ -86,15 +99,15 @@ def diff(
         [
             {
                 "model": compose.name_of(new),
-                "old": _side(old, points[0], terms, weighed=not unknown),
-                "new": _side(new, points[1], to, weighed=not unknown),
+                "old": _side(old, points[0], terms, metrics, weighed=not unknown),
+                "new": _side(new, points[1], to, metrics, weighed=not unknown),
                 "lines": [_facts(line) | dict(zip(SHARES, line["shares"], strict=True)) for line in (*flops, *params)],
                 "totals": [_facts(line) for line in totals],
-                "left_out": list(WEIGHED) if unknown else [],
+                "left_out": [*(WEIGHED if unknown else ()), *(STEP_METRICS if untrained else ())],
             }
         ],
-        title=f"{' → '.join(_names(old, new, before, after))}{_stored(stored, kept)}",
-        convention=CONVENTION,
+        title=f"{' → '.join(_names(old, new, before, after))}{_stored(stored, kept)}{_taught(terms, to, metrics)}",
+        convention=conventions.convention(metrics),
         answer=_answer(totals, names_of),
         notes=notes,
         of_table=_hidden(sum(map(len, (flops, params, totals))) - sum(map(len, shown))),
@@ -103,6 +116,28 @@ def diff(
         requests=[before, after],
         defaults=[old] if old.defaulted == new.defaulted else [old, new],
     )
+
+
+def _untrained(sides: Sequence[tuple[LoadedModel, Workload, Counting]]) -> list[str]:
+    """Models of a training step whose bytes are not counted, and why. Raises UsageError where a recipe was named."""
+    if not sides[0][2].train:
+        return []
+    found = {subject.name: (terms, terms.untrained(subject, work)) for subject, work, terms in sides}
+    for name, (terms, why) in found.items():
+        if why is not None and terms.trained:
+            raise UsageError(f"{name}: {why}")
+    reasons: dict[str, list[str]] = {}
+    for name, (_, why) in found.items():
+        reasons.setdefault(why or "", []).append(name)
+    return [f"{', '.join(names)}: {why}" for why, names in reasons.items() if why]
+
+
+def _taught(terms: Counting, to: Counting, metrics: Sequence[Metric]) -> str:
+    """What of the recipe changes, after a title."""
+    new = to.recipe_facts(metrics)
+    changed = (f"{name} {old} → {new[name]}" for name, old in terms.recipe_facts(metrics).items() if old != new[name])
+    said = ", ".join(changed)
+    return said and f"; {said}"
 
 
 def _there(new: LoadedModel, after: Request) -> Workload:
@@ -115,8 +150,11 @@ def _there(new: LoadedModel, after: Request) -> Workload:
         raise
 
 
-def _side(subject: LoadedModel, point: Point, terms: Counting, *, weighed: bool) -> dict[str, Any]:
+def _side(
+    subject: LoadedModel, point: Point, terms: Counting, metrics: Sequence[Metric], *, weighed: bool
+) -> dict[str, Any]:
     facts = {**compose.facts_of(subject), **terms.facts(point.work, weighed=weighed)}
+    facts |= terms.recipe_facts(metrics)
     return {**facts, **latent.facts(subject, point)}
 
 

@@ -8,13 +8,13 @@ from fractions import Fraction
 from math import gcd
 from typing import Any
 
-from tfacct.accounts.metrics import Point
+from tfacct.accounts.metrics import Metric, Point
 from tfacct.algebra.closed_form import closed_form
 from tfacct.algebra.equations import Equation, Side, read
-from tfacct.algebra.searching import Found, divisors, searched
+from tfacct.algebra.searching import Found, divisors, searched, turn, whole
 from tfacct.algebra.solving import UNKNOWNS, Solution, among, decimal, placed, solved
 from tfacct.algebra.symbols import in_symbols
-from tfacct.base.errors import NotFoundError, UsageError, listed, nearest
+from tfacct.base.errors import ConfigError, NotFoundError, UsageError, listed, nearest
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import AXIS, Size
 from tfacct.ledger.workload import Request, new_tokens
@@ -22,7 +22,6 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row
 from tfacct.reports import compose, conventions, counting, sentences
 from tfacct.reports import latent_attention as latent
-from tfacct.reports.conventions import CONVENTION
 from tfacct.reports.counting import Counting
 
 
@@ -39,6 +38,7 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
     work = counting.workload(subject, request)
     equation = read(until, terms.point(subject, work))
     metrics = [side.metric for side in (equation.left, equation.right) if side.metric is not None]
+    terms.check_recipe(metrics, "a metric such as peak_bytes")
     point = terms.point(subject, work, metrics)
     settings, form = [subject], None
 
@@ -47,9 +47,15 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
 
     def with_field(value: Size) -> Point:
         other = read_with(value)
-        return terms.point(other, counting.workload(other, request), metrics)
+        try:
+            return terms.point(other, counting.workload(other, request), metrics)
+        except UsageError as error:
+            if not conventions.stepped(metrics):
+                raise
+            # Its training step is not counted, so it cannot be the answer.
+            raise ConfigError(error.message, error.hint) from None
 
-    if unknown not in UNKNOWNS:
+    if unknown not in UNKNOWNS or (unknown == "num_key_value_heads" and conventions.stepped(metrics)):
         at: Callable[[Size], Point] = with_field
         sought = searched(unknown, equation, at, _given(subject, unknown))
         found, how = sought.solution, _sought(unknown, sought)
@@ -59,6 +65,9 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
         if unknown == "num_key_value_heads":
             found = among(unknown, equation, at, divisors(gcd(*subject.architecture.query_heads)))
             how = [f"{unknown} must divide the query heads: every such number was tried."]
+        elif any(metric.whole or (metric.of_step and terms.recipe.rounds) for metric in metrics):
+            found = whole(unknown, equation, at)
+            how = _fullest(unknown, metrics, at, found.answer)
         else:
             found = solved(unknown, equation, at, work.tokens if unknown == "ctx" and chunk else 1)
             if not found.leaps:
@@ -83,6 +92,7 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
         [
             {
                 **terms.facts(points[found.answer].work),
+                **terms.recipe_facts(metrics),
                 "for": unknown,
                 "until": str(equation),
                 "answer": found.answer,
@@ -93,7 +103,7 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
             }
         ],
         title=f"{compose.name_of(subject)}: {unknown} until {equation}{_where(unknown, request, subject, same)}",
-        convention=CONVENTION,
+        convention=conventions.convention(metrics),
         answer=_answer(unknown, equation, found),
         notes=notes,
         counted=conventions.counted([subject], metrics, terms, request),
@@ -101,6 +111,17 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
         requests=[Request(ctx=found.answer) if unknown == "ctx" else request],
         headline="answer",
     )
+
+
+def _fullest(unknown: str, metrics: Sequence[Metric], at: Callable[[Size], Point], answer: int) -> list[str]:
+    """Which instant of a training step decides there, and where it takes over from another."""
+    from tfacct.accounts.step_metrics import PEAK, fullest
+
+    if all(metric.name != PEAK for metric in metrics):
+        return []
+    found = turn(lambda value: fullest(at(value)), answer)
+    taken = "" if found is None else f"; it takes over from {found[1]!r} at {unknown} = {found[0]:,}"
+    return [f"The fullest instant at {unknown} = {answer:,} is {fullest(at(answer))!r}{taken}."]
 
 
 def _checked(subject: LoadedModel, request: Request, unknown: str) -> Request:
@@ -123,7 +144,7 @@ def _given(subject: LoadedModel, unknown: str) -> int:
     fields = {**subject.config.model_dump(), **subject.defaulted, **subject.raw}
     if unknown not in fields:
         whole = [name for name, value in fields.items() if isinstance(value, int) and not isinstance(value, bool)]
-        known = [*UNKNOWNS, *whole]
+        known = [name for name in (*UNKNOWNS, *whole) if name != unknown]
         close = nearest(unknown, known) or f"{option('unknown')} is one of {', '.join(UNKNOWNS)}, or a field"
         raise NotFoundError(f"nothing to solve for named {unknown!r}", close)
     value = fields[unknown]

@@ -63,6 +63,7 @@ def sweep(
     if tuple(metrics) == DEFAULT and not sentences.attends(every):
         metrics = WITHOUT_ATTENTION
     asked = [metric(name, (subject.ledger for subject in every)) for name in dict.fromkeys(metrics)]
+    terms.check_recipe(asked, "a metric such as peak_bytes")
     if clash := {metric.name for metric in asked} & set(grid.knobs):
         raise UsageError(f"{clash.pop()} is a metric, so it cannot be swept as a field")
     done = 0
@@ -124,7 +125,8 @@ def _evaluated(
     smallest = counting.workload(subject, at(request, min(contexts), 1))
     point = terms.point(subject, smallest, asked)
     chunk = smallest.tokens if request.decode or request.tokens is not None else None
-    if len(contexts) * len(batches) >= MANY and find_spec("numpy") is not None:
+    arrays = len(contexts) * len(batches) >= MANY and not any(metric.of_step for metric in asked)
+    if arrays and find_spec("numpy") is not None:
         values = _through_arrays(subject, point, contexts, batches, chunk, asked)
     else:
         values = (

@@ -15,7 +15,6 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Cell, Column, Report, Row, Table
 from tfacct.reports import cells, compose, conventions, counting, sentences
 from tfacct.reports import latent_attention as latent
-from tfacct.reports.conventions import CONVENTION
 from tfacct.reports.counting import Counting, LeftOut
 from tfacct.reports.grid import Grid, at
 
@@ -36,6 +35,10 @@ LABELS = {
     "flops_per_byte": "FLOP/B",
     "share.attn_scores_values": "scores + values",
     "share.mamba": "mamba",
+    "kept_bytes": "kept",
+    "gradients_bytes": "gradients",
+    "optimizer_bytes": "optimizer",
+    "peak_bytes": "peak",
 }
 """Metrics whose name in a table is shorter than their key."""
 
@@ -105,13 +108,14 @@ def report(
                 "swept": knobs,
                 "metrics": [metric.name for metric in asked],
                 **terms.facts(counting.workload(_longest(swept.settings), at(request, *grid.corner))),
+                **terms.recipe_facts(asked),
                 "lines": swept.rows,
                 "skipped": swept.skipped,
             }
             for swept in every
         ],
         title=_title(subjects, knobs, every[0].rows[0], request),
-        convention=CONVENTION,
+        convention=conventions.convention(asked),
         answer=crossing or _range([values for swept in every for values in swept.rows], asked[0], knobs),
         notes=notes,
         counted=conventions.counted(settings, asked, terms, request),

@@ -12,13 +12,13 @@ from tfacct.ledger.workload import Request, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Report
 from tfacct.reports import compose, counting
+from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import LeftOut
 from tfacct.reports.train_fit import budgeted, levers
 from tfacct.reports.train_tables import by_part, kept_lines, parts, several, tensors, timeline
 from tfacct.reports.training import Recipe, Trained, refusal, trained
 
 By = Literal["instant", "tensor", "part"]
-CONVENTION = "every tensor that autograd keeps or makes; no allocator rounding, kernel workspace or device context"
 
 
 def train(
@@ -43,19 +43,16 @@ def train(
     else:
         table = levers(fits) if fits and fits["changes"] else timeline(one)
     who = "Training steps" if one is None else f"{compose.name_of(subjects[0])}: a training step"
-    recomputed = ", checkpointed" if recipe.checkpoint == "full" else ""
-    recomputed += ", gradients accumulated" if recipe.accumulate else ""
-    recomputed += ", logits held" if recipe.hold_logits else ""
     return compose.report(
         "train",
         subjects,
         table,
         [_facts(each, fits) for each in every],
-        title=f"{who} in {recipe.dtype}, {compose.workload_words(subjects, request)}, {recipe.optimizer}{recomputed}",
+        title=f"{who} in {recipe.dtype}, {compose.workload_words(subjects, request)}, {recipe.words}",
         answer=_answer(every, fits, fit),
-        convention=f"as transformers runs it with {recipe.attention}: {CONVENTION}",
+        convention=f"as transformers runs it with {recipe.attention}: {TRAINING}",
         notes=lambda at: _notes(every[at]),
-        counted=f"as transformers 5 with {recipe.attention}: every tensor that autograd keeps or makes",
+        counted=recipe.counted,
         details=lambda _: _DETAILS,
         requests=[request],
         left_out=left_out,

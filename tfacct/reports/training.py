@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import prod
 from typing import Literal, NamedTuple
@@ -26,6 +26,8 @@ AttentionKind = Literal["sdpa", "eager"]
 Checkpoint = Literal["none", "full"]
 ACCUMULATES = "accumulate"
 """Stands among a family's `trains` where gradients of earlier batches were measured."""
+MANY = 2
+"""Sequences of a batch: one alone is laid out in another way, more are alike."""
 WIDEST_HEAD, HEAD_STEP = 256, 8
 """The widest head that torch's flash kernel takes, and what it pads others to a multiple of."""
 
@@ -53,6 +55,26 @@ class Recipe:
         if self.attention not in ("sdpa", "eager"):
             raise UsageError(f"{option('attention')} is sdpa or eager, not {self.attention!r}")
         return replace(self, dtype=dtype)
+
+    @property
+    def words(self) -> str:
+        """The optimizer, and what else is not as usual."""
+        others = {
+            "checkpointed": self.checkpoint == "full",
+            "gradients accumulated": self.accumulate,
+            "logits held": self.hold_logits,
+        }
+        return ", ".join([self.optimizer, *(words for words, so in others.items() if so)])
+
+    @property
+    def counted(self) -> str:
+        """What is counted of its bytes."""
+        return f"as transformers 5 with {self.attention}: every tensor that autograd keeps or makes"
+
+    @property
+    def rounds(self) -> bool:
+        """True if a kernel rounds tokens up, so that what is kept is no polynomial in them."""
+        return self.full and self.attention == "sdpa"
 
     @property
     def full(self) -> bool:
@@ -90,10 +112,9 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
 
 def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
     """The training step of a model. Raises UsageError for one that is not counted."""
-    why = refusal(subject, recipe)
-    if why is not None:
-        raise UsageError(f"{subject.name}: {why}", _advice(subject, recipe))
-    profile = Transformers(recipe.attention, habits(subject), recipe.full, work.batch)
+    _check(subject, recipe)
+    batch = work.batch if isinstance(work.batch, int) else MANY  # a symbol stands for more than one sequence
+    profile = Transformers(recipe.attention, habits(subject), recipe.full, batch)
     run = passed(subject.architecture, profile, kernel_letters(work.tokens))
     each, how = width(recipe.dtype), optimizer(recipe.optimizer)
     tensors = stored(subject)
@@ -101,6 +122,27 @@ def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
     states, update = how.states(tensors, bytes_each), how.update(tensors, bytes_each)
     again = recipe.checkpoint == "full"
     return Step(run, subject.ledger, work.axes(), each, states, update, again, recipe.accumulate, recipe.hold_logits)
+
+
+def stepper(subject: LoadedModel, recipe: Recipe) -> Callable[[Workload], Step]:
+    """The training step of a model at any workload; the last one is kept. Raises UsageError for one that is not
+    counted."""
+    recipe = recipe.checked()
+    last: list[tuple[Workload, Step]] = []
+
+    def step(work: Workload) -> Step:
+        if not last or last[0][0] != work:
+            last[:] = [(work, step_of(subject, work, recipe))]
+        return last[0][1]
+
+    _check(subject, recipe)
+    return step
+
+
+def _check(subject: LoadedModel, recipe: Recipe) -> None:
+    why = refusal(subject, recipe)
+    if why is not None:
+        raise UsageError(f"{subject.name}: {why}", _advice(subject, recipe))
 
 
 def _advice(subject: LoadedModel, recipe: Recipe) -> str:

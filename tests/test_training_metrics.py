@@ -1,0 +1,139 @@
+"""The bytes of a training step as `sweep`, `diff`, `solve` and `evaluate` know them."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.conftest import Ran
+from tfacct import load
+from tfacct.accounts.step_metrics import STEP_METRICS
+from tfacct.base.errors import TfacctError
+
+LLAMA = load("llama-3.1-8b")
+NAMES = ["kept_bytes", "gradients_bytes", "optimizer_bytes", "peak_bytes"]
+
+
+def test_a_sweep_is_the_numbers_of_train() -> None:
+    assert list(STEP_METRICS) == NAMES
+    for recipe in ({}, {"optimizer": "adamw-8bit", "checkpoint": "full"}, {"attention": "eager", "dtype": "fp32"}):
+        swept = LLAMA.sweep(*NAMES, ctx=[512, 4096], batch=[1, 3], **recipe)
+        for row in swept.rows:
+            facts = LLAMA.train(ctx=row["ctx"], batch=row["batch"], **recipe).models[0]
+            assert [row[name] for name in NAMES] == [facts[name] for name in NAMES]
+    assert swept.models[0]["attention"] == "eager" and swept.models[0]["optimizer"] == "adamw"
+
+
+def test_fields_of_a_sweep_are_trained_too() -> None:
+    """With 32 key heads instead of 8, queries and keys as rotated and values: 2 · 24 · 128 numbers more for a token."""
+    rows = LLAMA.sweep("kept_bytes", ctx=[4096], num_key_value_heads=[8, 32]).rows
+    assert rows[1]["kept_bytes"] - rows[0]["kept_bytes"] == 32 * 4096 * 2 * 24 * 128 * 2
+
+
+def test_a_peak_is_solved_by_search_and_what_is_kept_in_closed_form(run: Callable[..., Ran]) -> None:
+    """4,715 tokens as `train --fit 80GiB` finds; a token keeps 6,973,204 bytes, and 780 are there anyway."""
+    peak = LLAMA.solve("ctx", "peak_bytes=80GiB")
+    assert (peak.total, peak.models[0]["beyond"], peak.models[0]["closed_form"]) == (4715, 4716, None)
+    out = " ".join(run("solve", "llama-3.1-8b", "--for", "ctx", "--until", "peak_bytes=80GiB").out.split())
+    assert "The fullest instant at ctx = 4,715 is 'loss, backward'; it takes over from 'table, backward'" in out
+    kept = LLAMA.solve("ctx", "kept_bytes=80GiB")
+    assert kept.models[0]["closed_form"] == "(85,899,345,920 − 780)/6,973,204"
+    for value, holds in ((kept.total, True), (kept.total + 1, False)):
+        assert (LLAMA.train(ctx=value).kept_bytes <= 80 * 1024**3) is holds
+    eager = LLAMA.solve("batch", "kept_bytes=80GiB", ctx=512, attention="eager").total
+    assert LLAMA.train(ctx=512, batch=eager, attention="eager").kept_bytes <= 80 * 1024**3
+    assert LLAMA.train(ctx=512, batch=eager + 1, attention="eager").kept_bytes > 80 * 1024**3
+
+
+def test_rounded_kernels_and_fields_are_solved_too() -> None:
+    """In fp32 a kernel rounds tokens up to 32; fields are tried, those whose step is not counted are passed over."""
+    gpt2, budget = load("gpt2"), 8 * 1024**3
+    most = gpt2.solve("ctx", "kept_bytes=8GiB", dtype="fp32").total
+    assert gpt2.train(ctx=most, dtype="fp32").kept_bytes <= budget < gpt2.train(ctx=most + 1, dtype="fp32").kept_bytes
+    heads = LLAMA.solve("head_dim", "peak_bytes=80GiB", ctx=4096)
+    assert (heads.total, heads.models[0]["beyond"]) == (184, 192)
+    blocks = LLAMA.solve("num_hidden_layers", "peak_bytes=80GiB", ctx=4096).total
+    peaks = [load("llama-3.1-8b", num_hidden_layers=n).train(ctx=4096).peak_bytes for n in (blocks, blocks + 1)]
+    assert peaks[0] <= 80 * 1024**3 < peaks[1]
+    # 28.56 GB with 8 key heads, and 32 · 4,096 · 2 · 128 · 2 bytes for each more: 29.10 with 16, 30.17 with 32.
+    keys = LLAMA.solve("num_key_value_heads", "kept_bytes=30GB", ctx=4096)
+    assert (keys.total, keys.models[0]["beyond"]) == (16, 32)
+
+
+def test_where_another_instant_takes_over() -> None:
+    """The context that `solve` names is the first at which the fullest instant is the one at the answer."""
+    (note,) = (note for note in LLAMA.solve("ctx", "peak_bytes=80GiB").notes if "takes over" in note)
+    turn = int(note.rpartition("ctx = ")[2].rstrip(".").replace(",", ""))
+    assert [LLAMA.train(ctx=n).peak_instant for n in (turn - 1, turn)] == ["table, backward", "loss, backward"]
+
+
+def test_a_diff_of_recipes() -> None:
+    report = LLAMA.diff(ctx=4096, train=True, to_checkpoint="full", to_optimizer="sgd")
+    totals = {line["path"]: (line["old"], line["new"]) for line in report.models[0]["totals"]}
+    sides = [LLAMA.train(ctx=4096).models[0], LLAMA.train(ctx=4096, checkpoint="full", optimizer="sgd").models[0]]
+    assert {name: totals[name] for name in NAMES} == {name: tuple(side[name] for side in sides) for name in NAMES}
+    assert report.title.endswith("optimizer adamw → sgd, checkpoint none → full") and "Peak " in report.answer
+    assert report.models[0]["new"]["checkpoint"] == "full" and report.models[0]["left_out"] == []
+    assert "peak_bytes" not in {line["path"] for line in LLAMA.diff(ctx=4096, to_batch=2).models[0]["totals"]}
+
+
+def test_a_diff_names_whose_step_is_not_counted(run: Callable[..., Ran]) -> None:
+    ran = run("diff", "gpt2", "t5-small", "--train", "--ctx", "512", "--json")
+    (facts,) = json.loads(ran.out)["models"]
+    assert facts["left_out"] == NAMES and NAMES[0] not in {line["path"] for line in facts["totals"]}
+    said = " ".join(run("diff", "gpt2", "t5-small", "--train", "--ctx", "512").out.split())
+    assert "Bytes of a training step are left out: t5-small: the training step of t5 has not been measured." in said
+
+
+def test_arrays_are_taken_point_by_point() -> None:
+    np = pytest.importorskip("numpy")
+    contexts = np.array([[512], [4096]])
+    for exact in (True, False):
+        found = LLAMA.evaluate("peak_bytes", ctx=contexts, batch=[1, 2], exact=exact)
+        assert found.shape == (2, 2) and found[1, 0] == 80_946_473_364
+    assert LLAMA.evaluate("optimizer_bytes", batch=[1], optimizer="sgd").tolist() == [0.0]
+    for knobs, words in ((({"D": [8]}), "ctx and batch, not of D"), (({"ctx": [2.5]}), "whole numbers")):
+        with pytest.raises(TfacctError, match=words):
+            LLAMA.evaluate("peak_bytes", **knobs)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("sweep t5-small --metric peak_bytes", "t5-small: the training step of t5 has not been measured"),
+        ("sweep gpt2 t5-small --metric peak_bytes", "left out: t5-small (the training step of t5"),
+        ("sweep gpt2 --ctx 1k --optimizer sgd", "--optimizer is of a training step's bytes: it needs a metric such as"),
+        ("sweep gpt2 --metric peak_bytes --decode", "leave --decode and --tokens out"),
+        ("sweep gpt2 --metric peak_bytes --dtype int4", "bf16, fp16 or fp32, not in int4"),
+        ("sweep gpt2 --metric peak_bytes --logits last", "computes all logits: leave --logits out"),
+        ("sweep gpt2 --metric peak_byte", "did you mean peak_bytes"),
+        ("diff gpt2 gpt2-xl --to-optimizer sgd", "it needs --train"),
+        ("diff gpt2 t5-small --train --optimizer sgd", "the training step of t5 has not been measured"),
+        ("diff gpt2 --train --ctx 64 --to-optimizer adamv", "did you mean adamw"),
+        ("solve gpt2 --for ctx --until kv_cache_bytes=1GiB --attention eager", "it needs a metric such as peak_bytes"),
+        ("solve mamba-130m --for ctx --until peak_bytes=1GiB", "the training step of mamba has not been measured"),
+        ("solve gpt2 --for ctx --until peak_bytes=1MiB", "stays above 1 MiB"),
+        ("solve gpt2 --for ctx --until optimizer_bytes=1GiB", "stays below 1 GiB"),
+        ("solve gpt2 --for ctx --until gradients_bytes=1GiB", "that does not depend on ctx"),
+        ("solve gpt2 --for num_key_value_heads --until peak_bytes=1GiB", "nothing to solve for"),
+    ],
+)
+def test_what_makes_no_sense_is_said(run: Callable[..., Ran], arguments: str, says: str) -> None:
+    ran = run(*arguments.split())
+    assert says in " ".join(ran.err.split()), ran.err
+    assert ran.code == (0 if "left out" in says else 2) and "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "sweep llama-3.1-8b --ctx 1k..8k --metric kept_bytes,gradients_bytes,optimizer_bytes,peak_bytes",
+        "solve llama-3.1-8b --for ctx --until peak_bytes=80GiB",
+        "diff llama-3.1-8b --ctx 4k --train --to-checkpoint full --all",
+    ],
+)
+def test_tables_fit(run: Callable[..., Ran], arguments: Any, columns: int) -> None:
+    ran = run(*arguments.split(), columns=columns)
+    assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= columns
