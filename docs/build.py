@@ -175,6 +175,9 @@ those that are harmless everywhere.
 Totals are parameters, each stored tensor once. *Active* are those that one token uses, embeddings included: everything
 stored, but of the experts only those that the token is sent to. `tfacct verify MODEL --against transformers` compares
 with the class that a section names, module by module.
+
+*training*: the kinds of attention with which `tfacct train` counts a step of the family, because its class was measured
+([training.md](training.md)).
 """
 
 
@@ -183,8 +186,8 @@ def models_page() -> str:
     known: dict[str, list[LoadedModel]] = {name: [] for name in families.names()}
     for model in presets.load_all():
         known[model.family].append(model)
-    rows = [f"| [{name}](#{name}) | {_differs(name)} | {len(known[name])} |" for name in known]
-    table = "\n".join(["| family | what it is | presets |", "|---|---|---:|", *rows])
+    rows = [f"| [{name}](#{name}) | {_differs(name)} | {len(known[name])} | {_trains(name)} |" for name in known]
+    table = "\n".join(["| family | what it is | presets | training |", "|---|---|---:|---|", *rows])
     read = {name for family in known for name in _understood(families.config_class(family))}
     refused = f"{_words(CHANGES_COUNTS - read - HARMLESS)}, and all that begin with {_words(OF_OTHER_LAYERS)}."
     harmless = f"{_words(HARMLESS)}, and all with {_words(RATES)} in their names."
@@ -202,6 +205,12 @@ def models_page() -> str:
         ]
     )
     return "\n".join([MODELS, table, "", *(_section(name, known[name], read) for name in known), end])
+
+
+def _trains(name: str) -> str:
+    """Kinds of attention with which its training step is counted."""
+    trains = families.config_class(name).trains
+    return ", ".join(kind for kind in ("sdpa", "eager") if kind in trains) or "–"
 
 
 def _section(name: str, models: list[LoadedModel], read: set[str]) -> str:

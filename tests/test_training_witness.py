@@ -11,7 +11,7 @@ from itertools import takewhile
 
 import pytest
 
-from tests.training_configs import drawn
+from tests.training_configs import DROP_INSIDE, drawn
 from tfacct.accounts.timeline import peak, timeline
 from tfacct.accounts.training import Step
 from tfacct.loading.model import LoadedModel, subject
@@ -19,11 +19,18 @@ from tfacct.reports.training import refusal, step_of
 
 pytest.importorskip("transformers")
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "gpt2", "mixtral", "qwen3_moe", "gemma", "olmo2")
+FURTHER = ("opt",)
+ACCUMULATING = ("llama", "qwen2", "qwen3", "mistral", "opt")
 
 
-def module(operation: str, paths: Mapping[str, str]) -> str:
-    """The class's module that an operation of ours runs in: its own, or the one that it is a part of."""
+def module(operation: str, paths: Mapping[str, str], block: str) -> str:
+    """The class's module that an operation of ours runs in: its own, or the one that it is a part of.
+
+    `block`: where a sublayer's dropout runs, if it is no part of the sublayer.
+    """
     name = operation.removesuffix(".weight")
+    if block and name in ("blocks.*.attn.drop", "blocks.*.mlp.drop"):
+        return block
     if name in paths:
         return paths[name]
     owner, _, leaf = name.rpartition(".")
@@ -60,9 +67,11 @@ def nearest(name: str, known: set[str]) -> str:
 
 def ours(model: LoadedModel, step: Step, known: set[str]) -> Counter[frozenset[str]]:
     paths = {**model.config.paths()}
+    norm = next(path for name, path in paths.items() if name.count(".") == 2 and name.endswith("_norm"))
+    block = "" if model.family in DROP_INSIDE else parent(norm)
     return grouped(
         (
-            (section.count * step.bytes(section, [line]), [module(operation, paths) for operation in line.by])
+            (section.count * step.bytes(section, [line]), [module(operation, paths, block) for operation in line.by])
             for section in step.run.sections
             for line in step.lines_of(section)
         ),
@@ -98,11 +107,17 @@ def test_a_step_is_the_classes_own(family: str, seed: int) -> None:
     check(family, seed)
 
 
+@pytest.mark.parametrize("family", FURTHER)
+@pytest.mark.parametrize("seed", range(6))
+def test_a_step_of_a_further_family_is_its_classes_own(family: str, seed: int) -> None:
+    check(family, seed, hold_logits=seed == 0)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FAMILIES + FURTHER)
 def test_many_steps_are_the_classes_own(family: str) -> None:
-    for seed in range(100, 200):
-        check(family, seed)
+    for seed in range(100, 300):
+        check(family, seed, hold_logits=seed % 5 == 0)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -111,7 +126,7 @@ def test_logits_that_the_caller_keeps(family: str, seed: int) -> None:
     check(family, seed, hold_logits=True)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "mistral"])
+@pytest.mark.parametrize("family", ACCUMULATING)
 @pytest.mark.parametrize("seed", range(300, 304))
 def test_gradients_of_earlier_batches(family: str, seed: int) -> None:
     check(family, seed, accumulate=True, hold_logits=seed % 2 == 0)

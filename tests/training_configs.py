@@ -1,10 +1,17 @@
 """Random small models for each family whose training step is measured, and random ways to take a step of them."""
 
 import random
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 from tfacct.ledger.workload import Workload
 from tfacct.reports.training import Recipe
+
+Pick: TypeAlias = Callable[[list[Any]], Any]
+Config: TypeAlias = dict[str, Any]
+
+DROP_INSIDE = ("gpt2",)
+"""Families whose attention and network drop numbers of their results themselves; elsewhere the block does."""
 
 
 def drawn(family: str, seed: int) -> tuple[dict[str, Any], Recipe, Workload]:
@@ -47,7 +54,109 @@ def drawn(family: str, seed: int) -> tuple[dict[str, Any], Recipe, Workload]:
     if family == "mixtral":  # grouped products take rows of 16 bytes
         config |= {"hidden_size": pick([24, 40, 64, 120]), "intermediate_size": pick([16, 72, 200])}
         config |= {"num_local_experts": pick([3, 5]), "num_experts_per_tok": pick([1, 2])}
+    if family in OWN:
+        config = {"model_type": family, "vocab_size": config["vocab_size"], **OWN[family](pick, config)}
     config |= {"tie_word_embeddings": pick([True, False])}
     recipe = Recipe(pick(["bf16", "fp32"]), "none", pick(["none", "none", "full"]), pick(["sdpa", "eager"]))  # type: ignore[arg-type]
     tokens = pick([5, 17, 33])
     return config, recipe, Workload(context=tokens, tokens=tokens, batch=pick([1, 2, 3]))
+
+
+def of_hidden(pick: Pick, config: Config, kv: bool) -> Config:
+    """Llama's sizes in a class whose heads divide the hidden size; `kv`: it groups them."""
+    taken = {name: config[name] for name in ("num_hidden_layers", "num_attention_heads", "max_position_embeddings")}
+    taken["hidden_size"] = config["num_attention_heads"] * config["head_dim"]
+    return {**taken, **({"num_key_value_heads": config["num_key_value_heads"]} if kv else {})}
+
+
+def opt(pick: Pick, config: Config) -> Config:
+    taken = of_hidden(pick, config, kv=False)
+    return {
+        **taken,
+        "ffn_dim": config["intermediate_size"],
+        "word_embed_proj_dim": taken["hidden_size"],
+        "dropout": pick([0.0, 0.1]),
+        "attention_dropout": pick([0.0, 0.0, 0.1]),
+        "activation_function": pick(["relu", "gelu"]),
+        "enable_bias": pick([True, True, False]),
+        "_remove_final_layer_norm": pick([False, False, True]),
+        **{"pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 2},
+    }
+
+
+def phi3(pick: Pick, config: Config) -> Config:
+    taken = of_hidden(pick, config, kv=True)
+    return {
+        **taken,
+        "intermediate_size": config["intermediate_size"],
+        "partial_rotary_factor": pick([1.0, 0.5]),
+        "resid_pdrop": pick([0.0, 0.0, 0.1]),
+        "attention_dropout": pick([0.0, 0.0, 0.1]),
+        **{"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
+    }
+
+
+def phi(pick: Pick, config: Config) -> Config:
+    taken = of_hidden(pick, config, kv=True)
+    return {
+        **taken,
+        "intermediate_size": config["intermediate_size"],
+        "partial_rotary_factor": pick([1.0, 0.5, 0.25]),
+        "hidden_act": pick(["gelu_new", "gelu_new", "gelu"]),
+        "resid_pdrop": pick([0.0, 0.0, 0.1]),
+        "embd_pdrop": pick([0.0, 0.0, 0.1]),
+        "attention_dropout": pick([0.0, 0.0, 0.1]),
+    }
+
+
+def gpt_neox(pick: Pick, config: Config) -> Config:
+    return {
+        **of_hidden(pick, config, kv=False),
+        "intermediate_size": config["intermediate_size"],
+        "rotary_pct": pick([0.25, 0.5, 1.0]),
+        "hidden_act": pick(["gelu", "gelu", "relu", "gelu_new"]),
+        "hidden_dropout": pick([0.0, 0.0, 0.1]),
+        "attention_dropout": pick([0.0, 0.0, 0.1]),
+        "use_parallel_residual": pick([True, True, False]),
+        "attention_bias": pick([True, False]),
+    }
+
+
+def falcon(pick: Pick, config: Config) -> Config:
+    taken = of_hidden(pick, config, kv=False)
+    own = {"ffn_hidden_size": config["intermediate_size"], "bias": pick([True, False]), "alibi": False}
+    if pick([True, False]):
+        own |= {"new_decoder_architecture": True, "num_kv_heads": config["num_key_value_heads"]}
+        own |= {"num_ln_in_parallel_attn": pick([None, 1, 2])}
+    else:
+        own |= {"new_decoder_architecture": False, "multi_query": pick([True, True, False])}
+        own |= {"parallel_attn": pick([True, True, False])}
+    return {**taken, **own, "activation": pick(["gelu", "gelu_new"])}
+
+
+def bloom(pick: Pick, config: Config) -> Config:
+    taken = of_hidden(pick, config, kv=False)
+    own = {"n_layer": taken["num_hidden_layers"], "n_head": taken["num_attention_heads"]}
+    own |= {"hidden_size": taken["hidden_size"], "seq_length": 64}
+    return {**own, "hidden_dropout": pick([0.0, 0.0, 0.1]), "attention_dropout": pick([0.0, 0.0, 0.1])}
+
+
+def qwen2_moe(pick: Pick, config: Config) -> Config:
+    taken = of_hidden(pick, config, kv=True)
+    return {
+        **taken,
+        "hidden_size": pick([24, 40, 64, 120]),
+        "moe_intermediate_size": pick([16, 72, 200]),
+        "shared_expert_intermediate_size": pick([8, 56, 104]),
+        "intermediate_size": config["intermediate_size"],
+        "num_experts": pick([3, 5]),
+        "num_experts_per_tok": pick([1, 2]),
+        "norm_topk_prob": pick([True, False]),
+        "qkv_bias": pick([True, False]),
+        "attention_dropout": pick([0.0, 0.0, 0.1]),
+    }
+
+
+OWN: Mapping[str, Callable[[Pick, Config], Config]] = {
+    own.__name__: own for own in (opt, phi3, phi, gpt_neox, falcon, bloom, qwen2_moe)
+}

@@ -247,8 +247,13 @@ class Timeline:
         done += self.new(section, moment)
         if again:
             # A bias's gradient comes last, and what a product read is gone by then where it was made again.
-            stays = {operation for line in section.run.kept if line.path == INPUT.path for operation in line.by}
             together, kind = section.run.together(moment.at), _kind(section.numbers)
+            stays = {
+                operation
+                for line in section.run.kept
+                if line.path == INPUT.path or line.by[0] not in together  # an earlier operation needs it too
+                for operation in line.by
+            }
             done -= sum(self.biases.get((kind, operation), 0) for operation in together if operation not in stays)
         return self.instant(name, moment.at, done, kept + own, held)
 

@@ -30,6 +30,10 @@ class Config(FamilyConfig):
     tie_word_embeddings: Switch = True
     activation_function: Word = "relu"
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    dropouts: ClassVar = {"residual": ("dropout", 0.1), "attention": ("attention_dropout", 0.0)}
+    habits: ClassVar = frozenset({"own_positions"})
+    changes_training: ClassVar = frozenset({"layerdrop"})
     stems: ClassVar = ("OPT",)
     fixed: ClassVar = frozenset({"G"})  # every head has its own keys
     uncounted: ClassVar = frozenset({"activation_function"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from tfacct.architecture.blocks import Block, Sublayer
@@ -24,7 +24,8 @@ class Habits:
     attention's result stays until its block ends. `hands_mask`: blocks that run again keep eager attention's mask.
     `shared_out`: the shares of a token's experts are made to sum to 1. `narrow_shares`: they are cast to the pass's
     dtype. `wide_norms`: the weights of norms scale in fp32, before the cast. `wide_angles`: the angles are in fp32.
-    `norms_behind`: parts read the stream itself, and their results are normed.
+    `norms_behind`: parts read the stream itself, and their results are normed. `own_positions`: each sequence's
+    positions are worked out from a mask of its own.
     """
 
     embedding: bool = False
@@ -39,6 +40,7 @@ class Habits:
     wide_norms: bool = False
     wide_angles: bool = False
     norms_behind: bool = False
+    own_positions: bool = False
 
 
 class Profile(Protocol):
@@ -77,6 +79,8 @@ def passed(shape: Transformer, profile: Profile, kernel: Mapping[str, Size]) -> 
     """The pass of a model. `kernel`: letters that the profile's kernels derive from the step's."""
     if shape.encoder is not None or shape.mtp is not None or shape.head is None:
         raise ConfigError(f"{profile.name}: only decoders with a language model's head are trained here")
+    if unruled := next(_unruled_ends(shape), None):
+        raise ConfigError(f"{profile.name}: no rule for {unruled}")
     everywhere = {axis: size for part in shape.parts() for axis, size in part.axes().items()}
     everywhere.update(kernel)
     blocks = tuple(
@@ -86,6 +90,21 @@ def passed(shape: Transformer, profile: Profile, kernel: Mapping[str, Size]) -> 
     front, back = profile.front(shape), profile.back(shape)
     stay = profile.buffers(shape), profile.waiting(shape), profile.handed(shape)
     return Pass(Section(front, everywhere), blocks, Section(back, everywhere), *stay)
+
+
+def _unruled_ends(shape: Transformer) -> Iterator[str]:
+    """Ends of a model for which no profile has a rule."""
+    embed, head, positions = shape.embed, shape.head, shape.positions
+    if embed.width is not None:
+        yield "a token table narrower than the model"
+    if positions is not None and not (positions.stored and positions.trained):
+        yield "positions that are not learned"
+    if shape.segments is not None or shape.bias is not None:
+        yield "segments or biases of scores"
+    if shape.embed_norm is not None:
+        yield "a norm of the embeddings"
+    if head is not None and (head.transform is not None or head.softcap is not None or head.scale is not None):
+        yield "a head with a transform, a softcap or a scale"
 
 
 def _axes(block: Block) -> dict[str, Size]:

@@ -84,9 +84,10 @@ class Transformers:
             order.append("embed.scale")
             moments.append(Moment("embed.scale", (Held("B T D"),)))
         if shape.positions is not None:
-            kept.append(Kept("positions", "T", by=("pos_embed",), role="index"))
+            own = self.habits.own_positions
+            kept.append(Kept("positions", "B T" if own else "T", by=("pos_embed",), role="index"))
             order.append("pos_embed")
-            moments.append(Moment("pos_embed", (Held("T D"),) if self.batch > 1 else ()))
+            moments.append(Moment("pos_embed", (Held("T D"),) if self.batch > 1 and not own else ()))
         rotary = _rotary(shape)
         if rotary is not None:
             turned = "H" if rotary.rope_dim is None else "Hr"
@@ -125,6 +126,8 @@ class Transformers:
         learned = shape.positions is not None
         if self.habits.norms_behind:
             return (Held("T", "index"), *self._mask())  # block 0 keeps the embeddings
+        if self.habits.own_positions:
+            return (Held("B T D", times=2), Held("B T", "index"), Held("B T", "full"), *self._mask())
         # Without positions of their own in front, embeddings are what block 0 reads, which a pass in fp32 keeps.
         embedded = (Held("B T D"), Held("T D")) if learned else (Held("B T D", "cast"), Held("T", "index"))
         return (*embedded, *self._mask())
@@ -132,6 +135,8 @@ class Transformers:
     def handed(self, shape: Transformer) -> tuple[Held, ...]:
         """What every block is handed beside the stream and the angles: positions, and eager attention's mask."""
         mask = () if self.habits.hands_mask else self._mask()
+        if self.habits.own_positions:
+            return (Held("B T", "index"), *mask)
         return (*(() if shape.positions is not None else (Held("T", "index"),)), *mask)
 
     def _mask(self) -> tuple[Held, ...]:

@@ -13,9 +13,10 @@ from tfacct.accounts.timeline import Instant, peak, timeline
 from tfacct.accounts.training import Step
 from tfacct.architecture.parts import Attention, Experts
 from tfacct.base import units
-from tfacct.base.errors import UsageError
+from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
+from tfacct.ledger.kept import Pass
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
@@ -24,6 +25,7 @@ from tfacct.profiles.transformers import Transformers, kernel_letters
 
 AttentionKind = Literal["sdpa", "eager"]
 Checkpoint = Literal["none", "full"]
+ONE = Workload(context=1, tokens=1, batch=1)
 ACCUMULATES = "accumulate"
 """Stands among a family's `trains` where gradients of earlier batches were measured."""
 MANY = 2
@@ -84,6 +86,23 @@ class Recipe:
 
 def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
     """Reason why a model's training step is not counted; None if it is."""
+    why = _unmeasured(subject, recipe)
+    if why is None:
+        try:
+            _pass(subject, recipe)
+        except ConfigError as error:
+            return str(error)
+    return why
+
+
+def _pass(subject: LoadedModel, recipe: Recipe, work: Workload = ONE) -> Pass:
+    """The pass of a model that was measured. Raises ConfigError for parts that its profile has no rule for."""
+    batch = work.batch if isinstance(work.batch, int) else MANY  # a symbol stands for more than one sequence
+    profile = Transformers(recipe.attention, habits(subject), recipe.full, batch)
+    return passed(subject.architecture, profile, kernel_letters(work.tokens))
+
+
+def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
     if recipe.attention not in subject.config.trains:
         if not subject.config.trains:
             return f"the training step of {subject.family} has not been measured"
@@ -112,10 +131,13 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
 
 def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
     """The training step of a model. Raises UsageError for one that is not counted."""
-    _check(subject, recipe)
-    batch = work.batch if isinstance(work.batch, int) else MANY  # a symbol stands for more than one sequence
-    profile = Transformers(recipe.attention, habits(subject), recipe.full, batch)
-    run = passed(subject.architecture, profile, kernel_letters(work.tokens))
+    why = _unmeasured(subject, recipe)
+    if why is not None:
+        raise UsageError(f"{subject.name}: {why}", _advice(subject, recipe))
+    try:
+        run = _pass(subject, recipe, work)
+    except ConfigError as error:
+        raise UsageError(f"{subject.name}: {error}", _advice(subject, recipe)) from None
     each, how = width(recipe.dtype), optimizer(recipe.optimizer)
     tensors = stored(subject)
     bytes_each = each.bits // 8
