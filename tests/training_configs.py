@@ -50,7 +50,10 @@ def drawn(family: str, seed: int) -> tuple[dict[str, Any], Recipe, Workload]:
         config |= {"norm_topk_prob": pick([True, False]), "attention_bias": pick([True, False])}
         config |= {"decoder_sparse_step": pick([1, 1, 2]), "mlp_only_layers": pick([[], [], [0], [1, 2]])}
     if family in ("mistral", "mixtral"):
-        config |= {"sliding_window": None}
+        config |= {"sliding_window": pick([None, 2, 8, 17, 40])}
+    if family in ("qwen2", "qwen3", "qwen3_moe"):
+        config |= {"sliding_window": pick([2, 8, 17, 40]), "use_sliding_window": pick([False, True])}
+        config |= {"max_window_layers": pick([0, 1, 2])}
     if family == "mixtral":  # grouped products take rows of 16 bytes
         config |= {"hidden_size": pick([24, 40, 64, 120]), "intermediate_size": pick([16, 72, 200])}
         config |= {"num_local_experts": pick([3, 5]), "num_experts_per_tok": pick([1, 2])}
@@ -58,7 +61,7 @@ def drawn(family: str, seed: int) -> tuple[dict[str, Any], Recipe, Workload]:
         config = {"model_type": family, "vocab_size": config["vocab_size"], **OWN[family](pick, config)}
     config |= {"tie_word_embeddings": pick([True, False])}
     recipe = Recipe(pick(["bf16", "fp32"]), "none", pick(["none", "none", "full"]), pick(["sdpa", "eager"]))  # type: ignore[arg-type]
-    tokens = pick([5, 17, 33])
+    tokens = pick([5, 16, 17, 33])
     return config, recipe, Workload(context=tokens, tokens=tokens, batch=pick([1, 2, 3]))
 
 

@@ -86,7 +86,7 @@ class Timeline:
         self.sizes: dict[int, dict[tuple[str, Role, int], Size]] = {}  # of tensors' kinds, by the section
         self.seen: dict[tuple[int, Moment, frozenset[str]], tuple[Size, Size]] = {}
         self.weights = step.weights
-        self.again = step.closures
+        self.again = step.closures()
         front = self.run.front
         self.stream = step.pass_.bytes(step.at["B"] * step.at["T"] * front.axes["D"])
         self.kept_front = step.kept_in(front)
@@ -178,15 +178,17 @@ class Timeline:
         *heads, loss = self.run.back.run.moments
         for name, moments in (("loss, backward", [loss]), ("head, backward", heads)):
             yield peak(
-                self._backward(name, self.run.back, moment, self.kept_front + self.kept_blocks, 0) for moment in moments
+                self._backward(name, self.run.back, moment, self.kept_front + self.kept_blocks, 0, self.again)
+                for moment in moments
             )
 
     def block(self, number: int, section: Section) -> Instant:
         """The backward pass of one block at its fullest."""
         name, (kept, done) = f"block {number:,}, backward", self._around(number, section)
+        again = self.step.closures(number)
         angles = 0 if number or self.step.checkpoint else self.angles
         return peak(
-            self._backward(name, section, moment, kept - angles * _unturned(section.run, moment), done)
+            self._backward(name, section, moment, kept - angles * _unturned(section.run, moment), done, again)
             for moment in section.run.moments
         )
 
@@ -197,9 +199,9 @@ class Timeline:
         behind = self.tied + (0 if self.step.accumulate else done)
         found = []
         for moment in front.run.moments:
-            one = self._backward("table, backward", front, moment, 0, behind)
+            one = self._backward("table, backward", front, moment, 0, behind, 0)
             more = max(self.stream, self.tied, key=int) if moment.at == TABLE else self.stream
-            found.append(one._replace(held=one.held - self.again + more))
+            found.append(one._replace(held=one.held + more))
         return peak(found)
 
     def update(self) -> Instant:
@@ -237,13 +239,15 @@ class Timeline:
             kept += self.step.bytes(section, [INPUT])
         return kept, self.tied if self.step.accumulate else done
 
-    def _backward(self, name: str, section: Section, moment: Moment, kept: Size, done: Size) -> Instant:
+    def _backward(self, name: str, section: Section, moment: Moment, kept: Size, done: Size, handed: Size) -> Instant:
+        """An instant of the backward pass. `kept` and `done`: beside the section's own; `handed`: to checkpointed
+        blocks that have not run again yet."""
         again = self.step.checkpoint and section.numbers
         known = self._known(section)
         if again and moment.after:
             known |= {line.path for line in section.run.alive(moment.at) if line.by[0] == moment.at}
         own, held = self.inside_of(section, moment, known)
-        held += self.again + self.logits + 2 * LOSS + (self.stream if section.numbers else 0)
+        held += handed + self.logits + 2 * LOSS + (self.stream if section.numbers else 0)
         done += self.new(section, moment)
         if again:
             # A bias's gradient comes last, and what a product read is gone by then where it was made again.
@@ -284,7 +288,7 @@ class Timeline:
         for moment in section.run.ahead:
             if moment.at != last or reached:
                 own, held = self.inside_of(section, moment, self._known(section))
-                held += self.stream + self.again + self.logits + 2 * LOSS
+                held += self.stream + self.step.closures(number) + self.logits + 2 * LOSS
                 yield self.instant(f"block {number:,}, forward again", moment.at, done, kept + own, held)
 
 

@@ -50,14 +50,15 @@ class Step(NamedTuple):
         """Bytes of these."""
         return self.bytes(section, self.lines_of(section))
 
-    @property
-    def closures(self) -> Size:
-        """Bytes that checkpointed blocks are handed to be run again, which autograd does not see: angles, positions."""
+    def closures(self, block: int | None = None) -> Size:
+        """Bytes that checkpointed blocks are handed to be run again, which autograd does not see: angles, positions,
+        masks. With `block`: those still there while it runs backwards."""
         if not self.checkpoint:
             return 0
         front, axes = self.run.front, {**self.run.front.axes, **self.at}
         angles = self.bytes(front, (line for line in front.run.kept if ROTARY in line.by))
-        return angles + sum(held.bytes(axes, self.pass_) for held in self.run.handed)
+        there = (held for held, first in self.run.handed if block is None or first <= block)
+        return angles + sum(held.bytes(axes, self.pass_) for held in there)
 
     def kept(self) -> Size:
         """Bytes that the whole forward pass keeps."""

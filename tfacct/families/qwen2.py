@@ -11,6 +11,7 @@ class Config(QwenLike):
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
     dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
+    habits: ClassVar = frozenset({"full_mask"})
     stems: ClassVar = ("Qwen2",)
     harmless: ClassVar = frozenset({"qkv_bias"})  # q, k and v have biases, whatever it says
     gotchas: ClassVar = (

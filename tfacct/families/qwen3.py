@@ -16,6 +16,7 @@ class Config(QwenLike):
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
     dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
+    habits: ClassVar = frozenset({"full_mask"})
     stems: ClassVar = ("Qwen3",)
     hf_paths: ClassVar = {
         **QwenLike.hf_paths,

@@ -134,6 +134,13 @@ class Section(NamedTuple):
     numbers: Sequence[int] = ()
 
 
+class Handed(NamedTuple):
+    """A tensor that blocks which run again are handed. It goes when `first`, the first block that has it, is done."""
+
+    held: Held
+    first: int = 0
+
+
 class Pass(NamedTuple):
     """A forward pass as its backward pass sees it: what stands in front of the blocks, the blocks, what is behind.
 
@@ -146,7 +153,7 @@ class Pass(NamedTuple):
     back: Section
     buffers: tuple[Kept, ...] = ()
     waiting: tuple[Held, ...] = ()
-    handed: tuple[Held, ...] = ()
+    handed: tuple[Handed, ...] = ()
 
     @property
     def sections(self) -> tuple[Section, ...]:

@@ -12,7 +12,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.kept import Held, Kept, Pass, Run, Section, joined
+from tfacct.ledger.kept import Handed, Held, Kept, Pass, Run, Section, joined
 
 
 @record
@@ -25,7 +25,8 @@ class Habits:
     `shared_out`: the shares of a token's experts are made to sum to 1. `narrow_shares`: they are cast to the pass's
     dtype. `wide_norms`: the weights of norms scale in fp32, before the cast. `wide_angles`: the angles are in fp32.
     `norms_behind`: parts read the stream itself, and their results are normed. `own_positions`: each sequence's
-    positions are worked out from a mask of its own.
+    positions are worked out from a mask of its own. `full_mask`: the mask of full attention is made even where every
+    block has a window.
     """
 
     embedding: bool = False
@@ -41,6 +42,7 @@ class Habits:
     wide_angles: bool = False
     norms_behind: bool = False
     own_positions: bool = False
+    full_mask: bool = False
 
 
 class Profile(Protocol):
@@ -71,8 +73,8 @@ class Profile(Protocol):
     def waiting(self, shape: Transformer) -> tuple[Held, ...]:
         """What is held while the blocks run forwards."""
 
-    def handed(self, shape: Transformer) -> tuple[Held, ...]:
-        """What every block is handed beside the stream."""
+    def handed(self, shape: Transformer) -> tuple[Handed, ...]:
+        """What blocks are handed beside the stream."""
 
 
 def passed(shape: Transformer, profile: Profile, kernel: Mapping[str, Size]) -> Pass:

@@ -15,8 +15,9 @@ from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size, rounded_up
-from tfacct.ledger.kept import AGAIN, ROTARY, Held, Kept, Moment, Role, Run, joined
+from tfacct.ledger.kept import AGAIN, ROTARY, Handed, Held, Kept, Moment, Role, Run, joined
 from tfacct.profiles.base import Habits
+from tfacct.profiles.transformers_masks import ALIGNED, masked_sdpa, masks, reaches
 from tfacct.profiles.transformers_parts import STREAM, dropout, experts, network, norm, rms, scaled_wide
 
 ROWS = 32
@@ -25,17 +26,21 @@ ROWS = 32
 
 def kernel_letters(tokens: Size) -> dict[str, Size]:
     """Letters that an attention kernel derives from a step's."""
-    return {"T32": ROWS * rounded_up(tokens, ROWS)}
+    return {"T32": ROWS * rounded_up(tokens, ROWS), "S8": ALIGNED * rounded_up(tokens, ALIGNED)}
 
 
 @record
 class Transformers:
-    """A transformers class with one kind of attention. `full`: the pass is in fp32, where another kernel runs."""
+    """A transformers class with one kind of attention. `full`: the pass is in fp32, where another kernel runs.
+
+    `tokens`: of a sequence, which a window reaches across or not.
+    """
 
     attention: Literal["sdpa", "eager"]
     habits: Habits
     full: bool
     batch: Size
+    tokens: Size
 
     @property
     def name(self) -> str:
@@ -103,6 +108,8 @@ class Transformers:
     def back(self, shape: Transformer) -> Run:
         """Final norm, head and loss. At batch 1 the shifted labels are a view of labels one longer."""
         final = self.part("final_norm", STREAM, shape.final_norm) if shape.final_norm is not None else Run()
+        stream = Held("B T D", path=STREAM)  # the caller's, until the norm is done
+        final = final._replace(ahead=tuple(moment._replace(held=(*moment.held, stream)) for moment in final.ahead))
         head = Run(
             ("lm_head.weight",),
             (Kept("final_norm", "B T D", by=("lm_head.weight",)),),
@@ -124,23 +131,21 @@ class Transformers:
     def waiting(self, shape: Transformer) -> tuple[Held, ...]:
         """What the class holds while its blocks run: embeddings, positions, and eager attention's mask."""
         learned = shape.positions is not None
+        mask = [held for held, _ in masks(shape, self.attention, self.tokens, unused=self.habits.full_mask)]
         if self.habits.norms_behind:
-            return (Held("T", "index"), *self._mask())  # block 0 keeps the embeddings
+            return (Held("T", "index"), *mask)  # block 0 keeps the embeddings
         if self.habits.own_positions:
-            return (Held("B T D", times=2), Held("B T", "index"), Held("B T", "full"), *self._mask())
+            return (Held("B T D", times=2), Held("B T", "index"), Held("B T", "full"), *mask)
         # Without positions of their own in front, embeddings are what block 0 reads, which a pass in fp32 keeps.
         embedded = (Held("B T D"), Held("T D")) if learned else (Held("B T D", "cast"), Held("T", "index"))
-        return (*embedded, *self._mask())
+        return (*embedded, *mask)
 
-    def handed(self, shape: Transformer) -> tuple[Held, ...]:
-        """What every block is handed beside the stream and the angles: positions, and eager attention's mask."""
-        mask = () if self.habits.hands_mask else self._mask()
+    def handed(self, shape: Transformer) -> tuple[Handed, ...]:
+        """What blocks are handed beside the stream and the angles: positions, and the masks of their attention."""
+        own = () if self.habits.hands_mask else masks(shape, self.attention, self.tokens)
         if self.habits.own_positions:
-            return (Held("B T", "index"), *mask)
-        return (*(() if shape.positions is not None else (Held("T", "index"),)), *mask)
-
-    def _mask(self) -> tuple[Held, ...]:
-        return (Held("B T S"),) if self.attention == "eager" else ()
+            return (Handed(Held("B T", "index")), *own)
+        return (*(() if shape.positions is not None else (Handed(Held("T", "index")),)), *own)
 
     def buffers(self, shape: Transformer) -> tuple[Kept, ...]:
         """The angles' frequencies, twice, as they are used and as they were at first; a scale of the embeddings."""
@@ -151,13 +156,18 @@ class Transformers:
         return (Kept("frequencies", "H" if rotary.rope_dim is None else "Hr", by=(), role="full"), *scale)
 
     def _attention(self, at: str, reads: str, part: Attention) -> Run:
-        if part.softcap or part.sinks or part.alibi or part.biased or part.window is not None or not part.causal:
-            raise ConfigError(f"{self.name}: no rule for attention with a window, a softcap, sinks or biases of scores")
+        if part.softcap or part.sinks or part.alibi or part.biased or not part.causal:
+            raise ConfigError(f"{self.name}: no rule for attention with a softcap, sinks or biases of scores")
         if part.score_function != "product":
             raise ConfigError(f"{self.name}: no rule for scores that are no products")
         turned = part.rotary is not None
         names = {which: f"{at}.{which}_rotary" if turned else f"{at}.{which}_proj" for which in "qk"}
-        inner = self._sdpa(at, names) if self.attention == "sdpa" else self._eager(at, names, part)
+        if self.attention == "eager":
+            inner = self._eager(at, names, part)
+        elif reaches(part.window, self.tokens):
+            inner = masked_sdpa(at, names, part, aligned=not self.tokens % ALIGNED)
+        else:
+            inner = self._sdpa(at, names)
         out_weight = f"{at}.o_proj.weight"
         out = Run((out_weight,), (), (Moment(out_weight, (Held("B T N H"), *self._waiting())),))
         rotation = Run((f"{at}.rotary",)) if turned else Run()

@@ -20,6 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 HALVES = (torch.bfloat16, torch.float16)
+ROW = 8
+"""Numbers that rows of a mask are aligned to for torch's efficient attention (`preprocess_mask` in ATen)."""
 
 
 class Saved(NamedTuple):
@@ -166,11 +168,20 @@ def _attention(
     if attn_mask is None and q.dtype in HALVES:
         found = aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, False, scale=scale)
     else:
-        found = aten._scaled_dot_product_efficient_attention(
-            q, k, v, attn_mask, True, dropout_p, is_causal, scale=scale
-        )
+        bias = None if attn_mask is None else _bias(attn_mask, q, k)
+        found = aten._scaled_dot_product_efficient_attention(q, k, v, bias, True, dropout_p, is_causal, scale=scale)
     result: Tensor = found[0]
     return result
+
+
+def _bias(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    """A mask as the efficient kernel is handed it: numbers to add, rows padded to where the kernel can read them."""
+    if mask.dtype == torch.bool:
+        mask = torch.where(mask, 0.0, torch.scalar_tensor(float("-inf"), dtype=q.dtype, device=q.device))
+    keys = mask.shape[-1]
+    if any(stride % ROW for stride in mask.stride()[:-1]):
+        mask = nn.functional.pad(mask, (0, ROW - keys % ROW))[..., :keys]
+    return mask.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
 
 
 def _dropout(x: Tensor, p: float = 0.5, training: bool = True, *_: object) -> Tensor:

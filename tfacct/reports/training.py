@@ -98,7 +98,7 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
 def _pass(subject: LoadedModel, recipe: Recipe, work: Workload = ONE) -> Pass:
     """The pass of a model that was measured. Raises ConfigError for parts that its profile has no rule for."""
     batch = work.batch if isinstance(work.batch, int) else MANY  # a symbol stands for more than one sequence
-    profile = Transformers(recipe.attention, habits(subject), recipe.full, batch)
+    profile = Transformers(recipe.attention, habits(subject), recipe.full, batch, work.tokens)
     return passed(subject.architecture, profile, kernel_letters(work.tokens))
 
 
@@ -124,8 +124,6 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
             return f"sdpa has not been measured with heads of {heads}: multiples of 8 up to 256 have"
         if recipe.full and isinstance(part, Attention) and part.group != 1:
             return "grouped heads in fp32 are not counted with sdpa: torch runs another kernel for them"
-    if any(isinstance(part, Attention) and part.window is not None for part in subject.architecture.attentions):
-        return "blocks with a window are not counted yet: their masks are kept too"
     return None
 
 
