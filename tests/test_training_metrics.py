@@ -51,6 +51,8 @@ def test_rounded_kernels_and_fields_are_solved_too() -> None:
     gpt2, budget = load("gpt2"), 8 * 1024**3
     most = gpt2.solve("ctx", "kept_bytes=8GiB", dtype="fp32").total
     assert gpt2.train(ctx=most, dtype="fp32").kept_bytes <= budget < gpt2.train(ctx=most + 1, dtype="fp32").kept_bytes
+    windowed = load("mistral-7b-v0.1").solve("ctx", "kept_bytes=26GiB")  # 4,096 tokens keep masks
+    assert windowed.total == 4095 and not any("pair of new tokens" in note for note in windowed.notes)
     heads = LLAMA.solve("head_dim", "peak_bytes=80GiB", ctx=4096)
     assert (heads.total, heads.models[0]["beyond"]) == (184, 192)
     blocks = LLAMA.solve("num_hidden_layers", "peak_bytes=80GiB", ctx=4096).total

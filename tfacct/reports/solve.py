@@ -62,10 +62,12 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
         settings = [read_with(value) for value in (found.answer, found.beyond) if value is not None]
     else:
         at = placed(unknown, subject.architecture, point, chunk=chunk)
+        windowed = any(stack.block.window is not None for stack in subject.architecture.stacks)
+        bends = terms.recipe.rounds or windowed  # a step keeps masks from where a context reaches across a window
         if unknown == "num_key_value_heads":
             found = among(unknown, equation, at, divisors(gcd(*subject.architecture.query_heads)))
             how = [f"{unknown} must divide the query heads: every such number was tried."]
-        elif any(metric.whole or (metric.of_step and terms.recipe.rounds) for metric in metrics):
+        elif any(metric.whole or (metric.of_step and bends) for metric in metrics):
             found = whole(unknown, equation, at)
             how = _fullest(unknown, metrics, at, found.answer)
         else:
@@ -81,7 +83,7 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
             *_letters(form, subject.settled(points[found.answer].work, masked=terms.masked)),
             *conventions.of_models(settings, metrics, terms),
             *latent.notes([(settings[0], there.work) for there in points.values()], metrics, masked=terms.masked),
-            *sentences.window_notes(settings, masked=terms.masked),
+            *([] if all(m.of_step for m in metrics) else sentences.window_notes(settings, masked=terms.masked)),
         ]
 
     same = points[found.answer].work == work

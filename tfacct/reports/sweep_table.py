@@ -90,7 +90,8 @@ def report(
         yield from _skipped(every[some])
         settings = [subject for swept in every[some] for subject in swept.settings]
         yield from conventions.of_models(settings, asked, terms)
-        yield from sentences.window_notes(settings, masked=terms.masked) if len(every[some]) == 1 else ()
+        if len(every[some]) == 1 and not all(metric.of_step for metric in metrics):
+            yield from sentences.window_notes(settings, masked=terms.masked)
         yield from _forms(subjects[some], grid, asked, request, terms)
 
     def details(some: slice) -> list[str]:
