@@ -90,7 +90,7 @@ def report(
         yield from _skipped(every[some])
         settings = [subject for swept in every[some] for subject in swept.settings]
         yield from conventions.of_models(settings, asked, terms)
-        if len(every[some]) == 1 and not all(metric.of_step for metric in metrics):
+        if len(every[some]) == 1 and not all(metric.of_step for metric in asked):
             yield from sentences.window_notes(settings, masked=terms.masked)
         yield from _forms(subjects[some], grid, asked, request, terms)
 
