@@ -47,6 +47,7 @@ ASKED: dict[str, list[list[str]]] = {
         ["formula", "gpt2", "--of", "kv"],
         ["formula", "t5-small", "--of", "train"],
         ["formula", "deepseek-v3", "--decode"],
+        ["formula", "gpt2", "--of", "kept", "--attention", "eager"],
     ],
     "diff": [
         ["diff", "gpt2", "gpt2-xl"],

@@ -97,6 +97,31 @@ def factored(letters: Sequence[str], parts: Iterable[Polynomial], after: Iterabl
     return Factored(tuple(letters), _times(shared, [*stack, *outer.terms()]))
 
 
+def in_front(letters: Sequence[str], polynomial: Polynomial, fronts: Sequence[Sequence[str]]) -> Factored:
+    """The polynomial with the letters of each of `fronts` in front of brackets, one set after the other, and with its
+    coefficients as they are: bytes stay bytes.
+
+    >>> two = {(1, 1, 0): 16, (1, 0, 1): 8, (0, 0, 0): 24}
+    >>> in_front("TDF", two, ["T"]).text
+    'T·(16·D + 8·F) + 24'
+    """
+    return Factored(tuple(letters), Term(1, (0,) * len(letters), _split(letters, polynomial, fronts)))
+
+
+def _split(letters: Sequence[str], polynomial: Polynomial, fronts: Sequence[Sequence[str]]) -> tuple[Term, ...]:
+    if not fronts:
+        return tuple(_monomials(polynomial))
+    groups: dict[Powers, dict[Powers, int]] = {}
+    for powers, count in polynomial.items():
+        front = tuple(power * (letter in fronts[0]) for power, letter in zip(powers, letters, strict=True))
+        groups.setdefault(front, {})[powers] = count
+    found: list[Term] = []
+    for front, part in sorted(groups.items(), key=lambda group: (not any(group[0]), -sum(group[0]), group[0])):
+        inside = _split(letters, _divided(part, Term(1, front)), fronts[1:])
+        found += [_times(Term(1, front), inside)] if any(front) else inside
+    return tuple(found)
+
+
 @dataclass(slots=True)
 class _Sum:
     """A sum on its way: terms that differ in their coefficient only are one."""

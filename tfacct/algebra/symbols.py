@@ -5,11 +5,11 @@ The same ledger then counts in symbols, and its totals are the formulas. sympy i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tfacct.algebra.factored import BLOCKS, KEYS, Factored, Polynomial, Powers, factored
+from tfacct.algebra.factored import BLOCKS, KEYS, Factored, Polynomial, Powers, factored, in_front
 from tfacct.architecture import letters
 from tfacct.architecture.letters import Letter, Names
 from tfacct.architecture.parts import Part
@@ -146,6 +146,18 @@ class SymbolicModel:
         parts, after = list(parts), list(after)
         written = factored(tuple(self.symbols), map(self._polynomial, parts), map(self._polynomial, after))
         return Formula(sympy.expand(sum([*parts, *after])), written)
+
+    def in_front(self, expression: Size, *fronts: Sequence[str]) -> Factored:
+        """An expression with these letters in front of brackets, one set after the other; its coefficients stay."""
+        return in_front(tuple(self.symbols), self._polynomial(expression), fronts)
+
+    def with_letter(self, letter: str, meaning: str) -> SymbolicModel:
+        """The same with one more letter, which is a size of its own."""
+        import sympy
+
+        symbols = {**self.symbols, letter: sympy.Symbol(letter, positive=True, integer=True)}
+        products = {name: (*powers, 0) for name, powers in self.products.items()}
+        return replace(self, symbols=symbols, products=products, legend={**self.legend, letter: meaning})
 
     def _polynomial(self, expression: Size) -> Polynomial:
         """The terms of an expression, with N for K · G."""

@@ -160,13 +160,13 @@ class FormulaReport(_Common):
     """Formula of a count."""
 
     _line = each.FormulaLine
-    _optional = ("total_flops", "total_params", "kv_cache_elements", "kv_cache_bytes")
+    _optional = ("total_flops", "total_params", "kv_cache_elements", "kv_cache_bytes", "kept_bytes", "blocks")
     # A formula's `total` is text: the attribute of that name is the number.
     _reserved: ClassVar[dict[str, Any]] = {"total": str}
 
     workload: each.Workload | None
     biases_and_ties_of: str | None
-    of: Literal["flops", "params", "kv", "train"]
+    of: Literal["flops", "params", "kv", "train", "kept"]
     latent_attention: Form | None
     total_text: str
     total_latex: str
@@ -175,6 +175,8 @@ class FormulaReport(_Common):
     total_params: int
     kv_cache_elements: int
     kv_cache_bytes: int
+    kept_bytes: int
+    blocks: list[each.BlockFormula]
 
 
 class DiffReport(_Common):

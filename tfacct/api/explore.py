@@ -27,17 +27,23 @@ class Explored(Asked):
     def formula(
         self,
         *,
-        of: Literal["flops", "params", "kv", "train"] = "flops",
+        of: Literal["flops", "params", "kv", "train", "kept"] = "flops",
+        dtype: str | None = None,
+        checkpoint: Literal["none", "full"] | None = None,
+        attention: Literal["sdpa", "eager"] | None = None,
         **step: Unpack[Step],
     ) -> FormulaReport:
-        """Formula of a count, line by line, with its values: FLOPs, stored parameters, or cached elements.
+        """Formula of a count, line by line, with its values: FLOPs, stored parameters, cached elements, or the bytes
+        that a training step in `dtype` keeps for its backward pass.
 
         `.models[0]["total"]` is the formula as sympy parses it, its letters symbols (see `reports.formula.formula`).
         Raises TfacctError.
         """
+        from tfacct.reports.counting import Counting, named_of
         from tfacct.reports.formula import formula
 
-        return answered(FormulaReport, formula(self.loaded, request(step), of=of))
+        terms = Counting(dtype, trained=named_of({"checkpoint": checkpoint, "attention": attention}))
+        return answered(FormulaReport, formula(self.loaded, request(step), of=of, terms=terms))
 
     def diff(
         self,

@@ -217,11 +217,21 @@ class FormulaLine(TypedDict):
     flops: NotRequired[str]
     params: NotRequired[str | None]
     elements: NotRequired[str]
+    bytes: NotRequired[str]
+    role: NotRequired[str]
     flops_value: NotRequired[int]
     params_value: NotRequired[int]
     elements_value: NotRequired[int]
     bytes_value: NotRequired[int]
     latex: str
+
+
+class BlockFormula(TypedDict):
+    """What one block of a kind keeps for its backward pass, in letters."""
+
+    kind: str
+    bytes: str
+    text: str
 
 
 class DiffTotal(TypedDict):

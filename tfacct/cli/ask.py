@@ -39,7 +39,7 @@ def several(name: str, whole: opt.Whole) -> tuple[list[int] | None, opt.Whole]:
     return (sizes if len(sizes) > 1 else None), replace(whole, **{name: str(max(sizes))})
 
 
-def counting(counted: opt.Counted, trained: opt.Trained | None = None) -> Counting:
+def counting(counted: opt.Counted, trained: opt.Kept | None = None) -> Counting:
     """How a metric is counted, as the user words it."""
     from tfacct.reports.counting import Counting, named_of
 

@@ -15,8 +15,15 @@ from tfacct.cli.root import EXPLORE, command
 def formula(
     *,
     name: opt.FamilyOrModel,
-    of: Annotated[opt.OfChoice, typer.Option(help="Quantity to count.")] = opt.OfChoice.flops,
+    of: Annotated[
+        opt.OfChoice, typer.Option(help="Quantity to count; kept: bytes that a training step keeps for its gradients.")
+    ] = opt.OfChoice.flops,
     step: opt.Step,
+    dtype: Annotated[
+        str | None,
+        typer.Option(metavar="DTYPE", help="Of a training step. Default: bf16.", autocompletion=complete.kv_dtype),
+    ] = None,
+    trained: opt.Kept,
     sets: opt.Sets = None,
     as_latex: opt.Latex = False,
     output: opt.Output,
@@ -28,7 +35,8 @@ def formula(
         ask.apart("--latex", {"--json": output.as_json, "--csv": output.as_csv, "--markdown": output.as_markdown})
     subject, family = ask.family_or_model(name, sets)
     request = ask.request(step)
-    report = formula(subject, request, of=of.value, family=family)
+    terms = ask.counting(opt.Counted(dtype=dtype), trained)
+    report = formula(subject, request, of=of.value, family=family, terms=terms)
     if as_latex:
         from tfacct.algebra import latex
 

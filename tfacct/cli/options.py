@@ -44,6 +44,7 @@ class OfChoice(StrEnum):
     params = "params"
     kv = "kv"
     train = "train"
+    kept = "kept"
 
 
 class CheckpointChoice(StrEnum):
@@ -304,12 +305,18 @@ Attention = Annotated[
 
 
 @dataclass(repr=False, eq=False)
-class Trained:
-    """The recipe of a training step, for its bytes: what is left out is as `train` has it."""
+class Kept:
+    """What of a recipe changes the bytes that a training step keeps: what is left out is as `train` has it."""
 
-    optimizer: Optimizer = None
     checkpoint: Checkpoint = None
     attention: Attention = None
+
+
+@dataclass(repr=False, eq=False)
+class Trained(Kept):
+    """The recipe of a training step, for its bytes."""
+
+    optimizer: Optimizer = None
 
 
 @dataclass(repr=False, eq=False)

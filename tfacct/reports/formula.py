@@ -22,8 +22,9 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Kind, Report, Row, Table
 from tfacct.reports import compose, conventions, counting, params, sentences
 from tfacct.reports import latent_attention as latent
+from tfacct.reports.counting import Counting
 
-Of = Literal["flops", "params", "kv", "train"]
+Of = Literal["flops", "params", "kv", "train", "kept"]
 
 LEGEND_WIDTH = 79
 """The letters are explained in lines that a terminal of 80 columns does not break."""
@@ -90,7 +91,7 @@ WORDS: dict[str, _Words] = {
 
 
 @record
-class _Line:
+class Line:
     """One line of the ledger in letters, and in numbers where there are any; `weights`: of a product's own module."""
 
     path: str
@@ -100,8 +101,16 @@ class _Line:
     weights: Factored | None
 
 
-def formula(subject: LoadedModel, request: Request | None = None, *, of: Of = "flops", family: bool = False) -> Report:
-    """A count in letters, line by line: FLOPs, stored parameters, or cached elements. Raises UsageError.
+def formula(
+    subject: LoadedModel,
+    request: Request | None = None,
+    *,
+    of: Of = "flops",
+    family: bool = False,
+    terms: Counting | None = None,
+) -> Report:
+    """A count in letters, line by line: FLOPs, stored parameters, cached elements, or the bytes that a training step
+    keeps, of the recipe in `terms`. Raises UsageError.
 
     Of a model its values stand beside them, at the workload of `request`; of a `family`, which has no sizes, only the
     biases and ties of `subject` count. In the report's facts, `total` and the formulas of the lines are what sympy
@@ -110,6 +119,13 @@ def formula(subject: LoadedModel, request: Request | None = None, *, of: Of = "f
     """
     request = request or Request()
     _check(subject, request, of, family)
+    if of == "kept":
+        from tfacct.reports.formula_kept import formula_kept
+
+        return formula_kept(subject, request, terms or Counting(), family=family)
+    if terms is not None and (terms.trained or terms.dtype):
+        what = option(terms.trained[0][0] if terms.trained else "dtype")
+        raise UsageError(f"{what} is of a training step's bytes: it needs {option('of', 'kept')}")
     if of == "kv":
         counting.keeping([subject])
     given, subject = subject, subject.settled(counting.workload(subject, request))
@@ -119,7 +135,7 @@ def formula(subject: LoadedModel, request: Request | None = None, *, of: Of = "f
     at = {} if work is None else work.axes()
     lines = _lines(subject.ledger, symbolic, of, None if family else at)
     total = _total(symbolic, of).written
-    legend = _legend(symbolic, lines, total, {} if family else _sizes(subject, at) | at)
+    legend = legend_of(symbolic, lines, total, {} if family else sizes_of(subject, at) | at)
     facts = {
         **({"model": subject.family} if family else {}),
         "biases_and_ties_of": subject.name,
@@ -139,11 +155,11 @@ def formula(subject: LoadedModel, request: Request | None = None, *, of: Of = "f
         [subject],
         _table(words, lines, facts),
         [facts],
-        title=f"{subject.family if family else compose.name_of(subject)}: {_title(words.title, where)}",
+        title=f"{subject.family if family else compose.name_of(subject)}: {title_of(words.title, where)}",
         convention=words.convention,
         notes=lambda _: (
             f"total = {total.text}",
-            *_legend_notes(legend),
+            *legend_notes(legend),
             *words.notes,
             *_special_notes(subject, symbolic, words, family),
             *(latent.written_notes(given, subject) if words.line == "operation" else ()),
@@ -154,7 +170,7 @@ def formula(subject: LoadedModel, request: Request | None = None, *, of: Of = "f
     )
 
 
-def _title(what: str, where: str) -> str:
+def title_of(what: str, where: str) -> str:
     """What is counted, and of which step or at which context its values are."""
     if where.startswith("of "):
         return f"{what} {where}, in symbols"
@@ -179,7 +195,7 @@ def _words(subject: LoadedModel, of: Of) -> _Words:
 
 def _check(subject: LoadedModel, request: Request, of: str, family: bool) -> None:
     if of not in get_args(Of):
-        raise UsageError(f"{option('of')} is flops, params, kv or train, not {of!r}", nearest(of, get_args(Of)))
+        raise UsageError(f"{option('of')} is flops, params, kv, train or kept, not {of!r}", nearest(of, get_args(Of)))
     if request == Request():
         return
     step = f"{option('ctx')}, {option('tokens')}, {option('decode')}"
@@ -198,8 +214,8 @@ def _check(subject: LoadedModel, request: Request, of: str, family: bool) -> Non
         )
         raise UsageError(f"{what}, old tokens and new: leave {option('tokens')} and {option('decode')} out")
     work = counting.workload(subject, request)
-    if of == "train" and work.tokens != work.context:
-        raise whole_sequences("of", "train")
+    if of in ("train", "kept") and work.tokens != work.context:
+        raise whole_sequences("of", of)
 
 
 def _counts(ledger: Ledger, at: Axes, of: Of) -> dict[str, Size]:
@@ -226,7 +242,7 @@ def _flops(product: Product, of: Of) -> Size:
     return product.forward + (product.backward if of == "train" else 0)
 
 
-def _lines(ledger: Ledger, symbolic: SymbolicModel, of: Of, at: Axes | None) -> list[_Line]:
+def _lines(ledger: Ledger, symbolic: SymbolicModel, of: Of, at: Axes | None) -> list[Line]:
     """Every line in letters and, where `at` is a workload, in numbers."""
     values: dict[str, dict[str, Size]] = {}
     if at is not None:
@@ -234,7 +250,7 @@ def _lines(ledger: Ledger, symbolic: SymbolicModel, of: Of, at: Axes | None) -> 
         values |= {"bytes_value": ledger.state_bytes(at, width(CACHED))} if of == "kv" else {}
     specs, weights = _specs(ledger), _weights(symbolic)
     return [
-        _Line(
+        Line(
             path=path,
             spec=specs[path],
             count=symbolic.formula([count]).written,
@@ -270,20 +286,20 @@ def _weights(symbolic: SymbolicModel) -> dict[str, Factored]:
     return {module: symbolic.formula(count for _, count in tensors).written for module, tensors in modules}
 
 
-def _cells(words: _Words, line: _Line) -> dict[str, Any]:
+def _cells(words: _Words, line: Line) -> dict[str, Any]:
     """What the table and the JSON say of a line."""
     own = {"params": line.weights.code if line.weights else None} if words.line == "operation" else {}
     return {"spec": line.spec, words.unit: line.count.code, **own, **line.values}
 
 
-def _summed(words: _Words, lines: list[_Line]) -> dict[str, int]:
+def _summed(words: _Words, lines: list[Line]) -> dict[str, int]:
     """The totals in numbers, under the names that other commands give them."""
     names = {f"{words.unit}_value": words.total, "bytes_value": "kv_cache_bytes"}
     keys = {key: None for line in lines for key in line.values}
     return {names[key]: sum(line.values[key] for line in lines) for key in keys}
 
 
-def _table(words: _Words, lines: list[_Line], facts: Mapping[str, Any]) -> Table:
+def _table(words: _Words, lines: list[Line], facts: Mapping[str, Any]) -> Table:
     products, value = words.line == "operation", f"{words.unit}_value"
     numbers = (Column(value, "value", words.kind),) if words.total in facts else ()
     stored = (Column("bytes_value", f"in {CACHED}", "bytes"),) if "kv_cache_bytes" in facts else ()
@@ -296,7 +312,7 @@ def _table(words: _Words, lines: list[_Line], facts: Mapping[str, Any]) -> Table
         *stored,
     )
 
-    def section(line: _Line) -> str:
+    def section(line: Line) -> str:
         return paths.heading_of(line.path) if products else paths.holder_of(line.path)
 
     sections: list[tuple[Row, ...]] = [
@@ -309,7 +325,7 @@ def _table(words: _Words, lines: list[_Line], facts: Mapping[str, Any]) -> Table
     return columns, tuple(sections), (total,)
 
 
-def _sizes(subject: LoadedModel, at: Axes) -> dict[str, int]:
+def sizes_of(subject: LoadedModel, at: Axes) -> dict[str, int]:
     """The sizes of a model, by letter, with the keys of its windowed blocks where there is a workload."""
     sizes: dict[str, int] = {}
     for group in subject.ledger.groups:
@@ -320,8 +336,8 @@ def _sizes(subject: LoadedModel, at: Axes) -> dict[str, int]:
     return sizes | {letter: stack.count for letter, stack in stacks}
 
 
-def _legend(
-    symbolic: SymbolicModel, lines: list[_Line], total: Factored, values: Mapping[str, int]
+def legend_of(
+    symbolic: SymbolicModel, lines: list[Line], total: Factored, values: Mapping[str, int]
 ) -> dict[str, dict[str, Any]]:
     """Every letter that is shown, once, with its meaning and, of a model, its value."""
     shown = " ".join(f"{line.spec} {line.count.code} {line.weights.code if line.weights else ''}" for line in lines)
@@ -335,7 +351,7 @@ def _legend(
     }
 
 
-def _legend_notes(legend: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def legend_notes(legend: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The letters, as many on a line as fit."""
     notes: list[str] = []
     for letter, about in legend.items():
@@ -350,7 +366,7 @@ def _legend_notes(legend: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 def _special_notes(subject: LoadedModel, symbolic: SymbolicModel, words: _Words, family: bool) -> Iterator[str]:
     """What another model's formulas need not have: sizes that are fixed, a weight of two lines, biases and ties."""
-    sizes = _sizes(subject, {})
+    sizes = sizes_of(subject, {})
     fixed = ", ".join(f"{letter} = {sizes[letter]}" for letter in sorted(subject.config.fixed))
     for letter in symbolic.products:
         if len(symbolic.factors(letter)) == 1:

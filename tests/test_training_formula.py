@@ -1,0 +1,97 @@
+"""What a training step keeps, in letters: by hand, and read back against the account at other sizes."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.conftest import Ran
+from tests.training_configs import drawn
+from tfacct import load
+from tfacct.ledger.workload import Request
+from tfacct.loading.model import subject
+from tfacct.reports.counting import Counting
+from tfacct.reports.formula import formula
+from tfacct.reports.training import refusal, step_of
+
+sympy = pytest.importorskip("sympy")
+
+
+def polynomial(text: str, facts: dict[str, Any]) -> Any:
+    return sympy.expand(sympy.sympify(text, locals={letter: sympy.Symbol(letter) for letter in facts["legend"]}))
+
+
+def test_a_block_of_llama_by_hand(run: Callable[..., Ran]) -> None:
+    """Two norms keep an fp32 copy, the scaled copy and a root, 6·D + 4 bytes each, and products read their results,
+    2·D each: 16·D + 8. Queries, values and their sum are 2·N·H each, keys and values 2·K·H each, 4 for the sum of each
+    query head; the network keeps four tensors of F. A kernel's seed is 24 bytes."""
+    (facts,) = json.loads(run("formula", "llama", "--of", "kept", "--json").out)["models"]
+    (block,) = facts["blocks"]
+    by_hand = "B*T*(16*D + 4*N*H + 4*K*H + 8*F + 4*N + 8) + 24"
+    assert polynomial(block["bytes"], facts) == polynomial(by_hand, facts)
+    assert block["text"] == "B·T·(16·D + 4·N·H + 4·N + 4·K·H + 8·F + 8) + 24"
+    # Behind the blocks: a norm and what the head reads, log-probabilities in fp32, targets, a weight; angles in front.
+    assert polynomial(facts["total"], facts) == polynomial(f"L*({by_hand}) + B*T*(8*D + 4*V + 20) + 4*T*H + 4", facts)
+
+
+def test_a_block_of_gpt2_with_eager_attention_by_hand(run: Callable[..., Ran]) -> None:
+    """In bf16, of each score: the softmax, a byte of its dropout's mask, and what is left of it, 2 + 1 + 2. Two
+    LayerNorms keep their input and two statistics, products read their results: 8·D + 16; two masks of dropouts, 2·D.
+    Queries, keys, values and their sum are 8·N·H, the network's five tensors 10·F."""
+    (facts,) = json.loads(run("formula", "gpt2", "--of", "kept", "--attention", "eager", "--json").out)["models"]
+    by_hand = "5*B*T**2*N + B*T*(10*D + 8*N*H + 10*F + 16)"
+    assert polynomial(facts["blocks"][0]["bytes"], facts) == polynomial(by_hand, facts)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+@pytest.mark.parametrize("family", ["llama", "gpt2", "mixtral", "qwen3", "gemma", "olmo2"])
+def test_formulas_hold_at_other_sizes(family: str, dtype: str) -> None:
+    """A formula in letters is the account of its own model, line by line and in total."""
+    for seed in range(20, 26):
+        config, recipe, work = drawn(family, seed)
+        model = subject(family, config, {}, None)
+        trained = tuple({"checkpoint": recipe.checkpoint, "attention": recipe.attention}.items())
+        terms = Counting(dtype, trained=trained)
+        if refusal(model, terms.recipe) is not None:
+            continue
+        request = Request(ctx=work.context, batch=work.batch)
+        (facts,) = formula(model, request, of="kept", terms=terms).models
+        letters = {sympy.Symbol(letter): about["value"] for letter, about in facts["legend"].items()}
+        assert facts["kept_bytes"] == step_of(model, work, terms.recipe).kept()
+        assert polynomial(facts["total"], facts).subs(letters) == facts["kept_bytes"]
+        assert sum(line["bytes_value"] for line in facts["lines"]) == facts["kept_bytes"]
+        for line in facts["lines"]:
+            assert polynomial(line["bytes"], facts).subs(letters) == line["bytes_value"], line["path"]
+
+
+def test_dtypes_and_levers_change_the_polynomial() -> None:
+    llama = load("llama-3.1-8b")
+    again = llama.formula(of="kept", ctx=4096, checkpoint="full")
+    assert again.blocks == [{"kind": "", "bytes": "2*B*T*D", "text": "2·B·T·D"}]
+    assert again.total == again.kept_bytes == llama.train(ctx=4096, checkpoint="full").kept_bytes
+    wide = load("gpt2").formula(of="kept", dtype="fp32", ctx=50)
+    assert wide.legend["T32"]["value"] == 64 and "4·B·N·T32" in wide.blocks[0]["text"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("t5-small --of kept", "t5-small: the training step of t5 has not been measured"),
+        ("gpt2 --of kept --decode", "whole sequences"),
+        ("llama --of kept --ctx 4k", "is a family and has no sizes"),
+        ("gpt2 --of params --attention eager", "--attention is of a training step's bytes: it needs --of kept"),
+        ("gpt2 --dtype bf16", "--dtype is of a training step's bytes: it needs --of kept"),
+        ("gpt2 --of kept --dtype int4", "bf16, fp16 or fp32, not in int4"),
+    ],
+)
+def test_what_makes_no_sense_is_said(run: Callable[..., Ran], arguments: str, says: str) -> None:
+    ran = run("formula", *arguments.split())
+    assert ran.code == 2 and says in " ".join(ran.err.split()), ran.err
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_tables_fit_and_latex_has_every_line(run: Callable[..., Ran], columns: int) -> None:
+    ran = run("formula", "mixtral-8x7b", "--of", "kept", "--ctx", "2k", columns=columns)
+    assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= columns
+    assert r"\text{mlp.product} &= 2\,B\,T\,L\,F" in run("formula", "llama", "--of", "kept", "--latex").out

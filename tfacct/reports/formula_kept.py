@@ -1,0 +1,171 @@
+"""What a training step keeps for its backward pass, in letters: tensor by tensor, a block, and all together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from tfacct.accounts.training import Step
+from tfacct.algebra.factored import BLOCKS
+from tfacct.algebra.symbols import SymbolicModel, block_letters, in_symbols, with_sizes
+from tfacct.architecture import letters
+from tfacct.base.errors import UsageError
+from tfacct.ledger import paths
+from tfacct.ledger.einsum import AXIS, Size
+from tfacct.ledger.kept import Role
+from tfacct.ledger.storage import width
+from tfacct.ledger.workload import Request, Workload
+from tfacct.loading.model import LoadedModel
+from tfacct.output.report import Column, Report, Row, Table
+from tfacct.profiles.base import passed
+from tfacct.profiles.transformers import ROWS, Transformers, kernel_letters
+from tfacct.reports import compose, counting
+from tfacct.reports.conventions import TRAINING
+from tfacct.reports.counting import Counting
+from tfacct.reports.formula import Line, legend_notes, legend_of, sizes_of, title_of
+from tfacct.reports.training import MANY, Recipe, habits, stepper
+
+ROUNDED = "T32"
+"""The tokens that the efficient kernel rounds up."""
+
+
+class Tensor(NamedTuple):
+    """A kept tensor in letters, in all blocks that have it, and where it stands."""
+
+    place: int
+    role: Role
+    line: Line
+
+
+def formula_kept(subject: LoadedModel, request: Request, terms: Counting, *, family: bool = False) -> Report:
+    """Bytes that the backward pass needs, as a polynomial in every size. Raises UsageError for a model whose training
+    step is not counted. A batch of one is laid out in another way, so of a model the formula is that of its batch."""
+    recipe = terms.recipe
+    work = counting.workload(subject, request)
+    batch = MANY if family else min(int(work.batch), MANY)
+    step = stepper(subject, recipe)(replace(work, batch=batch) if family else work)
+    symbolic = _letters(subject, recipe, batch)
+    written = _in_letters(subject, symbolic, recipe, batch)
+    tensors = list(_tensors(symbolic, written, None if family else step))
+    lines = [tensor.line for tensor in tensors]
+    whole = written.kept()
+    stacks = [letter for letter in symbolic.symbols if letter.startswith(BLOCKS)]
+    total = symbolic.in_front(whole, stacks, _of_step(symbolic))
+    kinds = list(zip(subject.architecture.kinds(), written.run.blocks, strict=True))
+    blocks = {kind: symbolic.in_front(written.kept_in(block), _of_step(symbolic)) for kind, block in kinds}
+    values = {} if family else sizes_of(subject, work.axes()) | work.axes() | _rounded(work)
+    if not family:
+        _check(symbolic, whole, values, int(step.kept()), subject)
+    legend = legend_of(symbolic, lines, total, values)
+    facts = {
+        **({"model": subject.family} if family else {}),
+        "biases_and_ties_of": subject.name,
+        "workload": None if family else counting.workload_facts(work, dtype=recipe.dtype),
+        "of": "kept",
+        "latent_attention": None,
+        "total": total.code,
+        "total_text": total.text,
+        "total_latex": total.latex,
+        **({} if family else {"kept_bytes": int(step.kept())}),
+        "blocks": [{"kind": kind, "bytes": block.code, "text": block.text} for kind, block in blocks.items()],
+        "lines": [_cells(line) | {"role": role, "latex": line.count.latex} for _, role, line in tensors],
+        "legend": legend,
+    }
+    where = "" if family else compose.of_workload([subject], request)
+    who = subject.family if family else compose.name_of(subject)
+    return compose.report(
+        "formula",
+        [subject],
+        _table(tensors, facts),
+        [facts],
+        title=f"{who}: {title_of(f'bytes kept in a training step in {recipe.dtype}', where)}",
+        convention=f"as transformers runs it with {recipe.attention}: {TRAINING}",
+        counted=recipe.counted,
+        notes=lambda _: (
+            *(f"block{f' ({kind})' if len(blocks) > 1 else ''} = {block.text}" for kind, block in blocks.items()),
+            f"total = {total.text}",
+            *legend_notes(legend),
+            "Every token is new: S is T, and written T.",
+            f"Holds for {'B = 1' if batch == 1 else 'B of at least 2'}: one sequence alone is laid out in another way.",
+        ),
+        requests=[] if family else [request],
+        defaults=[] if family else [subject],
+        headline="" if family else "kept_bytes",
+    )
+
+
+def _letters(subject: LoadedModel, recipe: Recipe, batch: int) -> SymbolicModel:
+    """The model's letters. One head of keys for all queries stays a number: it is seen, not copied."""
+    alone = any(getattr(part, "kv_heads", 0) == 1 for part in subject.architecture.attentions) and batch == 1
+    symbolic = in_symbols(subject.architecture, fixed=subject.config.fixed | ({"K"} if alone else set()))
+    if recipe.rounds:
+        symbolic = symbolic.with_letter(ROUNDED, f"T rounded up to a multiple of {ROWS}")
+    return symbolic
+
+
+def _in_letters(subject: LoadedModel, symbolic: SymbolicModel, recipe: Recipe, batch: int) -> Step:
+    """The step with a symbol for every size. As many tokens are seen as are new."""
+    shape, symbols = subject.architecture, symbolic.symbols
+    stacks = block_letters(shape)
+    fixed = frozenset(name for name in letters.explained(shape) if name not in symbols)
+    open_ = with_sizes(shape, symbols.__getitem__, fixed.union(stacks))
+    tokens = symbols["T"]
+    kernel = {**kernel_letters(tokens), **({ROUNDED: symbols[ROUNDED]} if recipe.rounds else {})}
+    run = passed(open_, Transformers(recipe.attention, habits(subject), recipe.full, batch), kernel)
+    counted = zip(run.blocks, stacks, strict=True)
+    run = run._replace(blocks=tuple(block._replace(count=symbols[letter]) for block, letter in counted))
+    at = Workload(context=tokens, tokens=tokens, batch=symbols["B"]).axes()
+    return Step(run, symbolic.ledger, at, width(recipe.dtype), 0, checkpoint=recipe.checkpoint == "full")
+
+
+def _tensors(symbolic: SymbolicModel, written: Step, step: Step | None) -> Iterator[Tensor]:
+    """Every kept tensor in letters and, at a workload, in bytes."""
+    sides = zip(written.run.sections, written.run.sections if step is None else step.run.sections, strict=True)
+    for number, (open_, section) in enumerate(sides):
+        known = written if step is None else step
+        for line, same in zip(written.lines_of(open_), known.lines_of(section), strict=True):
+            bytes_ = open_.count * written.bytes(open_, [line])
+            value = {} if step is None else {"bytes_value": int(section.count * step.bytes(section, [same]))}
+            if bytes_ != 0:
+                count = symbolic.formula([bytes_]).written
+                yield Tensor(number, line.role, Line(line.path, line.spec, count, value, None))
+
+
+def _of_step(symbolic: SymbolicModel) -> list[str]:
+    """The letters of a step, which stand in front of brackets."""
+    return [letter for letter in ("B", "T", ROUNDED) if letter in symbolic.symbols]
+
+
+def _rounded(work: Workload) -> dict[str, int]:
+    return {ROUNDED: int(kernel_letters(work.tokens)["T32"])}
+
+
+def _check(symbolic: SymbolicModel, whole: Size, values: dict[str, Any], kept: int, subject: LoadedModel) -> None:
+    """Refuse a formula that is another number than the account of the same step."""
+    sizes = {letter: values[letter] for letter in AXIS.findall(str(whole)) if letter in values}
+    found = whole.subs({symbolic.symbols[letter]: size for letter, size in sizes.items()})
+    if found != kept:
+        raise UsageError(
+            f"{subject.name}: what its step keeps is no polynomial in these letters: no formula is written"
+        )
+
+
+def _cells(line: Line) -> dict[str, Any]:
+    return {"path": line.path, "spec": line.spec, "bytes": line.count.code, **line.values}
+
+
+def _table(tensors: Sequence[Tensor], facts: Mapping[str, Any]) -> Table:
+    columns = (
+        Column("tensor", "tensor"),
+        Column("spec", "axes", "spec", drop=6),
+        Column("bytes", "bytes", "formula"),
+        *((Column("bytes_value", "value", "bytes"),) if "kept_bytes" in facts else ()),
+    )
+    sections = tuple(
+        tuple({"tensor": paths.short(line.path), **_cells(line)} for _, _, line in together)
+        for _, together in groupby(tensors, key=lambda tensor: tensor.place)
+    )
+    totals: tuple[Row, ...] = ({"tensor": "total", "bytes_value": facts.get("kept_bytes")},)
+    return columns, sections, totals if "kept_bytes" in facts else ()
