@@ -26,7 +26,7 @@ WITH_CLASS = [name for name in presets.names() if presets.load(name).config.hf_p
 
 def agree(ours: LoadedModel, *works: Workload) -> None:
     """Parameters by tensor, FLOPs by module and cached elements by layer, all equal."""
-    model, ledger = hf.build(ours.raw, ours.config.ending.auto), ours.ledger
+    model, ledger = hf.build(ours.of_class, ours.config.ending.auto), ours.ledger
     table, tensors = ours.config.paths(), ours.config.tensors()
     assert renamed(ledger.parameters(unfolded=True), table, tensors) == hf.parameters(model)
     keeps = ours.config.class_keeps().ledger()
@@ -136,8 +136,12 @@ def test_every_class_is_the_one_that_architectures_names_and_agrees(family: str,
     """By its own name where the class has it: of Gemma 3 the plain names are those of the model with images."""
     labels = families.config_class(family).heads[ending_of(family, name)].scores or 5
     ours = subject("tiny", {**TINY[family], "architectures": [name], "num_labels": labels, "pad_token_id": 0})
-    built = type(hf.build(ours.raw, ours.config.ending.auto)).__name__
-    assert built in (name, name.replace("Gemma3", "Gemma3Text"))
+    built, stem = type(hf.build(ours.of_class, ours.config.ending.auto)).__name__, ours.config.stems[0]
+    assert built in (
+        name,
+        name.replace("Gemma3", "Gemma3Text"),
+        name.replace(stem, getattr(room(family), "RUN_BY", stem)),
+    )
     assert built.startswith(ours.config.stems) and ours.unknown == ()
     agree(ours, *(asked(ours, Workload(11, tokens, 3)) for tokens in (11, 7, 1)))
 
@@ -145,8 +149,10 @@ def test_every_class_is_the_one_that_architectures_names_and_agrees(family: str,
 def test_a_config_without_architectures_is_the_familys_first_class() -> None:
     for family in FAMILIES:
         config, (first, *_) = families.config_class(family), families.class_names(families.config_class(family))
-        built = hf.build(TINY[family], subject("tiny", TINY[family]).config.ending.auto)
-        assert type(built).__name__ == first == config.stems[0] + next(iter(config.heads))
+        tiny = subject("tiny", TINY[family])
+        built = type(hf.build(tiny.of_class, tiny.config.ending.auto)).__name__
+        assert first == config.stems[0] + next(iter(config.heads))
+        assert built == first.replace(config.stems[0], getattr(room(family), "RUN_BY", config.stems[0]))
 
 
 def random_class(family: str, examples: int) -> None:
@@ -194,10 +200,11 @@ SILENT = {
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_is_called_harmless_changes_no_parameter_of_the_class(family: str) -> None:
-    plain, auto = TINY[family], subject("mine", TINY[family]).config.ending.auto
+    tiny = subject("mine", TINY[family])
+    plain, auto = tiny.of_class, tiny.config.ending.auto
     said = {**plain, **SILENT, **getattr(room(family), "SILENT", {})}
     assert hf.parameters(hf.build(said, auto)) == hf.parameters(hf.build(plain, auto))
-    assert subject("mine", said).unknown == ()
+    assert subject("mine", {**said, "model_type": family}).unknown == ()
 
 
 @pytest.mark.parametrize("projection", ["relu", "gated-gelu"])
@@ -236,7 +243,7 @@ def test_absent_fields_take_the_classs_defaults(family: str) -> None:
     required = room(family).REQUIRED
     ours = subject("bare", {"model_type": family, **required})
     agree(ours, *(asked(ours, Workload(9, tokens, 2)) for tokens in (5, 9)))
-    theirs = hf.build(ours.raw, ours.config.ending.auto).config
+    theirs = hf.build(ours.of_class, ours.config.ending.auto).config
     assert ours.context == (getattr(room(family), "CONTEXT", None) or theirs.max_position_embeddings)
     read = set(ours.config.__class__.model_fields) - ours.config.uncounted
     assert set(ours.defaulted) == {n for n in read if n not in required and getattr(ours.config, n) is not None}

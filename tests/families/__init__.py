@@ -15,6 +15,7 @@ It may hold:
 - `SILENT`: fields that published files carry, and that the class does not read for a size.
 - `CONTEXT`: the longest context with the class's defaults, where its config has no field that says it.
 - `BY_HEAD`: a config's class keeps q, k and v of one head together in one matrix.
+- `RUN_BY`: how the class begins that transformers runs its configs with, where that is another family's.
 - `INSTEAD`: what to ask about in place of attention's parts, where it has them not.
 """
 

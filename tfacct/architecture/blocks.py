@@ -27,6 +27,9 @@ from tfacct.ledger.einsum import Size
 Order: TypeAlias = Literal["pre", "post", "parallel"]
 PartT = TypeVar("PartT", bound=Part)
 
+POSITIONS = "positions"
+"""Trait of attention: whether queries and keys are rotated by their positions."""
+
 Named: TypeAlias = tuple[str, Part]
 Added: TypeAlias = Attention | LatentAttention | CrossAttention | Mamba | FeedForward | Experts
 """Parts whose results are added to the stream."""
@@ -36,13 +39,15 @@ Added: TypeAlias = Attention | LatentAttention | CrossAttention | Mamba | FeedFo
 class Sublayer:
     """A part whose result is added to the stream. Its paths carry the part's name.
 
-    The block's order decides where `norm` stands; `post_norm` is the norm of the result, before the addition. A part
+    The block's order decides where `norm` stands; `post_norm` is the norm of the result, before the addition, and
+    `factor` multiplies what is added (transformers' GraniteDecoderLayer). A part
     that is not called is not added either, and must come with a norm that is not called.
     """
 
     part: Added
     norm: Norm | None = None
     post_norm: Norm | None = None
+    factor: float | None = None
 
     @property
     def name(self) -> str:
@@ -68,7 +73,7 @@ class Sublayer:
     def added(self) -> Iterator[Named]:
         """Addition to the stream, by its name in paths."""
         if self.called:
-            yield f"{self.name}_add", Residual(hidden=self.part.hidden)
+            yield f"{self.name}_add", Residual(hidden=self.part.hidden, factor=self.factor)
 
 
 @record
@@ -116,15 +121,18 @@ class Block:
 
     @property
     def traits(self) -> dict[str, str]:
-        """Traits that tell a block from blocks of other kinds, by question: sequence, window, network."""
+        """Traits that tell a block from blocks of other kinds, by question: sequence, window, network, positions."""
         found = {}
-        attends, routed = self.attention is not None, self.find(Experts) is not None
+        attention, routed = self.attention, self.find(Experts) is not None
+        attends = attention is not None
         if attends or self.find(Mamba):
             found["sequence"] = "attention" if attends else "mamba"
         if attends:
             found["window"] = "full" if self.window is None else "windowed"
         if routed or self.find(FeedForward):
             found["network"] = "experts" if routed else "dense"
+        if attention is not None:
+            found[POSITIONS] = "unrotated" if attention.rotary is None else "rotated"
         return found
 
 

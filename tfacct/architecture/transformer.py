@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from tfacct.architecture import letters
-from tfacct.architecture.blocks import Block, MtpHead, PartT, Stack, Sublayer, in_order, numbered
+from tfacct.architecture.blocks import POSITIONS, Block, MtpHead, PartT, Stack, Sublayer, in_order, numbered
 from tfacct.architecture.letters import Names
 from tfacct.architecture.parts import (
     CHOSEN,
@@ -165,6 +165,9 @@ class Transformer:
         traits = [stack.block.traits for stack in self.stacks]
         asked = dict.fromkeys(question for own in traits for question in own)
         differing = [question for question in asked if len({own[question] for own in traits if question in own}) > 1]
+        others = [question for question in differing if question != POSITIONS]
+        if _splits(traits, others) == _splits(traits, differing):
+            differing = others  # positions follow from them, as where windowed layers alone are rotated
         names = [" ".join(own[question] for question in differing if question in own) for own in traits]
         names = [*(["encoder"] * (len(self.every_stack) - len(names))), *names]
         return [
@@ -199,7 +202,7 @@ class Transformer:
 
         def block(old: Block, change: Callable[[Any], Any]) -> Block:
             def sublayer(one: Sublayer) -> Sublayer:
-                return Sublayer(change(one.part), change(one.norm), change(one.post_norm))
+                return Sublayer(change(one.part), change(one.norm), change(one.post_norm), one.factor)
 
             return replace(old, sublayers=tuple(sublayer(one) for one in old.sublayers))
 
@@ -261,6 +264,11 @@ class Transformer:
         if self.positions is None:
             return self
         return replace(self, positions=replace(self.positions, rows=context + self.positions.offset))
+
+
+def _splits(traits: Sequence[dict[str, str]], questions: Sequence[str]) -> int:
+    """Number of kinds that these questions tell apart."""
+    return len({tuple(own.get(question) for question in questions) for own in traits})
 
 
 def _of_part(change: Callable[[Any], Any]) -> Callable[[Any], Any]:

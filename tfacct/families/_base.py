@@ -88,6 +88,8 @@ class FamilyConfig(BaseModel):
     """Habits that a field turns on → the field; it is off by default."""
     changes_training: ClassVar[frozenset[str]] = frozenset()
     """Fields that change what its training step keeps, where they are on, in ways that were not measured."""
+    class_type: ClassVar[str] = ""
+    """The `model_type` whose class is asked, where transformers has none for this family's own."""
     stems: ClassVar[tuple[str, ...]] = ()
     """How its classes begin, up to the kind of head; none where no class stands behind the family."""
     heads: ClassVar[Mapping[str, Ending]] = {}
@@ -96,7 +98,8 @@ class FamilyConfig(BaseModel):
     body: ClassVar[str] = "model."
     """Prefix of the paths in hf_paths that a bare body's own paths lack."""
     nulls: ClassVar[Mapping[str, str]] = {}
-    """Fields that may be null although their default is a number: null means the value of this other field."""
+    """Fields that may be null although their default is a number: null means the value of this other field, or of one
+    divided by another, spelled `hidden_size / num_attention_heads`."""
 
     _ending: Ending | None = PrivateAttr(default=None)
     _labels: int = PrivateAttr(default=DEFAULT_LABELS)
@@ -197,7 +200,7 @@ def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[Family
     for name, value in _unaliased(raw, family.aliases).items():
         if name in family.model_fields:
             if value is None and name in family.nulls:
-                given[name] = raw.get(family.nulls[name])
+                given[name] = _null_means(family.nulls[name], raw)
             elif value is not None or not _default_may_follow(family, name):
                 given[name] = value
                 unsaid.discard(name)
@@ -218,6 +221,17 @@ def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[Family
     counted = (name for name in family.model_fields if name in unsaid and name not in family.uncounted)
     values = {name: getattr(config, name) for name in counted}
     return config, {name: value for name, value in values.items() if value is not None}, unknown
+
+
+def _null_means(spelled: str, raw: Mapping[str, Any]) -> Any:
+    """Value of a field that is null: another's, or one divided by another; None where those are no sizes."""
+    whole, _, parts = spelled.partition(" / ")
+    if not parts:
+        return raw.get(whole)
+    sizes = [raw.get(name) for name in (whole, parts)]
+    if not all(isinstance(size, int) and size > 0 for size in sizes):
+        return None
+    return share(raw[whole], raw[parts], f"{whole} by {parts}")
 
 
 def _unaliased(raw: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:

@@ -52,7 +52,7 @@ CHANGES_COUNTS = frozenset(
     num_global_key_value_heads attention_k_eq_v use_double_wide_mlp compress_ratios compress_rates o_lora_rank
     o_groups num_hash_layers swa_head_dim swa_num_attention_heads swa_num_key_value_heads
     num_attention_heads_per_layer num_key_value_heads_per_layer block_configs n_head_kv kv_n_heads
-    cross_attention_layers adapter_rank use_cla img_processor vision_tower mm_vision_tower
+    clip_qkv cross_attention_layers adapter_rank use_cla img_processor vision_tower mm_vision_tower
     """.split()
 )
 """Fields that change counts in some architecture. One that is on, and that a family does not read, is refused."""

@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import Head
+from tfacct.architecture.parts import Attention, FeedForward, Head
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Real, Switch, Word
 from tfacct.families._gemma_like import GemmaLike
@@ -58,15 +58,20 @@ class GemmaWindows(GemmaLike):
         """Fields that attention has of its own in a layer with this window."""
         return {"window": window}
 
-    def architecture(self) -> Transformer:
+    def windowed_block(self, attention: Attention, network: FeedForward) -> Block:
         """Norms before and behind attention and network."""
+        norm = self.norm()
+        return Block.of(attention, network, norm=norm, post_norm=norm)
+
+    def architecture(self) -> Transformer:
+        """Blocks of two kinds, and bounded logits."""
         if self.use_bidirectional_attention:
             raise self.refused("use_bidirectional_attention", True)
-        norm, network, capped = self.norm(), self.feed_forward(), self.attn_logit_softcapping
+        network, capped = self.feed_forward(), self.attn_logit_softcapping
         common = {"softcap": capped, "scale": self.query_pre_attn_scalar**-0.5}
         per_layer = windows(self.layer_types, self.num_hidden_layers, self.sliding_window, self.slides)
         kinds = {
-            window: Block.of(self.attention(**common, **self.of_layer(window)), network, norm=norm, post_norm=norm)
+            window: self.windowed_block(self.attention(**common, **self.of_layer(window)), network)
             for window in dict.fromkeys(per_layer)
         }
         head = Head(

@@ -18,6 +18,13 @@ def head_dim_from(fields: dict[str, Any]) -> int:
     return share(hidden, heads, "hidden_size by num_attention_heads", "give head_dim, or sizes that divide")
 
 
+OWN_SHARE: Mapping[str, str] = {
+    "num_key_value_heads": "num_attention_heads",
+    "head_dim": "hidden_size / num_attention_heads",
+}
+"""Fields that are null where they follow from others, in classes that have numbers for them if they are absent."""
+
+
 class LlamaLike(FamilyConfig):
     """The fields that Llama's relatives spell alike, and the blocks they describe."""
 
@@ -83,6 +90,11 @@ class LlamaLike(FamilyConfig):
             head_dim=even(self.head_dim),
             **{"rotary": self.rotary(), **own},
         )
+
+    def whole_heads(self) -> None:
+        """Refuse heads that do not share the hidden size, where the class cannot run them. Raises ConfigError."""
+        if self.head_dim * self.num_attention_heads != self.hidden_size:
+            raise self.refused("head_dim", self.head_dim)
 
     def feed_forward(self, *, bias: bool = False) -> FeedForward:
         """A gated network."""

@@ -101,7 +101,7 @@ def _by_its_class(fields: Mapping[str, Any], instead: str | None = None) -> str:
     """The family whose class the config names, or all there are. A name spelled alike is another architecture: mbart is
     no bart, gptj no gpt2."""
     for name in classes.named(fields.get("architectures")):
-        for family in names():
+        for family in sorted(names(), key=lambda family: family != name.lower()[: len(family)]):
             if classes.ending(name, config_class(family).stems):
                 return f"its class {cut(name)} belongs to {family}: {setting('model_type', family)}"
     return "; ".join(filter(None, (f"known: {', '.join(names())}", instead)))

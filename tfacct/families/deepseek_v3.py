@@ -31,7 +31,7 @@ class Config(DeepseekLike):
     stems: ClassVar = ("DeepseekV3",)
     uncounted: ClassVar = DeepseekLike.uncounted | {"num_nextn_predict_layers"}
     aliases: ClassVar = {**DeepseekLike.aliases, "num_mtp_layers": "num_nextn_predict_layers"}
-    gotchas: ClassVar = (
+    gotchas: ClassVar[tuple[str, ...]] = (
         *DeepseekLike.gotchas,
         "The layers that predict further tokens (MTP) are not counted, as in the class, unless `mtp` is true.",
         "The router's bias, one element per expert, is a buffer in the class and not a parameter here. The published "

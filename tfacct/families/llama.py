@@ -21,7 +21,7 @@ class Config(LlamaLike):
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
     dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
     stems: ClassVar = ("Llama", "LLaMA")  # some files write LLaMA
-    gotchas: ClassVar = (
+    gotchas: ClassVar[tuple[str, ...]] = (
         "attention_bias puts biases on all four projections of attention, mlp_bias on all three of the network.",
         "An absent or null head_dim means hidden_size / num_attention_heads.",
         "The class has no window, so a sliding_window that is on is refused.",

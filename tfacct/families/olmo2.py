@@ -1,6 +1,6 @@
 """OLMo 2: norms after attention and network instead of before; norms over all queries and all keys together."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -33,20 +33,23 @@ class Config(LlamaLike):
         "blocks.*.mlp_post_norm": "model.layers.*.post_feedforward_layernorm",
     }
     heads: ClassVar = CLASSIFYING
-    gotchas: ClassVar = (
+    gotchas: ClassVar[tuple[str, ...]] = (
         "Norms come after attention and network, before the addition; there are none before. Recomputing a block in "
         "training skips no product: the norm after needs the last one.",
         "Queries and keys pass through a norm over all heads together: num_attention_heads · head_dim and "
         "num_key_value_heads · head_dim elements, not head_dim.",
     )
 
-    def architecture(self) -> Transformer:
-        """attention_bias is on all four projections."""
+    def olmo_block(self, **own: Any) -> Block:
+        """Norms behind attention and network, and over all queries and all keys; `own` is attention's in one layer."""
         attention = self.attention(
             qkv_bias=self.attention_bias,
             out_bias=self.attention_bias,
             qk_norm=QKNorm(self.rms_norm_eps, together=True),
+            **own,
         )
-        norm = self.norm()
-        block = Block.of(attention, self.feed_forward(), post_norm=norm)
-        return self.decoder(self.equal_blocks(block))
+        return Block.of(attention, self.feed_forward(), post_norm=self.norm())
+
+    def architecture(self) -> Transformer:
+        """attention_bias is on all four projections."""
+        return self.decoder(self.equal_blocks(self.olmo_block()))

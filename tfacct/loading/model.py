@@ -94,6 +94,12 @@ class LoadedModel:
         """Expected number of parameters, if the config is as published; else None."""
         return self.provenance.expected if self.provenance and not self.changed else None
 
+    @property
+    def of_class(self) -> Mapping[str, Any]:
+        """Its fields as the transformers class is given them: under another model_type where that has none of this."""
+        other = self.config.class_type
+        return {**self.raw, "model_type": other} if other else self.raw
+
     def with_fields(self, sets: Mapping[str, Any]) -> LoadedModel:
         """The same model with fields set over its config. Other models in its file stay left out."""
         changed = subject(self.name, self.raw, sets, self.provenance)

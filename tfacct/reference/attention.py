@@ -137,6 +137,29 @@ def _slopes(heads: int) -> Tensor:
     return torch.tensor(first + more, dtype=torch.float64)
 
 
+class Clip(nn.Module):
+    """Elements bounded to ±bound (transformers' OlmoAttention)."""
+
+    def __init__(self, bound: float) -> None:
+        super().__init__()
+        self.bound = bound
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.clamp(-self.bound, self.bound)
+
+
+class Temperature(nn.Module):
+    """Queries times a factor of their position (transformers' Ministral3Attention, `get_llama_4_attn_scale`)."""
+
+    def __init__(self, part: parts.Temperature) -> None:
+        super().__init__()
+        self.beta, self.length = part.beta, part.length
+
+    def forward(self, q: Tensor, positions: Tensor) -> Tensor:
+        factor = 1 + self.beta * torch.log(1 + torch.floor(positions.to(q.device, q.dtype) / self.length))
+        return q * factor[:, None]
+
+
 def qk_norm(part: parts.QKNorm, size: int) -> nn.Module:
     """Norm of queries or keys."""
     return LayerNorm((size,), part.eps) if part.kind == "layer" else RMSNorm(size, part.eps, part.less_one)
@@ -190,6 +213,8 @@ class Attention(Heads):
         if part.qk_norm is not None:
             self.q_norm = qk_norm(part.qk_norm, self.queries if self.together else part.head_dim)
             self.k_norm = qk_norm(part.qk_norm, self.keys if self.together else part.head_dim)
+        self.q_clip, self.k_clip, self.v_clip = (None if part.clip is None else Clip(part.clip) for _ in range(3))
+        self.q_scale = None if part.temperature is None else Temperature(part.temperature)
         if part.rotary is not None:
             size = part.head_dim if part.rope_dim is None else part.rope_dim
             self.q_rotary, self.k_rotary = Rotary(part.rotary, size), Rotary(part.rotary, size)
@@ -203,11 +228,15 @@ class Attention(Heads):
         q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
         if self.together and self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
+        if self.q_clip is not None and self.k_clip is not None and self.v_clip is not None:
+            q, k, v = self.q_clip(q), self.k_clip(k), self.v_clip(v)
         q, k, v = self._split(q, self.heads), self._split(k, self.kv_heads), self._split(v, self.kv_heads)
         if not self.together and self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         if self.angles is not None:
             q, k = self._turned(self.q_rotary, q, step), self._turned(self.k_rotary, k, step)
+        if self.q_scale is not None:
+            q = self.q_scale(q, step.positions)
         old = 0
         if past is not None:
             old = past[0].shape[2]

@@ -44,7 +44,7 @@ class Block(nn.Module):
             self.add_module(f"{name}_norm", own_norm(sublayer.norm))
             self.add_module(name, module)
             self.add_module(f"{name}_post_norm", own_norm(sublayer.post_norm))
-            self.add_module(f"{name}_add", Add())
+            self.add_module(f"{name}_add", Add(sublayer.factor))
             self.states += [f"{name}.{cache}" for cache in getattr(module, "caches", ())]
         for name, part in norms.items():
             if part is not None and part.shared:

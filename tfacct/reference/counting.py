@@ -18,7 +18,7 @@ from torch.utils.module_tracker import ModuleTracker
 
 from tfacct.base.errors import MissingExtraError
 from tfacct.base.record import record
-from tfacct.reference.attention import Alibi, Distance, Rotary, Sinks, Softmax
+from tfacct.reference.attention import Alibi, Clip, Distance, Rotary, Sinks, Softmax, Temperature
 from tfacct.reference.blocks import Block
 from tfacct.reference.experts import Bank, Routing, Weighting
 from tfacct.reference.mamba import Convolution, Recurrence, Skip, Softplus
@@ -35,7 +35,7 @@ POINTWISE = frozenset(
     f"aten::{name}"
     for name in """
     add add_ mul mul_ neg rms_norm cos sin softmax gelu silu relu triu tril embedding tanh sigmoid sum gather remainder
-    clone sub unflatten abs log gt lt clamp where div amax exp softplus index_select
+    clone sub unflatten abs log gt lt clamp where div floor amax exp softplus index_select
     """.split()
 )
 """Operators that fvcore does not count and that are no products. Any other that it skips is an error."""
@@ -264,6 +264,8 @@ def seen(model: Decoder, given: Inputs) -> Seen:
         Alibi,
         Distance,
         Sinks,
+        Clip,
+        Temperature,
         Routing,
         Weighting,
         Softplus,

@@ -58,7 +58,8 @@ class Tokens(Embedding):
     def __init__(self, part: parts.Embedding) -> None:
         super().__init__(part.vocab, part.hidden if part.width is None else part.width)
         self.project = None if part.width is None else Linear(part.width, part.hidden, bias=False)
-        self.scale = Scale(part.hidden**0.5) if part.scaled else None
+        factor = part.hidden**0.5 if part.factor is None else part.factor
+        self.scale = Scale(factor) if part.scaled else None
 
     def forward(self, tokens: Tensor) -> Tensor:
         rows = super().forward(tokens)
@@ -88,6 +89,7 @@ class Head(Linear):
         if part.transform is not None:
             self.transform = Linear(part.hidden, part.hidden, bias=True)
             self.act, self.norm = Activation(part.transform), LayerNorm((part.hidden,), part.eps)
+        self.logit_scale = None if part.logit_scale is None else Scale(part.logit_scale)
         self.softcap = None if part.softcap is None else Softcap(part.softcap)
         self.last = last
 
@@ -99,6 +101,7 @@ class Head(Linear):
         if self.transform is not None and self.act is not None and self.norm is not None:
             rows = self.norm(self.act(self.transform(rows)))
         logits = super().forward(rows)
+        logits = logits if self.logit_scale is None else self.logit_scale(logits)
         return logits if self.softcap is None else self.softcap(logits)
 
 
@@ -153,10 +156,14 @@ class PerHead(nn.Module):
 
 
 class Add(nn.Module):
-    """A sublayer's result added to the stream."""
+    """A sublayer's result added to the stream, multiplied by a constant first where there is one."""
+
+    def __init__(self, factor: float | None = None) -> None:
+        super().__init__()
+        self.scale = None if factor is None else Scale(factor)
 
     def forward(self, stream: Tensor, result: Tensor) -> Tensor:
-        return stream + result
+        return stream + (result if self.scale is None else self.scale(result))
 
 
 class RMSNorm(nn.Module):
@@ -182,7 +189,8 @@ class LayerNorm(nn.LayerNorm):
 def norm(part: parts.Norm) -> nn.Module:
     """LayerNorm or RMSNorm."""
     if part.kind == "layer":
-        return LayerNorm((part.hidden,), part.eps)
+        learned = part.learned != "none"
+        return LayerNorm((part.hidden,), part.eps, elementwise_affine=learned, bias=part.learned == "both")
     return RMSNorm(part.hidden, part.eps, part.less_one)
 
 

@@ -263,7 +263,7 @@ def stranger_checks(subject: LoadedModel, work: Workload) -> Iterator[Check]:
         asking = option("against", "transformers")
         raise MissingExtraError(f"{asking} needs transformers", "pip install transformers") from None
     try:
-        theirs = hf.build(subject.raw, subject.config.ending.auto)
+        theirs = hf.build(subject.of_class, subject.config.ending.auto)
     except (KeyError, ValueError, TypeError) as error:
         raise UsageError(f"{subject.name}: the transformers class refuses this config: {error!r}") from None
     try:

@@ -1,6 +1,6 @@
 """The parts a transformer is put together from: their sizes, their axes, their lines."""
 
-from tfacct.architecture.parts.attention import Attention, Grouped, QKNorm, Rotary
+from tfacct.architecture.parts.attention import Attention, Grouped, QKNorm, Rotary, Temperature
 from tfacct.architecture.parts.classes import Classes, Pooler
 from tfacct.architecture.parts.cross import CrossAttention, RelativeBias
 from tfacct.architecture.parts.embedding import Embedding, Head, Positions, Segments
@@ -45,4 +45,5 @@ __all__ = [
     "Residual",
     "Rotary",
     "Segments",
+    "Temperature",
 ]

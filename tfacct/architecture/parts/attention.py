@@ -4,7 +4,8 @@ Scaled dot-product attention: Vaswani et al., "Attention Is All You Need" (arXiv
 Shazeer (1911.02150). Grouped-query: Ainslie et al. (2305.13245). Rotary positions: Su et al., "RoFormer" (2104.09864).
 ALiBi: Press et al. (2108.12409). Windows: Jiang et al., "Mistral 7B" (2310.06825). Softcap: "Gemma 2" (2408.00118),
 and transformers' Gemma2Attention. Norms of queries and keys: transformers' Qwen3Attention, each head by itself, and
-Olmo2Attention, all heads together. Sinks: transformers' GptOssAttention.
+Olmo2Attention, all heads together. Sinks: transformers' GptOssAttention. Bounded queries, keys and
+values: OlmoAttention. Queries scaled by their position: Ministral3Attention.
 """
 
 from __future__ import annotations
@@ -42,6 +43,13 @@ class QKNorm(NamedTuple):
     less_one: bool = False
 
 
+class Temperature(NamedTuple):
+    """Factor of a query by its position p, 1 + beta · ln(1 + ⌊p / length⌋). No count depends on either number."""
+
+    beta: float
+    length: float
+
+
 class Grouped(Part):
     """A part with `kv_heads` key/value heads, each read by `group` query heads."""
 
@@ -70,7 +78,8 @@ class Attention(Grouped):
     `head_dim` is a size of its own: heads · head_dim need not be the hidden size. If it is not `causal`, every token
     sees all tokens and nothing is kept between steps. `window`: number of keys that a query sees, its own among them.
     `rope_dim`: number of a head's elements that are rotated, None for all. `sinks`: one learned score per head that
-    belongs to no key. `softcap` bounds the scores, `alibi` lowers them with the distance, and `biased` adds the scores
+    belongs to no key. `clip` bounds the elements of queries, keys and values, `temperature` multiplies the queries.
+    `softcap` bounds the scores, `alibi` lowers them with the distance, and `biased` adds the scores
     of a RelativeBias. `scale`: factor of the scores, None for head_dim^−½. `score_function`: the score of a query and a
     key is their product, or the largest distance between their elements, max |q − k|, which is no product.
     """
@@ -86,6 +95,8 @@ class Attention(Grouped):
     window: Size | None = None
     qk_norm: QKNorm | None = None
     sinks: bool = False
+    clip: float | None = None
+    temperature: Temperature | None = None
     softcap: float | None = None
     alibi: bool = False
     scale: float | None = None
@@ -142,10 +153,15 @@ class Attention(Grouped):
                 scale = f"{heads} H" if self.qk_norm.together else "H"
                 shift = scale if self.qk_norm.kind == "layer" else ""
                 yield Pointwise(f"{at}.{name}", f"B T {heads} H", weight=scale, bias=shift)
+        if self.clip is not None:
+            for name, heads in (("q_clip", "N"), ("k_clip", "K"), ("v_clip", "K")):
+                yield Pointwise(f"{at}.{name}", f"B T {heads} H")
         if self.rotary is not None:
             turned = "H" if self.rope_dim is None else "Hr"
             yield Pointwise(f"{at}.q_rotary", f"B T N {turned}")
             yield Pointwise(f"{at}.k_rotary", f"B T K {turned}")
+        if self.temperature is not None:
+            yield Pointwise(f"{at}.q_scale", "B T N H")
 
     def _of_scores(self, at: str) -> Iterator[Line]:
         if self.softcap is not None:

@@ -18,7 +18,8 @@ from tfacct.ledger.lines import Line, Matmul, Pointwise, Table
 
 @record(kw_only=True)
 class Embedding(Part):
-    """Token table: read by row, never multiplied. `scaled`: each row is multiplied by √hidden.
+    """Token table: read by row, never multiplied. `scaled`: each row is multiplied by `factor`, or
+    by √hidden if there is none.
 
     `width`: length of its rows if it is not `hidden`; a product then projects them. `shared`: the rows are those of the
     decoder's table, and stored there.
@@ -27,6 +28,7 @@ class Embedding(Part):
     vocab: Size
     hidden: Size
     scaled: bool = False
+    factor: float | None = None
     width: Size | None = None
     shared: bool = False
 
@@ -101,8 +103,8 @@ class Head(Part):
 
     `tied`: the token table is the weight, stored once and used by two lines. `width`: length of the table's rows if it
     is not `hidden`; a product then projects every token's vector to it first. `transform`: a product, this activation
-    and a LayerNorm stand before the logits. `softcap` bounds the logits, `scale` multiplies the vectors that they are
-    computed from.
+    and a LayerNorm stand before the logits. `logit_scale` multiplies the logits, `softcap` bounds them, `scale`
+    multiplies the vectors that they are computed from.
     """
 
     hidden: Size
@@ -110,6 +112,7 @@ class Head(Part):
     tied: bool = False
     bias: bool = False
     width: Size | None = None
+    logit_scale: float | None = None
     softcap: float | None = None
     transform: str | None = None
     eps: float = 1e-12
@@ -149,5 +152,6 @@ class Head(Part):
 
     def _logits(self, at: str, weight: str | None) -> tuple[Line, ...]:
         row = "De" if self.width is not None else "Dt" if self.transform is not None else "D"
-        softcap = (Pointwise(f"{at}.softcap", "B O V"),) if self.softcap is not None else ()
-        return (Matmul(at, f"B O {row}, {row} V -> B O V", weight=weight, bias=self.bias), *softcap)
+        behind = (("logit_scale", self.logit_scale), ("softcap", self.softcap))
+        own = (Pointwise(f"{at}.{name}", "B O V") for name, value in behind if value is not None)
+        return (Matmul(at, f"B O {row}, {row} V -> B O V", weight=weight, bias=self.bias), *own)

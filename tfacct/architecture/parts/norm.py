@@ -19,13 +19,15 @@ SHARED = "shared_norm"
 class Norm(Part):
     """LayerNorm (scale and shift) or RMSNorm (scale only).
 
-    `less_one`: the stored weight is the scale less 1; no count depends on it. `shared`: it reads the scale and shift
-    that all norms of its block share. If not `called`, it is stored and never runs.
+    `learned`: which of these a LayerNorm has, `both`, the `scale` alone (transformers' CohereLayerNorm), or `none`
+    (OlmoLayerNorm). `less_one`: the stored weight is the scale less 1; no count depends on it. `shared`: it reads the
+    scale and shift that all norms of its block share. If not `called`, it is stored and never runs.
     """
 
     hidden: Size
     kind: Literal["layer", "rms"]
     eps: float = 1e-5
+    learned: Literal["both", "scale", "none"] = "both"
     less_one: bool = False
     shared: bool = False
     called: bool = True
@@ -37,5 +39,7 @@ class Norm(Part):
     def lines(self, at: str) -> tuple[Line, ...]:
         """One pointwise line."""
         module = f"{at.rpartition('.')[0]}.{SHARED}" if self.shared else None
-        line = Pointwise(at, "B T D", weight="D", bias="D" if self.kind == "layer" else "", module=module)
+        weight = "" if self.learned == "none" else "D"
+        shift = "D" if self.kind == "layer" and self.learned == "both" else ""
+        line = Pointwise(at, "B T D", weight=weight, bias=shift, module=module)
         return (line if self.called else Unused(line),)

@@ -12,13 +12,15 @@ from tfacct.ledger.lines import Line, Pointwise
 
 @record(kw_only=True)
 class Residual(Part):
-    """Addition of a sublayer's result to the stream that it read."""
+    """Addition of a sublayer's result to the stream that it read. `factor` multiplies the result first."""
 
     hidden: Size
+    factor: float | None = None
 
     letters: ClassVar[dict[str, str]] = {"hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"D": "hidden size"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """One pointwise line."""
-        return (Pointwise(at, "B T D", sums=True),)
+        """Addition, and the multiplication before it."""
+        scale = () if self.factor is None else (Pointwise(f"{at}.scale", "B T D"),)
+        return (*scale, Pointwise(at, "B T D", sums=True))

@@ -1,0 +1,64 @@
+"""Shared by Granite and HyperCLOVA X: Llama's block with constants that multiply embeddings, results and logits."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from tfacct.architecture.blocks import Block
+from tfacct.architecture.parts import Embedding, Head
+from tfacct.architecture.transformer import Transformer
+from tfacct.families._base import Count, Layers, Real, Switch
+from tfacct.families._endings import DECODER
+from tfacct.families._llama_like import LlamaLike
+
+
+class GraniteLike(LlamaLike):
+    """The fields that both spell alike, with their classes' defaults."""
+
+    vocab_size: Count = 32000
+    hidden_size: Count = 4096
+    intermediate_size: Count = 11008
+    num_hidden_layers: Layers = 32
+    num_attention_heads: Count = 32
+    num_key_value_heads: Count = Field(default_factory=lambda fields: fields["num_attention_heads"])
+    max_position_embeddings: Count = 2048
+    attention_bias: Switch = False
+    mlp_bias: Switch = False
+    embedding_multiplier: Real = 1.0
+    logits_scaling: Real = 1.0
+    residual_multiplier: Real = 1.0
+    attention_multiplier: Real | None = None
+
+    uncounted: ClassVar = LlamaLike.uncounted | {
+        "embedding_multiplier",
+        "logits_scaling",
+        "residual_multiplier",
+        "attention_multiplier",
+    }
+    heads: ClassVar = DECODER
+
+    @property
+    def logit_scale(self) -> float:
+        """Factor of the logits."""
+        raise NotImplementedError
+
+    def granite_block(self, *, post_norm: bool = False) -> Block:
+        """Llama's block, whose results are multiplied before they are added."""
+        attention = self.attention(
+            qkv_bias=self.attention_bias, out_bias=self.attention_bias, scale=self.attention_multiplier
+        )
+        behind = self.norm() if post_norm else None
+        block = Block.of(attention, self.feed_forward(bias=self.mlp_bias), norm=self.norm(), post_norm=behind)
+        added = (replace(one, factor=self.residual_multiplier) for one in block.sublayers)
+        return replace(block, sublayers=tuple(added))
+
+    def decoder(self, blocks: Sequence[Block], **own: Any) -> Transformer:
+        """Token rows and logits times constants."""
+        vocab, hidden, tied = self.vocab_size, self.hidden_size, self.tie_word_embeddings
+        ends = {
+            "embed": Embedding(vocab=vocab, hidden=hidden, scaled=True, factor=self.embedding_multiplier),
+            "head": Head(vocab=vocab, hidden=hidden, tied=tied, logit_scale=self.logit_scale),
+        }
+        return LlamaLike.decoder(self, blocks, **{**ends, **own})

@@ -1,0 +1,60 @@
+"""Ministral 3: Mistral's block without a window; queries grow with their position."""
+
+from typing import ClassVar, TypeGuard
+
+from tfacct.architecture.parts import Temperature
+from tfacct.architecture.transformer import Transformer
+from tfacct.families._base import Count, Fields, Layers, Real
+from tfacct.families._llama_like import LlamaLike
+from tfacct.families.mistral import Window
+
+ROPE = {
+    "rope_type": "yarn",
+    "rope_theta": 1_000_000.0,
+    "factor": 16.0,
+    "original_max_position_embeddings": 16384,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "mscale_all_dim": 1.0,
+    "mscale": 1.0,
+    "llama_4_scaling_beta": 0.1,
+}
+"""The class's angles where the config has none."""
+
+
+def _positive(number: object) -> TypeGuard[float]:
+    return isinstance(number, (int, float)) and not isinstance(number, bool) and number > 0
+
+
+class Config(LlamaLike):
+    """`Ministral3Config`, with its class's defaults, sizes too. An absent sliding_window is none."""
+
+    vocab_size: Count = 131072
+    hidden_size: Count = 4096
+    intermediate_size: Count = 14336
+    num_hidden_layers: Layers = 34
+    num_attention_heads: Count = 32
+    num_key_value_heads: Count = 8
+    head_dim: Count = 128
+    max_position_embeddings: Count = 262144
+    sliding_window: Window | None = None
+    rms_norm_eps: Real = 1e-5
+    rope_parameters: Fields | None = ROPE
+
+    stems: ClassVar = ("Ministral3",)
+    gotchas: ClassVar = (
+        "The products are Mistral's. Queries are multiplied by 1 + β · ln(1 + ⌊position / length⌋), with β and length "
+        "from rope_parameters (llama_4_scaling_beta, original_max_position_embeddings): pointwise work.",
+        "An absent sliding_window means no window, an absent head_dim 128.",
+    )
+
+    def temperature(self) -> Temperature | None:
+        """Growth of queries, where the config has a beta."""
+        spelled = self.rope_parameters or ROPE
+        beta, length = spelled.get("llama_4_scaling_beta"), spelled.get("original_max_position_embeddings")
+        return Temperature(float(beta), float(length)) if _positive(beta) and _positive(length) else None
+
+    def architecture(self) -> Transformer:
+        """No biases; the window, where there is one, in every layer."""
+        attention = self.attention(window=self.sliding_window, temperature=self.temperature())
+        return self.decoder(self.equal_blocks(self.block(attention, self.feed_forward())))

@@ -1,0 +1,38 @@
+"""VaultGemma: Gemma 2 without the norms behind attention and network."""
+
+from typing import ClassVar
+
+from tfacct.architecture.blocks import Block
+from tfacct.architecture.parts import Attention, FeedForward
+from tfacct.families._base import Count, Layers, Real
+from tfacct.families._endings import DECODER
+from tfacct.families._gemma_like import GemmaLike
+from tfacct.families._gemma_windows import GemmaWindows
+
+
+class Config(GemmaWindows):
+    """`VaultGemmaConfig`, with its class's defaults, sizes too."""
+
+    vocab_size: Count = 256000
+    hidden_size: Count = 2304
+    num_hidden_layers: Layers = 26
+    num_attention_heads: Count = 8
+    final_logit_softcapping: Real | None = 30.0
+    attn_logit_softcapping: Real | None = 50.0
+
+    stems: ClassVar = ("VaultGemma",)
+    heads: ClassVar = DECODER
+    gotchas: ClassVar = (
+        *GemmaLike.gotchas,
+        *GemmaWindows.gotchas[-2:],
+        "Layers 0, 2, 4 … have the window unless layer_types says otherwise. An absent sliding_window means 4,096.",
+        "Gemma 2's norms behind attention and network are not there: a block has two norms, not four.",
+    )
+
+    def slides(self, number: int) -> bool:
+        """Even layers, counted from 0."""
+        return number % 2 == 0
+
+    def windowed_block(self, attention: Attention, network: FeedForward) -> Block:
+        """Norms in front only."""
+        return self.block(attention, network)
