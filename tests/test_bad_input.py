@@ -371,7 +371,7 @@ def test_other_names_of_the_same_class(model_type: str, classes: object) -> None
         ("mbart", "MBartForConditionalGeneration", None),
         ("gptj", "GPTJForCausalLM", None),
         ("deepseek_v32", "DeepseekV32ForCausalLM", None),
-        ("kimi_k2", "DeepseekV3ForCausalLM", "deepseek_v3"),
+        ("kimi_vl", "DeepseekV3ForCausalLM", "deepseek_v3"),
         ("lama", "LlamaForCausalLM", "llama"),
         (None, "MistralForCausalLM", "mistral"),
     ],

@@ -101,9 +101,11 @@ def _by_its_class(fields: Mapping[str, Any], instead: str | None = None) -> str:
     """The family whose class the config names, or all there are. A name spelled alike is another architecture: mbart is
     no bart, gptj no gpt2."""
     for name in classes.named(fields.get("architectures")):
-        for family in sorted(names(), key=lambda family: family != name.lower()[: len(family)]):
-            if classes.ending(name, config_class(family).stems):
-                return f"its class {cut(name)} belongs to {family}: {setting('model_type', family)}"
+        stems = {family: config_class(family).stems for family in names()}
+        owners = [family for family, own in stems.items() if classes.ending(name, own)]
+        if owners:  # of two families that one class runs, the one that it is named after
+            family = min(owners, key=lambda family: classes.ending(name, stems[family][:1]) is None)
+            return f"its class {cut(name)} belongs to {family}: {setting('model_type', family)}"
     return "; ".join(filter(None, (f"known: {', '.join(names())}", instead)))
 
 
