@@ -74,6 +74,19 @@ def test_dtypes_and_levers_change_the_polynomial() -> None:
     assert wide.legend["T32"]["value"] == 64 and "4·B·N·T32" in wide.blocks[0]["text"]
 
 
+@pytest.mark.parametrize("context", [4095, 4096, 4097])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_windows_are_laid_out_in_two_ways(attention: Any, context: int) -> None:
+    """Formulas of either hold for their own contexts, also where kernels round a context up."""
+    mistral = load("mistral-7b-v0.1")
+    report = mistral.formula(of="kept", ctx=context, attention=attention)
+    letters = {sympy.Symbol(letter): about["value"] for letter, about in report.legend.items()}
+    kept = mistral.train(ctx=context, attention=attention).kept_bytes
+    assert polynomial(report.models[0]["total"], report.models[0]).subs(letters) == report.kept_bytes == kept
+    said = "contexts shorter than 4,096" if context < 4096 else "contexts of at least 4,096"
+    assert any(said in note for note in report.notes)
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

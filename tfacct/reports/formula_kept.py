@@ -19,16 +19,13 @@ from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
-from tfacct.profiles.base import passed
-from tfacct.profiles.transformers import ROWS, Transformers, kernel_letters
+from tfacct.profiles.transformers import kernel_letters
+from tfacct.profiles.transformers_masks import ALIGNED, reaches
 from tfacct.reports import compose, counting
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import Counting
 from tfacct.reports.formula import Line, legend_notes, legend_of, sizes_of, title_of
-from tfacct.reports.training import MANY, Recipe, habits, stepper
-
-ROUNDED = "T32"
-"""The tokens that the efficient kernel rounds up."""
+from tfacct.reports.training import MANY, Recipe, pass_of, stepper
 
 
 class Tensor(NamedTuple):
@@ -44,10 +41,10 @@ def formula_kept(subject: LoadedModel, request: Request, terms: Counting, *, fam
     step is not counted. A batch of one is laid out in another way, so of a model the formula is that of its batch."""
     recipe = terms.recipe
     work = counting.workload(subject, request)
-    batch = MANY if family else min(int(work.batch), MANY)
-    step = stepper(subject, recipe)(replace(work, batch=batch) if family else work)
-    symbolic = _letters(subject, recipe, batch)
-    written = _in_letters(subject, symbolic, recipe, batch)
+    work = replace(work, context=1, tokens=1, batch=MANY) if family else work
+    step = stepper(subject, recipe)(work)
+    symbolic = _letters(subject, work)
+    written = _in_letters(subject, symbolic, recipe, work)
     tensors = list(_tensors(symbolic, written, None if family else step))
     lines = [tensor.line for tensor in tensors]
     whole = written.kept()
@@ -55,7 +52,7 @@ def formula_kept(subject: LoadedModel, request: Request, terms: Counting, *, fam
     total = symbolic.in_front(whole, stacks, _of_step(symbolic))
     kinds = list(zip(subject.architecture.kinds(), written.run.blocks, strict=True))
     blocks = {kind: symbolic.in_front(written.kept_in(block), _of_step(symbolic)) for kind, block in kinds}
-    values = {} if family else sizes_of(subject, work.axes()) | work.axes() | _rounded(work)
+    values = {} if family else sizes_of(subject, work.axes()) | work.axes() | kernel_letters(work.tokens)
     if not family:
         _check(symbolic, whole, values, int(step.kept()), subject)
     legend = legend_of(symbolic, lines, total, values)
@@ -88,7 +85,7 @@ def formula_kept(subject: LoadedModel, request: Request, terms: Counting, *, fam
             f"total = {total.text}",
             *legend_notes(legend),
             "Every token is new: S is T, and written T.",
-            f"Holds for {'B = 1' if batch == 1 else 'B of at least 2'}: one sequence alone is laid out in another way.",
+            *_holds(subject, work),
         ),
         requests=[] if family else [request],
         defaults=[] if family else [subject],
@@ -96,27 +93,37 @@ def formula_kept(subject: LoadedModel, request: Request, terms: Counting, *, fam
     )
 
 
-def _letters(subject: LoadedModel, recipe: Recipe, batch: int) -> SymbolicModel:
+def _letters(subject: LoadedModel, work: Workload) -> SymbolicModel:
     """The model's letters. One head of keys for all queries stays a number: it is seen, not copied."""
-    alone = any(getattr(part, "kv_heads", 0) == 1 for part in subject.architecture.attentions) and batch == 1
+    alone = any(getattr(part, "kv_heads", 0) == 1 for part in subject.architecture.attentions) and work.batch == 1
     symbolic = in_symbols(subject.architecture, fixed=subject.config.fixed | ({"K"} if alone else set()))
-    if recipe.rounds:
-        symbolic = symbolic.with_letter(ROUNDED, f"T rounded up to a multiple of {ROWS}")
+    for letter in kernel_letters(work.tokens):
+        symbolic = symbolic.with_letter(letter, f"T rounded up to a multiple of {letter.lstrip('TS')}")
     return symbolic
 
 
-def _in_letters(subject: LoadedModel, symbolic: SymbolicModel, recipe: Recipe, batch: int) -> Step:
-    """The step with a symbol for every size. As many tokens are seen as are new."""
+def _holds(subject: LoadedModel, work: Workload) -> Iterator[str]:
+    """Which steps are laid out as this one."""
+    many = "B = 1" if work.batch == 1 else "B of at least 2"
+    yield f"Holds for {many}: one sequence alone is laid out in another way."
+    windows = {stack.block.window for stack in subject.architecture.stacks if stack.block.window is not None}
+    if past := {window for window in windows if reaches(window, work.tokens)}:
+        which = f"multiples of {ALIGNED}" if not work.tokens % ALIGNED else f"no multiples of {ALIGNED}"
+        yield f"Holds for contexts of at least {max(past):,}, the window, that are {which}: others keep other tensors."
+    elif windows:
+        yield f"Holds for contexts shorter than {min(windows):,}, the window: longer ones keep other tensors."
+
+
+def _in_letters(subject: LoadedModel, symbolic: SymbolicModel, recipe: Recipe, work: Workload) -> Step:
+    """The step with a symbol for every size, laid out as at this workload. As many tokens are seen as are new."""
     shape, symbols = subject.architecture, symbolic.symbols
     stacks = block_letters(shape)
     fixed = frozenset(name for name in letters.explained(shape) if name not in symbols)
     open_ = with_sizes(shape, symbols.__getitem__, fixed.union(stacks))
-    tokens = symbols["T"]
-    kernel = {**kernel_letters(tokens), **({ROUNDED: symbols[ROUNDED]} if recipe.rounds else {})}
-    run = passed(open_, Transformers(recipe.attention, habits(subject), recipe.full, batch), kernel)
+    run = pass_of(subject, recipe, work, open_, {letter: symbols[letter] for letter in kernel_letters(work.tokens)})
     counted = zip(run.blocks, stacks, strict=True)
     run = run._replace(blocks=tuple(block._replace(count=symbols[letter]) for block, letter in counted))
-    at = Workload(context=tokens, tokens=tokens, batch=symbols["B"]).axes()
+    at = Workload(context=symbols["T"], tokens=symbols["T"], batch=symbols["B"]).axes()
     return Step(run, symbolic.ledger, at, width(recipe.dtype), 0, checkpoint=recipe.checkpoint == "full")
 
 
@@ -135,11 +142,7 @@ def _tensors(symbolic: SymbolicModel, written: Step, step: Step | None) -> Itera
 
 def _of_step(symbolic: SymbolicModel) -> list[str]:
     """The letters of a step, which stand in front of brackets."""
-    return [letter for letter in ("B", "T", ROUNDED) if letter in symbolic.symbols]
-
-
-def _rounded(work: Workload) -> dict[str, int]:
-    return {ROUNDED: int(kernel_letters(work.tokens)["T32"])}
+    return [letter for letter in ("B", "T", *kernel_letters(1)) if letter in symbolic.symbols]
 
 
 def _check(symbolic: SymbolicModel, whole: Size, values: dict[str, Any], kept: int, subject: LoadedModel) -> None:

@@ -12,10 +12,12 @@ from tfacct.accounts.optimizers import Parameter, optimizer
 from tfacct.accounts.timeline import Instant, peak, timeline
 from tfacct.accounts.training import Step
 from tfacct.architecture.parts import Attention, Experts
+from tfacct.architecture.transformer import Transformer
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
+from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import Pass
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
@@ -89,17 +91,26 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
     why = _unmeasured(subject, recipe)
     if why is None:
         try:
-            _pass(subject, recipe)
+            pass_of(subject, recipe)
         except ConfigError as error:
             return str(error)
     return why
 
 
-def _pass(subject: LoadedModel, recipe: Recipe, work: Workload = ONE) -> Pass:
-    """The pass of a model that was measured. Raises ConfigError for parts that its profile has no rule for."""
+def pass_of(
+    subject: LoadedModel,
+    recipe: Recipe,
+    work: Workload = ONE,
+    shape: Transformer | None = None,
+    kernel: Mapping[str, Size] | None = None,
+) -> Pass:
+    """The pass of a model that was measured. Raises ConfigError for parts that its profile has no rule for.
+
+    `shape` and `kernel`: the model and the kernels' letters with symbols for sizes, laid out as this workload is.
+    """
     batch = work.batch if isinstance(work.batch, int) else MANY  # a symbol stands for more than one sequence
     profile = Transformers(recipe.attention, habits(subject), recipe.full, batch, work.tokens)
-    return passed(subject.architecture, profile, kernel_letters(work.tokens))
+    return passed(shape or subject.architecture, profile, kernel or kernel_letters(work.tokens))
 
 
 def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
@@ -133,7 +144,7 @@ def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
     if why is not None:
         raise UsageError(f"{subject.name}: {why}", _advice(subject, recipe))
     try:
-        run = _pass(subject, recipe, work)
+        run = pass_of(subject, recipe, work)
     except ConfigError as error:
         raise UsageError(f"{subject.name}: {error}", _advice(subject, recipe)) from None
     each, how = width(recipe.dtype), optimizer(recipe.optimizer)
