@@ -179,6 +179,11 @@ def test_a_body_proves(run) -> None:
     pytest.importorskip("torch")
     ran = run("verify", "--prove", "llama-3.2-1b", "--set", BODY.format("LlamaForSequenceClassification"))
     assert ran.code == 0 and "Y = 1" in ran.out and "NOT" not in ran.out
+
+
+@pytest.mark.slow
+def test_an_encoders_body_proves(run) -> None:
+    pytest.importorskip("torch")
     assert run("verify", "--prove", "bert-base", "--set", BODY.format("BertForSequenceClassification")).code == 0
 
 

@@ -19,6 +19,7 @@ def builder():
     return module
 
 
+@pytest.mark.slow  # CI runs the check itself
 def test_every_console_block_is_what_the_program_prints(capsys: pytest.CaptureFixture) -> None:
     assert builder().main(["--check"]) == 0, capsys.readouterr().err
 

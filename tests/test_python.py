@@ -253,6 +253,10 @@ ANSWERS: dict[str, Callable[[], Report]] = {
 }
 
 
+QUICK = [name for name in ANSWERS if name != "prove"]
+"""The others: a proof takes seconds, and test_schema asks all of it at once."""
+
+
 def test_every_method_that_answers_is_below() -> None:
     methods = dict(inspect.getmembers(Model, inspect.isfunction))
     returning = {
@@ -261,7 +265,7 @@ def test_every_method_that_answers_is_below() -> None:
     assert {name.split()[0] for name in ANSWERS} - {"training"} == returning
 
 
-@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("name", QUICK)
 def test_what_python_gets_is_plain(name: str) -> None:
     """No Fraction and no bar: `json.dumps` and a data frame take rows, lines and facts as they are."""
     report = ANSWERS[name]()

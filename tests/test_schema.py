@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests import test_python, test_views
 from tests.conftest import Ran
-from tests.test_python import ANSWERS
+from tests.test_python import ANSWERS, QUICK
 from tfacct.api import schema as schemas
 from tfacct.api.answer import Answer
 from tfacct.cli import app as _commands  # noqa: F401  which registers them
@@ -100,7 +101,7 @@ def test_what_is_printed_is_what_the_schema_says(run: Callable[..., Ran], name: 
     jsonschema.validate(document, json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8")))
 
 
-@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("name", QUICK)
 def test_attributes_have_the_types_that_their_class_says(name: str) -> None:
     """A report of one model has its keys as attributes; those with another meaning are in `.models`."""
     report = ANSWERS[name]()
@@ -110,6 +111,14 @@ def test_attributes_have_the_types_that_their_class_says(name: str) -> None:
     reserved = {key for base in kind.__mro__ for key in vars(base).get("_reserved", ())}
     for key, value in report.models[0].items():
         assert key in reserved or key == "lines" or getattr(report, key) == value
+
+
+def test_a_proof_is_a_report_like_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = ANSWERS["prove"]()
+    monkeypatch.setitem(ANSWERS, "prove", lambda: report)
+    test_attributes_have_the_types_that_their_class_says("prove")
+    test_python.test_what_python_gets_is_plain("prove")
+    test_views.test_every_report_is_printed_and_framed("prove")
 
 
 def test_no_key_hides_behind_what_every_report_has() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.conftest import Ran
-from tests.test_python import ANSWERS
+from tests.test_python import ANSWERS, QUICK
 from tfacct import TfacctError, load
 from tfacct.output.report import Column, Report
 
@@ -36,7 +36,7 @@ def test_it_is_as_wide_as_columns_says(monkeypatch: pytest.MonkeyPatch, columns:
     assert longest <= max(widest, 40) and (widest < 60 or longest > widest - 40)
 
 
-@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("name", QUICK)
 def test_every_report_is_printed_and_framed(name: str) -> None:
     """No column of objects, and every number as the rows have it."""
     report = ANSWERS[name]()

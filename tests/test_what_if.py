@@ -173,6 +173,8 @@ def test_a_range_is_counted_before_it_is_made(run) -> None:
         assert monotonic() - began < 3
     with pytest.raises(UsageError, match="has 1,000,000,000 values: at most 20,000"):
         load("gpt2").sweep(ctx=range(1, 10**9 + 1))
+    with pytest.raises(UsageError, match="has 1,000,000,000 values: at most 20,000"):
+        load("gpt2").kv(ctx=range(1, 10**9 + 1))
 
 
 def test_as_many_points_as_there_may_be(run) -> None:

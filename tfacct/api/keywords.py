@@ -66,6 +66,7 @@ def several(name: str, step: Mapping[str, Any]) -> tuple[list[int] | None, dict[
     if isinstance(given, str):
         found = ranges.read_some(option(name), given, grouped=name == "ctx")
     elif isinstance(given, Collection):
+        ranges.limited(option(name), given)
         found = list(sizes(name, given))
     else:
         return None, dict(step)
@@ -78,6 +79,8 @@ def sizes(name: str, given: Any) -> Any:
     """Whole numbers that a range such as `"1k..128k"` stands for; a collection of sizes as it is."""
     if isinstance(given, str):
         return ranges.read_values(option(name), given)
+    if isinstance(given, range):  # whole numbers already, and perhaps very many
+        return given
     if isinstance(given, Collection) and any(isinstance(value, str) for value in given):
         return [size(name, value) for value in given]
     return given

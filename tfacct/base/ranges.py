@@ -6,7 +6,7 @@ They are counted before they are made.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from itertools import chain
 
 from tfacct.base import units
@@ -62,6 +62,12 @@ def read_some(option: str, text: str, *, grouped: bool) -> list[int]:
         raise UsageError(f"{option} {text} could be one number or several", f"{whole} for one, '{parts}' for several")
     several = is_range(text.strip()) or "," in text
     return list(read_values(option, text)) if several else [units.read_tokens(option, text)]
+
+
+def limited(what: str, values: Sized) -> None:
+    """Refuse more values than are worked out one by one, by their number alone. Raises UsageError."""
+    if len(values) > MOST:
+        raise UsageError(f"{what} has {len(values):,} values: at most {MOST:,}", FOR_MORE)
 
 
 def is_range(text: str) -> bool:

@@ -10,7 +10,7 @@ from operator import index
 from typing import Any
 
 from tfacct.base.errors import UsageError
-from tfacct.base.ranges import FOR_MORE, MOST, Values
+from tfacct.base.ranges import Values, limited
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, check_size
@@ -86,8 +86,7 @@ def _sizes(what: str, values: Collection[int]) -> Collection[int]:
     if isinstance(values, Values):
         return values
     try:
-        if len(values) > MOST:
-            raise UsageError(f"{what} has {len(values):,} values: at most {MOST:,}", FOR_MORE)
+        limited(what, values)
         sizes = [index(value) for value in values]
     except TypeError:
         raise UsageError(f"{what} must be a collection of whole numbers, not {values!r}") from None
