@@ -30,6 +30,7 @@ from pydantic.fields import FieldInfo
 
 from tfacct import families
 from tfacct.accounts.metrics import METRICS
+from tfacct.accounts.optimizers import OPTIMIZERS, Optimizer
 from tfacct.accounts.step_metrics import STEP_METRICS
 from tfacct.api.schema import KINDS, PAGES, schema
 from tfacct.cli import app as _commands  # noqa: F401  which registers them
@@ -78,6 +79,32 @@ def workplace(text: str) -> Iterator[Path]:
         for name, content in files:
             Path(folder, name).write_text(content, encoding="utf-8")
         yield Path(folder)
+
+
+OPTIMIZER_ROWS = re.compile(r"<!-- optimizers -->\n(.*?)<!-- end of optimizers -->\n", re.DOTALL)
+
+
+def optimizers() -> str:
+    """A row for each optimizer: bytes of what it keeps, and of what its step holds."""
+    head = "| `--optimizer` | | per element | per row and column | per tensor | its step holds | measured on |"
+    rows = [
+        f"| `{name}` | {how.about} | {_per_element(how)} | {_moments(1, how.bits) if how.factored else ''} |"
+        f" {how.counter or ''} | {how.holds.words if how.holds else ''} | {how.source} |"
+        for name, how in OPTIMIZERS.items()
+    ]
+    return "\n".join([head, "|---|---|---|---|---|---|---|", *rows, ""])
+
+
+def _moments(count: int, bits: int | None) -> str:
+    return (f"{count} · w" if count > 1 else "w") if bits is None else f"{4 * count}"
+
+
+def _per_element(how: Optimizer) -> str:
+    if how.bits == 8:
+        tables = ", and of embeddings" if how.full_tables else ""
+        return f"{how.moments} · (1 + 4/256); {4 * how.moments} of tensors below 4,096 elements{tables}"
+    hidden = f"{_moments(how.hidden.moments, how.hidden.bits)} of these matrices, " if how.hidden else ""
+    return f"{hidden}{_moments(how.moments, how.bits) if how.moments else ''}"
 
 
 PRESETS = re.compile(r"\b[\d,]+ presets\b")
@@ -140,6 +167,7 @@ def refreshed(text: str) -> str:
     """The text with the output of every `$ command` in its console blocks printed anew, the keys of own models, and the
     presets counted."""
     text = PRESETS.sub(f"{len(presets.names()):,} presets", text)
+    text = OPTIMIZER_ROWS.sub(lambda _: f"<!-- optimizers -->\n{optimizers()}<!-- end of optimizers -->\n", text)
     text = KEYS.sub(lambda _: f"<!-- keys -->\n{own_keys()}<!-- end of keys -->\n", text)
 
     def block(match: re.Match[str]) -> str:

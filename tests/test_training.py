@@ -12,13 +12,12 @@ import pytest
 
 from tests.conftest import Ran
 from tfacct import load
-from tfacct.accounts.optimizers import OPTIMIZERS, Parameter, optimizer
 from tfacct.accounts.timeline import peak, timeline
-from tfacct.base.errors import TfacctError, UsageError
+from tfacct.base.errors import UsageError
 from tfacct.ledger.kept import Kept, Moment, Run, bytes_each, joined
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
-from tfacct.reports.training import Recipe, step_of, stored
+from tfacct.reports.training import Recipe, step_of
 
 # model, attention, checkpoint, batch, context: bytes kept, peak with AdamW's foreach step, with its fused step
 MEASURED = [
@@ -121,26 +120,6 @@ def test_a_tensor_that_two_parts_keep_is_one_line() -> None:
     assert both.finished(Moment("a", ())) == ("a", "b") and both.finished(Moment("a", (), done=False)) == ("b",)
 
 
-def test_optimizers_by_hand() -> None:
-    """Of a tensor of 5,000 numbers, 20 blocks of 256, and of one of 4,095, which bitsandbytes keeps in fp32."""
-    large, small = Parameter(5000, 1), Parameter(4095, 2)
-    states = {name: how.states([large, small], 2) for name, how in OPTIMIZERS.items()}
-    numbers = 5000 + 2 * 4095
-    assert states["adamw"] == states["adamw-foreach"] == 4 * numbers + 3 * 4
-    assert states["adamw-amsgrad"] == 6 * numbers + 3 * 4
-    assert states["adamw-8bit"] == 2 * (5000 + 4 * 20) + 2 * 8 * 4095 + 2048
-    assert states["lion-8bit"] == 5000 + 4 * 20 + 2 * 4 * 4095 + 1024
-    assert states["sgd"] == states["none"] == 0 and states["sgd-momentum"] == 2 * numbers
-    assert OPTIMIZERS["adamw-foreach"].update([large, small], 2) == 2 * numbers
-    with pytest.raises(TfacctError, match="did you mean adamw"):
-        optimizer("adam")
-
-
-def test_eight_bit_states_of_gpt2_as_bitsandbytes_makes_them() -> None:
-    """253,494,680 bytes, measured on the library; q, k and v are one tensor in the class."""
-    assert optimizer("adamw-8bit").states(stored(load("gpt2").loaded), 4) == 253_494_680
-
-
 def test_what_is_kept_depends_on_every_line() -> None:
     """Each line of a block taken away changes the bytes: none is there for show."""
     step = step_of(load("qwen3-0.6b").loaded, Workload(context=37, tokens=37, batch=3), Recipe())
@@ -197,7 +176,7 @@ def test_several_models_have_a_row_each(run: Callable[..., Ran]) -> None:
         ("opt-6.7b --set layerdrop=0.1", "layerdrop changes what its training step keeps"),
         ("llama-3.1-8b --dtype int4", "bf16, fp16 or fp32, not in int4"),
         ("llama-3.1-8b --set head_dim=68", "sdpa has not been measured with heads of 68"),
-        ("llama-3.1-8b --optimizer adamv", "did you mean adamw"),
+        ("llama-3.1-8b --optimizer muom", "did you mean muon"),
         ("llama-3.1-8b --set attention_dropout=null", "attention_dropout is a share of 1"),
     ],
 )

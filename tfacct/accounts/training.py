@@ -16,7 +16,7 @@ class Step(NamedTuple):
 
     `states`: bytes that the optimizer keeps. `update`: bytes that it holds while it updates. `checkpoint`: blocks keep
     their inputs alone, and are run again. `accumulate`: the gradients of earlier batches are there. `holds_logits`: the
-    caller keeps the logits.
+    caller keeps the logits. `unsure`: how many bytes less it may hold while it updates, by the order of the parameters.
     """
 
     run: Pass
@@ -28,6 +28,7 @@ class Step(NamedTuple):
     checkpoint: bool = False
     accumulate: bool = False
     holds_logits: bool = False
+    unsure: Size = 0
 
     def bytes(self, section: Section, lines: Iterable[Kept]) -> Size:
         """Bytes of some lines of one section."""

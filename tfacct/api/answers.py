@@ -136,6 +136,7 @@ class TrainReport(_Common):
     kept_bytes: int
     peak_bytes: int
     peak_instant: str
+    peak_least_bytes: int
     exact: bool
     instants: list[each.Instant]
     fit: each.TrainFit | None

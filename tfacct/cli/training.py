@@ -31,7 +31,11 @@ def train(
         str,
         typer.Option(
             metavar="NAME",
-            help="adamw (fused), adamw-foreach, adamw-amsgrad, adamw-8bit, lion-8bit, sgd, sgd-momentum, none.",
+            help="adamw (fused), adamw-foreach, adamw-for-loop, adamw-amsgrad, adafactor, muon, rmsprop, adagrad,"
+            " adamax, nadam, sgd, sgd-foreach, sgd-momentum, sgd-momentum-foreach, none; of transformers,"
+            " adafactor-transformers, adafactor-transformers-beta1; of bitsandbytes, adamw-8bit, adamw-8bit-trainer"
+            " (embeddings in 32 bits, as Trainer asks for), adamw-32bit, lion-8bit, lion-8bit-trainer, lion-32bit,"
+            " ademamix-8bit, paged-adamw-8bit, paged-adamw-32bit, paged-lion-8bit, paged-lion-32bit.",
             autocompletion=complete.optimizer,
         ),
     ] = "adamw",

@@ -88,7 +88,7 @@ def peak(model: Any, batch: int, tokens: int, *, accumulate: bool = False, holds
     `accumulate`: an earlier batch has left its gradients. `holds_logits`: the caller keeps the logits meanwhile.
     """
     ids = _ids(batch, tokens)
-    alive = _Alive()
+    alive = Alive()
     if accumulate:
         with _as_on_cuda():
             _forward(model, ids).loss.backward()
@@ -106,7 +106,7 @@ def peak(model: Any, batch: int, tokens: int, *, accumulate: bool = False, holds
     return alive.peak
 
 
-class _Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Bytes of the storages that are alive, after every operator."""
 
     def __init__(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from tfacct.accounts.optimizers import optimizer
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
@@ -90,7 +91,8 @@ def _answer(every: Sequence[Trained], fits: dict[str, Any] | None, fit: int | No
         small, large = (f"{units.binary(end.peak.total)} ({end.subject.name})" for end in ends)
         return f"Needs from {small} to {large} at the peak."
     (one,) = every
-    needs = f"{units.binary(one.peak.total)} at its peak ({one.peak.name})"
+    sure = "" if one.least == one.peak.total else f"from {units.binary(one.least)} to "
+    needs = f"{sure}{units.binary(one.peak.total)} at its peak ({one.peak.name})"
     if fits is None or fit is None:
         return f"Needs {needs}."
     size, longest = units.budget(fit), fits["largest_context"]
@@ -98,7 +100,8 @@ def _answer(every: Sequence[Trained], fits: dict[str, Any] | None, fit: int | No
     at_most = f"{most} at batch {one.work.batch:,}"
     if one.peak.total <= fit:
         return f"Fits in {size}: needs {needs}; {at_most}, or {fits['largest_batch']:,} sequences."
-    return f"Does not fit in {size}: needs {needs}; {at_most}."
+    verb = "Does not" if one.least > fit else "May not"
+    return f"{verb} fit in {size}: needs {needs}; {at_most}."
 
 
 def _notes(every: Sequence[Trained]) -> list[str]:
@@ -108,7 +111,12 @@ def _notes(every: Sequence[Trained]) -> list[str]:
     parts = sorted(by_part(one).items(), key=lambda item: -item[1])
     named = ", ".join(f"{name} {units.binary(taken)}" for name, taken in parts if taken)
     only = "" if one.recipe.full else ": no fp32 copy of the weights"
+    how = optimizer(one.recipe.optimizer)
+    paged = ["The moments are in paged memory, which can be moved to the host."] if how.paged else []
+    unsure = "While it updates, the order in which the optimizer is handed the parameters decides what it holds."
     return [
+        *([unsure] if one.least < one.peak.total else []),
+        *paged,
         f"Kept for the backward pass: {units.binary(one.step.kept())} ({named}).",
         f"Weights and gradients are in {one.recipe.dtype}{only}.",
     ]
@@ -127,7 +135,8 @@ def _facts(one: Trained, fits: dict[str, Any] | None) -> dict[str, Any]:
         "kept_bytes": step.kept(),
         "peak_bytes": one.peak.total,
         "peak_instant": one.peak.name,
-        "exact": True,
+        "peak_least_bytes": one.least,
+        "exact": one.least == one.peak.total,
         "instants": [
             {
                 "instant": each.name,

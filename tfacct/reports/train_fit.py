@@ -12,7 +12,8 @@ from tfacct.accounts.optimizers import OPTIMIZERS
 from tfacct.accounts.passes import recomputed_flops
 from tfacct.base import units
 from tfacct.output.report import Column, Row, Table
-from tfacct.reports.training import Recipe, Trained, stored, trained
+from tfacct.reports.stored import stored
+from tfacct.reports.training import Recipe, Trained, trained
 
 LONGEST = 2**30
 """Tokens or sequences beyond which nobody asks what fits."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from math import prod
 from typing import Literal, NamedTuple
 
 from tfacct import families
-from tfacct.accounts.optimizers import Parameter, optimizer
+from tfacct.accounts.optimizers import optimizer
 from tfacct.accounts.timeline import Instant, peak, timeline
 from tfacct.accounts.training import Step
 from tfacct.architecture.parts import Attention, Experts
@@ -24,6 +23,7 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.profiles.base import Habits, passed
 from tfacct.profiles.transformers import Transformers, kernel_letters
+from tfacct.reports.stored import stored
 
 AttentionKind = Literal["sdpa", "eager"]
 Checkpoint = Literal["none", "full"]
@@ -152,7 +152,9 @@ def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
     bytes_each = each.bits // 8
     states, update = how.states(tensors, bytes_each), how.update(tensors, bytes_each)
     again = recipe.checkpoint == "full"
-    return Step(run, subject.ledger, work.axes(), each, states, update, again, recipe.accumulate, recipe.hold_logits)
+    less = update.most - update.least
+    loop = recipe.accumulate, recipe.hold_logits
+    return Step(run, subject.ledger, work.axes(), each, states, update.most, again, *loop, less)
 
 
 def stepper(subject: LoadedModel, recipe: Recipe) -> Callable[[Workload], Step]:
@@ -197,19 +199,6 @@ def habits(subject: LoadedModel) -> Habits:
     return Habits(**dict.fromkeys(on, True))
 
 
-def stored(subject: LoadedModel) -> list[Parameter]:
-    """The parameters as the class stores them: q, k and v are one tensor where it fuses them."""
-    modules: Mapping[str, str] = {**subject.config.paths()}
-    named = subject.config.tensors()
-    shapes: dict[str, tuple[int, int]] = {}
-    for tensor in subject.ledger.tensors():
-        owner, _, leaf = tensor.path.rpartition(".")
-        name = named.get(tensor.path, f"{modules.get(owner, owner)}.{leaf}")
-        elements, count = shapes.get(name, (0, tensor.count))
-        shapes[name] = elements + prod(tensor.shape), count
-    return [Parameter(elements, count) for elements, count in shapes.values()]
-
-
 class Trained(NamedTuple):
     """One model's training step, its instants, and the one that decides."""
 
@@ -219,6 +208,12 @@ class Trained(NamedTuple):
     step: Step
     instants: list[Instant]
     peak: Instant
+
+    @property
+    def least(self) -> int:
+        """The least bytes of the peak: fewer where the optimizer's step decides, and the parameters' order in it."""
+        *others, update = self.instants
+        return max(int(update.total - self.step.unsure), *(int(each.total) for each in others))
 
 
 def trained(subject: LoadedModel, work: Workload, recipe: Recipe) -> Trained:

@@ -1,0 +1,198 @@
+"""Optimizers against themselves: bytes of their states, and the most that their steps hold, on random real tensors."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.conftest import Ran
+from tfacct import load
+from tfacct.accounts.optimizers import OPTIMIZERS, optimizer
+from tfacct.accounts.updates import Parameter
+from tfacct.reports.stored import stored
+
+pytest.importorskip("transformers")
+
+
+def torchs(name: str, **fields: Any) -> Callable[[list[Any]], list[Any]]:
+    def made(parameters: list[Any]) -> list[Any]:
+        import torch
+
+        return [getattr(torch.optim, name)(parameters, lr=1e-3, **fields)]
+
+    return made
+
+
+def transformers_adafactor(**fields: Any) -> Callable[[list[Any]], list[Any]]:
+    def made(parameters: list[Any]) -> list[Any]:
+        from transformers.optimization import Adafactor
+
+        return [Adafactor(parameters, **fields)]  # type: ignore[no-untyped-call]
+
+    return made
+
+
+def muon(parameters: list[Any]) -> list[Any]:
+    """The first and the last are a table and a head."""
+    import torch
+
+    hidden = [parameter for parameter in parameters[1:-1] if parameter.ndim == 2]
+    others = [parameter for parameter in parameters if all(parameter is not each for each in hidden)]
+    return [torch.optim.Muon(hidden), torch.optim.AdamW(others, fused=True)]
+
+
+MADE = {
+    "adamw": torchs("AdamW", fused=True),
+    "adamw-foreach": torchs("AdamW", foreach=True),
+    "adamw-for-loop": torchs("AdamW", foreach=False),
+    "adamw-amsgrad": torchs("AdamW", amsgrad=True, fused=True),
+    "adafactor": torchs("Adafactor"),
+    "adafactor-transformers": transformers_adafactor(),
+    "adafactor-transformers-beta1": transformers_adafactor(beta1=0.9),
+    "muon": muon,
+    "rmsprop": torchs("RMSprop", foreach=True),
+    "adagrad": torchs("Adagrad", foreach=True),
+    "adamax": torchs("Adamax", foreach=True),
+    "nadam": torchs("NAdam", foreach=True),
+    "sgd": torchs("SGD", fused=True, weight_decay=0.1),
+    "sgd-foreach": torchs("SGD", foreach=True, weight_decay=0.1),
+    "sgd-momentum": torchs("SGD", momentum=0.9, fused=True, weight_decay=0.1),
+    "sgd-momentum-foreach": torchs("SGD", momentum=0.9, foreach=True, weight_decay=0.1),
+    "none": lambda _: [],
+}
+QUANTIZED = {
+    "adamw-8bit": "AdamW8bit",
+    "adamw-8bit-trainer": "AdamW8bit",
+    "adamw-32bit": "AdamW32bit",
+    "paged-adamw-8bit": "PagedAdamW8bit",
+    "paged-adamw-32bit": "PagedAdamW32bit",
+    "lion-8bit": "Lion8bit",
+    "lion-8bit-trainer": "Lion8bit",
+    "lion-32bit": "Lion32bit",
+    "paged-lion-8bit": "PagedLion8bit",
+    "paged-lion-32bit": "PagedLion32bit",
+    "ademamix-8bit": "AdEMAMix8bit",
+}
+
+
+def drawn(seed: int) -> tuple[list[Parameter], list[tuple[int, ...]]]:
+    """Parameters of a small model: a table, blocks of matrices, vectors and banks, a norm and a head."""
+    pick = random.Random(seed).choice
+    width, block = pick([7, 24, 64]), list[tuple[int, ...]]()
+    for _ in range(pick([2, 4, 6])):
+        wide = pick([5, 33, 100, 300])
+        block.append(pick([(width,), (wide,), (wide, width), (width, wide), (pick([2, 3]), wide, width)]))
+    table, layers = (pick([50, 500]), width), pick([1, 2, 3])
+    inside = [Parameter(shape, layers, 0) for shape in block]
+    ends = Parameter((width,)), Parameter(table)
+    shapes = [table, *block * layers, (width,), table]
+    return [Parameter(table, table=True), *inside, *ends], shapes
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_states_and_steps_are_the_optimizers_own(name: str) -> None:
+    import torch
+
+    from tfacct.reference.updating import updated
+
+    for seed in range(4):
+        tensors, shapes = drawn(seed)
+        for dtype in (torch.bfloat16, torch.float32):
+            if name == "muon" and not any(tensor.hidden for tensor in tensors):
+                continue
+            found = updated(MADE[name], shapes, dtype)
+            held = OPTIMIZERS[name].update(tensors, dtype.itemsize)
+            assert OPTIMIZERS[name].states(tensors, dtype.itemsize) == found.states, (name, shapes)
+            assert held.least <= found.held <= held.most, (name, seed, dtype, shapes, held, found)
+
+
+@pytest.mark.filterwarnings("ignore:Paged optimizers are not supported on CPU")
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_quantized_states_are_the_optimizers_own(name: str) -> None:
+    import torch
+    from torch import nn
+
+    optim = pytest.importorskip("bitsandbytes.optim")
+    from tfacct.reference.updating import quantized
+
+    for seed in range(6):
+        tensors, shapes = drawn(seed)
+        parameters = [nn.Parameter(torch.zeros(shape, dtype=torch.bfloat16)) for shape in shapes]
+        made = getattr(optim, QUANTIZED[name])(parameters, lr=1e-3)
+        manager = optim.GlobalOptimManager.get_instance()
+        if name.endswith("trainer"):  # as transformers' Trainer registers a module's table
+            holder = nn.Module()
+            holder.weight = parameters[0]
+            manager.register_module_override(holder, "weight", {"optim_bits": 32})
+        try:
+            assert OPTIMIZERS[name].states(tensors, 2) == quantized(made), (name, shapes)
+        finally:
+            manager.initialize()
+
+
+def test_every_optimizer_is_measured() -> None:
+    assert [*OPTIMIZERS] == sorted([*MADE, *QUANTIZED], key=[*OPTIMIZERS].index)
+
+
+def test_by_hand() -> None:
+    """A tensor of 5,000 numbers has 20 blocks of 256; bitsandbytes keeps the moments of one of 4,095 in fp32."""
+    large, small = Parameter((50, 100)), Parameter((4095,), 2)
+    states = {name: how.states([large, small], 2) for name, how in OPTIMIZERS.items()}
+    numbers = 5000 + 2 * 4095
+    assert states["adamw"] == states["adamw-foreach"] == states["adamw-for-loop"] == 4 * numbers + 3 * 4
+    assert states["adamw-amsgrad"] == 6 * numbers + 3 * 4
+    assert states["adamw-8bit"] == 2 * (5000 + 4 * 20) + 2 * 8 * 4095 + 2048
+    assert states["lion-8bit"] == 5000 + 4 * 20 + 2 * 4 * 4095 + 1024
+    assert states["adafactor"] == 2 * (150 + 2 * 4095) + 3 * 4
+    assert states["adafactor-transformers"] == 4 * (150 + 2 * 4095) + 3 * 4
+    assert states["sgd"] == states["none"] == 0 and states["sgd-momentum"] == 2 * numbers
+    assert OPTIMIZERS["adamw-8bit"].states([small], 2) == 2 * 8 * 4095  # no codes on the card
+    assert OPTIMIZERS["adamw-foreach"].update([large, small], 2) == (2 * numbers, 2 * numbers)
+    table = Parameter((50, 100), table=True)
+    assert OPTIMIZERS["adamw-8bit-trainer"].states([table], 2) == 8 * 5000
+
+
+def test_states_of_gpt2_as_bitsandbytes_makes_them() -> None:
+    """253,494,680 and 995,518,464 bytes, measured on the library; q, k and v are one tensor in the class."""
+    gpt2 = stored(load("gpt2").loaded)
+    assert optimizer("adamw-8bit").states(gpt2, 4) == 253_494_680
+    assert optimizer("adamw-32bit").states(gpt2, 2) == optimizer("adamw-32bit").states(gpt2, 4) == 995_518_464
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "qwen3", "mixtral", "qwen3_moe", "gemma", "olmo2"])
+def test_parameters_are_the_classes_own(family: str) -> None:
+    """Shapes of all parameters, in any order; a matrix may lie transposed."""
+    from tests.training_configs import drawn as model
+    from tfacct.loading.model import subject
+    from tfacct.reference import keeping
+
+    for seed in range(3):
+        config, _, _ = model(family, seed)
+        built = keeping.trainable(config, "eager", "bf16")
+        classes = sorted(tuple(sorted(parameter.shape)) for parameter in built.parameters())
+        ours = stored(subject(family, config, {}, None))
+        assert sorted(tuple(sorted(one.shape)) for one in ours for _ in range(one.copies)) == classes
+
+
+def test_an_order_that_decides_is_an_interval(run: Callable[..., Ran]) -> None:
+    """The largest tensors of llama-3.1-8b are its table and its head: two copies of one, and a third of another."""
+    llama = load("llama-3.1-8b")
+    loop = llama.train(ctx=64, optimizer="adamw-for-loop", checkpoint="full")
+    fused = llama.train(ctx=64, checkpoint="full")
+    table = 2 * 128_256 * 4096
+    step = fused.instants[-1]["total_bytes"]
+    assert not loop.exact and loop.peak_instant == "optimizer step"
+    assert loop.peak_least_bytes == step + 2 * table <= loop.peak_bytes <= step + 3 * table
+    assert fused.exact and fused.peak_least_bytes == fused.peak_bytes
+    ran = run("train", "llama-3.1-8b", "--ctx", "64", "--optimizer", "adamw-for-loop", "--checkpoint", "full")
+    assert "Needs from " in ran.out and "the order in which the optimizer is handed" in " ".join(ran.out.split())
+    assert "can be moved to the host" in run("train", "gpt2", "--optimizer", "paged-adamw-8bit").out
+
+
+def test_an_unknown_optimizer_lists_the_known(run: Callable[..., Ran]) -> None:
+    said = " ".join(run("train", "gpt2", "--optimizer", "adan").err.split())
+    assert all(name in said for name in OPTIMIZERS), said
+    assert "did you mean muon?" in " ".join(run("train", "gpt2", "--optimizer", "muom").err.split())
+    known = " ".join(run("train", "--help", columns=120).out.replace("│", " ").split())
+    assert all(name in known for name in OPTIMIZERS), known

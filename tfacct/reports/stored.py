@@ -1,0 +1,41 @@
+"""A model's parameters as its class stores them: what an optimizer is handed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tfacct.accounts.updates import Parameter
+from tfacct.ledger import paths
+from tfacct.ledger.groups import Tensor
+from tfacct.loading.model import LoadedModel
+
+
+def stored(subject: LoadedModel) -> list[Parameter]:
+    """The parameters as the class stores them, in order: q, k and v are one tensor where it fuses them."""
+    modules: Mapping[str, str] = {**subject.config.paths()}
+    named = subject.config.tensors()
+    stacks: dict[int, int] = {}
+    found: dict[tuple[str, int | None], Parameter] = {}
+    for tensor in subject.ledger.tensors():
+        owner, _, leaf = tensor.path.rpartition(".")
+        inside = paths.repeated(tensor.path)
+        stack = stacks.setdefault(id(tensor.axes), len(stacks)) if inside else None
+        key = named.get(tensor.path, f"{modules.get(owner, owner)}.{leaf}"), stack
+        shape = _flat(tensor)
+        if key in found:  # one behind the other, of the same inputs
+            shape = (*shape[:-1], found[key].shape[-1] + shape[-1])
+        found[key] = Parameter(shape, int(tensor.count), stack, tensor.embedding)
+    return list(found.values())
+
+
+def _flat(tensor: Tensor) -> tuple[int, ...]:
+    """Shape of a tensor whose heads lie side by side, as all classes store them."""
+    shape: list[int] = []
+    before = ""
+    for axis, size in zip(tensor.parameter.axes, tensor.shape, strict=True):
+        if axis[0] == "H" and before in ("N", "K"):
+            shape[-1] *= int(size)
+        else:
+            shape.append(int(size))
+        before = axis
+    return tuple(shape)
