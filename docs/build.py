@@ -38,6 +38,7 @@ from tfacct.cli.root import REGISTERED
 from tfacct.families import FamilyConfig
 from tfacct.families._fields import CHANGES_COUNTS, HARMLESS, OF_OTHER_LAYERS, RATES, SPELLINGS
 from tfacct.families._own_tables import KEYS_OF, CrossTable, MambaTable, SideTable, Table
+from tfacct.families._wrappers import TEXTS, WRAPPERS
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel
@@ -249,9 +250,9 @@ def _section(name: str, models: list[LoadedModel], read: set[str]) -> str:
     silent = (f"`{field}` ({_absent(family, field)})" for field in sorted(family.uncounted))
     facts = {
         "Also read in": ", ".join(
-            f"`{field}` of a `{whole}`, the other models in it are not counted"
-            for whole, (field, inner) in families.WITH_OTHERS.items()
-            if inner == name
+            f"`text_config` of a `{whole}`, the other models in it are not counted"
+            for whole, wrapper in WRAPPERS.items()
+            if (TEXTS[wrapper.text].family if wrapper.text in TEXTS else wrapper.text) == name
         ),
         "Other names": ", ".join(f"`{other}` for `{field}`" for other, field in family.aliases.items()),
         "Read for the reference model, for a check, or behind a switch (absent)": ", ".join(silent),

@@ -61,6 +61,8 @@ class FamilyConfig(BaseModel):
     """Our module path → the transformers class's. Several of ours may be one of theirs; `scores` and `values`
     are what their attention module computes itself."""
 
+    inside: ClassVar[Mapping[str, int]] = {}
+    """Sizes that the class has where a config leaves them out: read of a config inside another, which may do so."""
     fixed: ClassVar[frozenset[str]] = frozenset()
     """Letters whose sizes this family cannot change: its formulas hold their numbers."""
     uncounted: ClassVar[frozenset[str]] = frozenset()

@@ -14,11 +14,6 @@ from tfacct.families._rooms import class_names, config_class, names
 OWN = "own"
 """The type of a model that is put together from parts: its config is tables."""
 
-WITH_OTHERS = {"gemma3": ("text_config", "gemma3_text")}
-"""Types of several models together: the field that the language model's config stands in, and its type."""
-OF_THE_WHOLE: Mapping[str, Any] = {"architectures": None, "tie_word_embeddings": True}
-"""Fields that such a model goes by where the whole says them, not its language model; and the class's defaults."""
-
 
 class Reading(NamedTuple):
     """A config that was read."""
@@ -49,13 +44,14 @@ def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None) -> Readi
     ('llama', ('note',), 3)
     """
     changed = dict(sets or {})
-    said, left_out = _language_model(_own_model(raw))
+    said, left_out, filled = _language_model(_own_model(raw))
     model_type = _model_type({**said, **changed})
     family = config_class(model_type)
     _check_names(said, changed, model_type, family)
     fields = _over(said, changed, family)
     ending = _ending(model_type, family, fields)
     config, defaulted, unknown = family.read(fields)
+    defaulted |= {name: value for name, value in filled.items() if name not in changed}
     if ending is not None:
         defaulted |= config.end(ending, fields)
         if ending.head != "lm":
@@ -72,19 +68,13 @@ def _own_model(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"model_type": OWN, **flattened({name: value for name, value in raw.items() if name != "model_type"})}
 
 
-def _language_model(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    """The config of the language model in a config of several models, and the fields of the others."""
-    model_type = raw.get("model_type")
-    if not isinstance(model_type, str) or model_type not in WITH_OTHERS:
-        return raw, ()
-    field, own_type = WITH_OTHERS[model_type]
-    inside = raw.get(field)
-    if not isinstance(inside, Mapping):
-        raise ConfigError(f"model_type {model_type!r} keeps its language model in {field}, which is missing")
-    others = tuple(name for name in raw if name.endswith("_config") and name != field and name != "quantization_config")
-    kept = {name: raw[name] for name in ("quantization_config", "torch_dtype", "dtype") if name in raw}
-    whole = {name: raw.get(name, default) for name, default in OF_THE_WHOLE.items()}
-    return {**kept, **inside, **whole, "model_type": inside.get("model_type", own_type)}, others
+def _language_model(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[str, ...], Mapping[str, Any]]:
+    """The language model in a config of several models, the fields of the others, and what was defaulted on the way."""
+    if raw.get("model_type", OWN) in names():
+        return raw, (), {}
+    from tfacct.families._wrappers import unwrapped
+
+    return unwrapped(raw)
 
 
 def _model_type(fields: Mapping[str, Any]) -> str:

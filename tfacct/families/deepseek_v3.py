@@ -1,5 +1,6 @@
 """DeepSeek-V3 and R1: V2's block at a larger size, and a router whose bias is a buffer, not a parameter."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, ClassVar
 
@@ -28,6 +29,12 @@ class Config(DeepseekLike):
     num_nextn_predict_layers: Annotated[int, whole(0, 100)] = 1
     mtp: Switch = False
 
+    inside: ClassVar[Mapping[str, int]] = {
+        "vocab_size": 129280,
+        "hidden_size": 7168,
+        "num_hidden_layers": 61,
+        "num_attention_heads": 128,
+    }
     stems: ClassVar = ("DeepseekV3",)
     uncounted: ClassVar = DeepseekLike.uncounted | {"num_nextn_predict_layers"}
     aliases: ClassVar = {**DeepseekLike.aliases, "num_mtp_layers": "num_nextn_predict_layers"}

@@ -1,5 +1,6 @@
 """Gemma: Llama's block with its own head size, GELU as the activation, and a tied, scaled embedding."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from tfacct.architecture.transformer import Transformer
@@ -16,6 +17,12 @@ class Config(GemmaLike):
     trains: ClassVar = frozenset({"sdpa", "eager"})
     dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
     changes_training: ClassVar = frozenset({"use_bidirectional_attention"})
+    inside: ClassVar[Mapping[str, int]] = {
+        "vocab_size": 256000,
+        "hidden_size": 3072,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 16,
+    }
     stems: ClassVar = ("Gemma",)
     harmless: ClassVar = frozenset({"hidden_activation"})
     gotchas: ClassVar = (

@@ -1,5 +1,6 @@
 """Gemma 2: every other layer has a window, beginning with the first; scores and logits are bounded."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from tfacct.families._base import Real
@@ -12,6 +13,12 @@ class Config(GemmaWindows):
     final_logit_softcapping: Real | None = 30.0
     attn_logit_softcapping: Real | None = 50.0
 
+    inside: ClassVar[Mapping[str, int]] = {
+        "vocab_size": 256000,
+        "hidden_size": 2304,
+        "num_hidden_layers": 26,
+        "num_attention_heads": 8,
+    }
     stems: ClassVar = ("Gemma2",)
     gotchas: ClassVar = (
         *GemmaWindows.gotchas,

@@ -1,5 +1,6 @@
 """InternLM3: Llama's block, run by Llama's class."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from tfacct.architecture.transformer import Transformer
@@ -23,6 +24,7 @@ class Config(Llama):
     max_position_embeddings: Count = 32768
     rms_norm_eps: Real = 1e-5
 
+    inside: ClassVar[Mapping[str, int]] = {}  # its fields have them
     stems: ClassVar = ("InternLM3", "Llama")
     heads: ClassVar = DECODER
     nulls: ClassVar = {**OWN_SHARE}

@@ -1,5 +1,6 @@
 """IQuest-Coder V1: Llama's block, run by Llama's class."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from tfacct.families._base import Count, Layers, Real
@@ -21,6 +22,7 @@ class Config(Llama):
     max_position_embeddings: Count = 131072
     rms_norm_eps: Real = 1e-5
 
+    inside: ClassVar[Mapping[str, int]] = {}  # its fields have them
     stems: ClassVar = ("IQuestCoder", "Llama")
     heads: ClassVar = DECODER
     nulls: ClassVar = {**OWN_SHARE}

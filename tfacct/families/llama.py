@@ -1,5 +1,6 @@
 """Llama 1 to 3.2: RMSNorm, rotary positions, grouped-query attention, a gated network, no biases."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from pydantic import Field
@@ -20,6 +21,12 @@ class Config(LlamaLike):
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
     dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
+    inside: ClassVar[Mapping[str, int]] = {
+        "vocab_size": 32000,
+        "hidden_size": 4096,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+    }
     stems: ClassVar = ("Llama", "LLaMA")  # some files write LLaMA
     gotchas: ClassVar[tuple[str, ...]] = (
         "attention_bias puts biases on all four projections of attention, mlp_bias on all three of the network.",

@@ -1,5 +1,6 @@
 """Mistral: Llama's block, with a window in every layer in the first releases and none in later ones."""
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 from tfacct.architecture.transformer import Transformer
@@ -19,6 +20,12 @@ class Config(LlamaLike):
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
     dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
+    inside: ClassVar[Mapping[str, int]] = {
+        "vocab_size": 32000,
+        "hidden_size": 4096,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+    }
     stems: ClassVar = ("Mistral",)
     gotchas: ClassVar = (
         "An absent sliding_window means 4,096; only null means no window. The later releases say null.",

@@ -1,5 +1,6 @@
 """Mixtral: Mistral's attention, and experts in every layer."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from tfacct.architecture.parts import Experts
@@ -26,6 +27,12 @@ class Config(LlamaLike):
     dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
     habits: ClassVar = frozenset({"shared_out"})
     changes_training: ClassVar = frozenset({"router_jitter_noise", "output_router_logits"})
+    inside: ClassVar[Mapping[str, int]] = {
+        "vocab_size": 32000,
+        "hidden_size": 4096,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+    }
     stems: ClassVar = ("Mixtral",)
     aliases: ClassVar = {"num_experts": "num_local_experts"}
     hf_paths: ClassVar = {**LlamaLike.hf_paths, **ROUTED_PATHS}

@@ -1,5 +1,6 @@
 """OLMo 2: norms after attention and network instead of before; norms over all queries and all keys together."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -24,6 +25,12 @@ class Config(LlamaLike):
     trains: ClassVar = frozenset({"sdpa", "eager"})
     dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
     habits: ClassVar = frozenset({"wide_norms", "wide_angles", "norms_behind"})
+    inside: ClassVar[Mapping[str, int]] = {
+        "vocab_size": 50304,
+        "hidden_size": 4096,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+    }
     stems: ClassVar = ("Olmo2",)
     hf_paths: ClassVar = {
         **LlamaLike.hf_paths,

@@ -1,5 +1,6 @@
 """OPT: learned positions with two rows in front; 350m has narrower tokens, and norms after each addition."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from tfacct.architecture.blocks import Block, stacks
@@ -34,6 +35,12 @@ class Config(FamilyConfig):
     dropouts: ClassVar = {"residual": ("dropout", 0.1), "attention": ("attention_dropout", 0.0)}
     habits: ClassVar = frozenset({"own_positions"})
     changes_training: ClassVar = frozenset({"layerdrop"})
+    inside: ClassVar[Mapping[str, int]] = {
+        "vocab_size": 50272,
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+    }
     stems: ClassVar = ("OPT",)
     fixed: ClassVar = frozenset({"G"})  # every head has its own keys
     uncounted: ClassVar = frozenset({"activation_function"})

@@ -1,5 +1,6 @@
 """Phi-3 and Phi-4: Llama's block with q, k and v in one matrix, gate and up in another, and a window in every layer."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from pydantic import Field
@@ -20,6 +21,12 @@ class Config(LlamaLike):
     partial_rotary_factor: Fraction = 1.0
     rms_norm_eps: Real = 1e-5
 
+    inside: ClassVar[Mapping[str, int]] = {
+        "vocab_size": 32064,
+        "hidden_size": 3072,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+    }
     stems: ClassVar = ("Phi3",)
     uncounted: ClassVar = LlamaLike.uncounted | {"partial_rotary_factor"}
     harmless: ClassVar = frozenset({"embd_layer", "attention_bias", "full_attn_mod", "interpolate_factor"})

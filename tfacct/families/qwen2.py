@@ -1,5 +1,6 @@
 """Qwen2 and Qwen2.5: Llama's block with biases on q, k and v, which the config does not mention."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from tfacct.architecture.transformer import Transformer
@@ -12,6 +13,12 @@ class Config(QwenLike):
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
     dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
     habits: ClassVar = frozenset({"full_mask"})
+    inside: ClassVar[Mapping[str, int]] = {
+        "vocab_size": 151936,
+        "hidden_size": 4096,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+    }
     stems: ClassVar = ("Qwen2",)
     harmless: ClassVar = frozenset({"qkv_bias"})  # q, k and v have biases, whatever it says
     gotchas: ClassVar = (

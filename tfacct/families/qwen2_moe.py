@@ -1,5 +1,6 @@
 """Qwen2-MoE: Qwen2's attention; experts, and one gated shared network that every token passes through."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from tfacct.architecture.parts import Experts
@@ -23,6 +24,12 @@ class Config(QwenLike):
     decoder_sparse_step: Count = 1
     mlp_only_layers: list[UpTo] | None = None
 
+    inside: ClassVar[Mapping[str, int]] = {
+        "vocab_size": 151936,
+        "hidden_size": 2048,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+    }
     stems: ClassVar = ("Qwen2Moe",)
     nulls: ClassVar = {}
     hf_paths: ClassVar = {

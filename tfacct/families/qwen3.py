@@ -1,5 +1,6 @@
 """Qwen3: Llama's block with a norm over each query and each key head, and its own head size."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from tfacct.architecture.parts import QKNorm
@@ -17,6 +18,12 @@ class Config(QwenLike):
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
     dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
     habits: ClassVar = frozenset({"full_mask"})
+    inside: ClassVar[Mapping[str, int]] = {
+        "vocab_size": 151936,
+        "hidden_size": 4096,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+    }
     stems: ClassVar = ("Qwen3",)
     hf_paths: ClassVar = {
         **QwenLike.hf_paths,

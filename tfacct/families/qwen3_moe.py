@@ -1,5 +1,6 @@
 """Qwen3-MoE: Qwen3's attention, and experts."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from tfacct.architecture.parts import Experts, QKNorm
@@ -28,6 +29,12 @@ class Config(QwenLike):
     habits: ClassVar = frozenset({"narrow_shares"})
     switched_habits: ClassVar = {"shared_out": "norm_topk_prob"}
     changes_training: ClassVar = frozenset({"output_router_logits"})
+    inside: ClassVar[Mapping[str, int]] = {
+        "vocab_size": 151936,
+        "hidden_size": 2048,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 32,
+    }
     stems: ClassVar = ("Qwen3Moe",)
     nulls: ClassVar = {}
     aliases: ClassVar = {"num_local_experts": "num_experts"}

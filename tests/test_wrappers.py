@@ -1,0 +1,187 @@
+"""Models of several models: the language model is counted as the whole's class has it, and the others are named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.families import TINY
+from tfacct import families
+from tfacct.base.errors import ConfigError
+from tfacct.families._wrappers import TEXTS, WRAPPERS
+from tfacct.loading.model import subject
+from tfacct.witness.renamed import renamed
+
+TOWER = {"vision_config": {"hidden_size": 9}}
+TIED = "tie_word_embeddings"
+SAID = ({}, {TIED: True}, {TIED: False})
+NOT_BUILT = {"fast_vlm", "aya_vision"}
+"""One needs a library for its tower, the other's tower has no sizes that build by default."""
+QWEN_VL = {**TINY["qwen2"], "hidden_size": 40, "head_dim": 4}
+"""Heads that share the hidden size, as its class wants them."""
+
+
+def text_of(whole: str) -> dict[str, Any]:
+    """A tiny language model of the type that the class expects."""
+    text = WRAPPERS[whole].text
+    family = TEXTS[text].family if text in TEXTS else text
+    tiny = QWEN_VL if text.startswith("qwen2_") else TINY[family]
+    without = ("model_type", "latent_attention", TIED, "use_sliding_window", "sliding_window", "layer_types")
+    kept = {name: value for name, value in tiny.items() if name not in without or family == "cohere2"}
+    return {**kept, "pad_token_id": 0, "num_hidden_layers": 1, **({} if text in TEXTS else {"model_type": text})}
+
+
+def theirs(raw: Mapping[str, Any]) -> dict[str, int]:
+    """Parameters of the language model in the whole's class, under the names of its own class."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    from transformers.models.auto import modeling_auto
+
+    fields = {name: value for name, value in raw.items() if name != "model_type"}
+    made = transformers.AutoConfig.for_model(raw["model_type"], **fields)
+    maps = (
+        getattr(modeling_auto, f"MODEL_FOR_{task}_MAPPING_NAMES", {})
+        for task in ("IMAGE_TEXT_TO_TEXT", "MULTIMODAL_LM", "SPEECH_SEQ_2_SEQ", "SEQ_TO_SEQ_CAUSAL_LM")
+    )
+    name = next(found[raw["model_type"]] for found in maps if raw["model_type"] in found)
+    with torch.device("meta"):
+        built = getattr(transformers, name)._from_config(made)
+    counted = {}
+    for path, parameter in built.named_parameters():
+        for prefix, own in (("model.language_model.", "model."), ("model.text_model.", "model."), ("lm_head.",) * 2):
+            if path.startswith(prefix):
+                counted[own + path.removeprefix(prefix)] = parameter.numel()
+        if path.startswith("language_model."):
+            counted[path.removeprefix("language_model.")] = parameter.numel()
+    return {path: count for path, count in counted.items() if count}
+
+
+def agree(raw: Mapping[str, Any]) -> None:
+    """Every tensor of the language model, and whether its head is tied."""
+    ours = subject("mine", raw)
+    table, tensors = ours.config.paths(), ours.config.tensors()
+    assert renamed(ours.ledger.parameters(unfolded=True), table, tensors) == theirs(raw)
+
+
+def whole_of(whole: str, said: Mapping[str, Any], of_text: Mapping[str, Any]) -> dict[str, Any]:
+    return {"model_type": whole, "text_config": {**text_of(whole), **of_text}, **said}
+
+
+@pytest.mark.parametrize(
+    ("whole", "said", "of_text"),
+    [
+        ("llava", {}, {TIED: True}),
+        ("mistral3", {}, {}),
+        ("voxtral", {TIED: True}, {TIED: True}),
+        ("qwen2_vl", {}, {}),
+        ("qwen3_vl_moe", {TIED: True}, {}),
+    ],
+)
+def test_the_language_model_is_the_wholes(whole: str, said: dict, of_text: dict) -> None:
+    agree(whole_of(whole, said, of_text))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("of_text", SAID, ids=["unsaid", "tied", "untied"])
+@pytest.mark.parametrize("said", SAID, ids=["unsaid", "tied", "untied"])
+@pytest.mark.parametrize("whole", [name for name in WRAPPERS if name not in NOT_BUILT])
+def test_every_language_model_is_the_wholes_however_its_head_is_tied(whole: str, said: dict, of_text: dict) -> None:
+    agree(whole_of(whole, said, of_text))
+
+
+def test_a_flat_config_is_read_as_its_class_reads_it() -> None:
+    """Qwen2-VL's published configs have the language model's fields beside those of the whole."""
+    flat = {**{name: value for name, value in QWEN_VL.items() if name != TIED}, "model_type": "qwen2_vl"}
+    raw = {**flat, "pad_token_id": 0, "architectures": ["Qwen2VLForConditionalGeneration"], "vision_token_id": 3}
+    agree(raw)
+    agree({**raw, TIED: True})
+    ours = subject("mine", {**raw, "vision_config": {"depth": 2}})
+    assert (ours.family, ours.left_out, ours.unknown) == ("qwen2", ("vision_config",), ())
+
+
+@pytest.mark.parametrize("name", [name for name in families.names() if families.config_class(name).inside])
+def test_sizes_left_out_inside_are_the_classs(name: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    family = families.config_class(name)
+    made = transformers.AutoConfig.for_model(family.class_type or name)
+    assert family.inside == {size: getattr(made, size) for size in family.inside}
+
+
+@pytest.mark.parametrize("name", [name for name, text in TEXTS.items() if text.sizes])
+def test_sizes_left_out_of_a_text_config_are_its_classs(name: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    made = transformers.AutoConfig.for_model(name)
+    assert TEXTS[name].sizes == {size: getattr(made, size) for size in TEXTS[name].sizes}
+    ours = subject("mine", {"model_type": name})
+    assert {size: ours.defaulted[size] for size in TEXTS[name].sizes if size in ours.defaulted} != {}
+    read = {field: getattr(ours.config, field) for field in ours.config.counted() if hasattr(made, field)}
+    given = {field: value for field, value in read.items() if value is not None and field != TIED}  # the whole's
+    assert given == {field: getattr(made, field) for field in given}
+
+
+@pytest.mark.parametrize("whole", [name for name in WRAPPERS if WRAPPERS[name].filled])
+def test_sizes_that_the_whole_fills_in_are_its_classs(whole: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    made = transformers.AutoConfig.for_model(whole, text_config={"model_type": "llama"}).text_config
+    assert WRAPPERS[whole].filled == {size: getattr(made, size) for size in WRAPPERS[whole].filled}
+
+
+def test_what_is_left_out_is_named_and_what_was_defaulted_too() -> None:
+    """LLaVA 1.5's text_config gives little more than the vocabulary: the rest is Llama's, as its class has it."""
+    raw = {"model_type": "llava", "text_config": {"model_type": "llama", "vocab_size": 32064}, **TOWER}
+    ours = subject("mine", raw)
+    assert ours.left_out == ("vision_config",)
+    assert ours.defaulted.items() >= {"hidden_size": 4096, "num_hidden_layers": 32, TIED: False}.items()
+    # 32,064 rows in table and head, 32 · 4,096 · (4 · 4,096 + 3 · 11,008 + 2) + 4,096: Vicuna 7B and 64 tokens more.
+    blocks = 32 * 4096 * (4 * 4096 + 3 * 11008 + 2)
+    assert sum(ours.ledger.parameters().values()) == 2 * 32064 * 4096 + blocks + 4096 == 6_738_939_904
+
+
+def test_the_names_of_special_tokens_are_no_unknown_fields() -> None:
+    raw = {**whole_of("internvl", {TIED: False}, {}), **TOWER, "image_token_id": 3, "downsample_ratio": 0.5}
+    assert subject("mine", raw).unknown == ()
+
+
+@pytest.mark.parametrize("named", [["LlavaModel"], ["LlavaForSequenceClassification"], ["LlavaLlamaForCausalLM"]])
+def test_another_class_of_the_whole_is_refused(named: list[str]) -> None:
+    with pytest.raises(ConfigError, match="names no class of llama"):
+        subject("mine", {**whole_of("llava", {}, {}), "architectures": named})
+    assert subject("mine", {**whole_of("llava", {}, {}), "architectures": ["LlavaForConditionalGeneration"]})
+
+
+def test_a_text_config_must_be_there_and_be_known() -> None:
+    with pytest.raises(ConfigError, match="keeps its language model in text_config, which is missing"):
+        subject("mine", {"model_type": "llava"})
+    with pytest.raises(ConfigError, match="the language model in 'llava' is of an unknown model_type \"lama\""):
+        subject("mine", {"model_type": "llava", "text_config": {"model_type": "lama"}})
+
+
+def test_a_whole_that_nobody_knows_is_read_where_its_config_says_enough() -> None:
+    raw = {"model_type": "internvl_chat", "architectures": ["InternVLChatModel"], **TOWER}
+    text = {**TINY["qwen2"], "architectures": ["Qwen2ForCausalLM"]}
+    ours = subject("mine", {**raw, "llm_config": text})
+    assert (ours.family, ours.left_out) == ("qwen2", ("vision_config",))
+    assert ours.architecture == subject("alone", text).architecture
+    unsaid = {name: value for name, value in text.items() if name != TIED}
+    with pytest.raises(ConfigError, match="the config does not say whether its head is tied"):
+        subject("mine", {**raw, "llm_config": unsaid})
+    with pytest.raises(ConfigError, match="the config says both"):
+        subject("mine", {**raw, "llm_config": text, TIED: False})
+    with pytest.raises(ConfigError, match="unknown model_type 'internvl_chat'"):  # an encoder is no language model
+        subject("mine", {**raw, "text_config": TINY["bert"]})
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ({"model_type": "qwen2_vl_text", **QWEN_VL, "head_dim": 6}, "head_dim"),
+        ({"model_type": "qwen3_vl_text", "use_sliding_window": True}, "use_sliding_window"),
+    ],
+)
+def test_a_field_that_the_inner_class_does_not_read_is_refused(text: dict, field: str) -> None:
+    kind = {"qwen2_vl_text": "qwen2_vl", "qwen3_vl_text": "qwen3_vl"}
+    own = "qwen2_vl_text" if field == "head_dim" else "qwen3_vl_text"
+    with pytest.raises(ConfigError, match=f"{field} = .* is not read by the class of {own}"):
+        subject("mine", {"model_type": kind[own], "text_config": {**text, "model_type": own}})

@@ -1,0 +1,271 @@
+"""Models of several models: which of their configs is the language model's, and what its class takes from the whole.
+
+A vision tower or an audio encoder hands its results in as rows of tokens, so the language model is its own family's.
+Whether the head is tied differs from class to class, and was asked of each in transformers 5.23.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, NamedTuple
+
+from tfacct.base.errors import ConfigError
+from tfacct.base.spelling import setting
+from tfacct.families import _classes as classes
+from tfacct.families._base import shown
+from tfacct.families._fields import changes_counts
+from tfacct.families._rooms import config_class, names
+
+FIELDS = ("text_config", "llm_config", "language_config")
+"""Fields that hold the language model's config. The classes of transformers have the first."""
+TIED = "tie_word_embeddings"
+
+
+class Wrapper(NamedTuple):
+    """A class of several models. `text`: type of its language model where the config does not say.
+
+    `ties`: what says whether the head is tied. The `whole` config, else `default`; `either`, the whole or its language
+    model; its language model's `own` config alone; or `never`. `filled`: sizes that it writes into a text_config which
+    leaves them out. `flat`: published configs hold the language model's fields among those of the whole.
+    """
+
+    text: str
+    ties: Literal["whole", "either", "own", "never"] = "whole"
+    default: bool = False
+    filled: Mapping[str, Any] = {}
+    flat: bool = False
+
+
+class Text(NamedTuple):
+    """A language model with a type of its own that is another family's: that family, its class's sizes where they are
+    left out, and fields that its class does not read as that family does."""
+
+    family: str
+    sizes: Mapping[str, Any] = {}
+    unread: frozenset[str] = frozenset()
+
+
+_VOXTRAL = {
+    "vocab_size": 131072,
+    "hidden_size": 3072,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 30,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131072,
+    "head_dim": 128,
+}
+_GLMASR = {
+    "vocab_size": 59264,
+    "hidden_size": 2048,
+    "intermediate_size": 6144,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 8192,
+}
+WRAPPERS: Mapping[str, Wrapper] = {
+    "aya_vision": Wrapper("cohere2", default=True),
+    "audioflamingo3": Wrapper("qwen2", "never"),
+    "blip-2": Wrapper("opt", "own"),
+    "cohere2_vision": Wrapper("cohere2", default=True),
+    "deepseek_vl": Wrapper("llama", default=True),
+    "deepseek_vl_hybrid": Wrapper("llama", default=True),
+    "exaone4_5": Wrapper("exaone4"),
+    "fast_vlm": Wrapper("qwen2", "either"),
+    "gemma3": Wrapper("gemma3_text", default=True),
+    "glmasr": Wrapper("llama", default=True, filled=_GLMASR),
+    "got_ocr2": Wrapper("qwen2", default=True),
+    "granite_speech": Wrapper("granite", default=True),
+    "granite_speech_plus": Wrapper("granite", default=True),
+    "hyperclovax_vision_v2": Wrapper("hyperclovax", default=True),
+    "idefics2": Wrapper("mistral"),
+    "idefics3": Wrapper("llama"),
+    "internvl": Wrapper("qwen2", default=True),
+    "janus": Wrapper("llama", default=True),
+    "kimi_k25": Wrapper("deepseek_v3", default=True),
+    "lighton_ocr": Wrapper("qwen3", default=True),
+    "llava": Wrapper("llama", "either"),
+    "llava_next": Wrapper("llama"),
+    "llava_next_video": Wrapper("llama", "either"),
+    "llava_onevision": Wrapper("qwen2", "either"),
+    "mistral3": Wrapper("mistral", default=True),
+    "moss_transcribe_diarize": Wrapper("qwen3", default=True),
+    "musicflamingo": Wrapper("qwen2", "never"),
+    "ovis2": Wrapper("qwen2", default=True),
+    "paligemma": Wrapper("gemma", default=True),
+    "qianfan_ocr": Wrapper("qwen3"),
+    "qwen2_5_vl": Wrapper("qwen2_5_vl_text", "either", flat=True),
+    "qwen2_audio": Wrapper("qwen2", "never"),
+    "qwen2_vl": Wrapper("qwen2_vl_text", "either", flat=True),
+    "qwen3_asr": Wrapper("qwen3", default=True),
+    "qwen3_vl": Wrapper("qwen3_vl_text"),
+    "qwen3_vl_moe": Wrapper("qwen3_vl_moe_text"),
+    "smolvlm": Wrapper("llama"),
+    "vibevoice_asr": Wrapper("qwen2", "never"),
+    "video_llama_3": Wrapper("qwen2", "either"),
+    "video_llava": Wrapper("llama"),
+    "vipllava": Wrapper("llama"),
+    "voxtral": Wrapper("llama", "never", filled=_VOXTRAL),
+}
+"""By the `model_type` of the whole."""
+
+_QWEN2_VL = {
+    "vocab_size": 152064,
+    "hidden_size": 8192,
+    "intermediate_size": 29568,
+    "num_hidden_layers": 80,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 32768,
+    "max_window_layers": 80,
+}
+_QWEN3_VL = {
+    "vocab_size": 151936,
+    "hidden_size": 4096,
+    "intermediate_size": 22016,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 32,
+    "head_dim": 128,
+    "max_position_embeddings": 128000,
+}
+_QWEN3_VL_MOE = {
+    "vocab_size": 151936,
+    "hidden_size": 2048,
+    "intermediate_size": 5632,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "max_position_embeddings": 128000,
+    "moe_intermediate_size": 1408,
+    "num_experts": 60,
+    "num_experts_per_tok": 4,
+    "decoder_sparse_step": 1,
+}
+_NO_WINDOW = frozenset({"use_sliding_window", "sliding_window", "layer_types"})
+TEXTS: Mapping[str, Text] = {
+    "exaone4_5_text": Text("exaone4"),
+    "qwen2_5_vl_text": Text("qwen2", _QWEN2_VL, frozenset({"head_dim"})),
+    "qwen2_vl_text": Text("qwen2", _QWEN2_VL, frozenset({"head_dim"})),
+    "qwen3_vl_moe_text": Text("qwen3_moe", _QWEN3_VL_MOE, _NO_WINDOW),
+    "qwen3_vl_text": Text("qwen3", _QWEN3_VL, _NO_WINDOW),
+}
+"""By the `model_type` of the language model."""
+
+
+class Unwrapped(NamedTuple):
+    """The language model's fields, the fields of the whole that hold the other models' configs, and what was defaulted
+    on the way."""
+
+    fields: Mapping[str, Any]
+    left_out: tuple[str, ...] = ()
+    defaulted: Mapping[str, Any] = {}
+
+
+def unwrapped(raw: Mapping[str, Any]) -> Unwrapped:
+    """The language model in a config of several; any other config as it is. Raises ConfigError."""
+    model_type = raw.get("model_type")
+    if not isinstance(model_type, str):
+        return Unwrapped(raw)
+    if (wrapper := WRAPPERS.get(model_type)) is not None:
+        return _known(raw, model_type, wrapper)
+    if model_type in TEXTS:
+        return _inside(raw, model_type, {}, ())
+    field = next((name for name in FIELDS if isinstance(raw.get(name), Mapping)), None)
+    return Unwrapped(raw) if field is None else _unknown(raw, model_type, field)
+
+
+def _known(raw: Mapping[str, Any], model_type: str, wrapper: Wrapper) -> Unwrapped:
+    """The language model of a class that was asked."""
+    inside = raw.get("text_config")
+    if inside is None and wrapper.flat:
+        inside = {name: value for name, value in raw.items() if name not in ("model_type", "architectures", TIED)}
+    if not isinstance(inside, Mapping):
+        raise ConfigError(f"model_type {model_type!r} keeps its language model in text_config, which is missing")
+    text = str(inside.get("model_type", wrapper.text))
+    if wrapper.text in TEXTS:
+        text = wrapper.text  # whose class does not ask for the type
+    family = TEXTS[text].family if text in TEXTS else text
+    of_text = inside.get(TIED)
+    if of_text is None and text in names():
+        of_text = config_class(text).model_fields[TIED].default if TIED in config_class(text).model_fields else False
+    whole = raw.get(TIED)
+    tied = {
+        "whole": wrapper.default if whole is None else whole,
+        "either": whole or of_text or False,
+        "own": of_text,
+        "never": False,
+    }[wrapper.ties]
+    said = wrapper.ties == "never" or whole is not None or (inside.get(TIED) is not None and wrapper.ties != "whole")
+    filled = {name: value for name, value in wrapper.filled.items() if name not in inside}
+    heads = {"architectures": _class_of_whole(raw.get("architectures"), model_type)}
+    if family not in names():
+        raise ConfigError(
+            f"the language model in {model_type!r} is of an unknown model_type {shown(family)}",
+            f"known: {', '.join(names())}",
+        )
+    found = _inside({**inside, **filled, **heads, TIED: tied}, text, raw, ("text_config",))
+    return found._replace(defaulted={**found.defaulted, **filled, **({} if said else {TIED: tied})})
+
+
+def _class_of_whole(named: Any, model_type: str) -> Any:
+    """What the whole's class says of the head. One that writes text has the language model's, which needs no word."""
+    writes = f"{model_type.replace('_', '').replace('-', '')}forconditionalgeneration"
+    if all(name.replace("_", "").lower() == writes for name in classes.named(named)):
+        return None
+    return named
+
+
+def _inside(inside: Mapping[str, Any], text: str, whole: Mapping[str, Any], fields: Iterable[str]) -> Unwrapped:
+    """The fields of a language model, with what its class takes where they are left out."""
+    own = TEXTS.get(text, Text(text))
+    for name in own.unread:
+        if inside.get(name) and changes_counts(name):
+            _refuse_unread(name, inside, text)
+    sizes = own.sizes if text in TEXTS else config_class(text).inside if text in names() else {}
+    absent = {name: value for name, value in sizes.items() if inside.get(name) is None}
+    others = {name for name in (*inside, *whole) if name.endswith("_config") and name not in (*fields, *KEPT)}
+    kept = {name: whole[name] for name in (*KEPT, "torch_dtype", "dtype") if name in whole}
+    own_fields = {name: value for name, value in inside.items() if name not in others and not _of_tokens(name)}
+    return Unwrapped(
+        {**kept, **own_fields, **absent, "model_type": own.family},
+        tuple(name for name in dict.fromkeys((*whole, *inside)) if name in others),
+        absent,
+    )
+
+
+KEPT = ("quantization_config",)
+
+
+def _of_tokens(name: str) -> bool:
+    """True for a field that says which tokens stand for images, or how many: no count of the language model's."""
+    stands = name.endswith(("_token_id", "_token_index")) and not name.startswith(("bos", "eos", "pad"))
+    return stands or name == "num_image_tokens"
+
+
+def _refuse_unread(name: str, inside: Mapping[str, Any], text: str) -> None:
+    """Refuse a field that the class of this language model does not read, where it would change a count."""
+    hidden, heads = inside.get("hidden_size"), inside.get("num_attention_heads")
+    if name == "head_dim" and isinstance(hidden, int) and isinstance(heads, int) and hidden == heads * inside[name]:
+        return
+    alone = name == "sliding_window" and not inside.get("use_sliding_window")
+    if alone or (name == "layer_types" and set(map(str, inside[name])) == {"full_attention"}):
+        return
+    raise ConfigError(f"{name} = {shown(inside[name])} is not read by the class of {text}", f"drop it: {setting(name)}")
+
+
+def _unknown(raw: Mapping[str, Any], model_type: str, field: str) -> Unwrapped:
+    """The language model of a class that nobody here knows: as its own config says, with its own class."""
+    inside: Mapping[str, Any] = raw[field]
+    family = inside.get("model_type")
+    if not isinstance(family, str) or family not in names():
+        return Unwrapped(raw)
+    heads = config_class(family).heads.values()
+    if not heads or next(iter(heads)).auto != "AutoModelForCausalLM":
+        return Unwrapped(raw)
+    said = {config[TIED] for config in (raw, inside) if config.get(TIED) is not None}
+    if len(said) != 1:
+        unsure = "says both" if said else "does not say"
+        raise ConfigError(
+            f"the language model in {model_type!r} is a {family}, but the config {unsure} whether its head is tied",
+            f"say it in {field}, and of the whole: {TIED}",
+        )
+    return _inside({**inside, TIED: said.pop()}, family, raw, (field,))
