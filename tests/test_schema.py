@@ -66,7 +66,10 @@ ASKED: dict[str, list[list[str]]] = {
         ["solve", "llama-3.1-8b", "--for", "batch", "--until", "total_bytes=80GB"],
         ["solve", "llama-3.1-8b", "--for", "ctx", "--until", "peak_bytes=80GB"],
     ],
-    "verify": [["verify", "gpt2", "t5-small", "--ctx", "16"]],
+    "verify": [
+        ["verify", "gpt2", "t5-small", "--ctx", "16"],
+        ["verify", "gpt2", "--train", "--ctx", "16"],
+    ],
     "verify-prove": [],  # below
     "measure": [["measure", "gpt2", "--ctx", "8", "--steps", "1", "--set", "n_layer=2"]],
     "models": [["models"]],

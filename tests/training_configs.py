@@ -10,9 +10,6 @@ from tfacct.reports.training import Recipe
 Pick: TypeAlias = Callable[[list[Any]], Any]
 Config: TypeAlias = dict[str, Any]
 
-DROP_INSIDE = ("gpt2",)
-"""Families whose attention and network drop numbers of their results themselves; elsewhere the block does."""
-
 
 def drawn(family: str, seed: int) -> tuple[dict[str, Any], Recipe, Workload]:
     """A small model of a family, and how a step of it is taken."""

@@ -242,6 +242,10 @@ class VerifyReport(_Common):
     _line = each.VerifyLine
     # Of all models together, `agrees` is an attribute of every Report.
     _reserved: ClassVar[dict[str, Any]] = {"agrees": bool}
+    _optional = (
+        *("total_flops", "measured_flops", "expected_params"),
+        *("optimizer", "checkpoint", "attention", "kept_bytes", "measured_kept_bytes"),
+    )
 
     workload: each.Workload
     blocks_traced: int
@@ -250,6 +254,11 @@ class VerifyReport(_Common):
     measured_flops: int
     expected_params: int | None
     witnesses: list[each.Witness]
+    optimizer: str
+    checkpoint: Literal["none", "full"]
+    attention: Literal["sdpa", "eager"]
+    kept_bytes: int
+    measured_kept_bytes: int
 
 
 class ProveReport(_Common):

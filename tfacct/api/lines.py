@@ -268,11 +268,13 @@ class Witness(TypedDict):
 
 
 class VerifyLine(TypedDict):
-    """One product of one block, by the formula and by fvcore."""
+    """One product of one block, by the formula and by fvcore; or what the class's modules keep in a training step."""
 
     path: str
-    flops: int | None
-    measured_flops: int | None
+    flops: NotRequired[int | None]
+    measured_flops: NotRequired[int | None]
+    kept_bytes: NotRequired[int | None]
+    measured_kept_bytes: NotRequired[int | None]
     equal: bool
 
 

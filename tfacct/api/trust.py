@@ -8,6 +8,7 @@ from tfacct.api.answer import answered
 from tfacct.api.answers import MeasureReport, ProveReport, ShowReport, VerifyReport
 from tfacct.api.asked import Asked
 from tfacct.api.keywords import request, spelled_out
+from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Step, Whole
 
 
@@ -26,15 +27,31 @@ class Trusted(Asked):
         *,
         all_layers: bool = False,
         against: str | None = None,
+        train: bool = False,
+        dtype: str | None = None,
+        optimizer: str | None = None,
+        checkpoint: Literal["none", "full"] | None = None,
+        attention: Literal["sdpa", "eager"] | None = None,
         **step: Unpack[Step],
     ) -> VerifyReport:
         """Comparison of the formulas with every witness, path by path; `.agrees` is the verdict.
 
         `all_layers` runs every block instead of one of each kind; `against="transformers"` asks the class too. Needs
-        torch and fvcore. Raises TfacctError.
+        torch and fvcore. With `train` the bytes of a training step are compared, of the recipe `dtype`, `optimizer`,
+        `checkpoint`, `attention`: that needs transformers. Raises TfacctError.
         """
+        from tfacct.reports.counting import Counting, named_of
         from tfacct.reports.verify import verify
 
+        recipe = named_of({"optimizer": optimizer, "checkpoint": checkpoint, "attention": attention})
+        if train:
+            from tfacct.reports.verify_train import verify_train
+
+            terms = Counting(dtype, trained=recipe)
+            report = verify_train([self.loaded], request(step), terms, all_layers=all_layers, against=against)
+            return answered(VerifyReport, report)
+        if recipe or dtype:
+            raise UsageError(f"{recipe[0][0] if recipe else 'dtype'} needs train=True")
         return answered(VerifyReport, verify([self.loaded], request(step), all_layers=all_layers, against=against))
 
     def prove(self, *, by: Literal["symbols", "grid"] = "symbols") -> ProveReport:

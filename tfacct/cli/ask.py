@@ -54,6 +54,13 @@ def apart(option: str, others: Mapping[str, object]) -> None:
             raise UsageError(f"{option} does not go with {other}", "leave one of the two out")
 
 
+def apart_from(option: str, others: Mapping[str, object]) -> None:
+    """Refuse options that mean something beside another only, which was not given."""
+    for other, given in others.items():
+        if given is not None:
+            raise UsageError(f"{other} needs {option}")
+
+
 def subjects(which: opt.Which) -> list[LoadedModel]:
     """The models that were named; none named: every preset that the filters leave."""
     if not which.models:

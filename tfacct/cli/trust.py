@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from tfacct.base.errors import UsageError
-from tfacct.cli import ask
+from tfacct.cli import ask, complete
 from tfacct.cli import options as opt
 from tfacct.cli.root import TRUST, command
 
@@ -32,6 +32,14 @@ def verify(
         opt.ProofChoice | None,
         typer.Option(help="Method of --prove: symbols for all sizes (default), or a grid of small sizes."),
     ] = None,
+    train: Annotated[
+        bool, typer.Option("--train", help="The bytes of a training step, against the transformers class and torch.")
+    ] = False,
+    dtype: Annotated[
+        str | None,
+        typer.Option(metavar="DTYPE", help="Of the training step. Default: bf16.", autocompletion=complete.kv_dtype),
+    ] = None,
+    trained: opt.Trained,
     which: opt.Which,
     output: opt.Output,
 ) -> None:
@@ -39,6 +47,9 @@ def verify(
     from tfacct.output.progress import progress
     from tfacct.reports.verify import verify
 
+    terms = ask.counting(opt.Counted(dtype=dtype), trained)
+    if not train:
+        ask.apart_from("--train", {"--dtype": dtype, **{f"--{name}": value for name, value in vars(trained).items()}})
     with progress() as tick:
         if prove is not None:
             from tfacct.reports.prove import prove as proven
@@ -49,6 +60,12 @@ def verify(
             report = proven(asked, by=(by or opt.ProofChoice.symbols).value, progress=tick)
         elif by is not None:
             raise UsageError("--by needs --prove")
+        elif train:
+            from tfacct.reports.verify_train import verify_train
+
+            report = verify_train(
+                ask.subjects(which), ask.request(step), terms, all_layers=all_layers, against=against, progress=tick
+            )
         else:
             report = verify(
                 ask.subjects(which),

@@ -40,6 +40,7 @@ class Config(FamilyConfig):
         "attention": ("attn_pdrop", 0.1),
     }
     habits: ClassVar = frozenset({"narrow_softmax", "fused", "lingers", "hands_mask"})
+    drops_inside: ClassVar = True
     changes_training: ClassVar = frozenset({"reorder_and_upcast_attn"})
     aliases: ClassVar = {
         "hidden_size": "n_embd",

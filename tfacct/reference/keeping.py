@@ -19,7 +19,10 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+
 HALVES = (torch.bfloat16, torch.float16)
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 ROW = 8
 """Numbers that rows of a mask are aligned to for torch's efficient attention (`preprocess_mask` in ATen)."""
 
@@ -46,7 +49,7 @@ def trainable(config: Mapping[str, Any], attention: str, dtype: str, *, checkpoi
     with torch.device("meta"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         built = transformers.AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
-            made, attn_implementation=attention, dtype={"bf16": torch.bfloat16, "fp32": torch.float32}[dtype]
+            made, attn_implementation=attention, dtype=DTYPES[dtype]
         )
         if checkpoint:
             built.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -75,7 +78,7 @@ def kept(model: Any, batch: int, tokens: int) -> list[Saved]:
         for name, module in model.named_modules():
             stack.callback(module.register_forward_pre_hook(enter(name)).remove)
             stack.callback(module.register_forward_hook(leave).remove)
-        stack.enter_context(_as_on_cuda())
+        stack.enter_context(as_on_cuda())
         stack.enter_context(torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor))
         result = _forward(model, _ids(batch, tokens)).loss
     del result
@@ -90,12 +93,12 @@ def peak(model: Any, batch: int, tokens: int, *, accumulate: bool = False, holds
     ids = _ids(batch, tokens)
     alive = Alive()
     if accumulate:
-        with _as_on_cuda():
+        with as_on_cuda():
             _forward(model, ids).loss.backward()
     gradients = (parameter.grad for parameter in model.parameters() if parameter.grad is not None)
     for tensor in (*model.parameters(), *model.buffers(), *gradients, ids):
         alive.add(tensor)
-    with warnings.catch_warnings(), _as_on_cuda(), alive:
+    with warnings.catch_warnings(), as_on_cuda(), alive:
         warnings.simplefilter("ignore")
         given = _forward(model, ids)
         loss, logits = given.loss, given.logits if holds_logits else None
@@ -143,8 +146,13 @@ def _forward(model: Any, ids: Tensor) -> Any:
     return model(input_ids=ids, labels=ids, use_cache=False)
 
 
+def loss_of(model: Any, ids: Tensor) -> Any:
+    """The loss of a batch whose labels are its tokens; its logits are gone."""
+    return _forward(model, ids).loss
+
+
 @contextmanager
-def _as_on_cuda() -> Iterator[None]:
+def as_on_cuda() -> Iterator[None]:
     """On meta torch takes its plainest kernels; on a card it takes these, and does not look for packed sequences."""
     with (
         patch.object(nn.functional, "scaled_dot_product_attention", _attention),

@@ -29,7 +29,7 @@ def train(
     recipe = recipe.checked()
     if request.decode or request.tokens is not None:
         raise whole_sequences("train")
-    subjects, left_out = _trainable(subjects, recipe)
+    subjects, left_out = trainable(subjects, recipe)
     every = [trained(subject, counting.workload(subject, request), recipe) for subject in subjects]
     one = every[0] if len(every) == 1 else None
     fits = None if one is None or fit is None else budgeted(one, fit)
@@ -68,7 +68,7 @@ _DETAILS = (
 )
 
 
-def _trainable(subjects: Sequence[LoadedModel], recipe: Recipe) -> tuple[list[LoadedModel], list[LeftOut]]:
+def trainable(subjects: Sequence[LoadedModel], recipe: Recipe) -> tuple[list[LoadedModel], list[LeftOut]]:
     """Models whose step is counted, and the others by reason. One model alone is refused where it is counted."""
     if len(subjects) == 1:
         return list(subjects), []

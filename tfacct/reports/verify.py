@@ -64,7 +64,7 @@ def verify(
         [_facts(v) for v in verified],
         title=_title(what, compose.of_workload(subjects, request)),
         convention=conventions.products_convention(request, False, subjects),
-        answer=_verdict(verified),
+        answer=verdict([(v.subject, v.checks) for v in verified]),
         notes=lambda at: _notes(verified[at], all_layers),
         requests=[request],
         defaults=[],
@@ -115,21 +115,23 @@ def _facts(verified: _Verified) -> dict[str, Any]:
         "total_flops": formula,
         "measured_flops": measured,
         "expected_params": verified.subject.expected,
-        "witnesses": [
-            {
-                "witness": check.witness,
-                "unit": check.unit,
-                "formula": check.totals[0],
-                "measured": check.totals[1],
-                "equal": check.agrees,
-                "differences": {path: list(pair) for path, pair in check.pairs().items() if pair[0] != pair[1]},
-            }
-            for check in verified.checks
-        ],
+        "witnesses": [witness_facts(check) for check in verified.checks],
         "lines": [
             {"path": path, "flops": pair[0], "measured_flops": pair[1], "equal": pair[0] == pair[1]}
             for path, pair in fvcore.pairs().items()
         ],
+    }
+
+
+def witness_facts(check: Check) -> dict[str, Any]:
+    """A check as it stands in the JSON."""
+    return {
+        "witness": check.witness,
+        "unit": check.unit,
+        "formula": check.totals[0],
+        "measured": check.totals[1],
+        "equal": check.agrees,
+        "differences": {path: list(pair) for path, pair in check.pairs().items() if pair[0] != pair[1]},
     }
 
 
@@ -147,7 +149,7 @@ def _one(verified: _Verified) -> Table:
         if len(check.formula) > 1:
             further |= {path: (pair, False) for path, pair in check.pairs().items() if pair[0] != pair[1]}
     total = {"total FLOPs by fvcore": (fvcore.totals, fvcore.agrees)}
-    return columns, (_rows(_folded(fvcore.pairs())), _rows(total), _rows(further)), ()
+    return columns, (rows(_folded(fvcore.pairs())), rows(total), rows(further)), ()
 
 
 def _folded(pairs: Mapping[str, Pair]) -> dict[str, tuple[Pair, bool]]:
@@ -163,14 +165,16 @@ def _folded(pairs: Mapping[str, Pair]) -> dict[str, tuple[Pair, bool]]:
     return folded
 
 
-def _rows(pairs: Mapping[str, tuple[Pair, bool]]) -> tuple[Row, ...]:
+def rows(pairs: Mapping[str, tuple[Pair, bool]]) -> tuple[Row, ...]:
+    """Both sides of every path, and the verdict."""
     return tuple(
-        {"what": what, "formula": pair[0], "measured": pair[1], "verdict": _word(pair, agrees)}
+        {"what": what, "formula": pair[0], "measured": pair[1], "verdict": word(pair, agrees)}
         for what, (pair, agrees) in pairs.items()
     )
 
 
-def _word(pair: Pair, agrees: bool) -> str:
+def word(pair: Pair, agrees: bool) -> str:
+    """Verdict on a path."""
     formula, measured = pair
     if agrees:
         return "ok"
@@ -210,11 +214,10 @@ def _traced(verified: Sequence[_Verified], all_layers: bool) -> str:
     )
 
 
-def _verdict(verified: Sequence[_Verified]) -> str:
-    wrong = [f"{v.subject.name} ({', '.join(c.witness for c in v.checks if not c.agrees)})" for v in verified]
-    wrong = [words for words, v in zip(wrong, verified, strict=True) if not v.agrees]
-    if wrong:
-        checks = [check for v in verified for check in v.checks]
-        count = sum(not check.agrees for check in checks)
-        return f"{count:,} of {len(checks):,} checks differ: {'; '.join(wrong)}."
-    return f"All {sum(len(v.checks) for v in verified):,} checks agree exactly, path by path."
+def verdict(verified: Sequence[tuple[LoadedModel, Sequence[Check]]], how: str = "path by path") -> str:
+    """Whether all checks agree, and which do not."""
+    every = [check for _, checks in verified for check in checks]
+    wrong = {subject.name: [c.witness for c in checks if not c.agrees] for subject, checks in verified}
+    if said := [f"{name} ({', '.join(witnesses)})" for name, witnesses in wrong.items() if witnesses]:
+        return f"{sum(not check.agrees for check in every):,} of {len(every):,} checks differ: {'; '.join(said)}."
+    return f"All {len(every):,} checks agree exactly, {how}."

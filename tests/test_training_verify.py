@@ -1,0 +1,88 @@
+"""`verify --train`: the class, two trackers and torch's optimizers, and what a slip of the account looks like."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tests.conftest import Ran
+from tfacct import load
+from tfacct.profiles import transformers_parts as parts
+
+pytest.importorskip("transformers")
+WITNESSES = ["peak, operator by operator", "peak by torch's MemTracker", "gradients"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "first", "last"),
+    [
+        ("llama-3.2-1b --ctx 512", ["kept by 2 blocks", "kept by all 16 blocks", "kept by a third block"], "adamw"),
+        ("gpt2 --ctx 64 --dtype fp32 --checkpoint full --optimizer sgd-momentum", None, "sgd-momentum"),
+        ("gpt2 --set n_layer=2 --ctx 64 --attention eager --all-layers", ["kept by 2 blocks"], "adamw"),
+    ],
+)
+def test_witnesses_agree(run: Callable[..., Ran], arguments: str, first: list[str] | None, last: str) -> None:
+    ran = run("verify", "--train", *arguments.split(), "--json")
+    assert ran.code == 0, ran.err
+    document = json.loads(ran.out)
+    (facts,) = document["models"]
+    names = [witness["witness"] for witness in facts["witnesses"]]
+    assert facts["agrees"] and all(witness["equal"] for witness in facts["witnesses"])
+    assert names == [*(first or names[:3]), *WITNESSES, f"torch.optim, {last}"]
+    assert document["answer"] == f"All {len(names)} checks agree exactly, to the byte."
+
+
+def test_the_witnesses_are_asked_about_the_account_of_train(run: Callable[..., Ran]) -> None:
+    """Of a model with two blocks, what `verify` compares is what `train` says."""
+    two = load("llama-3.2-1b", num_hidden_layers=2)
+    said, asked = two.train(ctx=96, batch=3), two.verify(train=True, ctx=96, batch=3, against="transformers")
+    by_name = {witness["witness"]: witness["measured"] for witness in asked.witnesses}
+    assert asked.agrees and asked.kept_bytes == by_name["kept by 2 blocks"] == said.kept_bytes
+    assert by_name["gradients"] == said.gradients_bytes and by_name["torch.optim, adamw"] == said.optimizer_bytes
+    fullest = max(each["total_bytes"] - each["optimizer_bytes"] for each in said.instants[:-1])
+    assert by_name["peak, operator by operator"] == fullest
+
+
+def test_a_slip_is_seen(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An account in which silu keeps no input: its module differs, so do the totals, and what is not touched agrees."""
+    monkeypatch.setitem(parts.ACTIVATIONS, "silu", parts.Activation(keeps=()))
+    ran = run("verify", "llama-3.2-1b", "--train", "--ctx", "64", "--batch", "2", columns=120)
+    assert ran.code == 1 and " checks differ: llama-3.2-1b (kept by 2 blocks, kept by all 16 blocks" in " ".join(
+        ran.out.split()
+    )
+    rows = {line.split("  ")[0].strip(): line for line in ran.out.splitlines()}
+    # Two blocks of 2 · 64 tokens and 8,192 numbers of 2 bytes that the product's gradient needs, the activation's not.
+    assert "DIFFERS by +4,194,304" in rows["kept by 2 blocks"] and rows["gradients"].endswith("ok")
+
+
+def test_a_slip_of_an_instant_is_seen(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tfacct.accounts.timeline.LOSS", 0)
+    ran = run("verify", "gpt2", "--train", "--ctx", "16", "--set", "n_layer=1")
+    assert ran.code == 1 and "peak by torch's MemTracker" in ran.out.split("differ: ")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("t5-small --train", "the training step of t5 has not been measured"),
+        ("gpt2 --optimizer sgd", "--optimizer needs --train"),
+        ("gpt2 --train --decode", "whole sequences"),
+        ("gpt2 --train --against torch", "--against knows transformers"),
+    ],
+)
+def test_what_makes_no_sense_is_said(run: Callable[..., Ran], arguments: str, says: str) -> None:
+    ran = run("verify", *arguments.split())
+    assert ran.code == 2 and says in " ".join(ran.err.split()), ran.err
+
+
+def test_several_models_and_an_optimizer_nobody_runs_on_meta(run: Callable[..., Ran]) -> None:
+    ran = run("verify", "gpt2", "qwen3-0.6b", "t5-small", "--train", "--ctx", "32", "--optimizer", "adamw-8bit")
+    said = " ".join(ran.out.split())
+    assert ran.code == 0 and "Training steps in bf16 against witnesses" in said and "t5-small" in ran.err
+    assert "The state of adamw-8bit was not asked for" in said
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_tables_fit(run: Callable[..., Ran], columns: int) -> None:
+    ran = run("verify", "gpt2", "--train", "--ctx", "16", "--set", "n_layer=3", columns=columns)
+    assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= columns

@@ -1,0 +1,55 @@
+"""More witnesses of a training step on meta: torch's own tracker of memory, and the states of its optimizers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.optim import SGD, AdamW, Optimizer
+
+from tfacct.reference.counting import PrivateInterfaceError
+from tfacct.reference.keeping import as_on_cuda, loss_of
+
+OPTIMIZERS: Mapping[str, Callable[[Any], Optimizer]] = {
+    # Fused kernels do not run on meta; their states are those of the others, made by the same code.
+    "adamw": lambda of: AdamW(of, foreach=True),
+    "adamw-foreach": lambda of: AdamW(of, foreach=True),
+    "adamw-amsgrad": lambda of: AdamW(of, foreach=True, amsgrad=True),
+    "sgd": lambda of: SGD(of, lr=1.0, foreach=True),
+    "sgd-momentum": lambda of: SGD(of, lr=1.0, momentum=0.9, foreach=True),
+}
+"""torch's optimizers that can be asked on meta, by this program's names."""
+
+
+def tracked_peak(model: Any, batch: int, tokens: int) -> int:
+    """The most bytes alive in a step without its optimizer, by torch's MemTracker, of a model that has not run yet.
+
+    Raises PrivateInterfaceError where torch has no such tracker.
+    """
+    try:
+        from torch.distributed._tools.mem_tracker import MemTracker
+    except ImportError as error:
+        raise PrivateInterfaceError(str(error)) from error
+    ids = torch.zeros(batch, tokens, dtype=torch.long, device="meta")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tracker = MemTracker()
+        tracker.track_external(model, ids)
+        with as_on_cuda(), tracker:
+            loss_of(model, ids).backward()
+        found = tracker.get_tracker_snapshot("peak")[torch.device("meta")]
+    return int(found["Total"])
+
+
+def state_bytes(model: Any, name: str) -> int | None:
+    """Bytes that an optimizer keeps for a model's parameters behind a step; None if it is not asked."""
+    if name not in OPTIMIZERS:
+        return None
+    for parameter in model.parameters():
+        parameter.grad = torch.empty_like(parameter)
+    made = OPTIMIZERS[name](model.parameters())
+    made.step()
+    kept = (value for state in made.state.values() for value in state.values() if isinstance(value, torch.Tensor))
+    return sum(tensor.numel() * tensor.element_size() for tensor in kept)

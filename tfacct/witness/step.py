@@ -1,0 +1,227 @@
+"""What the transformers class and torch's optimizers say of a training step, beside what the account says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import takewhile
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from tfacct.accounts.timeline import peak, timeline
+from tfacct.accounts.training import Step
+from tfacct.base.errors import ConfigError, MissingExtraError, UsageError
+from tfacct.ledger.workload import Workload
+from tfacct.loading.model import LoadedModel
+from tfacct.witness.checks import Check, Counts
+
+LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
+"""Fields of a config that say how many blocks there are."""
+TWO = 2
+"""Blocks of the model that is run: its last and its first are different ones."""
+
+
+class Run(NamedTuple):
+    """How a class is run: the names are those of a recipe."""
+
+    attention: str
+    dtype: str
+    checkpoint: bool
+    optimizer: str
+
+
+def step_checks(
+    given: LoadedModel, work: Workload, how: Run, step: Callable[[LoadedModel], Step], *, all_layers: bool
+) -> list[Check]:
+    """Ask the class about one training step, module by module, of two blocks unless `all_layers`. `step` is the account
+    of a model. Raises UsageError where it cannot be asked."""
+    small = None if all_layers else with_blocks(given, TWO)
+    asked = _Asked(small or given, work, how, step)
+    found = [asked.kept(), *asked.peaks()]
+    if small is not None:
+        found[1:1] = _for_all_blocks(given, work, how, step)
+    return [*found, *_whole(given, how, step(given))]
+
+
+def blocks_run(given: LoadedModel, all_layers: bool) -> tuple[int, int]:
+    """Number of blocks that are run, and of those that the model has."""
+    blocks = sum(stack.count for stack in given.architecture.stacks)
+    return (blocks if all_layers or with_blocks(given, TWO) is None else TWO), blocks
+
+
+def with_blocks(given: LoadedModel, count: int) -> LoadedModel | None:
+    """The model with so many blocks; None where it has no more, or has blocks of several kinds."""
+    field = next((name for name in LAYERS if name in given.raw), None)
+    if field is None or len(given.architecture.stacks) > 1 or given.architecture.stacks[0].count <= count:
+        return None
+    try:
+        found = given.with_fields({**given.changed, field: count})
+    except ConfigError:  # a list has an entry for each block
+        return None
+    return found if [stack.count for stack in found.architecture.stacks] == [count] else None
+
+
+def rooms() -> tuple[ModuleType, ModuleType]:
+    """The modules that import torch and transformers. Raises MissingExtraError where there are none."""
+    try:
+        from tfacct.reference import keeping, stepping
+    except ImportError:
+        what = "pip install transformers, and tfacct[measure]"
+        raise MissingExtraError("the witnesses of a training step need torch and transformers", what) from None
+    return keeping, stepping
+
+
+class _Asked:
+    """One model as its class runs it."""
+
+    def __init__(self, subject: LoadedModel, work: Workload, how: Run, step: Callable[[LoadedModel], Step]) -> None:
+        self.subject, self.work, self.how, self.step = subject, work, how, step(subject)
+        self.blocks = sum(stack.count for stack in subject.architecture.stacks)
+
+    def _built(self) -> Any:
+        return built(self.subject, self.how)
+
+    def kept(self) -> Check:
+        """Bytes that autograd saves, by the modules that asked for them; of blocks that run again all together."""
+        keeping, _ = rooms()
+        saved = keeping.kept(self._built(), self.work.batch, self.work.tokens)
+        name = f"kept by {_of(self.blocks)}"
+        if self.how.checkpoint:
+            total = {"total": int(self.step.kept())}
+            return Check(name, "bytes", total, {"total": sum(each.bytes for each in saved)})
+        known = known_modules(self.subject)
+        return Check(name, "bytes", _named(by_modules(self.subject, self.step, known)), _named(grouped(saved, known)))
+
+    def peaks(self) -> Iterator[Check]:
+        """The most bytes alive before the optimizer's step, by two trackers."""
+        from tfacct.reference.counting import PrivateInterfaceError
+
+        keeping, stepping = rooms()
+        fullest = peak(instant for instant in timeline(self.step) if instant.name != "optimizer step")
+        ours = {"total": int(fullest.total - fullest.states)}
+        batch, tokens = self.work.batch, self.work.tokens
+        theirs = keeping.peak(self._built(), batch, tokens).bytes
+        yield Check("peak, operator by operator", "bytes", ours, {"total": theirs}, self._peak_note())
+        try:
+            tracked = stepping.tracked_peak(self._built(), batch, tokens)
+        except PrivateInterfaceError:
+            return
+        yield Check("peak by torch's MemTracker", "bytes", ours, {"total": tracked}, self._peak_note())
+
+    def _peak_note(self) -> str:
+        return f"The peaks are those of {_of(self.blocks)} before the optimizer's step, without its state."
+
+
+def built(subject: LoadedModel, how: Run) -> Any:
+    """The class's model on meta. Raises UsageError where it refuses the config."""
+    keeping, _ = rooms()
+    try:
+        return keeping.trainable(subject.of_class, how.attention, how.dtype, checkpoint=how.checkpoint)
+    except (KeyError, ValueError, TypeError) as error:
+        raise UsageError(f"{subject.name}: the transformers class refuses this config: {error!r}") from None
+
+
+def _for_all_blocks(given: LoadedModel, work: Workload, how: Run, step: Callable[[LoadedModel], Step]) -> list[Check]:
+    """Kept bytes of all blocks, from what one and two keep; a third one adds as much, so they are a straight line."""
+    keeping, _ = rooms()
+    some = [with_blocks(given, count) or given for count in (1, 2, 3)]
+    kept = [sum(each.bytes for each in keeping.kept(built(one, how), work.batch, work.tokens)) for one in some]
+    count, ours = given.architecture.stacks[0].count, int(step(given).kept())
+    own = int(step(some[2]).kept()) - int(step(some[1]).kept())
+    whole = kept[0] + (count - 1) * (kept[1] - kept[0])
+    return [
+        Check(f"kept by all {count:,} blocks", "bytes", {"total": ours}, {"total": whole}),
+        Check("kept by a third block", "bytes", {"total": own}, {"total": kept[2] - kept[1]}),
+    ]
+
+
+def _whole(given: LoadedModel, how: Run, account: Step) -> Iterator[Check]:
+    """Gradients and the optimizer's state of the whole model."""
+    _, stepping = rooms()
+    model = built(given, how)
+    *_, update = timeline(account)
+    held = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    yield Check("gradients", "bytes", {"total": int(update.gradients)}, {"total": held})
+    states = stepping.state_bytes(model, how.optimizer)
+    if states is not None:
+        yield Check(f"torch.optim, {how.optimizer}", "bytes", {"total": int(account.states)}, {"total": states})
+
+
+def _of(blocks: int) -> str:
+    return "1 block" if blocks == 1 else f"{blocks:,} blocks"
+
+
+def known_modules(subject: LoadedModel) -> set[str]:
+    """Modules of the class that tensors are counted under."""
+    modules = {*subject.config.paths().values()}
+    return modules | {parent(name) for name in modules}
+
+
+def by_modules(subject: LoadedModel, step: Step, known: set[str]) -> Counter[frozenset[str]]:
+    """Bytes of the lines by the class's modules whose gradients need them."""
+    paths = {**subject.config.paths()}
+    norm = next(path for name, path in paths.items() if name.count(".") == 2 and name.endswith("_norm"))
+    block = "" if subject.config.drops_inside else parent(norm)
+    return grouped(
+        (
+            (section.count * step.bytes(section, [line]), [module(operation, paths, block) for operation in line.by])
+            for section in step.run.sections
+            for line in step.lines_of(section)
+        ),
+        known,
+    )
+
+
+def grouped(found: Iterable[tuple[int, Iterable[str]]], known: set[str]) -> Counter[frozenset[str]]:
+    """Bytes by the modules that asked, each by itself or by what it is a part of (an activation, a dropout)."""
+    groups: Counter[frozenset[str]] = Counter()
+    for size, modules in found:
+        groups[frozenset(nearest(starred(name), known) for name in modules)] += int(size)
+    return groups
+
+
+def module(operation: str, paths: Mapping[str, str], block: str) -> str:
+    """The class's module that an operation of ours runs in: its own, or the one that it is a part of.
+
+    `block`: where a sublayer's dropout runs, if it is no part of the sublayer.
+    """
+    name = operation.removesuffix(".weight")
+    if block and name in ("blocks.*.attn.drop", "blocks.*.mlp.drop"):
+        return block
+    if name in paths:
+        return paths[name]
+    owner, _, leaf = name.rpartition(".")
+    if owner in paths:  # a dropout stands behind its module, steps of a norm are in it
+        return parent(paths[owner]) if leaf == "drop" else paths[owner]
+    while owner and not any(known.startswith(f"{owner}.") for known in paths):
+        owner = parent(owner)
+    inside = [path.split(".") for known, path in paths.items() if owner and known.startswith(f"{owner}.")]
+    common = takewhile(lambda names: len({*names}) == 1, zip(*inside, strict=False))
+    return ".".join(names[0] for names in common)
+
+
+def parent(name: str) -> str:
+    """The module that one is in."""
+    return name.rpartition(".")[0]
+
+
+def starred(name: str) -> str:
+    """A module's name with a star for each number."""
+    return ".".join("*" if part.isdigit() else part for part in name.split("."))
+
+
+def nearest(name: str, known: set[str]) -> str:
+    """The nearest of some modules that one is, or is in."""
+    while name and name not in known:
+        name = parent(name)
+    return name
+
+
+def _named(groups: Mapping[frozenset[str], int]) -> Counts:
+    """Groups of modules by name: what they share once, then each by itself."""
+    return {_joined(sorted(modules)): size for modules, size in groups.items() if size}
+
+
+def _joined(modules: list[str]) -> str:
+    first, *others = (name or "the model" for name in modules)
+    return " + ".join((first, *(name.rpartition(".")[2] for name in others)))
