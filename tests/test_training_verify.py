@@ -61,6 +61,15 @@ def test_a_slip_of_an_instant_is_seen(run: Callable[..., Ran], monkeypatch: pyte
     assert ran.code == 1 and "peak by torch's MemTracker" in ran.out.split("differ: ")[1]
 
 
+def test_optimizers_of_torch_are_asked_for_their_states() -> None:
+    from tfacct.reference import keeping, stepping
+
+    gpt2 = load("gpt2", n_layer=2)
+    model = keeping.trainable(gpt2.loaded.of_class, "sdpa", "bf16")
+    for name in stepping.OPTIMIZERS:
+        assert stepping.state_bytes(model, name) == gpt2.train(ctx=8, optimizer=name).optimizer_bytes, name
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

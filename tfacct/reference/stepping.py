@@ -7,18 +7,21 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch.optim import SGD, AdamW, Optimizer
+from torch.optim import SGD, Adagrad, Adamax, AdamW, NAdam, Optimizer, RMSprop
 
 from tfacct.reference.counting import PrivateInterfaceError
 from tfacct.reference.keeping import as_on_cuda, loss_of
 
 OPTIMIZERS: Mapping[str, Callable[[Any], Optimizer]] = {
-    # Fused kernels do not run on meta; their states are those of the others, made by the same code.
-    "adamw": lambda of: AdamW(of, foreach=True),
-    "adamw-foreach": lambda of: AdamW(of, foreach=True),
+    # Fused kernels and loops do not run on meta; their states are those of the others, made by the same code.
+    **dict.fromkeys(("adamw", "adamw-foreach", "adamw-for-loop"), lambda of: AdamW(of, foreach=True)),
     "adamw-amsgrad": lambda of: AdamW(of, foreach=True, amsgrad=True),
-    "sgd": lambda of: SGD(of, lr=1.0, foreach=True),
-    "sgd-momentum": lambda of: SGD(of, lr=1.0, momentum=0.9, foreach=True),
+    "rmsprop": lambda of: RMSprop(of, foreach=True),
+    "adagrad": lambda of: Adagrad(of, foreach=True),
+    "adamax": lambda of: Adamax(of, foreach=True),
+    "nadam": lambda of: NAdam(of, foreach=True),
+    **dict.fromkeys(("sgd", "sgd-foreach"), lambda of: SGD(of, foreach=True)),
+    **dict.fromkeys(("sgd-momentum", "sgd-momentum-foreach"), lambda of: SGD(of, momentum=0.9, foreach=True)),
 }
 """torch's optimizers that can be asked on meta, by this program's names."""
 
