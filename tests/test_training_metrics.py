@@ -112,7 +112,7 @@ def test_arrays_are_taken_point_by_point() -> None:
         ("sweep gpt2 --metric peak_byte", "did you mean peak_bytes"),
         ("diff gpt2 gpt2-xl --to-optimizer sgd", "it needs --train"),
         ("diff gpt2 t5-small --train --optimizer sgd", "the training step of t5 has not been measured"),
-        ("diff gpt2 --train --ctx 64 --to-optimizer adamv", "did you mean adamw"),
+        ("diff gpt2 --train --ctx 64 --to-optimizer adamv", "unknown optimizer 'adamv'"),
         ("solve gpt2 --for ctx --until kv_cache_bytes=1GiB --attention eager", "it needs a metric such as peak_bytes"),
         ("solve mamba-130m --for ctx --until peak_bytes=1GiB", "the training step of mamba has not been measured"),
         ("solve gpt2 --for ctx --until peak_bytes=1MiB", "stays above 1 MiB"),
