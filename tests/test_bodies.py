@@ -56,6 +56,38 @@ def test_robertas_heads_by_hand() -> None:
         assert (sum(ours.ledger.parameters().values()), ours.context) == (blocks + head, 512)
 
 
+def test_alberts_weights_are_stored_once_and_run_twelve_times(run) -> None:
+    """albert-base: 11,221,680 parameters, one block's 7,087,872 among them; the FLOPs of twelve blocks."""
+    sizes = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
+    ours = subject("mine", {"model_type": "albert", **sizes})
+    layer = 4 * (768**2 + 768) + (2 * 768 * 3072 + 3072 + 768) + 2 * 2 * 768
+    tables = (30000 + 512 + 2) * 128 + 2 * 128 + 128 * 768 + 768
+    head = 768 * 128 + 128 + 2 * 128 + 30000
+    assert layer == 7_087_872 and sum(ours.ledger.parameters().values()) == tables + layer + head == 11_221_680
+    blocks = 12 * (2 * 512 * (4 * 768**2 + 2 * 768 * 3072) + 4 * 512**2 * 768)
+    ends = 2 * 512 * (2 * 768 * 128 + 128 * 30000)
+    assert sum(ours.ledger.flops({"B": 1, "T": 512, "S": 512, "O": 512}).values()) == blocks + ends
+    config = json.dumps({"model_type": "albert", **sizes}).encode()
+    ran = run("params", "-", "--explain", stdin=config)
+    assert "The blocks share 7,087,872 parameters; everything outside these blocks has 4,133,808." in " ".join(
+        ran.out.split()
+    )
+    assert "All 12 blocks run with the weights of one, which are stored once." in " ".join(ran.out.split())
+    assert "2 FLOPs each time that a weight multiplies it" in run("flops", "-", "--explain", stdin=config).out
+
+
+def test_electras_discriminator_scores_every_position_once() -> None:
+    """Of the small one: 256² + 256 in front of the score, 256 + 1 for it, however many labels the config names."""
+    body, scored = (
+        subject("mine", of_class("electra", name, num_labels=7)) for name in ("ElectraModel", "ElectraForPreTraining")
+    )
+    more = sum(scored.ledger.parameters().values()) - sum(body.ledger.parameters().values())
+    hidden = TINY["electra"]["hidden_size"]
+    assert more == hidden**2 + hidden + hidden + 1
+    flops = scored.ledger.flops({"B": 3, "T": 5, "S": 5, "O": 5})
+    assert (flops["pooler"], flops["classifier"]) == (2 * 3 * 5 * hidden**2, 2 * 3 * 5 * hidden)
+
+
 def test_scores_of_an_answers_ends_are_two() -> None:
     fields = of_class("bert", "BertForQuestionAnswering", num_labels=3)
     with pytest.raises(TfacctError, match="num_labels = 3: this class gives 2 scores of each position"):

@@ -40,7 +40,15 @@ def agree(ours: LoadedModel, *works: Workload) -> None:
         assert kept(keeps.states(at, unfolded=True)) == cached
 
 
-LAYER_COUNTS = ("n_layer", "num_hidden_layers", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers")
+LAYER_COUNTS = (
+    "n_layer",
+    "n_layers",
+    "num_hidden_layers",
+    "num_layers",
+    "num_decoder_layers",
+    "encoder_layers",
+    "decoder_layers",
+)
 
 
 def with_few_layers(whole: LoadedModel) -> LoadedModel:

@@ -138,11 +138,14 @@ class Block:
 
 @record
 class Stack:
-    """Equal blocks, `count` of them. `numbers`: their numbers in the model; empty if they follow the stack before."""
+    """Equal blocks, `count` of them. `numbers`: their numbers in the model; empty if they follow the stack before.
+    `once`: all of them run with the weights of the first, as in ALBERT (arXiv 1909.11942), section 3.1.
+    """
 
     block: Block
     count: Size
     numbers: tuple[int, ...] = ()
+    once: bool = False
 
 
 def stacks(blocks: Sequence[Block]) -> tuple[Stack, ...]:

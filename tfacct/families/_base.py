@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 from pydantic_core import core_schema
 
-from tfacct.architecture.parts import Attention, Part, Rotary
+from tfacct.architecture.parts import Attention, Part, Pooler, Rotary
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError, nearest
 from tfacct.base.spelling import setting
@@ -136,9 +136,14 @@ class FamilyConfig(BaseModel):
         """The transformer these fields describe, with a language model's head."""
         raise NotImplementedError
 
+    def pooler(self, hidden: Any) -> Pooler:
+        """Pooler in front of the classes, or behind a body's blocks, where the ending has one."""
+        return Pooler(hidden=hidden)
+
     def transformer(self) -> Transformer:
         """The transformer these fields describe, with what its class has behind the blocks."""
-        return self.ending.on(self.architecture(), self._labels)
+        shape = self.architecture()
+        return self.ending.on(shape, self._labels, self.pooler(shape.embed.hidden) if self.ending.pooler else None)
 
     def paths(self) -> dict[str, str]:
         """Our module path → that of the class that `architectures` names."""

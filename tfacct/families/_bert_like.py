@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from tfacct.architecture.blocks import Block, Stack
-from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Norm, Positions, Segments
+from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Norm, Positions, RelativeBias, Segments
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, FamilyConfig, Layers, Real, Switch, Word, share
 from tfacct.families._endings import ANSWERS, SCORED, TOKENS_CLASSIFIED, Ending
@@ -53,8 +53,116 @@ def class_table(body: str, head: Mapping[str, str], **others: str) -> dict[str, 
     return {**tables, **layers, **head}
 
 
-class BertLike(FamilyConfig):
-    """Fields of the family, and the encoder that they describe."""
+class Sizes(NamedTuple):
+    """Sizes of an encoder, whatever its config calls them. `table`: width of its tables where it is not `hidden`."""
+
+    vocab: int
+    hidden: int
+    layers: int
+    heads: int
+    width: int
+    rows: int
+    segments: int = 0
+    table: int | None = None
+    activation: str = "gelu"
+    eps: float = 1e-12
+
+
+class Encoding(FamilyConfig):
+    """An encoder as BERT is one, from `sizes`."""
+
+    understood: ClassVar[Mapping[str, object]] = {}
+    """Fields that the class reads and no part here expresses, and the value that is counted."""
+    heads: ClassVar = ENCODING
+    head_act: ClassVar[str | None] = None
+    """Activation of the head's transform, where it is not that of the networks."""
+    body: ClassVar = "bert."
+    fixed: ClassVar = frozenset("G")
+    once: ClassVar[bool] = False
+    """Whether all blocks share the weights of one."""
+
+    @property
+    def sizes(self) -> Sizes:
+        """Sizes of the encoder."""
+        raise NotImplementedError
+
+    @property
+    def context(self) -> int:
+        """Positions that the table has."""
+        return self.sizes.rows
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """Length of the rows in front of the blocks, as parts take it."""
+        hidden, table = self.sizes.hidden, self.sizes.table
+        return {"hidden": hidden if table is None else table, "narrow": table is not None}
+
+    def norm(self) -> Norm:
+        """LayerNorm over the hidden size."""
+        return Norm(hidden=self.sizes.hidden, kind="layer", eps=self.sizes.eps)
+
+    def attention(self) -> Attention:
+        """Heads with keys of their own, biases on all four projections; every token sees all others."""
+        hidden, heads = self.sizes.hidden, self.sizes.heads
+        size = share(hidden, heads, "hidden_size by num_attention_heads")
+        return Attention(
+            hidden=hidden, kv_heads=heads, group=1, head_dim=size, qkv_bias=True, out_bias=True, causal=False
+        )
+
+    def network(self) -> FeedForward:
+        """Two matrices with biases."""
+        sizes = self.sizes
+        return FeedForward(hidden=sizes.hidden, width=sizes.width, bias=True, activation=sizes.activation)
+
+    def positions(self) -> Positions | None:
+        """Table of positions."""
+        return Positions(rows=self.sizes.rows, **self.row)
+
+    def distances(self) -> RelativeBias | None:
+        """Learned scores of the distances between tokens, in those of the family that have some."""
+        return None
+
+    def head(self) -> Head:
+        """Logits over the tied token table, with a bias, behind a product, its activation and a LayerNorm."""
+        sizes = self.sizes
+        return Head(
+            hidden=sizes.hidden,
+            vocab=sizes.vocab,
+            width=sizes.table,
+            tied=True,
+            bias=True,
+            transform=self.head_act or sizes.activation,
+            eps=sizes.eps,
+        )
+
+    def check(self) -> None:
+        """Refuse what is not understood. Raises ConfigError."""
+        for name, understood in self.understood.items():
+            if getattr(self, name) != understood:
+                raise self.refused(name, getattr(self, name))
+        if not getattr(self, "tie_word_embeddings", True) and self.ending.head == "lm":
+            raise self.refused("tie_word_embeddings", False)
+
+    def architecture(self) -> Transformer:
+        """Tables and a norm, post-norm blocks that are not causal, and a head with a transform."""
+        self.check()
+        sizes = self.sizes
+        block = Block.of(self.attention(), self.network(), norm=self.norm(), order="post")
+        wide: dict[str, Any] = {} if sizes.table is None else {"width": sizes.table, "late": True, "bias": True}
+        return Transformer(
+            embed=Embedding(vocab=sizes.vocab, hidden=sizes.hidden, **wide),
+            positions=self.positions(),
+            segments=Segments(rows=sizes.segments, **self.row) if sizes.segments else None,
+            bias=self.distances(),
+            embed_norm=Norm(kind="layer", eps=sizes.eps, **self.row),
+            stacks=(Stack(block, sizes.layers, once=self.once),),
+            final_norm=None,
+            head=self.head(),
+        )
+
+
+class BertLike(Encoding):
+    """Fields that most of the family spell alike."""
 
     vocab_size: Count = 30522
     hidden_size: Count = 768
@@ -63,89 +171,35 @@ class BertLike(FamilyConfig):
     intermediate_size: Count = 3072
     max_position_embeddings: Count = 512
     tie_word_embeddings: Switch = True
-    is_decoder: Switch = False
     hidden_act: Word = "gelu"
     layer_norm_eps: Real = 1e-12
 
-    uncounted: ClassVar = frozenset(("hidden_act", "layer_norm_eps", "is_decoder"))
-    understood: ClassVar[Mapping[str, object]] = {"is_decoder": False}
-    """Fields that the class reads and no part here expresses, and the value that is counted."""
-    heads: ClassVar = ENCODING
-    head_act: ClassVar[str | None] = None
-    """Activation of the head's transform, where it is not hidden_act."""
-    body: ClassVar = "bert."
-    fixed: ClassVar = frozenset("G")
+    uncounted: ClassVar[frozenset[str]] = frozenset(("hidden_act", "layer_norm_eps"))
 
     @property
-    def context(self) -> int:
-        """max_position_embeddings."""
-        return self.max_position_embeddings
-
-    @property
-    def head_dim(self) -> int:
-        """Size of a head, a share of the hidden size."""
-        return share(self.hidden_size, self.num_attention_heads, "hidden_size by num_attention_heads")
-
-    def norm(self) -> Norm:
-        """LayerNorm over the hidden size."""
-        return Norm(hidden=self.hidden_size, kind="layer", eps=self.layer_norm_eps)
-
-    def attention(self) -> Attention:
-        """Heads with keys of their own, biases on all four projections; every token sees all others."""
-        return Attention(
-            hidden=self.hidden_size,
-            kv_heads=self.num_attention_heads,
-            group=1,
-            head_dim=self.head_dim,
-            qkv_bias=True,
-            out_bias=True,
-            causal=False,
-        )
-
-    def block(self) -> Block:
-        """Attention and a network of two matrices with biases, a norm behind each addition."""
-        network = FeedForward(
-            hidden=self.hidden_size, width=self.intermediate_size, bias=True, activation=self.hidden_act
-        )
-        return Block.of(self.attention(), network, norm=self.norm(), order="post")
-
-    def positions(self) -> Positions | None:
-        """Table of positions."""
-        return Positions(rows=self.max_position_embeddings, hidden=self.hidden_size)
-
-    def segments(self) -> Segments | None:
-        """Table of the segments of a text, in those of the family that have one."""
-        rows = getattr(self, "type_vocab_size", None)
-        return Segments(rows=rows, hidden=self.hidden_size) if rows else None
-
-    def head(self) -> Head:
-        """Logits over the tied token table, with a bias, behind a product, its activation and a LayerNorm."""
-        return Head(
-            hidden=self.hidden_size,
+    def sizes(self) -> Sizes:
+        """Sizes by the family's names; segments and narrow tables in those that have some."""
+        table = getattr(self, "embedding_size", None)
+        return Sizes(
             vocab=self.vocab_size,
-            tied=True,
-            bias=True,
-            transform=self.head_act or self.hidden_act,
+            hidden=self.hidden_size,
+            layers=self.num_hidden_layers,
+            heads=self.num_attention_heads,
+            width=self.intermediate_size,
+            rows=self.max_position_embeddings,
+            segments=getattr(self, "type_vocab_size", 0),
+            table=None if table == self.hidden_size else table,
+            activation=self.hidden_act,
             eps=self.layer_norm_eps,
         )
 
-    def check(self) -> None:
-        """Refuse what is not understood. Raises ConfigError."""
-        for name, understood in self.understood.items():
-            if getattr(self, name) != understood:
-                raise self.refused(name, getattr(self, name))
-        if not self.tie_word_embeddings and self.ending.head == "lm":
-            raise self.refused("tie_word_embeddings", False)
 
-    def architecture(self) -> Transformer:
-        """Tables and a norm, post-norm blocks that are not causal, and a head with a transform."""
-        self.check()
-        return Transformer(
-            embed=Embedding(vocab=self.vocab_size, hidden=self.hidden_size),
-            positions=self.positions(),
-            segments=self.segments(),
-            embed_norm=self.norm(),
-            stacks=(Stack(self.block(), self.num_hidden_layers),),
-            final_norm=None,
-            head=self.head(),
-        )
+class AbleToDecode(BertLike):
+    """Those whose classes can be decoders too, which is refused."""
+
+    type_vocab_size: Count = 2
+    is_decoder: Switch = False
+    position_embedding_type: Word = "absolute"
+
+    uncounted: ClassVar = BertLike.uncounted | {"is_decoder", "position_embedding_type"}
+    understood: ClassVar = {"position_embedding_type": "absolute", "is_decoder": False}

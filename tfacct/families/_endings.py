@@ -20,12 +20,12 @@ DEFAULT_LABELS = 2
 class Ending:
     """How the names of some transformers classes end, and what those classes have behind the blocks.
 
-    `auto` builds the class. `paths` are those of what stands behind the blocks, ours → the class's, where the family's
-    own table does not have them. `body`: where the class keeps its body, if not where the family's table says; in a
-    bare body's own names nothing stands before it. `side`: the only side there is, of a model that has two. `gives`:
-    whether it gives back what it keeps between steps. `picks`: of each sequence it keeps the scores of one position.
-    `scores`: how many there are, where the class runs with no other number; it `obeys` a config that says another,
-    and then does not run, or builds its own number anyway.
+    `auto` builds the class. `pooler`: it has the one that the family's `pooler` gives. `paths` are those of what stands
+    behind the blocks, ours → the class's, where the family's own table does not have them. `body`: where the class has
+    its body, if not where the family's table says; in a bare body's own names nothing stands before it. `side`: the
+    only side there is, of a model that has two. `gives`: whether it gives back what it keeps between steps. `picks`: of
+    each sequence it keeps the scores of one position. `scores`: how many there are, where the class runs with no other
+    number; it `obeys` a config that says another, and then does not run, or builds its own number anyway.
     """
 
     auto: str
@@ -40,19 +40,18 @@ class Ending:
     scores: int | None = None
     obeys: bool = True
 
-    def on(self, shape: Transformer, classes: int) -> Transformer:
+    def on(self, shape: Transformer, classes: int, pooler: Pooler | None) -> Transformer:
         """The model with this behind its blocks instead of a language model's head."""
         if self.head == "lm":
             return shape
         if shape.mtp is not None:
             raise ConfigError("layers that predict further tokens (MTP) need a language model's head: there is none")
         hidden = shape.embed.hidden
+        pooled = pooler is not None and pooler.reads != "each"
         scores = (
-            Classes(hidden=hidden, classes=classes, bias=self.bias, pooled=self.pooler)
-            if self.head == "classes"
-            else None
+            Classes(hidden=hidden, classes=classes, bias=self.bias, pooled=pooled) if self.head == "classes" else None
         )
-        return replace(shape, head=None, pooler=Pooler(hidden=hidden) if self.pooler else None, classes=scores)
+        return replace(shape, head=None, pooler=pooler, classes=scores)
 
     def renamed(self, table: Mapping[str, str], body: str) -> dict[str, str]:
         """A family's table of the class with a language model's head, as this class has those modules. In that table

@@ -69,7 +69,7 @@ SPELLINGS = (
     frozenset(("num_hidden_layers", "n_layer", "n_layers", "num_layers")),
     frozenset(("num_attention_heads", "n_head", "n_heads", "num_heads")),
     frozenset(("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads")),
-    frozenset(("intermediate_size", "ffn_dim", "ffn_hidden_size", "n_inner", "d_inner", "d_ff")),
+    frozenset(("intermediate_size", "ffn_dim", "ffn_hidden_size", "n_inner", "d_inner", "d_ff", "hidden_dim")),
     frozenset(("max_position_embeddings", "n_positions")),
 )
 """Names of one size: files that were converted keep the old one beside the one that the class reads."""

@@ -3,19 +3,13 @@
 from dataclasses import replace
 from typing import ClassVar
 
-from tfacct.families._base import Count, Word
-from tfacct.families._bert_like import ENCODING, BertLike, class_table
+from tfacct.families._bert_like import ENCODING, AbleToDecode, class_table
 
 
-class Config(BertLike):
+class Config(AbleToDecode):
     """`model_type = "bert"`: `BertForMaskedLM`, or the class that `architectures` names."""
 
-    type_vocab_size: Count = 2
-    position_embedding_type: Word = "absolute"
-
     stems: ClassVar = ("Bert",)
-    uncounted: ClassVar = BertLike.uncounted | {"position_embedding_type"}
-    understood: ClassVar = {"position_embedding_type": "absolute", **BertLike.understood}
     harmless: ClassVar = frozenset(
         """
         directionality pooler_fc_size pooler_num_attention_heads

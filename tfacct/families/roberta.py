@@ -4,21 +4,18 @@ from typing import ClassVar
 
 from tfacct.architecture.parts import Positions
 from tfacct.base.errors import ConfigError
-from tfacct.families._base import Count, UpTo, Word
-from tfacct.families._bert_like import LM_HEAD, BertLike, class_table
+from tfacct.families._base import Count, UpTo
+from tfacct.families._bert_like import LM_HEAD, AbleToDecode, class_table
 
 
-class Config(BertLike):
+class Config(AbleToDecode):
     """`RobertaConfig`, with its class's defaults: `RobertaForMaskedLM`, or the class that `architectures` names."""
 
     vocab_size: Count = 50265
-    type_vocab_size: Count = 2
     pad_token_id: UpTo = 1
-    position_embedding_type: Word = "absolute"
 
     stems: ClassVar[tuple[str, ...]] = ("Roberta",)
-    uncounted: ClassVar = BertLike.uncounted | {"position_embedding_type", "pad_token_id"}
-    understood: ClassVar = {"position_embedding_type": "absolute", **BertLike.understood}
+    uncounted: ClassVar = AbleToDecode.uncounted | {"pad_token_id"}
     head_act: ClassVar = "gelu"
     body: ClassVar = "roberta."
     hf_paths: ClassVar = class_table("roberta.", LM_HEAD)
@@ -49,4 +46,4 @@ class Config(BertLike):
                 f"max_position_embeddings = {self.max_position_embeddings:,} leaves no position behind"
                 f" pad_token_id = {self.pad_token_id:,}"
             )
-        return Positions(rows=self.max_position_embeddings, hidden=self.hidden_size, offset=self.offset)
+        return Positions(rows=self.max_position_embeddings, offset=self.offset, **self.row)

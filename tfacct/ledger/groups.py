@@ -38,6 +38,7 @@ class Group:
     numbers: Sequence[int] = ()
     kind: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
+    once: bool = False
 
     def named(self) -> dict[str, Size]:
         """Sizes of its axes, by the letters of the model."""
@@ -66,6 +67,14 @@ class Group:
                 yield paths.numbered(path, number), 1
         else:
             yield path, self.count
+
+    def stored(self, path: str, unfolded: bool) -> Iterator[tuple[str, Size]]:
+        """Paths and counts of a tensor: those of its line, or, where all blocks share it, the first block's alone."""
+        places = self.places(path, unfolded)
+        if not self.once:
+            return places
+        first, _ = next(places)
+        return iter([(first, 1)])
 
 
 class Product(NamedTuple):
@@ -298,7 +307,7 @@ class Ledger:
                 shape = tuple([group.axes[axis] for axis in parameter.axes])
                 elements = prod(shape)
                 active = divided(elements, shape[0]) * group.axes[ACTIVE] if parameter.bank else elements
-                for path, count in group.places(parameter.path, unfolded):
+                for path, count in group.stored(parameter.path, unfolded):
                     tensor = Tensor(path, shape, elements, active, count, parameter, group.axes, self.experts)
                     owner = index if paths.repeated(path) else -1  # blocks of another kind own other tensors
                     known = found.setdefault((path, owner), tensor)

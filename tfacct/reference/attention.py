@@ -222,7 +222,8 @@ class Attention(Heads):
         self.alibi = Alibi(part.heads, self.scale) if part.alibi else None
         self.rel_bias = Add() if part.biased else None
         self.sinks = Sinks(part.heads) if part.sinks else None
-        self.softmax = Softmax(self.scale if self.softcap is None and self.alibi is None else None)
+        scaled = self.softcap is not None or self.alibi is not None or part.biased  # before the softmax
+        self.softmax = Softmax(None if scaled else self.scale)
 
     def forward(self, x: Tensor, step: Step, past: Cache | None) -> tuple[Tensor, ...]:
         q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
@@ -260,7 +261,7 @@ class Attention(Heads):
         if self.alibi is not None:
             scores = self.alibi(scores)
         if self.rel_bias is not None:
-            scores = self.rel_bias(scores, step.bias)
+            scores = self.rel_bias(scores * self.scale, step.bias)
         sinks = None if self.sinks is None else self.sinks(q.shape[0], q.shape[2])
         mask = step.mask(old, self.window) if self.causal else None
         mixed: Tensor = self.values(self.softmax(scores, mask, sinks), v)

@@ -48,7 +48,8 @@ class Block(nn.Module):
             self.states += [f"{name}.{cache}" for cache in getattr(module, "caches", ())]
         for name, part in norms.items():
             if part is not None and part.shared:
-                _share(self.shared_norm, getattr(self, name))
+                assert self.shared_norm is not None
+                share(self.shared_norm, getattr(self, name))
 
     def forward(self, x: Tensor, step: Step, past: Kept, source: Tensor | None = None) -> tuple[Tensor, ...]:
         kept: list[Tensor] = []
@@ -117,11 +118,11 @@ def own_norm(part: parts.Norm | None) -> nn.Module | None:
     return None if part is None else norm(part)
 
 
-def _share(owner: nn.Module | None, other: nn.Module | None) -> None:
-    """Let a norm use the scale and shift of another."""
-    assert owner is not None and other is not None
-    for name, parameter in owner.named_parameters():
-        setattr(other, name, parameter)
+def share(owner: nn.Module, other: nn.Module) -> None:
+    """Let a module, a norm or a whole block, use the weights of another."""
+    for path, module in owner.named_modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            setattr(other.get_submodule(path), name, parameter)
 
 
 def through(module: nn.Module | None, x: Tensor) -> Tensor:

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.architecture import transformer as architecture
-from tfacct.architecture.blocks import Block, Stack, in_order
+from tfacct.architecture.blocks import Block, Stack, in_order, numbered
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.reference import blocks
 from tfacct.reference.attention import Step
-from tfacct.reference.blocks import Kept, MtpHead, own_norm, run, through
+from tfacct.reference.blocks import Kept, MtpHead, own_norm, run, share, through
 from tfacct.reference.cross import RelativeBias
 from tfacct.reference.modules import ACTIVATIONS, Classes, Head, Pooler, Positions, Segments, Sines, Tokens
 from tfacct.reference.rotary import Angles
@@ -92,7 +92,7 @@ class Decoder(nn.Module):
         self.lm_head = None if shape.head is None else Head(shape.head, last)
         if self.lm_head is not None and shape.head is not None and shape.head.tied:
             self.lm_head.weight = self.embed.weight
-        self.pooler = None if shape.pooler is None else Pooler(shape.pooler)
+        self.pooler = None if shape.pooler is None else Pooler(shape.pooler, last)
         self.classifier = None if shape.classes is None else Classes(shape.classes, last)
         self.mtp = nn.ModuleList()
         if shape.mtp is not None and shape.head is not None and self.lm_head is not None:
@@ -122,7 +122,7 @@ class Decoder(nn.Module):
             x = self.pos_embed(x, positions.to(tokens.device))
         if self.type_embed is not None:
             x = self.type_embed(x, positions)
-        x = through(self.embed_norm, x)
+        x = self.embed.widened(through(self.embed_norm, x))
         read = None if self.encoder is None or source is None else self.encoder(source)
         step = Step(x, positions, self._bias(past, positions))
         kept: list[Tensor] = []
@@ -170,9 +170,13 @@ class Decoder(nn.Module):
 def _blocks(stacks: Sequence[Stack], *, fused: bool, keep_all: bool) -> nn.ModuleList:
     """Every block, in the order in which they run; those of a stack share their angles."""
     angles = {id(stack.block): _angles(stack.block.attention) for stack in stacks}
-    return nn.ModuleList(
+    built = nn.ModuleList(
         blocks.Block(block, angles[id(block)], fused=fused, keep_all=keep_all) for block in in_order(stacks)
     )
+    for stack, (first, *others) in zip(stacks, numbered(stacks), strict=True):
+        for number in others if stack.once else ():
+            share(built[first], built[number])
+    return built
 
 
 def _angles(part: parts.Attention | parts.LatentAttention | None) -> Angles | None:

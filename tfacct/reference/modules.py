@@ -57,14 +57,19 @@ class Tokens(Embedding):
 
     def __init__(self, part: parts.Embedding) -> None:
         super().__init__(part.vocab, part.hidden if part.width is None else part.width)
-        self.project = None if part.width is None else Linear(part.width, part.hidden, bias=False)
+        self.project = None if part.width is None else Linear(part.width, part.hidden, bias=part.bias)
         factor = part.hidden**0.5 if part.factor is None else part.factor
         self.scale = Scale(factor) if part.scaled else None
+        self.late = part.late
 
     def forward(self, tokens: Tensor) -> Tensor:
         rows = super().forward(tokens)
-        rows = rows if self.project is None else self.project(rows)
+        rows = rows if self.project is None or self.late else self.project(rows)
         return rows if self.scale is None else self.scale(rows)
+
+    def widened(self, rows: Tensor) -> Tensor:
+        """Rows behind the other tables and their norm, as long as the model is wide."""
+        return self.project(rows) if self.late and self.project is not None else rows
 
 
 class Softcap(nn.Module):
@@ -83,12 +88,14 @@ class Head(Linear):
 
     def __init__(self, part: parts.Head, last: bool) -> None:
         super().__init__(part.hidden if part.width is None else part.width, part.vocab, bias=part.bias)
-        self.project = None if part.width is None else Linear(part.hidden, part.width, bias=False)
+        self.project = self.transform = self.act = self.norm = None
         self.scale = None if part.scale is None else Scale(part.scale)
-        self.transform = self.act = self.norm = None
         if part.transform is not None:
-            self.transform = Linear(part.hidden, part.hidden, bias=True)
-            self.act, self.norm = Activation(part.transform), LayerNorm((part.hidden,), part.eps)
+            rows = part.hidden if part.width is None else part.width
+            self.transform = Linear(part.hidden, rows, bias=part.transform_bias)
+            self.act, self.norm = Activation(part.transform), LayerNorm((rows,), part.eps, bias=part.norm_bias)
+        elif part.width is not None:
+            self.project = Linear(part.hidden, part.width, bias=False)
         self.logit_scale = None if part.logit_scale is None else Scale(part.logit_scale)
         self.softcap = None if part.softcap is None else Softcap(part.softcap)
         self.last = last
@@ -106,15 +113,23 @@ class Head(Linear):
 
 
 class Pooler(Linear):
-    """One vector of each sequence, made of its first position's."""
+    """One vector of each sequence, made of its first position's or of the mean of all; or one of each position."""
 
-    def __init__(self, part: parts.Pooler) -> None:
-        super().__init__(part.hidden, part.hidden, bias=True)
-        self.act = Activation("tanh")
+    def __init__(self, part: parts.Pooler, last: bool) -> None:
+        super().__init__(part.hidden, part.hidden, bias=part.bias)
+        self.reads, self.last = part.reads, last
+        self.act = Activation(part.activation)
+        self.norm = None
+        if part.norm_eps is not None:
+            self.norm = LayerNorm((part.hidden,), part.norm_eps, bias=part.norm_shift)
 
     def forward(self, x: Tensor) -> Tensor:
-        pooled: Tensor = self.act(super().forward(x[:, 0]))
-        return pooled
+        if self.reads == "each":
+            x = x[:, -1:] if self.last else x
+        else:
+            x = x[:, 0] if self.reads == "first" else x.mean(dim=1)
+        pooled: Tensor = self.act(super().forward(x))
+        return pooled if self.norm is None else self.norm(pooled)
 
 
 class Classes(Linear):

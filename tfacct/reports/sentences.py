@@ -39,9 +39,17 @@ def block_notes(subjects: Sequence[LoadedModel], *, masked: bool = False) -> lis
     return [
         *(window_notes(subjects, masked=masked) if len(subjects) == 1 else ()),
         *expert_notes(subjects),
+        *shared_notes(subjects),
         *_distance_notes(subjects),
         *head_notes(subjects),
     ]
+
+
+def shared_notes(subjects: Sequence[LoadedModel]) -> list[str]:
+    """How many blocks of one model run with the weights of one."""
+    stacks = subjects[0].architecture.every_stack if len(subjects) == 1 else ()
+    shared = (stack.count for stack in stacks if stack.once and stack.count > 1)
+    return [f"All {count:,} blocks run with the weights of one, which are stored once." for count in shared]
 
 
 def head_notes(subjects: Sequence[LoadedModel]) -> list[str]:
@@ -52,8 +60,9 @@ def head_notes(subjects: Sequence[LoadedModel]) -> list[str]:
     if shape.classes is None:
         gives = "the pooler reads the first position of each sequence" if shape.pooler else "no logits are computed"
         return [f"There is no language model's head: {gives}."]
-    if shape.pooler is not None:
-        return ["Classes are scored once per sequence: the pooler reads its first position."]
+    if shape.pooler is not None and shape.classes.pooled:
+        read = {"first": "its first position", "mean": "the mean of its positions"}[shape.pooler.reads]
+        return [f"Classes are scored once per sequence: the pooler reads {read}."]
     if not subjects[0].config.ending.picks:
         return ["The classifier scores every position."]
     return [

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tfacct.algebra.symbols import block_meanings
 from tfacct.base.record import record
+from tfacct.ledger import paths
 from tfacct.ledger.einsum import AXIS
 from tfacct.ledger.groups import KEPT, SEEN
 from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, WINDOW
@@ -138,7 +139,7 @@ def _of_token(subject: LoadedModel, share: _Share, entries: Sequence[Entry]) -> 
         only = ", of the experts only those that it is sent to" if banks else ""
         clauses = [
             f"{share.per_weight} FLOPs each time that a weight multiplies it ({share.weights:,} times{only})"
-            if _again(entries)
+            if _again(entries) or any(stack.once for stack in subject.architecture.every_stack)
             else f"{share.per_weight} FLOPs per weight that multiplies it ({share.weights:,} weights{only})"
         ]
     clauses += [f"{cost:,} {_per(subject, key)}" for key, (cost, _) in share.keys.items()]
@@ -164,10 +165,13 @@ def _per(subject: LoadedModel, key: str) -> str:
 def of_params(subject: LoadedModel, entries: Sequence[Entry]) -> tuple[str, str]:
     """What each block has, and what stands outside the blocks."""
     found: dict[str, tuple[int, int]] = {}
-    outside, called = 0, block_meanings(subject.architecture)
+    outside, shared, called = 0, 0, block_meanings(subject.architecture)
+    once = any(stack.once for stack in subject.architecture.every_stack)
     for entry in entries:
         blocks = next((one for one in entry.factors if one.blocks), None)
-        if blocks is None:
+        if blocks is None and once and paths.repeated(entry.path):
+            shared += entry.value
+        elif blocks is None:
             outside += entry.value
         else:
             found[blocks.letter] = blocks.value, found.get(blocks.letter, (0, 0))[1] + entry.value // blocks.value
@@ -177,10 +181,12 @@ def of_params(subject: LoadedModel, entries: Sequence[Entry]) -> tuple[str, str]
         else f"the {called[name].replace('blocks', 'block')} has {each:,} parameters"
         for name, (count, each) in found.items()
     ]
+    said += [f"the blocks share {shared:,} parameters"] if shared else []
     sentence = f"{', '.join(said)}; everything outside these blocks"
-    terms = [*(f"{count:,} · {each:,}" for count, each in found.values()), f"{outside:,}"]
+    terms = [*(f"{count:,} · {each:,}" for count, each in found.values()), *([f"{shared:,}"] if shared else [])]
+    terms.append(f"{outside:,}")
     total = sum(entry.value for entry in entries)
-    if sum(count * each for count, each in found.values()) + outside != total:
+    if sum(count * each for count, each in found.values()) + shared + outside != total:
         return NOTHING
     return f"{sentence[0].upper()}{sentence[1:]} has {outside:,}.", f"{' + '.join(terms)} = {total:,} parameters"
 

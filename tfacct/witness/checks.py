@@ -159,7 +159,9 @@ class _Asked:
     def parameters(self) -> Check:
         """Every parameter's elements by path."""
         counted: Counts = self.counting.parameters(self._built(self.shape))
-        return Check("parameters", "elements", self.ledger.parameters(unfolded=True), self._for_all(counted))
+        return Check(
+            "parameters", "elements", self.ledger.parameters(unfolded=True), self._for_all(counted, stored=True)
+        )
 
     def expected(self) -> Iterator[Check]:
         """The total that somebody else published."""
@@ -206,12 +208,18 @@ class _Asked:
             self._ran[counts] = self.counting.passes(self._built(shape), self._inputs(shape, self.work))
         return self._ran[counts]
 
-    def _for_all(self, counted: Mapping[str, int]) -> Counts:
-        """Counts of the blocks that were run, as counts of every block they stand for."""
+    def _for_all(self, counted: Mapping[str, int], *, stored: bool = False) -> Counts:
+        """Counts of the blocks that were run, as counts of every block they stand for; `stored`: of tensors, which the
+        first block may hold for all."""
         if self.all_layers:
             return dict(counted)
         shape = self.subject.architecture
-        numbers = {"": shape.numbers()}
+        numbers = {
+            "": [
+                own[:1] if stack.once and stored else own
+                for stack, own in zip(shape.stacks, shape.numbers(), strict=True)
+            ]
+        }
         if shape.encoder is not None:
             numbers[paths.ENCODER] = numbered(shape.encoder.stacks)
         whole: Counts = {}

@@ -1,11 +1,12 @@
 """Ends of a model that predicts no tokens: a pooler, and scores of classes.
 
-As in transformers' BertPooler and in its classes ForSequenceClassification.
+As in transformers' BertPooler and in its classes ForSequenceClassification; with a product of every position in front,
+as in its ElectraDiscriminatorPredictions and ModernBertForTokenClassification.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from tfacct.architecture.parts.part import Part
 from tfacct.base.record import record
@@ -15,9 +16,16 @@ from tfacct.ledger.lines import Line, Matmul, Pointwise
 
 @record(kw_only=True)
 class Pooler(Part):
-    """One vector for each sequence: a product of the vector at its first position, and tanh."""
+    """One vector for each sequence: a product of the vector at its `first` position, or of the `mean` of all, and an
+    activation. Or one for `each` position. `norm_eps`: a LayerNorm behind it, with a shift where `norm_shift` is on.
+    """
 
     hidden: Size
+    reads: Literal["first", "mean", "each"] = "first"
+    activation: str = "tanh"
+    bias: bool = True
+    norm_eps: float | None = None
+    norm_shift: bool = True
 
     name: ClassVar[str] = "pooler"
     letters: ClassVar[dict[str, str]] = {"hidden": "D"}
@@ -25,8 +33,15 @@ class Pooler(Part):
     made: ClassVar[dict[str, str]] = {"Dp": "D"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Product without T, because one position of each sequence is read, and its activation."""
-        return (Matmul(at, "B D, D Dp -> B Dp", bias=True), Pointwise(f"{at}.act", "B Dp"))
+        """Product, for one vector of each sequence or for each position, its activation, and its norm."""
+        at_each = "B O" if self.reads == "each" else "B"
+        shift = "Dp" if self.norm_shift else ""
+        norm = Pointwise(f"{at}.norm", f"{at_each} Dp", weight="Dp", bias=shift)
+        return (
+            Matmul(at, f"{at_each} D, D Dp -> {at_each} Dp", bias=self.bias),
+            Pointwise(f"{at}.act", f"{at_each} Dp"),
+            *(() if self.norm_eps is None else (norm,)),
+        )
 
 
 @record(kw_only=True)

@@ -2,7 +2,7 @@
 
 Tied tables: Press and Wolf (arXiv 1608.05859). Sines and cosines for positions: Vaswani et al. (1706.03762), section
 3.5. Segments, and a head with a transform: transformers' BertEmbeddings and BertLMPredictionHead. Tables narrower than
-the model: transformers' OPTDecoder (`word_embed_proj_dim`).
+the model: transformers' OPTDecoder (`word_embed_proj_dim`), and, with all tables as narrow, AlbertEmbeddings.
 """
 
 from __future__ import annotations
@@ -15,14 +15,22 @@ from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise, Table
 
+WIDTHS = {"D": "hidden size", "De": "width of the token table"}
+
+
+def row(narrow: bool) -> str:
+    """Axis of the rows of a table in front of the blocks, or of their norm."""
+    return "De" if narrow else "D"
+
 
 @record(kw_only=True)
 class Embedding(Part):
     """Token table: read by row, never multiplied. `scaled`: each row is multiplied by `factor`, or
     by √hidden if there is none.
 
-    `width`: length of its rows if it is not `hidden`; a product then projects them. `shared`: the rows are those of the
-    decoder's table, and stored there.
+    `width`: length of its rows if it is not `hidden`; a product then projects them, `bias` being its own. `late`: it
+    stands behind the other tables and their norm, which are as narrow. `shared`: the rows are those of the decoder's
+    table, and stored there.
     """
 
     vocab: Size
@@ -30,6 +38,8 @@ class Embedding(Part):
     scaled: bool = False
     factor: float | None = None
     width: Size | None = None
+    late: bool = False
+    bias: bool = False
     shared: bool = False
 
     name: ClassVar[str] = "embed"
@@ -49,7 +59,7 @@ class Embedding(Part):
             return scale
         if self.width is None:
             return (Table(at, "V D"), *scale)
-        return (Table(at, "V De"), Matmul(f"{at}.project", "B T De, De D -> B T D"), *scale)
+        return (Table(at, "V De"), Matmul(f"{at}.project", "B T De, De D -> B T D", bias=self.bias), *scale)
 
 
 @record(kw_only=True)
@@ -57,7 +67,7 @@ class Positions(Part):
     """Absolute positions, added to the token's row. The first `offset` rows of the table stand for no position.
 
     If not `trained`, its sines and cosines are stored with the weights but never change. If not `stored`, they are
-    computed for each position, and there is no table.
+    computed for each position, and there is no table. `narrow`: `hidden` is the width of a token table with short rows.
     """
 
     rows: Size
@@ -65,36 +75,42 @@ class Positions(Part):
     offset: int = 0
     trained: bool = True
     stored: bool = True
+    narrow: bool = False
 
     name: ClassVar[str] = "pos_embed"
     letters: ClassVar[dict[str, str]] = {"rows": "P", "hidden": "D"}
-    legend: ClassVar[dict[str, str]] = {"P": "rows of the position table", "D": "hidden size"}
+    legend: ClassVar[dict[str, str]] = {"P": "rows of the position table", **WIDTHS}
 
     def sizes(self) -> dict[str, str]:
         """Return field → axis; without a table there are no rows."""
-        found = Part.sizes(self)
+        found = {**Part.sizes(self), "hidden": row(self.narrow)}
         return found if self.stored else {field: axis for field, axis in found.items() if field != "rows"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Table, where there is one, and the addition."""
-        added = Pointwise(f"{at}.add", "B T D", sums=True)
-        return (Table(at, "P D"), added) if self.stored else (added,)
+        added = Pointwise(f"{at}.add", f"B T {row(self.narrow)}", sums=True)
+        return (Table(at, f"P {row(self.narrow)}"), added) if self.stored else (added,)
 
 
 @record(kw_only=True)
 class Segments(Part):
-    """Learned table of a text's segments, added to the token's row."""
+    """Learned table of a text's segments, added to the token's row. `narrow`: `hidden` is the width of that row."""
 
     rows: Size
     hidden: Size
+    narrow: bool = False
 
     name: ClassVar[str] = "type_embed"
     letters: ClassVar[dict[str, str]] = {"rows": "Vs", "hidden": "D"}
-    legend: ClassVar[dict[str, str]] = {"Vs": "segments of a text", "D": "hidden size"}
+    legend: ClassVar[dict[str, str]] = {"Vs": "segments of a text", **WIDTHS}
+
+    def sizes(self) -> dict[str, str]:
+        """Return field → axis."""
+        return {**Part.sizes(self), "hidden": row(self.narrow)}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Table and addition."""
-        return (Table(at, "Vs D"), Pointwise(f"{at}.add", "B T D", sums=True))
+        return (Table(at, f"Vs {row(self.narrow)}"), Pointwise(f"{at}.add", f"B T {row(self.narrow)}", sums=True))
 
 
 @record(kw_only=True)
@@ -103,8 +119,9 @@ class Head(Part):
 
     `tied`: the token table is the weight, stored once and used by two lines. `width`: length of the table's rows if it
     is not `hidden`; a product then projects every token's vector to it first. `transform`: a product, this activation
-    and a LayerNorm stand before the logits. `logit_scale` multiplies the logits, `softcap` bounds them, `scale`
-    multiplies the vectors that they are computed from.
+    and a LayerNorm stand before the logits; with a `width` that product gives rows of it. `transform_bias` and
+    `norm_bias`: the product has a bias, the norm a shift. `logit_scale` multiplies the logits, `softcap` bounds them,
+    `scale` multiplies the vectors that they are computed from.
     """
 
     hidden: Size
@@ -115,6 +132,8 @@ class Head(Part):
     logit_scale: float | None = None
     softcap: float | None = None
     transform: str | None = None
+    transform_bias: bool = True
+    norm_bias: bool = True
     eps: float = 1e-12
     scale: float | None = None
 
@@ -129,29 +148,35 @@ class Head(Part):
     made: ClassVar[dict[str, str]] = {"Dt": "D"}
 
     def derived(self) -> dict[str, str]:
-        """Dt where there is a transform."""
-        return {} if self.transform is None else self.made
+        """Dt where there is a transform that keeps the width."""
+        return {} if self.transform is None or self.width is not None else self.made
+
+    @property
+    def row(self) -> str:
+        """Axis of the vectors that the logits are computed from."""
+        return "De" if self.width is not None else "Dt" if self.transform is not None else "D"
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Product that gives the logits, and the work before and behind it."""
         return (*self._before(at), *self._logits(at, "embed" if self.tied else None))
 
     def _before(self, at: str) -> Iterator[Line]:
-        if self.width is not None:
+        if self.width is not None and self.transform is None:
             yield Matmul(f"{at}.project", "B T D, D De -> B T De")
         if self.scale is not None:
             yield Pointwise(f"{at}.scale", "B O D")
         if self.transform is not None:
-            yield Matmul(f"{at}.transform", "B O D, D Dt -> B O Dt", bias=True)
-            yield Pointwise(f"{at}.act", "B O Dt")
-            yield Pointwise(f"{at}.norm", "B O Dt", weight="Dt", bias="Dt")
+            row = self.row
+            yield Matmul(f"{at}.transform", f"B O D, D {row} -> B O {row}", bias=self.transform_bias)
+            yield Pointwise(f"{at}.act", f"B O {row}")
+            yield Pointwise(f"{at}.norm", f"B O {row}", weight=row, bias=row if self.norm_bias else "")
 
     def again(self, at: str) -> tuple[Line, ...]:
         """Lines that give the logits of another stream, under the path `at`, with the same weight."""
         return self._logits(at, "embed" if self.tied else "lm_head")
 
     def _logits(self, at: str, weight: str | None) -> tuple[Line, ...]:
-        row = "De" if self.width is not None else "Dt" if self.transform is not None else "D"
+        row = self.row
         behind = (("logit_scale", self.logit_scale), ("softcap", self.softcap))
         own = (Pointwise(f"{at}.{name}", "B O V") for name, value in behind if value is not None)
         return (Matmul(at, f"B O {row}, {row} V -> B O V", weight=weight, bias=self.bias), *own)

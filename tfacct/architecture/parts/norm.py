@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from tfacct.architecture.parts.embedding import WIDTHS, row
 from tfacct.architecture.parts.part import Part
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
@@ -20,8 +21,9 @@ class Norm(Part):
     """LayerNorm (scale and shift) or RMSNorm (scale only).
 
     `learned`: which of these a LayerNorm has, `both`, the `scale` alone (transformers' CohereLayerNorm), or `none`
-    (OlmoLayerNorm). `less_one`: the stored weight is the scale less 1; no count depends on it. `shared`: it reads the
-    scale and shift that all norms of its block share. If not `called`, it is stored and never runs.
+    (OlmoLayerNorm). `less_one`: the stored weight is the scale less 1; no count depends on it. `narrow`: `hidden` is
+    the width of short token rows. `shared`: it reads the scale and shift that all norms of its block share. If not
+    `called`, it is stored and never runs.
     """
 
     hidden: Size
@@ -29,17 +31,23 @@ class Norm(Part):
     eps: float = 1e-5
     learned: Literal["both", "scale", "none"] = "both"
     less_one: bool = False
+    narrow: bool = False
     shared: bool = False
     called: bool = True
 
     name: ClassVar[str] = NORMS
     letters: ClassVar[dict[str, str]] = {"hidden": "D"}
-    legend: ClassVar[dict[str, str]] = {"D": "hidden size"}
+    legend: ClassVar[dict[str, str]] = WIDTHS
+
+    def sizes(self) -> dict[str, str]:
+        """Return field → axis."""
+        return {"hidden": row(self.narrow)}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """One pointwise line."""
         module = f"{at.rpartition('.')[0]}.{SHARED}" if self.shared else None
-        weight = "" if self.learned == "none" else "D"
-        shift = "D" if self.kind == "layer" and self.learned == "both" else ""
-        line = Pointwise(at, "B T D", weight=weight, bias=shift, module=module)
+        axis = row(self.narrow)
+        weight = "" if self.learned == "none" else axis
+        shift = axis if self.kind == "layer" and self.learned == "both" else ""
+        line = Pointwise(at, f"B T {axis}", weight=weight, bias=shift, module=module)
         return (line if self.called else Unused(line),)
