@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from tfacct.ledger.workload import Workload
@@ -9,6 +10,9 @@ from tfacct.reports.training import Recipe
 
 Pick: TypeAlias = Callable[[list[Any]], Any]
 Config: TypeAlias = dict[str, Any]
+
+EAGER = ("gemma2",)
+"""Families whose classes refuse sdpa."""
 
 
 def drawn(family: str, seed: int) -> tuple[dict[str, Any], Recipe, Workload]:
@@ -41,6 +45,15 @@ def drawn(family: str, seed: int) -> tuple[dict[str, Any], Recipe, Workload]:
     if family == "gemma":
         config |= {"hidden_act": pick(["gelu", "gelu_pytorch_tanh"]), "attention_bias": pick([True, False])}
         config |= {"pad_token_id": 0}
+    if family in ("gemma2", "gemma3_text"):
+        config |= {"hidden_activation": pick(["gelu", "gelu_pytorch_tanh"]), "attention_bias": pick([True, False])}
+        config |= {"pad_token_id": 0, "query_pre_attn_scalar": 16, "sliding_window": pick([2, 8, 17, 40])}
+        config |= {"final_logit_softcapping": pick([None, 30.0])}
+        if family == "gemma2":
+            config |= {"attn_logit_softcapping": pick([None, 50.0])}
+        kinds = [pick(["full_attention", "sliding_attention"]) for _ in range(layers - 1)]
+        kinds.insert(pick([0, layers - 1]), "sliding_attention")  # at least one block has the window
+        config |= {"layer_types": pick([None, kinds])}
     if family == "qwen3_moe":
         config |= {"hidden_size": pick([24, 40, 64, 120]), "moe_intermediate_size": pick([16, 72, 200])}
         config |= {"num_experts": pick([3, 5]), "num_experts_per_tok": pick([1, 2])}
@@ -58,6 +71,8 @@ def drawn(family: str, seed: int) -> tuple[dict[str, Any], Recipe, Workload]:
         config = {"model_type": family, "vocab_size": config["vocab_size"], **OWN[family](pick, config)}
     config |= {"tie_word_embeddings": pick([True, False])}
     recipe = Recipe(pick(["bf16", "fp32"]), "none", pick(["none", "none", "full"]), pick(["sdpa", "eager"]))  # type: ignore[arg-type]
+    if family in EAGER:
+        recipe = replace(recipe, attention="eager")
     tokens = pick([5, 16, 17, 33])
     return config, recipe, Workload(context=tokens, tokens=tokens, batch=pick([1, 2, 3]))
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tfacct.accounts.training import INPUT, Step
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.groups import Tensor
-from tfacct.ledger.kept import FULL, ROTARY, Held, Kept, Moment, Role, Run, Section
+from tfacct.ledger.kept import FULL, Held, Kept, Moment, Role, Run, Section
 
 LOSS = FULL
 """Bytes of the loss; its gradient takes as many."""
@@ -92,7 +92,7 @@ class Timeline:
         self.kept_front = step.kept_in(front)
         self.inside = [step.kept_in(section) for section in self.run.blocks]
         self.kept_blocks = sum(part.count * kept for part, kept in zip(self.run.blocks, self.inside, strict=True))
-        self.angles = step.bytes(front, (line for line in front.run.kept if ROTARY in line.by))
+        self.angles = () if step.checkpoint else tuple(step.angles())
         self.tied = _tied(step)
         self.gradients: dict[tuple[int, str], Size] = {}  # by the first block of a kind, and the operation
         self.biases: dict[tuple[int, str], Size] = {}
@@ -141,7 +141,7 @@ class Timeline:
         done = section.run.finished(moment)
         if not self.step.accumulate:
             return self.finished(section, done)
-        own = self.finished(section, [moment.at] if moment.done else [])
+        own = self.finished(section, section.run.together(moment.at) if moment.done else ())
         return own + (self.tied if HEAD in done and moment.at != HEAD else 0)
 
     def inside_of(self, section: Section, moment: Moment, known: frozenset[str] = frozenset()) -> tuple[Size, Size]:
@@ -186,11 +186,20 @@ class Timeline:
         """The backward pass of one block at its fullest."""
         name, (kept, done) = f"block {number:,}, backward", self._around(number, section)
         again = self.step.closures(number)
-        angles = 0 if number or self.step.checkpoint else self.angles
+        gone = {moment: self._turned(number, section.run, moment) for moment in section.run.moments}
         return peak(
-            self._backward(name, section, moment, kept - angles * _unturned(section.run, moment), done, again)
-            for moment in section.run.moments
+            self._backward(name, section, moment, kept - gone[moment], done, again) for moment in section.run.moments
         )
+
+    def _turned(self, number: int, run: Run | None = None, moment: Moment | None = None) -> Size:
+        """Bytes of the angles that no block needs any more while one runs backwards, itself at a moment of its run."""
+        gone: Size = 0
+        for turn, bytes_, first in self.angles:
+            done = number < first
+            if number == first and run is not None and moment is not None and turn in run.order:
+                done = run.order.index(moment.at) < run.order.index(turn)
+            gone += bytes_ * done
+        return gone
 
     def front(self) -> Instant:
         """The backward pass of what stands in front of the blocks. A tied table adds the head's gradient to its own."""
@@ -224,13 +233,17 @@ class Timeline:
             yield number, self.block(number, section)
 
     def _others(self) -> Iterator[tuple[int, Section]]:
-        """Block 1; and of each kind, where there are several, the block with most kept in front and done behind."""
+        """Block 1, and where there are several kinds, the block of each with most kept in front and done behind, but
+        for the first, in whose backward pass the angles may go."""
         several = len(self.run.blocks) > 1
         for section in self.run.blocks:
-            if SECOND in section.numbers:
+            if several and section.numbers[1:]:
+                yield max(section.numbers[1:], key=lambda at: int(self._beside(at))), section
+            elif SECOND in section.numbers:
                 yield SECOND, section
-            if several:
-                yield max(section.numbers, key=lambda at: int(self.in_front[at] + self.done_behind[at])), section
+
+    def _beside(self, number: int) -> Size:
+        return self.in_front[number] - self._turned(number) + self.done_behind[number]
 
     def _around(self, number: int, section: Section) -> tuple[Size, Size]:
         """Bytes kept by earlier blocks and by a checkpointed block itself, and the gradients of later ones."""
@@ -295,11 +308,6 @@ class Timeline:
 def _kind(numbers: Sequence[int]) -> int:
     """A kind of block, by its first: no other kind has it."""
     return numbers[0] if numbers else ENDS
-
-
-def _unturned(run: Run, moment: Moment) -> bool:
-    """True if a block needs the angles no more at a moment."""
-    return ROTARY in run.order and run.order.index(moment.at) < run.order.index(ROTARY)
 
 
 def _tied(step: Step) -> Size:

@@ -7,8 +7,16 @@ from typing import NamedTuple
 
 from tfacct.ledger.einsum import Axes, Size
 from tfacct.ledger.groups import Ledger
-from tfacct.ledger.kept import AGAIN, ROTARY, Kept, Pass, Section
+from tfacct.ledger.kept import AGAIN, TURNS, Kept, Pass, Section
 from tfacct.ledger.storage import Width
+
+
+class Angles(NamedTuple):
+    """Angles: the operation that needs them, their bytes, and the first block that does, with which they go."""
+
+    turn: str
+    bytes: Size
+    first: int
 
 
 class Step(NamedTuple):
@@ -44,8 +52,8 @@ class Step(NamedTuple):
         """Tensors that one block of a section keeps, or what stands in front of the blocks or behind them."""
         if self.checkpoint and section.numbers:
             return iter((INPUT,))
-        elsewhere = ROTARY if self.checkpoint else AGAIN
-        return (line for line in section.run.kept if elsewhere not in line.by)
+        elsewhere = TURNS if self.checkpoint else (AGAIN,)
+        return (line for line in section.run.kept if not any(operation in line.by for operation in elsewhere))
 
     def kept_in(self, section: Section) -> Size:
         """Bytes of these."""
@@ -56,10 +64,19 @@ class Step(NamedTuple):
         masks. With `block`: those still there while it runs backwards."""
         if not self.checkpoint:
             return 0
-        front, axes = self.run.front, {**self.run.front.axes, **self.at}
-        angles = self.bytes(front, (line for line in front.run.kept if ROTARY in line.by))
+        axes = {**self.run.front.axes, **self.at}
+        angles = sum(each.bytes for each in self.angles() if block is None or each.first <= block)
         there = (held for held, first in self.run.handed if block is None or first <= block)
         return angles + sum(held.bytes(axes, self.pass_) for held in there)
+
+    def angles(self) -> Iterator[Angles]:
+        """The angles that blocks turn queries and keys by."""
+        front = self.run.front
+        for turn in TURNS:
+            first = [part.numbers[0] for part in self.run.blocks if turn in part.run.order and part.numbers]
+            if first:
+                lines = (line for line in front.run.kept if turn in line.by)
+                yield Angles(turn, self.bytes(front, lines), min(first))
 
     def kept(self) -> Size:
         """Bytes that the whole forward pass keeps."""

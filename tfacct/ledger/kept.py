@@ -19,8 +19,8 @@ another tensor, in fp32 that tensor itself. `cast`: a copy in the pass's dtype, 
 copy, in fp32 none. `flag`: a byte, the mask of a dropout. `index`: int64. `short`: int32. `seed`: state of an attention
 kernel's random numbers."""
 
-ROTARY = "blocks.*.attn.rotary"
-"""The operation of every block that needs the angles."""
+ROTARY, ROTARY_WINDOWED = TURNS = "blocks.*.attn.rotary", "blocks.*.attn.rotary.windowed"
+"""The operation of every block that needs the angles; of windowed blocks, where they have angles of their own."""
 AGAIN = "again"
 """A checkpointed block that runs again."""
 FULL = 4

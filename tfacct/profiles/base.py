@@ -25,8 +25,10 @@ class Habits:
     `shared_out`: the shares of a token's experts are made to sum to 1. `narrow_shares`: they are cast to the pass's
     dtype. `wide_norms`: the weights of norms scale in fp32, before the cast. `wide_angles`: the angles are in fp32.
     `norms_behind`: parts read the stream itself, and their results are normed. `own_positions`: each sequence's
-    positions are worked out from a mask of its own. `full_mask`: the mask of full attention is made even where every
-    block has a window.
+    positions are worked out from a mask of its own. `full_mask`, `window_mask`: the mask of full attention, or of
+    windows, is made even where no block needs it. `norms_around`: parts have norms in front and behind.
+    `angles_apart`: windowed blocks turn by angles of their own.
+    `norms_last`: queries and keys are normed once all products are there.
     """
 
     embedding: bool = False
@@ -41,8 +43,12 @@ class Habits:
     wide_norms: bool = False
     wide_angles: bool = False
     norms_behind: bool = False
+    norms_around: bool = False
     own_positions: bool = False
     full_mask: bool = False
+    window_mask: bool = False
+    angles_apart: bool = False
+    norms_last: bool = False
 
 
 class Profile(Protocol):
@@ -105,8 +111,8 @@ def _unruled_ends(shape: Transformer) -> Iterator[str]:
         yield "segments or biases of scores"
     if shape.embed_norm is not None:
         yield "a norm of the embeddings"
-    if head is not None and (head.transform is not None or head.softcap is not None or head.scale is not None):
-        yield "a head with a transform, a softcap or a scale"
+    if head is not None and (head.transform is not None or head.scale is not None):
+        yield "a head with a transform or a scale"
 
 
 def _axes(block: Block) -> dict[str, Size]:
@@ -126,13 +132,12 @@ def _block(block: Block, profile: Profile) -> Run:
 def _sublayer(sublayer: Sublayer, reads: str, profile: Profile) -> Run:
     front, behind = sublayer.norm, sublayer.post_norm
     own = paths.in_every(paths.BLOCKS, sublayer.name)
-    if front is not None and behind is None and sublayer.called:
-        norm = f"{own}_norm"
-        runs = profile.part(norm, reads, front), profile.part(own, norm, sublayer.part)
-    elif behind is not None and front is None and sublayer.called:
-        runs = profile.part(own, reads, sublayer.part), profile.normed(f"{own}_post_norm", f"{own}.out", behind)
-    else:
-        raise ConfigError(f"{profile.name}: no rule for a sublayer without one norm, in front or behind")
-    run = joined(*runs, profile.dropped(own))
+    if not sublayer.called or (front is None and behind is None):
+        raise ConfigError(f"{profile.name}: no rule for a sublayer without a norm, in front or behind")
+    norm = f"{own}_norm"
+    before = Run() if front is None else profile.part(norm, reads, front)
+    part = profile.part(own, reads if front is None else norm, sublayer.part)
+    after = Run() if behind is None else profile.normed(f"{own}_post_norm", f"{own}.out", behind)
+    run = joined(before, part, after, profile.dropped(own))
     stream = Held("B T D", path=reads)  # what the sublayer's result will be added to
     return run._replace(ahead=tuple(moment._replace(held=(*moment.held, stream)) for moment in run.ahead))

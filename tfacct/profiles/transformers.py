@@ -15,7 +15,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size, rounded_up
-from tfacct.ledger.kept import AGAIN, ROTARY, Handed, Held, Kept, Moment, Role, Run, joined
+from tfacct.ledger.kept import AGAIN, ROTARY, ROTARY_WINDOWED, Handed, Held, Kept, Moment, Role, Run, joined
 from tfacct.profiles.base import Habits
 from tfacct.profiles.transformers_masks import ALIGNED, masked_sdpa, masks, reaches
 from tfacct.profiles.transformers_parts import STREAM, dropout, experts, network, norm, rms, scaled_wide
@@ -61,7 +61,7 @@ class Transformers:
 
     def normed(self, at: str, reads: str, part: Norm) -> Run:
         """What the norm of a part's result keeps. Its gradient is the stream's."""
-        if not (self.habits.norms_behind and self.habits.wide_norms):
+        if not (self.habits.norms_around or (self.habits.norms_behind and self.habits.wide_norms)):
             raise ConfigError(f"{self.name}: no rule for a norm behind a part")
         run = norm(at, reads, part, full=self.full, wide=True, branches=False)
         first, squared = run.moments
@@ -77,8 +77,9 @@ class Transformers:
         return joined(mask, Run((), (), (), (Moment(name, (Held("B T D", times=3 if stays else 2),)),)))
 
     def _waiting(self) -> tuple[Held, ...]:
-        """The gradient behind a part's dropout, where it has one; else the stream's gradient is all."""
-        return (Held("B T D"),) if self.habits.residual or self.habits.norms_behind else ()
+        """The gradient behind a part's dropout or norm, where it has one; else the stream's gradient is all."""
+        normed = self.habits.norms_behind or self.habits.norms_around
+        return (Held("B T D"),) if self.habits.residual or normed else ()
 
     def front(self, shape: Transformer) -> Run:
         """Token ids, positions, and the angles that all blocks share."""
@@ -93,12 +94,12 @@ class Transformers:
             kept.append(Kept("positions", "B T" if own else "T", by=("pos_embed",), role="index"))
             order.append("pos_embed")
             moments.append(Moment("pos_embed", (Held("T D"),) if self.batch > 1 and not own else ()))
-        rotary = _rotary(shape)
-        if rotary is not None:
+        role: Role = "full" if self.habits.wide_angles else "work"
+        for turn, rotary in self._turns(shape).items():
             turned = "H" if rotary.rope_dim is None else "Hr"
-            role: Role = "full" if self.habits.wide_angles else "work"
-            kept += [Kept(name, f"T {turned}", by=(ROTARY,), role=role) for name in ("cos", "sin")]
-            order.append(ROTARY)
+            apart = "" if turn == ROTARY else ".windowed"
+            kept += [Kept(f"{name}{apart}", f"T {turned}", by=(turn,), role=role) for name in ("cos", "sin")]
+            order.append(turn)
         if self.habits.hands_mask and self.attention == "eager":
             kept.append(Kept("mask", "B T S", by=(AGAIN,)))
             order.append(AGAIN)
@@ -116,9 +117,11 @@ class Transformers:
             (Moment("lm_head.weight", (Held("B T V"), Held("B T D"))),),
         )
         longer = (Kept("loss.padding", "", by=("loss.choose",), role="index"),) if self.batch == 1 else ()
+        cap = ("loss.softcap",) if shape.head is not None and shape.head.softcap else ()
         loss = Run(
-            ("loss.softmax", "loss.choose"),
+            (*cap, "loss.softmax", "loss.choose"),
             (
+                *(Kept("loss.tanh", "B T V", by=(name,)) for name in cap),
                 Kept("loss.log_probabilities", "B T V", by=("loss.softmax",), role="full"),
                 Kept("loss.targets", "B T", by=("loss.choose",), role="index"),
                 *longer,
@@ -131,7 +134,8 @@ class Transformers:
     def waiting(self, shape: Transformer) -> tuple[Held, ...]:
         """What the class holds while its blocks run: embeddings, positions, and eager attention's mask."""
         learned = shape.positions is not None
-        mask = [held for held, _ in masks(shape, self.attention, self.tokens, unused=self.habits.full_mask)]
+        unused = {False: self.habits.full_mask, True: self.habits.window_mask}
+        mask = [held for held, _ in masks(shape, self.attention, self.tokens, unused)]
         if self.habits.norms_behind:
             return (Held("T", "index"), *mask)  # block 0 keeps the embeddings
         if self.habits.own_positions:
@@ -149,15 +153,26 @@ class Transformers:
 
     def buffers(self, shape: Transformer) -> tuple[Kept, ...]:
         """The angles' frequencies, twice, as they are used and as they were at first; a scale of the embeddings."""
-        rotary = _rotary(shape)
         scale = (Kept("embed.scale", "", by=()),) if shape.embed.scaled else ()
-        if rotary is None:
-            return scale
-        return (Kept("frequencies", "H" if rotary.rope_dim is None else "Hr", by=(), role="full"), *scale)
+        turned = ("H" if rotary.rope_dim is None else "Hr" for rotary in self._turns(shape).values())
+        return (*(Kept("frequencies", axis, by=(), role="full") for axis in turned), *scale)
+
+    def _turns(self, shape: Transformer) -> dict[str, Attention]:
+        """Attention that turns queries and keys, the first for each set of angles, by the operation that does."""
+        found: dict[str, Attention] = {}
+        for part in shape.attentions:
+            if isinstance(part, Attention) and part.rotary:
+                found.setdefault(self._turn(part), part)
+        return found
+
+    def _turn(self, part: Attention) -> str:
+        return ROTARY_WINDOWED if self.habits.angles_apart and part.window is not None else ROTARY
 
     def _attention(self, at: str, reads: str, part: Attention) -> Run:
-        if part.softcap or part.sinks or part.alibi or part.biased or not part.causal:
-            raise ConfigError(f"{self.name}: no rule for attention with a softcap, sinks or biases of scores")
+        if part.sinks or part.alibi or part.biased or not part.causal:
+            raise ConfigError(f"{self.name}: no rule for attention with sinks or biases of scores")
+        if part.softcap and self.attention == "sdpa":
+            raise ConfigError("transformers runs no sdpa with a softcap")
         if part.score_function != "product":
             raise ConfigError(f"{self.name}: no rule for scores that are no products")
         turned = part.rotary is not None
@@ -170,15 +185,17 @@ class Transformers:
             inner = self._sdpa(at, names)
         out_weight = f"{at}.o_proj.weight"
         out = Run((out_weight,), (), (Moment(out_weight, (Held("B T N H"), *self._waiting())),))
-        rotation = Run((f"{at}.rotary",)) if turned else Run()
+        rotation = Run((self._turn(part),)) if turned else Run()
         return joined(self._projections(at, reads, part), rotation, inner, out)
 
     def _projections(self, at: str, reads: str, part: Attention) -> Run:
-        """Queries, keys and values, and the norms of queries and keys right behind their products."""
+        """Queries, keys and values, and the norms of queries and keys right behind their products or behind all."""
         # Backwards, what v, then k, read of the stream is there already, and queries wait for keys.
         apart = () if self.habits.norms_behind else (Held("B T D"),)  # else it is in the stream's gradient already
-        q = self._normed(f"{at}.q_norm", "N", part.qk_norm, *apart)
-        k = self._normed(f"{at}.k_norm", "K", part.qk_norm, *apart, Held("B T N H"))
+        last = self.habits.norms_last
+        waiting = ((Held("B T K H", times=2),), (Held("B T K H"),)) if last else (apart, apart)
+        q = self._normed(f"{at}.q_norm", "N", part.qk_norm, *waiting[0])
+        k = self._normed(f"{at}.k_norm", "K", part.qk_norm, *waiting[1], Held("B T N H"))
         weights = tuple(f"{at}.{which}_proj.weight" for which in "qkv")
         read = Run((), (Kept(reads, "B T D", by=weights),))
         if self.habits.fused:
@@ -199,11 +216,14 @@ class Transformers:
         first = 2 if self.habits.norms_behind else 1
         summed = Moment(weights[first], (*all_of[:first], Held("B T D", times=4 - first)))
         one[first] = one[first]._replace(moments=(*one[first].moments, summed))
-        return joined(read, one[0], q, one[1], k, one[2])
+        return joined(read, *one, q, k) if last else joined(read, one[0], q, one[1], k, one[2])
 
     def _normed(self, at: str, heads: str, how: QKNorm | None, *beside: Held) -> Run:
         if how is None:
             return Run()
+        if how.kind == "rms" and how.less_one and not how.together:
+            run = scaled_wide(at, rms(at, heads, "H", beside), "H", beside, heads=heads, plus_one=True)
+            return run._replace(ahead=())
         if how.kind == "rms" and how.together and self.habits.wide_norms:
             return scaled_wide(at, rms(at, "", f"{heads} H", beside), f"{heads} H", beside)._replace(ahead=())
         if how.kind != "rms" or how.together:
@@ -256,16 +276,18 @@ class Transformers:
         viewed = copied and self.batch == 1 and part.kv_heads == 1  # a copy of one head for all is a view
         heads = "K" if viewed else "N"
         keys, values = (f"{at}.k_copies", f"{at}.v_copies") if copied else (names["k"], f"{at}.v_proj")
-        scores, softmax, summed = f"{at}.scores", f"{at}.softmax", f"{at}.values"
+        scores, capped, softmax, summed = (f"{at}.{name}" for name in ("scores", "softcap", "softmax", "values"))
         pairs = "B K G T S"
         views = self.habits.fused and self.batch == 1  # of the one product, which stays until the last is done with
         wide = not self.habits.narrow_softmax
         drops = self.habits.attention
-        order = (scores, softmax, *((f"{softmax}.drop",) if drops else ()), summed)
+        cap = (capped,) if part.softcap else ()
+        order = (scores, *cap, softmax, *((f"{softmax}.drop",) if drops else ()), summed)
         given = f"{softmax}.cast" if wide and not drops and not self.full else softmax
         kept = [
             Kept(names["q"], "B T N H", by=(scores,)),
             Kept(keys, f"B S {heads} H", by=(scores,)),
+            *(Kept(f"{at}.tanh", pairs, by=(name,)) for name in cap),
             Kept(softmax, pairs, by=(softmax, *((summed,) if given == softmax and not drops else ())),
                  role="full" if wide else "work"),
         ]  # fmt: skip
@@ -285,8 +307,3 @@ class Transformers:
         if drops:
             moments.append(Moment(f"{softmax}.drop", (Held(pairs, times=2), copies)))
         return Run(order, tuple(kept), tuple(moments), self._forwards(at, pairs, copied and part.kv_heads != 1))
-
-
-def _rotary(shape: Transformer) -> Attention | None:
-    """The first attention that turns queries and keys; None if none does."""
-    return next((part for part in shape.attentions if isinstance(part, Attention) and part.rotary), None)

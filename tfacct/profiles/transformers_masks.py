@@ -11,9 +11,11 @@ from typing import Literal
 
 from tfacct.architecture.parts import Attention
 from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import Handed, Held, Kept, Moment, Run
 
+NONE: Mapping[bool, bool] = {}
 ALIGNED = 8
 """Numbers that the rows of a mask are aligned to for the efficient kernel."""
 
@@ -24,10 +26,11 @@ def reaches(window: Size | None, tokens: Size) -> bool:
 
 
 def masks(
-    shape: Transformer, attention: Literal["sdpa", "eager"], tokens: Size, *, unused: bool = False
+    shape: Transformer, attention: Literal["sdpa", "eager"], tokens: Size, unused: Mapping[bool, bool] = NONE
 ) -> tuple[Handed, ...]:
     """Masks that a pass makes, one for windows and one for full attention: under eager both, under sdpa those of
-    windows that a sequence reaches across. `unused`: the class makes that of full attention whatever the blocks."""
+    windows that a sequence reaches across. `unused`: the class makes that of full attention (False), or of windows
+    (True), whatever the blocks."""
     first: dict[bool, int] = {}  # block of each kind
     window: Size | None = None
     for stack, numbers in zip(shape.stacks, shape.numbers(), strict=True):
@@ -35,9 +38,11 @@ def masks(
         window = window if own is None else own
         first[own is not None] = min(numbers[0], first.get(own is not None, numbers[0]))
     if attention == "sdpa":
+        if window is None and unused.get(True):
+            raise ConfigError("transformers with sdpa: no rule for windows that no block has")
         return (Handed(Held("T S", "flag"), first[True]),) if reaches(window, tokens) else ()
-    if unused:
-        first.setdefault(False, 0)
+    for kind in (kind for kind, made in unused.items() if made):
+        first.setdefault(kind, 0)
     return tuple(Handed(Held("B T S"), number) for number in first.values())
 
 

@@ -81,9 +81,11 @@ def rms(
     )
 
 
-def scaled_wide(at: str, run: Run, last: str = "D", beside: tuple[Held, ...] = (), *, plus_one: bool = False) -> Run:
+def scaled_wide(
+    at: str, run: Run, last: str = "D", beside: tuple[Held, ...] = (), *, heads: str = "", plus_one: bool = False
+) -> Run:
     """An RMSNorm whose weight scales in fp32, before the cast; `plus_one`: it is stored less 1, as Gemma's is."""
-    weight, every = run.order[-1], f"B T {last}"
+    weight, every = run.order[-1], " ".join(filter(None, ("B T", heads, last)))
     upcast, root, _ = run.kept
     scaled = Kept(f"{at}.scaled", every, by=(weight,), role="full")
     own = (scaled, Kept(f"{at}.plus_one", last, by=(weight,), role="full")) if plus_one else (scaled,)
