@@ -169,6 +169,8 @@ def test_a_whole_that_nobody_knows_is_read_where_its_config_says_enough() -> Non
         subject("mine", {**raw, "llm_config": unsaid})
     with pytest.raises(ConfigError, match="the config says both"):
         subject("mine", {**raw, "llm_config": text, TIED: False})
+    with pytest.raises(ConfigError, match="vocab_size = 7 of 'internvl_chat' contradicts 73 in its llm_config"):
+        subject("mine", {**raw, "llm_config": text, "vocab_size": 7})
     with pytest.raises(ConfigError, match="unknown model_type 'internvl_chat'"):  # an encoder is no language model
         subject("mine", {**raw, "text_config": TINY["bert"]})
 

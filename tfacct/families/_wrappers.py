@@ -89,7 +89,6 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "mistral3": Wrapper("mistral", default=True),
     "moss_transcribe_diarize": Wrapper("qwen3", default=True),
     "musicflamingo": Wrapper("qwen2", "never"),
-    "ovis2": Wrapper("qwen2", default=True),
     "paligemma": Wrapper("gemma", default=True),
     "qianfan_ocr": Wrapper("qwen3"),
     "qwen2_5_vl": Wrapper("qwen2_5_vl_text", "either", flat=True),
@@ -261,6 +260,11 @@ def _unknown(raw: Mapping[str, Any], model_type: str, field: str) -> Unwrapped:
     heads = config_class(family).heads.values()
     if not heads or next(iter(heads)).auto != "AutoModelForCausalLM":
         return Unwrapped(raw)
+    for name in ("hidden_size", "vocab_size"):  # of which its class may make the head
+        if name in raw and raw[name] != inside.get(name):
+            raise ConfigError(
+                f"{name} = {shown(raw[name])} of {model_type!r} contradicts {shown(inside.get(name))} in its {field}"
+            )
     said = {config[TIED] for config in (raw, inside) if config.get(TIED) is not None}
     if len(said) != 1:
         unsure = "says both" if said else "does not say"
