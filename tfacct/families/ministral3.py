@@ -43,8 +43,8 @@ class Config(LlamaLike):
 
     stems: ClassVar = ("Ministral3",)
     gotchas: ClassVar = (
-        "The products are Mistral's. Queries are multiplied by 1 + β · ln(1 + ⌊position / length⌋), with β and length "
-        "from rope_parameters (llama_4_scaling_beta, original_max_position_embeddings): pointwise work.",
+        "The products are Mistral's. Queries are multiplied by 1 + beta · ln(1 + position // length), with beta and "
+        "length from rope_parameters (llama_4_scaling_beta, original_max_position_embeddings): pointwise work.",
         "An absent sliding_window means no window, an absent head_dim 128.",
     )
 

@@ -138,7 +138,7 @@ def _slopes(heads: int) -> Tensor:
 
 
 class Clip(nn.Module):
-    """Elements bounded to ±bound (transformers' OlmoAttention)."""
+    """Elements whose size is bounded (transformers' OlmoAttention)."""
 
     def __init__(self, bound: float) -> None:
         super().__init__()

@@ -44,7 +44,7 @@ class QKNorm(NamedTuple):
 
 
 class Temperature(NamedTuple):
-    """Factor of a query by its position p, 1 + beta · ln(1 + ⌊p / length⌋). No count depends on either number."""
+    """Factor of a query by its position p, 1 + beta · ln(1 + p // length). No count depends on either number."""
 
     beta: float
     length: float
