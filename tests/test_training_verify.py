@@ -95,3 +95,44 @@ def test_several_models_and_an_optimizer_nobody_runs_on_meta(run: Callable[..., 
 def test_tables_fit(run: Callable[..., Ran], columns: int) -> None:
     ran = run("verify", "gpt2", "--train", "--ctx", "16", "--set", "n_layer=3", columns=columns)
     assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= columns
+
+
+@pytest.mark.slow
+def test_what_is_kept_is_proven(run: Callable[..., Ran]) -> None:
+    """gpt2 with every block run again: two values of B, K, H, F, V and L, three of T."""
+    ran = run("verify", "--prove", "gpt2", "--train", "--dtype", "bf16", "--checkpoint", "full", "--json")
+    assert ran.code == 0, ran.err
+    (facts,) = json.loads(ran.out)["models"]
+    whole, *edges = facts["statements"]
+    assert facts["proven"] and whole["difference"] == "0 at 192 of 192" and all(edge["proven"] for edge in edges)
+    assert {edge["what"] for edge in edges} == {f"kept in bf16 at {at}" for at in ("B = 1", "K = 1", "B = 1, K = 1")}
+
+
+def test_a_slip_is_not_proven(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An activation that keeps one tensor fewer. Fewer points, and none of them agrees."""
+    from tfacct.witness import step_proof
+
+    monkeypatch.setattr(step_proof, "VALUES", {**step_proof.VALUES, "V": (11,), "F": (24,), "L": (2,), "H": (16,)})
+    small = run("verify", "--prove", "gpt2", "--train", "--dtype", "bf16")
+    assert small.code == 1 and "0 at 12 of 12" in small.out and "NOT PROVEN" in small.out  # too few points
+    monkeypatch.setitem(parts.ACTIVATIONS, "gelu_new", parts.Activation(keeps=("in", "half", "tanh"), holds=3))
+    ran = run("verify", "--prove", "gpt2", "--train", "--dtype", "bf16")
+    assert (
+        ran.code == 1
+        and "NOT PROVEN" in ran.out
+        and "0 at 0 of 12" in ran.out
+        and ran.out.splitlines()[1] == ("Not proven.")
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "mistral", "gemma", "olmo2", "opt", "gpt2", "mixtral"])
+def test_families_are_proven(run: Callable[..., Ran], family: str, attention: str) -> None:
+    ran = run("verify", "--prove", family, "--train", "--attention", attention)
+    assert ran.code == 0 and "Proven: both are the same polynomial" in ran.out, ran.out
+
+
+def test_proofs_that_cannot_be_are_refused(run: Callable[..., Ran]) -> None:
+    assert "takes no symbols" in run("verify", "--prove", "gpt2", "--train", "--by", "symbols").err
+    assert "the training step of t5 has not been measured" in run("verify", "--prove", "t5", "--train").err

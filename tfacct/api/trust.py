@@ -10,6 +10,7 @@ from tfacct.api.asked import Asked
 from tfacct.api.keywords import request, spelled_out
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Step, Whole
+from tfacct.reports.counting import Counting, named_of
 
 
 class Trusted(Asked):
@@ -40,7 +41,6 @@ class Trusted(Asked):
         torch and fvcore. With `train` the bytes of a training step are compared, of the recipe `dtype`, `optimizer`,
         `checkpoint`, `attention`: that needs transformers. Raises TfacctError.
         """
-        from tfacct.reports.counting import Counting, named_of
         from tfacct.reports.verify import verify
 
         recipe = named_of({"optimizer": optimizer, "checkpoint": checkpoint, "attention": attention})
@@ -54,14 +54,31 @@ class Trusted(Asked):
             raise UsageError(f"{recipe[0][0] if recipe else 'dtype'} needs train=True")
         return answered(VerifyReport, verify([self.loaded], request(step), all_layers=all_layers, against=against))
 
-    def prove(self, *, by: Literal["symbols", "grid"] = "symbols") -> ProveReport:
+    def prove(
+        self,
+        *,
+        by: Literal["symbols", "grid"] | None = None,
+        train: bool = False,
+        dtype: str | None = None,
+        checkpoint: Literal["none", "full"] | None = None,
+        attention: Literal["sdpa", "eager"] | None = None,
+    ) -> ProveReport:
         """Proof that the formula is the same polynomial as the reference model's count, for all sizes.
 
-        Needs torch, fvcore and sympy. Raises TfacctError.
+        With `train` it is the formula of what a training step keeps, and the count that of the transformers class. `by`
+        is `symbols` where it is not given, with `train` a grid. Needs torch, fvcore and sympy. Raises TfacctError.
         """
         from tfacct.reports.prove import prove
 
-        return answered(ProveReport, prove(self.loaded, by=by))
+        recipe = named_of({"checkpoint": checkpoint, "attention": attention})
+        if train:
+            from tfacct.reports.prove_kept import prove_kept
+
+            return answered(ProveReport, prove_kept(self.loaded, Counting(dtype, trained=recipe), by=by))
+        if recipe or dtype:
+            raise UsageError(f"{recipe[0][0] if recipe else 'dtype'} needs train=True")
+
+        return answered(ProveReport, prove(self.loaded, by=by or "symbols"))
 
     @spelled_out
     def measure(

@@ -57,7 +57,12 @@ def verify(
             if vars(step) != vars(opt.Step()) or against or all_layers or which.family or which.max_params:
                 raise UsageError("--prove is for all sizes: it goes with --by and --set only")
             asked = ask.one_of_family(prove, which)
-            report = proven(asked, by=(by or opt.ProofChoice.symbols).value, progress=tick)
+            if train:
+                from tfacct.reports.prove_kept import prove_kept
+
+                report = prove_kept(asked, terms, by=None if by is None else by.value, progress=tick)
+            else:
+                report = proven(asked, by=(by or opt.ProofChoice.symbols).value, progress=tick)
         elif by is not None:
             raise UsageError("--by needs --prove")
         elif train:

@@ -43,11 +43,9 @@ def formula_kept(subject: LoadedModel, request: Request, terms: Counting, *, fam
     work = counting.workload(subject, request)
     work = replace(work, context=1, tokens=1, batch=MANY) if family else work
     step = stepper(subject, recipe)(work)
-    symbolic = _letters(subject, work)
-    written = _in_letters(subject, symbolic, recipe, work)
+    symbolic, written, whole = written_kept(subject, recipe, work)
     tensors = list(_tensors(symbolic, written, None if family else step))
     lines = [tensor.line for tensor in tensors]
-    whole = written.kept()
     stacks = [letter for letter in symbolic.symbols if letter.startswith(BLOCKS)]
     total = symbolic.in_front(whole, stacks, _of_step(symbolic))
     kinds = list(zip(subject.architecture.kinds(), written.run.blocks, strict=True))
@@ -91,6 +89,23 @@ def formula_kept(subject: LoadedModel, request: Request, terms: Counting, *, fam
         defaults=[] if family else [subject],
         headline="" if family else "kept_bytes",
     )
+
+
+class WrittenKept(NamedTuple):
+    """What a step keeps in letters: the letters, the step, and the whole."""
+
+    symbolic: SymbolicModel
+    step: Step
+    whole: Any
+
+
+def written_kept(subject: LoadedModel, recipe: Recipe, work: Workload) -> WrittenKept:
+    """What a step of any size keeps that is laid out as this one."""
+    import sympy
+
+    symbolic = _letters(subject, work)
+    step = _in_letters(subject, symbolic, recipe, work)
+    return WrittenKept(symbolic, step, sympy.expand(step.kept()))
 
 
 def _letters(subject: LoadedModel, work: Workload) -> SymbolicModel:

@@ -1,0 +1,156 @@
+"""The proof of what a training step keeps, as a report: the formula in letters against the transformers class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option
+from tfacct.ledger.workload import Workload
+from tfacct.loading.model import LoadedModel
+from tfacct.output.report import Column, Report, Row, Tick, unwatched
+from tfacct.profiles.transformers import kernel_letters
+from tfacct.reports import compose
+from tfacct.reports.conventions import TRAINING
+from tfacct.reports.counting import Counting
+from tfacct.reports.formula_kept import written_kept
+from tfacct.reports.training import MANY, Recipe, refusal, step_of
+from tfacct.witness.step import Run
+from tfacct.witness.step_proof import Grid, Point
+
+DTYPES = ("bf16", "fp32")
+
+
+class Statement(NamedTuple):
+    """What was compared, and what was found."""
+
+    what: str
+    difference: str
+    evidence: str
+    holds: bool
+    formula: Any = None
+    text: str = ""
+
+
+def prove_kept(subject: LoadedModel, terms: Counting, *, by: str | None = None, progress: Tick = unwatched) -> Report:
+    """Prove that the formula of what a training step keeps is what the class keeps, in every size, by a grid of small
+    models. Needs torch, transformers and sympy. Raises UsageError for a model whose step is not counted."""
+    if by not in (None, "grid"):
+        raise UsageError(f"the transformers class takes no symbols for sizes: leave {option('by', by)} out")
+    recipes = [replace(terms, dtype=dtype).recipe for dtype in ([terms.dtype] if terms.dtype else DTYPES)]
+    if not subject.config.trains:
+        step_of(subject, Workload(1, 1), recipes[0])  # raises, and says why
+    refused = {recipe: refusal(_small(subject, recipe), recipe) for recipe in recipes}
+    asked = [recipe for recipe, why in refused.items() if why is None]
+    if not asked:
+        raise UsageError(f"{subject.name}: {next(iter(refused.values()))}")
+    statements = [found for recipe in asked for found in _proven(subject, recipe, progress)]
+    holds = all(statement.holds for statement in statements)
+    columns = (
+        Column("what", "count"),
+        Column("difference", "class − formula"),
+        Column("evidence", "counted by"),
+        Column("verdict", "", "verdict"),
+    )
+    rows: list[Row] = [
+        {
+            "what": each.what,
+            "difference": each.difference,
+            "evidence": each.evidence,
+            "verdict": "proven" if each.holds else "NOT PROVEN",
+        }
+        for each in statements
+    ]
+    legend = _small_legend(subject, asked[0])
+    fact = {
+        "by": "grid",
+        "proven": holds,
+        "legend": legend,
+        "statements": [
+            {
+                "what": each.what,
+                "formula": None if each.formula is None else str(each.formula),
+                "difference": each.difference,
+                "evidence": each.evidence,
+                "proven": each.holds,
+            }
+            for each in statements
+        ],
+    }
+    notes = (
+        *(f"{each.what} = {each.text}" for each in statements if each.text),
+        "; ".join(f"{letter} {meaning}" for letter, meaning in legend.items()),
+        f"The class has the biases and ties of {subject.name}, and any sizes. It counted at every point of a grid with"
+        " two values of each size, and three of T. Two polynomials of degree 1 at most (2 in T) that agree there are"
+        " the same. What is kept is such a polynomial: a tensor has each of its sizes once, and scores have T twice.",
+        *(f"Not asked in {recipe.dtype}: {why}." for recipe, why in refused.items() if why),
+    )
+    return compose.report(
+        "verify",
+        [subject],
+        (columns, (tuple(rows),), ()),
+        [fact],
+        title=f"{subject.family}: the formula of what a training step keeps is what the class keeps",
+        answer="Proven: both are the same polynomial in every size." if holds else "Not proven.",
+        convention=f"as transformers runs it with {asked[0].attention}: {TRAINING}",
+        counted=asked[0].counted,
+        notes=lambda _: notes,
+        defaults=[],
+        agrees=holds,
+    )
+
+
+def _small(subject: LoadedModel, recipe: Recipe) -> LoadedModel:
+    """The family's smallest model of the grid: what is not counted at its sizes cannot be proven there."""
+    grid = Grid(subject, rounded=recipe.rounds)
+    return grid.model({letter: values[0] for letter, values in grid.values.items()})
+
+
+def _small_legend(subject: LoadedModel, recipe: Recipe) -> dict[str, str]:
+    written = written_kept(_small(subject, recipe), recipe, Workload(1, 1, MANY))
+    used = {str(symbol) for symbol in written.whole.free_symbols}
+    return {letter: meaning for letter, meaning in written.symbolic.legend.items() if letter in used}
+
+
+def _proven(subject: LoadedModel, recipe: Recipe, progress: Tick) -> Iterator[Statement]:
+    import sympy
+
+    grid = Grid(subject, rounded=recipe.rounds)
+    how = Run(recipe.attention, recipe.dtype, recipe.checkpoint == "full", "none")
+    small = _small(subject, recipe)
+    tokens = grid.values["T"][0]
+    written = written_kept(small, recipe, Workload(tokens, tokens, MANY))
+    symbols = {str(symbol): symbol for symbol in written.whole.free_symbols}
+    formula = sympy.lambdify(list(symbols.values()), written.whole)
+
+    def said(point: Point) -> int:
+        sizes = {**grid.letters(point.sizes), **kernel_letters(point.sizes["T"])}
+        return int(formula(*(sizes[letter] for letter in symbols)))
+
+    wrong = done = 0
+    for done, point in enumerate(grid.points(how), start=1):
+        if done % 48 == 0:
+            progress(f"counting in {recipe.dtype}", done, grid.size)
+        wrong += said(point) != point.kept
+    heads = symbols.get("K", sympy.Integer(1)) * symbols.get("G", sympy.Integer(1))
+    opened = sympy.expand(written.whole.subs({symbols["D"]: heads * sympy.Symbol("Dn")} if "D" in symbols else {}))
+    bounded = all(
+        sympy.degree(opened, sympy.Symbol(str(symbol)) if str(symbol) == "Dn" else symbol)
+        < len(grid.values[str(symbol)])
+        for symbol in opened.free_symbols
+        if str(symbol) in grid.values
+    )
+    what = f"kept in {recipe.dtype}"
+    agreeing = f"0 at {done - wrong:,} of {done:,}"
+    text = written.symbolic.in_front(written.whole, ["L"], ["B", "T", *kernel_letters(1)]).text
+    yield Statement(what, agreeing, "the class", bounded and not wrong, written.whole, text)
+    for fixed in grid.edges():
+        edge = grid.edge(how, fixed)
+        if refusal(edge.subject, recipe) is not None:
+            continue
+        work = Workload(edge.sizes["T"], edge.sizes["T"], edge.sizes["B"])
+        difference = edge.kept - int(step_of(edge.subject, work, recipe).kept())
+        at = ", ".join(f"{letter} = {size}" for letter, size in fixed.items())
+        yield Statement(f"{what} at {at}", f"{difference:,}", "the class", not difference)

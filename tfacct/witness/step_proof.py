@@ -1,0 +1,134 @@
+"""What a training step keeps, proven on a grid: the transformers class counts at so many small sizes that no other
+polynomial of the same degrees goes through them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from math import prod
+
+from tfacct.base.errors import ConfigError, UsageError
+from tfacct.base.record import record
+from tfacct.loading.model import LoadedModel
+from tfacct.witness.step import Run, built, rooms
+
+FIELDS: Mapping[str, tuple[str, ...]] = {
+    "D": ("hidden_size", "n_embd"),
+    "N": ("num_attention_heads", "n_head"),
+    "K": ("num_key_value_heads",),
+    "H": ("head_dim",),
+    "F": ("intermediate_size", "n_inner", "ffn_dim"),
+    "Fe": ("moe_intermediate_size", "intermediate_size"),
+    "V": ("vocab_size",),
+    "L": ("num_hidden_layers", "n_layer"),
+    "E": ("num_local_experts", "num_experts"),
+    "A": ("num_experts_per_tok",),
+}
+"""Letters of sizes → the fields of a config that hold them."""
+SAME = {"word_embed_proj_dim": "D"}
+"""Further fields that hold a letter's size."""
+OTHERS = ("bos_token_id", "eos_token_id", "pad_token_id")
+"""Fields that must be in a small vocabulary."""
+WIDTHS = "Dn"
+"""Numbers of the hidden size for each head: classes ask that heads divide it."""
+VALUES: Mapping[str, tuple[int, ...]] = {
+    "B": (2, 3),
+    "T": (5, 6, 7),
+    "K": (2, 3),
+    "G": (2, 3),
+    WIDTHS: (8, 16),
+    "H": (8, 16),
+    "F": (16, 24),
+    "Fe": (16, 24),
+    "V": (11, 12),
+    "L": (1, 2),
+    "E": (3, 4),
+    "A": (1, 2),
+}
+"""Values of each size: one more than its degree. A kernel takes heads and experts in multiples of 8."""
+ROUNDED_TOKENS = (32, 64, 96)
+"""Tokens where a kernel rounds them up to 32."""
+
+
+@record
+class Point:
+    """Sizes, the model that has them, and what its class keeps."""
+
+    sizes: Mapping[str, int]
+    subject: LoadedModel
+    kept: int
+
+
+class Grid:
+    """The sizes of a family that can be varied: those that a config of it has fields for."""
+
+    def __init__(self, given: LoadedModel, *, rounded: bool) -> None:
+        shape, raw = given.architecture, given.raw
+        known = {*given.raw, *type(given.config).counted()}
+        self.given = given
+        self.fields = {
+            letter: next(name for name in names if name in known)
+            for letter, names in FIELDS.items()
+            if any(name in known for name in names)
+        }
+        routed = any("E" in part.axes() for part in shape.parts())
+        for letter in ("F",) if routed else ("Fe", "E", "A"):
+            self.fields.pop(letter, None)
+        values = {letter: VALUES[letter] for letter in ("B", "T", "K", *self.fields) if letter in VALUES}
+        self.grouped, self.free_heads = "K" in self.fields, "H" in self.fields and "head_dim" in {*raw, *known}
+        if self.grouped:
+            values["G"] = VALUES["G"]
+        values.pop("D", None)
+        values[WIDTHS if self.free_heads else "H"] = VALUES["H"]
+        if self.free_heads:
+            values["H"] = VALUES["H"]
+        if rounded:
+            values["T"] = ROUNDED_TOKENS
+        self.values = values
+
+    def letters(self, point: Mapping[str, int]) -> dict[str, int]:
+        """Sizes of the letters of a formula at a point."""
+        heads = point["K"] * point.get("G", 1)
+        sizes = {**point, "N": heads, "D": heads * point[WIDTHS if self.free_heads else "H"]}
+        return sizes | {"G": point.get("G", 1), "S": point["T"]}
+
+    def model(self, point: Mapping[str, int]) -> LoadedModel:
+        """The model of a point. Raises UsageError where the family cannot have such sizes."""
+        sizes = self.letters(point)
+        fields = {name: sizes[letter] for letter, name in self.fields.items()}
+        fields |= {name: sizes[letter] for name, letter in SAME.items() if name in self.given.raw}
+        fields |= {name: 0 for name in OTHERS if isinstance(self.given.raw.get(name), (int, list))}
+        try:
+            return self.given.with_fields({**self.given.changed, **fields})
+        except ConfigError as error:
+            raise UsageError(f"{self.given.family}: no grid of small models: {error.message}", error.hint) from None
+
+    @property
+    def size(self) -> int:
+        """Number of points."""
+        return prod(map(len, self.values.values()))
+
+    def points(self, how: Run) -> Iterator[Point]:
+        """Every point with what the class keeps: each model is built once for all its batches and contexts."""
+        keeping, _ = rooms()
+        inner = {letter: values for letter, values in self.values.items() if letter in ("B", "T")}
+        outer = {letter: values for letter, values in self.values.items() if letter not in inner}
+        for chosen in product(*outer.values()):
+            sizes = dict(zip(outer, chosen, strict=True))
+            model, run = self.model({**sizes, "B": 1, "T": 1}), None
+            for step in product(*inner.values()):
+                run = run or built(model, how)
+                at = {**sizes, **dict(zip(inner, step, strict=True))}
+                yield Point(at, model, sum(each.bytes for each in keeping.kept(run, at["B"], at["T"])))
+
+    def edge(self, how: Run, fixed: Mapping[str, int]) -> Point:
+        """One point with some sizes as small as they can be."""
+        keeping, _ = rooms()
+        at = {**{letter: values[0] for letter, values in self.values.items()}, **fixed}
+        model = self.model(at)
+        return Point(at, model, sum(each.bytes for each in keeping.kept(built(model, how), at["B"], at["T"])))
+
+    def edges(self) -> list[dict[str, int]]:
+        """What the grid leaves out: one sequence, one key head, one query head for each, and both of the first."""
+        alone = [{"B": 1}, {"K": 1}, *([{"G": 1}] if self.grouped else []), {"B": 1, "K": 1}]
+        return [*alone, {"T": self.values["T"][0] + 1}] if self.values["T"] == ROUNDED_TOKENS else alone
