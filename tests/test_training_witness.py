@@ -29,7 +29,7 @@ def check(family: str, seed: int, *, accumulate: bool = False, hold_logits: bool
     step = step_of(model, work, recipe)
     from tfacct.reference import keeping
 
-    run = keeping.trainable(config, recipe.attention, recipe.dtype, checkpoint=recipe.checkpoint == "full")
+    run = keeping.trainable(config, recipe.attention, recipe.dtype, checkpoint=recipe.checkpoint)
     saved = keeping.kept(run, work.batch, work.tokens)
     held = {"accumulate": accumulate, "holds_logits": hold_logits}
     most = keeping.peak(run, work.batch, work.tokens, **held)

@@ -24,6 +24,8 @@ from tfacct.ledger.workload import LARGEST, Workload
 if TYPE_CHECKING:
     from tfacct.accounts.training import Step
 
+Recompute = Literal["full", "attention", "none"]
+"""What a training step runs again in its backward pass."""
 Unit = Literal["flops", "params", "bytes", "share", "ratio"]
 
 
@@ -31,7 +33,7 @@ Unit = Literal["flops", "params", "bytes", "share", "ratio"]
 class Point:
     """One model at one workload, with the storage of its weights and its cache: all that a metric reads.
 
-    `recompute`: a training step runs every block again. `step` is the training step at a workload, where its bytes are
+    `recompute`: what a training step runs again. `step` is the training step at a workload, where its bytes are
     asked for.
     """
 
@@ -41,7 +43,7 @@ class Point:
     cache: Width = BF16_EACH
     masked: bool = False
     train: bool = False
-    recompute: bool = False
+    recompute: Recompute = "none"
     step: Callable[[Workload], Step] | None = None
 
     @property
@@ -77,11 +79,12 @@ def flops_of(point: Point, keep: Callable[[str, Matmul], bool] = lambda _path, _
     if not point.train:
         return forward
     both = forward + point.ledger.total_flops(point.at, masked=point.masked, backward=True, keep=keep)
-    if not point.recompute:
+    if point.recompute == "none":
         return both
     from tfacct.accounts.passes import recomputed_flops
 
-    return both + recomputed_flops(point.ledger, point.at, masked=point.masked, keep=keep)
+    only = point.recompute == "attention"
+    return both + recomputed_flops(point.ledger, point.at, masked=point.masked, attention=only, keep=keep)
 
 
 def params_of(point: Point, keep: Callable[[Tensor], bool] = lambda _tensor: True) -> Size:

@@ -12,6 +12,9 @@ from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import WINDOW, Matmul, Pointwise
 from tfacct.ledger.workload import Workload
 
+ATTENTION = "attn"
+"""What the names of attention's parts end with, of self-attention and of attention to a source."""
+
 
 def forward_flops(ledger: Ledger, at: Axes, *, masked: bool = False) -> Size:
     """FLOPs of one forward pass."""
@@ -24,10 +27,16 @@ def backward_flops(ledger: Ledger, at: Axes, *, masked: bool = False) -> Size:
 
 
 def recomputed_flops(
-    ledger: Ledger, at: Axes, *, masked: bool = False, keep: Callable[[str, Matmul], bool] = lambda _path, _line: True
+    ledger: Ledger,
+    at: Axes,
+    *,
+    masked: bool = False,
+    attention: bool = False,
+    keep: Callable[[str, Matmul], bool] = lambda _path, _line: True,
 ) -> Size:
     """FLOPs that full recomputation adds to a training step, of the products that `keep` is true of: those of every
-    block's forward pass, except a last product whose result is only added.
+    block's forward pass, except a last product whose result is only added. `attention`: only attention is run again,
+    up to its last product.
 
     Checkpointing of blocks is Chen et al., "Training Deep Nets with Sublinear Memory Cost" (arXiv 1604.06174). The
     early stop is torch's (`torch.utils.checkpoint.set_checkpoint_early_stop`): a block stops running again once every
@@ -35,21 +44,28 @@ def recomputed_flops(
     not run again. That of a post-norm block is, because its norm needs the result. The head and multi-token prediction
     heads are never run again.
     """
-    return sum(flops for line, flops in _run_again(ledger, at, masked) if keep(line.path, line))
+    return sum(flops for line, flops in _run_again(ledger, at, masked, attention) if keep(line.path, line))
 
 
-def recomputed(ledger: Ledger, at: Axes, *, masked: bool = False) -> list[Size]:
+def recomputed(ledger: Ledger, at: Axes, *, masked: bool = False, attention: bool = False) -> list[Size]:
     """The same product by product, in the order of `Ledger.products`: 0 for those that are not run again."""
-    return [flops for _, flops in _run_again(ledger, at, masked)]
+    return [flops for _, flops in _run_again(ledger, at, masked, attention)]
 
 
-def _run_again(ledger: Ledger, at: Axes, masked: bool) -> Iterator[tuple[Matmul, Size]]:
-    """Every product with its FLOPs in a second forward pass of the blocks."""
+def _run_again(ledger: Ledger, at: Axes, masked: bool, attention: bool) -> Iterator[tuple[Matmul, Size]]:
+    """Every product with its FLOPs in a second forward pass of the blocks, or of their attention."""
     for group in ledger.settled(at, masked=masked).groups:
         axes = group.bound(at)
         products = [line for line in group.lines if isinstance(line, Matmul)]
         inside = [number for number, line in enumerate(products) if paths.parse(line.path).stack == paths.BLOCKS]
         again = {*inside[: len(inside) - _spared(group)]}
+        if attention:
+            parts = [paths.parse(line.path)._replace(leaf="") for line in products]
+            again = {
+                number
+                for number in inside
+                if parts[number].part.endswith(ATTENTION) and parts[number] in parts[number + 1 :]
+            }
         for number, line in enumerate(products):
             yield line, group.count * line.flops(axes, masked) if number in again else 0
 

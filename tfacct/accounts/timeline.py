@@ -9,6 +9,7 @@ also the one that has most in front of it and behind.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from tfacct.accounts.training import INPUT, Step
@@ -92,7 +93,7 @@ class Timeline:
         self.kept_front = step.kept_in(front)
         self.inside = [step.kept_in(section) for section in self.run.blocks]
         self.kept_blocks = sum(part.count * kept for part, kept in zip(self.run.blocks, self.inside, strict=True))
-        self.angles = () if step.checkpoint else tuple(step.angles())
+        self.angles = () if step.hands else tuple(step.angles())
         self.tied = _tied(step)
         self.gradients: dict[tuple[int, str], Size] = {}  # by the first block of a kind, and the operation
         self.biases: dict[tuple[int, str], Size] = {}
@@ -185,11 +186,18 @@ class Timeline:
     def block(self, number: int, section: Section) -> Instant:
         """The backward pass of one block at its fullest."""
         name, (kept, done) = f"block {number:,}, backward", self._around(number, section)
-        again = self.step.closures(number)
         gone = {moment: self._turned(number, section.run, moment) for moment in section.run.moments}
+        handed = self.step.closures(number)
+        attended = self._attended(section.run) if self.run.again else ()
+        fewer = self.step.closures(number - 1) if attended else handed
         return peak(
-            self._backward(name, section, moment, kept - gone[moment], done, again) for moment in section.run.moments
+            self._backward(name, section, moment, kept - gone[moment], done, fewer if moment.at in attended else handed)
+            for moment in section.run.moments
         )
+
+    def _attended(self, run: Run) -> Sequence[str]:
+        """Operations in front of attention that is run again: it has been, once their gradients are computed."""
+        return tuple(takewhile(lambda name: name not in self.run.again, run.order))
 
     def _turned(self, number: int, run: Run | None = None, moment: Moment | None = None) -> Size:
         """Bytes of the angles that no block needs any more while one runs backwards, itself at a moment of its run."""
@@ -272,6 +280,10 @@ class Timeline:
                 for operation in line.by
             }
             done -= sum(self.biases.get((kind, operation), 0) for operation in together if operation not in stays)
+        if moment.at in self.run.again and moment.done:
+            together, kind = section.run.together(moment.at), _kind(section.numbers)
+            stays = {operation for line in section.run.kept for operation in line.by}
+            done -= sum(self.biases.get((kind, operation), 0) for operation in together if operation not in stays)
         return self.instant(name, moment.at, done, kept + own, held)
 
     def _known(self, section: Section) -> frozenset[str]:
@@ -280,6 +292,7 @@ class Timeline:
     def _forward(self) -> Iterator[tuple[int, Instant]]:
         """The last block of each kind in the forward pass, and the final norm behind them."""
         waiting = self.held(self.run.front, self.run.waiting)
+        waiting += sum(each.bytes for each in self.step.angles()) if self.run.again else 0
         for section in self.run.blocks:
             number = section.numbers[-1]
             known = frozenset((INPUT.path,)) if not number else frozenset[str]()  # block 0 reads what waits anyway

@@ -38,6 +38,11 @@ class Step(NamedTuple):
     holds_logits: bool = False
     unsure: Size = 0
 
+    @property
+    def hands(self) -> bool:
+        """True if something is run again, and is handed tensors for that."""
+        return self.checkpoint or bool(self.run.again)
+
     def bytes(self, section: Section, lines: Iterable[Kept]) -> Size:
         """Bytes of some lines of one section."""
         return sum(line.bytes({**section.axes, **self.at}, self.pass_) for line in lines)
@@ -52,7 +57,7 @@ class Step(NamedTuple):
         """Tensors that one block of a section keeps, or what stands in front of the blocks or behind them."""
         if self.checkpoint and section.numbers:
             return iter((INPUT,))
-        elsewhere = TURNS if self.checkpoint else (AGAIN,)
+        elsewhere = TURNS if self.hands else (AGAIN,)
         return (line for line in section.run.kept if not any(operation in line.by for operation in elsewhere))
 
     def kept_in(self, section: Section) -> Size:
@@ -62,7 +67,7 @@ class Step(NamedTuple):
     def closures(self, block: int | None = None) -> Size:
         """Bytes that checkpointed blocks are handed to be run again, which autograd does not see: angles, positions,
         masks. With `block`: those still there while it runs backwards."""
-        if not self.checkpoint:
+        if not self.hands:
             return 0
         axes = {**self.run.front.axes, **self.at}
         angles = sum(each.bytes for each in self.angles() if block is None or each.first <= block)

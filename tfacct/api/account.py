@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, Unpack
 
+from tfacct.accounts.metrics import Recompute
 from tfacct.api.answer import answered
 from tfacct.api.answers import FlopsReport, GenerateReport, KvReport, MemoryReport, ParamsReport, TrafficReport
 from tfacct.api.asked import Asked
@@ -11,7 +12,7 @@ from tfacct.api.keywords import request, several, size, spelled_out
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Logits, Step, Whole
-from tfacct.reports.flops import By, Recompute
+from tfacct.reports.flops import By
 
 if TYPE_CHECKING:
     from tfacct.output.chart import Chart
@@ -44,7 +45,8 @@ class Costs(Asked):
         `ctx`: the context at the end of the step (default the model's longest); `"8k"` is 8,192. `tokens`: how many of
         it are new (default all). `source`: tokens that an encoder reads (default the model's longest). `masked`: only
         the query–key pairs that the mask keeps. `pointwise`: the elements of work that is no product are listed too.
-        `recompute="full"`: the backward pass of a training step runs every block again. Raises TfacctError.
+        `recompute`: the backward pass of a training step runs every block again (`full`), or its `attention`.
+        Raises TfacctError.
         """
         from tfacct.reports.flops import flops
 
@@ -54,7 +56,7 @@ class Costs(Asked):
         def chart() -> Chart:
             from tfacct.reports.charts import flops_chart
 
-            if recompute == "full":
+            if recompute != "none":
                 raise UsageError("a picture of FLOPs does not show recomputation", "leave recompute out")
 
             return flops_chart(subjects, asked, report, masked=masked, train=train)

@@ -38,7 +38,7 @@ class FlopsReport(_Explained):
 
     workload: each.Workload
     train: bool
-    recompute: Literal["full", "none"]
+    recompute: Literal["full", "attention", "none"]
     recomputed_flops: int
     total_flops: int
     flops_per_token: float
@@ -129,7 +129,7 @@ class TrainReport(_Common):
     workload: each.Workload
     profile: str
     optimizer: str
-    checkpoint: Literal["none", "full"]
+    checkpoint: Literal["none", "full", "attention"]
     weights_bytes: int
     optimizer_bytes: int
     gradients_bytes: int
@@ -196,7 +196,7 @@ class _Stepped(_Common):
     _optional: ClassVar[tuple[str, ...]] = ("optimizer", "checkpoint", "attention")
 
     optimizer: str
-    checkpoint: Literal["none", "full"]
+    checkpoint: Literal["none", "full", "attention"]
     attention: Literal["sdpa", "eager"]
 
 
@@ -255,7 +255,7 @@ class VerifyReport(_Common):
     expected_params: int | None
     witnesses: list[each.Witness]
     optimizer: str
-    checkpoint: Literal["none", "full"]
+    checkpoint: Literal["none", "full", "attention"]
     attention: Literal["sdpa", "eager"]
     kept_bytes: int
     measured_kept_bytes: int

@@ -29,7 +29,7 @@ class Explored(Asked):
         *,
         of: Literal["flops", "params", "kv", "train", "kept"] = "flops",
         dtype: str | None = None,
-        checkpoint: Literal["none", "full"] | None = None,
+        checkpoint: Literal["none", "full", "attention"] | None = None,
         attention: Literal["sdpa", "eager"] | None = None,
         **step: Unpack[Step],
     ) -> FormulaReport:
@@ -66,10 +66,10 @@ class Explored(Asked):
         dtype: str | None = None,
         kv_dtype: str | None = None,
         optimizer: str | None = None,
-        checkpoint: Literal["none", "full"] | None = None,
+        checkpoint: Literal["none", "full", "attention"] | None = None,
         attention: Literal["sdpa", "eager"] | None = None,
         to_optimizer: str | None = None,
-        to_checkpoint: Literal["none", "full"] | None = None,
+        to_checkpoint: Literal["none", "full", "attention"] | None = None,
         to_attention: Literal["sdpa", "eager"] | None = None,
         **sets: Any,
     ) -> DiffReport:
@@ -117,7 +117,7 @@ class Explored(Asked):
         dtype: str | None = None,
         kv_dtype: str | None = None,
         optimizer: str | None = None,
-        checkpoint: Literal["none", "full"] | None = None,
+        checkpoint: Literal["none", "full", "attention"] | None = None,
         attention: Literal["sdpa", "eager"] | None = None,
         **sets: Sequence[Any] | str,
     ) -> SweepReport:
@@ -167,7 +167,7 @@ class Explored(Asked):
         dtype: str | None = None,
         kv_dtype: str | None = None,
         optimizer: str | None = None,
-        checkpoint: Literal["none", "full"] | None = None,
+        checkpoint: Literal["none", "full", "attention"] | None = None,
         attention: Literal["sdpa", "eager"] | None = None,
         **step: Unpack[Step],
     ) -> SolveReport:
@@ -205,7 +205,7 @@ class Explored(Asked):
         dtype: str | None = None,
         kv_dtype: str | None = None,
         optimizer: str | None = None,
-        checkpoint: Literal["none", "full"] | None = None,
+        checkpoint: Literal["none", "full", "attention"] | None = None,
         attention: Literal["sdpa", "eager"] | None = None,
         **knobs: Any,
     ) -> np.ndarray[Any, Any]:

@@ -23,7 +23,7 @@ class Trainable(Asked):
         *,
         dtype: str = "bf16",
         optimizer: str = "adamw",
-        checkpoint: Literal["none", "full"] = "none",
+        checkpoint: Literal["none", "full", "attention"] = "none",
         attention: Literal["sdpa", "eager"] = "sdpa",
         accumulate: bool = False,
         hold_logits: bool = False,
@@ -42,8 +42,9 @@ class Trainable(Asked):
         4715
 
         `dtype`: of the pass, the weights, the gradients and the moments. `checkpoint`: `full` keeps the input of each
-        block and runs it again. `accumulate`: gradients of earlier batches are there. `hold_logits`: the caller keeps
-        the logits. `fit` (bytes, or `"80GiB"`) adds the largest context and batch, and what would make more fit.
+        block and runs it again, `attention` that of each block's attention. `accumulate`: gradients of earlier batches
+        are there. `hold_logits`: the caller keeps the logits. `fit` (bytes, or `"80GiB"`) adds the largest context and
+        batch, and what would make more fit.
         Raises TfacctError for a model whose step has not been measured.
         """
         from tfacct.reports.train import train

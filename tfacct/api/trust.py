@@ -31,7 +31,7 @@ class Trusted(Asked):
         train: bool = False,
         dtype: str | None = None,
         optimizer: str | None = None,
-        checkpoint: Literal["none", "full"] | None = None,
+        checkpoint: Literal["none", "full", "attention"] | None = None,
         attention: Literal["sdpa", "eager"] | None = None,
         **step: Unpack[Step],
     ) -> VerifyReport:

@@ -18,7 +18,8 @@ def flops(
     step: opt.Step,
     train: opt.Train = False,
     recompute: Annotated[
-        opt.RecomputeChoice, typer.Option(help="With --train: full runs every block again in the backward pass.")
+        opt.RecomputeChoice,
+        typer.Option(help="With --train: what the backward pass runs again, every block or its attention."),
     ] = opt.RecomputeChoice.none,
     masked: opt.Masked = False,
     logits: opt.Logits = opt.LogitsChoice.all,
@@ -38,7 +39,7 @@ def flops(
     if dtype is not None and not moved:
         raise UsageError("--dtype does not change FLOPs: use it with --bytes")
     ask.check_plot(picture)
-    again = {"--recompute full": recompute is opt.RecomputeChoice.full}
+    again = {f"--recompute {recompute.value}": recompute is not opt.RecomputeChoice.none}
     lines_only = {"--train": train, **again, "--pointwise": pointwise, f"--by {by.value}": by is not opt.ByChoice.line}
     if generate is not None:
         ask.apart("--generate", {"--tokens": step.tokens, "--decode": step.decode, **lines_only, "--bytes": moved})

@@ -35,6 +35,7 @@ class RecomputeChoice(StrEnum):
 
     none = "none"
     full = "full"
+    attention = "attention"
 
 
 class OfChoice(StrEnum):
@@ -48,10 +49,11 @@ class OfChoice(StrEnum):
 
 
 class CheckpointChoice(StrEnum):
-    """Blocks that are run again in the backward pass."""
+    """What is run again in the backward pass."""
 
     none = "none"
     full = "full"
+    attention = "attention"
 
 
 class AttentionChoice(StrEnum):
@@ -296,7 +298,9 @@ Optimizer = Annotated[
 ]
 Checkpoint = Annotated[
     CheckpointChoice | None,
-    typer.Option(help="full: run every block again. Default: none.", rich_help_panel=_STEP, show_default=False),
+    typer.Option(
+        help="Run every block again, or its attention. Default: none.", rich_help_panel=_STEP, show_default=False
+    ),
 ]
 Attention = Annotated[
     AttentionChoice | None,

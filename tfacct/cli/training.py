@@ -40,7 +40,8 @@ def train(
         ),
     ] = "adamw",
     checkpoint: Annotated[
-        opt.CheckpointChoice, typer.Option(help="full: keep each block's input, and run the block again.")
+        opt.CheckpointChoice,
+        typer.Option(help="Keep the input of each block, or of its attention, and run that again."),
     ] = opt.CheckpointChoice.none,
     attention: Annotated[
         opt.AttentionChoice, typer.Option(help="How transformers runs it.")

@@ -145,7 +145,7 @@ class Pass(NamedTuple):
     """A forward pass as its backward pass sees it: what stands in front of the blocks, the blocks, what is behind.
 
     `buffers`: tensors that stay all the time. `waiting`: what is held while the blocks run forwards, `handed` what
-    blocks that are run again are handed.
+    blocks that are run again are handed. `again`: operations of the blocks that are run again, where not all are.
     """
 
     front: Section
@@ -154,6 +154,7 @@ class Pass(NamedTuple):
     buffers: tuple[Kept, ...] = ()
     waiting: tuple[Held, ...] = ()
     handed: tuple[Handed, ...] = ()
+    again: frozenset[str] = frozenset()
 
     @property
     def sections(self) -> tuple[Section, ...]:

@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from tfacct.reference.selective import attention_again
+
 transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 
 HALVES = (torch.bfloat16, torch.float16)
@@ -42,8 +44,9 @@ class Peak(NamedTuple):
     operator: str
 
 
-def trainable(config: Mapping[str, Any], attention: str, dtype: str, *, checkpoint: bool = False) -> Any:
-    """The transformers model of a config on meta, ready to train; `checkpoint` runs every block again."""
+def trainable(config: Mapping[str, Any], attention: str, dtype: str, *, checkpoint: str = "none") -> Any:
+    """The transformers model of a config on meta, ready to train. `checkpoint`: every block is run again (`full`), its
+    `attention`, or `none`."""
     fields = {name: value for name, value in config.items() if name != "model_type"}
     made = transformers.AutoConfig.for_model(config["model_type"], **fields)
     with torch.device("meta"), warnings.catch_warnings():
@@ -51,9 +54,9 @@ def trainable(config: Mapping[str, Any], attention: str, dtype: str, *, checkpoi
         built = transformers.AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
             made, attn_implementation=attention, dtype=DTYPES[dtype]
         )
-        if checkpoint:
+        if checkpoint == "full":
             built.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    return built.train()
+    return attention_again(built.train()) if checkpoint == "attention" else built.train()
 
 
 def kept(model: Any, batch: int, tokens: int) -> list[Saved]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any, Literal, get_args
 
-from tfacct.accounts.metrics import attention_overtakes
+from tfacct.accounts.metrics import Recompute, attention_overtakes
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
@@ -20,7 +20,6 @@ from tfacct.reports.cells import Shown, shown
 from tfacct.reports.flops_tables import Counted
 
 By = Literal["line", "part", "block"]
-Recompute = Literal["full", "none"]
 
 
 def flops(
@@ -35,12 +34,14 @@ def flops(
 ) -> Report:
     """FLOPs of the matrix products, 2 per multiply-add, with m × k × n of each. Raises UsageError.
 
-    `recompute="full"`: the backward pass of a training step runs every block again.
+    `recompute`: the backward pass of a training step runs every block (`full`) or its `attention` again.
     """
     if recompute not in get_args(Recompute):
-        raise UsageError(f"{option('recompute')} is full or none, not {recompute!r}")
-    if recompute == "full" and not train:
-        raise UsageError(f"{option('recompute', 'full')} is of a training step: it goes with {option('train', True)}")
+        raise UsageError(f"{option('recompute')} is full, attention or none, not {recompute!r}")
+    if recompute != "none" and not train:
+        raise UsageError(
+            f"{option('recompute', recompute)} is of a training step: it goes with {option('train', True)}"
+        )
     if by not in ("line", "part", "block"):
         raise UsageError(f"{option('by')} is line, part or block, not {by!r}")
     if pointwise and (by != "line" or len(subjects) > 1):
@@ -48,10 +49,12 @@ def flops(
     if by == "block" and len(subjects) > 1:
         raise UsageError(f"{option('by', 'block')} needs one MODEL: several are compared by part")
     subjects, left_out = counting.steppable(subjects, request)
-    counted = [_count(subject, request, train, masked, recompute == "full") for subject in subjects]
+    counted = [_count(subject, request, train, masked, recompute) for subject in subjects]
+    if recompute == "attention" and not any(_again(c) for c in counted):
+        raise UsageError(f"{counted[0].subject.name} has no attention that could run again")
     if train and any(c.work.tokens != c.work.context for c in counted):
         raise whole_sequences("train")
-    again = " with full recomputation" if recompute == "full" else ""
+    again = {"none": "", "full": " with full recomputation", "attention": " with attention recomputed"}[recompute]
     what = f"training-step FLOPs{again}" if train else "forward FLOPs"
     who = f"{compose.name_of(subjects[0])}: {what}" if len(subjects) == 1 else what[0].upper() + what[1:]
     return compose.report(
@@ -60,7 +63,7 @@ def flops(
         _table(counted, by, pointwise),
         [_facts(c, masked, pointwise) for c in counted],
         title=f"{who} {compose.of_workload(subjects, request)}",
-        convention=_convention(subjects, request, train, masked, recompute == "full"),
+        convention=_convention(subjects, request, train, masked, recompute),
         answer=_answer(counted),
         notes=lambda at: _notes(counted[at], request, pointwise, alone=len(counted) == 1),
         counted=conventions.products_counted(request, masked, subjects),
@@ -79,17 +82,20 @@ def _table(counted: Sequence[Counted], by: By, pointwise: bool) -> Table:
     return (flops_tables.by_part if by == "part" else flops_tables.by_block)(counted[0])
 
 
-def _count(subject: LoadedModel, request: Request, train: bool, masked: bool, recompute: bool) -> Counted:
+def _count(subject: LoadedModel, request: Request, train: bool, masked: bool, recompute: Recompute) -> Counted:
     work = counting.workload(subject, request)
     products = flops_tables.products_of(subject.ledger, work, masked=masked, recompute=recompute)
     return Counted(subject, work, products, train, masked, recompute)
 
 
 def _again(counted: Counted) -> int:
-    """FLOPs of the blocks that are run again."""
+    """FLOPs of what is run again."""
     from tfacct.accounts.passes import recomputed_flops
 
-    return int(recomputed_flops(counted.subject.ledger, counted.work.axes(), masked=counted.masked))
+    if counted.recompute == "none":
+        return 0
+    only = counted.recompute == "attention"
+    return int(recomputed_flops(counted.subject.ledger, counted.work.axes(), masked=counted.masked, attention=only))
 
 
 def _both_readings(counted: Counted) -> list[str]:
@@ -114,8 +120,8 @@ def _facts(counted: Counted, masked: bool, pointwise: bool) -> dict[str, Any]:
     facts = {
         "workload": counting.workload_facts(counted.work, masked=masked),
         "train": counted.train,
-        "recompute": "full" if counted.recompute else "none",
-        "recomputed_flops": _again(counted) if counted.recompute else 0,
+        "recompute": counted.recompute,
+        "recomputed_flops": _again(counted),
         "total_flops": counted.total,
         "flops_per_token": Fraction(counted.total, counted.tokens),
         "total_params": counted.params,
@@ -144,8 +150,11 @@ def _line_facts(counted: Counted, line: Shown) -> dict[str, Any]:
     return facts
 
 
-def _convention(subjects: Sequence[LoadedModel], request: Request, train: bool, masked: bool, recompute: bool) -> str:
-    backward = f"; backward 2 x forward{', and the blocks run again' if recompute else ''}" if train else ""
+def _convention(
+    subjects: Sequence[LoadedModel], request: Request, train: bool, masked: bool, recompute: Recompute
+) -> str:
+    again = {"none": "", "full": ", and the blocks run again", "attention": ", and attention runs again"}[recompute]
+    backward = f"; backward 2 x forward{again}" if train else ""
     return f"{conventions.products_convention(request, masked, subjects)}{backward}"
 
 
@@ -178,9 +187,12 @@ def _notes(counted: Sequence[Counted], request: Request, pointwise: bool, *, alo
         yield from _overtaken(first, request)
     if first.train:
         yield "A training step is one forward and one backward pass, without the optimizer's update."
-    if first.recompute:
+    if first.recompute != "none":
+        what = "every block again, up to the last product that it needs"
+        if first.recompute == "attention":
+            what = "attention again, all its products but the last"
         more = f": {units.si(_again(first))} FLOPs" if len(counted) == 1 else ""
-        yield f"The backward pass runs every block again, up to the last product that it needs{more}."
+        yield f"The backward pass runs {what}{more}."
     if pointwise:
         yield "Pointwise work is counted in elements of its results and is in no total."
     if len(counted) > 1:

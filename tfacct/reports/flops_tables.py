@@ -7,7 +7,7 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
-from tfacct.accounts.metrics import Point, active_params_of, params_of, rule_of_thumb
+from tfacct.accounts.metrics import Point, Recompute, active_params_of, params_of, rule_of_thumb
 from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.groups import Ledger, Product
@@ -18,27 +18,27 @@ from tfacct.reports import cells, compose
 from tfacct.reports.cells import shown
 
 
-def products_of(ledger: Ledger, work: Workload, *, masked: bool, recompute: bool) -> list[Product]:
+def products_of(ledger: Ledger, work: Workload, *, masked: bool, recompute: Recompute) -> list[Product]:
     """Every product at a workload, with what is run again among its backward FLOPs."""
     products = ledger.products(work.axes(), masked=masked)
-    if not recompute:
+    if recompute == "none":
         return products
     from tfacct.accounts.passes import recomputed
 
-    again = recomputed(ledger, work.axes(), masked=masked)
+    again = recomputed(ledger, work.axes(), masked=masked, attention=recompute == "attention")
     return [each._replace(backward=each.backward + more) for each, more in zip(products, again, strict=True)]
 
 
 @record
 class Counted:
-    """One model's products at one workload. `recompute`: the backward pass runs every block again."""
+    """One model's products at one workload. `recompute`: what the backward pass runs again."""
 
     subject: LoadedModel
     work: Workload
     products: list[Product]
     train: bool
     masked: bool
-    recompute: bool = False
+    recompute: Recompute = "none"
 
     def flops(self, product: Product) -> int:
         """FLOPs of the line: forward, and backward in a training step."""

@@ -118,7 +118,7 @@ def _proven(subject: LoadedModel, recipe: Recipe, progress: Tick) -> Iterator[St
     import sympy
 
     grid = Grid(subject, rounded=recipe.rounds)
-    how = Run(recipe.attention, recipe.dtype, recipe.checkpoint == "full", "none")
+    how = Run(recipe.attention, recipe.dtype, recipe.checkpoint, "none")
     small = _small(subject, recipe)
     tokens = grid.values["T"][0]
     written = written_kept(small, recipe, Workload(tokens, tokens, MANY))

@@ -13,7 +13,7 @@ from tfacct.accounts.passes import recomputed_flops
 from tfacct.base import units
 from tfacct.output.report import Column, Row, Table
 from tfacct.reports.stored import stored
-from tfacct.reports.training import Recipe, Trained, trained
+from tfacct.reports.training import Checkpoint, Recipe, Trained, refusal, trained
 
 LONGEST = 2**30
 """Tokens or sequences beyond which nobody asks what fits."""
@@ -43,6 +43,7 @@ def budgeted(one: Trained, budget: int) -> dict[str, Any]:
 
 LEVERS: tuple[tuple[dict[str, Any], str], ...] = (
     ({"optimizer": "adamw-8bit"}, "moments in 8 bits"),
+    ({"checkpoint": "attention"}, ""),
     ({"checkpoint": "full"}, ""),
     ({"optimizer": "sgd"}, "no moments"),
     ({"checkpoint": "full", "optimizer": "adamw-8bit"}, "moments in 8 bits"),
@@ -55,17 +56,24 @@ def _changes(one: Trained, budget: int) -> Iterator[dict[str, Any]]:
     """Changes of the recipe that free bytes: the peak then, what that frees, and what it costs."""
     ledger, at = one.subject.ledger, one.work.axes()
     step = ledger.total_flops(at) + ledger.total_flops(at, backward=True)
+
+    def again_flops(checkpoint: Checkpoint) -> int:
+        only = checkpoint == "attention"
+        return 0 if checkpoint == "none" else int(recomputed_flops(ledger, at, attention=only))
+
     seen = [one.recipe]
     states = {name: how.states(stored(one.subject), one.step.pass_.bits // 8) for name, how in OPTIMIZERS.items()}
     worse = [name for name, bytes_ in states.items() if bytes_ > one.step.states]
     for fields, costs in LEVERS:
         changed = replace(one.recipe, **fields)
+        if refusal(one.subject, changed) is not None:
+            continue
         peak = int(trained(one.subject, one.work, changed).peak.total)
         if peak >= one.peak.total or changed in seen or changed.optimizer in worse:
             continue
         seen.append(changed)
-        again = Fraction(recomputed_flops(ledger, at), step) if changed.checkpoint != one.recipe.checkpoint else 0
-        words = [f"{units.percent(again, 0)} more FLOPs"] if again else []
+        again = Fraction(again_flops(changed.checkpoint) - again_flops(one.recipe.checkpoint), step)
+        words = [f"{units.percent(again, 0)} more FLOPs"] if again > 0 else []
         yield {
             "set": fields,
             "peak_bytes": peak,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from tfacct import families
 from tfacct.accounts.optimizers import optimizer
@@ -22,14 +22,15 @@ from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.profiles.base import Habits, passed
+from tfacct.profiles.selective import attention_again
 from tfacct.profiles.transformers import Transformers, kernel_letters
 from tfacct.reports.stored import stored
 
 AttentionKind = Literal["sdpa", "eager"]
-Checkpoint = Literal["none", "full"]
+Checkpoint = Literal["none", "full", "attention"]
 ONE = Workload(context=1, tokens=1, batch=1)
-ACCUMULATES = "accumulate"
-"""Stands among a family's `trains` where gradients of earlier batches were measured."""
+ACCUMULATES, SELECTIVE = "accumulate", "selective"
+"""Stand among a family's `trains` where gradients of earlier batches were measured, and attention that runs again."""
 MANY = 2
 """Sequences of a batch: one alone is laid out in another way, more are alike."""
 WIDEST_HEAD, HEAD_STEP = 256, 8
@@ -54,8 +55,8 @@ class Recipe:
         if dtype not in ("bf16", "fp16", "fp32"):
             raise UsageError(f"a training step runs in bf16, fp16 or fp32, not in {dtype}")
         optimizer(self.optimizer)
-        if self.checkpoint not in ("none", "full"):
-            raise UsageError(f"{option('checkpoint')} is none or full, not {self.checkpoint!r}")
+        if self.checkpoint not in get_args(Checkpoint):
+            raise UsageError(f"{option('checkpoint')} is none, full or attention, not {self.checkpoint!r}")
         if self.attention not in ("sdpa", "eager"):
             raise UsageError(f"{option('attention')} is sdpa or eager, not {self.attention!r}")
         return replace(self, dtype=dtype)
@@ -65,6 +66,7 @@ class Recipe:
         """The optimizer, and what else is not as usual."""
         others = {
             "checkpointed": self.checkpoint == "full",
+            "attention checkpointed": self.checkpoint == "attention",
             "gradients accumulated": self.accumulate,
             "logits held": self.hold_logits,
         }
@@ -110,7 +112,8 @@ def pass_of(
     """
     batch = work.batch if isinstance(work.batch, int) else MANY  # a symbol stands for more than one sequence
     profile = Transformers(recipe.attention, habits(subject), recipe.full, batch, work.tokens)
-    return passed(shape or subject.architecture, profile, kernel or kernel_letters(work.tokens))
+    whole = passed(shape or subject.architecture, profile, kernel or kernel_letters(work.tokens))
+    return attention_again(whole) if recipe.checkpoint == "attention" else whole
 
 
 def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
@@ -122,6 +125,8 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
         return "a training step needs a language model's head"
     if recipe.accumulate and ACCUMULATES not in subject.config.trains:
         return f"the training step of {subject.family} has not been measured with gradients of earlier batches"
+    if recipe.checkpoint == "attention" and SELECTIVE not in subject.config.trains:
+        return f"the training step of {subject.family} has not been measured with attention that runs again"
     on = next((field for field in sorted(subject.config.changes_training) if subject.raw.get(field)), None)
     if on is not None:
         return f"{on} changes what its training step keeps"

@@ -26,7 +26,7 @@ class Run(NamedTuple):
 
     attention: str
     dtype: str
-    checkpoint: bool
+    checkpoint: str
     optimizer: str
 
 
@@ -86,7 +86,7 @@ class _Asked:
         keeping, _ = rooms()
         saved = keeping.kept(self._built(), self.work.batch, self.work.tokens)
         name = f"kept by {_of(self.blocks)}"
-        if self.how.checkpoint:
+        if self.how.checkpoint != "none":
             total = {"total": int(self.step.kept())}
             return Check(name, "bytes", total, {"total": sum(each.bytes for each in saved)})
         known = known_modules(self.subject)

@@ -1,0 +1,25 @@
+"""Attention that is run again in the backward pass, of a transformers model: a witness."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+NAMES = ("self_attn", "attn")
+
+
+def attention_again(model: nn.Module) -> Any:
+    """The model, its attention modules under torch.utils.checkpoint, not reentrant."""
+    for name, module in model.named_modules():
+        if name.rpartition(".")[2] in NAMES:
+            module.forward = partial(_again, module.forward)
+    return model
+
+
+def _again(forward: Any, *args: Any, **named: Any) -> Any:
+    if "hidden_states" in named:
+        args = (named.pop("hidden_states"), *args)
+    return checkpoint(partial(forward, **named), *args, use_reentrant=False)
