@@ -22,7 +22,7 @@ from tfacct.ledger.groups import KEPT, SEEN, Ledger, Product
 from tfacct.ledger.lines import WINDOW
 from tfacct.ledger.workload import Workload
 
-ORDER = ("B", "T", "I", "C", "Cw", "O", BLOCKS, "Lw", "Le", "D", "N", "K", "G", "H", "F", "V", "P")
+ORDER = ("B", "T", "I", "C", "Cw", "O", BLOCKS, "Lw", "Le", "Lu", "D", "N", "K", "G", "H", "F", "V", "P")
 """How letters follow each other in a product; others come behind them as they appear, and S is last."""
 LEGEND = {
     **workload.AXES,
@@ -33,7 +33,7 @@ LEGEND = {
     KEPT: "keys a windowed block keeps, min(S, W)",
 }
 """The letters that belong to no part."""
-MARKED = ("encoder", "attention", "mamba", "windowed", "experts")
+MARKED = ("encoder", "attention", "mamba", "windowed", "experts", "unrotated")
 """Kinds of blocks that a letter of theirs tells from the rest."""
 
 
@@ -61,7 +61,8 @@ def with_sizes(shape: Transformer, size: Callable[[str], Size], fixed: frozenset
 
 def block_letters(shape: Transformer) -> list[str]:
     """The letter that counts the blocks of each stack: L, with Lw for windowed ones, Le for those of experts, or of an
-    encoder, La and Lm for those of attention and Mamba, where there are others beside them."""
+    encoder, Lu for those that do not rotate, La and Lm for those of attention and Mamba, where there are others beside
+    them."""
     return [
         BLOCKS + "".join(word[0] if word in MARKED else word if word.isdigit() else "" for word in kind.split())
         for kind in shape.kinds()

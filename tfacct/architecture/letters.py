@@ -33,6 +33,8 @@ MARKS = {
     "full": "full",
     "experts": "exp",
     "dense": "den",
+    "rotated": "rot",
+    "unrotated": "unr",
 }
 """What stands behind a letter of blocks of a kind; their number where nothing else tells them."""
 

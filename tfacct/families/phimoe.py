@@ -30,6 +30,7 @@ class Config(LlamaLike):
     num_local_experts: Count = 16
     num_experts_per_tok: Count = 2
 
+    fixed: ClassVar = frozenset({"A"})  # the class picks two experts
     stems: ClassVar = ("Phimoe", "PhiMoE")  # the published files write PhiMoE
     heads: ClassVar = CLASSIFYING
     aliases: ClassVar = {"num_experts": "num_local_experts"}
