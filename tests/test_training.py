@@ -17,7 +17,8 @@ from tfacct.base.errors import UsageError
 from tfacct.ledger.kept import Kept, Moment, Run, bytes_each, joined
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
-from tfacct.reports.training import Recipe, step_of
+from tfacct.loading import presets
+from tfacct.reports.training import Recipe, refusal, step_of
 
 # model, attention, checkpoint, batch, context: bytes kept, peak with AdamW's foreach step, with its fused step
 MEASURED = [
@@ -242,3 +243,22 @@ def test_the_picture_is_the_table() -> None:
     peaks = [facts["peak_bytes"] for facts in both.models]
     shown = train_chart([llama.loaded, qwen.loaded], both)
     assert [sum(values) for values in zip(*shown.series.values(), strict=True)] == peaks
+
+
+def test_memory_points_to_train(run: Callable[..., Ran]) -> None:
+    ran = run("memory", "llama-3.1-8b", "--train", "--ctx", "4k")
+    assert ran.code == 2 and "hint: tfacct train llama-3.1-8b --ctx 4k" in ran.err
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("more", [(), ("--fit", "80GiB")], ids=["plain", "fit"])
+def test_without_a_model_every_admitted_preset_has_a_row(
+    run: Callable[..., Ran], more: tuple[str, ...], columns: int
+) -> None:
+    """Each preset whose step is counted at its class's usual recipe, and no other."""
+    ran = run("train", "--ctx", "1k", *more, columns=columns)
+    rows = [line.split()[0] for line in ran.out.splitlines() if line.startswith(" ")][1:]
+    counted = [name for name in presets.names() if refusal(load(name).loaded, Recipe()) is None]
+    assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= columns
+    assert sorted(row for row in rows if not row.startswith("─")) == sorted(counted)
+    assert ("of " in ran.out.splitlines()[1] and "fit in 80 GiB" in ran.out) == bool(more)

@@ -112,6 +112,7 @@ def memory(
             metavar="SIZE", help="Find the largest context and batch that fit: 24GiB; 24G and 24GB are 24·10⁹ bytes."
         ),
     ] = None,
+    train: Annotated[bool, typer.Option("--train", help="See `tfacct train`: a training step holds more.")] = False,
     picture: opt.Picture,
     which: opt.Which,
     how: opt.Explained,
@@ -120,6 +121,9 @@ def memory(
     """Bytes for weights and KV cache, and what fits a card; --batch 1,8,64: a row each."""
     from tfacct.reports.memory import memory
 
+    if train:
+        words = " ".join(["tfacct train", *(which.models or ()), *([f"--ctx {whole.ctx}"] if whole.ctx else [])])
+        raise UsageError("memory counts what serving takes; a training step has a command of its own", words)
     ask.check_plot(picture)
     batches, whole = ask.several("batch", whole)
     ask.check_explained(how, output, {"--batch of several": batches})
