@@ -28,6 +28,7 @@ HELLO = (str(Path(__file__).with_name("hello.py")), "hello")
 FLOPS = ("-m", "tfacct", "flops", "gpt2-xl", "--ctx", "16384")
 GPT2 = ("-m", "tfacct", "flops", "gpt2")
 DEEPSEEK = ("-m", "tfacct", "flops", "deepseek-v3")
+TRAIN = ("-m", "tfacct", "train", "llama-3.1-8b")
 MODELS = ("-m", "tfacct", "models")
 MEMORY = ("-m", "tfacct", "memory", "--dtype", "bf16")
 VERIFY = ("-m", "tfacct", "verify", "gpt2-xl", "--ctx", "16384")
@@ -101,6 +102,7 @@ def start_up(runs: int) -> list[Result]:
     """The commands that people wait for, over the floor; a model of many layers over a small one."""
     return [
         ratio("flops gpt2-xl / hello", *in_turn(FLOPS, HELLO, runs), goal=1.25),
+        ratio("train llama-3.1-8b / hello", *in_turn(TRAIN, HELLO, runs), goal=1.25),
         ratio("memory of all presets / hello", *in_turn(MEMORY, HELLO, runs), goal=1.5),
         ratio("models / hello", *in_turn(MODELS, HELLO, runs), goal=1.5),
         ratio("flops deepseek-v3 / flops gpt2", *in_turn(DEEPSEEK, GPT2, runs), goal=1.2),
