@@ -175,6 +175,7 @@ def test_several_models_have_a_row_each(run: Callable[..., Ran]) -> None:
         ("mixtral-8x7b --dtype fp32 --attention eager", "its experts has been measured in 16 bits alone"),
         ("gpt2 --set reorder_and_upcast_attn=true", "reorder_and_upcast_attn changes what its training step keeps"),
         ("opt-350m", "opt-350m: transformers with sdpa: no rule for a token table narrower than the model"),
+        ("phi-2 --set qk_layernorm=true", "phi-2: transformers with sdpa: no rule for a norm of all heads together"),
         ("opt-6.7b --set do_layer_norm_before=false", "no rule for post blocks"),
         ("opt-6.7b --set layerdrop=0.1", "layerdrop changes what its training step keeps"),
         ("llama-3.1-8b --dtype int4", "bf16, fp16 or fp32, not in int4"),

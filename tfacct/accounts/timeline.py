@@ -309,10 +309,10 @@ class Timeline:
     def _again(self, number: int, section: Section) -> Iterator[Instant]:
         """A checkpointed block's second forward pass, which stops once all that it keeps is there."""
         kept, done = self._around(number, section)
-        last = section.run.order[-1]
-        reached = any(last in line.by for line in section.run.kept)
+        place = {operation: number for number, operation in enumerate(section.run.order)}
+        last = max(place[operation] for line in section.run.kept for operation in line.by)
         for moment in section.run.ahead:
-            if moment.at != last or reached:
+            if place[moment.at] <= last:
                 own, held = self.inside_of(section, moment, self._known(section))
                 held += self.stream + self.step.closures(number) + self.logits + 2 * LOSS
                 yield self.instant(f"block {number:,}, forward again", moment.at, done, kept + own, held)

@@ -88,8 +88,6 @@ class FamilyConfig(BaseModel):
     """How the class runs otherwise than most do, as `profiles.base.Habits` names it."""
     switched_habits: ClassVar[Mapping[str, str]] = {}
     """Habits that a field turns on → the field; it is off by default."""
-    drops_inside: ClassVar[bool] = False
-    """Whether attention and network drop numbers of their results themselves; in most classes their block does."""
     changes_training: ClassVar[frozenset[str]] = frozenset()
     """Fields that change what its training step keeps, where they are on, in ways that were not measured."""
     class_type: ClassVar[str] = ""

@@ -42,6 +42,13 @@ class Config(FamilyConfig):
     rope_scaling: Fields | None = None
     rope_parameters: Fields | None = None
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    dropouts: ClassVar = {
+        "embedding": ("hidden_dropout", 0.0),
+        "residual": ("hidden_dropout", 0.0),
+        "attention": ("attention_dropout", 0.0),
+    }
+    habits: ClassVar = frozenset({"fused", "rejoins", "undropped_stay"})
     stems: ClassVar = ("GPTNeoX",)
     fixed: ClassVar = frozenset({"G"})  # every head has its own keys
     uncounted: ClassVar = frozenset(

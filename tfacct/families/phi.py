@@ -43,6 +43,13 @@ class Config(FamilyConfig):
     rope_scaling: Fields | None = None
     rope_parameters: Fields | None = None
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    dropouts: ClassVar = {
+        "embedding": ("embd_pdrop", 0.0),
+        "residual": ("resid_pdrop", 0.0),
+        "attention": ("attention_dropout", 0.0),
+    }
+    habits: ClassVar = frozenset({"rejoins"})
     stems: ClassVar = ("Phi",)
     uncounted: ClassVar = frozenset(
         "hidden_act layer_norm_eps partial_rotary_factor rope_theta rope_scaling rope_parameters".split()

@@ -27,6 +27,9 @@ class Config(LlamaLike):
         "num_hidden_layers": 32,
         "num_attention_heads": 32,
     }
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    dropouts: ClassVar = {"residual": ("resid_pdrop", 0.0), "attention": ("attention_dropout", 0.0)}
+    habits: ClassVar = frozenset({"fused", "rejoins", "fused_gate", "sliced"})
     stems: ClassVar = ("Phi3",)
     uncounted: ClassVar = LlamaLike.uncounted | {"partial_rotary_factor"}
     harmless: ClassVar = frozenset({"embd_layer", "attention_bias", "full_attn_mod", "interpolate_factor"})

@@ -12,7 +12,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.kept import Handed, Held, Kept, Pass, Run, Section, joined
+from tfacct.ledger.kept import Handed, Held, Kept, Moment, Pass, Run, Section, joined
 
 
 @record
@@ -27,8 +27,11 @@ class Habits:
     `norms_behind`: parts read the stream itself, and their results are normed. `own_positions`: each sequence's
     positions are worked out from a mask of its own. `full_mask`, `window_mask`: the mask of full attention, or of
     windows, is made even where no block needs it. `norms_around`: parts have norms in front and behind.
-    `angles_apart`: windowed blocks turn by angles of their own.
-    `norms_last`: queries and keys are normed once all products are there.
+    `angles_apart`: windowed blocks turn by angles of their own. `norms_last`: queries and keys are normed once all
+    products are there. `rejoins`: what is turned of a head is joined with the rest of it, which lays queries and keys
+    out head by head. `fused_gate`: gate and up come from one product. `sliced`: queries, keys and values are slices of
+    theirs. `drops_inside`: attention and network drop numbers of their results themselves. `undropped_stay`: embeddings
+    stay beside what a dropout leaves.
     """
 
     embedding: bool = False
@@ -49,6 +52,11 @@ class Habits:
     window_mask: bool = False
     angles_apart: bool = False
     norms_last: bool = False
+    rejoins: bool = False
+    fused_gate: bool = False
+    drops_inside: bool = False
+    undropped_stay: bool = False
+    sliced: bool = False
 
 
 class Profile(Protocol):
@@ -58,8 +66,9 @@ class Profile(Protocol):
     def name(self) -> str:
         """Name, for a reader."""
 
-    def part(self, at: str, reads: str, part: Part) -> Run:
-        """What a part of a block keeps. Raises ConfigError for one without a rule."""
+    def part(self, at: str, reads: str, part: Part, *, waits: bool = False) -> Run:
+        """What a part of a block keeps. `waits`: a gradient of what it reads is there from the part behind it. Raises
+        ConfigError for one without a rule."""
 
     def normed(self, at: str, reads: str, part: Norm) -> Run:
         """What the norm of a part's result keeps."""
@@ -120,13 +129,47 @@ def _axes(block: Block) -> dict[str, Size]:
 
 
 def _block(block: Block, profile: Profile) -> Run:
-    """A block whose sublayers run one after the other, each behind its norm."""
+    """A block whose sublayers run one after the other, each behind its norm, or side by side."""
+    if block.order == "parallel":
+        return _side_by_side(block, profile)
     if block.order != "pre":
         raise ConfigError(f"{profile.name}: no rule for {block.order} blocks")
     between = (f"mid{number or ''}" for number in range(len(block.sublayers) - 1))
     reads = (paths.in_every(paths.BLOCKS, name) for name in ("in", *between))
     sublayers = zip(block.sublayers, reads, strict=True)
     return joined(*(_sublayer(sublayer, read, profile) for sublayer, read in sublayers))
+
+
+def _side_by_side(block: Block, profile: Profile) -> Run:
+    """A block whose sublayers read its input, each behind a norm of its own or all behind one; results are summed."""
+    reads, norm = paths.in_every(paths.BLOCKS, "in"), ""
+    runs: list[Run] = []
+    for number, sublayer in enumerate(block.sublayers):
+        if sublayer.post_norm is not None or not sublayer.called:
+            raise ConfigError(f"{profile.name}: no rule for a sublayer side by side with a norm behind it")
+        own, behind = paths.in_every(paths.BLOCKS, sublayer.name), block.sublayers[number + 1 :]
+        front = Run()
+        if sublayer.norm is not None:
+            norm = f"{own}_norm"
+            front = profile.part(norm, reads, sublayer.norm)
+        shared = bool(behind) and behind[0].norm is None
+        run = joined(profile.part(own, norm, sublayer.part, waits=shared), profile.dropped(own))
+        if behind and not shared:  # whose norm's gradient is in the stream's, while this part still needs that without
+            run = _longer(run)
+        results = Held("B T D", times=number), Held("B T D", path=reads)
+        run = joined(front, run)
+        runs.append(run._replace(ahead=tuple(m._replace(held=(*m.held, *results)) for m in run.ahead)))
+    total = paths.in_every(paths.BLOCKS, "sum")  # of the parts' results, then of that and the stream
+    summed = Held("B T D", times=2 * len(runs)), Held("B T D", path=reads)
+    return joined(*runs, Run((total,), (), (), (Moment(total, summed),)))
+
+
+def _longer(run: Run) -> Run:
+    """A run whose first moment of the backward pass holds a tensor of the stream's width more."""
+    first = max(run.moments, key=lambda moment: run.order.index(moment.at)).at
+    more = Held("B T D")
+    moments = (m._replace(held=(*m.held, more)) if m.at == first else m for m in run.moments)
+    return run._replace(moments=tuple(moments))
 
 
 def _sublayer(sublayer: Sublayer, reads: str, profile: Profile) -> Run:

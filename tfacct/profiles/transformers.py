@@ -17,8 +17,9 @@ from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size, rounded_up
 from tfacct.ledger.kept import AGAIN, ROTARY, ROTARY_WINDOWED, Handed, Held, Kept, Moment, Role, Run, joined
 from tfacct.profiles.base import Habits
+from tfacct.profiles.transformers_ahead import ahead
 from tfacct.profiles.transformers_masks import ALIGNED, masked_sdpa, masks, reaches
-from tfacct.profiles.transformers_parts import STREAM, dropout, experts, network, norm, rms, scaled_wide
+from tfacct.profiles.transformers_parts import STREAM, beside, dropout, experts, network, norm, rms, scaled_wide
 
 ROWS = 32
 """Queries that the efficient kernel rounds its sums up to."""
@@ -47,14 +48,18 @@ class Transformers:
         """Name of the profile."""
         return f"transformers with {self.attention}"
 
-    def part(self, at: str, reads: str, part: Part) -> Run:
-        """What a part of a block keeps. Raises ConfigError for one without a rule."""
+    def part(self, at: str, reads: str, part: Part, *, waits: bool = False) -> Run:
+        """What a part of a block keeps. `waits`: a gradient of what it reads is there from the part behind it. Raises
+        ConfigError for one without a rule."""
         if isinstance(part, Norm):
             return norm(at, reads, part, full=self.full, wide=self.habits.wide_norms)
         if isinstance(part, Attention):
-            return self._attention(at, reads, part)
+            return self._attention(at, reads, part, waits=waits)
+        if waits:
+            raise ConfigError(f"{self.name}: no rule for {type(part).__name__} that shares its norm with a part behind")
         if type(part) is FeedForward:
-            return network(at, reads, part, self._waiting(), stream=self.habits.norms_behind)
+            behind, fused = self.habits.norms_behind, self.habits.fused_gate
+            return network(at, reads, part, self._waiting(), stream=behind, fused=fused)
         if isinstance(part, Experts):
             return experts(at, reads, part, self.habits)
         raise ConfigError(f"{self.name}: no rule for {type(part).__name__}")
@@ -140,6 +145,10 @@ class Transformers:
             return (Held("T", "index"), *mask)  # block 0 keeps the embeddings
         if self.habits.own_positions:
             return (Held("B T D", times=2), Held("B T", "index"), Held("B T", "full"), *mask)
+        first = shape.stacks[0].block.sublayers[0].norm
+        if not learned and first is not None and first.kind == "layer":  # which keeps what it reads
+            dropped = self.habits.embedding and self.habits.undropped_stay
+            return (*((Held("B T D"),) if dropped else ()), Held("T", "index"), *mask)
         # Without positions of their own in front, embeddings are what block 0 reads, which a pass in fp32 keeps.
         embedded = (Held("B T D"), Held("T D")) if learned else (Held("B T D", "cast"), Held("T", "index"))
         return (*embedded, *mask)
@@ -168,7 +177,7 @@ class Transformers:
     def _turn(self, part: Attention) -> str:
         return ROTARY_WINDOWED if self.habits.angles_apart and part.window is not None else ROTARY
 
-    def _attention(self, at: str, reads: str, part: Attention) -> Run:
+    def _attention(self, at: str, reads: str, part: Attention, *, waits: bool) -> Run:
         if part.sinks or part.alibi or part.biased or not part.causal:
             raise ConfigError(f"{self.name}: no rule for attention with sinks or biases of scores")
         if part.softcap and self.attention == "sdpa":
@@ -180,15 +189,18 @@ class Transformers:
         if self.attention == "eager":
             inner = self._eager(at, names, part)
         elif reaches(part.window, self.tokens):
-            inner = masked_sdpa(at, names, part, aligned=not self.tokens % ALIGNED)
+            whole = self._beside_values(at, names, (f"{at}.sdpa",))
+            inner = masked_sdpa(at, names, part, whole, aligned=not self.tokens % ALIGNED)
         else:
-            inner = self._sdpa(at, names)
+            inner = self._sdpa(at, names, part)
         out_weight = f"{at}.o_proj.weight"
         out = Run((out_weight,), (), (Moment(out_weight, (Held("B T N H"), *self._waiting())),))
         rotation = Run((self._turn(part),)) if turned else Run()
-        return joined(self._projections(at, reads, part), rotation, inner, out)
+        if waits:
+            inner, out = (beside(run, Held("B T D")) for run in (inner, out))
+        return joined(self._projections(at, reads, part, waits=waits), rotation, inner, out)
 
-    def _projections(self, at: str, reads: str, part: Attention) -> Run:
+    def _projections(self, at: str, reads: str, part: Attention, *, waits: bool) -> Run:
         """Queries, keys and values, and the norms of queries and keys right behind their products or behind all."""
         # Backwards, what v, then k, read of the stream is there already, and queries wait for keys.
         apart = () if self.habits.norms_behind else (Held("B T D"),)  # else it is in the stream's gradient already
@@ -201,20 +213,23 @@ class Transformers:
         if self.habits.fused:
             split = f"{at}.split"
             every = (Held("B T N H"), Held("B T K H", times=2))
-            both = Moment(split, (*every, *every)), Moment(weights[0], (*every, Held("B T D")))
-            return joined(read, Run((*weights, split), (), both))
+            # Each slice's gradient is as wide as all, and queries' own waits while the first two are added.
+            sliced = (*every, *every, *every, Held("B T N H"))
+            divided = Moment(split, sliced if self.habits.sliced else (*every, *every))
+            run = Run((*weights, split), (), (divided, Moment(weights[0], (*every, Held("B T D")))))
+            return joined(read, beside(run, Held("B T D")) if waits else run)
         heads = {"q": "N", "k": "K", "v": "K"}
         all_of = [Held(f"B T {heads[which]} H") for which in "qkv"]
         moments = [
-            Moment(weight, (*all_of[: index + 1], Held("B T D", times=1 + (index < 2))))
+            Moment(weight, (*all_of[: index + 1], Held("B T D", times=1 + (waits or index < 2))))
             for index, weight in enumerate(weights)
         ]
         if self.habits.norms_behind:
             moments = [Moment(w, (*all_of[: i + 1], Held("B T D"))) for i, w in enumerate(weights)]
         one = [Run((weight,), (), (moment,)) for weight, moment in zip(weights, moments, strict=True)]
         # The gradients of what k and v read become one; that of what q read is added to it in place.
-        first = 2 if self.habits.norms_behind else 1
-        summed = Moment(weights[first], (*all_of[:first], Held("B T D", times=4 - first)))
+        first = 2 if self.habits.norms_behind or waits else 1
+        summed = Moment(weights[first], (*all_of[:first], Held("B T D", times=3 if waits else 4 - first)))
         one[first] = one[first]._replace(moments=(*one[first].moments, summed))
         return joined(read, *one, q, k) if last else joined(read, one[0], q, one[1], k, one[2])
 
@@ -230,9 +245,16 @@ class Transformers:
             raise ConfigError(f"{self.name}: no rule for a norm of all heads together, or a LayerNorm of them")
         return rms(at, heads, "H", beside)._replace(ahead=())
 
-    def _sdpa(self, at: str, names: Mapping[str, str]) -> Run:
-        """torch's fused attention: the flash kernel in 16 bits, the efficient one in fp32."""
-        by = (f"{at}.sdpa",)
+    def _sdpa(self, at: str, names: Mapping[str, str], part: Attention) -> Run:
+        """torch's fused attention: the flash kernel in 16 bits, the efficient one in fp32.
+
+        The flash kernel lays its result out as its queries are: head by head, what the next product reads is a copy.
+        """
+        by, out = (f"{at}.sdpa",), f"{at}.o_proj.weight"
+        copied = self.habits.rejoins and not self.full and part.heads != 1
+        values = [Kept(f"{at}.values", "B T N H", by=by if copied else (*by, out))]
+        if copied:
+            values.append(Kept(f"{at}.values_copy", "B T N H", by=(out,)))
         sums = "B N T32" if self.full else "B N T"
         return Run(
             by,
@@ -240,35 +262,18 @@ class Transformers:
                 Kept(names["q"], "B T N H", by=by),
                 Kept(names["k"], "B S K H", by=by),
                 Kept(f"{at}.v_proj", "B S K H", by=by),
+                *self._beside_values(at, names, by),
                 Kept(f"{at}.softmax.logsum", sums, by=by, role="full"),
                 Kept(f"{at}.seed", "", by=by, role="seed"),
-                Kept(f"{at}.values", "B T N H", by=(*by, f"{at}.o_proj.weight")),
+                *values,
             ),
             (Moment(by[0], (Held("B T N H", times=2), Held("B S K H", times=2))),),
         )
 
-    def _forwards(self, at: str, pairs: str, copied: bool) -> tuple[Moment, ...]:
-        """Moments of eager attention's forward pass, whose own queries, keys and values stay beside copies of them.
-
-        Products copy what does not lie head by head, which is all but a batch of one; `copied`: keys and values are
-        copied for each query head first, as several heads are: those of one head are seen from each.
-        """
-        keys = (Held("B S K H"),) if self.batch > 1 or copied else ()
-        queries = (Held("B T N H"),) if self.batch > 1 else ()
-        values = () if self.habits.fused and self.batch == 1 else (Held("B S K H"),)
-        early = (*queries, *keys, *values, *((Held("B S N H"),) if copied else ()))
-        late = (*queries, *keys, *keys)
-        wide = () if self.habits.narrow_softmax else (Held(pairs, "copy"),)
-        dropped = (Held("B T D"), Held("B T D", "flag")) if self.habits.residual else ()
-        softmax, summed, out = f"{at}.softmax", f"{at}.values", f"{at}.o_proj.weight"
-        moments = [Moment(softmax, (Held(pairs), *wide, *early))]
-        if self.habits.attention:
-            moments.append(Moment(f"{softmax}.drop", (Held(pairs), *early)))
-        return (
-            *moments,
-            Moment(summed, (Held("B T N H", times=2), *late)),
-            Moment(out, (Held("B T D"), *dropped, *late)),
-        )
+    def _beside_values(self, at: str, names: Mapping[str, str], by: tuple[str, ...]) -> tuple[Kept, ...]:
+        """Queries and keys before they are turned, where values are a view of the one product that made all three."""
+        made = (Kept(f"{at}.q_proj", "B T N H", by=by), Kept(f"{at}.k_proj", "B S K H", by=by))
+        return tuple(line for line in made if self.habits.fused and line.path not in names.values())
 
     def _eager(self, at: str, names: Mapping[str, str], part: Attention) -> Run:
         """Scores, softmax and values one after the other; keys and values are copied for each query head."""
@@ -278,7 +283,8 @@ class Transformers:
         keys, values = (f"{at}.k_copies", f"{at}.v_copies") if copied else (names["k"], f"{at}.v_proj")
         scores, capped, softmax, summed = (f"{at}.{name}" for name in ("scores", "softcap", "softmax", "values"))
         pairs = "B K G T S"
-        views = self.habits.fused and self.batch == 1  # of the one product, which stays until the last is done with
+        apart = not viewed if copied else self.batch > 1 and part.heads != 1
+        views = self.habits.fused and not apart  # of the one product, which stays until the last is done with
         wide = not self.habits.narrow_softmax
         drops = self.habits.attention
         cap = (capped,) if part.softcap else ()
@@ -296,7 +302,10 @@ class Transformers:
             kept.append(Kept(f"{softmax}.dropped", pairs, by=(summed,)))
         elif given != softmax:
             kept.append(Kept(given, pairs, by=(summed,), role="cast"))
-        kept.append(Kept(values, f"B S {heads} H", by=(scores, summed) if views else (summed,)))
+        both = views and names["k"] == f"{at}.k_proj"  # keys are a view of it too
+        kept.append(Kept(values, f"B S {heads} H", by=(scores, summed) if both else (summed,)))
+        if views:
+            kept += self._beside_values(at, names, (summed,))
         kept.append(Kept(f"{at}.values", "B T N H", by=(f"{at}.o_proj.weight",)))
         copies = Held("B S N H") if copied else Held("B S K H")
         moments = [
@@ -306,4 +315,4 @@ class Transformers:
         ]
         if drops:
             moments.append(Moment(f"{softmax}.drop", (Held(pairs, times=2), copies)))
-        return Run(order, tuple(kept), tuple(moments), self._forwards(at, pairs, copied and part.kv_heads != 1))
+        return Run(order, tuple(kept), tuple(moments), ahead(at, pairs, self.habits, self.batch, part, apart=apart))

@@ -46,8 +46,9 @@ def masks(
     return tuple(Handed(Held("B T S"), number) for number in first.values())
 
 
-def masked_sdpa(at: str, names: Mapping[str, str], part: Attention, *, aligned: bool) -> Run:
-    """torch's efficient attention with a mask. `aligned`: the mask's rows need no padding."""
+def masked_sdpa(at: str, names: Mapping[str, str], part: Attention, whole: tuple[Kept, ...], *, aligned: bool) -> Run:
+    """torch's efficient attention with a mask. `aligned`: the mask's rows need no padding. `whole`: the rest of what
+    values are a view of, if they are not copied."""
     by = (f"{at}.sdpa",)
     copied = part.group != 1 and part.kv_heads != 1  # copies of one head for all are views
     heads = "N" if copied else "K"
@@ -58,6 +59,7 @@ def masked_sdpa(at: str, names: Mapping[str, str], part: Attention, *, aligned: 
             Kept(names["q"], "B T N H", by=by),
             Kept(keys, f"B S {heads} H", by=by),
             Kept(values, f"B S {heads} H", by=by),
+            *(() if copied else whole),
             Kept(f"{at}.mask", "B T S" if aligned else "B T S8", by=by),
             Kept(f"{at}.softmax.logsum", "B N T32", by=by, role="full"),
             Kept(f"{at}.seed", "", by=by, role="index", times=2),

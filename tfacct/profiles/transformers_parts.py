@@ -23,10 +23,11 @@ ACTIVATIONS: Mapping[str, Activation] = {
     "gelu": Activation(),
     "gelu_pytorch_tanh": Activation(),
     "gelu_new": Activation(keeps=("in", "half", "tanh", "sum"), holds=3),
+    "gelu_fast": Activation(keeps=("in", "half", "tanh", "sum", "scaled", "cubic", "inner"), holds=3),
     "relu": Activation(keeps=()),
 }
-"""torch's own activations keep their input, relu its result alone; `gelu_new` is written out in Python (transformers'
-NewGELUActivation)."""
+"""torch's own activations keep their input, relu its result alone; `gelu_new` and `gelu_fast` are written out in Python
+(transformers' NewGELUActivation and FastGELUActivation)."""
 STREAM = "stream"
 """The stream behind the last block."""
 
@@ -98,10 +99,13 @@ def scaled_wide(
     )
 
 
-def network(at: str, reads: str, part: FeedForward, beside: tuple[Held, ...] = (), *, stream: bool = False) -> Run:
+def network(
+    at: str, reads: str, part: FeedForward, beside: tuple[Held, ...] = (), *, stream: bool = False, fused: bool = False
+) -> Run:
     """A feed-forward network; gated, its activated half multiplies the other. `beside`: gradients behind it.
 
-    `stream`: it reads the stream itself, whose gradient takes up that of what up_proj read.
+    `stream`: it reads the stream itself, whose gradient takes up that of what up_proj read. `fused`: gate and up are
+    halves of one product.
     """
     if part.norm is not None or part.activation not in ACTIVATIONS:
         raise ConfigError(f"transformers: no rule for a network with the activation {part.activation!r}")
@@ -118,6 +122,8 @@ def network(at: str, reads: str, part: FeedForward, beside: tuple[Held, ...] = (
             ),
         )
     gate, product = f"{at}.gate_proj.weight", f"{at}.product"
+    if fused:
+        return _halves(at, reads, part, beside)
     apart = () if stream else (Held("B T D"),)
     return Run(
         (gate, act, up, product, down),
@@ -134,6 +140,28 @@ def network(at: str, reads: str, part: FeedForward, beside: tuple[Held, ...] = (
             *((Moment(up, (Held("B T F"), Held("B T D", times=2))),) if stream else ()),
             Moment(act, (held, *apart)),
             Moment(gate, (Held("B T F"), Held("B T D"), *apart)),
+        ),
+    )
+
+
+def _halves(at: str, reads: str, part: FeedForward, beside: tuple[Held, ...]) -> Run:
+    """A gated network whose gate and up are halves of one product: both stay until the activation is done with."""
+    gate, up, down = (f"{at}.{which}_proj.weight" for which in ("gate", "up", "down"))
+    act, product, split = (f"{at}.{which}" for which in ("act", "product", "split"))
+    return Run(
+        (gate, up, split, act, product, down),
+        (
+            Kept(reads, "B T D", by=(gate, up)),
+            *_activated(act, f"{at}.gate_proj", part.activation, "B T F", (product,)),
+            Kept(f"{at}.up_proj", "B T F", by=(act, product)),
+            Kept(f"{at}.product", "B T F", by=(down,)),
+        ),
+        (
+            Moment(down, (Held("B T F"), *beside)),
+            Moment(product, (Held("B T F", times=3),)),
+            Moment(act, (Held("B T F", times=1 + ACTIVATIONS[part.activation].holds),)),
+            Moment(split, (Held("B T F", times=4),)),
+            Moment(gate, (Held("B T F", times=2), Held("B T D"))),
         ),
     )
 
@@ -208,3 +236,8 @@ def experts(at: str, reads: str, part: Experts, habits: Habits) -> Run:
 def dropout(at: str) -> Run:
     """Numbers of the stream's width that are dropped: the mask is kept."""
     return Run((at,), (Kept(at, "B T D", by=(at,), role="flag"),), (Moment(at, (Held("B T D"),)),))
+
+
+def beside(run: Run, *held: Held) -> Run:
+    """A run beside which gradients wait in every moment of its backward pass."""
+    return run._replace(moments=tuple(moment._replace(held=(*moment.held, *held)) for moment in run.moments))

@@ -161,7 +161,7 @@ def by_modules(subject: LoadedModel, step: Step, known: set[str]) -> Counter[fro
     """Bytes of the lines by the class's modules whose gradients need them."""
     paths = {**subject.config.paths()}
     norm = next(path for name, path in paths.items() if name.count(".") == 2 and name.endswith("_norm"))
-    block = "" if subject.config.drops_inside else parent(norm)
+    block = "" if "drops_inside" in subject.config.habits else parent(norm)
     return grouped(
         (
             (section.count * step.bytes(section, [line]), [module(operation, paths, block) for operation in line.by])
