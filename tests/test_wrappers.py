@@ -187,3 +187,13 @@ def test_a_field_that_the_inner_class_does_not_read_is_refused(text: dict, field
     own = "qwen2_vl_text" if field == "head_dim" else "qwen3_vl_text"
     with pytest.raises(ConfigError, match=f"{field} = .* is not read by the class of {own}"):
         subject("mine", {"model_type": kind[own], "text_config": {**text, "model_type": own}})
+
+
+def test_verify_says_whose_class_was_asked(run) -> None:
+    """transformers has none for kimi_k2: its configs come with code of their own."""
+    pytest.importorskip("torch")
+    fields = ("num_hidden_layers=2", "hidden_size=64", "n_routed_experts=8", "vocab_size=61", "num_attention_heads=4")
+    sets = [f"--set={field}" for field in (*fields, "num_key_value_heads=4")]
+    out = run("verify", "kimi-k2", "--against", "transformers", "--ctx", "9", *sets).out
+    assert "transformers has no class for kimi_k2: that of deepseek_v3 is asked." in " ".join(out.split())
+    assert "All 14 checks" not in out and "checks agree exactly" in out  # its expected total is that of all its layers

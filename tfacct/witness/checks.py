@@ -285,7 +285,9 @@ def stranger_checks(subject: LoadedModel, work: Workload) -> Iterator[Check]:
     params = renamed(ledger.parameters(unfolded=True), table, tensors)
     keeps = kept(subject.config.class_keeps().ledger().states(at, unfolded=True))
     yield Check("transformers, forward", "FLOPs", ours, flops, extra)
-    yield Check("transformers, parameters", "elements", params, hf.parameters(theirs))
+    other = subject.config.class_type
+    whose = f"transformers has no class for {subject.family}: that of {other} is asked." if other else ""
+    yield Check("transformers, parameters", "elements", params, hf.parameters(theirs), whose)
     if not subject.keeps:
         return
     same = keeps == kept(ledger.states(at, unfolded=True))
