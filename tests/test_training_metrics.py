@@ -100,6 +100,14 @@ def test_arrays_are_taken_point_by_point() -> None:
             LLAMA.evaluate("peak_bytes", **knobs)
 
 
+def test_a_peak_that_an_order_decides_is_said_to_be_the_most() -> None:
+    report = load("gpt2").sweep("peak_bytes", ctx=[16], optimizer="adamw-for-loop")
+    (facts,) = load("gpt2").train(ctx=16, optimizer="adamw-for-loop").models
+    assert report.rows[0]["peak_bytes"] == facts["peak_bytes"] > facts["peak_least_bytes"]
+    assert any("adamw-for-loop is the most that it can be" in note for note in report.notes)
+    assert not any("the most" in note for note in load("gpt2").sweep("peak_bytes", ctx=[16]).notes)
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -127,7 +127,19 @@ def of_models(
         said += sentences.state_notes(subjects)
     if _weighed(metrics) or _moved(metrics):
         said += [note for dtype in dtypes(terms, to)[0] for note in sentences.storage_notes(subjects, dtype)]
+    if any(metric.name == "peak_bytes" for metric in metrics):
+        said += _unsure(subjects, terms, to)
     return said
+
+
+def _unsure(subjects: Sequence[LoadedModel], terms: counting.Counting, to: counting.Counting | None) -> list[str]:
+    """Says of which optimizers a peak is the most that it can be."""
+    from tfacct.reports.training import unsure
+
+    recipes = {side.recipe.optimizer: side.recipe for side in (terms, to or terms)}
+    names = [name for name, recipe in recipes.items() if any(unsure(subject, recipe) for subject in subjects)]
+    order = "the order of the parameters decides what it holds while it updates"
+    return [f"The peak with {name} is the most that it can be: {order}." for name in names]
 
 
 def _of_products(metrics: Sequence[Metric]) -> bool:

@@ -162,6 +162,12 @@ def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
     return Step(run, subject.ledger, work.axes(), each, states, update.most, again, *loop, less)
 
 
+def unsure(subject: LoadedModel, recipe: Recipe) -> bool:
+    """True if the order of the parameters decides what the optimizer holds while it updates."""
+    update = optimizer(recipe.optimizer).update(stored(subject), width(recipe.dtype).bits // 8)
+    return update.most > update.least
+
+
 def stepper(subject: LoadedModel, recipe: Recipe) -> Callable[[Workload], Step]:
     """The training step of a model at any workload; the last one is kept. Raises UsageError for one that is not
     counted."""
