@@ -130,6 +130,7 @@ class TrainReport(_Common):
     profile: str
     optimizer: str
     checkpoint: Literal["none", "full", "attention"]
+    loss: Literal["whole", "chunked"]
     weights_bytes: int
     optimizer_bytes: int
     gradients_bytes: int

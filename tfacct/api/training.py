@@ -27,6 +27,7 @@ class Trainable(Asked):
         attention: Literal["sdpa", "eager"] = "sdpa",
         accumulate: bool = False,
         hold_logits: bool = False,
+        loss: Literal["whole", "chunked"] = "whole",
         fit: int | str | None = None,
         by: By = "instant",
         **step: Unpack[Whole],
@@ -43,7 +44,8 @@ class Trainable(Asked):
 
         `dtype`: of the pass, the weights, the gradients and the moments. `checkpoint`: `full` keeps the input of each
         block and runs it again, `attention` that of each block's attention. `accumulate`: gradients of earlier batches
-        are there. `hold_logits`: the caller keeps the logits. `fit` (bytes, or `"80GiB"`) adds the largest context and
+        are there. `hold_logits`: the caller keeps the logits. `loss`: of all tokens at once, or of an eighth at a
+        time. `fit` (bytes, or `"80GiB"`) adds the largest context and
         batch, and what would make more fit.
         Raises TfacctError for a model whose step has not been measured.
         """
@@ -51,7 +53,7 @@ class Trainable(Asked):
         from tfacct.reports.training import Recipe
 
         budget = units.read_bytes("fit", fit) if isinstance(fit, str) else fit
-        recipe = Recipe(dtype, optimizer, checkpoint, attention, accumulate, hold_logits)
+        recipe = Recipe(dtype, optimizer, checkpoint, attention, accumulate, hold_logits, loss)
         report = train([self.loaded], request(step), recipe, fit=budget, by=by)
 
         def chart() -> Chart:

@@ -11,6 +11,13 @@ from tfacct.cli import options as opt
 from tfacct.cli.root import ACCOUNT, command
 
 
+class LossChoice(StrEnum):
+    """How the loss is computed."""
+
+    whole = "whole"
+    chunked = "chunked"
+
+
 class ByChoice(StrEnum):
     """Rows of the table."""
 
@@ -52,6 +59,9 @@ def train(
     hold_logits: Annotated[
         bool, typer.Option("--hold-logits", help="The caller keeps the logits through the step.")
     ] = False,
+    loss: Annotated[
+        LossChoice, typer.Option(help="chunked: head and cross entropy of an eighth of the tokens at a time.")
+    ] = LossChoice.whole,
     fit: Annotated[
         str | None,
         typer.Option(metavar="SIZE", help="Add what fits, and what would make more fit: 80GiB, 80GB."),
@@ -67,7 +77,7 @@ def train(
     from tfacct.reports.train import train
     from tfacct.reports.training import Recipe
 
-    recipe = Recipe(dtype, optimizer, checkpoint.value, attention.value, accumulate, hold_logits)
+    recipe = Recipe(dtype, optimizer, checkpoint.value, attention.value, accumulate, hold_logits, loss.value)
     budget = None if fit is None else units.read_bytes("--fit", fit)
     ask.check_plot(picture)
     chosen = ask.subjects(which)

@@ -81,7 +81,8 @@ class FamilyConfig(BaseModel):
     """Our tensors → the class's, where a parameter of it is no module's `weight` or `bias`."""
     trains: ClassVar[frozenset[str]] = frozenset()
     """Kinds of attention with which the class's training step was measured, tensor by tensor; `accumulate` among them
-    where gradients of earlier batches were, `selective` where attention was that runs again."""
+    where gradients of earlier batches were, `selective` where attention was that runs again,
+    `chunked` where a loss in chunks was."""
     dropouts: ClassVar[Mapping[str, tuple[str, float]]] = {}
     """Where the class drops numbers (`embedding`, `residual`, `attention`) → the share's field, and its default."""
     habits: ClassVar[frozenset[str]] = frozenset()

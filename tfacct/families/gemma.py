@@ -14,7 +14,7 @@ class Config(GemmaLike):
     intermediate_size: Count = 24576
     num_key_value_heads: Count = 16
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked"})
     dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
     changes_training: ClassVar = frozenset({"use_bidirectional_attention"})
     inside: ClassVar[Mapping[str, int]] = {

@@ -12,6 +12,7 @@ from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Report
+from tfacct.profiles.chunked import CHUNKS
 from tfacct.reports import compose, counting
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import LeftOut
@@ -19,6 +20,10 @@ from tfacct.reports.train_fit import budgeted, levers
 from tfacct.reports.train_tables import by_part, kept_lines, parts, several, tensors, timeline
 from tfacct.reports.training import Recipe, Trained, refusal, trained
 
+CHUNKED = (
+    f"The loss is computed in {CHUNKS} chunks of the tokens, under torch.utils.checkpoint: the training loop's own, not"
+    " the class's. The head runs again for each."
+)
 By = Literal["instant", "tensor", "part"]
 
 
@@ -117,6 +122,7 @@ def _notes(every: Sequence[Trained]) -> list[str]:
     return [
         *([unsure] if one.least < one.peak.total else []),
         *paged,
+        *([CHUNKED] if one.recipe.loss == "chunked" else []),
         f"Kept for the backward pass: {units.binary(one.step.kept())} ({named}).",
         f"Weights and gradients are in {one.recipe.dtype}{only}.",
     ]
@@ -129,6 +135,7 @@ def _facts(one: Trained, fits: dict[str, Any] | None) -> dict[str, Any]:
         "profile": f"transformers, {recipe.attention}",
         "optimizer": recipe.optimizer,
         "checkpoint": recipe.checkpoint,
+        "loss": recipe.loss,
         "weights_bytes": sum(step.pass_.bytes(t.count * t.elements) for t in step.ledger.tensors()),
         "optimizer_bytes": step.states,
         "gradients_bytes": one.instants[-1].gradients,

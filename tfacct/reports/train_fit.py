@@ -13,8 +13,9 @@ from tfacct.accounts.passes import recomputed_flops
 from tfacct.base import units
 from tfacct.output.report import Column, Row, Table
 from tfacct.reports.stored import stored
-from tfacct.reports.training import Checkpoint, Recipe, Trained, refusal, trained
+from tfacct.reports.training import Recipe, Trained, refusal, trained
 
+HEAD = "lm_head"
 LONGEST = 2**30
 """Tokens or sequences beyond which nobody asks what fits."""
 
@@ -43,9 +44,11 @@ def budgeted(one: Trained, budget: int) -> dict[str, Any]:
 
 LEVERS: tuple[tuple[dict[str, Any], str], ...] = (
     ({"optimizer": "adamw-8bit"}, "moments in 8 bits"),
+    ({"loss": "chunked"}, ""),
     ({"checkpoint": "attention"}, ""),
     ({"checkpoint": "full"}, ""),
     ({"optimizer": "sgd"}, "no moments"),
+    ({"checkpoint": "full", "loss": "chunked"}, ""),
     ({"checkpoint": "full", "optimizer": "adamw-8bit"}, "moments in 8 bits"),
     ({"checkpoint": "full", "optimizer": "sgd"}, "no moments"),
 )
@@ -57,9 +60,10 @@ def _changes(one: Trained, budget: int) -> Iterator[dict[str, Any]]:
     ledger, at = one.subject.ledger, one.work.axes()
     step = ledger.total_flops(at) + ledger.total_flops(at, backward=True)
 
-    def again_flops(checkpoint: Checkpoint) -> int:
-        only = checkpoint == "attention"
-        return 0 if checkpoint == "none" else int(recomputed_flops(ledger, at, attention=only))
+    def again_flops(recipe: Recipe) -> int:
+        head = sum(each.forward for each in ledger.products(at) if each.path == HEAD) if recipe.loss == "chunked" else 0
+        only = recipe.checkpoint == "attention"
+        return int(head) + (0 if recipe.checkpoint == "none" else int(recomputed_flops(ledger, at, attention=only)))
 
     seen = [one.recipe]
     states = {name: how.states(stored(one.subject), one.step.pass_.bits // 8) for name, how in OPTIMIZERS.items()}
@@ -72,7 +76,7 @@ def _changes(one: Trained, budget: int) -> Iterator[dict[str, Any]]:
         if peak >= one.peak.total or changed in seen or changed.optimizer in worse:
             continue
         seen.append(changed)
-        again = Fraction(again_flops(changed.checkpoint) - again_flops(one.recipe.checkpoint), step)
+        again = Fraction(again_flops(changed) - again_flops(one.recipe), step)
         words = [f"{units.percent(again, 0)} more FLOPs"] if again > 0 else []
         yield {
             "set": fields,

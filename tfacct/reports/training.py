@@ -22,15 +22,18 @@ from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.profiles.base import Habits, passed
+from tfacct.profiles.chunked import loss_in_chunks
 from tfacct.profiles.selective import attention_again
 from tfacct.profiles.transformers import Transformers, kernel_letters
 from tfacct.reports.stored import stored
 
 AttentionKind = Literal["sdpa", "eager"]
 Checkpoint = Literal["none", "full", "attention"]
+Loss = Literal["whole", "chunked"]
 ONE = Workload(context=1, tokens=1, batch=1)
-ACCUMULATES, SELECTIVE = "accumulate", "selective"
-"""Stand among a family's `trains` where gradients of earlier batches were measured, and attention that runs again."""
+ACCUMULATES, SELECTIVE, CHUNKED = "accumulate", "selective", "chunked"
+"""Stand among a family's `trains` where gradients of earlier batches were measured, attention that runs again, and a
+loss in chunks."""
 MANY = 2
 """Sequences of a batch: one alone is laid out in another way, more are alike."""
 WIDEST_HEAD, HEAD_STEP = 256, 8
@@ -40,7 +43,8 @@ WIDEST_HEAD, HEAD_STEP = 256, 8
 @record
 class Recipe:
     """How a model is trained. `dtype`: of the pass, the weights, the gradients and the moments. `accumulate`: gradients
-    of earlier batches are there. `hold_logits`: the caller keeps the logits."""
+    of earlier batches are there. `hold_logits`: the caller keeps the logits. `loss`: of all tokens at once, or chunk by
+    chunk, the head run again for each."""
 
     dtype: str = "bf16"
     optimizer: str = "adamw"
@@ -48,6 +52,7 @@ class Recipe:
     attention: AttentionKind = "sdpa"
     accumulate: bool = False
     hold_logits: bool = False
+    loss: Loss = "whole"
 
     def checked(self) -> Recipe:
         """The same, its names as the house spells them. Raises TfacctError for one that is not known."""
@@ -57,6 +62,10 @@ class Recipe:
         optimizer(self.optimizer)
         if self.checkpoint not in get_args(Checkpoint):
             raise UsageError(f"{option('checkpoint')} is none, full or attention, not {self.checkpoint!r}")
+        if self.loss not in get_args(Loss):
+            raise UsageError(f"{option('loss')} is whole or chunked, not {self.loss!r}")
+        if self.loss == "chunked" and self.hold_logits:
+            raise UsageError(f"{option('loss', 'chunked')} makes the logits of no more than a chunk: none are held")
         if self.attention not in ("sdpa", "eager"):
             raise UsageError(f"{option('attention')} is sdpa or eager, not {self.attention!r}")
         return replace(self, dtype=dtype)
@@ -69,6 +78,7 @@ class Recipe:
             "attention checkpointed": self.checkpoint == "attention",
             "gradients accumulated": self.accumulate,
             "logits held": self.hold_logits,
+            "loss in chunks": self.loss == "chunked",
         }
         return ", ".join([self.optimizer, *(words for words, so in others.items() if so)])
 
@@ -113,7 +123,8 @@ def pass_of(
     batch = work.batch if isinstance(work.batch, int) else MANY  # a symbol stands for more than one sequence
     profile = Transformers(recipe.attention, habits(subject), recipe.full, batch, work.tokens)
     whole = passed(shape or subject.architecture, profile, kernel or kernel_letters(work.tokens))
-    return attention_again(whole) if recipe.checkpoint == "attention" else whole
+    whole = attention_again(whole) if recipe.checkpoint == "attention" else whole
+    return loss_in_chunks(whole, work.batch, work.tokens) if recipe.loss == "chunked" else whole
 
 
 def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
@@ -127,6 +138,8 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
         return f"the training step of {subject.family} has not been measured with gradients of earlier batches"
     if recipe.checkpoint == "attention" and SELECTIVE not in subject.config.trains:
         return f"the training step of {subject.family} has not been measured with attention that runs again"
+    if recipe.loss == "chunked" and CHUNKED not in subject.config.trains:
+        return f"the training step of {subject.family} has not been measured with a loss in chunks"
     on = next((field for field in sorted(subject.config.changes_training) if subject.raw.get(field)), None)
     if on is not None:
         return f"{on} changes what its training step keeps"
