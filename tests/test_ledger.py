@@ -19,7 +19,7 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.ledger import workload
 from tfacct.ledger.einsum import SpecError, pairs, whole_bytes
 from tfacct.ledger.groups import Group, Ledger
-from tfacct.ledger.lines import WINDOW, Matmul, Pointwise, State, Table
+from tfacct.ledger.lines import WINDOWS, Matmul, Pointwise, State, Table
 from tfacct.ledger.storage import BF16_EACH, storage, width
 from tfacct.ledger.workload import Workload
 
@@ -225,7 +225,7 @@ def test_every_letter_is_explained_once_and_every_spec_uses_explained_letters(ti
             assert used <= set(workload.AXES) | set(part.axes()), f"{line.path}: {used}"
             lettered |= used
         # A part says the size of every letter that it writes, and of no other but its window.
-        assert set(part.axes()) - lettered <= {WINDOW}
+        assert set(part.axes()) - lettered <= WINDOWS
 
 
 def test_every_letter_of_a_legend_is_some_models() -> None:

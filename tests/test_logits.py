@@ -121,6 +121,22 @@ def gap(mine, other) -> float:
     return float((mine - other).abs().max() / other.abs().max())
 
 
+def exact_angles(about: LoadedModel, stranger) -> None:
+    """The class computes the same angles, in float32: put them there in float64."""
+    from tfacct.reference.rotary import frequencies
+
+    for stack in about.architecture.stacks:
+        attn, kind = stack.block.attention, "full_attention" if stack.block.window is None else "sliding_attention"
+        if attn is None or attn.rotary is None:
+            continue
+        exact = frequencies(attn.rotary, attn.head_dim if attn.rope_dim is None else attn.rope_dim)
+        for path, buffer in list(stranger.named_buffers()):
+            name = path.rpartition(".")[2]
+            if name in ("inv_freq", f"{kind}_inv_freq"):  # Gemma 3 has angles of two bases
+                assert gap(exact, buffer) < 1e-6
+                setattr(stranger.get_submodule(path.rpartition(".")[0]), name, exact)
+
+
 def test_logits_are_the_classs(pair) -> None:
     about, stranger, tokens = pair
     with torch.no_grad():
@@ -132,18 +148,7 @@ def test_without_the_classs_casts_they_are_equal_to_rounding(pair, monkeypatch: 
     module = sys.modules[type(stranger).__module__]
     monkeypatch.setattr(module, "torch", Float64())
     monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
-    from tfacct.reference.rotary import frequencies
-
-    for stack in about.architecture.stacks:
-        attn, kind = stack.block.attention, "full_attention" if stack.block.window is None else "sliding_attention"
-        if attn is None or attn.rotary is None:
-            continue
-        exact = frequencies(attn.rotary, attn.head_dim if attn.rope_dim is None else attn.rope_dim)
-        for path, buffer in list(stranger.named_buffers()):
-            name = path.rpartition(".")[2]
-            if name in ("inv_freq", f"{kind}_inv_freq"):  # Gemma 3 has angles of two bases
-                assert gap(exact, buffer) < 1e-6  # the class computes the same angles, in float32
-                setattr(stranger.get_submodule(path.rpartition(".")[0]), name, exact)
+    exact_angles(about, stranger)
     if about.architecture.embed.scaled:  # the class keeps √hidden in float32
         stranger.model.embed_tokens.embed_scale = torch.tensor(
             about.architecture.embed.hidden**0.5, dtype=torch.float64

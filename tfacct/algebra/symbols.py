@@ -19,7 +19,7 @@ from tfacct.base.record import record
 from tfacct.ledger import paths, workload
 from tfacct.ledger.einsum import Axes, Size
 from tfacct.ledger.groups import KEPT, SEEN, Ledger, Product
-from tfacct.ledger.lines import WINDOW
+from tfacct.ledger.lines import WINDOW, WINDOWS
 from tfacct.ledger.workload import Workload
 
 ORDER = ("B", "T", "I", "C", "Cw", "O", BLOCKS, "Lw", "Le", "Lu", "D", "N", "K", "G", "H", "F", "V", "P")
@@ -200,7 +200,7 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     explained, stacks = letters.explained(shape), block_letters(shape)
     _one_size_each(shape)
     windowed = WINDOW in explained
-    fixed = frozenset(name for name, letter in explained.items() if letter.own in (*fixed, WINDOW))
+    fixed = frozenset(name for name, letter in explained.items() if letter.own in (*fixed, *WINDOWS))
     made = {name: letter.made for name, letter in explained.items() if letter.made is not None}
     named = [name for name, text in made.items() if text not in explained and not text.isdigit()]
     own = dict.fromkeys(name for name in (*letters.sizes(shape), *explained) if name not in made)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from tfacct.architecture.parts import Part
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size, renamed, same
-from tfacct.ledger.lines import WINDOW
+from tfacct.ledger.lines import WINDOWS
 from tfacct.ledger.paths import ENCODER as READING
 from tfacct.ledger.paths import MTP
 
@@ -181,7 +181,7 @@ def _told(meaning: str, there: Sequence[Place]) -> str:
 def _own(place: Place) -> dict[str, Size]:
     sizes: dict[str, Size] = {}
     for part in place.parts:
-        sizes |= {letter: getattr(part, field) for field, letter in part.sizes().items() if letter != WINDOW}
+        sizes |= {letter: getattr(part, field) for field, letter in part.sizes().items() if letter not in WINDOWS}
     return sizes
 
 

@@ -22,7 +22,7 @@ Size: TypeAlias = Any
 """An int, a numpy array or a sympy expression."""
 Axes: TypeAlias = Mapping[str, Size]
 Letters: TypeAlias = tuple[str, ...]
-Mask: TypeAlias = Literal["full", "causal"]
+Mask: TypeAlias = Literal["full", "causal", "near"]
 
 
 AXIS = re.compile("[A-Z][a-z]*[0-9]*")
@@ -195,9 +195,18 @@ def pairs(mask: Mask, queries: Size, keys: Size, window: Size | None = None) -> 
 
     >>> pairs("causal", 3, 5, window=4)
     11
+
+    A near one keeps the keys of a window around each position, before and behind it, its own in the middle: of five
+    positions the first and the last see two keys of a window of three, the others three:
+
+    >>> pairs("near", 5, 5, window=3)
+    13
     """
     if mask == "full":
         return queries * keys
+    if mask == "near" and window is not None:
+        beside = smaller(halve(window - 1), keys - 1)
+        return keys + 2 * beside * keys - beside * (beside + 1)
     if window is None:
         return halve(queries * (2 * keys - queries + 1))
 

@@ -39,6 +39,9 @@ EXPERTS, GATE = "E", "U"
 """The axes of what only weighs: one number for each expert, or one alone."""
 WINDOW = "W"
 """The axis of the keys that a query of a windowed block sees; the ledger binds S by it."""
+AROUND = "Wb"
+"""The same where a query sees keys before and behind it: all keys are there, so it binds nothing."""
+WINDOWS = frozenset((WINDOW, AROUND))
 
 
 class Parameter(NamedTuple):
@@ -154,7 +157,8 @@ class Matmul:
         if not masked or self.mask == "full":
             return [FLOPS_PER_MULTIPLY_ADD, *(axes[axis] for axis in every)]
         others = (axes[axis] for axis in every if axis not in ("T", "S"))
-        return [FLOPS_PER_MULTIPLY_ADD, pairs(self.mask, axes["T"], axes["S"], axes.get(WINDOW)), *others]
+        window = AROUND if self.mask == "near" else WINDOW
+        return [FLOPS_PER_MULTIPLY_ADD, pairs(self.mask, axes["T"], axes["S"], axes.get(window)), *others]
 
     def flops(self, axes: Axes, masked: bool = False) -> Size:
         """FLOPs of the product, 2 per multiply-add."""

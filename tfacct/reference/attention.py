@@ -41,6 +41,16 @@ class Step:
             self._masks[window] = mask if window is None else mask + forbidden.tril(old - window)
         return self._masks[window]
 
+    def around(self, window: int) -> Tensor:
+        """Mask of shape (tokens, tokens): −∞ where a key is not in the window around a token."""
+        if -window not in self._masks:
+            far = (self.positions[None, :] - self.positions[:, None]).abs() > (window - 1) // 2
+            like = self.like
+            self._masks[-window] = torch.zeros(far.shape, dtype=like.dtype, device=like.device).masked_fill(
+                far.to(like.device), float("-inf")
+            )
+        return self._masks[-window]
+
     def turn(self, angles: Angles) -> tuple[Tensor, Tensor]:
         """Cosine and signed sine of every new position's angles."""
         if id(angles) not in self._turns:
@@ -249,9 +259,9 @@ class Attention(Heads):
     def _mixed(self, q: Tensor, k: Tensor, v: Tensor, step: Step, old: int) -> Tensor:
         if self.fused:
             whole = self.window is None or old < self.window  # nothing that is kept has left the window
-            alone = not self.causal or (q.shape[2] == 1 and whole)
+            alone = (not self.causal and self.window is None) or (q.shape[2] == 1 and whole and self.causal)
             causal = self.causal and old == 0 and self.window is None  # neither needs a mask
-            mask = None if alone or causal else step.mask(old, self.window)
+            mask = None if alone or causal else self._mask(step, old)
             return nn.functional.scaled_dot_product_attention(
                 q, k, v, attn_mask=mask, is_causal=causal and not alone, scale=self.scale, enable_gqa=True
             )
@@ -263,9 +273,15 @@ class Attention(Heads):
         if self.rel_bias is not None:
             scores = self.rel_bias(scores * self.scale, step.bias)
         sinks = None if self.sinks is None else self.sinks(q.shape[0], q.shape[2])
-        mask = step.mask(old, self.window) if self.causal else None
+        mask = self._mask(step, old)
         mixed: Tensor = self.values(self.softmax(scores, mask, sinks), v)
         return mixed
+
+    def _mask(self, step: Step, old: int) -> Tensor | None:
+        """Mask of the scores; None where every token sees all."""
+        if self.causal:
+            return step.mask(old, self.window)
+        return None if self.window is None else step.around(self.window)
 
     def _turned(self, rotary: nn.Module | None, heads: Tensor, step: Step) -> Tensor:
         assert rotary is not None and self.angles is not None

@@ -15,7 +15,7 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
-from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, WINDOW
+from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, WINDOWS
 from tfacct.output.report import Tick, unwatched
 from tfacct.witness.checks import reference_rooms
 from tfacct.witness.sizes import Sizes, layers_tried
@@ -33,7 +33,7 @@ COUNTS: dict[str, Callable[[SymbolicModel], Formula]] = {
     "cached": SymbolicModel.cached,
 }
 """What is proven, and what the ledger says of it with every size a symbol."""
-_KEPT = frozenset({WINDOW})
+_KEPT = WINDOWS
 _Counted: TypeAlias = tuple[dict[str, Any], list[str]]
 """Counts in symbols, and what was assumed of these."""
 

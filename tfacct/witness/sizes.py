@@ -9,7 +9,7 @@ from tfacct.algebra.symbols import SymbolicModel, block_letters
 from tfacct.architecture.letters import Letter, explained
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.record import record
-from tfacct.ledger.lines import WINDOW
+from tfacct.ledger.lines import WINDOWS
 
 WORKLOAD = ("B", "T", "C", "Cw", "J")
 """A step's letters: sequences, new tokens, tokens in the cache, those of them in a window, and the source. I is none:
@@ -39,7 +39,9 @@ class Sizes:
         self.symbols = symbolic.symbols
         self.stacks = block_letters(shape)
         self.declared: Mapping[str, Letter] = {
-            name: letter for name, letter in explained(shape).items() if letter.made is None and letter.own != WINDOW
+            name: letter
+            for name, letter in explained(shape).items()
+            if letter.made is None and letter.own not in WINDOWS
         }
         self.recurs = any(part.recurs for part in shape.parts())
         """Whether new tokens are run one by one: then T is a number in every trace."""

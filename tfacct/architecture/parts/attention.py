@@ -76,12 +76,13 @@ class Attention(Grouped):
     """Self-attention over `kv_heads` key/value heads, each read by `group` query heads.
 
     `head_dim` is a size of its own: heads · head_dim need not be the hidden size. If it is not `causal`, every token
-    sees all tokens and nothing is kept between steps. `window`: number of keys that a query sees, its own among them.
-    `rope_dim`: number of a head's elements that are rotated, None for all. `sinks`: one learned score per head that
-    belongs to no key. `clip` bounds the elements of queries, keys and values, `temperature` multiplies the queries.
-    `softcap` bounds the scores, `alibi` lowers them with the distance, and `biased` adds the scores
-    of a RelativeBias. `scale`: factor of the scores, None for head_dim^−½. `score_function`: the score of a query and a
-    key is their product, or the largest distance between their elements, max |q − k|, which is no product.
+    sees all tokens and nothing is kept between steps. `window`: number of keys that a query sees, its own the last of
+    them, or, if not `causal`, in the middle of an odd number. `rope_dim`: number of a head's elements that are rotated,
+    None for all. `sinks`: one learned score per head that belongs to no key. `clip` bounds the elements of queries,
+    keys and values, `temperature` multiplies the queries. `softcap` bounds the scores, `alibi` lowers them with the
+    distance, and `biased` adds the scores of a RelativeBias. `scale`: factor of the scores, None for head_dim^−½.
+    `score_function`: the score of a query and a key is their product, or the largest distance between their elements,
+    max |q − k|, which is no product.
     """
 
     hidden: Size
@@ -121,9 +122,15 @@ class Attention(Grouped):
         "H": "size of one head",
         "Hr": "rotated elements of a head",
         "W": "keys that a query of a windowed block sees",
+        "Wb": "keys that a query of a windowed block sees, before and behind it",
     }
     at_most: ClassVar[dict[str, str]] = {"Hr": "H"}
     cut: ClassVar[frozenset[str]] = frozenset(("Hr",))
+
+    def sizes(self) -> dict[str, str]:
+        """Return field → axis; a window around a query is another one than a window that ends with it."""
+        found = Part.sizes(self)
+        return found if self.causal or self.window is None else {**found, "window": "Wb"}
 
     def multiples(self) -> dict[str, int]:
         """Rotary positions turn a head's numbers in pairs."""
@@ -131,7 +138,7 @@ class Attention(Grouped):
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Four projections, QKᵀ and PV (both operands are activations), pointwise work, and the two caches."""
-        mask: Mask = "causal" if self.causal else "full"
+        mask: Mask = "causal" if self.causal else "full" if self.window is None else "near"
         kept = (State(f"{at}.k_cache", "B S K H"), State(f"{at}.v_cache", "B S K H"))
         return (
             Matmul(f"{at}.q_proj", "B T D, D N H -> B T N H", bias=self.qkv_bias),
