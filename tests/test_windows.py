@@ -32,9 +32,13 @@ STEP = pytest.mark.parametrize("work", STEPS.values(), ids=STEPS)
 WINDOWED = [name for name in SHAPES if any(b.window for b in tiny(name).architecture.blocks()) and tiny(name).keeps]
 
 
-def mask(queries: int, keys: int, window: int | None) -> list[list[bool]]:
-    """Row by row what each new token sees of all keys: none after itself, and of those the last `window`."""
+def mask(queries: int, keys: int, window: int | None, *, around: bool = False) -> list[list[bool]]:
+    """Row by row what each new token sees of all keys: none after itself, and of those the last `window`; or all, and
+    those in the `window` around it."""
     old = keys - queries
+    if around:
+        half = keys if window is None else (window - 1) // 2
+        return [[abs(key - old - query) <= half for key in range(keys)] for query in range(queries)]
     return [
         [key <= old + query and (window is None or key > old + query - window) for key in range(keys)]
         for query in range(queries)
@@ -52,6 +56,9 @@ def test_pairs_and_keys_seen_equal_a_count_over_the_mask(window: int | None) -> 
         for queries in range(1, keys + 1):
             rows = mask(queries, keys, window)
             assert pairs("causal", queries, keys, window) == sum(map(sum, rows))
+            if window is not None and window % 2:
+                near = sum(map(sum, mask(queries, keys, window, around=True)))
+                assert pairs("near", queries, keys, window) == near
             if window is not None:
                 assert seen(queries, keys, window) == sum(any(row[key] for row in rows) for key in range(keys))
 
@@ -72,17 +79,16 @@ def test_masked_flops_are_those_of_the_pairs_in_the_mask(name: str, work: Worklo
     for number, block in enumerate(subject.architecture.blocks()):
         if block.attention is None:
             continue  # no pairs: nothing is masked
-        kept = sum(map(sum, mask(work.tokens, work.context, block.window)))
-        if not getattr(block.attention, "causal", True):
-            kept = work.tokens * work.context
+        around = not getattr(block.attention, "causal", True)
+        kept = sum(map(sum, mask(work.tokens, work.context, block.window, around=around)))
         for which, size in zip(("scores", "values"), sizes_of_pairs(block.attention), strict=True):
             path = f"blocks.{number}.attn.{which}"
             if which == "scores" and getattr(block.attention, "score_function", "") == "distance":
                 continue  # no product
             paired.add(path)
             assert masked[path] == 2 * work.batch * block.attention.heads * size * kept
-            assert full[path] == 2 * work.batch * block.attention.heads * size * work.tokens * keys_met(
-                work, block.window
+            assert full[path] == 2 * work.batch * block.attention.heads * size * work.tokens * (
+                work.context if around else keys_met(work, block.window)
             )
     assert {path: count for path, count in full.items() if path not in paired} == {
         path: count for path, count in masked.items() if path not in paired
@@ -107,12 +113,8 @@ def keys_met(work: Workload, window: int | None) -> int:
 def test_a_window_that_sees_both_ways_by_hand() -> None:
     """ModernBERT-base: 129 keys. Of 200 tokens the 64 at each end see 65 to 128 keys, the 72 between them all 129."""
     pairs_of_200 = 2 * sum(range(65, 129)) + 72 * 129
-    masked = {
-        name: line["flops"]
-        for line in load("modernbert-base").flops(ctx=200, masked=True).models[0]["lines"]
-        if (name := line["path"]).endswith(("scores", "values"))
-    }
-    assert set(masked.values()) == {2 * 768 * (14 * pairs_of_200 + 8 * 200**2)}
+    attention = load("modernbert-base").flops(ctx=200, masked=True).models[0]["components"]["attn_scores_values"]
+    assert attention == 2 * 2 * 768 * (14 * pairs_of_200 + 8 * 200**2)
     whole, short = (load("modernbert-base").flops(ctx=50, masked=masked).total for masked in (False, True))
     assert whole == short  # all of 50 tokens are in every window
 

@@ -205,8 +205,8 @@ def pairs(mask: Mask, queries: Size, keys: Size, window: Size | None = None) -> 
     if mask == "full":
         return queries * keys
     if mask == "near" and window is not None:
-        beside = smaller(halve(window - 1), keys - 1)
-        return keys + 2 * beside * keys - beside * (beside + 1)
+        half = halve(window - 1) + 1  # before a position, and behind it, its own both times
+        return pairs("causal", queries, keys, half) + pairs("causal", queries, queries, half) - queries
     if window is None:
         return halve(queries * (2 * keys - queries + 1))
 
