@@ -37,7 +37,7 @@ from tfacct.cli import app as _commands  # noqa: F401  which registers them
 from tfacct.cli.root import REGISTERED
 from tfacct.families import FamilyConfig
 from tfacct.families._fields import CHANGES_COUNTS, HARMLESS, OF_OTHER_LAYERS, RATES, SPELLINGS
-from tfacct.families._own_tables import KEYS_OF, CrossTable, MambaTable, SideTable, Table
+from tfacct.families._own_tables import KEYS_OF, CrossTable, ListedMamba, SideTable, Table
 from tfacct.families._wrappers import TEXTS, WRAPPERS
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
@@ -121,6 +121,7 @@ FORMULAS = {
     "source_vocab": "both sides share a table",
     "source_context": "`context`",
     "rank": "`hidden` / 16, rounded up",
+    "value_dim": "`nope_dim`",
 }
 """What an absent key of an own model means where that is no constant."""
 
@@ -129,7 +130,7 @@ def own_keys() -> str:
     """The keys of an own model, table by table."""
     named = {name: table for name, table in KEYS_OF.items() if "." not in name}
     named |= {"encoder]` and `[decoder": SideTable, "decoder.cross_attention": CrossTable}
-    named["decoder.mamba"] = MambaTable
+    named["decoder.mamba"] = ListedMamba
     return "\n".join(_keys(name, table) for name, table in named.items())
 
 
@@ -148,8 +149,10 @@ def _values(annotation: Any) -> str:
     words = [kind for kind in (annotation, *get_args(annotation)) if get_origin(kind) is Literal]
     if words:
         return ", ".join(f'`"{word}"`' for word in get_args(words[0]))
-    if get_origin(annotation) is list:
-        return "a list of block numbers"
+    if lists := [kind for kind in (annotation, *get_args(annotation)) if get_origin(kind) is list]:
+        return "a list of words" if str in get_args(lists[0]) else "a list of block numbers"
+    if "float" in str(annotation):
+        return "a number"
     return "true, false" if "bool" in str(annotation) else "a size"
 
 
@@ -161,7 +164,8 @@ def _otherwise(key: str, field: FieldInfo) -> str:
         return FORMULAS[key]
     if field.default is None:
         return "–"
-    return {True: "true", False: "false"}.get(field.default, f"`{field.default}`")
+    spelled = f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
+    return {True: "true", False: "false"}.get(field.default, f"`{spelled}`")
 
 
 def refreshed(text: str) -> str:

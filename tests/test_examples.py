@@ -53,6 +53,27 @@ MODELS = {
     + 6 * (768 * 2 * 1_536 + 1_536 * (4 + 1 + 48 + 2 * 16 + 48 + 1 + 16 + 1) + 1_536 * 768 + 768)
     + 2 * (2 * 768**2 + 2 * 768 * 192 + 3 * 768 * 2_048 + 2 * 768)
     + 768,
+    # tied table; 26 layers of q, o 1,152·1,024, k, v 1,152·256, norms of 256 on q and k, 3·1,152·6,912, four norms; the
+    # last norm
+    "gemma_like.toml": 262_144 * 1_152
+    + 26 * (2 * 1_152 * 1_024 + 2 * 1_152 * 256 + 2 * 256 + 3 * 1_152 * 6_912 + 4 * 1_152)
+    + 1_152,
+    # table and head; 61 layers of q by way of 1,536 to 128 heads of 192, the latent 512 + 64 and from it 128 heads of
+    # 128 + 128, back, norms of 1,536 and 512 and two more; 3 networks of 18,432; 58 routers, 257 experts; the last norm
+    "deepseek_like.toml": 2 * 129_280 * 7_168
+    + 61 * (7_168 * 1_536 + 1_536 * 128 * 192 + 7_168 * 576 + 512 * 128 * 256 + 128 * 128 * 7_168 + 2_048 + 2 * 7_168)
+    + 3 * 3 * 7_168 * 18_432
+    + 58 * (7_168 * 256 + 257 * 3 * 7_168 * 2_048)
+    + 7_168,
+    # table and head; 28 layers of Mamba as above, 8,192 channels and a rank of 256; 4 of attention, q, o 4,096·4,096,
+    # k, v 4,096·1,024; 16 networks; 16 routers, each with 16 experts; two norms a layer, and the last
+    "jamba_like.toml": 2 * 65_536 * 4_096
+    + 28 * (4_096 * 2 * 8_192 + 8_192 * (4 + 1 + 256 + 2 * 16 + 256 + 1 + 16 + 1) + 8_192 * 4_096)
+    + 4 * (2 * 4_096**2 + 2 * 4_096 * 1_024)
+    + 16 * 3 * 4_096 * 14_336
+    + 16 * (4_096 * 16 + 16 * 3 * 4_096 * 14_336)
+    + 32 * 2 * 4_096
+    + 4_096,
 }
 
 

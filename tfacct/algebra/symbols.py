@@ -33,7 +33,7 @@ LEGEND = {
     KEPT: "keys a windowed block keeps, min(S, W)",
 }
 """The letters that belong to no part."""
-MARKED = ("encoder", "attention", "mamba", "windowed", "experts", "unrotated")
+MARKED = ("encoder", "attention", "latent", "mamba", "windowed", "experts", "unrotated")
 """Kinds of blocks that a letter of theirs tells from the rest."""
 
 

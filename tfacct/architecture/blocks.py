@@ -126,7 +126,7 @@ class Block:
         attention, routed = self.attention, self.find(Experts) is not None
         attends = attention is not None
         if attends or self.find(Mamba):
-            found["sequence"] = "attention" if attends else "mamba"
+            found["sequence"] = "latent" if self.find(LatentAttention) else "attention" if attends else "mamba"
         if attends:
             found["window"] = "full" if self.window is None else "windowed"
         if routed or self.find(FeedForward):

@@ -28,6 +28,7 @@ MARKS = {
     READING: "enc",
     MTP: "mtp",
     "attention": "att",
+    "latent": "lat",
     "mamba": "mam",
     "windowed": "win",
     "full": "full",
@@ -107,12 +108,19 @@ def names(shape: Transformer) -> list[Names]:
 
 def _names(everywhere: Sequence[Place], apart: frozenset[str]) -> list[Names]:
     found: list[dict[str, str]] = [{} for _ in everywhere]
-    _name(found, everywhere, [_own(place) for place in everywhere], apart)
+    own = [_own(place) for place in everywhere]
+    derived = {letter for place in everywhere for part in place.parts for letter in part.derived()}
+    _name(found, everywhere, [_without(sizes, derived) for sizes in own], apart)
     made = [
-        {letter: renamed(text, own) for part in place.parts for letter, text in part.derived().items()}
-        for place, own in zip(everywhere, found, strict=True)
+        {letter: renamed(text, names) for part in place.parts for letter, text in part.derived().items()}
+        for place, names in zip(everywhere, found, strict=True)
     ]
-    _name(found, everywhere, made, frozenset())
+    # A letter that is a size of its own in one place and made of others in another is two letters, even of one number.
+    both = [
+        {letter: sizes[letter] for letter in derived & sizes.keys()} | more
+        for sizes, more in zip(own, made, strict=True)
+    ]
+    _name(found, everywhere, both, frozenset())
     return list(found)
 
 
@@ -204,11 +212,34 @@ def _name(
         for side in (writing, reading):
             distinct = _distinct([sizes[index][letter] for index in side])
             marked = MARKS[READING] if side is reading and writing else ""
-            for size in distinct:
-                alike = [index for index in side if same(sizes[index][letter], size)]
-                name = f"{letter}{marked}{everywhere[alike[0]].mark if len(distinct) > 1 else ''}"
+            groups = [[index for index in side if same(sizes[index][letter], size)] for size in distinct]
+            marks = _marks([[everywhere[index] for index in group] for group in groups])
+            for alike, mark in zip(groups, marks, strict=True):
+                name = f"{letter}{marked}{mark}"
                 for index in alike if name != letter else ():
                     found[index][letter] = name
+
+
+def _marks(groups: Sequence[Sequence[Place]]) -> list[str]:
+    """Mark of each group of places: that of a word which all places of the group have and no other has, or else that of
+    the whole kind of its first place."""
+    if len(groups) < 2:
+        return [""] * len(groups)
+    words = [[place.kind.split() for place in group] for group in groups]
+    found = []
+    for index, group in enumerate(words):
+        others = {word for other in words[:index] + words[index + 1 :] for kind in other for word in kind}
+        own = [
+            word for word in group[0] if word in MARKS and word not in others and all(word in kind for kind in group)
+        ]
+        found.append(own[:1])
+    if all(found):
+        return [MARKS[word] for (word,) in found]
+    return [group[0].mark for group in groups]
+
+
+def _without(sizes: Mapping[str, Size], letters: set[str]) -> dict[str, Size]:
+    return {letter: size for letter, size in sizes.items() if letter not in letters}
 
 
 def _distinct(sizes: Sequence[Size]) -> list[Size]:

@@ -71,7 +71,7 @@ def until(ctx: typer.Context, incomplete: str) -> list[str]:
 def unknown(ctx: typer.Context, incomplete: str) -> list[str]:
     """Unknowns of an equation: of the model on the line also each field that holds a whole number."""
     found = _on_the_line(ctx)
-    fields = {} if found is None else {name: found.raw.get(name) for name in type(found.config).counted()}
+    fields = {} if found is None else {name: found.raw.get(name) for name in found.config.counted(found.raw)}
     whole = (name for name, value in fields.items() if isinstance(value, int) and not isinstance(value, bool))
     return _beginning(incomplete, dict.fromkeys((*UNKNOWNS, *sorted(whole))))
 
@@ -102,7 +102,7 @@ def _fields(ctx: typer.Context) -> list[str]:
     from tfacct import families
 
     if found := _on_the_line(ctx):
-        return sorted({*found.raw, *type(found.config).counted()})
+        return sorted({*found.raw, *found.config.counted(found.raw)})
     named = [name for name in _named(ctx) if name in families.names()] or families.names()
     return sorted({field for name in named for field in families.config_class(name).counted()})
 

@@ -65,6 +65,8 @@ class FamilyConfig(BaseModel):
     """Sizes that the class has where a config leaves them out: read of a config inside another, which may do so."""
     fixed: ClassVar[frozenset[str]] = frozenset()
     """Letters whose sizes this family cannot change: its formulas hold their numbers."""
+    form_field: ClassVar[str] = "latent_attention"
+    """The field that says how latent attention is run, in families that have it."""
     uncounted: ClassVar[frozenset[str]] = frozenset()
     """Fields that are read for the reference model only: no count depends on them."""
     class_differs: ClassVar[str] = "it keeps one token fewer of a window"
@@ -179,13 +181,14 @@ class FamilyConfig(BaseModel):
         return {}
 
     @classmethod
-    def settable(cls) -> frozenset[str]:
-        """Every field that may be set: those that are read, and those known to be harmless."""
+    def settable(cls, said: Mapping[str, Any] | None = None) -> frozenset[str]:  # noqa: ARG003
+        """Every field that may be set in a config that says this: those that are read, and those known to be
+        harmless."""
         return frozenset(cls.model_fields) | HARMLESS | FIELDS | cls.harmless
 
     @classmethod
-    def counted(cls) -> tuple[str, ...]:
-        """Every field that a count depends on."""
+    def counted(cls, said: Mapping[str, Any] | None = None) -> tuple[str, ...]:  # noqa: ARG003
+        """Every field that a count depends on in a config that says this."""
         return tuple(name for name in cls.model_fields if name not in cls.uncounted)
 
     @classmethod

@@ -1,17 +1,14 @@
-"""The tables of an own model: their keys, and how what is common is written into each side."""
+"""The tables of an own model, and their keys."""
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tfacct.base.errors import ConfigError, cut, nearest
-from tfacct.families._base import Count, Layers, Switch, UpTo, shown
+from tfacct.families._base import Count, Layers, Real, Switch, UpTo
 
 Activation: TypeAlias = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish"]
 NormKind: TypeAlias = Literal["layer", "rms"]
 Scores: TypeAlias = Literal["product", "distance"]
-Tables: TypeAlias = dict[str, Any]
 
 
 class Table(BaseModel):
@@ -37,6 +34,11 @@ class ModelTable(Table):
     head_bias: Switch = Field(False, description="the head has a bias")
     scale_embedding: Switch = Field(False, description="multiply each token's row by √hidden")
     buckets: Count = Field(32, description="distances that `relative` positions tell apart")
+    latent_attention: Literal["auto", "expanded", "absorbed", "unpacked"] = Field(
+        "auto",
+        description="how latent attention is run, where a block has it: auto is expanded or absorbed, whichever takes"
+        " fewer FLOPs in a step; unpacked keeps the keys and values of all heads",
+    )
     source_vocab: Count | None = Field(
         None, description="rows of the encoder's own token table; `vocab` is then the decoder's"
     )
@@ -45,6 +47,8 @@ class ModelTable(Table):
 
 class AttentionTable(Table):
     """Self-attention; the decoder's attention to a source has the same heads."""
+
+    uncounted: ClassVar = frozenset({"rotary_base"})
 
     heads: Count = Field(description="query heads")
     kv_heads: Count = Field(
@@ -61,6 +65,25 @@ class AttentionTable(Table):
         description="a norm on queries and keys, one scale of head_dim for all heads; not in cross attention",
     )
     scores: Scores = Field("product", description='"distance": a score is max |q − k|: pointwise work, no product')
+    rotated: Switch = Field(True, description="false: rotary positions leave its queries and keys out")
+    rotary_base: Real = Field(10_000.0, description="base of the rotary angles; no count depends on it")
+
+
+class LatentTable(Table):
+    """Latent attention in place of attention: keys and values of all heads are made from one short vector per token."""
+
+    uncounted: ClassVar = frozenset({"rotary_base"})
+
+    heads: Count = Field(description="query heads, each with keys and values of its own")
+    kv_rank: Count = Field(description="size of the latent of keys and values")
+    nope_dim: Count = Field(description="elements of a query or key head that are not rotated; keys' from the latent")
+    rope_dim: Count = Field(description="rotated elements of a head; all heads share those of the key; even")
+    value_dim: Count = Field(
+        default_factory=lambda fields: fields["nope_dim"], description="size of a value head, from the latent"
+    )
+    q_rank: Count | None = Field(None, description="size of the latent of queries; absent: queries have none")
+    bias: Switch = Field(False, description="biases on the products that give latents, and on the output projection")
+    rotary_base: Real = Field(10_000.0, description="base of the rotary angles; no count depends on it")
 
 
 class CrossTable(Table):
@@ -108,9 +131,6 @@ class MambaTable(Table):
 
     uncounted: ClassVar = frozenset({"activation"})
 
-    layers: Annotated[list[UpTo], Field(min_length=1)] = Field(
-        description="indices of the blocks that have it, from 0; the others have attention"
-    )
     inner: Count = Field(description="channels")
     state: Count = Field(16, description="elements in a channel's state")
     kernel: Count = Field(4, description="tokens that the convolution sees")
@@ -121,13 +141,22 @@ class MambaTable(Table):
     activation: Activation = Field("silu", description="no count depends on it")
 
 
+class ListedMamba(MambaTable):
+    """Mamba in place of attention, in the decoder's blocks that are listed."""
+
+    layers: Annotated[list[UpTo], Field(min_length=1)] = Field(
+        description="indices of the blocks that have it, from 0; the others have attention"
+    )
+
+
 class NormTable(Table):
     """The norms around the sublayers."""
 
     kind: NormKind = Field(description="layer: scale and shift; rms: scale")
-    order: Literal["pre", "post", "parallel"] = Field(
+    order: Literal["pre", "post", "parallel", "sandwich", "reordered"] = Field(
         "pre",
-        description="pre: x + f(norm(x)); post: norm(x + f(x)); parallel: attention and network side by side",
+        description="pre: x + f(norm(x)); post: norm(x + f(x)); parallel: attention and network side by side;"
+        " sandwich: x + norm(f(norm(x))); reordered: x + norm(f(x))",
     )
     shared: Switch = Field(False, description="one norm per layer, shared by its sublayers")
     final: Switch = Field(
@@ -136,127 +165,68 @@ class NormTable(Table):
     embedding: Switch = Field(False, description="a norm after the tables")
 
 
-class SideTable(Table):
-    """One side. It may repeat the tables of attention and network, with the keys in which it differs."""
+class BlockTable(Table):
+    """The parts of one kind of block, with what is common written into it."""
 
-    layers: Layers = Field(description="blocks")
-    attention: AttentionTable
+    attention: AttentionTable | None = None
+    latent_attention: LatentTable | None = None
+    mamba: MambaTable | None = None
     feed_forward: FeedForwardTable | None = None
     experts: ExpertsTable | None = None
+
+
+class SideTable(Table):
+    """One side. It may repeat the tables of its parts, with the keys in which it differs."""
+
+    layers: Layers = Field(description="blocks")
+    pattern: list[str] | None = Field(
+        None, description="kinds of its layers, in their order, repeated up to the last layer; absent: all are alike"
+    )
+    blocks: list[BlockTable]
+    """Those that differ, in the order in which they first run."""
+    named: list[str]
+    """The table that tells each of `blocks` from the others, `[decoder.local]`; empty where none does."""
+    each: list[int]
+    """For each layer, which of `blocks` it is."""
     cross_attention: CrossTable | None = None
-    mamba: MambaTable | None = None
+    mamba: ListedMamba | None = None
 
 
 SIDES = ("encoder", "decoder")
+MIXERS = ("attention", "latent_attention", "mamba")
 NETWORKS = ("feed_forward", "experts")
-COMMON: dict[str, type[Table]] = {
+PLACES = ("every", "first")
+"""Tables of a side whose own tables go by a number of layers."""
+PARTS: dict[str, type[Table]] = {
     "attention": AttentionTable,
+    "latent_attention": LatentTable,
+    "mamba": MambaTable,
     "feed_forward": FeedForwardTable,
     "experts": ExpertsTable,
 }
+COMMON: dict[str, type[Table]] = {name: table for name, table in PARTS.items() if name != "mamba"}
 """Tables that each side may say anew, key by key."""
+LOOKING_BACK = ("latent_attention", "mamba")
+"""Parts that only a decoder can have."""
+ANY = "*"
+"""In a name: whichever kind of block, or whichever number of layers."""
+
+
+def _possible(side: str, part: str) -> bool:
+    return side == "decoder" or part not in LOOKING_BACK
+
+
 KEYS_OF: dict[str, type[Table]] = {"model": ModelTable, **COMMON, "norm": NormTable}
-KEYS_OF |= {f"{side}.{name}": table for side in SIDES for name, table in COMMON.items()}
-KEYS_OF |= {"decoder.cross_attention": CrossTable, "decoder.mamba": MambaTable}
-"""Every table but the sides themselves, which have their layers."""
-TABLES = (*KEYS_OF, *SIDES)
+KEYS_OF |= {f"{side}.{name}": table for side in SIDES for name, table in COMMON.items() if _possible(side, name)}
+KEYS_OF |= {"decoder.cross_attention": CrossTable, "decoder.mamba": ListedMamba}
+KEYS_OF |= {f"{side}.{ANY}.{name}": table for side in SIDES for name, table in PARTS.items() if _possible(side, name)}
+"""Every table of keys but the sides themselves, which have their layers."""
+TABLES = (*KEYS_OF, *SIDES, *(f"{side}.{name}" for side in SIDES for name in (*PLACES, ANY)))
+OF_A_SIDE = ("layers", "pattern", *PARTS, "cross_attention", *PLACES)
+"""Names in a side's table that are no kinds of blocks."""
 UNCOUNTED = frozenset(f"{name}.{key}" for name, table in KEYS_OF.items() for key in table.uncounted)
 KEYS = (
     *(f"{name}.{key}" for name, table in KEYS_OF.items() for key in table.model_fields),
-    *(f"{side}.layers" for side in SIDES),
+    *(f"{side}.{key}" for side in SIDES for key in ("layers", "pattern")),
 )
 """Every key by its dotted name."""
-
-
-def flattened(tables: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Tables within tables as keys with dotted names; a table without keys stands for itself."""
-    flat: dict[str, Any] = {}
-    for name, value in tables.items():
-        path = f"{before}{name}"
-        if isinstance(value, Mapping) and value and path in TABLES:
-            flat |= flattened(value, f"{path}.")
-        else:
-            flat[path] = value
-    return flat
-
-
-def nested(flat: Mapping[str, Any]) -> Tables:
-    """The tables again, without keys that are null. Raises ConfigError for a table or key that there is not."""
-    tables: Tables = {}
-    for path, value in flat.items():
-        if value is None:
-            continue
-        if path in TABLES and not isinstance(value, Mapping):
-            raise ConfigError(f"[{path}] must be a table, not {shown(value)}")
-        if path not in TABLES and path not in KEYS:
-            raise _unknown(path)
-        *outer, name = path.split(".")
-        at = tables
-        for word in outer:
-            at = at.setdefault(word, {})
-        at.setdefault(name, {}) if path in TABLES else at.update({name: value})
-    return tables
-
-
-def _unknown(path: str) -> ConfigError:
-    """A name that there is not, and the nearest that there is."""
-    words = path.split(".", 3)
-    place = next((table for table in (".".join(words[:2]), words[0]) if table in TABLES and table != path), "")
-    name = words[place.count(".") + 1 if place else 0]
-    if not place:
-        tables = [f"[{table}]" for table in TABLES if "." not in table]
-        known = nearest(f"[{name}]", tables) or f"known tables: {', '.join(tables)}"
-        return ConfigError(f"unknown table [{cut(name)}]", known)
-    keys = [key.removeprefix(f"{place}.") for key in (*KEYS, *TABLES) if key.rpartition(".")[0] == place]
-    known = f"known keys: {', '.join(sorted(keys))}"
-    return ConfigError(f"[{place}] has no {cut(name)!r}", nearest(name, keys) or known)
-
-
-def merged(tables: Tables, side: str) -> Tables:
-    """A side's tables over the common ones. Of network and experts it has what it names itself, else what is common."""
-    own = dict(tables[side])
-    names = [name for name in NETWORKS if name in own] or [name for name in NETWORKS if name in tables]
-    for name in ("attention", *names):
-        if name in own or name in tables:
-            own[name] = {**tables.get(name, {}), **own.get(name, {})}
-    return own
-
-
-def where(tables: Tables, loc: tuple[Any, ...]) -> str:
-    """The place in the file that a checked key came from: of a side's keys the side's table, or the common one."""
-    side, *rest = loc
-    if side in SIDES and len(rest) > 1:
-        table, key, *_ = rest
-        if key not in tables[side].get(table, {}) and table in tables:
-            return f"{table}.{key}"
-    return ".".join(map(str, loc))
-
-
-def defaulted(model: ModelTable, norm: NormTable, sides: Mapping[str, SideTable]) -> dict[str, Any]:
-    """Keys that took a default which says something, by dotted name; of both sides alike, by the common one."""
-    found = {f"model.{key}": value for key, value in _unset(model) if key != "buckets" or model.positions == "relative"}
-    found |= {f"norm.{key}": value for key, value in _unset(norm)}
-    by_side = {side: dict(_of_side(table, model.hidden)) for side, table in sides.items()}
-    for side, values in by_side.items():
-        for path, value in values.items():
-            alike = all(path in other and other[path] == value for other in by_side.values())
-            found[path if alike else f"{side}.{path}"] = value
-    return found
-
-
-def _of_side(side: SideTable, hidden: int) -> Iterator[tuple[str, Any]]:
-    for name in (*COMMON, "mamba"):
-        table = getattr(side, name)
-        if table is not None:
-            yield from ((f"{name}.{key}", value) for key, value in _unset(table))
-    if side.attention.head_dim is None and hidden % side.attention.heads == 0:
-        yield "attention.head_dim", hidden // side.attention.heads
-    if side.mamba is not None and side.mamba.rank is None:
-        yield "mamba.rank", -(-hidden // 16)
-
-
-def _unset(table: Table) -> Iterator[tuple[str, Any]]:
-    for key in type(table).model_fields:
-        value = getattr(table, key)
-        if key not in table.model_fields_set and value is not None and key not in table.uncounted:
-            yield key, value

@@ -63,7 +63,7 @@ def _own_model(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     """The tables of an own model as fields of dotted names; any other config as it is."""
     if raw.get("model_type", OWN) != OWN or "model" not in raw:
         return raw
-    from tfacct.families._own_tables import flattened
+    from tfacct.families._own_names import flattened
 
     return {"model_type": OWN, **flattened({name: value for name, value in raw.items() if name != "model_type"})}
 
@@ -103,7 +103,7 @@ def _check_names(
     said: Mapping[str, Any], changed: Mapping[str, Any], model_type: str, family: type[FamilyConfig]
 ) -> None:
     """Refuse to set a field that neither the family nor the config knows."""
-    known = family.settable() | set(said) | set(family.aliases)
+    known = family.settable({**said, **changed}) | set(said) | set(family.aliases)
     for name in changed:
         if name not in known:
             hint = nearest(name, known) or f"fields that count: {', '.join(family.counted())}"

@@ -9,7 +9,7 @@ from typing import Any
 
 from tfacct.accounts.memory import cache_bytes, next_token_bytes, token_bytes
 from tfacct.accounts.metrics import Point, cache_overtakes
-from tfacct.architecture.parts import LatentAttention
+from tfacct.architecture.parts import Attention, LatentAttention
 from tfacct.base import units
 from tfacct.ledger.einsum import letters
 from tfacct.ledger.groups import Ledger
@@ -196,7 +196,7 @@ def _one(subject: LoadedModel, fact: dict[str, Any], request: Request, cached: s
     columns: tuple[Column, ...] = (
         Column("keys", "context", "count"),
         Column("mha", f"MHA ({heads_words(fact['query_heads'])})", "bytes"),
-        Column("as_built", f"as built ({'latent' if is_latent(subject) else heads_words(fact['kv_heads'])})", "bytes"),
+        Column("as_built", f"as built ({_built(subject, fact)})", "bytes"),
     )
     if not is_latent(subject):
         columns = (*columns, Column("mqa", f"MQA ({heads_words(1)})", "bytes"))
@@ -205,6 +205,14 @@ def _one(subject: LoadedModel, fact: dict[str, Any], request: Request, cached: s
     following: dict[str, Any]
     following = {name: ledger and next_token_bytes(ledger, at, kept) for name, ledger in sides}
     return columns, (tuple(fact["lines"]),), ({**following, "keys": "next token"},)
+
+
+def _built(subject: LoadedModel, fact: dict[str, Any]) -> str:
+    """Key/value heads, or a latent, or, where blocks differ, both."""
+    if not is_latent(subject):
+        return heads_words(fact["kv_heads"])
+    shared = dict.fromkeys(part.kv_heads for _, part in subject.architecture.having(Attention))
+    return f"{heads_words(list(shared))} or latent" if shared else "latent"
 
 
 def heads_words(count: int | list[int]) -> str:

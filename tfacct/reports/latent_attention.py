@@ -48,7 +48,7 @@ def _of_one(subject: LoadedModel, point: Point) -> str:
         return f"Latent attention runs {runs}, as set: {HOW[runs]}."
     return (
         f"Latent attention runs {runs}, which takes fewer FLOPs here: {HOW[runs]}. {_capital(other[0])}, it would take"
-        f" {units.si(other[1])}FLOPs (--set latent_attention={other[0]})."
+        f" {units.si(other[1])}FLOPs (--set {subject.config.form_field}={other[0]})."
     )
 
 
@@ -118,7 +118,9 @@ def written_notes(given: LoadedModel, subject: LoadedModel) -> list[str]:
     if runs is None:
         return []
     why = ", which takes fewer FLOPs in this step" if form(given) == "auto" else ", as set"
-    return [f"Latent attention runs {runs}{why}: {HOW[runs]}. --set latent_attention=FORM writes another form."]
+    return [
+        f"Latent attention runs {runs}{why}: {HOW[runs]}. --set {given.config.form_field}=FORM writes another form."
+    ]
 
 
 def kept_notes(subjects: Sequence[LoadedModel]) -> list[str]:

@@ -64,7 +64,7 @@ def show(subject: LoadedModel) -> Report:
     """One model's config, field by field: read, defaulted, harmless or unknown; and its source."""
     import json
 
-    read = set(type(subject.config).counted())
+    read = set(subject.config.counted({**subject.raw, **subject.defaulted}))
     read |= {alias for alias, name in subject.config.aliases.items() if name in read}
     rows: list[Row] = []
     for name in (*subject.raw, *subject.defaulted):

@@ -123,13 +123,17 @@ def expert_notes(subjects: Sequence[LoadedModel]) -> list[str]:
     routed = subjects[0].architecture.having(Experts)
     if not routed:
         return []
-    count, blocks = sum(stack.count for stack, _ in routed), sum(stack.count for stack in stacks)
-    mlp = routed[0][1]
-    shared = " and one shared network" if mlp.shared is not None else ""
-    return [
-        f"In {count:,} of {blocks:,} blocks a token goes through {mlp.active:,} of {mlp.experts:,} experts{shared}."
-        " Active parameters: all stored ones, embeddings included, less the experts that a token skips."
+    blocks, found = sum(stack.count for stack in stacks), dict[tuple[int, int, bool], int]()
+    for stack, part in routed:
+        kind = part.active, part.experts, part.shared is not None
+        found[kind] = found.get(kind, 0) + stack.count
+    said = [
+        f"In {count:,} of {blocks:,} blocks a token goes through {active:,} of {experts:,} experts"
+        f"{' and one shared network' if shared else ''}."
+        for (active, experts, shared), count in found.items()
     ]
+    said[-1] += " Active parameters: all stored ones, embeddings included, less the experts that a token skips."
+    return said
 
 
 def active_notes(subjects: Sequence[LoadedModel]) -> list[str]:
