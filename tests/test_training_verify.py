@@ -127,7 +127,10 @@ def test_a_slip_is_not_proven(run: Callable[..., Ran], monkeypatch: pytest.Monke
 
 @pytest.mark.slow
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "mistral", "gemma", "olmo2", "opt", "gpt2", "mixtral"])
+@pytest.mark.parametrize(
+    "family",
+    ["llama", "qwen2", "qwen3", "mistral", "gemma", "olmo2", "opt", "gpt2", "mixtral", "phi", "phi3", "gpt_neox"],
+)
 def test_families_are_proven(run: Callable[..., Ran], family: str, attention: str) -> None:
     ran = run("verify", "--prove", family, "--train", "--attention", attention)
     assert ran.code == 0 and "Proven: both are the same polynomial" in ran.out, ran.out

@@ -75,7 +75,9 @@ def rms(
             Kept(f"{at}.scaled", every, by=(weight,)),
         ),
         (
-            Moment(weight, (Held(every, times=3), *beside)),
+            # The weight's gradient is summed last: made again for it, what it scaled is gone by then.
+            Moment(weight, (Held(every, times=3), *beside), done=False),
+            Moment(weight, (Held(every, times=3), *beside), after=True),
             Moment(square, (*squared, *beside)),
         ),
         (Moment(weight, (Held(every, "copy"), Held(one, "full"), Held(every))),),
@@ -94,7 +96,7 @@ def scaled_wide(
     return Run(
         run.order,
         (upcast, root, *own),
-        (Moment(weight, (Held(every, "full", 3), Held(last, "cast"), *beside)), run.moments[1]),
+        (Moment(weight, (Held(every, "full", 3), Held(last, "cast"), *beside)), run.moments[-1]),
         (Moment(weight, (Held(every, "full"), Held(every, "cast"), *variance)),),
     )
 

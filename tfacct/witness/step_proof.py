@@ -27,6 +27,10 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
 """Letters of sizes → the fields of a config that hold them."""
 SAME = {"word_embed_proj_dim": "D"}
 """Further fields that hold a letter's size."""
+HALVES = ("partial_rotary_factor", "rotary_pct")
+"""Fields of the part of a head that is turned: a half, so that it is even at every point."""
+ANGLES = ("rope_scaling", "rope_parameters")
+"""Fields that may list a factor for every pair of a head's elements; no tensor's size depends on them."""
 OTHERS = ("bos_token_id", "eos_token_id", "pad_token_id")
 """Fields that must be in a small vocabulary."""
 WIDTHS = "Dn"
@@ -78,6 +82,9 @@ class Grid:
         self.grouped, self.free_heads = "K" in self.fields, "H" in self.fields and "head_dim" in {*raw, *known}
         if self.grouped:
             values["G"] = VALUES["G"]
+        turned = any("Hr" in part.axes() for part in shape.parts())
+        self.angles = [name for name in ANGLES if "long_factor" in (raw.get(name) or {})]
+        self.halves = [name for name in HALVES if turned and name in type(given.config).model_fields]
         values.pop("D", None)
         values[WIDTHS if self.free_heads else "H"] = VALUES["H"]
         if self.free_heads:
@@ -90,16 +97,18 @@ class Grid:
         """Sizes of the letters of a formula at a point."""
         heads = point["K"] * point.get("G", 1)
         sizes = {**point, "N": heads, "D": heads * point[WIDTHS if self.free_heads else "H"]}
-        return sizes | {"G": point.get("G", 1), "S": point["T"]}
+        turned = {"Hr": sizes["H"] // 2} if self.halves else {}
+        return sizes | {"G": point.get("G", 1), "S": point["T"], **turned}
 
     def model(self, point: Mapping[str, int]) -> LoadedModel:
         """The model of a point. Raises UsageError where the family cannot have such sizes."""
         sizes = self.letters(point)
         fields = {name: sizes[letter] for letter, name in self.fields.items()}
         fields |= {name: sizes[letter] for name, letter in SAME.items() if name in self.given.raw}
+        halves, angles = dict.fromkeys(self.halves, 0.5), dict.fromkeys(self.angles)
         fields |= {name: 0 for name in OTHERS if isinstance(self.given.raw.get(name), (int, list))}
         try:
-            return self.given.with_fields({**self.given.changed, **fields})
+            return self.given.with_fields({**self.given.changed, **fields, **halves, **angles})
         except ConfigError as error:
             raise UsageError(f"{self.given.family}: no grid of small models: {error.message}", error.hint) from None
 
