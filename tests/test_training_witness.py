@@ -70,3 +70,9 @@ def test_logits_that_the_caller_keeps(family: str, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(300, 302))
 def test_gradients_of_earlier_batches(family: str, seed: int) -> None:
     check(family, seed, accumulate=True, hold_logits=seed % 2 == 0)
+
+
+@pytest.mark.parametrize(("family", "seed"), [("gpt2", 115), ("mixtral", 235)])
+def test_a_block_that_runs_again_at_its_fullest(family: str, seed: int) -> None:
+    """The network's end, beside attention's result; scores, beside a gradient that was there before."""
+    check(family, seed, hold_logits=True)

@@ -314,7 +314,8 @@ class Timeline:
         for moment in section.run.ahead:
             if place[moment.at] <= last:
                 own, held = self.inside_of(section, moment, self._known(section))
-                held += self.stream + self.step.closures(number) + self.logits + 2 * LOSS
+                held += self.held(section, section.run.early) + self.stream
+                held += self.step.closures(number) + self.logits + 2 * LOSS
                 yield self.instant(f"block {number:,}, forward again", moment.at, done, kept + own, held)
 
 

@@ -101,13 +101,15 @@ class Moment(NamedTuple):
 class Run(NamedTuple):
     """Part of a forward pass: operations in their order, what they keep, the moments of its backward pass.
 
-    `ahead`: moments of the forward pass itself, where it can be fuller than anything later.
+    `ahead`: moments of the forward pass itself, where it can be fuller than anything later. `early`: what its backward
+    pass makes before it needs any kept tensor, and so before a checkpointed block runs again.
     """
 
     order: tuple[str, ...] = ()
     kept: tuple[Kept, ...] = ()
     moments: tuple[Moment, ...] = ()
     ahead: tuple[Moment, ...] = ()
+    early: tuple[Held, ...] = ()
 
     def alive(self, at: str) -> Iterator[Kept]:
         """Lines that are there while `at` runs, forwards or backwards: it or an operation before it needs them."""
@@ -171,4 +173,5 @@ def joined(*runs: Run) -> Run:
         lines[line.path] = Kept(line.path, line.spec, tuple(dict.fromkeys(by)), line.role, line.times)
     order = tuple(name for run in runs for name in run.order)
     moments = tuple(moment for run in runs for moment in run.moments)
-    return Run(order, tuple(lines.values()), moments, tuple(moment for run in runs for moment in run.ahead))
+    early = next((run.early for run in reversed(runs) if run.kept), ())
+    return Run(order, tuple(lines.values()), moments, tuple(moment for run in runs for moment in run.ahead), early)

@@ -59,7 +59,9 @@ class Transformers:
             raise ConfigError(f"{self.name}: no rule for {type(part).__name__} that shares its norm with a part behind")
         if type(part) is FeedForward:
             behind, fused = self.habits.norms_behind, self.habits.fused_gate
-            return network(at, reads, part, self._waiting(), stream=behind, fused=fused)
+            run = network(at, reads, part, self._waiting(), stream=behind, fused=fused)
+            stays = (Held("B T D"),) if self.habits.lingers else ()
+            return run._replace(ahead=(Moment(run.order[-1], stays),))  # where a block that runs again may stop
         if isinstance(part, Experts):
             return experts(at, reads, part, self.habits)
         raise ConfigError(f"{self.name}: no rule for {type(part).__name__}")
@@ -72,7 +74,7 @@ class Transformers:
         first, squared = run.moments
         shared = first._replace(held=(Held("B T D", "full", 2), Held("B T D", "copy"), Held("D", "cast")))
         ahead = tuple(moment._replace(held=(*moment.held, Held("B T D", "cast"))) for moment in run.ahead)
-        return run._replace(moments=(shared, squared), ahead=ahead)
+        return run._replace(moments=(shared, squared), ahead=ahead, early=(Held("B T D", "copy"),))
 
     def dropped(self, at: str) -> Run:
         """The end of a sublayer: a dropout, where the class has one, and the sum with the stream."""

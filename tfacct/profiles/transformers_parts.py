@@ -232,6 +232,7 @@ def experts(at: str, reads: str, part: Experts, habits: Habits) -> Run:
                 ),
             ),
         ),
+        () if habits.narrow_shares else (Held("B T D", width),),
     )
 
 
