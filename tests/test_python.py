@@ -74,7 +74,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         "more than fit 1,048,576 bytes (1.00 MiB, 1.05 MB)\na smaller dtype, or a larger fit",
     ),
     "unit": (lambda: GPT2.memory(fit="1 apple"), "fit must be a size with its unit"),
-    "of": (lambda: GPT2.formula(of="all"), "of is flops, params, kv or train, not 'all'"),  # type: ignore[arg-type]
+    "of": (lambda: GPT2.formula(of="all"), "of is flops, params, kv, train or kept, not 'all'"),  # type: ignore[arg-type]
     "params": (lambda: GPT2.formula(of="params", ctx=3), "leave ctx, tokens, decode and batch out"),
     "of train": (lambda: GPT2.formula(of="train", decode=True), "of='train' counts whole sequences"),
     "no change": (lambda: GPT2.diff(ctx=3), "set a field by its name, the workload with to_ctx, to_batch or to_tokens"),

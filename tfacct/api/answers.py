@@ -98,7 +98,7 @@ class ParamsReport(_Explained):
     non_embedding_params: int
     active_params: int
     active_non_embedding_params: int
-    tied_head: bool
+    tied_head: bool | None
     expected_params: int | None
     expected_from: str | None
 

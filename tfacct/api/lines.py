@@ -140,6 +140,7 @@ class TrafficLine(TypedDict):
 
     path: str
     spec: str
+    blocks: NotRequired[str]
     flops: int
     read_bytes: int
     written_bytes: int
