@@ -63,11 +63,12 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
     else:
         at = placed(unknown, subject.architecture, point, chunk=chunk)
         windowed = any(stack.block.window is not None for stack in subject.architecture.stacks)
-        bends = terms.recipe.rounds or windowed  # a step keeps masks from where a context reaches across a window
+        # A step keeps masks from where a context reaches across a window.
+        bends = any(metric.of_step for metric in metrics) and (windowed or terms.recipe.rounds)
         if unknown == "num_key_value_heads":
             found = among(unknown, equation, at, divisors(gcd(*subject.architecture.query_heads)))
             how = [f"{unknown} must divide the query heads: every such number was tried."]
-        elif any(metric.whole or (metric.of_step and bends) for metric in metrics):
+        elif bends or any(metric.whole for metric in metrics):
             found = whole(unknown, equation, at)
             how = _fullest(unknown, metrics, at, found.answer)
         else:
