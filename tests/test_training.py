@@ -87,6 +87,31 @@ def test_fused_products_dropouts_and_experts_meet_what_was_measured(
         assert peak(timeline(step)).total == most
 
 
+# model, dtype, attention, checkpoint, batch, context: bytes kept, peak without an optimizer
+MEASURED_SINCE = [
+    ("opt-6.7b", "bf16", "sdpa", "none", 1, 2048, 7_434_208_012, 27_457_568_776),
+    ("phi-2", "bf16", "sdpa", "none", 1, 2048, 9_844_867_852, 16_243_080_072),
+    ("phi-2", "bf16", "eager", "full", 2, 1024, 775_995_396, 11_700_317_320),
+    ("pythia-1.4b", "fp32", "eager", "none", 2, 1024, 9_707_765_764, 16_190_521_480),
+    ("gpt-neox-20b", "bf16", "sdpa", "none", 1, 2048, 46_994_670_636, 88_930_067_592),
+    ("gpt-neox-20b", "bf16", "eager", "full", 2, 2048, 3_141_632_004, 88_133_505_128),
+    ("phi-3-mini-4k", "bf16", "sdpa", "none", 1, 4096, 21_583_446_540, 30_276_246_408),
+    ("phi-4-mini", "bf16", "sdpa", "none", 1, 8192, 44_905_431_820, 65_688_804_488),
+    ("phi-4", "bf16", "sdpa", "full", 1, 4096, 3_489_742_860, 58_680_005_128),
+    ("qwen1.5-moe-a2.7b", "bf16", "sdpa", "none", 1, 2048, 9_958_471_884, 57_271_542_280),
+    ("qwen2-57b-a14b", "bf16", "sdpa", "full", 1, 4096, 3_428_925_452, 229_946_335_008),
+]
+
+
+@pytest.mark.parametrize("case", MEASURED_SINCE, ids=lambda case: "-".join(map(str, case[:4])))
+def test_further_families_meet_what_was_measured(case: tuple[Any, ...]) -> None:
+    name, dtype, attention, checkpoint, batch, context, kept, most = case
+    work = Workload(context=context, tokens=context, batch=batch)
+    step = step_of(load(name).loaded, work, Recipe(dtype, "none", checkpoint, attention))
+    assert step.kept() == kept
+    assert peak(instant for instant in timeline(step) if instant.name != "optimizer step").total == most
+
+
 def test_a_block_of_llama_by_hand() -> None:
     """B·T·(16·D + 4·N·H + 4·K·H + 8·F + 4·N + 8) bytes in bf16, and the seeds of the attention kernel, 24 bytes."""
     fields = {"hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16}
@@ -174,6 +199,8 @@ def test_several_models_have_a_row_each(run: Callable[..., Ran]) -> None:
         ("llama-3.1-8b --dtype fp32", "grouped heads in fp32 are not counted with sdpa"),
         ("mixtral-8x7b --dtype fp32 --attention eager", "its experts has been measured in 16 bits alone"),
         ("gpt2 --set reorder_and_upcast_attn=true", "reorder_and_upcast_attn changes what its training step keeps"),
+        ("qwen2-57b-a14b --dtype fp32 --attention eager", "its experts has been measured in 16 bits alone"),
+        ("falcon-7b", "the training step of falcon has not been measured"),
         ("opt-350m", "opt-350m: transformers with sdpa: no rule for a token table narrower than the model"),
         ("phi-2 --set qk_layernorm=true", "phi-2: transformers with sdpa: no rule for a norm of all heads together"),
         ("opt-6.7b --set do_layer_norm_before=false", "no rule for post blocks"),

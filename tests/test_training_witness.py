@@ -16,7 +16,7 @@ from tfacct.witness.step import by_modules, grouped, known_modules
 
 pytest.importorskip("transformers")
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "gpt2", "mixtral", "qwen3_moe", "gemma", "olmo2")
-FURTHER = ("opt", "gemma2", "gemma3_text", "phi3", "phi", "gpt_neox")
+FURTHER = ("opt", "gemma2", "gemma3_text", "phi3", "phi", "gpt_neox", "qwen2_moe")
 ACCUMULATING = FAMILIES + FURTHER
 
 

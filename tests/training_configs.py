@@ -138,30 +138,12 @@ def gpt_neox(pick: Pick, config: Config) -> Config:
     }
 
 
-def falcon(pick: Pick, config: Config) -> Config:
-    taken = of_hidden(pick, config, kv=False)
-    own = {"ffn_hidden_size": config["intermediate_size"], "bias": pick([True, False]), "alibi": False}
-    if pick([True, False]):
-        own |= {"new_decoder_architecture": True, "num_kv_heads": config["num_key_value_heads"]}
-        own |= {"num_ln_in_parallel_attn": pick([None, 1, 2])}
-    else:
-        own |= {"new_decoder_architecture": False, "multi_query": pick([True, True, False])}
-        own |= {"parallel_attn": pick([True, True, False])}
-    return {**taken, **own, "activation": pick(["gelu", "gelu_new"])}
-
-
-def bloom(pick: Pick, config: Config) -> Config:
-    taken = of_hidden(pick, config, kv=False)
-    own = {"n_layer": taken["num_hidden_layers"], "n_head": taken["num_attention_heads"]}
-    own |= {"hidden_size": taken["hidden_size"], "seq_length": 64}
-    return {**own, "hidden_dropout": pick([0.0, 0.0, 0.1]), "attention_dropout": pick([0.0, 0.0, 0.1])}
-
-
 def qwen2_moe(pick: Pick, config: Config) -> Config:
     taken = of_hidden(pick, config, kv=True)
+    width = 8 * taken["num_attention_heads"]  # whose rows are of 16 bytes
     return {
         **taken,
-        "hidden_size": pick([24, 40, 64, 120]),
+        "hidden_size": width * pick([1, 2, 3]),
         "moe_intermediate_size": pick([16, 72, 200]),
         "shared_expert_intermediate_size": pick([8, 56, 104]),
         "intermediate_size": config["intermediate_size"],
@@ -169,10 +151,15 @@ def qwen2_moe(pick: Pick, config: Config) -> Config:
         "num_experts_per_tok": pick([1, 2]),
         "norm_topk_prob": pick([True, False]),
         "qkv_bias": pick([True, False]),
+        "decoder_sparse_step": pick([1, 1, 2]),
+        "mlp_only_layers": pick([[], [], [0], [1, 2]]),
+        "sliding_window": pick([2, 8, 17, 40]),
+        "use_sliding_window": pick([False, False, True]),
+        "max_window_layers": pick([0, 1, 2]),
         "attention_dropout": pick([0.0, 0.0, 0.1]),
     }
 
 
 OWN: Mapping[str, Callable[[Pick, Config], Config]] = {
-    own.__name__: own for own in (opt, phi3, phi, gpt_neox, falcon, bloom, qwen2_moe)
+    own.__name__: own for own in (opt, phi3, phi, gpt_neox, qwen2_moe)
 }

@@ -30,6 +30,11 @@ class Config(QwenLike):
         "num_hidden_layers": 24,
         "num_attention_heads": 16,
     }
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
+    habits: ClassVar = frozenset({"narrow_shares"})
+    switched_habits: ClassVar = {"shared_out": "norm_topk_prob"}
+    changes_training: ClassVar = frozenset({"output_router_logits"})
     stems: ClassVar = ("Qwen2Moe",)
     nulls: ClassVar = {}
     hf_paths: ClassVar = {

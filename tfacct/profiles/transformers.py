@@ -20,6 +20,7 @@ from tfacct.profiles.base import Habits
 from tfacct.profiles.transformers_ahead import ahead
 from tfacct.profiles.transformers_masks import ALIGNED, masked_sdpa, masks, reaches
 from tfacct.profiles.transformers_parts import STREAM, beside, dropout, experts, network, norm, rms, scaled_wide
+from tfacct.profiles.transformers_shared import shared_experts
 
 ROWS = 32
 """Queries that the efficient kernel rounds its sums up to."""
@@ -63,7 +64,7 @@ class Transformers:
             stays = (Held("B T D"),) if self.habits.lingers else ()
             return run._replace(ahead=(Moment(run.order[-1], stays),))  # where a block that runs again may stop
         if isinstance(part, Experts):
-            return experts(at, reads, part, self.habits)
+            return (experts if part.shared is None else shared_experts)(at, reads, part, self.habits)
         raise ConfigError(f"{self.name}: no rule for {type(part).__name__}")
 
     def normed(self, at: str, reads: str, part: Norm) -> Run:
