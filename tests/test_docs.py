@@ -120,3 +120,9 @@ def test_the_walk_through_would_show_a_slip() -> None:
     assert builder().refreshed(f"{files}{block}").endswith(block)
     slip = files.replace("bias=biased, activation", "activation")
     assert slip != files and "but 3,030,371,328 are expected" in builder().refreshed(f"{slip}{block}")
+
+
+def test_the_family_of_the_walk_through_is_the_one_that_counts() -> None:
+    page = (ROOT / "docs" / "adding-a-model.md").read_text()
+    for name, text in builder().FILE.findall(page):
+        assert "starcoder2" not in name or (ROOT / name).read_text() == text

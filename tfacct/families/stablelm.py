@@ -1,0 +1,51 @@
+"""StableLM: Llama's products, with LayerNorms, biases on q, k and v on demand, and a part of each head rotated."""
+
+from typing import ClassVar
+
+from tfacct.architecture.blocks import Block, Sublayer
+from tfacct.architecture.parts import Norm
+from tfacct.architecture.transformer import Transformer
+from tfacct.families._base import Count, Fraction, Layers, Real, Switch
+from tfacct.families._part_rotated import PartRotated
+
+
+class Config(PartRotated):
+    """`StableLmConfig`, with its class's defaults, sizes too."""
+
+    vocab_size: Count = 50304
+    hidden_size: Count = 2560
+    intermediate_size: Count = 6912
+    num_hidden_layers: Layers = 32
+    num_attention_heads: Count = 32
+    num_key_value_heads: Count = 32
+    max_position_embeddings: Count = 4096
+    partial_rotary_factor: Fraction = 0.25
+    layer_norm_eps: Real = 1e-5
+    use_qkv_bias: Switch = False
+    qk_layernorm: Switch = False
+    use_parallel_residual: Switch = False
+
+    stems: ClassVar = ("StableLm", "StableLM", "StableLMEpoch")  # older files write LM, the first ones Epoch
+    uncounted: ClassVar = PartRotated.uncounted | {"layer_norm_eps"}
+    aliases: ClassVar = {"norm_eps": "layer_norm_eps", "rope_pct": "partial_rotary_factor"}
+    gotchas: ClassVar = (
+        "Norms are LayerNorms, with scale and shift. A quarter of each head is rotated: no count changes.",
+        "use_qkv_bias is about q, k and v. With use_parallel_residual attention and network run side by side behind "
+        "one norm.",
+        "qk_layernorm = true (stablelm-2-12b) is refused: it gives every head a norm with a scale of its own.",
+    )
+
+    def norm(self) -> Norm:
+        """LayerNorm over the hidden size."""
+        return Norm(hidden=self.hidden_size, kind="layer", eps=self.layer_norm_eps)
+
+    def architecture(self) -> Transformer:
+        """A norm each, or side by side behind one."""
+        self.whole_heads()
+        if self.qk_layernorm:
+            raise self.refused("qk_layernorm", True)
+        attention, network = self.attention(qkv_bias=self.use_qkv_bias), self.feed_forward()
+        block = self.block(attention, network)
+        if self.use_parallel_residual:
+            block = Block((Sublayer(attention, self.norm()), Sublayer(network)), "parallel")
+        return self.decoder(self.equal_blocks(block))
