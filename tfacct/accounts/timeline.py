@@ -12,17 +12,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
-from tfacct.accounts.training import INPUT, Step
+from tfacct.accounts.training import ENDS, INPUT, Step, kind_of
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.groups import Tensor
 from tfacct.ledger.kept import FULL, Held, Kept, Moment, Role, Run, Section
 
 LOSS = FULL
 """Bytes of the loss; its gradient takes as many."""
 TOKENS, TABLE, POSITIONS, HEAD = "tokens", "embed", "pos_embed", "lm_head.weight"
 PRODUCT_BIAS = "_proj.bias"
-ENDS = -1
-"""Number of no block: what stands in front of them and behind."""
+BEHIND = 3
+"""Instants in front of the blocks' backward pass: the forward pass ends, loss, head."""
 SECOND = 1
 """The first block in whose backward pass the angles stay to its end: an earlier block still needs them."""
 
@@ -55,7 +54,7 @@ def timeline(step: Step) -> list[Instant]:
         whole.forward_ends(),
         *whole.behind(),
         *(whole.block(number, section) for number, section in ends),
-        whole.front(),
+        *whole.front(),
         whole.update(),
     ]
     most = max(int(instant.total) for instant in always)
@@ -63,7 +62,7 @@ def timeline(step: Step) -> list[Instant]:
     if not inside:
         return always
     number, fullest = max(inside, key=lambda each: int(each[1].total))
-    behind = len(always) - len(ends) - 2 + sum(end > number for end, _ in ends)
+    behind = BEHIND + sum(end > number for end, _ in ends)
     place = 0 if fullest.gradients == 0 else behind
     return [*always[:place], fullest, *always[place:]]
 
@@ -74,8 +73,10 @@ def peak(instants: Iterable[Instant]) -> Instant:
 
 
 def _ends_of_stacks(step: Step) -> Iterator[tuple[int, Section]]:
-    """The last and the first block of each kind, backwards."""
+    """The last and the first block of each kind, backwards. Beside adapters block 0 is apart, but no other kind."""
     ends = {number: section for section in step.run.blocks for number in (section.numbers[0], section.numbers[-1])}
+    if step.adapters and len(step.run.blocks) > 1 and len(step.run.blocks[1].numbers) > 1:
+        del ends[SECOND]
     return iter(sorted(ends.items(), key=lambda end: -end[0]))
 
 
@@ -98,14 +99,12 @@ class Timeline:
         self.gradients: dict[tuple[int, str], Size] = {}  # by the first block of a kind, and the operation
         self.biases: dict[tuple[int, str], Size] = {}
         self.all_gradients: Size = 0
-        kinds = {id(group.axes): _kind(group.numbers) for group in step.ledger.groups}
-        for tensor in step.ledger.tensors():
-            owner = kinds[id(tensor.axes)], _operation(tensor)
-            bytes_ = step.pass_.bytes(tensor.elements)
-            self.gradients[owner] = self.gradients.get(owner, 0) + bytes_
-            if tensor.path.endswith(PRODUCT_BIAS):
-                self.biases[owner] = bytes_
-            self.all_gradients += tensor.count * bytes_
+        for gradient in step.gradients():
+            owner = gradient.kind, _operation(gradient.path)
+            self.gradients[owner] = self.gradients.get(owner, 0) + gradient.bytes
+            if gradient.path.endswith(PRODUCT_BIAS):
+                self.biases[owner] = gradient.bytes
+            self.all_gradients += gradient.copies * gradient.bytes
         self.gradients[ENDS, HEAD] = self.gradients.get((ENDS, HEAD), 0) + self.tied
         self.in_front, self.done_behind = self._beside_blocks()
         self.earlier = self.all_gradients if step.accumulate else 0
@@ -118,7 +117,7 @@ class Timeline:
 
     def finished(self, section: Section, operations: Iterable[str]) -> Size:
         """Bytes of the gradients that some operations of one block, or of an end, finish."""
-        kind = _kind(section.numbers)
+        kind = kind_of(section.numbers)
         return sum(self.gradients.get((kind, operation), 0) for operation in operations)
 
     def _beside_blocks(self) -> tuple[dict[int, Size], dict[int, Size]]:
@@ -193,6 +192,7 @@ class Timeline:
         return peak(
             self._backward(name, section, moment, kept - gone[moment], done, fewer if moment.at in attended else handed)
             for moment in section.run.moments
+            if moment.done or not self.step.checkpoint or section.run.order.index(moment.at) != section.run.last
         )
 
     def _attended(self, run: Run) -> Sequence[str]:
@@ -209,8 +209,11 @@ class Timeline:
             gone += bytes_ * done
         return gone
 
-    def front(self) -> Instant:
-        """The backward pass of what stands in front of the blocks. A tied table adds the head's gradient to its own."""
+    def front(self) -> Iterator[Instant]:
+        """The backward pass of what stands in front of the blocks, where that is trained.
+
+        A tied table adds the head's gradient to its own.
+        """
         front = self.run.front
         done = self.all_gradients - self.finished(front, front.run.order)
         behind = self.tied + (0 if self.step.accumulate else done)
@@ -219,7 +222,8 @@ class Timeline:
             one = self._backward("table, backward", front, moment, 0, behind, 0)
             more = max(self.stream, self.tied, key=int) if moment.at == TABLE else self.stream
             found.append(one._replace(held=one.held + more))
-        return peak(found)
+        if found:
+            yield peak(found)
 
     def update(self) -> Instant:
         """The optimizer's step, beside the batch."""
@@ -268,11 +272,11 @@ class Timeline:
         if again and moment.after:
             known |= {line.path for line in section.run.alive(moment.at) if line.by[0] == moment.at}
         own, held = self.inside_of(section, moment, known)
-        held += handed + self.logits + 2 * LOSS + (self.stream if section.numbers else 0)
+        held += handed + self.logits + 2 * LOSS + (self.stream if section.numbers and not moment.alone else 0)
         done += self.new(section, moment)
         if again:
             # A bias's gradient comes last, and what a product read is gone by then where it was made again.
-            together, kind = section.run.together(moment.at), _kind(section.numbers)
+            together, kind = section.run.together(moment.at), kind_of(section.numbers)
             stays = {
                 operation
                 for line in section.run.kept
@@ -281,7 +285,7 @@ class Timeline:
             }
             done -= sum(self.biases.get((kind, operation), 0) for operation in together if operation not in stays)
         if moment.at in self.run.again and moment.done:
-            together, kind = section.run.together(moment.at), _kind(section.numbers)
+            together, kind = section.run.together(moment.at), kind_of(section.numbers)
             stays = {operation for line in section.run.kept for operation in line.by}
             done -= sum(self.biases.get((kind, operation), 0) for operation in together if operation not in stays)
         return self.instant(name, moment.at, done, kept + own, held)
@@ -309,29 +313,22 @@ class Timeline:
     def _again(self, number: int, section: Section) -> Iterator[Instant]:
         """A checkpointed block's second forward pass, which stops once all that it keeps is there."""
         kept, done = self._around(number, section)
-        place = {operation: number for number, operation in enumerate(section.run.order)}
-        last = max(place[operation] for line in section.run.kept for operation in line.by)
-        for moment in section.run.ahead:
-            if place[moment.at] <= last:
+        run, last = section.run, section.run.last
+        for moment in run.ahead:
+            if (run.order.index(moment.at), moment.after) <= (last, False):
                 own, held = self.inside_of(section, moment, self._known(section))
-                held += self.held(section, section.run.early) + self.stream
+                held += self.held(section, run.early) + self.stream
                 held += self.step.closures(number) + self.logits + 2 * LOSS
                 yield self.instant(f"block {number:,}, forward again", moment.at, done, kept + own, held)
-
-
-def _kind(numbers: Sequence[int]) -> int:
-    """A kind of block, by its first: no other kind has it."""
-    return numbers[0] if numbers else ENDS
 
 
 def _tied(step: Step) -> Size:
     """Bytes of the token table's gradient where the head has made one too."""
     head = any(line.path == "lm_head" and getattr(line, "weight", None) for g in step.ledger.groups for line in g.lines)
-    tables = (tensor for tensor in step.ledger.tensors() if tensor.path == "embed.weight")
-    return sum(step.pass_.bytes(tensor.elements) for tensor in tables) if head else 0
+    return sum(each.bytes for each in step.gradients() if each.path == "embed.weight") if head else 0
 
 
-def _operation(tensor: Tensor) -> str:
+def _operation(path: str) -> str:
     """The operation whose backward finishes a parameter's gradient."""
-    owner, _, _ = tensor.path.rpartition(".")
+    owner, _, _ = path.rpartition(".")
     return owner if owner in (TABLE, POSITIONS) else f"{owner}.weight"

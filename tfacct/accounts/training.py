@@ -2,13 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tfacct.ledger.einsum import Axes, Size
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.kept import AGAIN, TURNS, Kept, Pass, Section
 from tfacct.ledger.storage import Width
+
+ENDS = -1
+"""Stands for the number of a block where there is none: in front of the blocks, and behind."""
+
+
+def kind_of(numbers: Sequence[int]) -> int:
+    """A kind of block, by its first: no other kind has it."""
+    return numbers[0] if numbers else ENDS
+
+
+class Adapter(NamedTuple):
+    """A weight of an adapter in each of some blocks, which alone are trained where there are any: `bytes` of one."""
+
+    path: str
+    elements: Size
+    bytes: Size
+    numbers: Sequence[int]
+
+    @property
+    def copies(self) -> int:
+        """How many there are."""
+        return len(self.numbers)
+
+
+class Gradient(NamedTuple):
+    """The gradient of a weight: the first block of its kind, the weight, the bytes of one, and how many there are."""
+
+    kind: int
+    path: str
+    bytes: Size
+    copies: Size
 
 
 class Angles(NamedTuple):
@@ -25,6 +56,7 @@ class Step(NamedTuple):
     `states`: bytes that the optimizer keeps. `update`: bytes that it holds while it updates. `checkpoint`: blocks keep
     their inputs alone, and are run again. `accumulate`: the gradients of earlier batches are there. `holds_logits`: the
     caller keeps the logits. `unsure`: how many bytes less it may hold while it updates, by the order of the parameters.
+    `adapters` are trained in place of the model's own weights, where there are any.
     """
 
     run: Pass
@@ -37,6 +69,7 @@ class Step(NamedTuple):
     accumulate: bool = False
     holds_logits: bool = False
     unsure: Size = 0
+    adapters: tuple[Adapter, ...] = ()
 
     @property
     def hands(self) -> bool:
@@ -50,8 +83,30 @@ class Step(NamedTuple):
     @property
     def weights(self) -> Size:
         """Bytes of the parameters, and of the buffers and the batch, which stay as long."""
-        stay = self.bytes(self.run.front, self.run.buffers)
-        return sum(self.pass_.bytes(t.count * t.elements) for t in self.ledger.tensors()) + stay
+        return self.parameters + self.bytes(self.run.front, self.run.buffers)
+
+    @property
+    def parameters(self) -> Size:
+        """Bytes of the parameters, those of adapters among them."""
+        own = sum(self.pass_.bytes(t.count * t.elements) for t in self.ledger.tensors())
+        return own + self.adapter_bytes
+
+    @property
+    def adapter_bytes(self) -> Size:
+        """Bytes of the adapters' parameters."""
+        return sum(adapter.copies * adapter.bytes for adapter in self.adapters)
+
+    def gradients(self) -> Iterator[Gradient]:
+        """Gradients of what is trained."""
+        if self.adapters:
+            for adapter in self.adapters:
+                for section in self.run.blocks:
+                    if section.numbers[0] in adapter.numbers:
+                        yield Gradient(section.numbers[0], adapter.path, adapter.bytes, section.count)
+            return
+        kinds = {id(group.axes): kind_of(group.numbers) for group in self.ledger.groups}
+        for tensor in self.ledger.tensors():
+            yield Gradient(kinds[id(tensor.axes)], tensor.path, self.pass_.bytes(tensor.elements), tensor.count)
 
     def lines_of(self, section: Section) -> Iterator[Kept]:
         """Tensors that one block of a section keeps, or what stands in front of the blocks or behind them."""

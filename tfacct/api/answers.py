@@ -131,6 +131,7 @@ class TrainReport(_Common):
     optimizer: str
     checkpoint: Literal["none", "full", "attention"]
     loss: Literal["whole", "chunked"]
+    lora: each.Lora | None
     weights_bytes: int
     optimizer_bytes: int
     gradients_bytes: int

@@ -191,6 +191,18 @@ class Instant(TypedDict):
     total_bytes: int
 
 
+class Lora(TypedDict):
+    """Adapters of a training step: their products by our names, the class's modules, and their size."""
+
+    rank: int
+    dtype: str
+    dropout: float
+    products: list[str]
+    modules: list[str]
+    params: int
+    bytes: int
+
+
 class TrainFit(TypedDict):
     """Largest context and batch of a training step that fit a budget, and what would make more of it fit."""
 

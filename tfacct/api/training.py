@@ -28,6 +28,9 @@ class Trainable(Asked):
         accumulate: bool = False,
         hold_logits: bool = False,
         loss: Literal["whole", "chunked"] = "whole",
+        lora: int | str | None = None,
+        adapters: str = "fp32",
+        lora_dropout: float = 0.0,
         fit: int | str | None = None,
         by: By = "instant",
         **step: Unpack[Whole],
@@ -44,16 +47,20 @@ class Trainable(Asked):
 
         `dtype`: of the pass, the weights, the gradients and the moments. `checkpoint`: `full` keeps the input of each
         block and runs it again, `attention` that of each block's attention. `accumulate`: gradients of earlier batches
-        are there. `hold_logits`: the caller keeps the logits. `loss`: of all tokens at once, or of an eighth at a
-        time. `fit` (bytes, or `"80GiB"`) adds the largest context and
-        batch, and what would make more fit.
+        are there. `hold_logits`: the caller keeps the logits. `loss`: of all tokens at once, or of an eighth at a time.
+        `lora`: a rank, or a rank and products (`"16:q_proj,v_proj"`), of adapters that alone are trained; `adapters`:
+        their dtype; `lora_dropout`: the share of their inputs that they drop. `fit` (bytes, or `"80GiB"`) adds the
+        largest context and batch, and what would make more fit.
         Raises TfacctError for a model whose step has not been measured.
         """
         from tfacct.reports.train import train
         from tfacct.reports.training import Recipe
 
         budget = units.read_bytes("fit", fit) if isinstance(fit, str) else fit
-        recipe = Recipe(dtype, optimizer, checkpoint, attention, accumulate, hold_logits, loss)
+        rank = None if lora is None else str(lora)
+        recipe = Recipe(
+            dtype, optimizer, checkpoint, attention, accumulate, hold_logits, loss, rank, adapters, lora_dropout
+        )
         report = train([self.loaded], request(step), recipe, fit=budget, by=by)
 
         def chart() -> Chart:

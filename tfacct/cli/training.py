@@ -62,6 +62,18 @@ def train(
     loss: Annotated[
         LossChoice, typer.Option(help="chunked: head and cross entropy of an eighth of the tokens at a time.")
     ] = LossChoice.whole,
+    lora: Annotated[
+        str | None,
+        typer.Option(
+            metavar="R[:PRODUCTS]", help="Adapters of rank R, as peft's, on all products of the blocks or on these."
+        ),
+    ] = None,
+    adapters: Annotated[
+        str, typer.Option(metavar="DTYPE", help="Of the adapters: fp32, peft's default, or that of the weights.")
+    ] = "fp32",
+    lora_dropout: Annotated[
+        float, typer.Option(metavar="SHARE", help="Share of an adapter's input that is dropped.")
+    ] = 0.0,
     fit: Annotated[
         str | None,
         typer.Option(metavar="SIZE", help="Add what fits, and what would make more fit: 80GiB, 80GB."),
@@ -77,7 +89,18 @@ def train(
     from tfacct.reports.train import train
     from tfacct.reports.training import Recipe
 
-    recipe = Recipe(dtype, optimizer, checkpoint.value, attention.value, accumulate, hold_logits, loss.value)
+    recipe = Recipe(
+        dtype,
+        optimizer,
+        checkpoint.value,
+        attention.value,
+        accumulate,
+        hold_logits,
+        loss.value,
+        lora=lora,
+        adapters=adapters,
+        lora_dropout=lora_dropout,
+    )
     budget = None if fit is None else units.read_bytes("--fit", fit)
     ask.check_plot(picture)
     chosen = ask.subjects(which)

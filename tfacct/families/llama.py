@@ -19,7 +19,7 @@ class Config(LlamaLike):
     attention_bias: Switch = False
     mlp_bias: Switch = False
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora"})
     dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 32000,

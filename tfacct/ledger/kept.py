@@ -89,13 +89,14 @@ class Moment(NamedTuple):
 
     `held` are the tensors alive then beside kept ones, finished gradients and the stream's gradient. `done`: the
     gradient of the operation's own weight is among the finished ones. `after`: the operation has read all it needs, so
-    that tensors which were made again for it are gone.
+    that tensors which were made again for it are gone. `alone`: nothing in front of it needs the stream's gradient.
     """
 
     at: str
     held: tuple[Held, ...]
     done: bool = True
     after: bool = False
+    alone: bool = False
 
 
 class Run(NamedTuple):
@@ -115,6 +116,12 @@ class Run(NamedTuple):
         """Lines that are there while `at` runs, forwards or backwards: it or an operation before it needs them."""
         waiting = frozenset(self.order[: self.order.index(at) + 1])
         return (line for line in self.kept if not waiting.isdisjoint(line.by))
+
+    @property
+    def last(self) -> int:
+        """Place of the last operation that a gradient needs a kept tensor or a weight of: run again, it stops there."""
+        needed = frozenset(name for line in self.kept for name in line.by)
+        return max(at for at, name in enumerate(self.order) if name in needed or name.endswith(".weight"))
 
     def together(self, at: str) -> tuple[str, ...]:
         """An operation and those behind it that have no moments of their own: they run as one."""

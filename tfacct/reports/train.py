@@ -124,8 +124,20 @@ def _notes(every: Sequence[Trained]) -> list[str]:
         *paged,
         *([CHUNKED] if one.recipe.loss == "chunked" else []),
         f"Kept for the backward pass: {units.binary(one.step.kept())} ({named}).",
-        f"Weights and gradients are in {one.recipe.dtype}{only}.",
+        *(_lent(one) if one.recipe.lora is not None else [f"Weights and gradients are in {one.recipe.dtype}{only}."]),
     ]
+
+
+def _adapters(one: Trained) -> dict[str, Any]:
+    from tfacct.reports import lora
+
+    return lora.facts(one)
+
+
+def _lent(one: Trained) -> list[str]:
+    from tfacct.reports import lora
+
+    return lora.notes(one)
 
 
 def _facts(one: Trained, fits: dict[str, Any] | None) -> dict[str, Any]:
@@ -136,7 +148,8 @@ def _facts(one: Trained, fits: dict[str, Any] | None) -> dict[str, Any]:
         "optimizer": recipe.optimizer,
         "checkpoint": recipe.checkpoint,
         "loss": recipe.loss,
-        "weights_bytes": sum(step.pass_.bytes(t.count * t.elements) for t in step.ledger.tensors()),
+        "lora": None if recipe.lora is None else _adapters(one),
+        "weights_bytes": step.parameters,
         "optimizer_bytes": step.states,
         "gradients_bytes": one.instants[-1].gradients,
         "kept_bytes": step.kept(),

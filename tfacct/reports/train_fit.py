@@ -8,11 +8,9 @@ from fractions import Fraction
 from typing import Any
 
 from tfacct.accounts.memory import largest_that_fits
-from tfacct.accounts.optimizers import OPTIMIZERS
 from tfacct.accounts.passes import recomputed_flops
 from tfacct.base import units
 from tfacct.output.report import Column, Row, Table
-from tfacct.reports.stored import stored
 from tfacct.reports.training import Recipe, Trained, refusal, trained
 
 HEAD = "lm_head"
@@ -42,17 +40,22 @@ def budgeted(one: Trained, budget: int) -> dict[str, Any]:
     }
 
 
+LORA, FROZEN = {"lora": "16", "adapters": "bf16"}, "frozen weights"
 LEVERS: tuple[tuple[dict[str, Any], str], ...] = (
-    ({"optimizer": "adamw-8bit"}, "moments in 8 bits"),
+    ({"optimizer": "adamw-8bit"}, "8-bit moments"),
     ({"loss": "chunked"}, ""),
     ({"checkpoint": "attention"}, ""),
     ({"checkpoint": "full"}, ""),
+    (LORA, FROZEN),
     ({"optimizer": "sgd"}, "no moments"),
+    ({"lora": "16"}, FROZEN),
     ({"checkpoint": "full", "loss": "chunked"}, ""),
-    ({"checkpoint": "full", "optimizer": "adamw-8bit"}, "moments in 8 bits"),
+    ({"checkpoint": "full", "optimizer": "adamw-8bit"}, "8-bit moments"),
     ({"checkpoint": "full", "optimizer": "sgd"}, "no moments"),
+    ({"checkpoint": "full", **LORA}, FROZEN),
 )
-"""What could be changed, and what it costs beside FLOPs: the cheapest first."""
+"""What could be changed, and what it costs beside FLOPs: the cheapest first. Adapters that are not in fp32 are in the
+dtype of the weights."""
 
 
 def _changes(one: Trained, budget: int) -> Iterator[dict[str, Any]]:
@@ -66,23 +69,23 @@ def _changes(one: Trained, budget: int) -> Iterator[dict[str, Any]]:
         return int(head) + (0 if recipe.checkpoint == "none" else int(recomputed_flops(ledger, at, attention=only)))
 
     seen = [one.recipe]
-    states = {name: how.states(stored(one.subject), one.step.pass_.bits // 8) for name, how in OPTIMIZERS.items()}
-    worse = [name for name, bytes_ in states.items() if bytes_ > one.step.states]
     for fields, costs in LEVERS:
-        changed = replace(one.recipe, **fields)
-        if refusal(one.subject, changed) is not None:
-            continue
-        peak = int(trained(one.subject, one.work, changed).peak.total)
-        if peak >= one.peak.total or changed in seen or changed.optimizer in worse:
+        fields = {**fields, "adapters": one.recipe.dtype} if "adapters" in fields else fields
+        changed, lends = replace(one.recipe, **fields), "lora" in fields
+        if changed in seen or (lends and one.recipe.lora is not None) or refusal(one.subject, changed) is not None:
             continue
         seen.append(changed)
+        found = trained(one.subject, one.work, changed)
+        peak = int(found.peak.total)
+        if peak >= one.peak.total or found.step.states > one.step.states:
+            continue
         again = Fraction(again_flops(changed) - again_flops(one.recipe), step)
-        words = [f"{units.percent(again, 0)} more FLOPs"] if again > 0 else []
+        words = [f"{units.percent(again, 0)} more FLOPs"] if again > 0 and not lends else []
         yield {
             "set": fields,
             "peak_bytes": peak,
             "freed_bytes": int(one.peak.total) - peak,
-            "flops_ratio": 1 + again,
+            "flops_ratio": None if lends else 1 + again,
             "costs": ", ".join([*words, *([costs] if costs else [])]),
             "fits": peak <= budget,
             "recipe": changed,

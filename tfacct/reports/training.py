@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 from tfacct import families
 from tfacct.accounts.optimizers import optimizer
 from tfacct.accounts.timeline import Instant, peak, timeline
-from tfacct.accounts.training import Step
+from tfacct.accounts.training import Adapter, Step
 from tfacct.architecture.parts import Attention, Experts
 from tfacct.architecture.transformer import Transformer
 from tfacct.base import units
@@ -31,6 +31,7 @@ AttentionKind = Literal["sdpa", "eager"]
 Checkpoint = Literal["none", "full", "attention"]
 Loss = Literal["whole", "chunked"]
 ONE = Workload(context=1, tokens=1, batch=1)
+FP32 = "fp32"
 ACCUMULATES, SELECTIVE, CHUNKED = "accumulate", "selective", "chunked"
 """Stand among a family's `trains` where gradients of earlier batches were measured, attention that runs again, and a
 loss in chunks."""
@@ -44,7 +45,8 @@ WIDEST_HEAD, HEAD_STEP = 256, 8
 class Recipe:
     """How a model is trained. `dtype`: of the pass, the weights, the gradients and the moments. `accumulate`: gradients
     of earlier batches are there. `hold_logits`: the caller keeps the logits. `loss`: of all tokens at once, or chunk by
-    chunk, the head run again for each."""
+    chunk, the head run again for each. `lora`: rank of peft's adapters, and their products if not all have one;
+    `adapters`: their dtype; `lora_dropout`: the share of their inputs that they drop."""
 
     dtype: str = "bf16"
     optimizer: str = "adamw"
@@ -53,6 +55,9 @@ class Recipe:
     accumulate: bool = False
     hold_logits: bool = False
     loss: Loss = "whole"
+    lora: str | None = None
+    adapters: str = FP32
+    lora_dropout: float = 0.0
 
     def checked(self) -> Recipe:
         """The same, its names as the house spells them. Raises TfacctError for one that is not known."""
@@ -68,7 +73,14 @@ class Recipe:
             raise UsageError(f"{option('loss', 'chunked')} makes the logits of no more than a chunk: none are held")
         if self.attention not in ("sdpa", "eager"):
             raise UsageError(f"{option('attention')} is sdpa or eager, not {self.attention!r}")
-        return replace(self, dtype=dtype)
+        adapters = units.dtype_name(self.adapters)
+        if adapters not in (FP32, dtype):
+            raise UsageError(f"{option('adapters')} is {' or '.join({FP32: 0, dtype: 0})}, not {adapters}")
+        if not 0 <= self.lora_dropout < 1:
+            raise UsageError(f"{option('lora_dropout')} is a share of 1, not {self.lora_dropout}")
+        if self.lora is None and (adapters != FP32 or self.lora_dropout):
+            raise UsageError(f"{option('adapters')} and {option('lora_dropout')} go with {option('lora')}")
+        return replace(self, dtype=dtype, adapters=adapters)
 
     @property
     def words(self) -> str:
@@ -80,12 +92,14 @@ class Recipe:
             "logits held": self.hold_logits,
             "loss in chunks": self.loss == "chunked",
         }
-        return ", ".join([self.optimizer, *(words for words, so in others.items() if so)])
+        lora = [] if self.lora is None else [f"LoRA {self.lora} in {self.adapters}"]
+        return ", ".join([self.optimizer, *lora, *(words for words, so in others.items() if so)])
 
     @property
     def counted(self) -> str:
         """What is counted of its bytes."""
-        return f"as transformers 5 with {self.attention}: every tensor that autograd keeps or makes"
+        peft = "" if self.lora is None else " and peft"
+        return f"as transformers 5 with {self.attention}{peft}: every tensor that autograd keeps or makes"
 
     @property
     def rounds(self) -> bool:
@@ -153,7 +167,11 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
             return f"sdpa has not been measured with heads of {heads}: multiples of 8 up to 256 have"
         if recipe.full and isinstance(part, Attention) and part.group != 1:
             return "grouped heads in fp32 are not counted with sdpa: torch runs another kernel for them"
-    return None
+    if recipe.lora is None:
+        return None
+    from tfacct.reports import lora
+
+    return lora.refusal(subject, recipe)
 
 
 def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
@@ -168,11 +186,16 @@ def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
     each, how = width(recipe.dtype), optimizer(recipe.optimizer)
     tensors = stored(subject)
     bytes_each = each.bits // 8
+    adapters: tuple[Adapter, ...] = ()
+    if recipe.lora is not None:
+        from tfacct.reports.lora import lent
+
+        run, adapters, tensors, bytes_each = lent(subject, recipe, run)
     states, update = how.states(tensors, bytes_each), how.update(tensors, bytes_each)
     again = recipe.checkpoint == "full"
     less = update.most - update.least
     loop = recipe.accumulate, recipe.hold_logits
-    return Step(run, subject.ledger, work.axes(), each, states, update.most, again, *loop, less)
+    return Step(run, subject.ledger, work.axes(), each, states, update.most, again, *loop, less, adapters)
 
 
 def unsure(subject: LoadedModel, recipe: Recipe) -> bool:
@@ -207,6 +230,8 @@ def _advice(subject: LoadedModel, recipe: Recipe) -> str:
     other: AttentionKind = "eager" if recipe.attention == "sdpa" else "sdpa"
     if refusal(subject, replace(recipe, attention=other)) is None:
         return f"{option('attention', other)} is counted"
+    if recipe.lora is not None and refusal(subject, replace(recipe, lora=None)) is None:
+        return f"without {option('lora')} it is counted"
     known = (name for name in families.names() if families.config_class(name).trains)
     return f"measured so far: {', '.join(known)}; docs/training.md says how"
 

@@ -1,0 +1,150 @@
+"""LoRA: adapters on products of a frozen model, what they keep, and what is said and refused.
+
+The figures were read off peft's adapters on the transformers classes, as those of tests/test_training.py are.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.conftest import Ran
+from tfacct import load
+from tfacct.accounts.timeline import peak, timeline
+from tfacct.base.errors import UsageError
+from tfacct.ledger.kept import Run
+from tfacct.ledger.workload import Workload
+from tfacct.profiles.adapters import reached
+from tfacct.reports.lora import Asked, read
+from tfacct.reports.training import Recipe, step_of
+
+# model, batch, context, adapters, their dtype, dropout, checkpoint: bytes kept, most bytes alive before the optimizer
+MEASURED = [
+    ("llama-3.1-8b", 1, 4096, "16", "fp32", 0.0, "none", 40_834_728_716, 61_265_716_488),
+    ("llama-3.1-8b", 1, 4096, "16", "bf16", 0.0, "none", 26_309_853_964, 46_656_955_656),
+    ("llama-3.1-8b", 1, 8192, "16", "bf16", 0.0, "full", 6_484_492_300, 31_038_546_440),
+    ("qwen2.5-7b", 2, 3000, "8:q_proj,v_proj", "fp32", 0.05, "none", 36_325_104_676, 58_865_502_760),
+    ("mistral-7b-v0.3", 1, 4096, "64:o_proj,down_proj", "fp32", 0.0, "full", 1_677_770_764, 17_467_793_928),
+    ("qwen3-8b", 1, 2048, "16", "fp32", 0.1, "none", 25_736_594_284, 44_781_972_840),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "batch", "context", "lora", "adapters", "dropout", "checkpoint", "kept", "most"),
+    MEASURED,
+    ids=lambda value: str(value),
+)
+def test_published_sizes_meet_what_was_measured(
+    name: str, batch: int, context: int, lora: str, adapters: str, dropout: float, checkpoint: Any, kept: int, most: int
+) -> None:
+    recipe = Recipe("bf16", "none", checkpoint, lora=lora, adapters=adapters, lora_dropout=dropout)
+    step = step_of(load(name).loaded, Workload(context=context, tokens=context, batch=batch), recipe)
+    assert step.kept() == kept
+    assert peak(instant for instant in timeline(step) if instant.name != "optimizer step").total == most
+
+
+def test_a_block_with_adapters_by_hand() -> None:
+    """Full fine-tuning of Llama keeps B·T·(16·D + 4·N·H + 4·K·H + 8·F + 4·N + 8) bytes a block in bf16, and 24.
+
+    Frozen norms no longer need what they scaled, 2 · 2·D. Adapters in fp32 on q_proj and v_proj keep their own fp32
+    copies of what they read, 2 · 4·D, and their results, 2 · 4·R; in bf16 they read the norm's result, 2·D, which full
+    fine-tuning keeps too, and their results take 2 · 2·R. What the norms give the other products is needed by none:
+    2·D of the network's and, where q and v cast it, 2·D of attention's, and down_proj's input, 2·F.
+    """
+    fields = {"hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16}
+    model = load("llama-3.2-1b", **fields, intermediate_size=70, num_hidden_layers=3, vocab_size=200).loaded
+    work, whole = Workload(context=23, tokens=23, batch=2), 16 * 48 + 4 * 96 + 4 * 32 + 8 * 70 + 4 * 6 + 8
+    frozen = whole - 4 * 48 - 2 * 48 - 2 * 70
+    for adapters, each in (("fp32", frozen - 2 * 48 + 8 * 48 + 8 * 5), ("bf16", frozen + 4 * 5)):
+        step = step_of(model, work, Recipe(lora="5:q_proj,v_proj", adapters=adapters))
+        first, others = step.run.blocks
+        assert ([*first.numbers], [*others.numbers]) == ([0], [1, 2])
+        assert step.kept_in(others) == 2 * 23 * each + 24
+
+
+def test_nothing_in_front_of_the_first_adapter_is_kept() -> None:
+    """Block 0 with an adapter on down_proj alone keeps what that reads, its narrow result, and nothing else."""
+    model = load("llama-3.2-1b").loaded
+    work = Workload(context=23, tokens=23, batch=2)
+    step = step_of(model, work, Recipe(lora="5:down_proj", adapters="bf16"))
+    paths = [line.path for line in step.lines_of(step.run.blocks[0])]
+    assert paths == ["blocks.*.mlp.product", "blocks.*.mlp.down_proj.lora_A"]
+    again = step_of(model, work, Recipe(lora="5:down_proj", adapters="bf16", checkpoint="full"))
+    assert len(again.run.blocks[0].run.kept) == len(again.run.blocks[1].run.kept)  # peft has the embeddings differ
+
+
+def test_gradients_reach_what_an_adapter_made() -> None:
+    """Keys are made beside queries: an adapter on the first says nothing of the second."""
+    at = "blocks.*.attn"
+    order = (f"{at}_norm.weight", *(f"{at}.{name}" for name in ("q_proj.weight", "k_proj.weight", "k_norm.weight")))
+    run = Run((*order, f"{at}.scores"))
+    assert reached(run, frozenset({f"{at}.q_proj"}), start=False) == {f"{at}.scores"}
+    assert reached(run, frozenset({f"{at}.k_proj"}), start=False) == {f"{at}.k_norm.weight", f"{at}.scores"}
+    assert reached(run, frozenset({f"{at}.q_proj"}), start=True) == {*run.order}
+
+
+def test_optimizer_and_gradients_are_those_of_the_adapters() -> None:
+    """Rank 16 on llama-3.1-8b: per block 16 · (2·(4096 + 4096) + 2·(4096 + 1024) + 3·(4096 + 14336)) parameters."""
+    step = load("llama-3.1-8b").train(ctx=64, lora=16)
+    params = 32 * 16 * (2 * 8192 + 2 * 5120 + 3 * 18432)
+    assert step.lora is not None and step.lora["params"] == params == 41_943_040
+    assert step.lora["bytes"] == step.gradients_bytes == 4 * params
+    assert step.optimizer_bytes == 2 * 4 * params + 4 * 32 * 14  # AdamW counts the steps of each tensor
+    narrow = load("llama-3.1-8b").train(ctx=64, lora="16:q_proj", adapters="bf16")
+    assert narrow.lora is not None and narrow.lora["bytes"] == 2 * 32 * 16 * 8192
+    assert narrow.lora["products"] == ["attn.q_proj"] and narrow.lora["modules"] == ["model.layers.*.self_attn.q_proj"]
+    assert load("llama-3.1-8b").train(ctx=64).lora is None
+
+
+def test_more_than_full_fine_tuning_is_said(run: Callable[..., Ran]) -> None:
+    wide = " ".join(run("train", "llama-3.1-8b", "--ctx", "4k", "--lora", "16").out.split())
+    more = "The adapters keep more than full fine-tuning would, 38.0 GiB in place of 26.6 GiB: each casts its input"
+    assert more in wide and "Weights are frozen, in bf16. Adapters of rank 16 in fp32 on q_proj," in wide
+    narrow = run("train", "llama-3.1-8b", "--ctx", "4k", "--lora", "16", "--adapters", "bf16")
+    assert narrow.code == 0 and "more than full" not in narrow.out
+
+
+def test_what_would_make_it_fit(run: Callable[..., Ran]) -> None:
+    ran = run("train", "llama-3.1-8b", "--ctx", "8k", "--fit", "80GiB", "--json")
+    changes = {" ".join(each["set"].values()): each for each in json.loads(ran.out)["models"][0]["fit"]["changes"]}
+    peaks = {name: change["peak_bytes"] / 2**30 for name, change in changes.items() if "16" in name.split()}
+    assert {name: f"{peak:.1f}" for name, peak in peaks.items()} == {
+        "16 bf16": "72.0",
+        "16": "99.3",
+        "full 16 bf16": "29.1",
+    }
+    assert changes["16 bf16"]["costs"] == "frozen weights" and changes["16 bf16"]["flops_ratio"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("llama-3.1-8b --lora 16:q_prj", "'q_prj' names no product of its blocks, which are q_proj, k_proj, v_proj,"),
+        ("llama-3.1-8b --lora 16:", "is a rank, or a rank and products"),
+        ("llama-3.1-8b --lora 0", "is a rank, or a rank and products"),
+        ("llama-3.1-8b --lora 16 --adapters fp16", "--adapters is fp32 or bf16, not fp16"),
+        ("llama-3.1-8b --adapters bf16", "go with --lora"),
+        ("llama-3.1-8b --lora 16 --lora-dropout 1", "--lora-dropout is a share of 1, not 1.0"),
+        ("gpt2 --lora 16", "gpt2 has not been measured with adapters hint: without --lora it is counted"),
+        ("mistral-7b-v0.1 --lora 16", "adapters have not been measured with windows"),
+        ("llama-3.1-8b --lora 16 --set num_hidden_layers=1", "on a single block"),
+        ("llama-3.1-8b --lora 16 --set vocab_size=8000", "vocabularies of twice the hidden size"),
+    ],
+)
+def test_what_is_not_counted_is_refused_by_name(run: Callable[..., Ran], arguments: str, says: str) -> None:
+    ran = run("train", *arguments.split())
+    assert ran.code == 2 and says in " ".join(ran.err.split()), ran.err
+
+
+def test_ranks_and_products_as_they_are_written() -> None:
+    assert read("16") == Asked(16, ()) and read("8: q_proj, v_proj") == Asked(8, ("q_proj", "v_proj"))
+    with pytest.raises(UsageError):
+        read("q_proj")
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_tables_fit(run: Callable[..., Ran], columns: int) -> None:
+    for more in ((), ("--fit", "40GiB"), ("--by", "tensor"), ("--by", "part")):
+        ran = run("train", "llama-3.1-8b", "--ctx", "8k", "--lora", "16", *more, columns=columns)
+        assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= columns

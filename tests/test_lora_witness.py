@@ -1,0 +1,65 @@
+"""LoRA against peft's own adapters on the transformers classes, on meta dressed as CUDA: random small models."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from tests.training_configs import drawn
+from tfacct.accounts.timeline import peak, timeline
+from tfacct.loading.model import subject
+from tfacct.reports.lora import products
+from tfacct.reports.training import refusal, step_of
+from tfacct.witness.step import by_modules, grouped, known_modules
+
+pytest.importorskip("transformers")
+pytest.importorskip("peft")
+FAMILIES = ("llama", "qwen2", "qwen3", "mistral")
+
+
+def check(family: str, seed: int) -> bool:
+    """Compare bytes by module, and the peak; False if adapters are not counted on this model."""
+    from tfacct.reference import adapting, keeping
+
+    config, recipe, work = drawn(family, seed)
+    config |= {"num_hidden_layers": max(2, config["num_hidden_layers"]), "vocab_size": 2 * config["hidden_size"] + seed}
+    pick = random.Random(seed)
+    config |= {"sliding_window": None, "use_sliding_window": False} if "sliding_window" in config else {}
+    model = subject(family, config, {}, None)
+    every = [path.rpartition(".")[2] for path in products(model)]
+    names = pick.sample(every, pick.randint(1, len(every)))
+    rank, dropout = pick.choice([1, 4, 7]), pick.choice([0.0, 0.0, 0.1])
+    recipe = replace(recipe, lora=f"{rank}:{','.join(names)}", lora_dropout=dropout)
+    recipe = replace(recipe, accumulate=pick.random() < 0.2, hold_logits=pick.random() < 0.2)
+    if refusal(model, recipe) is not None:
+        recipe = replace(recipe, dtype="bf16")
+    if refusal(model, recipe) is not None:
+        return False
+    recipe = replace(recipe, adapters=pick.choice(["fp32", recipe.dtype])).checked()
+    step = step_of(model, work, recipe)
+    run = keeping.trainable(config, recipe.attention, recipe.dtype, checkpoint=recipe.checkpoint)
+    adapting.adapted(run, rank, names, wide=recipe.adapters == "fp32", dropout=dropout)
+    saved = keeping.kept(run, work.batch, work.tokens)
+    loop = {"accumulate": recipe.accumulate, "holds_logits": recipe.hold_logits}
+    most = keeping.peak(run, work.batch, work.tokens, **loop)
+    assert step.kept() == sum(each.bytes for each in saved), (config, recipe, work)
+    if recipe.checkpoint == "none":
+        known = known_modules(model)
+        assert by_modules(model, step, known) == grouped(saved, known), (config, recipe, work)
+    found = peak(instant for instant in timeline(step) if instant.name != "optimizer step")
+    assert found.total == most.bytes, (config, recipe, work, found, most)
+    trained = sum(each.numel() for each in run.parameters() if each.requires_grad)
+    assert sum(adapter.copies * adapter.elements for adapter in step.adapters) == trained
+    return True
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_step_with_adapters_is_pefts_own(family: str, seed: int) -> None:
+    check(family, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_many_steps_with_adapters_are_pefts_own(family: str) -> None:
+    assert sum(check(family, seed) for seed in range(100, 300)) > 150

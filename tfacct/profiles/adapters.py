@@ -1,0 +1,171 @@
+"""Low-rank adapters beside products whose weights are frozen, as peft puts them there, and what is then kept.
+
+Held against peft's own adapters on the transformers classes, as the profile's other lines are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tfacct.ledger.kept import AGAIN, ROTARY, Held, Kept, Moment, Pass, Run, Section
+from tfacct.profiles.adapters_parts import (
+    RANK,
+    STREAMS,
+    WEIGHT,
+    Adapters,
+    around,
+    local,
+    of_adapter,
+    of_product,
+    of_queries,
+    passes,
+)
+
+TABLES = ("embed", "pos_embed")
+"""Operations of weights that are not called so."""
+TOKENS = "tokens"
+ATTENTION, NETWORK = "blocks.*.attn", "blocks.*.mlp"
+EMBEDDED = Held("B T D", "cast")
+"""Embeddings that wait in 16 bits alone, for block 0 keeps them in fp32; with adapters it need not."""
+
+
+def adapted(run: Pass, adapters: Adapters) -> Pass:
+    """The pass of a frozen model with adapters. Block 0 stands apart: nothing in front of its first adapter is kept."""
+    blocks: list[Section] = []
+    for section in run.blocks:
+        axes, first = {**section.axes, RANK: adapters.rank}, 1 if section.numbers[0] == 0 else 0
+        for numbers, start in ((section.numbers[:first], adapters.embedded), (section.numbers[first:], True)):
+            if numbers:
+                blocks.append(Section(_frozen(section.run, adapters, start), axes, len(numbers), numbers))
+    front = _front(run.front.run, adapters, any(ROTARY in section.run.order for section in blocks))
+    batch = tuple(line for line in run.front.run.kept if line.path == TOKENS)  # is there, trained table or not
+    waiting = tuple(held._replace(role="work") if held == EMBEDDED else held for held in run.waiting)
+    return run._replace(
+        front=run.front._replace(run=front),
+        blocks=tuple(blocks),
+        back=run.back._replace(run=_frozen(run.back.run, adapters, start=True)),
+        buffers=(*run.buffers, *batch),
+        waiting=run.waiting if adapters.embedded else waiting,
+    )
+
+
+def reached(run: Run, products: frozenset[str], start: bool) -> frozenset[str]:
+    """Operations of a run whose inputs require a gradient: what they read was made from an adapter's result.
+
+    `products` have adapters. `start`: what the run reads requires a gradient.
+    """
+    sources, known = _sources(run), frozenset(run.order)
+    live: set[str] = set()
+    made: set[str] = set()
+    before = ""
+    for name in run.order:
+        reads = (each or before for each in sources.get(name, ("",)))
+        if any(source in made if source in known else start for source in reads):
+            live.add(name)
+        if name in live or _product(name) in products:
+            made.add(name)
+        before = name
+    return frozenset(live)
+
+
+def _sources(run: Run) -> dict[str, tuple[str, ...]]:
+    """For operations that read not, or not alone, the result of the one before: those whose results they read.
+
+    The one before is the empty name.
+    """
+    q, k, v = ends(run)
+    norm, act = f"{NETWORK}_norm.weight", f"{NETWORK}.act"
+    return {
+        **{f"{ATTENTION}.{which}_proj.weight": (f"{ATTENTION}_norm.weight",) for which in "kv"},
+        **dict.fromkeys((ROTARY, f"{ATTENTION}.scores"), (q, k)),
+        f"{ATTENTION}.values": ("", v),
+        f"{ATTENTION}.sdpa": (q, k, v),
+        f"{NETWORK}.up_proj.weight": (norm,),
+        f"{NETWORK}.product": (act, f"{NETWORK}.up_proj.weight"),
+    }
+
+
+def ends(run: Run) -> tuple[str, str, str]:
+    """The last operations of queries, keys and values, before they are turned."""
+    q, k, v = (f"{ATTENTION}.{which}_proj.weight" for which in "qkv")
+    normed = [f"{ATTENTION}.{which}_norm.weight" for which in "qk"]
+    return (normed[0], normed[1], v) if normed[0] in run.order else (q, k, v)
+
+
+def _other(run: Run, line: Kept, name: str) -> str | None:
+    """Of a product of two results, the operation that makes the one beside a line; None of any other operation.
+
+    One of them is kept for the gradient of the other.
+    """
+    q, k, v = ends(run)
+    leaf = line.path.rpartition(".")[2]
+    if name == f"{ATTENTION}.scores":
+        return k if leaf.startswith("q_") else q
+    if name == f"{ATTENTION}.values":
+        return f"{ATTENTION}.softmax" if leaf.startswith("v_") else v
+    if name == f"{NETWORK}.product":
+        return f"{NETWORK}.act" if leaf == "up_proj" else f"{NETWORK}.up_proj.weight"
+    return None
+
+
+def _front(run: Run, adapters: Adapters, turned: bool) -> Run:
+    """What stands in front of the blocks: its tables are frozen, and the angles serve whatever block turns by them."""
+    live = {AGAIN, *((ROTARY,) if turned else ())}
+    if adapters.embedded:
+        live.update(name for name in run.order if name not in TABLES)
+    return Run(tuple(name for name in run.order if name in live), tuple(_needed(run, frozenset(live), adapters)))
+
+
+def _frozen(run: Run, adapters: Adapters, start: bool) -> Run:
+    """A run whose weights are frozen, with its adapters. `start`: what it reads requires a gradient."""
+    live = reached(run, adapters.on, start)
+    order: list[str] = []
+    kept = list(_needed(run, live, adapters))
+    moments = [of_queries(each, live) for each in run.moments if each.at in live and not _weighs(each, adapters)]
+    ahead = [each._replace(held=(*each.held, *local(each.at))) for each in run.ahead if each.at in live]
+    early: tuple[Held, ...] = ()
+    for name in run.order:
+        product = _product(name)
+        order += [name] if name in live else []
+        if product not in adapters.products:
+            continue
+        beside, early = around(product, adapters, live), ()
+        moments += of_product(product, adapters, beside) if beside.there else ()
+        if product in adapters.on:
+            forwards = next((moment.held for moment in run.ahead if moment.at == name), ())
+            own = of_adapter(product, adapters, beside, forwards)
+            early = own.early
+            order += own.order
+            kept += own.kept
+            moments += own.moments
+            ahead += own.ahead
+    lone = tuple(f"blocks.*.{sublayer}." for sublayer in STREAMS if not passes(sublayer, live))
+    moments = [moment._replace(alone=True) if moment.at.startswith(lone) else moment for moment in moments]
+    return Run(tuple(order), tuple(kept), tuple(moments), tuple(ahead), early)
+
+
+def _product(operation: str) -> str:
+    """The product whose weight an operation is; nothing for any other."""
+    return operation.removesuffix(WEIGHT) if operation.endswith(WEIGHT) else ""
+
+
+def _weighs(moment: Moment, adapters: Adapters) -> bool:
+    return _product(moment.at) in adapters.products
+
+
+def _needed(run: Run, live: frozenset[str], adapters: Adapters) -> Iterator[Kept]:
+    """Lines that are needed once weights are frozen: by inputs that require a gradient, by adapters that read them."""
+    for line in run.kept:
+        needs = tuple(name for each in line.by for name in _needs(run, line, each, live, adapters))
+        if needs:
+            yield Kept(line.path, line.spec, needs, line.role, line.times)
+
+
+def _needs(run: Run, line: Kept, name: str, live: frozenset[str], adapters: Adapters) -> Iterator[str]:
+    other = _other(run, line, name)
+    if other is not None:
+        yield from (name,) if other in live or _product(other) in adapters.on else ()
+    elif not name.endswith(WEIGHT):
+        yield from (name,) if name in live else ()
+    elif _product(name) in adapters.on and not adapters.copies:
+        yield f"{_product(name)}.lora_A{WEIGHT}"

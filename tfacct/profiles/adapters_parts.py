@@ -1,0 +1,170 @@
+"""What the adapter of one product keeps, and what its gradients and those of its frozen product hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from tfacct.ledger.kept import Held, Kept, Moment, Role, Run
+
+RANK = "Rl"
+"""Letter of the adapters' rank."""
+WEIGHT = ".weight"
+STREAM = "B T D"
+BESIDE = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+"""Products that read one tensor, in their order: backwards, the gradients of what they make wait for each other."""
+STREAMS = {"attn": ("blocks.*.in",), "mlp": ("blocks.*.in", "blocks.*.mid")}
+"""What of the stream a sublayer's caller holds while it runs forwards."""
+LOCALS = {
+    "o_proj": Held("B T N H", path="blocks.*.attn.values"),
+    "up_proj": Held("B T F", path="blocks.*.mlp.act.result"),
+    "down_proj": Held("B T F", path="blocks.*.mlp.product"),
+}
+"""What stands beside a product, or is read by it, while it runs forwards, whether kept or not."""
+
+
+class Sides(NamedTuple):
+    """Axes of what a product reads and of what it makes; none of the latter where it is added to the stream."""
+
+    reads: str
+    makes: str
+
+
+class Adapters(NamedTuple):
+    """Adapters of `rank` on some of a block's `products`: all that have weights, by their paths.
+
+    `wide`: they are in fp32 and the pass is not, so each casts its input. `drops`: they drop numbers of it. `embedded`:
+    the embeddings require a gradient, which peft asks for where blocks run again.
+    """
+
+    rank: int
+    on: frozenset[str]
+    products: Mapping[str, Sides]
+    wide: bool = False
+    drops: bool = False
+    embedded: bool = False
+
+    @property
+    def role(self) -> Role:
+        """Dtype rule of what they compute."""
+        return "full" if self.wide else "work"
+
+    @property
+    def copies(self) -> bool:
+        """True if they keep a copy of what their product reads, cast or dropped."""
+        return self.wide or self.drops
+
+
+class Around(NamedTuple):
+    """What stands around a product while gradients come back to it.
+
+    `waits`: gradients of what products in front of it make. `summed`: that of what it reads, from products behind it.
+    `makes`: axes of its result, and `own`: whether the gradient of that is not the stream's. `there`: what it reads
+    requires a gradient too.
+    """
+
+    waits: tuple[Held, ...]
+    summed: tuple[Held, ...]
+    makes: str
+    own: bool
+    there: bool
+
+
+def around(product: str, adapters: Adapters, live: frozenset[str]) -> Around:
+    """What stands around a product. `live`: operations whose inputs require a gradient."""
+    owner, _, leaf = product.rpartition(".")
+    front, behind = _beside(leaf)
+    made = (name for name in (f"{owner}.{each}" for each in front) if name in adapters.on or name + WEIGHT in live)
+    there = product + WEIGHT in live
+    makes = adapters.products[product].makes
+    return Around(
+        tuple(Held(adapters.products[name].makes) for name in made),
+        (Held(adapters.products[product].reads),) if behind and there else (),
+        makes or STREAM,
+        bool(makes) or not passes(owner.rpartition(".")[2], live),
+        there,
+    )
+
+
+def _beside(leaf: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Products in front of one that read the same, and those behind it."""
+    row = next((row for row in BESIDE if leaf in row), (leaf,))
+    return row[: row.index(leaf)], row[row.index(leaf) + 1 :]
+
+
+def passes(sublayer: str, live: frozenset[str]) -> bool:
+    """True if what is in front of a sublayer requires the stream's gradient."""
+    return any(name.startswith(f"blocks.*.{sublayer}_norm.") for name in live)
+
+
+def of_adapter(product: str, adapters: Adapters, beside: Around, forwards: tuple[Held, ...]) -> Run:
+    """An adapter: a cast or dropped copy of what its product reads, and its own narrow result.
+
+    `forwards`: what the product itself holds as it runs forwards.
+    """
+    down, up, drop = f"{product}.lora_A{WEIGHT}", f"{product}.lora_B{WEIGHT}", f"{product}.lora_drop"
+    spec, role = adapters.products[product].reads, adapters.role
+    drops = adapters.drops and beside.there
+    kept = [Kept(f"{product}.lora_A", f"B T {RANK}", by=(up,), role=role)]
+    if adapters.copies:
+        kept.append(Kept(f"{product}.lora_in", spec, by=(down,), role=role))
+    if drops:
+        kept.append(Kept(drop, spec, by=(drop,), role="flag"))
+    waits = beside.there and (beside.own or adapters.wide)  # the gradient that the product itself will read
+    given = (*beside.waits, *beside.summed, *((Held(beside.makes),) if waits else ()))
+    made, narrow, read = Held(beside.makes, role), Held(f"B T {RANK}", role), Held(spec, role)
+    moments = [
+        Moment(up, (*given, made, *((made,) if adapters.wide else ())), done=False),
+        Moment(up, (*given, made, narrow)),
+        Moment(down, (*given, narrow, *((read,) if beside.there else ()))),
+        *((Moment(drop, (*given, read, read)),) if drops else ()),
+    ]
+    whole = (read,) if adapters.wide and adapters.drops else ()  # cast, before numbers of it are dropped
+    named = dict.fromkeys((*local(up), *(held for held in forwards if held.path)))
+    before = (*(tuple(held for held in forwards if not held.path) or (Held(beside.makes),)), *whole, *named)
+    before += _made(product, adapters)
+    ahead = Moment(up, before), Moment(up, (*before, made, made), after=True)
+    return Run((*((drop,) if drops else ()), down, up), tuple(kept), tuple(moments), ahead, (*given, made))
+
+
+def of_product(product: str, adapters: Adapters, beside: Around) -> Iterator[Moment]:
+    """The gradient of what a frozen product reads: its own part, its adapter's, that from products behind it."""
+    at, spec, adapter = product + WEIGHT, adapters.products[product].reads, product in adapters.on
+    given = (*beside.waits, *((Held(beside.makes),) if beside.own or (adapter and adapters.wide) else ()))
+    if adapter:
+        cast = (Held(spec),) if adapters.wide else ()
+        yield Moment(at, (*given, *beside.summed, Held(spec, adapters.role), *cast))
+        if beside.summed:
+            yield Moment(at, (*given, Held(spec, times=3)))
+    yield Moment(at, (*given, *beside.summed, Held(spec, times=2 if adapter else 1)))
+    if adapter or beside.summed:
+        yield Moment(at, (*beside.waits, Held(spec, times=3)))
+
+
+def of_queries(moment: Moment, live: frozenset[str]) -> Moment:
+    """A moment of a norm of queries or keys: what their products read may require no gradient."""
+    sublayer, _, norm = moment.at.removeprefix("blocks.*.").partition(".")
+    if norm.startswith(("q_norm", "k_norm")) and not passes(sublayer, live):
+        return moment._replace(held=tuple(held for held in moment.held if held != Held(STREAM)))
+    return moment
+
+
+def local(at: str) -> Iterator[Held]:
+    """What the class's functions still hold while an operation runs forwards, where nothing keeps it."""
+    owner, name, *rest = at.removeprefix("blocks.*.").split(".")
+    if name == "weight" and owner.endswith("_norm"):
+        yield Held(STREAM, path=f"{at.removesuffix(WEIGHT)}.scaled")
+        yield Held(STREAM, path="stream" if owner == "final_norm" else "blocks.*.in")
+    elif owner in STREAMS and name != "drop":
+        yield Held(STREAM, path=f"blocks.*.{owner}_norm")
+        if name in LOCALS:
+            yield LOCALS[name]
+        if rest[:1] == ["lora_B"]:
+            yield from (Held(STREAM, path=path) for path in STREAMS[owner])
+
+
+def _made(product: str, adapters: Adapters) -> tuple[Held, ...]:
+    """What products in front of one have made, and nothing keeps yet; gate_proj's result is kept."""
+    owner, _, leaf = product.rpartition(".")
+    names = () if leaf == "up_proj" else _beside(leaf)[0]
+    return tuple(Held(adapters.products[f"{owner}.{name}"].makes) for name in names)
