@@ -22,6 +22,44 @@ LOCAL = over(
 LATENTS = over(DECODER, attention=None, latent_attention=LATENT)
 
 
+MIXED = {
+    "model": {"vocab": 227, "hidden": 48, "context": 29, "positions": "rotary", "latent_attention": "expanded"},
+    "attention": {"heads": 6, "kv_heads": 2, "head_dim": 10, "qk_norm": "rms"},
+    "feed_forward": {"width": 71, "gated": True},
+    "norm": {"kind": "rms", "order": "sandwich"},
+    "decoder": {
+        "layers": 5,
+        "pattern": ["local", "latent", "full", "ssm"],
+        "local": {"attention": {"window": 5, "rotated": False, "head_dim": 11}},
+        "latent": {
+            "latent_attention": {
+                "heads": 5,
+                "kv_rank": 14,
+                "nope_dim": 8,
+                "rope_dim": 6,
+                "value_dim": 12,
+                "q_rank": 22,
+                "bias": True,
+            }
+        },
+        "ssm": {"mamba": {"inner": 58, "state": 13, "kernel": 3, "rank": 21, "network": True}},
+        "every": {"2": {"experts": {"experts": 7, "active": 4, "width": 37, "shared": 19}}},
+        "first": {"1": {"feed_forward": {"width": 53}}},
+    },
+}
+REORDERED = {
+    "model": {"vocab": 227, "hidden": 48, "context": 29, "positions": "rotary", "tied": True},
+    "attention": {"heads": 6, "kv_heads": 2, "head_dim": 10},
+    "feed_forward": {"width": 71, "gated": True},
+    "norm": {"kind": "layer", "order": "reordered"},
+    "encoder": {
+        "layers": 3, "pattern": ["wide", "idle", "plain"],
+        "wide": {"feed_forward": {"width": 73}}, "idle": {"feed_forward": {"called": False}},
+    },
+    "decoder": {"layers": 2, "first": {"1": {"attention": {"bias": True, "window": 5}}}},
+}  # fmt: skip
+
+
 def alike(own: Ledger, family: Ledger, *steps: tuple[int, int]) -> None:
     """Parameters, FLOPs, pointwise work and what is kept, path by path, in each step of so many keys and new tokens."""
     assert own.parameters(unfolded=True) == family.parameters(unfolded=True)
@@ -164,6 +202,9 @@ def test_an_encoder_has_kinds_too() -> None:
 
 
 REFUSED = [
+    (over(LOCAL, decoder__layers=None), "required field 'decoder.layers' is missing"),
+    (over(LOCAL, decoder__layers="six"), 'decoder.layers must be a whole number, not "six"'),
+    (over(MIXED, decoder__layers=10**9), "decoder.layers must be at most 100,000"),
     (over(LOCAL, decoder__pattern=["loca", "full"]), "[decoder] has no 'local'", "did you mean loca"),
     (over(LOCAL, decoder__pattern=[]), "decoder.pattern must be a list of kinds, not []", '["local", "local", "full"]'),
     (over(LOCAL, decoder__pattern="local"), 'decoder.pattern must be a list of kinds, not "local"'),
@@ -177,11 +218,11 @@ REFUSED = [
     ),
     (
         over(LOCAL, decoder__pattern=["local", "full", "wide"]),
-        "'full' and 'wide' have no table",
+        "'full' and 'wide' have no tables, so their layers",
         "one kind may have none",
     ),
     (over(DECODER, decoder__pattern=["local", "full"]), "'local' and 'full' have no table"),
-    (over(DECODER, decoder__pattern=["local", "local"]), "'local' has no table [decoder.local"),
+    (over(DECODER, decoder__pattern=["local", "local"]), "'local' has no table, so all layers are alike"),
     (over(LOCAL, decoder__lcal={"attention": {"window": 3}}), "[decoder] has no 'lcal'", "did you mean local"),
     (
         over(LOCAL, decoder__local={"atention": {"window": 3}}),
@@ -291,44 +332,6 @@ def test_a_value_of_none_takes_away_what_a_common_table_says() -> None:
     assert last.attention.window == 4 and last.attention.qk_norm is not None
     with pytest.raises(TfacctError, match=r"decoder\.first\.1\.attention\.heads must be a whole number"):
         load(over(DECODER, decoder__first={"1": {"attention": {"heads": "none"}}}))
-
-
-MIXED = {
-    "model": {"vocab": 227, "hidden": 48, "context": 29, "positions": "rotary", "latent_attention": "expanded"},
-    "attention": {"heads": 6, "kv_heads": 2, "head_dim": 10, "qk_norm": "rms"},
-    "feed_forward": {"width": 71, "gated": True},
-    "norm": {"kind": "rms", "order": "sandwich"},
-    "decoder": {
-        "layers": 5,
-        "pattern": ["local", "latent", "full", "ssm"],
-        "local": {"attention": {"window": 5, "rotated": False, "head_dim": 11}},
-        "latent": {
-            "latent_attention": {
-                "heads": 5,
-                "kv_rank": 14,
-                "nope_dim": 8,
-                "rope_dim": 6,
-                "value_dim": 12,
-                "q_rank": 22,
-                "bias": True,
-            }
-        },
-        "ssm": {"mamba": {"inner": 58, "state": 13, "kernel": 3, "rank": 21, "network": True}},
-        "every": {"2": {"experts": {"experts": 7, "active": 4, "width": 37, "shared": 19}}},
-        "first": {"1": {"feed_forward": {"width": 53}}},
-    },
-}
-REORDERED = {
-    "model": {"vocab": 227, "hidden": 48, "context": 29, "positions": "rotary", "tied": True},
-    "attention": {"heads": 6, "kv_heads": 2, "head_dim": 10},
-    "feed_forward": {"width": 71, "gated": True},
-    "norm": {"kind": "layer", "order": "reordered"},
-    "encoder": {
-        "layers": 3, "pattern": ["wide", "idle", "plain"],
-        "wide": {"feed_forward": {"width": 73}}, "idle": {"feed_forward": {"called": False}},
-    },
-    "decoder": {"layers": 2, "first": {"1": {"attention": {"bias": True, "window": 5}}}},
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("file", [MIXED, REORDERED, LATENTS], ids=["mixed", "reordered", "latent"])

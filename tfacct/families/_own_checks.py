@@ -33,7 +33,10 @@ def check_tables(given: Tables) -> None:
 
 
 def check_parts(given: Tables, layers: Mapping[str, Layers]) -> None:
-    """Refuse a layer in which a part is missing or given twice, and a table that no layer uses."""
+    """Refuse a layer in which a part is missing or given twice, and a table that no layer uses. A side whose number of
+    layers is none is refused with that number."""
+    if not all(own.each for own in layers.values()):
+        return
     for side, own in layers.items():
         for chain in own.chains:
             _check_layer(side, chain)

@@ -42,7 +42,10 @@ Chain: TypeAlias = tuple[Place, ...]
 
 
 class Layers(NamedTuple):
-    """The layers of a side: for each kind of block where it is said, and for each layer which kind it is."""
+    """The layers of a side: for each kind of block where it is said, and for each layer which kind it is.
+
+    There are no layers where their number is none.
+    """
 
     chains: list[Chain]
     each: list[int]
@@ -57,7 +60,7 @@ def layers_of(tables: Tables, side: str) -> Layers:
     own, count = tables[side], tables[side].get("layers")
     here = (Place("", _parts(tables)), Place(side, _parts(own, "mamba")))
     if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_LAYERS:
-        return Layers([here], [0])  # refused when the number is checked
+        return Layers([here], [])  # refused when the number is checked
     pattern = _pattern(tables, side, count)
     every, first = ({int(number): _parts(table) for number, table in own.get(name, {}).items()} for name in PLACES)
     listed = _listed(own.get("mamba"))
@@ -109,12 +112,13 @@ def _pattern(tables: Tables, side: str, count: int) -> list[str]:
             "a pattern is repeated, so a shorter one will do",
         )
     plain = [word for word in dict.fromkeys(pattern) if not own.get(word)]
-    if len(plain) == len(set(pattern)) or len(plain) > 1:
-        first = plain[0]
+    none = len(plain) == len(set(pattern))
+    if none or len(plain) > 1:
+        have = "has no table" if len(plain) == 1 else "have no tables"
         raise ConfigError(
-            f"{key}: {' and '.join(repr(cut(word)) for word in plain)} {'has' if len(plain) == 1 else 'have'} no table"
-            f" [{side}.{cut(first)}…]",
-            f"say what differs, as in [{side}.{cut(first)}.attention]; one kind may have none",
+            f"{key}: {' and '.join(repr(cut(word)) for word in plain)} {have}, so {'all' if none else 'their'} layers"
+            " are alike",
+            f"say what differs, as in [{side}.{cut(plain[0])}.attention]; one kind may have none",
         )
     return pattern
 
