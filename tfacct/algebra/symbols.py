@@ -254,8 +254,8 @@ def _one_size_each(shape: Transformer) -> None:
                 name = names.get(letter, letter)
                 if sizes.setdefault(name, size) != size:
                     raise UsageError(
-                        f"{name} is {sizes[name]:,} in some parts and {size:,} in others: no formula is written, and none"
-                        " is proven",
+                        f"{name} is {sizes[name]:,} in some parts and {size:,} in others: no formula is written, and"
+                        " none is proven",
                         "counts and verify take both sizes; give the parts one to see a formula",
                     )
 
