@@ -1,0 +1,299 @@
+"""How the house's own reference model trains: every tensor that autograd keeps, part by part.
+
+Read off tfacct/reference, whose attention is scores, softmax and values one after the other, and held against it by its
+saved tensors, module by module. Its loss is the mean of its results, which keeps nothing. No rule says what gradients
+hold, so that a peak cannot be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+from tfacct.architecture.blocks import Block, Sublayer
+from tfacct.architecture.parts import Attention, Experts, FeedForward, Head, Norm, Part, Pooler, QKNorm
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError
+from tfacct.base.record import record
+from tfacct.ledger import paths
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.kept import Kept, Pass, Run, Section, joined
+
+PAIRS = "B K G T S"
+RESULT = frozenset(("relu", "tanh"))
+"""Activations that keep their result alone."""
+INPUT = frozenset(("gelu", "gelu_new", "gelu_pytorch_tanh", "silu", "swish"))
+"""Activations that keep their input: torch's own, each one operation."""
+
+
+@record
+class Reference:
+    """The reference model. `full`: the pass is in fp32. One sequence, or one token of one, is laid out in another way
+    than `batch` and `tokens` of more are."""
+
+    full: bool
+    batch: Size
+    tokens: Size
+
+    @property
+    def name(self) -> str:
+        """Name of the profile."""
+        return "the reference model"
+
+    def passed(self, shape: Transformer) -> Pass:
+        """The pass of a model. Raises ConfigError for a part without a rule, by its name."""
+        for part, there in (("encoder", shape.encoder), ("multi-token prediction", shape.mtp)):
+            if there is not None:
+                raise ConfigError(f"{self.name}: no rule for {part}")
+        everywhere = {axis: size for part in shape.parts() for axis, size in part.axes().items()}
+        blocks = tuple(
+            Section(
+                _run(self._block(stack.block)),
+                {**everywhere, **{axis: size for _, part in stack.block.parts() for axis, size in part.axes().items()}},
+                stack.count,
+                numbers,
+            )
+            for stack, numbers in zip(shape.stacks, shape.numbers(), strict=True)
+        )
+        front = _run(chain(self._front(shape), self._angles(shape)))
+        return Pass(Section(front, everywhere), blocks, Section(_run(self._back(shape)), everywhere))
+
+    def _front(self, shape: Transformer) -> Iterator[Kept]:
+        """Token ids, the positions of one sequence, and what projects and norms the tables' rows."""
+        row = "D" if shape.embed.width is None else "De"
+        yield Kept("tokens", "B T", by=("embed",), role="index")
+        if shape.embed.width is not None and not shape.embed.late:
+            yield Kept("embed", "B T De", by=("embed.project.weight",))
+        if shape.positions is not None and shape.positions.stored and shape.positions.trained:
+            yield Kept("positions", "T", by=("pos_embed",), role="index")
+        if shape.segments is not None:
+            yield Kept("segments", "T", by=("type_embed",), role="index")
+        if shape.bias is not None:
+            yield Kept("distances", "T S", by=("rel_bias",), role="index")
+        if shape.embed_norm is not None:
+            last = row if shape.embed.late else "D"
+            yield from self._norm("embed_norm", "embed.sum", shape.embed_norm, last=last)
+        if shape.embed.width is not None and shape.embed.late:
+            yield Kept("embed_norm", "B T De", by=("embed.project.weight",))
+
+    def _angles(self, shape: Transformer) -> Iterator[Kept]:
+        """Cosines and sines, which all blocks of a kind share."""
+        sizes = []
+        for number, stack in enumerate(shape.stacks):
+            part = stack.block.find(Attention)
+            if part is None or part.rotary is None:
+                continue
+            turned = "H" if part.rope_dim is None else "Hr"
+            sizes.append(part.head_dim if part.rope_dim is None else part.rope_dim)
+            at = paths.in_every(paths.BLOCKS, part.name)
+            for name in ("cos", "sin"):
+                yield Kept(f"{name}{number or ''}", f"T {turned}", by=(f"{at}.q_rotary", f"{at}.k_rotary"))
+        if any(size != sizes[0] for size in sizes):
+            raise ConfigError(f"{self.name}: no rule for angles of several sizes")
+
+    def _back(self, shape: Transformer) -> Iterator[Kept]:
+        """Final norm, and what stands behind it: a pooler, the head, scores of classes."""
+        reads, spec = "stream", "B T D"
+        if shape.final_norm is not None:
+            yield from self._norm("final_norm", reads, shape.final_norm)
+            reads = "final_norm"
+        if shape.pooler is not None:
+            spec = "B T D" if shape.pooler.reads == "each" else "B D"
+            yield from self._pooler(reads, shape.pooler, spec)
+            reads = "pooler.act" if shape.pooler.norm_eps is None else "pooler.norm"
+        if shape.head is not None:
+            yield from self._head(reads, shape.head)
+            reads = "lm_head"
+        if shape.classes is not None:
+            yield Kept(reads, spec, by=("classifier.weight",))
+
+    def _pooler(self, reads: str, part: Pooler, spec: str) -> Iterator[Kept]:
+        """A pooler; the first position's vector is a view of the whole stream."""
+        mean = part.reads == "mean"
+        yield Kept("pooler.mean" if mean else reads, "B D" if mean else "B T D", by=("pooler.weight",))
+        yield from self._activated("pooler.act", "pooler.product", part.activation, spec)
+        if part.norm_eps is not None:
+            yield from self._layer("pooler.norm", "pooler.act", spec, spec.removesuffix(" D"))
+
+    def _head(self, reads: str, part: Head) -> Iterator[Kept]:
+        at, rows = "lm_head", "B T D"
+        if part.transform is None and part.width is not None:
+            yield Kept(reads, rows, by=(f"{at}.project.weight",))
+            reads, rows = f"{at}.project", "B T De"
+        if part.scale is not None:
+            reads = f"{at}.scale"
+        if part.transform is not None:
+            yield Kept(reads, rows, by=(f"{at}.transform.weight",))
+            rows = "B T D" if part.width is None else "B T De"
+            yield from self._activated(f"{at}.act", f"{at}.transform", part.transform, rows)
+            yield from self._layer(f"{at}.norm", f"{at}.act", rows, "B T")
+            reads = f"{at}.norm"
+        yield Kept(reads, rows, by=(f"{at}.weight",))
+        if part.softcap is not None:
+            yield Kept(f"{at}.softcap", "B T V", by=(f"{at}.softcap",))
+
+    def _block(self, block: Block) -> Iterator[Kept]:
+        """Sublayers in the block's order. The stream behind the last one is what the next block reads."""
+        x = first = paths.in_every(paths.BLOCKS, "in")
+        for number, sublayer in enumerate(one for one in block.sublayers if one.called):
+            own = paths.in_every(paths.BLOCKS, sublayer.name)
+            norm, reads = f"{own}_norm", x
+            if block.order == "post":
+                yield from self._part(own, x, sublayer)
+                x = f"{own}.sum"
+                if sublayer.norm is not None:
+                    yield from self._norm(norm, x, sublayer.norm)
+                    x = norm
+                continue
+            if sublayer.norm is not None:
+                yield from self._norm(norm, x, sublayer.norm)
+                reads = norm
+            elif block.order == "parallel":
+                reads = first
+            if number == 0:
+                first = reads
+            yield from self._part(own, reads, sublayer)
+            if block.order == "pre":
+                x = f"{own}.sum"
+
+    def _part(self, at: str, reads: str, sublayer: Sublayer) -> Iterator[Kept]:
+        """A part, and the norm of its result."""
+        part: Part = sublayer.part
+        if isinstance(part, Attention):
+            yield from self._attention(at, reads, part)
+        elif isinstance(part, Experts):
+            yield from self._experts(at, reads, part)
+        elif isinstance(part, FeedForward):
+            if part.norm is not None:
+                norm = Norm(hidden=part.hidden, kind=part.norm, eps=part.eps)
+                yield from self._norm(f"{at}.norm", reads, norm)
+                reads = f"{at}.norm"
+            yield from self._network(at, reads, "F", part.activation, gated=part.gated)
+        else:
+            raise ConfigError(f"{self.name}: no rule for {type(part).__name__}")
+        if sublayer.post_norm is not None:
+            yield from self._norm(f"{at}_post_norm", f"{at}.out", sublayer.post_norm)
+
+    def _norm(self, at: str, reads: str, part: Norm, *, last: str = "D") -> Iterator[Kept]:
+        if part.kind == "layer":
+            return self._layer(at, reads, f"B T {last}", "B T")
+        return self._rms(at, reads, f"B T {last}", "B T", last, less_one=part.less_one)
+
+    def _layer(self, at: str, reads: str, spec: str, each: str) -> Iterator[Kept]:
+        """A LayerNorm: what it reads, and two numbers for each vector, in fp32 as on a card."""
+        yield Kept(reads, spec, by=(at,))
+        yield Kept(f"{at}.mean", each, by=(at,), role="full")
+        yield Kept(f"{at}.deviation", each, by=(at,), role="full")
+
+    def _rms(self, at: str, reads: str, spec: str, each: str, last: str, *, less_one: bool) -> Iterator[Kept]:
+        """torch's RMSNorm, which is several operations in fp32: in an fp32 pass the copy is what it reads itself."""
+        yield Kept(reads, spec, by=(at,)) if self.full else Kept(f"{at}.upcast", spec, by=(at,), role="full")
+        yield Kept(f"{at}.root", each, by=(at,), role="full")
+        yield Kept(f"{at}.normed", spec, by=(f"{at}.weight",), role="full")
+        if less_one:
+            yield Kept(f"{at}.plus_one", last, by=(at,))
+
+    def _attention(self, at: str, reads: str, part: Attention) -> Iterator[Kept]:
+        """Products, what is done to queries and keys, scores, softmax, values. Heads of keys are copied for queries."""
+        if part.score_function != "product":
+            raise ConfigError(f"{self.name}: no rule for scores that are no products")
+        yield Kept(reads, "B T D", by=tuple(f"{at}.{which}_proj.weight" for which in "qkv"))
+        now = {which: f"{at}.{which}_proj" for which in "qkv"}
+        yield from self._prepared(at, part, now)
+        viewed = _is(self.batch, 1) and _is(part.kv_heads, 1) and not _is(part.group, 1)
+        keys, values = (now[which] if viewed else f"{at}.{which}_copies" for which in "kv")
+        heads = "K" if viewed else "N"
+        scores, softmax, summed = f"{at}.scores", f"{at}.softmax", f"{at}.values"
+        yield Kept(now["q"], "B T N H", by=(scores,))
+        yield Kept(keys, f"B S {heads} H", by=(scores,))
+        if part.softcap is not None:
+            yield Kept(f"{at}.softcap", PAIRS, by=(f"{at}.softcap",))
+        yield Kept(softmax, PAIRS, by=(softmax, summed))
+        if part.sinks:
+            yield Kept(f"{softmax}.sinks", "B N T", by=(softmax, summed))
+        yield Kept(values, f"B S {heads} H", by=(summed,))
+        yield Kept(summed, "B T N H", by=(f"{at}.o_proj.weight",))
+
+    def _prepared(self, at: str, part: Attention, now: dict[str, str]) -> Iterator[Kept]:
+        """What is done to queries, keys and values in front of the scores. `now`: the tensor that each is."""
+        heads = {"q": "N", "k": "K", "v": "K"}
+        if part.qk_norm is not None and part.qk_norm.together:
+            yield from self._qk_norms(at, part.qk_norm, now)
+        if part.clip is not None:
+            for which, count in heads.items():
+                yield Kept(now[which], f"B T {count} H", by=(f"{at}.{which}_clip",))
+                now[which] = f"{at}.{which}_clip"
+        if part.qk_norm is not None and not part.qk_norm.together:
+            yield from self._qk_norms(at, part.qk_norm, now)
+        if part.rotary is not None:
+            now |= {which: f"{at}.{which}_rotary" for which in "qk"}
+        if part.temperature is not None:
+            yield Kept(f"{at}.q_scale.factor", "T", by=(f"{at}.q_scale",))
+            now["q"] = f"{at}.q_scale"
+
+    def _qk_norms(self, at: str, how: QKNorm, now: dict[str, str]) -> Iterator[Kept]:
+        for which, count in (("q", "N"), ("k", "K")):
+            spec, norm = f"B T {count} H", f"{at}.{which}_norm"
+            each, last = ("B T", f"{count} H") if how.together else (f"B T {count}", "H")
+            if how.kind == "layer":
+                yield from self._layer(norm, now[which], spec, each)
+            else:
+                yield from self._rms(norm, now[which], spec, each, last, less_one=how.less_one)
+            now[which] = norm
+
+    def _activated(self, at: str, reads: str, name: str, spec: str, by: tuple[str, ...] = ()) -> Iterator[Kept]:
+        """An activation, and its result where `by` need it."""
+        if name not in RESULT | INPUT:
+            raise ConfigError(f"{self.name}: no rule for the activation {name!r}")
+        if name in INPUT:
+            yield Kept(reads, spec, by=(at,))
+        if needed := (*((at,) if name in RESULT else ()), *by):
+            yield Kept(at, spec, by=needed)
+
+    def _network(self, at: str, reads: str, width: str, activation: str, *, gated: bool) -> Iterator[Kept]:
+        """A network; gated, its activated half multiplies the other."""
+        gate, up, down, act = (f"{at}.{which}" for which in ("gate_proj", "up_proj", "down_proj", "act"))
+        spec = f"B T {width}"
+        if not gated:
+            yield Kept(reads, "B T D", by=(f"{up}.weight",))
+            yield from self._activated(act, up, activation, spec, (f"{down}.weight",))
+            return
+        yield Kept(reads, "B T D", by=(f"{gate}.weight", f"{up}.weight"))
+        yield from self._gated(act, gate, up, activation, spec, down)
+
+    def _gated(self, act: str, gate: str, up: str, activation: str, spec: str, down: str) -> Iterator[Kept]:
+        yield from self._activated(act, gate, activation, spec, (act,))
+        yield Kept(up, spec, by=(act,))
+        yield Kept(f"{act}.product", spec, by=(f"{down}.weight",))
+
+    def _experts(self, at: str, reads: str, part: Experts) -> Iterator[Kept]:
+        """Experts: gate and up each keep their own rows of the tokens that they were sent."""
+        own, routing, weighting = f"{at}.experts", f"{at}.routing", f"{at}.weighting"
+        gate, up, down, act = (f"{own}.{which}" for which in ("gate_proj", "up_proj", "down_proj", "act"))
+        yield Kept(reads, "B T D", by=(f"{at}.router.weight",))
+        yield Kept(routing, "B T E", by=(routing, at))
+        yield Kept(f"{at}.chosen", "B T A", by=(at,), role="index")
+        viewed = _is(part.active, 1) or (_is(self.batch, 1) and _is(self.tokens, 1))
+        for product in (gate, up):
+            rows = Kept(reads, "B T D", by=(f"{product}.weight",))
+            yield rows if viewed else Kept(f"{product}.rows", "B T A D", by=rows.by)
+        yield from self._gated(act, gate, up, part.activation, "B T A Fe", down)
+        yield Kept(f"{at}.shares", "B T A", by=(weighting,))
+        yield Kept(f"{down}.result", "B T A D", by=(weighting,))
+        if part.shared is None:
+            return
+        yield from self._network(f"{at}.shared", reads, "Fs", part.activation, gated=True)
+        if part.shared_gate:
+            weighting = f"{at}.shared_weighting"
+            yield Kept(reads, "B T D", by=(f"{at}.shared_gate.weight",))
+            yield Kept(f"{at}.shared_gate", "B T", by=(at, weighting))
+            yield Kept(f"{at}.shared.out", "B T D", by=(weighting,))
+
+
+def _is(size: Size, number: int) -> bool:
+    """True for a size that is this number; a symbol stands for larger ones."""
+    return isinstance(size, int) and size == number
+
+
+def _run(lines: Iterator[Kept]) -> Run:
+    return joined(Run(kept=tuple(lines)))

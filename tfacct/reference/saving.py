@@ -1,0 +1,62 @@
+"""Tensors that autograd saves in a forward pass, and the modules that asked for them: a witness, which knows no rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from tfacct.architecture.transformer import Transformer
+from tfacct.reference.model import Inputs, build, inputs
+from tfacct.reference.running import DTYPES
+
+
+class Saved(NamedTuple):
+    """A tensor that autograd saved: its bytes, and the modules that asked for it, in order."""
+
+    bytes: int
+    modules: tuple[str, ...]
+
+
+def saved(model: nn.Module, run: Callable[[], Any]) -> list[Saved]:
+    """Tensors that autograd saves while `run` runs the model, each storage once, without parameters and buffers."""
+    own = {tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *model.buffers())}
+    running, found, alive = [""], dict[int, tuple[int, list[str]]](), list[torch.UntypedStorage]()
+
+    def enter(name: str) -> Any:
+        return lambda *_: running.append(name)
+
+    def leave(*_: object) -> None:
+        running.pop()
+
+    def save(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in own:
+            alive.append(storage)  # or its address would be another's next
+            found.setdefault(storage._cdata, (storage.nbytes(), []))[1].append(running[-1])
+        return tensor
+
+    with ExitStack() as stack:
+        for name, module in model.named_modules():
+            stack.callback(module.register_forward_pre_hook(enter(name)).remove)
+            stack.callback(module.register_forward_hook(leave).remove)
+        stack.enter_context(torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor))
+        result = run()
+    del result
+    return [Saved(size, tuple(dict.fromkeys(names))) for size, names in found.values()]
+
+
+def mean_of(model: nn.Module, given: Inputs) -> Tensor:
+    """The loss of the reference model, as its timed passes take it: the mean of its results."""
+    results: Tensor = model(*given.all)[0]
+    return results.float().mean()
+
+
+def kept(shape: Transformer, dtype: str, batch: int, tokens: int) -> list[Saved]:
+    """Tensors that the reference model saves in a training pass over whole sequences, on meta."""
+    model = build(shape, dtype=DTYPES[dtype])
+    given = inputs(shape, batch=batch, tokens=tokens, context=tokens, dtype=DTYPES[dtype])
+    return saved(model, lambda: mean_of(model, given))
