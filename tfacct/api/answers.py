@@ -136,9 +136,9 @@ class TrainReport(_Common):
     optimizer_bytes: int
     gradients_bytes: int
     kept_bytes: int
-    peak_bytes: int
-    peak_instant: str
-    peak_least_bytes: int
+    peak_bytes: int | None
+    peak_instant: str | None
+    peak_least_bytes: int | None
     exact: bool
     instants: list[each.Instant]
     fit: each.TrainFit | None

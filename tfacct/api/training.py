@@ -21,6 +21,7 @@ class Trainable(Asked):
     def train(
         self,
         *,
+        as_: Literal["transformers", "reference"] = "transformers",
         dtype: str = "bf16",
         optimizer: str = "adamw",
         checkpoint: Literal["none", "full", "attention"] = "none",
@@ -45,6 +46,7 @@ class Trainable(Asked):
         >>> llama.train(ctx="8k", fit="80GiB").fit["largest_context"]
         4715
 
+        `as_`: `reference` counts what this program's own reference model keeps, and no peak.
         `dtype`: of the pass, the weights, the gradients and the moments. `checkpoint`: `full` keeps the input of each
         block and runs it again, `attention` that of each block's attention. `accumulate`: gradients of earlier batches
         are there. `hold_logits`: the caller keeps the logits. `loss`: of all tokens at once, or of an eighth at a time.
@@ -61,7 +63,7 @@ class Trainable(Asked):
         recipe = Recipe(
             dtype, optimizer, checkpoint, attention, accumulate, hold_logits, loss, rank, adapters, lora_dropout
         )
-        report = train([self.loaded], request(step), recipe, fit=budget, by=by)
+        report = train([self.loaded], request(step), recipe, as_=as_, fit=budget, by=by)
 
         def chart() -> Chart:
             from tfacct.reports.charts_train import train_chart

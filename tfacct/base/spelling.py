@@ -11,7 +11,7 @@ from contextvars import ContextVar
 
 _TO_SHELL: ContextVar[bool] = ContextVar("to_shell", default=False)
 
-_SHELL_NAMES = {"unknown": "for", "new_tokens": "generate"}
+_SHELL_NAMES = {"unknown": "for", "new_tokens": "generate", "as_": "as"}
 """Options that a shell has under another name than Python."""
 
 

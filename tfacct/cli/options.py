@@ -63,6 +63,13 @@ class AttentionChoice(StrEnum):
     eager = "eager"
 
 
+class AsChoice(StrEnum):
+    """Who runs a training step."""
+
+    transformers = "transformers"
+    reference = "reference"
+
+
 class ProofChoice(StrEnum):
     """Methods of proof."""
 
@@ -300,6 +307,12 @@ Checkpoint = Annotated[
     CheckpointChoice | None,
     typer.Option(
         help="Run every block again, or its attention. Default: none.", rich_help_panel=_STEP, show_default=False
+    ),
+]
+As = Annotated[
+    AsChoice,
+    typer.Option(
+        "--as", help="Who runs the step; of this program's own reference model, what it keeps.", rich_help_panel=_STEP
     ),
 ]
 Attention = Annotated[

@@ -30,6 +30,7 @@ class ByChoice(StrEnum):
 def train(
     *,
     whole: opt.Whole,
+    as_: opt.As = opt.AsChoice.transformers,
     dtype: Annotated[
         str,
         typer.Option(metavar="DTYPE", help="Of the pass, weights and gradients.", autocompletion=complete.kv_dtype),
@@ -104,7 +105,7 @@ def train(
     budget = None if fit is None else units.read_bytes("--fit", fit)
     ask.check_plot(picture)
     chosen = ask.subjects(which)
-    report = train(chosen, ask.request(whole), recipe, fit=budget, by=by.value)
+    report = train(chosen, ask.request(whole), recipe, as_=as_.value, fit=budget, by=by.value)
     chart = None
     if picture.plot is not None:
         from tfacct.reports.charts_train import train_chart

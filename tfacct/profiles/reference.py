@@ -42,7 +42,7 @@ class Reference:
 
     def passed(self, shape: Transformer) -> Pass:
         """The pass of a model. Raises ConfigError for a part without a rule, by its name."""
-        for part, there in (("encoder", shape.encoder), ("multi-token prediction", shape.mtp)):
+        for part, there in (("an encoder", shape.encoder), ("multi-token prediction", shape.mtp)):
             if there is not None:
                 raise ConfigError(f"{self.name}: no rule for {part}")
         everywhere = {axis: size for part in shape.parts() for axis, size in part.axes().items()}
@@ -138,9 +138,10 @@ class Reference:
         for number, sublayer in enumerate(one for one in block.sublayers if one.called):
             own = paths.in_every(paths.BLOCKS, sublayer.name)
             norm, reads = f"{own}_norm", x
+            summed = paths.in_every(paths.BLOCKS, f"mid{number or ''}")
             if block.order == "post":
                 yield from self._part(own, x, sublayer)
-                x = f"{own}.sum"
+                x = summed
                 if sublayer.norm is not None:
                     yield from self._norm(norm, x, sublayer.norm)
                     x = norm
@@ -154,7 +155,7 @@ class Reference:
                 first = reads
             yield from self._part(own, reads, sublayer)
             if block.order == "pre":
-                x = f"{own}.sum"
+                x = summed
 
     def _part(self, at: str, reads: str, sublayer: Sublayer) -> Iterator[Kept]:
         """A part, and the norm of its result."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from tfacct.reference.saving import Saved, saved
 from tfacct.reference.selective import attention_again
 
 transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
@@ -27,13 +28,6 @@ HALVES = (torch.bfloat16, torch.float16)
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 ROW = 8
 """Numbers that rows of a mask are aligned to for torch's efficient attention (`preprocess_mask` in ATen)."""
-
-
-class Saved(NamedTuple):
-    """A tensor that autograd saved: its bytes, and the modules that asked for it, in order."""
-
-    bytes: int
-    modules: tuple[str, ...]
 
 
 class Peak(NamedTuple):
@@ -61,31 +55,8 @@ def trainable(config: Mapping[str, Any], attention: str, dtype: str, *, checkpoi
 
 def kept(model: Any, batch: int, tokens: int) -> list[Saved]:
     """Tensors that autograd saves in a forward pass with a loss, parameters and buffers apart."""
-    own = {tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *model.buffers())}
-    running, found, alive = [""], dict[int, tuple[int, list[str]]](), list[torch.UntypedStorage]()
-
-    def enter(name: str) -> Any:
-        return lambda *_: running.append(name)
-
-    def leave(*_: object) -> None:
-        running.pop()
-
-    def save(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage._cdata not in own:
-            alive.append(storage)  # or its address would be another's next
-            found.setdefault(storage._cdata, (storage.nbytes(), []))[1].append(running[-1])
-        return tensor
-
-    with ExitStack() as stack:
-        for name, module in model.named_modules():
-            stack.callback(module.register_forward_pre_hook(enter(name)).remove)
-            stack.callback(module.register_forward_hook(leave).remove)
-        stack.enter_context(as_on_cuda())
-        stack.enter_context(torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor))
-        result = _forward(model, _ids(batch, tokens)).loss
-    del result
-    return [Saved(size, tuple(dict.fromkeys(names))) for size, names in found.values()]
+    with as_on_cuda():
+        return saved(model, lambda: _forward(model, _ids(batch, tokens)).loss)
 
 
 def peak(model: Any, batch: int, tokens: int, *, accumulate: bool = False, holds_logits: bool = False) -> Peak:

@@ -1,4 +1,7 @@
-"""Tensors that autograd saves in a forward pass, and the modules that asked for them: a witness, which knows no rule."""
+"""Tensors that autograd saves in a forward pass, and the modules that asked for them.
+
+Nothing here knows a rule of what is kept.
+"""
 
 from __future__ import annotations
 

@@ -28,10 +28,21 @@ By = Literal["instant", "tensor", "part"]
 
 
 def train(
-    subjects: Sequence[LoadedModel], request: Request, recipe: Recipe, *, fit: int | None = None, by: By = "instant"
+    subjects: Sequence[LoadedModel],
+    request: Request,
+    recipe: Recipe,
+    *,
+    as_: str = "transformers",
+    fit: int | None = None,
+    by: By = "instant",
 ) -> Report:
-    """Bytes of a training step as the transformers classes run it. `fit`: a budget in bytes. Raises UsageError."""
+    """Bytes of a training step as the transformers classes run it, or what it keeps `as_` somebody else does. `fit`: a
+    budget in bytes. Raises UsageError."""
     recipe = recipe.checked()
+    if as_ != "transformers":
+        from tfacct.reports.train_kept import train_kept
+
+        return train_kept(subjects, request, recipe, as_, fit=fit, by=by)
     if request.decode or request.tokens is not None:
         raise whole_sequences("train")
     subjects, left_out = trainable(subjects, recipe)

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, Protocol
 
+from tfacct.accounts.training import Step
 from tfacct.ledger import paths
 from tfacct.ledger.kept import AGAIN, Kept
 from tfacct.output.report import Column, Row, Table
 from tfacct.reports import cells, compose
-from tfacct.reports.training import Trained
+from tfacct.reports.training import Recipe, Trained
 
 
-def by_part(one: Trained) -> dict[str, int]:
+class Stepped(Protocol):
+    """One model's training step, and its recipe."""
+
+    @property
+    def step(self) -> Step: ...
+
+    @property
+    def recipe(self) -> Recipe: ...
+
+
+def by_part(one: Stepped) -> dict[str, int]:
     """Bytes kept, by what keeps them."""
     found: dict[str, int] = {}
     for line in kept_lines(one):
@@ -22,7 +33,7 @@ def by_part(one: Trained) -> dict[str, int]:
     return found
 
 
-def kept_lines(one: Trained) -> list[dict[str, Any]]:
+def kept_lines(one: Stepped) -> list[dict[str, Any]]:
     """Every kept tensor, as in the JSON; blocks of several kinds share a line where they keep alike."""
     step = one.step
     found: dict[tuple[Kept, int], dict[str, Any]] = {}
@@ -56,6 +67,8 @@ def _part(path: str, needed: list[str]) -> str:
         return "inputs of blocks"
     if name in ("attn", "mlp", "loss"):
         return name
+    if name in ("in", "stream") and not any("norm" in operation for operation in needed):
+        return "inputs of products"
     return "norms" if "norm" in name or name in ("in", "stream") or name.startswith("mid") else "others"
 
 
@@ -98,7 +111,7 @@ DTYPES = {"full": "fp32", "upcast": "fp32", "copy": "fp32", "flag": "bool", "ind
 """Dtype of a kept tensor by its role, where it is not that of the pass."""
 
 
-def tensors(one: Trained) -> Table:
+def tensors(one: Stepped) -> Table:
     """Every kept tensor."""
     columns = (
         Column("path", "tensor"),
@@ -126,7 +139,7 @@ def tensors(one: Trained) -> Table:
     return columns, (tuple(rows),), totals
 
 
-def parts(one: Trained) -> Table:
+def parts(one: Stepped) -> Table:
     """What is kept, by the part that keeps it."""
     columns = (
         Column("part", "part"),

@@ -1,0 +1,128 @@
+"""What the reference model keeps in a training step: the rules against its own saved tensors, on meta, by the modules
+that asked for each."""
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.conftest import Ran
+from tests.families import SHAPES, names, room, sampled
+from tfacct import load
+from tfacct.base.errors import UsageError
+from tfacct.ledger.workload import Workload
+from tfacct.loading.model import LoadedModel
+from tfacct.loading.model import subject as loaded
+from tfacct.profiles import reference as rules
+from tfacct.reports.kept_as import kept_step, refusal
+from tfacct.reports.training import Recipe
+from tfacct.witness.reference_step import kept_by_reference
+
+STEPS = (("bf16", 2, 5), ("fp32", 3, 4), ("bf16", 1, 7), ("fp32", 1, 1))
+"""Dtype, sequences, tokens of each: one sequence, and one token of it, are laid out in another way."""
+UNRULED = {
+    **dict.fromkeys(("bart", "marian", "t5"), "an encoder"),
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2", "youtu"), "LatentAttention"),
+    "mamba": "Mamba",
+}
+"""Families with a part that has no rule, and its name."""
+
+
+def of(name: str, config: dict[str, Any]) -> LoadedModel:
+    return load(config).loaded if name.startswith("own") else loaded(config["model_type"], config, {}, None)
+
+
+def check(subject: LoadedModel, dtype: str, batch: int, tokens: int) -> None:
+    work = Workload(context=tokens, tokens=tokens, batch=batch)
+    step = kept_step(subject, work, Recipe(dtype), "reference")
+    found = kept_by_reference(subject.architecture, step, dtype, work)
+    assert found.agrees, (subject.name, dtype, batch, tokens, {k: v for k, v in found.pairs().items() if v[0] != v[1]})
+    assert found.totals == (step.kept(), step.kept())
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_reference_model_keeps_what_is_said(name: str) -> None:
+    pytest.importorskip("torch")
+    model = of(name, SHAPES[name])
+    why = refusal(model, Recipe(), "reference")
+    if why is not None:
+        assert name.startswith("own") or why.endswith(UNRULED[name.partition(",")[0]]), why
+        return
+    own = list(SHAPES).index(name) % 2  # each dtype, and each odd step, by every other shape
+    for dtype, batch, tokens in (STEPS[own], STEPS[2 + own]):
+        check(model, dtype, batch, tokens)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", [name for name in names() if hasattr(room(name), "sized") and name not in UNRULED])
+def test_many_reference_models_keep_what_is_said(family: str) -> None:
+    pick = random.Random(family).choice
+    for seed in range(200):
+        config, _ = sampled(family, seed)
+        model = loaded(family, config, {}, None)
+        check(model, pick(["bf16", "fp32"]), pick([1, 2, 3]), pick([1, 4, 7]))
+
+
+@pytest.mark.parametrize(
+    "whole", [{"architectures": ["BertModel"]}, {"architectures": ["BertForSequenceClassification"]}]
+)
+def test_a_body_keeps_what_its_pooler_reads(whole: dict[str, Any]) -> None:
+    pytest.importorskip("torch")
+    config = {**SHAPES["bert"], **whole}
+    check(loaded("bert", config, {}, None), "bf16", 2, 5)
+
+
+def test_every_activation_of_the_reference_model_has_a_rule() -> None:
+    pytest.importorskip("torch")
+    from tfacct.reference.modules import ACTIVATIONS
+
+    assert ACTIVATIONS.keys() == rules.INPUT | rules.RESULT
+
+
+def test_a_layer_of_gpt2_by_hand() -> None:
+    # One block of gpt2-xl at 1 × 1,024 in bf16, D = 1,600, F = 6,400, N = 25, H = 64, T = 1,024, in T · bytes:
+    # two LayerNorms: what they read 2·D each and two fp32 numbers each, 2·(2·D + 8); their results 2·2·D;
+    # q, k, v copied, values as o_proj reads them: 4·2·N·H; softmax 2·N·T; gelu's input and result 2·2·F.
+    block = 1_024 * (2 * (2 * 1_600 + 8) + 4 * 1_600 + 8 * 25 * 64 + 2 * 25 * 1_024 + 4 * 6_400)
+    # Around 48 blocks: token ids and positions of 8 bytes each; the final norm and its result.
+    ends = 1_024 * (8 + 8) + 1_024 * (2 * 1_600 + 8 + 2 * 1_600)
+    step = load("gpt2-xl").train(as_="reference", ctx=1024)
+    assert step.kept_bytes == 48 * block + ends
+
+
+def test_no_peak_is_told(run: Callable[..., Ran]) -> None:
+    said = run("train", "gpt2", "--as", "reference", "--ctx", "1k")
+    assert "so its peak is not told" in said.out
+    (facts,) = json.loads(run("train", "gpt2", "--as", "reference", "--ctx", "1k", "--json").out)["models"]
+    assert facts["profile"] == "reference"
+    assert facts["peak_bytes"] is None and facts["peak_instant"] is None and facts["instants"] == []
+    assert facts["kept_bytes"] == sum(line["bytes"] for line in facts["lines"])
+    plain = load("gpt2").train(ctx=1024)
+    assert facts["weights_bytes"] == plain.weights_bytes and facts["optimizer_bytes"] == plain.optimizer_bytes
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"checkpoint": "full"}, "checkpoint='full' is not counted"),
+        ({"attention": "eager"}, "attention='eager' is not counted"),
+        ({"hold_logits": True}, "hold_logits=True is not counted"),
+        ({"fit": "80GiB"}, "fit needs the peak"),
+        ({"as_": "megatron"}, "as_ is transformers or reference, not 'megatron'"),
+    ],
+)
+def test_what_a_reference_step_does_not_know_is_refused(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        load("gpt2").train(**{"as_": "reference", **given})
+
+
+def test_parts_without_a_rule_are_refused_by_name() -> None:
+    with pytest.raises(UsageError, match="no rule for Mamba"):
+        load("mamba-130m").train(as_="reference", ctx=64)
+
+
+def test_a_picture_needs_instants() -> None:
+    with pytest.raises(UsageError, match="instants, which are not counted"):
+        load("gpt2").train(as_="reference", ctx=64).plot()

@@ -1,0 +1,87 @@
+"""A training step as somebody else than a transformers class runs it: what it keeps. Its peak is not counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Literal, NamedTuple, get_args
+
+from tfacct.accounts.optimizers import optimizer
+from tfacct.accounts.training import Step
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError, UsageError, nearest
+from tfacct.base.spelling import option
+from tfacct.ledger.kept import Pass
+from tfacct.ledger.storage import width
+from tfacct.ledger.workload import Workload
+from tfacct.loading.model import LoadedModel
+from tfacct.profiles.reference import Reference
+from tfacct.reports.stored import stored
+from tfacct.reports.training import MANY, Recipe
+
+As = Literal["transformers", "reference"]
+TRANSFORMERS: As = "transformers"
+
+
+class Runner(NamedTuple):
+    """Who runs the step: `counted` says what is, `peak` why no peak is told, and `passed` makes its pass."""
+
+    who: str
+    counted: str
+    peak: str
+    passed: Callable[[Transformer, Recipe, Workload], Pass]
+
+
+def _reference(shape: Transformer, recipe: Recipe, work: Workload) -> Pass:
+    batch, tokens = (size if isinstance(size, int) else MANY for size in (work.batch, work.tokens))
+    return Reference(recipe.full, batch, tokens).passed(shape)
+
+
+RUNNERS: dict[str, Runner] = {
+    "reference": Runner(
+        "the reference model",
+        "as the reference model of this program runs it, its loss the mean of its results: every tensor that autograd"
+        " keeps",
+        "What its gradients hold is not counted, so its peak is not told.",
+        _reference,
+    ),
+}
+"""Who else than transformers, by the names that `as` takes."""
+
+
+def runner(as_: str) -> Runner:
+    """Who runs the step. Raises UsageError for a name that is not known."""
+    if as_ not in RUNNERS:
+        known = get_args(As)
+        raise UsageError(f"{option('as_')} is {' or '.join(known)}, not {as_!r}", nearest(as_, known))
+    return RUNNERS[as_]
+
+
+def check(recipe: Recipe, as_: str) -> None:
+    """Refuse what of a recipe is of the transformers classes, or changes the peak alone."""
+    who, plain = runner(as_).who, Recipe(recipe.dtype, recipe.optimizer)
+    for field in fields(recipe):
+        given = getattr(recipe, field.name)
+        if given != getattr(plain, field.name):
+            raise UsageError(f"{option(field.name, given)} is not counted as {who} runs it", "leave it out")
+
+
+def refusal(subject: LoadedModel, recipe: Recipe, as_: str) -> str | None:
+    """Reason why what a model keeps is not counted; None if it is."""
+    if subject.quantized:
+        return "the weights are stored quantized"
+    try:
+        runner(as_).passed(subject.architecture, recipe, Workload(1, 1, 1))
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def kept_step(subject: LoadedModel, work: Workload, recipe: Recipe, as_: str) -> Step:
+    """The training step of a model, of which only what is kept is counted. Raises UsageError for one that is not."""
+    why = refusal(subject, recipe, as_)
+    if why is not None:
+        raise UsageError(f"{subject.name}: {why}")
+    run, each = runner(as_).passed(subject.architecture, recipe, work), width(recipe.dtype)
+    states = optimizer(recipe.optimizer).states(stored(subject), each.bits // 8)
+    return Step(run, subject.ledger, work.axes(), each, states)

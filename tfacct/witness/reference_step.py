@@ -1,0 +1,37 @@
+"""What the reference model itself keeps in a training pass, beside what the account says: by the modules that asked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from tfacct.accounts.training import Step
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.spelling import option
+from tfacct.ledger.workload import Workload
+from tfacct.witness.checks import Check, Counts, reference_rooms
+
+WEIGHT = ".weight"
+
+
+def kept_by_reference(shape: Transformer, step: Step, dtype: str, work: Workload) -> Check:
+    """Bytes that autograd saves, by the modules of the reference model that asked for them. Needs torch."""
+    reference_rooms(option("train"))
+    from tfacct.reference import saving
+
+    lines = (
+        (section.count * step.bytes(section, [line]), (by.removesuffix(WEIGHT) for by in line.by))
+        for section in step.run.sections
+        for line in section.run.kept
+    )
+    theirs = ((each.bytes, each.modules) for each in saving.kept(shape, dtype, work.batch, work.tokens))
+    return Check("kept by the reference model", "bytes", _groups(lines), _groups(theirs))
+
+
+def _groups(found: Iterable[tuple[int, Iterable[str]]]) -> Counts:
+    """Bytes by the modules that need them, those of all blocks together."""
+    groups: Counter[str] = Counter()
+    for size, modules in found:
+        starred = {".".join("*" if part.isdigit() else part for part in name.split(".")) for name in modules}
+        groups[" + ".join(sorted(name or "the model" for name in starred))] += int(size)
+    return groups
