@@ -59,6 +59,9 @@ REORDERED = {
     "decoder": {"layers": 2, "first": {"1": {"attention": {"bias": True, "window": 5}}}},
 }  # fmt: skip
 
+BESIDE = over(LATENTS, decoder__layers=2, decoder__first={"1": {"attention": {"heads": 6, "kv_heads": 2}}})
+"""A latent beside heads that share keys: N is a size of its own in one block, and K · G in the other."""
+
 
 def alike(own: Ledger, family: Ledger, *steps: tuple[int, int]) -> None:
     """Parameters, FLOPs, pointwise work and what is kept, path by path, in each step of so many keys and new tokens."""
@@ -343,7 +346,9 @@ def test_they_verify(file: dict) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file", [MIXED, REORDERED, TWINS["gemma3_text"]], ids=["mixed", "reordered", "gemma"])
+@pytest.mark.parametrize(
+    "file", [BESIDE, TWINS["gemma3_text"], TWINS["deepseek_v3"]], ids=["beside", "gemma", "deepseek"]
+)
 def test_they_are_proven(file: dict) -> None:
     pytest.importorskip("torch")
     from tfacct.reports.prove import prove
