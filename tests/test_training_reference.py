@@ -92,6 +92,33 @@ def test_a_layer_of_gpt2_by_hand() -> None:
     assert step.kept_bytes == 48 * block + ends
 
 
+@pytest.mark.parametrize(("family", "dtype"), [("llama", "bf16"), ("gpt2", "fp32")])
+def test_the_formula_is_what_the_reference_model_keeps_in_every_size(family: str, dtype: str) -> None:
+    pytest.importorskip("fvcore")
+    pytest.importorskip("sympy")
+    subject = load(SHAPES[family])
+    proof = subject.prove(train=True, as_="reference", dtype=dtype)
+    assert proof.agrees
+    assert all(each["difference"] == "0" and each["evidence"] == "no assumption" for each in proof.statements)
+
+
+def test_a_wrong_rule_is_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("fvcore")
+    pytest.importorskip("sympy")
+    monkeypatch.setattr(rules, "RESULT", rules.RESULT | rules.INPUT)  # each activation keeps its result alone
+    monkeypatch.setattr(rules, "INPUT", frozenset())
+    proof = load(SHAPES["gpt2"]).prove(train=True, as_="reference", dtype="bf16")
+    assert not proof.agrees and proof.statements[0]["difference"] == "2*B*F*L*T"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", [name for name in names() if hasattr(room(name), "sized") and name not in UNRULED])
+def test_the_formula_of_every_family_is_what_its_reference_model_keeps(family: str) -> None:
+    pytest.importorskip("fvcore")
+    pytest.importorskip("sympy")
+    assert load(SHAPES[family]).prove(train=True, as_="reference").agrees
+
+
 def test_no_peak_is_told(run: Callable[..., Ran]) -> None:
     said = run("train", "gpt2", "--as", "reference", "--ctx", "1k")
     assert "so its peak is not told" in said.out

@@ -59,14 +59,16 @@ class Trusted(Asked):
         *,
         by: Literal["symbols", "grid"] | None = None,
         train: bool = False,
+        as_: Literal["transformers", "reference"] = "transformers",
         dtype: str | None = None,
         checkpoint: Literal["none", "full"] | None = None,
         attention: Literal["sdpa", "eager"] | None = None,
     ) -> ProveReport:
         """Proof that the formula is the same polynomial as the reference model's count, for all sizes.
 
-        With `train` it is the formula of what a training step keeps, and the count that of the transformers class. `by`
-        is `symbols` where it is not given, with `train` a grid. Needs torch, fvcore and sympy. Raises TfacctError.
+        With `train` it is the formula of what a training step keeps, and the count that of the transformers class, or,
+        with `as_`, of the reference model. `by` is `symbols` where it is not given, a grid for a class. Needs torch,
+        fvcore and sympy. Raises TfacctError.
         """
         from tfacct.reports.prove import prove
 
@@ -74,7 +76,9 @@ class Trusted(Asked):
         if train:
             from tfacct.reports.prove_kept import prove_kept
 
-            return answered(ProveReport, prove_kept(self.loaded, Counting(dtype, trained=recipe), by=by))
+            return answered(ProveReport, prove_kept(self.loaded, Counting(dtype, trained=recipe), by=by, as_=as_))
+        if as_ != "transformers":
+            raise UsageError(f"as_={as_!r} needs train=True")
         if recipe or dtype:
             raise UsageError(f"{recipe[0][0] if recipe else 'dtype'} needs train=True")
 

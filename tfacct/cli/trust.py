@@ -39,6 +39,7 @@ def verify(
         str | None,
         typer.Option(metavar="DTYPE", help="Of the training step. Default: bf16.", autocompletion=complete.kv_dtype),
     ] = None,
+    as_: opt.As = opt.AsChoice.transformers,
     trained: opt.Trained,
     which: opt.Which,
     output: opt.Output,
@@ -50,6 +51,8 @@ def verify(
     terms = ask.counting(opt.Counted(dtype=dtype), trained)
     if not train:
         ask.apart_from("--train", {"--dtype": dtype, **{f"--{name}": value for name, value in vars(trained).items()}})
+    if as_ is not opt.AsChoice.transformers and not (train and prove):
+        raise UsageError(f"--as {as_.value} goes with --train and --prove")
     with progress() as tick:
         if prove is not None:
             from tfacct.reports.prove import prove as proven
@@ -60,7 +63,7 @@ def verify(
             if train:
                 from tfacct.reports.prove_kept import prove_kept
 
-                report = prove_kept(asked, terms, by=None if by is None else by.value, progress=tick)
+                report = prove_kept(asked, terms, by=None if by is None else by.value, as_=as_.value, progress=tick)
             else:
                 report = proven(asked, by=(by or opt.ProofChoice.symbols).value, progress=tick)
         elif by is not None:

@@ -7,10 +7,12 @@ fixed, each in a run of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import prod
 from typing import Any
 
+import torch
 from sympy import Integer
 from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -20,6 +22,8 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.base.record import record
 from tfacct.reference.counting import PrivateInterfaceError, passes
 from tfacct.reference.model import Decoder, inputs
+from tfacct.reference.running import DTYPES
+from tfacct.reference.saving import mean_of, saved
 
 
 @record
@@ -45,18 +49,9 @@ def polynomials(
     symbol stands for sizes of at least 2: those that `fixed` names are that number instead. A size with factors,
     numbers or other letters, is these times its symbol; one with a rest is its symbol and that other size together.
     """
-    fixed, factors = fixed or {}, factors or {}
-    try:
-        env = ShapeEnv(duck_shape=False)  # two symbols that happen to have the same example are still two
-        own = {
-            letter: fixed[letter] if letter in fixed else _symbol(env, letter, 2 * hint + 3)
-            for hint, letter in enumerate(letters)
-        }
-        mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
-        mode.cache_enabled = False  # no two tensors are alike here: looking for them is half the time
-    except (AttributeError, TypeError) as error:
-        raise PrivateInterfaceError(str(error)) from error
-    sizes = _sizes(own, fixed, factors, rests or {})
+    fixed = fixed or {}
+    env, own, mode = _opened(letters, fixed)
+    sizes = _sizes(own, fixed, factors or {}, rests or {})
     shape = open_shape(sizes.__getitem__)
     with mode:
         model = Decoder(shape, keep_all=True)
@@ -75,6 +70,59 @@ def polynomials(
         params = sum(parameter.numel() for parameter in model.parameters())
         cached = sum(cache.numel() for cache in ran.caches)
     counts = {"forward": ran.forward, "backward": ran.backward, "parameters": params, "cached": cached}
+    return _found(env, own, fixed, counts)
+
+
+def kept(
+    open_shape: Callable[[Callable[[str], Any]], Transformer],
+    letters: Iterable[str],
+    dtype: str,
+    fixed: Mapping[str, int],
+    factors: Mapping[str, Sequence[int | str]],
+    rests: Mapping[str, str],
+) -> Polynomials:
+    """Bytes that autograd saves in a training pass of a model whose sizes are symbols, over whole sequences.
+
+    The sizes are those of `polynomials`. On meta, where statistics of norms are in fp32 as on a card.
+    """
+    env, own, mode = _opened(letters, fixed)
+    sizes = _sizes(own, fixed, factors, rests)
+    shape, batch, tokens = open_shape(sizes.__getitem__), sizes["B"], sizes["T"]
+    with mode, _by_default(DTYPES[dtype]):  # parameters of such tensors cannot be converted
+        with torch.device("meta"):
+            model = Decoder(shape, keep_all=True)
+        given = inputs(shape, batch=batch, tokens=tokens, context=tokens, dtype=DTYPES[dtype])
+        counted = sum(each.bytes for each in saved(model, lambda: mean_of(model, given)))
+    return _found(env, own, fixed, {"kept": counted})
+
+
+@contextmanager
+def _by_default(dtype: torch.dtype) -> Iterator[None]:
+    """Make tensors in this dtype where none is named."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _opened(letters: Iterable[str], fixed: Mapping[str, int]) -> tuple[ShapeEnv, dict[str, Any], FakeTensorMode]:
+    """A world of symbols: a size for each letter, a symbol where it is not fixed, and the mode that tensors live in."""
+    try:
+        env = ShapeEnv(duck_shape=False)  # two symbols that happen to have the same example are still two
+        own = {
+            letter: fixed[letter] if letter in fixed else _symbol(env, letter, 2 * hint + 3)
+            for hint, letter in enumerate(letters)
+        }
+        mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
+        mode.cache_enabled = False  # no two tensors are alike here: looking for them is half the time
+    except (AttributeError, TypeError) as error:
+        raise PrivateInterfaceError(str(error)) from error
+    return env, own, mode
+
+
+def _found(env: ShapeEnv, own: Mapping[str, Any], fixed: Mapping[str, int], counts: Mapping[str, Any]) -> Polynomials:
     return Polynomials(
         counts={name: _expression(count) for name, count in counts.items()},
         symbols={letter: _expression(size) for letter, size in own.items() if letter not in fixed},

@@ -21,6 +21,7 @@ from tfacct.reports.training import MANY, Recipe
 
 As = Literal["transformers", "reference"]
 TRANSFORMERS: As = "transformers"
+REFERENCE: As = "reference"
 
 
 class Runner(NamedTuple):
@@ -38,7 +39,7 @@ def _reference(shape: Transformer, recipe: Recipe, work: Workload) -> Pass:
 
 
 RUNNERS: dict[str, Runner] = {
-    "reference": Runner(
+    REFERENCE: Runner(
         "the reference model",
         "as the reference model of this program runs it, its loss the mean of its results: every tensor that autograd"
         " keeps",

@@ -16,6 +16,7 @@ from tfacct.reports import compose
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import Counting
 from tfacct.reports.formula_kept import written_kept
+from tfacct.reports.kept_as import runner
 from tfacct.reports.training import MANY, Recipe, refusal, step_of
 from tfacct.witness.step import Run
 from tfacct.witness.step_proof import Grid, Point
@@ -34,9 +35,21 @@ class Statement(NamedTuple):
     text: str = ""
 
 
-def prove_kept(subject: LoadedModel, terms: Counting, *, by: str | None = None, progress: Tick = unwatched) -> Report:
+def prove_kept(
+    subject: LoadedModel,
+    terms: Counting,
+    *,
+    by: str | None = None,
+    as_: str = "transformers",
+    progress: Tick = unwatched,
+) -> Report:
     """Prove that the formula of what a training step keeps is what the class keeps, in every size, by a grid of small
     models. Needs torch, transformers and sympy. Raises UsageError for a model whose step is not counted."""
+    if as_ != "transformers":
+        from tfacct.reports.prove_reference import prove_reference
+
+        runner(as_)
+        return prove_reference(subject, terms, by=by, progress=progress)
     if by not in (None, "grid"):
         raise UsageError(f"the transformers class takes no symbols for sizes: leave {option('by', by)} out")
     recipes = [replace(terms, dtype=dtype).recipe for dtype in ([terms.dtype] if terms.dtype else DTYPES)]

@@ -33,7 +33,7 @@ COUNTS: dict[str, Callable[[SymbolicModel], Formula]] = {
     "cached": SymbolicModel.cached,
 }
 """What is proven, and what the ledger says of it with every size a symbol."""
-_KEPT = WINDOWS
+FIXED = WINDOWS
 _Counted: TypeAlias = tuple[dict[str, Any], list[str]]
 """Counts in symbols, and what was assumed of these."""
 
@@ -113,7 +113,7 @@ class _Traces:
         from tfacct.reference.symbolic import polynomials
 
         def open_shape(size: Callable[[str], Any]) -> Transformer:
-            return with_sizes(self.shape, lambda letter: layers[letter] if letter in layers else size(letter), _KEPT)
+            return with_sizes(self.shape, lambda letter: layers[letter] if letter in layers else size(letter), FIXED)
 
         found = polynomials(open_shape, self.sizes.letters, fixed, self.sizes.factors(fixed), self.sizes.whole)
         ours = self.sizes.in_ours(found.symbols, fixed)
@@ -121,7 +121,7 @@ class _Traces:
         return counts, found.guards
 
 
-def _unstretched(part: Any) -> Any:
+def unstretched(part: Any) -> Any:
     """The part with plain angles: no count depends on them, and the reference knows not every stretch."""
     rotary = getattr(part, "rotary", None)
     return part if rotary is None else replace(part, rotary=rotary._replace(scaling=None))
@@ -129,16 +129,16 @@ def _unstretched(part: Any) -> Any:
 
 def _by_symbols(shape: Transformer, symbolic: SymbolicModel, sizes: Sizes, progress: Tick) -> Iterator[Proven]:
     """Torch's own count with symbols for all sizes, then with each size that may be smaller than 2 fixed there."""
-    symbols, stacks, traces = symbolic.symbols, sizes.stacks, _Traces(shape.mapped(_unstretched), sizes)
+    symbols, stacks, traces = symbolic.symbols, sizes.stacks, _Traces(shape.mapped(unstretched), sizes)
     edges, tried, runs = sizes.edges(), layers_tried(stacks, LAYERS_TRIED[1:]), []
     for done, layers in enumerate(tried):
         progress("tracing with symbols", done, len(tried) + len(edges))
         runs.append(traces.counted(dict(zip(stacks, layers, strict=True)), {}))
     formulas = _formulas(symbolic)
-    assumed = _assumed([guard for _, guards in runs for guard in guards])
+    assumed = what_was_assumed([guard for _, guards in runs for guard in guards])
     for name, formula in formulas.items():
         counts = dict(zip(tried, (counts[name] for counts, _ in runs), strict=True))
-        whole, linear = _for_all_layers(counts, [symbols[letter] for letter in stacks])
+        whole, linear = for_all_layers(counts, [symbols[letter] for letter in stacks])
         difference = sympy.expand(whole - _at(formula, symbols, {}))
         evidence = assumed + ("" if linear else f", not linear in {', '.join(stacks)}")
         yield Proven(name, formula, str(difference), evidence, difference == 0 and linear and assumed == NOTHING)
@@ -150,7 +150,7 @@ def _by_symbols(shape: Transformer, symbolic: SymbolicModel, sizes: Sizes, progr
         wrong = {name: sympy.expand(some[name] - _at(formula, symbols, at)) for name, formula in formulas.items()}
         wrong = {name: difference for name, difference in wrong.items() if difference != 0}
         said = "; ".join(f"{name}: {difference}" for name, difference in wrong.items()) or "0"
-        yield Proven(f"all four at {edge.said}", None, said, _assumed(guards), not wrong and not guards)
+        yield Proven(f"all four at {edge.said}", None, said, what_was_assumed(guards), not wrong and not guards)
 
 
 def _interpolated(tokens: Any, runs: Sequence[_Counted]) -> _Counted:
@@ -171,7 +171,7 @@ def _interpolated(tokens: Any, runs: Sequence[_Counted]) -> _Counted:
     return through, guards
 
 
-def _for_all_layers(counts: Mapping[tuple[int, ...], Any], stacks: Sequence[Any]) -> tuple[Any, bool]:
+def for_all_layers(counts: Mapping[tuple[int, ...], Any], stacks: Sequence[Any]) -> tuple[Any, bool]:
     """A count for any number of blocks in each stack, and whether it really grew in a straight line."""
     ones = tuple(1 for _ in stacks)
     first, whole, linear, both = counts[ones], counts[ones], True, counts[ones]
@@ -184,7 +184,7 @@ def _for_all_layers(counts: Mapping[tuple[int, ...], Any], stacks: Sequence[Any]
     return whole, bool(linear and sympy.expand(twice - both) == 0)
 
 
-def _assumed(guards: list[str]) -> str:
+def what_was_assumed(guards: list[str]) -> str:
     return f"{len(guards)} assumptions" if guards else NOTHING
 
 
@@ -207,7 +207,7 @@ def _by_grid(shape: Transformer, symbolic: SymbolicModel, open_: Sizes, progress
     sizes = [dict(zip(letters, point, strict=True)) for point in product(*values.values())]
     points = [
         grid.Point(
-            with_sizes(shape, at.__getitem__, _KEPT),
+            with_sizes(shape, at.__getitem__, FIXED),
             batch=at["B"],
             tokens=at["T"],
             context=at.get("C", 0) + at["T"],
