@@ -57,6 +57,9 @@ def with_few_layers(whole: LoadedModel) -> LoadedModel:
     fields = {**whole.raw, **{count: min(whole.raw[count], 7) for count in counts}}
     if fields.get("layer_types"):
         fields["layer_types"] = fields["layer_types"][:7]
+    if fields.get("attention_types"):  # GPT-Neo's
+        kinds = [kind for names, times in fields["attention_types"] for kind in names * times]
+        fields["attention_types"] = [[kinds[:7], 1]]
     few = subject(whole.name, fields)
     assert [stack.block for stack in few.architecture.stacks] == [stack.block for stack in whole.architecture.stacks]
     return few

@@ -72,7 +72,7 @@ class FamilyConfig(BaseModel):
     class_differs: ClassVar[str] = "it keeps one token fewer of a window"
     """Difference between what the class keeps and what an engine must keep, where there is one."""
     class_extra: ClassVar[str] = ""
-    """Work that the class runs beyond what is counted here, where `class_runs_more` says so."""
+    """Work that the class runs beyond what is counted here, where `class_runs_more` or `class_multiplies` says so."""
     class_chunks: ClassVar[str] = ""
     """Reason why the class cannot take several new tokens after a past, where it cannot."""
     gotchas: ClassVar[tuple[str, ...]] = ()
@@ -179,6 +179,10 @@ class FamilyConfig(BaseModel):
     def class_runs_more(self, work: Workload) -> Mapping[str, int]:  # noqa: ARG002
         """Our products that the class runs over more positions than there are new tokens, by path: how many more."""
         return {}
+
+    def class_multiplies(self) -> Transformer | None:
+        """A transformer whose products are those that the class runs; None if it runs those counted here."""
+        return None
 
     @classmethod
     def settable(cls, said: Mapping[str, Any] | None = None) -> frozenset[str]:  # noqa: ARG003

@@ -201,11 +201,19 @@ class LayerNorm(nn.LayerNorm):
         pass
 
 
+class LayerNormAroundOne(LayerNorm):
+    """LayerNorm whose weight is the scale less 1 (transformers' NemotronLayerNorm1P)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.layer_norm(x, self.normalized_shape, self.weight + 1, self.bias, self.eps)
+
+
 def norm(part: parts.Norm) -> nn.Module:
     """LayerNorm or RMSNorm."""
     if part.kind == "layer":
         learned = part.learned != "none"
-        return LayerNorm((part.hidden,), part.eps, elementwise_affine=learned, bias=part.learned == "both")
+        made = LayerNormAroundOne if part.less_one else LayerNorm
+        return made((part.hidden,), part.eps, elementwise_affine=learned, bias=part.learned == "both")
     return RMSNorm(part.hidden, part.eps, part.less_one)
 
 
@@ -225,11 +233,17 @@ class MtpProjection(nn.Module):
         return out
 
 
+def relu2(x: Tensor) -> Tensor:
+    """The square of a ReLU."""
+    return nn.functional.relu(x).square()
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": nn.functional.gelu,
     "gelu_new": partial(nn.functional.gelu, approximate="tanh"),
     "gelu_pytorch_tanh": partial(nn.functional.gelu, approximate="tanh"),
     "relu": nn.functional.relu,
+    "relu2": relu2,
     "silu": nn.functional.silu,
     "swish": nn.functional.silu,
     "tanh": torch.tanh,

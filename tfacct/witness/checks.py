@@ -301,11 +301,17 @@ def class_flops(subject: LoadedModel, work: Workload) -> tuple[Counts, str]:
     What it runs over more positions is the ledger's own count at so many more. It runs latent attention expanded, in
     every step.
     """
-    ledger, at = subject.running("expanded").ledger, replace(work, logits="all").axes()
+    other = subject.config.class_multiplies()
+    ledger = subject.running("expanded").ledger if other is None else other.ledger()
+    at = replace(work, logits="all").axes()
     counted: Counts = ledger.flops(at, unfolded=True)
     more = {path: count for path, count in subject.config.class_runs_more(work).items() if count}
     for path, count in more.items():
         widened = ledger.flops({**at, "T": at["T"] + count}, unfolded=True)
         counted |= {one: flops for one, flops in widened.items() if paths.starred(one) == path}
-    said = f"transformers' FLOPs are compared as the class runs them: {subject.config.class_extra}." if more else ""
+    said = (
+        f"transformers' FLOPs are compared as the class runs them: {subject.config.class_extra}."
+        if more or other
+        else ""
+    )
     return counted, said
