@@ -28,6 +28,7 @@ class Explored(Asked):
         self,
         *,
         of: Literal["flops", "params", "kv", "train", "kept"] = "flops",
+        as_: Literal["transformers", "reference"] = "transformers",
         dtype: str | None = None,
         checkpoint: Literal["none", "full", "attention"] | None = None,
         attention: Literal["sdpa", "eager"] | None = None,
@@ -43,7 +44,7 @@ class Explored(Asked):
         from tfacct.reports.formula import formula
 
         terms = Counting(dtype, trained=named_of({"checkpoint": checkpoint, "attention": attention}))
-        return answered(FormulaReport, formula(self.loaded, request(step), of=of, terms=terms))
+        return answered(FormulaReport, formula(self.loaded, request(step), of=of, terms=terms, as_=as_))
 
     def diff(
         self,

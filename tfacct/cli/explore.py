@@ -23,6 +23,7 @@ def formula(
         str | None,
         typer.Option(metavar="DTYPE", help="Of a training step. Default: bf16.", autocompletion=complete.kv_dtype),
     ] = None,
+    as_: opt.As = opt.AsChoice.transformers,
     trained: opt.Kept,
     sets: opt.Sets = None,
     as_latex: opt.Latex = False,
@@ -36,7 +37,7 @@ def formula(
     subject, family = ask.family_or_model(name, sets)
     request = ask.request(step)
     terms = ask.counting(opt.Counted(dtype=dtype), trained)
-    report = formula(subject, request, of=of.value, family=family, terms=terms)
+    report = formula(subject, request, of=of.value, family=family, terms=terms, as_=as_.value)
     if as_latex:
         from tfacct.algebra import latex
 

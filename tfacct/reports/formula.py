@@ -108,9 +108,10 @@ def formula(
     of: Of = "flops",
     family: bool = False,
     terms: Counting | None = None,
+    as_: str = "transformers",
 ) -> Report:
     """A count in letters, line by line: FLOPs, stored parameters, cached elements, or the bytes that a training step
-    keeps, of the recipe in `terms`. Raises UsageError.
+    keeps, of the recipe in `terms` and `as_` somebody runs it. Raises UsageError.
 
     Of a model its values stand beside them, at the workload of `request`; of a `family`, which has no sizes, only the
     biases and ties of `subject` count. In the report's facts, `total` and the formulas of the lines are what sympy
@@ -122,7 +123,9 @@ def formula(
     if of == "kept":
         from tfacct.reports.formula_kept import formula_kept
 
-        return formula_kept(subject, request, terms or Counting(), family=family)
+        return formula_kept(subject, request, terms or Counting(), family=family, as_=as_)
+    if as_ != "transformers":
+        raise UsageError(f"{option('as_', as_)} is of a training step's bytes: it needs {option('of', 'kept')}")
     if terms is not None and (terms.trained or terms.dtype):
         what = option(terms.trained[0][0] if terms.trained else "dtype")
         raise UsageError(f"{what} is of a training step's bytes: it needs {option('of', 'kept')}")

@@ -25,6 +25,7 @@ from tfacct.reports import compose, counting
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import Counting
 from tfacct.reports.formula import Line, legend_notes, legend_of, sizes_of, title_of
+from tfacct.reports.kept_as import TRANSFORMERS, check, kept_step, runner
 from tfacct.reports.training import MANY, Recipe, pass_of, stepper
 
 
@@ -36,14 +37,18 @@ class Tensor(NamedTuple):
     line: Line
 
 
-def formula_kept(subject: LoadedModel, request: Request, terms: Counting, *, family: bool = False) -> Report:
+def formula_kept(
+    subject: LoadedModel, request: Request, terms: Counting, *, family: bool = False, as_: str = TRANSFORMERS
+) -> Report:
     """Bytes that the backward pass needs, as a polynomial in every size. Raises UsageError for a model whose training
     step is not counted. A batch of one is laid out in another way, so of a model the formula is that of its batch."""
     recipe = terms.recipe
+    if as_ != TRANSFORMERS:
+        check(recipe, as_)
     work = counting.workload(subject, request)
     work = replace(work, context=1, tokens=1, batch=MANY) if family else work
-    step = stepper(subject, recipe)(work)
-    symbolic, written, whole = written_kept(subject, recipe, work)
+    step = stepper(subject, recipe)(work) if as_ == TRANSFORMERS else kept_step(subject, work, recipe, as_)
+    symbolic, written, whole = written_kept(subject, recipe, work, as_)
     tensors = list(_tensors(symbolic, written, None if family else step))
     lines = [tensor.line for tensor in tensors]
     stacks = [letter for letter in symbolic.symbols if letter.startswith(BLOCKS)]
@@ -76,14 +81,16 @@ def formula_kept(subject: LoadedModel, request: Request, terms: Counting, *, fam
         _table(tensors, facts),
         [facts],
         title=f"{who}: {title_of(f'bytes kept in a training step in {recipe.dtype}', where)}",
-        convention=f"as transformers runs it with {recipe.attention}: {TRAINING}",
-        counted=recipe.counted,
+        convention=f"as transformers runs it with {recipe.attention}: {TRAINING}"
+        if as_ == TRANSFORMERS
+        else runner(as_).counted,
+        counted=recipe.counted if as_ == TRANSFORMERS else runner(as_).counted,
         notes=lambda _: (
             *(f"block{f' ({kind})' if len(blocks) > 1 else ''} = {block.text}" for kind, block in blocks.items()),
             f"total = {total.text}",
             *legend_notes(legend),
             "Every token is new: S is T, and written T.",
-            *_holds(subject, work),
+            *(_holds(subject, work) if as_ == TRANSFORMERS else _alone(subject, work, family)),
         ),
         requests=[] if family else [request],
         defaults=[] if family else [subject],
@@ -99,12 +106,12 @@ class WrittenKept(NamedTuple):
     whole: Any
 
 
-def written_kept(subject: LoadedModel, recipe: Recipe, work: Workload) -> WrittenKept:
+def written_kept(subject: LoadedModel, recipe: Recipe, work: Workload, as_: str = TRANSFORMERS) -> WrittenKept:
     """What a step of any size keeps that is laid out as this one."""
     import sympy
 
     symbolic = _letters(subject, work)
-    step = _in_letters(subject, symbolic, recipe, work)
+    step = _in_letters(subject, symbolic, recipe, work, as_)
     return WrittenKept(symbolic, step, sympy.expand(step.kept()))
 
 
@@ -129,13 +136,26 @@ def _holds(subject: LoadedModel, work: Workload) -> Iterator[str]:
         yield f"Holds for contexts shorter than {min(windows):,}, the window: longer ones keep other tensors."
 
 
-def _in_letters(subject: LoadedModel, symbolic: SymbolicModel, recipe: Recipe, work: Workload) -> Step:
+def _alone(subject: LoadedModel, work: Workload, family: bool) -> Iterator[str]:
+    """Steps of the reference model that are laid out in another way."""
+    single = any(getattr(part, "kv_heads", 0) == 1 for part in subject.architecture.attentions)
+    if family or single:
+        own = "One sequence whose queries share one key head keeps less: its keys and values are not copied."
+        yield "Holds for one sequence, whose keys and values are not copied." if single and work.batch == 1 else own
+    if any("E" in part.axes() for part in subject.architecture.parts()):
+        yield "Holds for more than one token: one alone is not copied for each of its experts."
+
+
+def _in_letters(subject: LoadedModel, symbolic: SymbolicModel, recipe: Recipe, work: Workload, as_: str) -> Step:
     """The step with a symbol for every size, laid out as at this workload. As many tokens are seen as are new."""
     shape, symbols = subject.architecture, symbolic.symbols
     stacks = block_letters(shape)
     fixed = frozenset(name for name in letters.explained(shape) if name not in symbols)
     open_ = with_sizes(shape, symbols.__getitem__, fixed.union(stacks))
-    run = pass_of(subject, recipe, work, open_, {letter: symbols[letter] for letter in kernel_letters(work.tokens)})
+    if as_ == TRANSFORMERS:
+        run = pass_of(subject, recipe, work, open_, {letter: symbols[letter] for letter in kernel_letters(work.tokens)})
+    else:
+        run = runner(as_).passed(open_, recipe, work)
     counted = zip(run.blocks, stacks, strict=True)
     run = run._replace(blocks=tuple(block._replace(count=symbols[letter]) for block, letter in counted))
     at = Workload(context=symbols["T"], tokens=symbols["T"], batch=symbols["B"]).axes()
