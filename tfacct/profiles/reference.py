@@ -24,6 +24,8 @@ RESULT = frozenset(("relu", "tanh"))
 """Activations that keep their result alone."""
 INPUT = frozenset(("gelu", "gelu_new", "gelu_pytorch_tanh", "silu", "swish"))
 """Activations that keep their input: torch's own, each one operation."""
+SQUARED = frozenset(("relu2",))
+"""Activations that are the square of another, whose result they keep."""
 
 
 @record
@@ -177,8 +179,11 @@ class Reference:
 
     def _norm(self, at: str, reads: str, part: Norm, *, last: str = "D") -> Iterator[Kept]:
         if part.kind == "layer":
-            return self._layer(at, reads, f"B T {last}", "B T")
-        return self._rms(at, reads, f"B T {last}", "B T", last, less_one=part.less_one)
+            yield from self._layer(at, reads, f"B T {last}", "B T")
+            if part.less_one:
+                yield Kept(f"{at}.plus_one", last, by=(at,))
+            return
+        yield from self._rms(at, reads, f"B T {last}", "B T", last, less_one=part.less_one)
 
     def _layer(self, at: str, reads: str, spec: str, each: str) -> Iterator[Kept]:
         """A LayerNorm: what it reads, and two numbers for each vector, in fp32 as on a card."""
@@ -244,10 +249,12 @@ class Reference:
 
     def _activated(self, at: str, reads: str, name: str, spec: str, by: tuple[str, ...] = ()) -> Iterator[Kept]:
         """An activation, and its result where `by` need it."""
-        if name not in RESULT | INPUT:
+        if name not in RESULT | INPUT | SQUARED:
             raise ConfigError(f"{self.name}: no rule for the activation {name!r}")
         if name in INPUT:
             yield Kept(reads, spec, by=(at,))
+        if name in SQUARED:
+            yield Kept(f"{at}.root", spec, by=(at,))
         if needed := (*((at,) if name in RESULT else ()), *by):
             yield Kept(at, spec, by=needed)
 
