@@ -52,13 +52,13 @@ def _sort(part: Part) -> tuple[object, ...]:
     return type(part).__name__, getattr(part, "form", None), getattr(part, "window", None) is not None
 
 
-def by_kind(names: Iterable[str]) -> list[Any]:
+def by_kind(names: Iterable[str], of: Callable[[str], object] = kind) -> list[Any]:
     """The shapes for a test in which only the kind matters: one of each kind, and the others behind `-m slow`."""
     seen: set[object] = set()
     params = []
     for name in names:
-        marks = (pytest.mark.slow,) if kind(name) in seen else ()
-        seen.add(kind(name))
+        marks = (pytest.mark.slow,) if of(name) in seen else ()
+        seen.add(of(name))
         params.append(pytest.param(name, marks=marks, id=name))
     return params
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.conftest import SHAPES, TINY, alone, asked, every_step, ran, tiny
+from tests.conftest import SHAPES, TINY, alone, asked, by_kind, every_step, ran, tiny
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.lines import Matmul
 from tfacct.ledger.workload import Request, Workload
@@ -51,11 +51,13 @@ def test_torch_agrees_path_by_path(tiny_subject: LoadedModel, work: str) -> None
     assert counted == tiny_subject.ledger.flops(work.axes(), unfolded=True)
 
 
-def test_one_run_tells_apart_what_three_would_say(tiny_subject: LoadedModel) -> None:
+@pytest.mark.parametrize("family", by_kind(SHAPES))
+def test_one_run_tells_apart_what_three_would_say(family: str) -> None:
     """Forward, backward and what is run again: as torch's counter says of a model that keeps all, and of one that keeps
     nothing."""
     from torch.utils.flop_counter import FlopCounterMode
 
+    tiny_subject = tiny(family)
     totals, work = {}, asked(tiny_subject, WORKLOADS["prefill"])
     for recompute in (False, True):
         reference, given = built(tiny_subject, work)
