@@ -19,6 +19,8 @@ def build(config: Mapping[str, Any], auto: str = "AutoModelForCausalLM") -> Any:
     """The model of a config, without numbers, as this class of transformers' builds it."""
     fields = {name: value for name, value in config.items() if name != "model_type"}
     made = transformers.AutoConfig.for_model(config["model_type"], **fields)
+    if getattr(made, "use_cache", None) is False:  # as MPT's is by default: it would give no cache back
+        made.use_cache = True
     with torch.device("meta"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         built = getattr(transformers, auto).from_config(
