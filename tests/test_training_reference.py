@@ -168,7 +168,7 @@ def test_no_peak_is_told(run: Callable[..., Ran]) -> None:
         ({"attention": "eager"}, "attention='eager' is not counted"),
         ({"hold_logits": True}, "hold_logits=True is not counted"),
         ({"fit": "80GiB"}, "fit needs the peak"),
-        ({"as_": "megatron"}, "as_ is transformers or reference, not 'megatron'"),
+        ({"as_": "megatron"}, "as_ is transformers, reference, fused, not 'megatron'"),
     ],
 )
 def test_what_a_reference_step_does_not_know_is_refused(given: dict[str, Any], says: str) -> None:

@@ -28,7 +28,7 @@ class Explored(Asked):
         self,
         *,
         of: Literal["flops", "params", "kv", "train", "kept"] = "flops",
-        as_: Literal["transformers", "reference"] = "transformers",
+        as_: Literal["transformers", "reference", "fused"] = "transformers",
         dtype: str | None = None,
         checkpoint: Literal["none", "full", "attention"] | None = None,
         attention: Literal["sdpa", "eager"] | None = None,

@@ -21,7 +21,7 @@ class Trainable(Asked):
     def train(
         self,
         *,
-        as_: Literal["transformers", "reference"] = "transformers",
+        as_: Literal["transformers", "reference", "fused"] = "transformers",
         dtype: str = "bf16",
         optimizer: str = "adamw",
         checkpoint: Literal["none", "full", "attention"] = "none",
@@ -46,7 +46,8 @@ class Trainable(Asked):
         >>> llama.train(ctx="8k", fit="80GiB").fit["largest_context"]
         4715
 
-        `as_`: `reference` counts what this program's own reference model keeps, and no peak.
+        `as_`: `reference` counts what this program's own reference model keeps, `fused`
+        what Megatron does by a paper's algebra, and neither a peak.
         `dtype`: of the pass, the weights, the gradients and the moments. `checkpoint`: `full` keeps the input of each
         block and runs it again, `attention` that of each block's attention. `accumulate`: gradients of earlier batches
         are there. `hold_logits`: the caller keeps the logits. `loss`: of all tokens at once, or of an eighth at a time.

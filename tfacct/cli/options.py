@@ -68,6 +68,7 @@ class AsChoice(StrEnum):
 
     transformers = "transformers"
     reference = "reference"
+    fused = "fused"
 
 
 class ProofChoice(StrEnum):
@@ -312,7 +313,9 @@ Checkpoint = Annotated[
 As = Annotated[
     AsChoice,
     typer.Option(
-        "--as", help="Who runs the step; of this program's own reference model, what it keeps.", rich_help_panel=_STEP
+        "--as",
+        help="Who runs it: of the reference model, and of Megatron by a paper's algebra, what is kept.",
+        rich_help_panel=_STEP,
     ),
 ]
 Attention = Annotated[

@@ -25,7 +25,7 @@ from tfacct.reports import compose, counting
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import Counting
 from tfacct.reports.formula import Line, legend_notes, legend_of, sizes_of, title_of
-from tfacct.reports.kept_as import TRANSFORMERS, check, kept_step, runner
+from tfacct.reports.kept_as import REFERENCE, TRANSFORMERS, check, kept_step, runner
 from tfacct.reports.training import MANY, Recipe, pass_of, stepper
 
 
@@ -90,7 +90,8 @@ def formula_kept(
             f"total = {total.text}",
             *legend_notes(legend),
             "Every token is new: S is T, and written T.",
-            *(_holds(subject, work) if as_ == TRANSFORMERS else _alone(subject, work, family)),
+            *(_holds(subject, work) if as_ == TRANSFORMERS else ()),
+            *(_alone(subject, work, family) if as_ == REFERENCE else ()),
         ),
         requests=[] if family else [request],
         defaults=[] if family else [subject],

@@ -15,13 +15,15 @@ from tfacct.ledger.kept import Pass
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
+from tfacct.profiles.fused import fused
 from tfacct.profiles.reference import Reference
 from tfacct.reports.stored import stored
 from tfacct.reports.training import MANY, Recipe
 
-As = Literal["transformers", "reference"]
+As = Literal["transformers", "reference", "fused"]
 TRANSFORMERS: As = "transformers"
 REFERENCE: As = "reference"
+FUSED: As = "fused"
 
 
 class Runner(NamedTuple):
@@ -38,6 +40,12 @@ def _reference(shape: Transformer, recipe: Recipe, work: Workload) -> Pass:
     return Reference(recipe.full, batch, tokens).passed(shape)
 
 
+def _fused(shape: Transformer, recipe: Recipe, _: Workload) -> Pass:
+    if recipe.full:
+        raise ConfigError("Megatron's algebra is of 16 bits")
+    return fused(shape, selective=recipe.checkpoint == "attention")
+
+
 RUNNERS: dict[str, Runner] = {
     REFERENCE: Runner(
         "the reference model",
@@ -45,6 +53,13 @@ RUNNERS: dict[str, Runner] = {
         " keeps",
         "What its gradients hold is not counted, so its peak is not told.",
         _reference,
+    ),
+    FUSED: Runner(
+        "Megatron",
+        "as Korthikanti et al. (2022) write down what Megatron keeps, with dropouts and without statistics of norms:"
+        " algebra that nobody measured here",
+        "It is of kept tensors alone, so no peak is told.",
+        _fused,
     ),
 }
 """Who else than transformers, by the names that `as` takes."""
@@ -54,7 +69,7 @@ def runner(as_: str) -> Runner:
     """Who runs the step. Raises UsageError for a name that is not known."""
     if as_ not in RUNNERS:
         known = get_args(As)
-        raise UsageError(f"{option('as_')} is {' or '.join(known)}, not {as_!r}", nearest(as_, known))
+        raise UsageError(f"{option('as_')} is {', '.join(known)}, not {as_!r}", nearest(as_, known))
     return RUNNERS[as_]
 
 
@@ -63,6 +78,8 @@ def check(recipe: Recipe, as_: str) -> None:
     who, plain = runner(as_).who, Recipe(recipe.dtype, recipe.optimizer)
     for field in fields(recipe):
         given = getattr(recipe, field.name)
+        if as_ == FUSED and (field.name, given) == ("checkpoint", "attention"):  # the paper's selective recomputation
+            continue
         if given != getattr(plain, field.name):
             raise UsageError(f"{option(field.name, given)} is not counted as {who} runs it", "leave it out")
 

@@ -16,7 +16,7 @@ from tfacct.reports import compose
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import Counting
 from tfacct.reports.formula_kept import written_kept
-from tfacct.reports.kept_as import runner
+from tfacct.reports.kept_as import REFERENCE, RUNNERS, runner
 from tfacct.reports.training import MANY, Recipe, refusal, step_of
 from tfacct.witness.step import Run
 from tfacct.witness.step_proof import Grid, Point
@@ -48,7 +48,8 @@ def prove_kept(
     if as_ != "transformers":
         from tfacct.reports.prove_reference import prove_reference
 
-        runner(as_)
+        if runner(as_) is not RUNNERS[REFERENCE]:
+            raise UsageError(f"{option('as_', as_)} is algebra: nothing runs that it could be held against")
         return prove_reference(subject, terms, by=by, progress=progress)
     if by not in (None, "grid"):
         raise UsageError(f"the transformers class takes no symbols for sizes: leave {option('by', by)} out")

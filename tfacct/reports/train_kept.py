@@ -14,7 +14,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import compose, counting
 from tfacct.reports.counting import LeftOut
-from tfacct.reports.kept_as import check, kept_step, refusal, runner
+from tfacct.reports.kept_as import REFERENCE, check, kept_step, refusal, runner
 from tfacct.reports.train_tables import by_part, kept_lines, parts, tensors
 from tfacct.reports.training import Recipe
 
@@ -122,7 +122,7 @@ def _facts(one: Kept, as_: str) -> dict[str, Any]:
         "peak_bytes": None,
         "peak_instant": None,
         "peak_least_bytes": None,
-        "exact": True,
+        "exact": as_ == REFERENCE,
         "instants": [],
         "lines": kept_lines(one),
         "fit": None,
