@@ -20,6 +20,7 @@ def test_a_gpt_keeps_what_the_paper_says(name: str, a: int, h: int, layers: int,
     layer = 34 * s * b * h + squares * a * s * s * b
     step = load(name).train(as_="fused", checkpoint=checkpoint, ctx=s, batch=b)
     assert step.kept_bytes == layers * layer + 5 * s * b * h + 4 * s * b * v
+    assert ("scores and softmax again" in " ".join(str(step).split())) == (checkpoint == "attention")
     assert step.peak_bytes is None and step.exact is False
 
 

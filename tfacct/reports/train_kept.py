@@ -48,12 +48,13 @@ def train_kept(
         raise UsageError(f"{option('by', by)} goes with one MODEL")
     table = _several(every) if one is None else tensors(one) if by == "tensor" else parts(one)
     whose = "Training steps" if one is None else f"{compose.name_of(subjects[0])}: a training step"
+    again = ", scores and softmax again" if recipe.checkpoint == "attention" else ""
     return compose.report(
         "train",
         subjects,
         table,
         [_facts(each, as_) for each in every],
-        title=f"{whose} in {recipe.dtype}, {compose.workload_words(subjects, request)}, as {who.who} runs it",
+        title=f"{whose} in {recipe.dtype}, {compose.workload_words(subjects, request)}, as {who.who} runs it{again}",
         answer=_answer(every),
         convention=who.counted,
         counted=who.counted,
