@@ -1,0 +1,32 @@
+"""GLM-4.5: dense layers first, then experts beside a shared network."""
+
+from hypothesis import strategies as st
+
+from tests.families._drawing import EVEN, ON, SMALL, Draw, Fields, llama_like, some
+from tests.families._sizes import Distinct, Sized, grouped, routed
+
+TINY = {
+    "model_type": "glm4_moe", "vocab_size": 359, "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6,
+    "num_key_value_heads": 2, "head_dim": 20, "intermediate_size": 71, "max_position_embeddings": 103,
+    "attention_bias": True, "use_qk_norm": True, "moe_intermediate_size": 37, "n_routed_experts": 7,
+    "n_shared_experts": 2, "num_experts_per_tok": 4,
+}  # fmt: skip
+LOGITS = {"": {**TINY, "first_k_dense_replace": 3}}  # dense layers only: the class weighs experts by sigmoids
+REQUIRED = {"num_hidden_layers": 2, "head_dim": 128}  # 4,096 / 96 is no whole number
+
+
+def drawn(draw: Draw) -> Fields:
+    fields = llama_like(draw, null_kv=False)
+    fields["head_dim"], whole = draw(EVEN), draw(ON)
+    fields |= {"partial_rotary_factor": 1.0} if whole else {"head_dim": 2 * fields["head_dim"]}
+    count = draw(st.integers(2, 6))  # of a group the class looks at two
+    fields |= {"n_routed_experts": count, "num_experts_per_tok": draw(st.integers(1, count))}
+    fields |= {"moe_intermediate_size": draw(SMALL), "n_shared_experts": draw(st.integers(1, 3))}
+    return some(draw, fields, attention_bias=ON, use_qk_norm=ON, first_k_dense_replace=st.integers(0, 5))
+
+
+def sized(of: Distinct) -> Sized:
+    own = {"attention_bias": of.on[1], "use_qk_norm": of.on[2], "first_k_dense_replace": 0}
+    config, sizes = grouped(of, **own, partial_rotary_factor=1.0)
+    config, sizes = routed((config, sizes), of.more, "n_routed_experts", "moe_intermediate_size")
+    return {**config, "n_shared_experts": 2}, {**sizes, "Fs": 2 * sizes["Fe"], "Hr": of.H}
