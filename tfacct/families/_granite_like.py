@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import Embedding, Head
+from tfacct.architecture.parts import Embedding, Experts, Head
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Layers, Real, Switch
 from tfacct.families._endings import DECODER
@@ -44,13 +44,15 @@ class GraniteLike(LlamaLike):
         """Factor of the logits."""
         raise NotImplementedError
 
-    def granite_block(self, *, post_norm: bool = False) -> Block:
+    def granite_block(self, network: Experts | None = None, *, post_norm: bool = False) -> Block:
         """Llama's block, whose results are multiplied before they are added."""
         attention = self.attention(
             qkv_bias=self.attention_bias, out_bias=self.attention_bias, scale=self.attention_multiplier
         )
         behind = self.norm() if post_norm else None
-        block = Block.of(attention, self.feed_forward(bias=self.mlp_bias), norm=self.norm(), post_norm=behind)
+        block = Block.of(
+            attention, network or self.feed_forward(bias=self.mlp_bias), norm=self.norm(), post_norm=behind
+        )
         added = (replace(one, factor=self.residual_multiplier) for one in block.sublayers)
         return replace(block, sublayers=tuple(added))
 
