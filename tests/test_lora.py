@@ -14,9 +14,10 @@ from tfacct import load
 from tfacct.accounts.timeline import peak, timeline
 from tfacct.base.errors import UsageError
 from tfacct.ledger.kept import Run
+from tfacct.ledger.storage import Stored, storage
 from tfacct.ledger.workload import Workload
 from tfacct.profiles.adapters import reached
-from tfacct.reports.lora import Asked, read
+from tfacct.reports.lora import CODES, Asked, read
 from tfacct.reports.training import Recipe, step_of
 
 # model, batch, context, adapters, their dtype, dropout, checkpoint: bytes kept, most bytes alive before the optimizer
@@ -71,7 +72,7 @@ def test_nothing_in_front_of_the_first_adapter_is_kept() -> None:
     paths = [line.path for line in step.lines_of(step.run.blocks[0])]
     assert paths == ["blocks.*.mlp.product", "blocks.*.mlp.down_proj.lora_A"]
     again = step_of(model, work, Recipe(lora="5:down_proj", adapters="bf16", checkpoint="full"))
-    assert len(again.run.blocks[0].run.kept) == len(again.run.blocks[1].run.kept)  # peft has the embeddings differ
+    assert len(again.run.blocks[0].run.kept) == len(again.run.blocks[1].run.kept)  # whose input requires a gradient
 
 
 def test_gradients_reach_what_an_adapter_made() -> None:
@@ -117,6 +118,28 @@ def test_what_would_make_it_fit(run: Callable[..., Ran]) -> None:
     assert changes["16 bf16"]["costs"] == "frozen weights" and changes["16 bf16"]["flops_ratio"] is None
 
 
+def test_weights_in_4_bits_take_what_bitsandbytes_makes_of_them() -> None:
+    """224 products of llama-3.1-8b of n numbers: n/2, n/64 and n/4,096 bytes, and 4 + 64 + 1,024; else bf16."""
+    step = load("llama-3.1-8b").train(ctx=64, lora=16, weights="nf4")
+    numbers = 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
+    others = 2 * 128_256 * 4096 + 65 * 4096
+    assert numbers + others == 8_030_261_248
+    packed = numbers // 2 + numbers // 64 + numbers // 4096 + 7 * 32 * (4 + 64 + 1024)
+    assert step.lora is not None and step.weights_bytes == packed + 2 * others + step.lora["bytes"]
+    assert step.kept_bytes == load("llama-3.1-8b").train(ctx=64, lora=16).kept_bytes
+
+
+def test_a_layer_of_bitsandbytes_itself() -> None:
+    """70 × 130 numbers, neither a multiple of 64: their bytes on the library's own layer, quantized here."""
+    bitsandbytes: Any = pytest.importorskip("bitsandbytes")
+    torch: Any = pytest.importorskip("torch")
+    layer = bitsandbytes.nn.Linear4bit(130, 70, bias=False, quant_type="nf4").to(torch.bfloat16).to("cpu")
+    state = layer.weight.quant_state
+    made = (layer.weight.data, state.absmax, state.code, state.offset, state.state2.absmax, state.state2.code)
+    each = Stored("matrix", 70 * 130, 130)
+    assert sum(tensor.nbytes for tensor in made) == storage("nf4").bytes(each) + CODES
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -126,6 +149,8 @@ def test_what_would_make_it_fit(run: Callable[..., Ran]) -> None:
         ("llama-3.1-8b --lora 16 --adapters fp16", "--adapters is fp32 or bf16, not fp16"),
         ("llama-3.1-8b --adapters bf16", "go with --lora"),
         ("llama-3.1-8b --lora 16 --lora-dropout 1", "--lora-dropout is a share of 1, not 1.0"),
+        ("llama-3.1-8b --weights nf4", "--weights nf4 goes with --lora"),
+        ("llama-3.1-8b --lora 16 --weights int3", "--weights is nf4, or as --dtype is, bf16, not int3"),
         ("gpt2 --lora 16", "gpt2 has not been measured with adapters hint: without --lora it is counted"),
         ("mistral-7b-v0.1 --lora 16", "adapters have not been measured with windows"),
         ("llama-3.1-8b --lora 16 --set num_hidden_layers=1", "on a single block"),

@@ -17,7 +17,7 @@ pytest.importorskip("peft")
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral")
 
 
-def check(family: str, seed: int) -> bool:
+def check(family: str, seed: int, *, packed: bool = False) -> bool:
     """Compare bytes by module, and the peak; False if adapters are not counted on this model."""
     from tfacct.reference import adapting, keeping
 
@@ -31,13 +31,15 @@ def check(family: str, seed: int) -> bool:
     rank, dropout = pick.choice([1, 4, 7]), pick.choice([0.0, 0.0, 0.1])
     recipe = replace(recipe, lora=f"{rank}:{','.join(names)}", lora_dropout=dropout)
     recipe = replace(recipe, accumulate=pick.random() < 0.2, hold_logits=pick.random() < 0.2)
-    if refusal(model, recipe) is not None:
-        recipe = replace(recipe, dtype="bf16")
+    if packed or refusal(model, recipe) is not None:
+        recipe = replace(recipe, dtype="bf16", weights="nf4" if packed else None)
     if refusal(model, recipe) is not None:
         return False
     recipe = replace(recipe, adapters=pick.choice(["fp32", recipe.dtype])).checked()
     step = step_of(model, work, recipe)
     run = keeping.trainable(config, recipe.attention, recipe.dtype, checkpoint=recipe.checkpoint)
+    own = adapting.scales(adapting.packed(run)) if packed else []
+    beside = sum(tensor.nbytes for tensor in own)  # no parameters
     adapting.adapted(run, rank, names, wide=recipe.adapters == "fp32", dropout=dropout)
     saved = keeping.kept(run, work.batch, work.tokens)
     loop = {"accumulate": recipe.accumulate, "holds_logits": recipe.hold_logits}
@@ -47,7 +49,7 @@ def check(family: str, seed: int) -> bool:
         known = known_modules(model)
         assert by_modules(model, step, known) == grouped(saved, known), (config, recipe, work)
     found = peak(instant for instant in timeline(step) if instant.name != "optimizer step")
-    assert found.total == most.bytes, (config, recipe, work, found, most)
+    assert found.total == most.bytes + beside, (config, recipe, work, found, most)
     trained = sum(each.numel() for each in run.parameters() if each.requires_grad)
     assert sum(adapter.copies * adapter.elements for adapter in step.adapters) == trained
     return True
@@ -57,6 +59,19 @@ def check(family: str, seed: int) -> bool:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_step_with_adapters_is_pefts_own(family: str, seed: int) -> None:
     check(family, seed)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_step_with_weights_in_4_bits_is_bitsandbytes_own(family: str) -> None:
+    pytest.importorskip("bitsandbytes")
+    assert check(family, 1, packed=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_many_steps_with_weights_in_4_bits_are_bitsandbytes_own(family: str) -> None:
+    pytest.importorskip("bitsandbytes")
+    assert sum(check(family, seed, packed=True) for seed in range(100, 200)) > 75
 
 
 @pytest.mark.slow

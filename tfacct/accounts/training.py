@@ -56,7 +56,8 @@ class Step(NamedTuple):
     `states`: bytes that the optimizer keeps. `update`: bytes that it holds while it updates. `checkpoint`: blocks keep
     their inputs alone, and are run again. `accumulate`: the gradients of earlier batches are there. `holds_logits`: the
     caller keeps the logits. `unsure`: how many bytes less it may hold while it updates, by the order of the parameters.
-    `adapters` are trained in place of the model's own weights, where there are any.
+    `adapters` are trained in place of the model's own weights, where there are any; `frozen` are the bytes of these,
+    where they are not stored as the pass is.
     """
 
     run: Pass
@@ -70,6 +71,7 @@ class Step(NamedTuple):
     holds_logits: bool = False
     unsure: Size = 0
     adapters: tuple[Adapter, ...] = ()
+    frozen: Size | None = None
 
     @property
     def hands(self) -> bool:
@@ -88,6 +90,8 @@ class Step(NamedTuple):
     @property
     def parameters(self) -> Size:
         """Bytes of the parameters, those of adapters among them."""
+        if self.frozen is not None:
+            return self.frozen + self.adapter_bytes
         own = sum(self.pass_.bytes(t.count * t.elements) for t in self.ledger.tensors())
         return own + self.adapter_bytes
 

@@ -197,6 +197,7 @@ class Lora(TypedDict):
     rank: int
     dtype: str
     dropout: float
+    weights: str
     products: list[str]
     modules: list[str]
     params: int

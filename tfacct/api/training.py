@@ -32,6 +32,7 @@ class Trainable(Asked):
         lora: int | str | None = None,
         adapters: str = "fp32",
         lora_dropout: float = 0.0,
+        weights: str | None = None,
         fit: int | str | None = None,
         by: By = "instant",
         **step: Unpack[Whole],
@@ -52,8 +53,8 @@ class Trainable(Asked):
         block and runs it again, `attention` that of each block's attention. `accumulate`: gradients of earlier batches
         are there. `hold_logits`: the caller keeps the logits. `loss`: of all tokens at once, or of an eighth at a time.
         `lora`: a rank, or a rank and products (`"16:q_proj,v_proj"`), of adapters that alone are trained; `adapters`:
-        their dtype; `lora_dropout`: the share of their inputs that they drop. `fit` (bytes, or `"80GiB"`) adds the
-        largest context and batch, and what would make more fit.
+        their dtype; `lora_dropout`: the share of their inputs that they drop; `weights`: `"nf4"` stores the frozen
+        weights in 4 bits. `fit` (bytes, or `"80GiB"`) adds the largest context and batch, and what would make more fit.
         Raises TfacctError for a model whose step has not been measured.
         """
         from tfacct.reports.train import train
@@ -62,7 +63,17 @@ class Trainable(Asked):
         budget = units.read_bytes("fit", fit) if isinstance(fit, str) else fit
         rank = None if lora is None else str(lora)
         recipe = Recipe(
-            dtype, optimizer, checkpoint, attention, accumulate, hold_logits, loss, rank, adapters, lora_dropout
+            dtype,
+            optimizer,
+            checkpoint,
+            attention,
+            accumulate,
+            hold_logits,
+            loss,
+            rank,
+            adapters,
+            lora_dropout,
+            weights,
         )
         report = train([self.loaded], request(step), recipe, as_=as_, fit=budget, by=by)
 

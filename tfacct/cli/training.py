@@ -75,6 +75,10 @@ def train(
     lora_dropout: Annotated[
         float, typer.Option(metavar="SHARE", help="Share of an adapter's input that is dropped.")
     ] = 0.0,
+    weights: Annotated[
+        str | None,
+        typer.Option(metavar="FORMAT", help="Of the frozen weights beside adapters: nf4, as QLoRA has them."),
+    ] = None,
     fit: Annotated[
         str | None,
         typer.Option(metavar="SIZE", help="Add what fits, and what would make more fit: 80GiB, 80GB."),
@@ -101,6 +105,7 @@ def train(
         lora=lora,
         adapters=adapters,
         lora_dropout=lora_dropout,
+        weights=weights,
     )
     budget = None if fit is None else units.read_bytes("--fit", fit)
     ask.check_plot(picture)

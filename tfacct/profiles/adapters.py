@@ -130,6 +130,8 @@ def _frozen(run: Run, adapters: Adapters, start: bool) -> Run:
         if product not in adapters.products:
             continue
         beside, early = around(product, adapters, live), ()
+        if adapters.packed:  # whose weight autograd does not keep
+            early = (Held(adapters.products[product].reads),)
         moments += of_product(product, adapters, beside) if beside.there else ()
         if product in adapters.on:
             forwards = next((moment.held for moment in run.ahead if moment.at == name), ())

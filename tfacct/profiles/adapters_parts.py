@@ -24,17 +24,20 @@ LOCALS = {
 
 
 class Sides(NamedTuple):
-    """Axes of what a product reads and of what it makes; none of the latter where it is added to the stream."""
+    """Axes of what a product reads and of what it makes, none of the latter where it is added to the stream; and, where
+    its weight is stored in 4 bits, of the weight and its scales as they are unpacked for a gradient."""
 
     reads: str
     makes: str
+    unpacked: tuple[Held, ...] = ()
 
 
 class Adapters(NamedTuple):
     """Adapters of `rank` on some of a block's `products`: all that have weights, by their paths.
 
     `wide`: they are in fp32 and the pass is not, so each casts its input. `drops`: they drop numbers of it. `embedded`:
-    the embeddings require a gradient, which peft asks for where blocks run again.
+    the embeddings require a gradient, as they do where blocks run again. `packed`: the weights are in 4 bits,
+    and an adapter's result is cast before it is added, not the sum.
     """
 
     rank: int
@@ -43,11 +46,17 @@ class Adapters(NamedTuple):
     wide: bool = False
     drops: bool = False
     embedded: bool = False
+    packed: bool = False
 
     @property
     def role(self) -> Role:
         """Dtype rule of what they compute."""
         return "full" if self.wide else "work"
+
+    @property
+    def casts(self) -> bool:
+        """True if the sum of an adapter's result and its product's is cast: the product's gradient is its own then."""
+        return self.wide and not self.packed
 
     @property
     def copies(self) -> bool:
@@ -110,7 +119,7 @@ def of_adapter(product: str, adapters: Adapters, beside: Around, forwards: tuple
         kept.append(Kept(f"{product}.lora_in", spec, by=(down,), role=role))
     if drops:
         kept.append(Kept(drop, spec, by=(drop,), role="flag"))
-    waits = beside.there and (beside.own or adapters.wide)  # the gradient that the product itself will read
+    waits = beside.there and (beside.own or adapters.casts)  # the gradient that the product itself will read
     given = (*beside.waits, *beside.summed, *((Held(beside.makes),) if waits else ()))
     made, narrow, read = Held(beside.makes, role), Held(f"B T {RANK}", role), Held(spec, role)
     moments = [
@@ -129,14 +138,19 @@ def of_adapter(product: str, adapters: Adapters, beside: Around, forwards: tuple
 
 def of_product(product: str, adapters: Adapters, beside: Around) -> Iterator[Moment]:
     """The gradient of what a frozen product reads: its own part, its adapter's, that from products behind it."""
-    at, spec, adapter = product + WEIGHT, adapters.products[product].reads, product in adapters.on
-    given = (*beside.waits, *((Held(beside.makes),) if beside.own or (adapter and adapters.wide) else ()))
+    sides, adapter = adapters.products[product], product in adapters.on
+    at, spec = product + WEIGHT, sides.reads
+    given = (*beside.waits, *((Held(beside.makes),) if beside.own or (adapter and adapters.casts) else ()))
     if adapter:
         cast = (Held(spec),) if adapters.wide else ()
         yield Moment(at, (*given, *beside.summed, Held(spec, adapters.role), *cast))
         if beside.summed:
             yield Moment(at, (*given, Held(spec, times=3)))
-    yield Moment(at, (*given, *beside.summed, Held(spec, times=2 if adapter else 1)))
+    there = (*given, *((Held(spec),) if adapter or beside.summed else ()))  # what has come already, as one
+    late = product.endswith("down_proj") and adapters.packed and not adapter  # before anything kept is needed
+    if sides.unpacked:
+        yield Moment(at, (*there, *sides.unpacked), done=not late)
+    yield Moment(at, (*there, *sides.unpacked[:1], Held(spec)), done=not late)
     if adapter or beside.summed:
         yield Moment(at, (*beside.waits, Held(spec, times=3)))
 

@@ -1,20 +1,24 @@
-"""Low-rank adapters on a transformers class, as peft puts them there: part of the witness of training steps."""
+"""Low-rank adapters on a transformers class, as peft puts them there, and weights in 4 bits: a witness of training."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import peft
 import torch
 from peft.tuners.lora import LoraLayer
+from torch import Tensor, nn
+
+BLOCK, SCALED, NUMBERS = 64, 256, 16
+"""bitsandbytes' defaults for nf4: numbers that share a scale, scales that share one, and codes of a number."""
 
 
 def adapted(model: Any, rank: int, modules: Sequence[str], *, wide: bool = True, dropout: float = 0.0) -> Any:
     """The same model, with peft's adapters in the modules of these names. `wide`: they are in fp32, as by default.
 
-    A model whose blocks run again gets embeddings that require a gradient, which is peft's own doing.
+    The embeddings of a model whose blocks run again are made to require a gradient.
     """
     asked = peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=list(modules), lora_dropout=dropout)
     own = model.dtype
@@ -25,3 +29,63 @@ def adapted(model: Any, rank: int, modules: Sequence[str], *, wide: bool = True,
         if isinstance(layer, LoraLayer):  # off meta peft itself gives them the dtype of the weights
             layer.lora_A.to(own), layer.lora_B.to(own)
     return model.train()
+
+
+def packed(model: Any) -> Any:
+    """The same model on meta, its blocks' linear layers in nf4 with double quantization, as bitsandbytes loads it."""
+    import bitsandbytes
+
+    made_of: Any = bitsandbytes.nn  # its calls have no types
+    own = model.dtype
+    for holder, name, layer in [*_linear(model)]:
+        with torch.device("meta"):
+            made = made_of.Linear4bit(layer.in_features, layer.out_features, bias=False, compute_dtype=own)
+        made.bias = layer.bias
+        made.weight = made_of.Params4bit(
+            torch.empty(-(-layer.weight.numel() // 2), 1, dtype=torch.uint8, device="meta"),
+            requires_grad=False,
+            quant_type="nf4",
+            quant_state=_state(layer.weight),
+            bnb_quantized=True,
+        )
+        made.quant_state = made.weight.quant_state
+        setattr(holder, name, made)
+    model.is_loaded_in_4bit = True
+    return model
+
+
+def scales(model: Any) -> list[Tensor]:
+    """Tensors of the weights in 4 bits that are no parameters: scales, codes and means."""
+    states = (layer.weight.quant_state for layer in model.modules() if hasattr(layer, "quant_state"))
+    found = (each for state in states for each in (state, state.state2, state.offset))
+    tensors = ((each,) if isinstance(each, Tensor) else (each.absmax, each.code) for each in found)
+    return [tensor for group in tensors for tensor in group]
+
+
+def _linear(model: Any) -> Iterator[tuple[nn.Module, str, nn.Linear]]:
+    for holder in model.model.modules():
+        for name, layer in holder.named_children():
+            if type(layer) is nn.Linear:
+                yield holder, name, layer
+
+
+def _state(weight: Tensor) -> Any:
+    from bitsandbytes import functional
+
+    made_of: Any = functional
+
+    def full(*shape: int) -> Tensor:
+        return torch.empty(shape, dtype=torch.float32, device="meta")
+
+    blocks = -(-weight.numel() // BLOCK)
+    inner = made_of.QuantState(full(-(-blocks // SCALED)), code=full(SCALED), blocksize=SCALED, dtype=torch.float32)
+    return made_of.QuantState(
+        torch.empty(blocks, dtype=torch.uint8, device="meta"),
+        shape=weight.shape,
+        code=full(NUMBERS),
+        blocksize=BLOCK,
+        quant_type="nf4",
+        dtype=weight.dtype,
+        offset=full(),
+        state2=inner,
+    )

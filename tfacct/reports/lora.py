@@ -14,8 +14,9 @@ from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
-from tfacct.ledger.kept import FULL, Pass
+from tfacct.ledger.kept import FULL, Held, Pass
 from tfacct.ledger.lines import Matmul
+from tfacct.ledger.storage import storage, width
 from tfacct.loading.model import LoadedModel
 from tfacct.profiles.adapters import adapted
 from tfacct.profiles.adapters_parts import STREAM, Adapters, Sides
@@ -28,6 +29,11 @@ LORA = "lora"
 NARROW = 2
 """A vocabulary of fewer than so many hidden sizes: the forward pass of the loss would be fuller than its gradient."""
 WORKLOAD = frozenset("BTS")
+NF4 = "nf4"
+PACKED = 64
+"""Numbers of 4 bits that share a scale."""
+CODES = FULL * (1 + 16 + 256)
+"""Bytes of the mean of a matrix's scales, and of its codes of numbers and of scales (bitsandbytes 0.50)."""
 
 
 class Asked(NamedTuple):
@@ -46,17 +52,24 @@ def read(text: str) -> Asked:
     return Asked(int(rank), found)
 
 
-def products(subject: LoadedModel) -> dict[str, Sides]:
-    """Products of the blocks that have weights of their own: what they read, and what they make."""
-    return {line.path: sides for line, sides, _ in _lines(subject)}
+def products(subject: LoadedModel, *, packed: bool = False) -> dict[str, Sides]:
+    """Products of the blocks that have weights of their own: what they read, and what they make. `packed`: the weights
+    are in 4 bits."""
+    return {line.path: sides for line, sides, _ in _lines(subject, packed)}
 
 
-def _lines(subject: LoadedModel) -> Iterator[tuple[Matmul, Sides, int]]:
+def _lines(subject: LoadedModel, packed: bool = False) -> Iterator[tuple[Matmul, Sides, int]]:
     for number, group in enumerate(subject.ledger.groups):
         for line in group.lines if group.numbers else ():
             if isinstance(line, Matmul) and line.weight_axes() is not None and line.bank is None:
-                read, made = (" ".join(axes) for axes in (line.einsum.left, line.einsum.out))
-                yield line, Sides(read, "" if made == STREAM else made), number
+                read, weight, made = (" ".join(axes) for axes in line.einsum[:3])
+                unpacked = Held(weight), Held(_scales(line), "full")
+                yield line, Sides(read, "" if made == STREAM else made, unpacked if packed else ()), number
+
+
+def _scales(line: Matmul) -> str:
+    """Letter of a product's blocks of 4-bit numbers."""
+    return f"C{line.path.rpartition('.')[2].replace('_', '')}"
 
 
 def chosen(subject: LoadedModel, asked: Asked) -> frozenset[str]:
@@ -99,12 +112,14 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
 
 
 class Lent(NamedTuple):
-    """The pass with adapters, their weights, as an optimizer is handed them, and the bytes of a number of theirs."""
+    """The pass with adapters, their weights, as an optimizer is handed them, the bytes of a number of theirs, and those
+    of the frozen weights where they are in 4 bits."""
 
     run: Pass
     adapters: tuple[Adapter, ...]
     parameters: list[Parameter]
     width: int
+    frozen: int | None
 
 
 def lent(subject: LoadedModel, recipe: Recipe, run: Pass) -> Lent:
@@ -124,15 +139,36 @@ def lent(subject: LoadedModel, recipe: Recipe, run: Pass) -> Lent:
             made.append(Adapter(path, asked.rank * side, each * asked.rank * side, group.numbers))
             shape = (asked.rank, side) if which == "A" else (side, asked.rank)
             handed.append(Parameter(shape, len(group.numbers), number))
+    packed = recipe.weights == NF4
     how = Adapters(
         asked.rank,
         on,
-        products(subject),
+        products(subject, packed=packed),
         wide=wide and not recipe.full,
         drops=recipe.lora_dropout > 0,
         embedded=recipe.checkpoint == "full",
+        packed=packed,
     )
-    return Lent(adapted(run, how), tuple(made), handed, each)
+    run = adapted(run, how)
+    if packed:
+        scales = {_scales(line): _blocks(_numbers(subject, line, number)) for line, _, number in _lines(subject)}
+        run = run._replace(blocks=tuple(each._replace(axes={**each.axes, **scales}) for each in run.blocks))
+    return Lent(run, tuple(made), handed, each, _packed(subject) if packed else None)
+
+
+def _numbers(subject: LoadedModel, line: Matmul, number: int) -> int:
+    axes = subject.ledger.groups[number].axes
+    return prod(int(axes[axis]) for axis in line.weight_axes() or ())
+
+
+def _blocks(numbers: int) -> int:
+    return -(-numbers // PACKED)
+
+
+def _packed(subject: LoadedModel) -> int:
+    """Bytes of a model whose products in the blocks are in 4 bits, with the tables of codes that each of them has."""
+    copies = sum(len(subject.ledger.groups[number].numbers) for *_, number in _lines(subject))
+    return copies * CODES + sum(int(t.count * storage(NF4).bytes(t.stored)) for t in subject.ledger.tensors())
 
 
 def facts(one: Trained) -> dict[str, Any]:
@@ -143,6 +179,7 @@ def facts(one: Trained) -> dict[str, Any]:
         "rank": asked.rank,
         "dtype": one.recipe.adapters,
         "dropout": one.recipe.lora_dropout,
+        "weights": one.recipe.weights or one.recipe.dtype,
         "products": [paths.short(path) for path in on],
         "modules": [modules.get(path, path) for path in on],
         "params": sum(int(adapter.copies * adapter.elements) for adapter in one.step.adapters),
@@ -156,16 +193,25 @@ def notes(one: Trained) -> list[str]:
 
     recipe, of = one.recipe, facts(one)
     names = ", ".join(name.rpartition(".")[2] for name in of["products"])
+    stored = recipe.dtype if recipe.weights is None else f"{recipe.weights}; tables, norms and head in {recipe.dtype}"
     said = [
-        f"Weights are frozen, in {recipe.dtype}. Adapters of rank {of['rank']:,} in {of['dtype']} on {names}:"
+        f"Weights are frozen, in {stored}. Adapters of rank {of['rank']:,} in {of['dtype']} on {names}:"
         f" {units.si(of['params'])} parameters, {units.binary(of['bytes'])}; gradients and moments are theirs."
     ]
-    whole = step_of(one.subject, one.work, replace(recipe, lora=None, adapters="fp32", lora_dropout=0.0)).kept()
+    whole = step_of(
+        one.subject, one.work, replace(recipe, lora=None, adapters="fp32", lora_dropout=0.0, weights=None)
+    ).kept()
     kept = one.step.kept()
     if kept > whole:
         copies = "each casts its input to fp32" if recipe.adapters != recipe.dtype else "each keeps a copy of its input"
         said.append(
             f"The adapters keep more than full fine-tuning would, {units.binary(kept)} in place of"
             f" {units.binary(whole)}: {copies}."
+        )
+    if recipe.weights == NF4:
+        largest = max(_numbers(one.subject, line, number) for line, _, number in _lines(one.subject))
+        said.append(
+            f"A product's weight is unpacked to {recipe.dtype} for its gradient, one at a time:"
+            f" {units.binary(int(width(recipe.dtype).bytes(largest)))} at most."
         )
     return said

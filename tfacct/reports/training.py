@@ -31,7 +31,7 @@ AttentionKind = Literal["sdpa", "eager"]
 Checkpoint = Literal["none", "full", "attention"]
 Loss = Literal["whole", "chunked"]
 ONE = Workload(context=1, tokens=1, batch=1)
-FP32 = "fp32"
+FP32, NF4 = "fp32", "nf4"
 ACCUMULATES, SELECTIVE, CHUNKED = "accumulate", "selective", "chunked"
 """Stand among a family's `trains` where gradients of earlier batches were measured, attention that runs again, and a
 loss in chunks."""
@@ -46,7 +46,8 @@ class Recipe:
     """How a model is trained. `dtype`: of the pass, the weights, the gradients and the moments. `accumulate`: gradients
     of earlier batches are there. `hold_logits`: the caller keeps the logits. `loss`: of all tokens at once, or chunk by
     chunk, the head run again for each. `lora`: rank of peft's adapters, and their products if not all have one;
-    `adapters`: their dtype; `lora_dropout`: the share of their inputs that they drop."""
+    `adapters`: their dtype; `lora_dropout`: the share of their inputs that they drop. `weights`: how the frozen weights
+    of the blocks' products are stored, if not in `dtype`."""
 
     dtype: str = "bf16"
     optimizer: str = "adamw"
@@ -58,6 +59,7 @@ class Recipe:
     lora: str | None = None
     adapters: str = FP32
     lora_dropout: float = 0.0
+    weights: str | None = None
 
     def checked(self) -> Recipe:
         """The same, its names as the house spells them. Raises TfacctError for one that is not known."""
@@ -80,7 +82,11 @@ class Recipe:
             raise UsageError(f"{option('lora_dropout')} is a share of 1, not {self.lora_dropout}")
         if self.lora is None and (adapters != FP32 or self.lora_dropout):
             raise UsageError(f"{option('adapters')} and {option('lora_dropout')} go with {option('lora')}")
-        return replace(self, dtype=dtype, adapters=adapters)
+        if self.weights not in (None, dtype, NF4):
+            raise UsageError(f"{option('weights')} is {NF4}, or as {option('dtype')} is, {dtype}, not {self.weights}")
+        if self.weights == NF4 and (self.lora is None or dtype == FP32):
+            raise UsageError(f"{option('weights', NF4)} goes with {option('lora')} and a pass in 16 bits")
+        return replace(self, dtype=dtype, adapters=adapters, weights=None if self.weights == dtype else self.weights)
 
     @property
     def words(self) -> str:
@@ -92,13 +98,17 @@ class Recipe:
             "logits held": self.hold_logits,
             "loss in chunks": self.loss == "chunked",
         }
-        lora = [] if self.lora is None else [f"LoRA {self.lora} in {self.adapters}"]
+        lora = (
+            []
+            if self.lora is None
+            else [f"LoRA {self.lora} in {self.adapters}{' on ' + self.weights if self.weights else ''}"]
+        )
         return ", ".join([self.optimizer, *lora, *(words for words, so in others.items() if so)])
 
     @property
     def counted(self) -> str:
         """What is counted of its bytes."""
-        peft = "" if self.lora is None else " and peft"
+        peft = "" if self.lora is None else " and peft" if self.weights is None else ", peft and bitsandbytes"
         return f"as transformers 5 with {self.attention}{peft}: every tensor that autograd keeps or makes"
 
     @property
@@ -187,15 +197,16 @@ def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
     tensors = stored(subject)
     bytes_each = each.bits // 8
     adapters: tuple[Adapter, ...] = ()
+    frozen: Size | None = None
     if recipe.lora is not None:
         from tfacct.reports.lora import lent
 
-        run, adapters, tensors, bytes_each = lent(subject, recipe, run)
+        run, adapters, tensors, bytes_each, frozen = lent(subject, recipe, run)
     states, update = how.states(tensors, bytes_each), how.update(tensors, bytes_each)
     again = recipe.checkpoint == "full"
     less = update.most - update.least
     loop = recipe.accumulate, recipe.hold_logits
-    return Step(run, subject.ledger, work.axes(), each, states, update.most, again, *loop, less, adapters)
+    return Step(run, subject.ledger, work.axes(), each, states, update.most, again, *loop, less, adapters, frozen)
 
 
 def unsure(subject: LoadedModel, recipe: Recipe) -> bool:
