@@ -23,7 +23,7 @@ from tfacct.architecture.letters import explained
 from tfacct.architecture.parts import Attention, FeedForward
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.einsum import AXIS
-from tfacct.ledger.lines import WINDOW, Matmul
+from tfacct.ledger.lines import WINDOWS, Matmul
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import LoadedModel, subject
 from tfacct.reports.formula import formula
@@ -406,10 +406,10 @@ def test_every_size_is_open() -> None:
         fixed = tiny(family).config.fixed
         symbolic = in_symbols(shape, fixed=fixed)
         # A window is not among them: the keys seen in it, and those kept, have letters of their own.
-        sizes = {name for name, letter in explained(shape).items() if letter.made is None} - fixed - {WINDOW}
+        sizes = {name for name, letter in explained(shape).items() if letter.made is None} - fixed - WINDOWS
         assert sizes <= set(symbolic.symbols) and not fixed & set(symbolic.symbols)
         axes = {letter: size for group in symbolic.ledger.groups for letter, size in group.axes.items()}
-        assert {letter for letter, size in axes.items() if isinstance(size, int)} - {"U", WINDOW} == fixed
+        assert {letter for letter, size in axes.items() if isinstance(size, int)} - {"U", *WINDOWS} == fixed
 
 
 def test_a_slip_in_a_spec_is_read(monkeypatch: pytest.MonkeyPatch, run) -> None:

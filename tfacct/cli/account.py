@@ -123,7 +123,7 @@ def memory(
 
     if train:
         words = " ".join(["tfacct train", *(which.models or ()), *([f"--ctx {whole.ctx}"] if whole.ctx else [])])
-        raise UsageError("memory counts what serving takes; a training step has a command of its own", words)
+        raise UsageError("memory takes no --train: a training step has a command of its own", words)
     ask.check_plot(picture)
     batches, whole = ask.several("batch", whole)
     ask.check_explained(how, output, {"--batch of several": batches})

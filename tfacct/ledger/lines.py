@@ -298,7 +298,8 @@ class Pointwise:
     """Work that is no product: a norm, a softmax, an activation, a rotation, an addition.
 
     Counted in elements of its result, never in FLOPs: how many operations an element takes depends on the kernel.
-    `weight` and `bias` are the axes of its parameters. `sums`: it only adds, so its backward pass needs no operand.
+    `weight` and `bias` are the axes of its parameters. `sums`: it only adds, or multiplies by a
+    constant, so its backward pass needs no operand.
     `module`: the module whose parameters it reads, if they are not its own (one norm shared by several lines).
     Raises SpecError for parameters whose axes the result does not have.
     """

@@ -22,5 +22,5 @@ class Residual(Part):
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Addition, and the multiplication before it."""
-        scale = () if self.factor is None else (Pointwise(f"{at}.scale", "B T D"),)
+        scale = () if self.factor is None else (Pointwise(f"{at}.scale", "B T D", sums=True),)
         return (*scale, Pointwise(at, "B T D", sums=True))
