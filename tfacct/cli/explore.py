@@ -70,7 +70,7 @@ def diff(
         typer.Option(metavar="NAME", help="Optimizer of the new side.", autocompletion=complete.optimizer),
     ] = None,
     to_checkpoint: Annotated[
-        opt.CheckpointChoice | None, typer.Option(help="What is run again on the new side.")
+        opt.RecomputeChoice | None, typer.Option(help="What is run again on the new side.")
     ] = None,
     to_attention: Annotated[opt.AttentionChoice | None, typer.Option(help="Attention of the new side.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Also list the rows that do not change.")] = False,

@@ -48,14 +48,6 @@ class OfChoice(StrEnum):
     kept = "kept"
 
 
-class CheckpointChoice(StrEnum):
-    """What is run again in the backward pass."""
-
-    none = "none"
-    full = "full"
-    attention = "attention"
-
-
 class AttentionChoice(StrEnum):
     """How transformers runs attention."""
 
@@ -305,7 +297,7 @@ Optimizer = Annotated[
     ),
 ]
 Checkpoint = Annotated[
-    CheckpointChoice | None,
+    RecomputeChoice | None,
     typer.Option(
         help="Run every block again, or its attention. Default: none.", rich_help_panel=_STEP, show_default=False
     ),

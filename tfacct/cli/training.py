@@ -48,9 +48,9 @@ def train(
         ),
     ] = "adamw",
     checkpoint: Annotated[
-        opt.CheckpointChoice,
+        opt.RecomputeChoice,
         typer.Option(help="Keep the input of each block, or of its attention, and run that again."),
-    ] = opt.CheckpointChoice.none,
+    ] = opt.RecomputeChoice.none,
     attention: Annotated[
         opt.AttentionChoice, typer.Option(help="How transformers runs it.")
     ] = opt.AttentionChoice.sdpa,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.loading.model import LoadedModel
-from tfacct.output.report import Column, Report, Row, Tick, unwatched
-from tfacct.reports import compose
+from tfacct.output.report import Report, Tick, unwatched
+from tfacct.reports.statements import proof_report
 from tfacct.witness.proof import By, Proof, proven
 
 
@@ -19,60 +19,20 @@ def prove(subject: LoadedModel, *, by: By = "symbols", progress: Tick = unwatche
 
 
 def _report(subject: LoadedModel, proof: Proof) -> Report:
-    symbolic, statements = proof.symbolic, proof.statements
-    columns = (
-        Column("what", "count"),
-        Column("difference", "model − formula"),
-        Column("evidence", "assumptions" if proof.by == "symbols" else "counted by"),
-        Column("verdict", "", "verdict"),
-    )
-    rows: list[Row] = [
-        {
-            "what": p.what,
-            "difference": p.difference,
-            "evidence": p.evidence,
-            "verdict": "proven" if p.holds else "NOT PROVEN",
-        }
-        for p in statements
-    ]
-    legend = {letter: symbolic.legend[letter] for letter in symbolic.symbols}
+    symbolic = proof.symbolic
     pairs = " full T x S attention, S = C + T;" if subject.architecture.attentions else ""
     said = f"2 FLOPs per multiply-add; products only;{pairs}{' all logits' if subject.logits else ''}"
-    formulas = {p.what: p.formula for p in statements if p.formula is not None and "," not in p.what}
-    fact = {
-        "by": proof.by,
-        "proven": proof.holds,
-        "legend": legend,
-        "statements": [
-            {
-                "what": p.what,
-                "formula": None if p.formula is None else str(p.formula.expression),
-                "difference": p.difference,
-                "evidence": p.evidence,
-                "proven": p.holds,
-            }
-            for p in statements
-        ],
-    }
-    notes = (
-        *(f"{name} = {formula.written.text}" for name, formula in formulas.items()),
-        "; ".join(f"{letter} {meaning}" for letter, meaning in legend.items()),
-        _means(subject, proof),
-    )
-    return compose.report(
-        "verify",
-        [subject],
-        (columns, (tuple(rows),), ()),
-        [fact],
-        title=f"{subject.family}: the formula is what the model does",
-        answer="Proven: both are the same polynomial in every size." if proof.holds else "Not proven.",
-        notes=lambda _: notes,
+    return proof_report(
+        subject,
+        proof.statements,
+        by=proof.by,
+        legend={letter: symbolic.legend[letter] for letter in symbolic.symbols},
+        means=[_means(subject, proof)],
+        title="the formula is what the model does",
+        convention=said.removesuffix(";"),
         hints=()
         if proof.changed is None
         else (f"hint: torch's private symbolic shapes have changed ({proof.changed}): proven on a grid instead",),
-        defaults=[],
-        convention=said.removesuffix(";"),
-        agrees=proof.holds,
     )
 
 

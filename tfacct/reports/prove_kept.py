@@ -4,35 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
 
+from tfacct.algebra.symbols import Formula
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
-from tfacct.output.report import Column, Report, Row, Tick, unwatched
+from tfacct.output.report import Report, Tick, unwatched
 from tfacct.profiles.transformers import kernel_letters
-from tfacct.reports import compose
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import Counting
 from tfacct.reports.formula_kept import written_kept
 from tfacct.reports.kept_as import REFERENCE, RUNNERS, runner
+from tfacct.reports.statements import DTYPES, proof_report
 from tfacct.reports.training import MANY, Recipe, refusal, step_of
+from tfacct.witness.proof import Proven
 from tfacct.witness.step import Run
 from tfacct.witness.step_proof import Grid, Point
-
-DTYPES = ("bf16", "fp32")
-
-
-class Statement(NamedTuple):
-    """What was compared, and what was found."""
-
-    what: str
-    difference: str
-    evidence: str
-    holds: bool
-    formula: Any = None
-    text: str = ""
 
 
 def prove_kept(
@@ -61,58 +49,22 @@ def prove_kept(
     if not asked:
         raise UsageError(f"{subject.name}: {next(iter(refused.values()))}")
     statements = [found for recipe in asked for found in _proven(subject, recipe, progress)]
-    holds = all(statement.holds for statement in statements)
-    columns = (
-        Column("what", "count"),
-        Column("difference", "class − formula"),
-        Column("evidence", "counted by"),
-        Column("verdict", "", "verdict"),
-    )
-    rows: list[Row] = [
-        {
-            "what": each.what,
-            "difference": each.difference,
-            "evidence": each.evidence,
-            "verdict": "proven" if each.holds else "NOT PROVEN",
-        }
-        for each in statements
-    ]
-    legend = _small_legend(subject, asked[0])
-    fact = {
-        "by": "grid",
-        "proven": holds,
-        "legend": legend,
-        "statements": [
-            {
-                "what": each.what,
-                "formula": None if each.formula is None else str(each.formula),
-                "difference": each.difference,
-                "evidence": each.evidence,
-                "proven": each.holds,
-            }
-            for each in statements
-        ],
-    }
-    notes = (
-        *(f"{each.what} = {each.text}" for each in statements if each.text),
-        "; ".join(f"{letter} {meaning}" for letter, meaning in legend.items()),
+    means = (
         f"The class has the biases and ties of {subject.name}, and any sizes. It counted at every point of a grid with"
         " two values of each size, and three of T. Two polynomials of degree 1 at most (2 in T) that agree there are"
         " the same. What is kept is such a polynomial: a tensor has each of its sizes once, and scores have T twice.",
         *(f"Not asked in {recipe.dtype}: {why}." for recipe, why in refused.items() if why),
     )
-    return compose.report(
-        "verify",
-        [subject],
-        (columns, (tuple(rows),), ()),
-        [fact],
-        title=f"{subject.family}: the formula of what a training step keeps is what the class keeps",
-        answer="Proven: both are the same polynomial in every size." if holds else "Not proven.",
+    return proof_report(
+        subject,
+        statements,
+        by="grid",
+        legend=_small_legend(subject, asked[0]),
+        means=means,
+        title="the formula of what a training step keeps is what the class keeps",
         convention=f"as transformers runs it with {asked[0].attention}: {TRAINING}",
         counted=asked[0].counted,
-        notes=lambda _: notes,
-        defaults=[],
-        agrees=holds,
+        model="class",
     )
 
 
@@ -128,7 +80,7 @@ def _small_legend(subject: LoadedModel, recipe: Recipe) -> dict[str, str]:
     return {letter: meaning for letter, meaning in written.symbolic.legend.items() if letter in used}
 
 
-def _proven(subject: LoadedModel, recipe: Recipe, progress: Tick) -> Iterator[Statement]:
+def _proven(subject: LoadedModel, recipe: Recipe, progress: Tick) -> Iterator[Proven]:
     import sympy
 
     grid = Grid(subject, rounded=recipe.rounds)
@@ -158,8 +110,8 @@ def _proven(subject: LoadedModel, recipe: Recipe, progress: Tick) -> Iterator[St
     )
     what = f"kept in {recipe.dtype}"
     agreeing = f"0 at {done - wrong:,} of {done:,}"
-    text = written.symbolic.in_front(written.whole, ["L"], ["B", "T", *kernel_letters(1)]).text
-    yield Statement(what, agreeing, "the class", bounded and not wrong, written.whole, text)
+    text = written.symbolic.in_front(written.whole, ["L"], ["B", "T", *kernel_letters(1)])
+    yield Proven(what, Formula(written.whole, text), agreeing, "the class", bounded and not wrong)
     for fixed in grid.edges():
         edge = grid.edge(how, fixed)
         if refusal(edge.subject, recipe) is not None:
@@ -167,4 +119,4 @@ def _proven(subject: LoadedModel, recipe: Recipe, progress: Tick) -> Iterator[St
         work = Workload(edge.sizes["T"], edge.sizes["T"], edge.sizes["B"])
         difference = edge.kept - int(step_of(edge.subject, work, recipe).kept())
         at = ", ".join(f"{letter} = {size}" for letter, size in fixed.items())
-        yield Statement(f"{what} at {at}", f"{difference:,}", "the class", not difference)
+        yield Proven(f"{what} at {at}", None, f"{difference:,}", "the class", not difference)

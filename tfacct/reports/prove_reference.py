@@ -9,14 +9,12 @@ from tfacct.ledger.einsum import AXIS
 from tfacct.ledger.kept import Pass
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
-from tfacct.output.report import Column, Report, Row, Tick, unwatched
-from tfacct.reports import compose
+from tfacct.output.report import Report, Tick, unwatched
 from tfacct.reports.counting import Counting
 from tfacct.reports.kept_as import REFERENCE, check, refusal, runner
+from tfacct.reports.statements import DTYPES, formulas, proof_report
 from tfacct.reports.training import Recipe
 from tfacct.witness.reference_proof import kept_proven
-
-DTYPES = ("bf16", "fp32")
 
 
 def prove_reference(
@@ -37,58 +35,21 @@ def prove_reference(
 
     dtypes = [terms.recipe.dtype] if terms.dtype else [*DTYPES]
     proof = kept_proven(subject.architecture, dtypes, passed, progress=progress)
-    holds = all(statement.holds for statement in proof.statements)
-    columns = (
-        Column("what", "count"),
-        Column("difference", "model − formula"),
-        Column("evidence", "assumptions"),
-        Column("verdict", "", "verdict"),
-    )
-    rows: tuple[Row, ...] = tuple(
-        {
-            "what": each.what,
-            "difference": each.difference,
-            "evidence": each.evidence,
-            "verdict": "proven" if each.holds else "NOT PROVEN",
-        }
-        for each in proof.statements
-    )
-    written = {each.what: each.formula for each in proof.statements if each.formula is not None}
-    used = {letter for formula in written.values() for letter in AXIS.findall(formula.written.text)}
+    used = {letter for text in formulas(proof.statements).values() for letter in AXIS.findall(text)}
     legend = {letter: meaning for letter, meaning in proof.symbolic.legend.items() if letter in used}
-    fact = {
-        "by": "symbols",
-        "proven": holds,
-        "legend": legend,
-        "statements": [
-            {
-                "what": each.what,
-                "formula": None if each.formula is None else str(each.formula.expression),
-                "difference": each.difference,
-                "evidence": each.evidence,
-                "proven": each.holds,
-            }
-            for each in proof.statements
-        ],
-    }
     beyond = "".join(f", {condition}" for condition in proof.sizes.conditions())
-    notes = (
-        *(f"{what} = {formula.written.text}" for what, formula in written.items()),
-        "; ".join(f"{letter} {meaning}" for letter, meaning in legend.items()),
+    means = (
         f"The model has the biases and ties of {subject.name}. Every size was a symbol, which stands for sizes of at"
         f" least 2{beyond}, so what autograd saved is itself a polynomial. Smaller sizes were run separately, with one"
-        " block. Blocks are one loop over the same code, so what they keep is linear in L: checked at 1, 2 and 3.",
+        " block. Blocks are one loop over the same code, so what they keep is linear in L: checked at 1, 2 and 3."
     )
-    return compose.report(
-        "verify",
-        [subject],
-        (columns, (rows,), ()),
-        [fact],
-        title=f"{subject.family}: the formula of what a training step keeps is what {who.who} keeps",
-        answer="Proven: both are the same polynomial in every size." if holds else "Not proven.",
+    return proof_report(
+        subject,
+        proof.statements,
+        by="symbols",
+        legend=legend,
+        means=[means],
+        title=f"the formula of what a training step keeps is what {who.who} keeps",
         convention=who.counted,
         counted=who.counted,
-        notes=lambda _: notes,
-        defaults=[],
-        agrees=holds,
     )
