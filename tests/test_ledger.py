@@ -17,7 +17,7 @@ from tfacct.architecture.parts import (
 )
 from tfacct.architecture.transformer import Transformer
 from tfacct.ledger import workload
-from tfacct.ledger.einsum import SpecError, pairs, whole_bytes
+from tfacct.ledger.einsum import SpecError, chunks, one_by_one, pairs, whole_bytes
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import WINDOWS, Matmul, Pointwise, State, Table
 from tfacct.ledger.storage import BF16_EACH, storage, width
@@ -255,3 +255,31 @@ def test_a_models_odd_tensors_are_rounded_block_by_block() -> None:
     """GPT-2 with a hidden size of 5, one head, three blocks: keys and values of 3 tokens are 15 numbers, 8 bytes."""
     config = {"model_type": "gpt2", "vocab_size": 7, "n_embd": 5, "n_layer": 3, "n_head": 1, "n_positions": 9}
     assert load(config).kv(ctx=3, dtype="int4").total == 3 * 2 * 8
+
+
+def test_a_recurrence_in_chunks_binds_how_many_there_are() -> None:
+    """Chunks of 4 tokens: 9 new tokens are 3 of them, padded; the one token of a decode step is in none, and taken by
+    itself. A first token alone has nothing before it, and is a chunk."""
+    scores = Matmul("delta.scores", "B Nc Pc H, B Nc Qc H -> B Nc Pc Qc")
+    group = Group((scores,), {"Pc": 4, "Qc": 4, "H": 5}, count=2, numbers=range(2))
+    for tokens, context, many, alone in ((9, 9, 3, 0), (8, 20, 2, 0), (1, 20, 0, 1), (1, 1, 1, 0)):
+        at = {"B": 3, "T": tokens, "S": context}
+        bound = group.bound(at)
+        assert (bound["Nc"], bound["Tr"]) == (many, alone)
+        assert Ledger((group,)).flops(at) == {"delta.scores": 2 * 2 * 3 * many * 4 * 4 * 5}
+    assert group.bound({"B": 1, "T": 9, "S": 9, "Nc": 7})["Nc"] == 7
+
+
+def test_chunks_of_arrays_are_counted_point_by_point() -> None:
+    numpy = pytest.importorskip("numpy")
+    tokens, context = numpy.array([1, 1, 64, 65, 200]), numpy.array([1, 7, 64, 65, 900])
+    assert chunks(tokens, context, 64).tolist() == [1, 0, 1, 2, 4]
+    assert one_by_one(tokens, context).tolist() == [0, 1, 0, 0, 0]
+
+
+def test_a_state_may_have_a_width_of_its_own() -> None:
+    """7 · 3 elements of 4 bytes in a cache of 2: 84 bytes; without a width of its own 42."""
+    at = {"B": 7, "T": 1, "S": 9}
+    for bits, said in ((32, 84), (None, 42)):
+        group = Group((State("blocks.*.delta.state", "B H", bits),), {"H": 3})
+        assert Ledger((group,)).state_bytes(at, width("bf16")) == {"blocks.*.delta.state": said}

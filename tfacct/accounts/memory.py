@@ -91,7 +91,7 @@ def working_bytes(ledger: Ledger, at: Axes, weights: Storage, results: Width, *,
 def _results(ledger: Ledger, at: Axes) -> Iterator[tuple[Any, Any]]:
     """Number of elements of each result that is computed, with the number of blocks that compute it."""
     for group in ledger.groups:
-        axes = {**group.axes, **at}
+        axes = {**group.bound(at), **at}
         for line in group.lines:
             if isinstance(line, Matmul):
                 yield size(axes, line.einsum.out), group.count

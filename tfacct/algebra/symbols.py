@@ -18,11 +18,11 @@ from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.ledger import paths, workload
 from tfacct.ledger.einsum import Axes, Size
-from tfacct.ledger.groups import KEPT, SEEN, Ledger, Product
-from tfacct.ledger.lines import WINDOW, WINDOWS
+from tfacct.ledger.groups import CHUNKS, KEPT, ONE_BY_ONE, SEEN, Ledger, Product
+from tfacct.ledger.lines import CHUNK, WINDOW, WINDOWS
 from tfacct.ledger.workload import Workload
 
-ORDER = ("B", "T", "I", "C", "Cw", "O", BLOCKS, "Lw", "Le", "Lu", "D", "N", "K", "G", "H", "F", "V", "P")
+ORDER = ("B", "T", CHUNKS, "I", "C", "Cw", "O", BLOCKS, "Lw", "Le", "Lu", "D", "N", "K", "G", "H", "F", "V", "P")
 """How letters follow each other in a product; others come behind them as they appear, and S is last."""
 LEGEND = {
     **workload.AXES,
@@ -31,6 +31,8 @@ LEGEND = {
     "Cw": "tokens in the cache that a windowed block sees, min(C, W − 1)",
     SEEN: "keys a windowed block sees, T + min(S − T, W − 1)",
     KEPT: "keys a windowed block keeps, min(S, W)",
+    CHUNKS: "chunks of new tokens, T / Pc rounded up; 0 in a decode step",
+    ONE_BY_ONE: "tokens that the recurrence takes one by one: 1 in a decode step, else 0",
 }
 """The letters that belong to no part."""
 MARKED = ("encoder", "attention", "latent", "mamba", "windowed", "experts", "unrotated")
@@ -213,6 +215,7 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
         workload_letters = ["B", "T", *([KEYS] if keeps else [])]
     workload_letters += ["I", "J"] if reads else []
     seen = [SEEN, KEPT] if windowed and not cached else []
+    seen += [CHUNKS] if any(letter.own == CHUNK for letter in explained.values()) else []
     base = {name: letter.own for name, letter in explained.items()}
     symbols = {
         letter: sympy.Symbol(letter, positive=True, integer=True)
@@ -228,6 +231,8 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     at |= {"I": symbols["I"], "J": symbols["J"]} if reads else {}
     if windowed:
         at |= {SEEN: in_window or symbols[SEEN], KEPT: in_window or symbols[KEPT]}
+    if CHUNKS in symbols:
+        at |= {CHUNKS: symbols[CHUNKS], ONE_BY_ONE: sympy.Symbol(ONE_BY_ONE)}  # which no product has
     return SymbolicModel(
         ledger=symbolic.ledger(),
         at=at,

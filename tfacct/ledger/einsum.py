@@ -178,6 +178,24 @@ def seen(queries: Size, keys: Size, window: Size) -> Size:
     return queries + smaller(keys - queries, window - 1)
 
 
+def one_by_one(queries: Size, keys: Size) -> Size:
+    """Number of new tokens that a recurrence takes one by one: the token of a decode step, and no others.
+
+    >>> one_by_one(1, 9), one_by_one(5, 9), one_by_one(1, 1)
+    (1, 0, 0)
+    """
+    return (1 - smaller(queries - 1, 1)) * smaller(keys - queries, 1)
+
+
+def chunks(queries: Size, keys: Size, length: Size) -> Size:
+    """Number of chunks that new tokens are padded to; none in a decode step, whose token is taken by itself.
+
+    >>> chunks(65, 65, 64), chunks(3, 9, 64), chunks(1, 9, 64), chunks(1, 1, 64)
+    (2, 1, 0, 1)
+    """
+    return rounded_up(queries, length) * (1 - one_by_one(queries, keys))
+
+
 def pairs(mask: Mask, queries: Size, keys: Size, window: Size | None = None) -> Size:
     """Number of query–key pairs that a mask keeps, for the last `queries` positions of `keys`.
 

@@ -15,12 +15,25 @@ from typing import NamedTuple
 from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.cost import Cost
-from tfacct.ledger.einsum import Axes, Size, SpecError, divided, renamed, seen, size, smaller
-from tfacct.ledger.lines import ACTIVE, WINDOW, Dims, Line, LineT, Matmul, Parameter, Pointwise, State
+from tfacct.ledger.einsum import (
+    Axes,
+    Size,
+    SpecError,
+    chunks,
+    divided,
+    one_by_one,
+    renamed,
+    seen,
+    size,
+    smaller,
+)
+from tfacct.ledger.lines import ACTIVE, CHUNK, WINDOW, Dims, Line, LineT, Matmul, Parameter, Pointwise, State
 from tfacct.ledger.storage import Storage, Stored, Width
 
 SEEN, KEPT = "Sw", "Sk"
 """Letters, in formulas, of the keys that a windowed block sees in a step and of those that it keeps."""
+CHUNKS, ONE_BY_ONE = "Nc", "Tr"
+"""Letters of the chunks that a recurrence takes new tokens in, and of the tokens that it takes one by one."""
 
 
 @record
@@ -49,9 +62,12 @@ class Group:
 
         In a window of W, S is bound to the keys that the new tokens see, T + min(S − T, W − 1), or with `kept` to those
         that stay for the next step, min(S, W). `at` may bind both itself, as SEEN and KEPT: symbols for them keep
-        formulas free of `min`.
+        formulas free of `min`. Where a recurrence runs in chunks, CHUNKS and ONE_BY_ONE are bound alike.
         """
         axes = {**self.axes, **at}
+        if CHUNK in self.axes and CHUNKS not in at:
+            axes[CHUNKS] = chunks(at["T"], at["S"], self.axes[CHUNK])
+            axes[ONE_BY_ONE] = one_by_one(at["T"], at["S"])
         if WINDOW in self.axes:
             window = self.axes[WINDOW]
             if kept:
@@ -335,7 +351,7 @@ class Ledger:
     def state_bytes(self, at: Axes, cache: Width) -> dict[str, Size]:
         """Bytes kept between steps, by path of the state; every tensor is rounded up to whole bytes."""
         each = self._each(State, at)
-        return _summed((path, count * cache.bytes(line.elements(axes))) for path, line, axes, count in each)
+        return _summed((path, count * line.bytes(axes, cache.bits)) for path, line, axes, count in each)
 
     def pointwise(self, at: Axes, *, unfolded: bool = False) -> dict[str, Size]:
         """Number of result elements of all work that is no product, by path of the line."""

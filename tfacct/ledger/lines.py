@@ -29,6 +29,7 @@ from tfacct.ledger.einsum import (
     size,
     smaller,
     stored,
+    whole_bytes,
 )
 
 FLOPS_PER_MULTIPLY_ADD = 2
@@ -42,6 +43,8 @@ WINDOW = "W"
 AROUND = "Wb"
 """The same where a query sees keys before and behind it: all keys are there, so it binds nothing."""
 WINDOWS = frozenset((WINDOW, AROUND))
+CHUNK = "Pc"
+"""The axis of the tokens in a chunk of a recurrence; the ledger binds by it how many chunks there are."""
 
 
 class Parameter(NamedTuple):
@@ -272,10 +275,14 @@ class Table:
 
 @record
 class State:
-    """A tensor that is kept between steps: a key or value cache, a latent, or a state of fixed size."""
+    """A tensor that is kept between steps: a key or value cache, a latent, or a state of fixed size.
+
+    `bits`: width of its elements, where they are not stored as the cache is.
+    """
 
     path: str
     spec: str
+    bits: int | None = None
 
     def __post_init__(self) -> None:
         letters(self.spec)
@@ -291,6 +298,10 @@ class State:
     def elements(self, axes: Axes) -> Size:
         """Number of elements kept at the end of the step."""
         return size(axes, letters(self.spec))
+
+    def bytes(self, axes: Axes, cache: int) -> Size:
+        """Bytes kept at the end of the step, rounded up, where the cache has elements of so many bits."""
+        return whole_bytes(self.elements(axes), cache if self.bits is None else self.bits)
 
 
 @record

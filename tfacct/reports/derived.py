@@ -13,8 +13,8 @@ from tfacct.architecture import letters
 from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import AXIS, Axes, renamed, size
-from tfacct.ledger.groups import KEPT, SEEN, Group, Ledger
-from tfacct.ledger.lines import ACTIVE, WINDOW, Matmul, State
+from tfacct.ledger.groups import CHUNKS, KEPT, ONE_BY_ONE, SEEN, Group, Ledger
+from tfacct.ledger.lines import ACTIVE, CHUNK, WINDOW, Matmul, State
 from tfacct.ledger.storage import Storage, Width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
@@ -143,6 +143,8 @@ def spelled_model(subject: LoadedModel, work: Workload | None) -> SpelledModel:
             for letter, kept in ((SEEN, False), (KEPT, True)) if at else ():
                 meaning = renamed(meanings[letter], own) if mark else meanings[letter]
                 bound[letter] = named(f"{letter}{mark}", group.bound(at, kept=kept)["S"], meaning)
+        if CHUNK in group.axes and at:
+            bound |= {letter: named(letter, group.bound(at)[letter]) for letter in (CHUNKS, ONE_BY_ONE)}
         axes = {axis: named(own.get(axis, axis), size, meanings.get(axis, "")) if axis == WINDOW
                 else named(own.get(axis, axis), size) for axis, size in group.axes.items()}  # fmt: skip
         count = _counted(group, numbers, legend, meanings)

@@ -14,8 +14,8 @@ from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import AXIS, Axes, Size, renamed
-from tfacct.ledger.groups import KEPT, SEEN, Ledger, Product
-from tfacct.ledger.lines import WINDOW, Matmul, State
+from tfacct.ledger.groups import CHUNKS, KEPT, SEEN, Ledger, Product
+from tfacct.ledger.lines import CHUNK, WINDOW, Matmul, State
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request, whole_sequences
 from tfacct.loading.model import LoadedModel
@@ -335,6 +335,8 @@ def sizes_of(subject: LoadedModel, at: Axes) -> dict[str, int]:
         sizes |= group.named()
         if WINDOW in group.axes and at:
             sizes |= {SEEN: group.bound(at)["S"], KEPT: group.bound(at, kept=True)["S"]}
+        if CHUNK in group.axes and at:
+            sizes[CHUNKS] = group.bound(at)[CHUNKS]
     stacks = zip(block_letters(subject.architecture), subject.architecture.every_stack, strict=True)
     return sizes | {letter: stack.count for letter, stack in stacks}
 
@@ -347,6 +349,7 @@ def legend_of(
     letters = set(AXIS.findall(f"{shown} {total.code}"))
     letters |= {factor for letter in symbolic.products if letter in letters for factor in symbolic.factors(letter)}
     letters |= {WINDOW} if letters & {SEEN, KEPT} else set()  # which their meanings name
+    letters |= {CHUNK} if CHUNKS in letters else set()
     return {
         letter: {"meaning": meaning, **({"value": values[letter]} if letter in values else {})}
         for letter, meaning in symbolic.legend.items()

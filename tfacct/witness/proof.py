@@ -15,7 +15,9 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
-from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, WINDOWS
+from tfacct.ledger.einsum import chunks
+from tfacct.ledger.groups import CHUNKS
+from tfacct.ledger.lines import CHUNK, FLOPS_PER_MULTIPLY_ADD, WINDOWS
 from tfacct.output.report import Tick, unwatched
 from tfacct.witness.checks import reference_rooms
 from tfacct.witness.sizes import Sizes, layers_tried
@@ -33,7 +35,7 @@ COUNTS: dict[str, Callable[[SymbolicModel], Formula]] = {
     "cached": SymbolicModel.cached,
 }
 """What is proven, and what the ledger says of it with every size a symbol."""
-FIXED = WINDOWS
+FIXED = WINDOWS | {CHUNK}
 _Counted: TypeAlias = tuple[dict[str, Any], list[str]]
 """Counts in symbols, and what was assumed of these."""
 
@@ -74,7 +76,7 @@ def proven(shape: Transformer, *, by: By = "symbols", progress: Tick = unwatched
     reference_rooms(option("prove"))
     from tfacct.reference.counting import PrivateInterfaceError
 
-    symbolic, changed = in_symbols(shape, cached=True), None
+    symbolic, changed = in_symbols(shape, fixed=FIXED, cached=True), None
     sizes = Sizes(shape, symbolic)
     if by == "symbols":
         try:
@@ -104,10 +106,16 @@ class _Traces:
 
     def counted(self, layers: Mapping[str, int], fixed: Mapping[str, int]) -> _Counted:
         """Counts in our symbols of a model with so many blocks in each stack."""
+        tokens = self.sizes.symbols["T"]
+        if self.sizes.chunk is not None and "T" not in fixed:
+            first, more = self.sizes.chunks_tried
+            one, further = ([self._at_once(layers, {**fixed, "T": n}) for n in own] for own in (first, more))
+            of_one = _interpolated(tokens, one, first[0])
+            return _in_chunks(tokens, self.sizes.symbols[CHUNKS], of_one, more, further)
         if not self.sizes.recurs:
             return self._at_once(layers, fixed)
-        each = [self._at_once(layers, {**fixed, "T": tokens}) for tokens in self.sizes.tokens_tried]
-        return _interpolated(self.sizes.symbols["T"], each)
+        each = [self._at_once(layers, {**fixed, "T": number}) for number in self.sizes.tokens_tried]
+        return _interpolated(tokens, each)
 
     def _at_once(self, layers: Mapping[str, int], fixed: Mapping[str, int]) -> _Counted:
         from tfacct.reference.symbolic import polynomials
@@ -153,9 +161,23 @@ def _by_symbols(shape: Transformer, symbolic: SymbolicModel, sizes: Sizes, progr
         yield Proven(f"all four at {edge.said}", None, said, what_was_assumed(guards), not wrong and not guards)
 
 
-def _interpolated(tokens: Any, runs: Sequence[_Counted]) -> _Counted:
-    """Counts for any number of new tokens, from runs of 1, 2, 3 … of them: the polynomial through all but the last, by
-    Newton's forward differences. That the last lies on it too is an assumption where it does not."""
+def _in_chunks(tokens: Any, chunks: Any, of_one: _Counted, tried: Sequence[int], runs: Sequence[_Counted]) -> _Counted:
+    """Counts for any number of chunks, from those of one and runs of two and of three: each chunk adds as much. That
+    the third adds what the second does is an assumption where it does not."""
+    counts, guards = of_one[0], [*of_one[1], *(guard for _, own in runs for guard in own)]
+    through = {}
+    for name, count in counts.items():
+        second, third = (
+            sympy.expand(own[name] - count.subs(tokens, number)) for number, (own, _) in zip(tried, runs, strict=True)
+        )
+        guards += [] if sympy.expand(third - 2 * second) == 0 else [f"{name} is linear in {chunks}"]
+        through[name] = sympy.expand(count + (chunks - 1) * second)
+    return through, guards
+
+
+def _interpolated(tokens: Any, runs: Sequence[_Counted], first: int = 1) -> _Counted:
+    """Counts for any number of new tokens, from runs of `first`, one more … of them: the polynomial through all but the
+    last, by Newton's forward differences. That the last lies on it too is an assumption where it does not."""
     guards = [guard for _, own in runs for guard in own]
     through = {}
     for name in runs[0][0]:
@@ -163,7 +185,7 @@ def _interpolated(tokens: Any, runs: Sequence[_Counted]) -> _Counted:
         count, steps = differences[0], sympy.Integer(1)
         for power in range(1, len(runs)):
             differences = [sympy.expand(after - before) for before, after in pairwise(differences)]
-            steps = steps * (tokens - power) / power
+            steps = steps * (tokens - first - power + 1) / power
             if power < len(runs) - 1:
                 count += steps * differences[0]
         guards += [] if differences[0] == 0 else [f"{name} is of degree {len(runs) - 2} in T"]
@@ -197,6 +219,7 @@ def _by_grid(shape: Transformer, symbolic: SymbolicModel, open_: Sizes, progress
 
     letters = [*open_.letters, *open_.stacks]
     symbols = {letter: symbolic.symbols[letter] for letter in letters}
+    chunked = [] if open_.chunk is None else [symbolic.symbols[CHUNKS]]
     formulas = _formulas(symbolic)
     values = {letter: open_.values(letter) for letter in letters}
     if prod(map(len, values.values())) > MOST_POINTS:
@@ -218,7 +241,7 @@ def _by_grid(shape: Transformer, symbolic: SymbolicModel, open_: Sizes, progress
     ]
     said_by = {name: _at(formula, symbolic.symbols, {}) for name, formula in formulas.items()}
     evaluate: dict[str, Callable[..., int]] = {
-        name: sympy.lambdify(list(symbols.values()), expression) for name, expression in said_by.items()
+        name: sympy.lambdify([*symbols.values(), *chunked], expression) for name, expression in said_by.items()
     }
     witnesses: dict[str, Callable[[grid.Counted], int]] = {
         "forward": lambda found: FLOPS_PER_MULTIPLY_ADD * found.multiply_adds,
@@ -231,7 +254,8 @@ def _by_grid(shape: Transformer, symbolic: SymbolicModel, open_: Sizes, progress
     for done, (at, found) in enumerate(zip(sizes, grid.counts(points), strict=True)):
         if done % 48 == 0:
             progress("counting on a grid", done, len(points))
-        expected = {name: formula(*at.values()) for name, formula in evaluate.items()}
+        more = [] if open_.chunk is None else [chunks(at["T"], at.get("C", 0) + at["T"], open_.chunk)]
+        expected = {name: formula(*at.values(), *more) for name, formula in evaluate.items()}
         for what, said in witnesses.items():
             wrong[what] += said(found) != expected[what.split(",")[0]]
     for what, points_wrong in wrong.items():

@@ -9,7 +9,8 @@ from tfacct.algebra.symbols import SymbolicModel, block_letters
 from tfacct.architecture.letters import Letter, explained
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.record import record
-from tfacct.ledger.lines import WINDOWS
+from tfacct.ledger.groups import CHUNKS
+from tfacct.ledger.lines import CHUNK, WINDOWS
 
 WORKLOAD = ("B", "T", "C", "Cw", "J")
 """A step's letters: sequences, new tokens, tokens in the cache, those of them in a window, and the source. I is none:
@@ -41,8 +42,11 @@ class Sizes:
         self.declared: Mapping[str, Letter] = {
             name: letter
             for name, letter in explained(shape).items()
-            if letter.made is None and letter.own not in WINDOWS
+            if letter.made is None and letter.own not in (*WINDOWS, CHUNK)
         }
+        lengths = {part.axes()[CHUNK] for part in shape.parts() if CHUNK in part.axes()}
+        self.chunk: int | None = max(lengths, default=None)
+        """Tokens in a chunk of a recurrence, where one runs in chunks: then T is a number in every trace."""
         self.recurs = any(part.recurs for part in shape.parts())
         """Whether new tokens are run one by one: then T is a number in every trace."""
         self.tokens_degree = DEGREES["T"] if shape.attentions else 1
@@ -57,6 +61,13 @@ class Sizes:
     def tokens_tried(self) -> range:
         """New tokens of a model whose recurrence runs over them: one number more than fix the polynomial."""
         return range(1, self.tokens_degree + 3)
+
+    @property
+    def chunks_tried(self) -> tuple[range, tuple[int, int]]:
+        """New tokens of a model whose recurrence runs in chunks: of one chunk one number more than fix the polynomial,
+        none of them the one token of a decode step, and a number of two and of three chunks."""
+        assert self.chunk is not None
+        return range(2, self.tokens_degree + 4), (self.chunk + 2, 2 * self.chunk + 3)
 
     @property
     def whole(self) -> dict[str, str]:
@@ -74,8 +85,9 @@ class Sizes:
         return [*(self._edge(case) for case in cases), self._rest()]
 
     def _edge(self, case: Mapping[str, int]) -> Edge:
-        """With an empty cache a window sees nothing of it."""
+        """With an empty cache a window sees nothing of it; one token behind others is in no chunk."""
         sizes = {**case, **({"Cw": 0} if "Cw" in self.symbols and case.get("C") == 0 else {})}
+        sizes |= {CHUNKS: 0} if self.chunk is not None and case.get("T") == 1 else {}
         return Edge(", ".join(f"{letter} = {size}" for letter, size in sizes.items()), sizes)
 
     def _rest(self) -> Edge:
