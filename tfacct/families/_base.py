@@ -43,6 +43,17 @@ UpTo = Annotated[int, whole(0)]
 MOST_LAYERS = 100_000
 Layers = Annotated[int, whole(1, MOST_LAYERS)]
 """A number of blocks. Each block is built separately, so the limit is lower than for any other size."""
+CountOrList = Annotated[
+    int | list[int],
+    Checked(
+        core_schema.union_schema(
+            [whole(1).schema, core_schema.list_schema(whole(1).schema, strict=True, min_length=1)],
+            custom_error_type="count_or_list",
+            custom_error_message="must be a whole number from 1, or a list of them",
+        )
+    ),
+]
+"""A size, or a list of sizes, one for each layer."""
 Switch = Annotated[bool, Checked(core_schema.bool_schema(strict=True))]
 Real = Annotated[float, Checked(core_schema.float_schema(strict=True, gt=0, allow_inf_nan=False))]
 Fraction = Annotated[float, Checked(core_schema.float_schema(strict=True, gt=0, le=1))]

@@ -229,10 +229,12 @@ class Reference:
             for which, count in heads.items():
                 yield Kept(now[which], f"B T {count} H", by=(f"{at}.{which}_clip",))
                 now[which] = f"{at}.{which}_clip"
-        if part.qk_norm is not None and not part.qk_norm.together:
+        if part.qk_norm is not None and not part.qk_norm.together and not part.qk_norm.late:
             yield from self._qk_norms(at, part.qk_norm, now)
         if part.rotary is not None:
             now |= {which: f"{at}.{which}_rotary" for which in "qk"}
+        if part.qk_norm is not None and part.qk_norm.late:
+            yield from self._qk_norms(at, part.qk_norm, now)
         if part.temperature is not None:
             yield Kept(f"{at}.q_scale.factor", "T", by=(f"{at}.q_scale",))
             now["q"] = f"{at}.q_scale"
@@ -288,9 +290,9 @@ class Reference:
         yield from self._gated(act, gate, up, part.activation, "B T A Fe", down)
         yield Kept(f"{at}.shares", "B T A", by=(weighting,))
         yield Kept(f"{down}.result", "B T A D", by=(weighting,))
-        if part.shared is None:
+        if part.shared_width is None:
             return
-        yield from self._network(f"{at}.shared", reads, "Fs", part.activation, gated=True)
+        yield from self._network(f"{at}.shared", reads, part.shared_axis, part.activation, gated=True)
         if part.shared_gate:
             weighting = f"{at}.shared_weighting"
             yield Kept(reads, "B T D", by=(f"{at}.shared_gate.weight",))

@@ -64,7 +64,7 @@ class Transformers:
             stays = (Held("B T D"),) if self.habits.lingers else ()
             return run._replace(ahead=(Moment(run.order[-1], stays),))  # where a block that runs again may stop
         if isinstance(part, Experts):
-            return (experts if part.shared is None else shared_experts)(at, reads, part, self.habits)
+            return (experts if part.shared_width is None else shared_experts)(at, reads, part, self.habits)
         raise ConfigError(f"{self.name}: no rule for {type(part).__name__}")
 
     def normed(self, at: str, reads: str, part: Norm) -> Run:

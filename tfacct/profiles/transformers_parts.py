@@ -178,7 +178,7 @@ def _activated(act: str, reads: str, name: str, spec: str, by: tuple[str, ...]) 
 
 def experts(at: str, reads: str, part: Experts, habits: Habits) -> Run:
     """Experts as transformers' grouped products run them: tokens in the order of their experts, none dropped."""
-    if part.shared is not None or part.bias or part.activation not in ACTIVATIONS:
+    if part.shared_width is not None or part.bias or part.activation not in ACTIVATIONS:
         raise ConfigError("transformers: no rule for experts with biases or beside a shared network")
     router, own = f"{at}.router.weight", f"{at}.experts"
     routing, sent, ordered = f"{at}.router.softmax", f"{own}.sent", f"{own}.order"

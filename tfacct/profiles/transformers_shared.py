@@ -18,7 +18,7 @@ def shared_experts(at: str, reads: str, part: Experts, habits: Habits) -> Run:
 
     Backwards the gate comes first: the gradients of the network's result and of what the gate read wait meanwhile.
     """
-    if part.shared is None or not part.shared_gate or part.shared_bias:
+    if part.shared is None or part.shared_alike or not part.shared_gate or part.shared_bias:
         raise ConfigError("transformers: no rule for a shared network without its gate, or with biases")
     shape = FeedForward(hidden=part.hidden, width=part.shared, gated=True, activation=part.activation)
     shared = _lettered(network(f"{at}.shared", reads, shape, (STREAM_WIDE,), stream=True))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
-from tfacct.reference.modules import Add, LayerNorm, Linear, PerHead, Product, RMSNorm, Softcap
+from tfacct.reference.modules import Add, LayerNorm, Linear, PerHead, PlainRMSNorm, Product, RMSNorm, Softcap
 from tfacct.reference.rotary import Angles
 
 Cache: TypeAlias = tuple[Tensor, Tensor]
@@ -172,6 +172,8 @@ class Temperature(nn.Module):
 
 def qk_norm(part: parts.QKNorm, size: int) -> nn.Module:
     """Norm of queries or keys."""
+    if not part.learned:
+        return PlainRMSNorm(size, part.eps)
     return LayerNorm((size,), part.eps) if part.kind == "layer" else RMSNorm(size, part.eps, part.less_one)
 
 
@@ -219,6 +221,7 @@ class Attention(Heads):
         plain = part.softcap is None and not part.sinks and not part.alibi and not part.biased
         self.fused = fused and plain and not self.far
         self.together = part.qk_norm is not None and part.qk_norm.together
+        self.late = part.qk_norm is not None and part.qk_norm.late
         self.q_norm = self.k_norm = self.q_rotary = self.k_rotary = None
         if part.qk_norm is not None:
             self.q_norm = qk_norm(part.qk_norm, self.queries if self.together else part.head_dim)
@@ -242,10 +245,12 @@ class Attention(Heads):
         if self.q_clip is not None and self.k_clip is not None and self.v_clip is not None:
             q, k, v = self.q_clip(q), self.k_clip(k), self.v_clip(v)
         q, k, v = self._split(q, self.heads), self._split(k, self.kv_heads), self._split(v, self.kv_heads)
-        if not self.together and self.q_norm is not None and self.k_norm is not None:
+        if not self.together and not self.late and self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         if self.angles is not None:
             q, k = self._turned(self.q_rotary, q, step), self._turned(self.k_rotary, k, step)
+        if self.late and self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
         if self.q_scale is not None:
             q = self.q_scale(q, step.positions)
         old = 0

@@ -83,10 +83,10 @@ class Experts(nn.Module):
         self.router, self.routing = Linear(part.hidden, part.experts, bias=part.bias), Routing()
         self.experts, self.weighting = Networks(part), Weighting()
         self.shared = None
-        if part.shared is not None:
+        if part.shared_width is not None:
             network = parts.FeedForward(
                 hidden=part.hidden,
-                width=part.shared,
+                width=part.shared_width,
                 gated=True,
                 bias=part.shared_bias,
                 activation=part.activation,

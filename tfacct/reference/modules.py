@@ -194,6 +194,17 @@ class RMSNorm(nn.Module):
         return nn.functional.rms_norm(x, (self.hidden,), scale, self.eps)
 
 
+class PlainRMSNorm(nn.Module):
+    """RMSNorm without a weight: x / rms(x) (transformers' Llama4TextL2Norm)."""
+
+    def __init__(self, hidden: int, eps: float) -> None:
+        super().__init__()
+        self.hidden, self.eps = hidden, eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.rms_norm(x, (self.hidden,), None, self.eps)
+
+
 class LayerNorm(nn.LayerNorm):
     """LayerNorm: (x − mean) / deviation, scaled and shifted."""
 

@@ -125,7 +125,7 @@ def expert_notes(subjects: Sequence[LoadedModel]) -> list[str]:
         return []
     blocks, found = sum(stack.count for stack in stacks), dict[tuple[int, int, bool], int]()
     for stack, part in routed:
-        kind = part.active, part.experts, part.shared is not None
+        kind = part.active, part.experts, part.shared_width is not None
         found[kind] = found.get(kind, 0) + stack.count
     said = [
         f"In {count:,} of {blocks:,} blocks a token goes through {active:,} of {experts:,} experts"

@@ -3,9 +3,9 @@
 Scaled dot-product attention: Vaswani et al., "Attention Is All You Need" (arXiv 1706.03762), section 3.2. Multi-query:
 Shazeer (1911.02150). Grouped-query: Ainslie et al. (2305.13245). Rotary positions: Su et al., "RoFormer" (2104.09864).
 ALiBi: Press et al. (2108.12409). Windows: Jiang et al., "Mistral 7B" (2310.06825). Softcap: "Gemma 2" (2408.00118),
-and transformers' Gemma2Attention. Norms of queries and keys: transformers' Qwen3Attention, each head by itself, and
-Olmo2Attention, all heads together. Sinks: transformers' GptOssAttention. Bounded queries, keys and
-values: OlmoAttention. Queries scaled by their position: Ministral3Attention.
+and transformers' Gemma2Attention. Norms of queries and keys: transformers' Qwen3Attention, each head by itself,
+Olmo2Attention, all heads together, and HunYuanDenseV1Attention, behind the rotation. Sinks: transformers'
+GptOssAttention. Bounded queries, keys and values: OlmoAttention. Queries scaled by their position: Ministral3Attention.
 """
 
 from __future__ import annotations
@@ -35,12 +35,15 @@ class Rotary(NamedTuple):
 
 
 class QKNorm(NamedTuple):
-    """Norm of queries and keys before their rotation: of each head by itself, or of all heads `together`."""
+    """Norm of queries and keys: of each head by itself, or of all heads `together`. It stands before their rotation;
+    if `late`, behind it. If not `learned`, it has no weight."""
 
     eps: float
     together: bool = False
     kind: Literal["layer", "rms"] = "rms"
     less_one: bool = False
+    late: bool = False
+    learned: bool = True
 
 
 class Temperature(NamedTuple):
@@ -155,11 +158,9 @@ class Attention(Grouped):
         )
 
     def _of_queries_and_keys(self, at: str) -> Iterator[Line]:
-        if self.qk_norm is not None:
-            for name, heads in (("q_norm", "N"), ("k_norm", "K")):
-                scale = f"{heads} H" if self.qk_norm.together else "H"
-                shift = scale if self.qk_norm.kind == "layer" else ""
-                yield Pointwise(f"{at}.{name}", f"B T {heads} H", weight=scale, bias=shift)
+        late = self.qk_norm is not None and self.qk_norm.late
+        if not late:
+            yield from self._qk_norms(at)
         if self.clip is not None:
             for name, heads in (("q_clip", "N"), ("k_clip", "K"), ("v_clip", "K")):
                 yield Pointwise(f"{at}.{name}", f"B T {heads} H")
@@ -167,8 +168,19 @@ class Attention(Grouped):
             turned = "H" if self.rope_dim is None else "Hr"
             yield Pointwise(f"{at}.q_rotary", f"B T N {turned}")
             yield Pointwise(f"{at}.k_rotary", f"B T K {turned}")
+        if late:
+            yield from self._qk_norms(at)
         if self.temperature is not None:
             yield Pointwise(f"{at}.q_scale", "B T N H")
+
+    def _qk_norms(self, at: str) -> Iterator[Line]:
+        if self.qk_norm is None:
+            return
+        for name, heads in (("q_norm", "N"), ("k_norm", "K")):
+            scale = f"{heads} H" if self.qk_norm.together else "H"
+            scale = scale if self.qk_norm.learned else ""
+            shift = scale if self.qk_norm.kind == "layer" else ""
+            yield Pointwise(f"{at}.{name}", f"B T {heads} H", weight=scale, bias=shift)
 
     def _of_scores(self, at: str) -> Iterator[Line]:
         if self.softcap is not None:

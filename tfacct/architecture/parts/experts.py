@@ -20,7 +20,8 @@ from tfacct.ledger.lines import Line, Matmul, Pointwise
 class Experts(Part):
     """Gated networks of `width`: `experts` are stored, and each token is sent to `active` of them.
 
-    `shared`: width of one more network that every token passes. `shared_gate`: its result is weighted by one number per
+    `shared`: width of one more network that every token passes; `shared_alike`: it has one as wide as an expert, in
+    place of a width of its own. `shared_gate`: its result is weighted by one number per
     token. `bias`: the router's and the experts' products have biases; `shared_bias`: those of the shared network do.
     """
 
@@ -29,6 +30,7 @@ class Experts(Part):
     active: Size
     width: Size
     shared: Size | None = None
+    shared_alike: bool = False
     shared_gate: bool = False
     bias: bool = False
     shared_bias: bool = False
@@ -56,6 +58,16 @@ class Experts(Part):
     at_most: ClassVar[dict[str, str]] = {"A": "E"}
     dealt: ClassVar[str | None] = "E"
 
+    @property
+    def shared_width(self) -> Size | None:
+        """Width of the shared network; None where there is none."""
+        return self.width if self.shared_alike else self.shared
+
+    @property
+    def shared_axis(self) -> str:
+        """Axis of that width."""
+        return "Fe" if self.shared_alike else "Fs"
+
     def derived(self) -> dict[str, str]:
         """U where there is a gate."""
         return self.made if self.shared_gate else {}
@@ -72,9 +84,9 @@ class Experts(Part):
             Matmul(f"{experts}.down_proj", "B T A Fe, Fe D -> B T A D", bias=self.bias, bank="E"),
             Pointwise(f"{at}.weighting", "B T A D"),
         )
-        if self.shared is None:
+        if self.shared_width is None:
             return routed
-        shared = projections(f"{at}.shared", "Fs", gated=True, bias=self.shared_bias)
+        shared = projections(f"{at}.shared", self.shared_axis, gated=True, bias=self.shared_bias)
         added = Pointwise(f"{at}.shared_add", "B T D", sums=True)
         if not self.shared_gate:
             return (*routed, *shared, added)
