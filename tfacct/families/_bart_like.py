@@ -1,12 +1,14 @@
-"""Shared by BART and Marian: post-norm encoder and decoder of one width, with tables of absolute positions."""
+"""Shared by BART and its relatives: encoder and decoder of one width, with absolute positions; post-norm in BART and
+Marian, pre-norm in the others."""
 
 from collections.abc import Mapping
 from typing import ClassVar
 
-from tfacct.architecture.blocks import Block, Stack
+from tfacct.architecture.blocks import Block, Order, Stack
 from tfacct.architecture.parts import Attention, CrossAttention, Embedding, FeedForward, Head, Norm, Positions
 from tfacct.architecture.transformer import Encoder, Transformer
 from tfacct.families._base import Count, FamilyConfig, Layers, Switch, Word, share
+from tfacct.families._endings import BODY, SEQ2SEQ
 
 ATTENTION = {"q_proj": "q_proj", "k_proj": "k_proj", "v_proj": "v_proj", "o_proj": "out_proj"}
 BLOCK = {"mlp.up_proj": "fc1", "mlp.down_proj": "fc2", "mlp_norm": "final_layer_norm"}
@@ -68,6 +70,10 @@ class BartLike(FamilyConfig):
         """.split()
     )
     fixed: ClassVar = frozenset("G")
+    order: ClassVar[Order] = "post"
+    """How its blocks run. One that has its norms in front has one behind the last block of each side too."""
+    understood: ClassVar[Mapping[str, object]] = {}
+    """Fields that the class does not read, and the value that is what it does, where that is not as in ELSEWHERE."""
     hf_paths: ClassVar = {
         "embed": "model.shared",
         **_stack("encoder.", "encoder"),
@@ -83,7 +89,7 @@ class BartLike(FamilyConfig):
 
     def blocks(self) -> tuple[Stack, Stack]:
         """The encoder's stack and the decoder's. Raises ConfigError."""
-        for name, understood in {"is_encoder_decoder": True, **ELSEWHERE}.items():
+        for name, understood in {"is_encoder_decoder": True, **ELSEWHERE, **self.understood}.items():
             if getattr(self, name) != understood:
                 raise self.refused(name, getattr(self, name))
         hidden = self.d_model
@@ -108,8 +114,8 @@ class BartLike(FamilyConfig):
         reading = (attention("encoder", heads, causal=False), network(self.encoder_ffn_dim))
         writing = (attention("decoder", own, causal=True), cross, network(self.decoder_ffn_dim))
         return (
-            Stack(Block.of(*reading, norm=norm, order="post"), self.encoder_layers),
-            Stack(Block.of(*writing, norm=norm, order="post"), self.decoder_layers),
+            Stack(Block.of(*reading, norm=norm, order=self.order), self.encoder_layers),
+            Stack(Block.of(*writing, norm=norm, order=self.order), self.decoder_layers),
         )
 
     def ends(
@@ -120,6 +126,7 @@ class BartLike(FamilyConfig):
         reading, writing = self.blocks()
         vocab = self.vocab_size if target is None else target
         norm = Norm(hidden=self.d_model, kind="layer") if normed else None
+        last = Norm(hidden=self.d_model, kind="layer") if self.order == "pre" else None
         scaled = self.scale_embedding
         return Transformer(
             encoder=Encoder(
@@ -127,12 +134,38 @@ class BartLike(FamilyConfig):
                 (reading,),
                 positions=positions,
                 embed_norm=norm,
+                final_norm=last,
                 apart=frozenset("KHF"),
             ),
             embed=Embedding(vocab=vocab, hidden=self.d_model, scaled=scaled),
             positions=positions,
             embed_norm=norm,
             stacks=(writing,),
-            final_norm=None,
+            final_norm=last,
             head=Head(hidden=self.d_model, vocab=vocab, tied=self.tie_word_embeddings),
         )
+
+
+class PreNorm(BartLike):
+    """Those with norms in front. Their configs say so in fields that the classes do not read."""
+
+    normalize_before: Switch = True
+    add_final_layer_norm: Switch = True
+    normalize_embedding: Switch = False
+    static_position_embeddings: Switch = False
+
+    order: ClassVar[Order] = "pre"
+    uncounted: ClassVar = BartLike.uncounted | {"normalize_embedding", "static_position_embeddings"}
+    understood: ClassVar = {"normalize_before": True, "add_final_layer_norm": True}
+    heads: ClassVar = {"ForConditionalGeneration": SEQ2SEQ, "Model": BODY}
+    hf_paths: ClassVar = {
+        **BartLike.hf_paths,
+        "encoder.final_norm": "model.encoder.layer_norm",
+        "final_norm": "model.decoder.layer_norm",
+    }
+
+    def around(self, positions: Positions, *, normed: bool = False) -> Transformer:
+        """The model around these positions, with one token table. Raises ConfigError."""
+        if not self.tie_word_embeddings:
+            raise self.refused("tie_word_embeddings", False)
+        return self.ends(positions, normed=normed)

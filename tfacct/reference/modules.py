@@ -315,14 +315,21 @@ class Positions(Embedding):
 class Sines(nn.Module):
     """Sines and cosines of the positions, computed anew and added to the token's row.
 
-    Vaswani et al., "Attention Is All You Need" (arXiv 1706.03762), section 3.5.
+    Vaswani et al., "Attention Is All You Need" (arXiv 1706.03762), section 3.5; in `halves` as in transformers'
+    M2M100SinusoidalPositionalEmbedding, where the rates end at 1 / 10,000 and an odd last number is 0.
     """
 
     def __init__(self, part: parts.Positions) -> None:
         super().__init__()
-        self.add, hidden = Add(), part.hidden
+        self.add, self.offset, hidden = Add(), part.offset, part.hidden
+        self.odd_one = 0
         if torch.get_default_device().type == "meta" or not isinstance(hidden, int):
             self.rates, self.phases = torch.empty(hidden), torch.empty(hidden)
+        elif part.halves:
+            half, self.odd_one = hidden // 2, hidden % 2
+            numbers = torch.arange(half, dtype=torch.float64)
+            self.rates = (10_000 ** (-numbers / (half - 1))).repeat(2)
+            self.phases = torch.cat((numbers * 0, numbers * 0 + torch.pi / 2))
         else:
             numbers = torch.arange(hidden, dtype=torch.float64)
             odd = numbers.remainder(2)
@@ -330,7 +337,8 @@ class Sines(nn.Module):
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         rates, phases = self.rates.to(positions.device), self.phases.to(positions.device)
-        sines = torch.sin(positions.unsqueeze(1) * rates + phases)
+        sines = torch.sin((positions.unsqueeze(1) + self.offset) * rates + phases)
+        sines = nn.functional.pad(sines, (0, self.odd_one)) if self.odd_one else sines
         out: Tensor = self.add(x, sines.to(x.device, x.dtype))
         return out
 

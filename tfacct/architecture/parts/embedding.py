@@ -67,7 +67,8 @@ class Positions(Part):
     """Absolute positions, added to the token's row. The first `offset` rows of the table stand for no position.
 
     If not `trained`, its sines and cosines are stored with the weights but never change. If not `stored`, they are
-    computed for each position, and there is no table. `narrow`: `hidden` is the width of a token table with short rows.
+    computed for each position, and there is no table; `halves`: all sines, then all cosines, as in transformers'
+    M2M100SinusoidalPositionalEmbedding. `narrow`: `hidden` is the width of a token table with short rows.
     """
 
     rows: Size
@@ -75,6 +76,7 @@ class Positions(Part):
     offset: int = 0
     trained: bool = True
     stored: bool = True
+    halves: bool = False
     narrow: bool = False
 
     name: ClassVar[str] = "pos_embed"

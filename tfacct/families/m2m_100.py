@@ -1,0 +1,38 @@
+"""M2M-100 and NLLB: a norm in front of every sublayer, and sines for positions, computed and not stored."""
+
+from typing import ClassVar
+
+from tfacct.architecture.parts import Positions
+from tfacct.architecture.transformer import Transformer
+from tfacct.families._bart_like import PreNorm
+from tfacct.families._base import Count, Switch, Word
+from tfacct.families.bart import OFFSET
+
+
+class Config(PreNorm):
+    """`M2M100Config`, with its class's defaults. NLLB-200's dense models are of this family."""
+
+    vocab_size: Count = 128112
+    activation_function: Word = "relu"
+    scale_embedding: Switch = True
+
+    stems: ClassVar = ("M2M100",)
+    understood: ClassVar = {
+        **PreNorm.understood,
+        "normalize_embedding": False,
+        "static_position_embeddings": False,
+    }
+    gotchas: ClassVar = (
+        "Positions are sines and cosines, computed for as many tokens as there are: no table is stored, and nothing"
+        " limits the context. max_position_embeddings is the context that the model was trained with.",
+        "Token rows are multiplied by √d_model unless scale_embedding is false.",
+        "Norms stand in front of the sublayers and behind the last block of each side; there is none behind the"
+        " tables.",
+        "tie_word_embeddings = false is refused: the class then stores further tables, which nothing reads.",
+    )
+
+    def architecture(self) -> Transformer:
+        """One token table for both sides and the head; each side adds sines."""
+        rows = self.max_position_embeddings + OFFSET
+        sines = Positions(rows=rows, hidden=self.d_model, offset=OFFSET, stored=False, halves=True)
+        return self.around(sines)
