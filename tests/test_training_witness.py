@@ -17,6 +17,7 @@ from tfacct.witness.step import by_modules, grouped, known_modules
 pytest.importorskip("transformers")
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "gpt2", "mixtral", "qwen3_moe", "gemma", "olmo2")
 FURTHER = ("opt", "gemma2", "gemma3_text", "phi3", "phi", "gpt_neox", "qwen2_moe")
+NEAR = ("cwm", "granite", "olmo3", "seed_oss", "smollm3", "starcoder2")
 ACCUMULATING = FAMILIES + FURTHER
 
 
@@ -53,11 +54,17 @@ def test_a_step_of_a_further_family_is_its_classes_own(family: str, seed: int) -
     check(family, seed, hold_logits=seed == 0)
 
 
+@pytest.mark.parametrize("family", NEAR)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_step_of_a_near_relative_is_its_classes_own(family: str, seed: int) -> None:
+    check(family, seed, hold_logits=seed == 0, accumulate=seed == 1)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES + FURTHER)
+@pytest.mark.parametrize("family", FAMILIES + FURTHER + NEAR)
 def test_many_steps_are_the_classes_own(family: str) -> None:
     for seed in range(100, 300):
-        check(family, seed, hold_logits=seed % 5 == 0)
+        check(family, seed, hold_logits=seed % 5 == 0, accumulate=family in NEAR and seed % 7 == 0)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+from tests.training_relatives import RELATIVES
 from tfacct.ledger.workload import Workload
 from tfacct.reports.training import Recipe
 
@@ -161,5 +162,6 @@ def qwen2_moe(pick: Pick, config: Config) -> Config:
 
 
 OWN: Mapping[str, Callable[[Pick, Config], Config]] = {
-    own.__name__: own for own in (opt, phi3, phi, gpt_neox, qwen2_moe)
+    **{own.__name__: own for own in (opt, phi3, phi, gpt_neox, qwen2_moe)},
+    **RELATIVES,
 }

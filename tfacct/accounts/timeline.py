@@ -283,7 +283,10 @@ class Timeline:
                 if line.path == INPUT.path or line.by[0] not in together  # an earlier operation needs it too
                 for operation in line.by
             }
-            done -= sum(self.biases.get((kind, operation), 0) for operation in together if operation not in stays)
+            apart = [operation for operation in together if operation not in stays]
+            last = sum(self.biases.get((kind, operation), 0) for operation in apart)
+            read = self.held(section, (line for line in section.run.kept if not {*apart}.isdisjoint(line.by)))
+            done -= min(last, read, key=int)
         if moment.at in self.run.again and moment.done:
             together, kind = section.run.together(moment.at), kind_of(section.numbers)
             stays = {operation for line in section.run.kept for operation in line.by}

@@ -15,7 +15,6 @@ class Config(GemmaLike):
     num_key_value_heads: Count = 16
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked"})
-    dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
     changes_training: ClassVar = frozenset({"use_bidirectional_attention"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 256000,

@@ -20,7 +20,6 @@ class Config(GemmaWindows):
         "num_attention_heads": 8,
     }
     trains: ClassVar = frozenset({"eager", "accumulate"})  # the class refuses sdpa
-    dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
     habits: ClassVar = frozenset({"norms_around", "full_mask", "window_mask"})
     stems: ClassVar = ("Gemma2",)
     gotchas: ClassVar = (

@@ -12,6 +12,8 @@ class Config(GraniteLike):
 
     attention_multiplier: Real | None = 1.0
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    habits: ClassVar = frozenset({"scales_results"})
     stems: ClassVar = ("Granite",)
     gotchas: ClassVar = (
         "Parameters, products and cache are Llama's. embedding_multiplier, residual_multiplier and logits_scaling are "

@@ -19,7 +19,6 @@ class Config(LlamaLike):
     sliding_window: Window | None = 4096
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora"})
-    dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 32000,
         "hidden_size": 4096,

@@ -24,7 +24,6 @@ class Config(LlamaLike):
     num_experts_per_tok: Count = 2
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked"})
-    dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
     habits: ClassVar = frozenset({"shared_out"})
     changes_training: ClassVar = frozenset({"router_jitter_noise", "output_router_logits"})
     inside: ClassVar[Mapping[str, int]] = {

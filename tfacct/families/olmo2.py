@@ -23,7 +23,6 @@ class Config(LlamaLike):
     rms_norm_eps: Real = 1e-5
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
-    dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
     habits: ClassVar = frozenset({"wide_norms", "wide_angles", "norms_behind"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 50304,

@@ -11,7 +11,6 @@ class Config(QwenLike):
     """`Qwen2Config`, with its class's defaults."""
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora"})
-    dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
     habits: ClassVar = frozenset({"full_mask"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 151936,

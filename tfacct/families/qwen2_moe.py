@@ -31,7 +31,6 @@ class Config(QwenLike):
         "num_attention_heads": 16,
     }
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
-    dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
     habits: ClassVar = frozenset({"narrow_shares"})
     switched_habits: ClassVar = {"shared_out": "norm_topk_prob"}
     changes_training: ClassVar = frozenset({"output_router_logits"})

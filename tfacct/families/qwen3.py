@@ -16,7 +16,6 @@ class Config(QwenLike):
     attention_bias: Switch = False
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora"})
-    dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
     habits: ClassVar = frozenset({"full_mask"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 151936,

@@ -25,7 +25,6 @@ class Config(QwenLike):
     mlp_only_layers: list[UpTo] | None = None
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked"})
-    dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
     habits: ClassVar = frozenset({"narrow_shares"})
     switched_habits: ClassVar = {"shared_out": "norm_topk_prob"}
     changes_training: ClassVar = frozenset({"output_router_logits"})

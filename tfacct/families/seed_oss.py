@@ -22,6 +22,12 @@ class Config(LlamaLike):
     attention_out_bias: Switch = False
     mlp_bias: Switch = False
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    dropouts: ClassVar = {
+        "residual": ("residual_dropout", 0.1),
+        "attention": ("attention_dropout", 0.1),
+    }
+    habits: ClassVar = frozenset({"drops_inside"})
     stems: ClassVar = ("SeedOss",)
     nulls: ClassVar = {**OWN_SHARE}
     gotchas: ClassVar = (

@@ -21,6 +21,13 @@ class Config(LlamaLike):
     hidden_act: Word = "gelu_pytorch_tanh"
     norm_epsilon: Real = 1e-5
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    dropouts: ClassVar = {
+        "embedding": ("embedding_dropout", 0.0),
+        "residual": ("residual_dropout", 0.0),
+        "attention": ("attention_dropout", 0.0),
+    }
+    habits: ClassVar = frozenset({"drops_inside", "undropped_stay"})
     stems: ClassVar = ("Starcoder2",)
     uncounted: ClassVar = LlamaLike.uncounted | {"norm_epsilon"}
     harmless: ClassVar = frozenset({"embedding_dropout"})

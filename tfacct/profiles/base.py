@@ -31,7 +31,8 @@ class Habits:
     products are there. `rejoins`: what is turned of a head is joined with the rest of it, which lays queries and keys
     out head by head. `fused_gate`: gate and up come from one product. `sliced`: queries, keys and values are slices of
     theirs. `drops_inside`: attention and network drop numbers of their results themselves. `undropped_stay`: embeddings
-    stay beside what a dropout leaves.
+    stay beside what a dropout leaves. `scales_results`: a constant multiplies parts' results before they are added.
+    `always_angles`: angles are made even where no block turns by them.
     """
 
     embedding: bool = False
@@ -57,6 +58,8 @@ class Habits:
     drops_inside: bool = False
     undropped_stay: bool = False
     sliced: bool = False
+    scales_results: bool = False
+    always_angles: bool = False
 
 
 class Profile(Protocol):

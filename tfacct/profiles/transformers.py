@@ -62,7 +62,9 @@ class Transformers:
             behind, fused = self.habits.norms_behind, self.habits.fused_gate
             run = network(at, reads, part, self._waiting(), stream=behind, fused=fused)
             stays = (Held("B T D"),) if self.habits.lingers else ()
-            return run._replace(ahead=(Moment(run.order[-1], stays),))  # where a block that runs again may stop
+            early = (Held("B T D"),) if self.habits.scales_results else ()
+            # The forward pass's moment is where a block that runs again may stop.
+            return run._replace(ahead=(Moment(run.order[-1], stays),), early=early)
         if isinstance(part, Experts):
             return (experts if part.shared_width is None else shared_experts)(at, reads, part, self.habits)
         raise ConfigError(f"{self.name}: no rule for {type(part).__name__}")
@@ -82,12 +84,14 @@ class Transformers:
         name = f"{at}.drop"
         mask = dropout(name) if self.habits.residual else Run((name,))
         stays = self.habits.lingers and at != paths.in_every(paths.BLOCKS, "attn")
-        return joined(mask, Run((), (), (), (Moment(name, (Held("B T D", times=3 if stays else 2),)),)))
+        more = stays or self.habits.scales_results
+        return joined(mask, Run((), (), (), (Moment(name, (Held("B T D", times=3 if more else 2),)),)))
 
     def _waiting(self) -> tuple[Held, ...]:
-        """The gradient behind a part's dropout or norm, where it has one; else the stream's gradient is all."""
-        normed = self.habits.norms_behind or self.habits.norms_around
-        return (Held("B T D"),) if self.habits.residual or normed else ()
+        """The gradient behind a part's dropout, norm or scale, where it has one; else the stream's gradient is all."""
+        habits = self.habits
+        own = habits.residual or habits.norms_behind or habits.norms_around or habits.scales_results
+        return (Held("B T D"),) if own else ()
 
     def front(self, shape: Transformer) -> Run:
         """Token ids, positions, and the angles that all blocks share."""
@@ -165,7 +169,7 @@ class Transformers:
 
     def buffers(self, shape: Transformer) -> tuple[Kept, ...]:
         """The angles' frequencies, twice, as they are used and as they were at first; a scale of the embeddings."""
-        scale = (Kept("embed.scale", "", by=()),) if shape.embed.scaled else ()
+        scale = (Kept("embed.scale", "", by=()),) if shape.embed.scaled and shape.embed.factor is None else ()
         turned = ("H" if rotary.rope_dim is None else "Hr" for rotary in self._turns(shape).values())
         return (*(Kept("frequencies", axis, by=(), role="full") for axis in turned), *scale)
 
@@ -175,6 +179,8 @@ class Transformers:
         for part in shape.attentions:
             if isinstance(part, Attention) and part.rotary:
                 found.setdefault(self._turn(part), part)
+        if self.habits.always_angles and not found:
+            raise ConfigError(f"{self.name}: no rule for angles by which no block turns")
         return found
 
     def _turn(self, part: Attention) -> str:

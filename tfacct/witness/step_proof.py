@@ -31,8 +31,9 @@ HALVES = ("partial_rotary_factor", "rotary_pct")
 """Fields of the part of a head that is turned: a half, so that it is even at every point."""
 ANGLES = ("rope_scaling", "rope_parameters")
 """Fields that may list a factor for every pair of a head's elements; no tensor's size depends on them."""
-OTHERS = ("bos_token_id", "eos_token_id", "pad_token_id")
-"""Fields that must be in a small vocabulary."""
+PAD = "pad_token_id"
+OTHERS = ("bos_token_id", "eos_token_id", PAD)
+"""Fields that must be in a small vocabulary; a class may have a larger one for the padding by default."""
 WIDTHS = "Dn"
 """Numbers of the hidden size for each head: classes ask that heads divide it."""
 VALUES: Mapping[str, tuple[int, ...]] = {
@@ -106,7 +107,7 @@ class Grid:
         fields = {name: sizes[letter] for letter, name in self.fields.items()}
         fields |= {name: sizes[letter] for name, letter in SAME.items() if name in self.given.raw}
         halves, angles = dict.fromkeys(self.halves, 0.5), dict.fromkeys(self.angles)
-        fields |= {name: 0 for name in OTHERS if isinstance(self.given.raw.get(name), (int, list))}
+        fields |= {name: 0 for name in OTHERS if name == PAD or isinstance(self.given.raw.get(name), (int, list))}
         try:
             return self.given.with_fields({**self.given.changed, **fields, **halves, **angles})
         except ConfigError as error:
