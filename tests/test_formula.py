@@ -20,10 +20,10 @@ from tfacct.algebra.factored import CODE, LATEX, TEXT, factored, latex_letter
 from tfacct.algebra.symbols import in_symbols
 from tfacct.architecture.blocks import Block, Stack
 from tfacct.architecture.letters import explained
-from tfacct.architecture.parts import Attention, FeedForward
+from tfacct.architecture.parts import Attention, FeedForward, Mixer
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.einsum import AXIS
-from tfacct.ledger.lines import WINDOWS, Matmul
+from tfacct.ledger.lines import WINDOWS, Matmul, State
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import LoadedModel, subject
 from tfacct.reports.formula import formula
@@ -192,7 +192,8 @@ def test_the_cache_reads_back(run, family: str, seed: int) -> None:
     assert 2 * evaluated(table.pop("=")[0], sizes) == in_bf16 == 2 * number(elements) == number(held)
     latent = config.get("latent_attention", "unpacked") != "unpacked"
     kept = ["attn.latent_cache", "attn.rotary_cache"] if latent else ["attn.k_cache", "attn.v_cache"]
-    kept = ["mamba.conv_state", "mamba.scan_state"] if family == "mamba" else kept
+    mixers = subject("mine", config).architecture.having(Mixer)
+    kept = [line.path for _, mixer in mixers for line in mixer.lines(mixer.name) if isinstance(line, State)] or kept
     assert list(table) == [*kept, *(["cross.k_cache", "cross.v_cache"] if "J" in sizes else [])]
     for axes, count, value, held in table.values():
         assert evaluated(count, sizes) == number(value) == sizes["L"] * prod(sizes[axis] for axis in axes.split())

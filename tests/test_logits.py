@@ -50,15 +50,12 @@ def ours(about: LoadedModel, stranger, *, fused: bool = False) -> model.Decoder:
             number = "".join(re.findall(r"blocks\.(\d+)\.", path))
             starred = re.sub(r"blocks\.\d+\.", "blocks.*.", path)
             *words, tensor = starred.split(".")
-            if starred in tensors and "mamba" in words:  # a convolution's matrix has an axis of 1 there
+            if starred in tensors and parameter.dim() < 3:  # a convolution's matrix has an axis of 1 there
                 source = stranger.get_parameter(tensors[starred].replace("*", number))
                 parameter.copy_(source.reshape(parameter.shape))
                 continue
-            if starred in tensors:  # a parameter that is no module's weight: banks of experts, the bias of BERT's head
+            if starred in tensors:  # a bank of experts
                 source = stranger.get_parameter(tensors[starred].replace("*", number))
-                if source.dim() < 3:
-                    parameter.copy_(source)
-                    continue
                 source = source.transpose(1, 2)
                 half = source.shape[2] // 2
                 parameter.copy_({"gate_proj": source[..., :half], "up_proj": source[..., half:]}.get(words[-1], source))
@@ -188,9 +185,7 @@ def test_decode_and_chunks_with_a_cache_give_the_logits_of_the_whole(kind_pair) 
         for start, end in [(0, 11), (11, 20), *((i, i + 1) for i in range(20, TOKENS))]:
             logits, *past = mine(tokens[:, start:end], tuple(past), torch.arange(start, end))
             parts.append(logits)
-            part = "attn" if about.architecture.attentions else "mamba"
-            keeping = [(f"blocks.{i}.{part}", getattr(block, part)) for i, block in enumerate(mine.blocks)]
-            names = (f"{at}.{name}" for at, module in keeping for name in module.caches)
+            names = (f"blocks.{i}.{state}" for i, block in enumerate(mine.blocks) for state in block.states)
             held = {name: cache.numel() for name, cache in zip(names, past, strict=True)}
             assert held == about.ledger.states({"B": BATCH, "T": end - start, "S": end}, unfolded=True)
     assert gap(torch.cat(parts, dim=1), whole) <= 1e-12
@@ -225,6 +220,9 @@ def test_a_wrong_weight_is_seen(kind_pair) -> None:
     mine = ours(about, stranger)
     with torch.no_grad():
         block = mine.blocks[0]
-        weight = block.mamba.x_proj if hasattr(block, "mamba") else getattr(block.attn, "k_proj", block.attn.o_proj)
+        mixer = getattr(block, block.names[0])
+        weight = next(
+            getattr(mixer, name) for name in ("x_proj", "k_proj", "o_proj", "out_proj") if hasattr(mixer, name)
+        )
         weight.weight[0, 0] += 0.5
         assert gap(mine(tokens)[0], stranger(tokens).logits) > 1e-5

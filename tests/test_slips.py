@@ -45,9 +45,9 @@ def slips(line: Line, letters: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _same(subject: LoadedModel, spec: str) -> str:
-    """The spec with one letter for two that are one size by definition: Dt is D, G is N where all queries share one
-    key head, and an encoder alone has T = S."""
-    spec = spec.replace("Dt", "D")
+    """The spec with one letter for two that are one size by definition: Dt and Do are D, G is N where all queries
+    share one key head, and an encoder alone has T = S."""
+    spec = spec.replace("Dt", "D").replace("Do", "D")
     if {getattr(part, "kv_heads", None) for part in subject.architecture.attentions} == {1}:
         spec = " ".join("N" if word == "G" else word for word in spec.split())
     return spec if subject.keeps else spec.replace("S", "T")

@@ -11,6 +11,7 @@ import pytest
 from tests.conftest import Ran
 from tests.families import SHAPES, names, room, sampled
 from tfacct import load
+from tfacct.architecture.parts import LatentAttention, Mixer
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
@@ -22,16 +23,14 @@ from tfacct.witness.reference_step import kept_by_reference
 
 STEPS = (("bf16", 2, 5), ("fp32", 3, 4), ("bf16", 1, 7), ("fp32", 1, 1))
 """Dtype, sequences, tokens of each: one sequence, and one token of it, are laid out in another way."""
-UNRULED = ("LatentAttention", "Mamba")
-"""Parts that have no rule."""
 
 
 def unruled(model: LoadedModel) -> str:
     """What of a model has no rule: nothing, one of its parts, or its encoder."""
     if model.architecture.encoder is not None:
         return "an encoder"
-    parts = {type(part).__name__ for part in model.architecture.parts()}
-    return next((name for name in UNRULED if name in parts), "nothing")
+    parts = (part for part in model.architecture.parts() if isinstance(part, (LatentAttention, Mixer)))
+    return next((type(part).__name__ for part in parts), "nothing")
 
 
 def of(name: str, config: dict[str, Any]) -> LoadedModel:

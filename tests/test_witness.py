@@ -102,7 +102,10 @@ def holds(report: Report, count: int) -> None:
     assert report.agrees and len(report.models) == count
     for facts in report.models:
         assert facts["total_flops"] == facts["measured_flops"] == sum(line["flops"] for line in facts["lines"]) > 0
-        said = {w["witness"].split(" of ")[0].replace("state", "KV cache"): w for w in facts["witnesses"]}
+        said = {
+            w["witness"].split(" of ")[0].replace("KV cache and state", "state").replace("state", "KV cache"): w
+            for w in facts["witnesses"]
+        }
         assert all(w["equal"] and w["formula"] == w["measured"] > 0 for w in said.values())
         assert set(WITNESSES) - (ALONE if alone(facts["family"]) else set()) <= set(said)
         forward = said["torch, forward"]["measured"]

@@ -12,7 +12,7 @@ from typing import Any
 from tfacct.algebra.factored import BLOCKS, KEYS, Factored, Polynomial, Powers, factored, in_front
 from tfacct.architecture import letters
 from tfacct.architecture.letters import Letter, Names
-from tfacct.architecture.parts import Part
+from tfacct.architecture.parts import MIXERS, Part
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
@@ -35,7 +35,7 @@ LEGEND = {
     ONE_BY_ONE: "tokens that the recurrence takes one by one: 1 in a decode step, else 0",
 }
 """The letters that belong to no part."""
-MARKED = ("encoder", "attention", "latent", "mamba", "windowed", "experts", "unrotated")
+MARKED = ("encoder", "attention", "latent", *MIXERS, "windowed", "experts", "unrotated")
 """Kinds of blocks that a letter of theirs tells from the rest."""
 
 
@@ -63,8 +63,8 @@ def with_sizes(shape: Transformer, size: Callable[[str], Size], fixed: frozenset
 
 def block_letters(shape: Transformer) -> list[str]:
     """The letter that counts the blocks of each stack: L, with Lw for windowed ones, Le for those of experts, or of an
-    encoder, Lu for those that do not rotate, La and Lm for those of attention and Mamba, where there are others beside
-    them."""
+    encoder, Lu for those that do not rotate, La, Lm and Lc for those of attention, Mamba and convolutions, where there
+    are others beside them."""
     return [
         BLOCKS + "".join(word[0] if word in MARKED else word if word.isdigit() else "" for word in kind.split())
         for kind in shape.kinds()

@@ -15,7 +15,7 @@ from tfacct.architecture.parts import (
     Experts,
     FeedForward,
     LatentAttention,
-    Mamba,
+    Mixer,
     MtpProjection,
     Norm,
     Part,
@@ -31,7 +31,7 @@ POSITIONS = "positions"
 """Trait of attention: whether queries and keys are rotated by their positions."""
 
 Named: TypeAlias = tuple[str, Part]
-Added: TypeAlias = Attention | LatentAttention | CrossAttention | Mamba | FeedForward | Experts
+Added: TypeAlias = Attention | LatentAttention | CrossAttention | Mixer | FeedForward | Experts
 """Parts whose results are added to the stream."""
 
 
@@ -125,8 +125,10 @@ class Block:
         found = {}
         attention, routed = self.attention, self.find(Experts) is not None
         attends = attention is not None
-        if attends or self.find(Mamba):
-            found["sequence"] = "latent" if self.find(LatentAttention) else "attention" if attends else "mamba"
+        mixers = [sublayer.name for sublayer in self.sublayers if isinstance(sublayer.part, Mixer)]
+        if attends or mixers:
+            kind = "latent" if self.find(LatentAttention) else "attention"
+            found["sequence"] = " ".join([*([kind] if attends else []), *mixers])
         if attends:
             found["window"] = "full" if self.window is None else "windowed"
         if routed or self.find(FeedForward):

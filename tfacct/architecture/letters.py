@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from tfacct.architecture.parts import Part
+from tfacct.architecture.parts import MIXERS, Part
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size, renamed, same
 from tfacct.ledger.lines import WINDOWS
@@ -29,7 +29,7 @@ MARKS = {
     MTP: "mtp",
     "attention": "att",
     "latent": "lat",
-    "mamba": "mam",
+    **{name: name[:3] for name in MIXERS},
     "windowed": "win",
     "full": "full",
     "experts": "exp",

@@ -158,7 +158,8 @@ class Transformer:
         return numbered(self.stacks)
 
     def kinds(self) -> list[str]:
-        """Name of the kind of every stack's blocks: encoder, attention or mamba, windowed or full, experts or dense.
+        """Name of the kind of every stack's blocks: encoder, attention or what stands in its place,
+        windowed or full, experts or dense.
 
         Only what differs between stacks is named, so the kind of a single stack is empty. A decoder's is not named.
         """

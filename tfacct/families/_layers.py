@@ -1,6 +1,6 @@
 """Layers with a window: shared by the families that mix layers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, TypeAlias
 
 from pydantic_core import core_schema
@@ -35,3 +35,13 @@ def windows(
             "give sliding_window, or set every entry of layer_types to full_attention",
         )
     return [window if kind == SLIDING else None for kind in kinds]
+
+
+def kinds_of_layers(given: list[str], layers: int, known: Sequence[str], field: str = "layer_types") -> list[str]:
+    """The kinds that a list names, one for each layer. Raises ConfigError."""
+    if len(given) != layers:
+        raise ConfigError(f"{field} names {len(given):,} layers, and num_hidden_layers is {layers:,}")
+    for number, kind in enumerate(given):
+        if kind not in known:
+            raise ConfigError(f"{field}[{number}] = {kind!r} is not understood: write {' or '.join(known)}")
+    return given

@@ -12,6 +12,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.base.spelling import setting
 from tfacct.families._base import Count, FamilyConfig, Layers, Real, Switch, Word
 from tfacct.families._endings import DECODER
+from tfacct.families._mixing import convolved_more
 from tfacct.ledger.workload import Workload
 
 AUTO = "auto"
@@ -123,11 +124,8 @@ class Config(FamilyConfig):
         )
 
     def class_runs_more(self, work: Workload) -> Mapping[str, int]:
-        """The class pads both ends of a prefill by kernel − 1, and what is shorter than the kernel to its length; in a
-        decode step it convolves kernel + 1 tokens, so two positions."""
-        decode = work.tokens < work.context
-        padded = max(self.conv_kernel - work.tokens, 0) + self.conv_kernel - 1
-        return {"blocks.*.mamba.conv": 1 if decode else padded}
+        """The class convolves what it pads, too."""
+        return {"blocks.*.mamba.conv": convolved_more(self.conv_kernel, work.tokens, work.context)}
 
     def _check_repeated(self) -> None:
         """Refuse a size that is given twice with different values."""

@@ -7,7 +7,7 @@ from dataclasses import field, replace
 from typing import Any, NamedTuple
 
 from tfacct import families
-from tfacct.architecture.parts import Form, Mamba
+from tfacct.architecture.parts import Form, Mixer
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError, NotFoundError
 from tfacct.base.record import record
@@ -80,7 +80,7 @@ class LoadedModel:
     @property
     def kept(self) -> str:
         """Name of the state that it keeps between steps."""
-        named = {"KV cache": self.architecture.attentions, "state": self.architecture.having(Mamba)}
+        named = {"KV cache": self.architecture.attentions, "state": self.architecture.having(Mixer)}
         return " and ".join(name for name, there in named.items() if there)
 
     @property

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tfacct.architecture import blocks, parts
-from tfacct.reference.attention import Attention, Cache, LatentAttention, Step
+from tfacct.reference.attention import Attention, LatentAttention, Step
 from tfacct.reference.cross import CrossAttention
 from tfacct.reference.experts import Experts
-from tfacct.reference.mamba import Mamba
+from tfacct.reference.mixers import module_of
+from tfacct.reference.mixing import Mixer
 from tfacct.reference.modules import Add, FeedForward, Head, MtpProjection, norm
 from tfacct.reference.rotary import Angles
 
@@ -79,10 +80,10 @@ class Block(nn.Module):
         if isinstance(module, (FeedForward, Experts)):
             out = module(x)
         else:
-            before = _cache(past[: len(module.caches)])
+            before = past[: len(module.caches)] or None
             if isinstance(module, CrossAttention):
                 out, *own = module(x, source, before)
-            elif isinstance(module, Mamba):
+            elif isinstance(module, Mixer):
                 out, *own = module(x, before)
             else:
                 out, *own = module(x, step, before)
@@ -101,17 +102,13 @@ def _built(part: parts.Part, angles: Angles | None, *, fused: bool, keep_all: bo
             return LatentAttention(part, angles)
         case parts.CrossAttention():
             return CrossAttention(part, fused=fused)
-        case parts.Mamba():
-            return Mamba(part)
+        case parts.Mixer():
+            return module_of(part)(part)
         case parts.Experts():
             return Experts(part)
         case parts.FeedForward():
             return FeedForward(part)
     raise TypeError(f"the reference model has no module for {type(part).__name__}")
-
-
-def _cache(past: Kept) -> Cache | None:
-    return (past[0], past[1]) if past else None
 
 
 def own_norm(part: parts.Norm | None) -> nn.Module | None:

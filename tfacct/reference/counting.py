@@ -21,9 +21,9 @@ from tfacct.base.record import record
 from tfacct.reference.attention import Alibi, Clip, Distance, Rotary, Sinks, Softmax, Temperature
 from tfacct.reference.blocks import Block
 from tfacct.reference.experts import Bank, Routing, Weighting
-from tfacct.reference.mamba import Convolution, Recurrence, Skip, Softplus
+from tfacct.reference.mixing import Convolution
 from tfacct.reference.model import Decoder, Inputs
-from tfacct.reference.modules import Activation, Add, PerHead, Product, RMSNorm, Scale, Softcap
+from tfacct.reference.modules import Activation, Add, PerHead, Product, RMSNorm, Scale, Softcap, Work
 
 PRODUCTS = ("linear", "matmul", "bmm", "addmm")
 """Names that fvcore has for the operators that the counted path may use."""
@@ -268,9 +268,7 @@ def seen(model: Decoder, given: Inputs) -> Seen:
         Temperature,
         Routing,
         Weighting,
-        Softplus,
-        Recurrence,
-        Skip,
+        Work,
     )
     watched = (*PRODUCT_MODULES, *results)
     handles = [

@@ -54,9 +54,10 @@ def run(
     def given(count: int) -> Any:
         return torch.zeros(batch, count, dtype=torch.long, device="meta")
 
-    keeps = "cache_params" if model.config.model_type == "mamba" else "past_key_values"
+    takes = signature(type(model).forward).parameters
+    keeps = "cache_params" if "cache_params" in takes else "past_key_values"
     before: dict[str, Any] = {}
-    if not gives and keeps in signature(type(model).forward).parameters:
+    if not gives and keeps in takes:
         before = {keeps: transformers.DynamicCache(config=model.config)}
     held = before.get(keeps)
     if source and new_source:
@@ -98,11 +99,11 @@ def _cached(past: Any) -> dict[str, int]:
     return found
 
 
-def _kept_by(layer: Any) -> tuple[Any, Any]:
-    """The two tensors that a layer of the class's cache holds: keys and values, or the states of a mixer."""
-    if hasattr(layer, "recurrent_states"):
-        return layer.conv_states[0], layer.recurrent_states[0]
-    return layer.keys, layer.values
+def _kept_by(layer: Any) -> list[Any]:
+    """The tensors that a layer of the class's cache holds: the states of a mixer, then keys and values."""
+    states = [*getattr(layer, "conv_states", {}).values(), *getattr(layer, "recurrent_states", {}).values()]
+    both = (*states, getattr(layer, "keys", None), getattr(layer, "values", None))
+    return [kept for kept in both if kept is not None]
 
 
 def parent(path: str, known: Mapping[str, int]) -> str:

@@ -11,43 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
-from tfacct.reference.modules import Activation, Linear, Product
-
-States = tuple[Tensor, Tensor]
-"""States of Mamba: the tokens that the next convolution sees, (batch, channels, kernel), and the state of every
-channel, (batch, channels, state)."""
+from tfacct.reference.mixing import Convolution, Mixer, States
+from tfacct.reference.modules import Activation, Linear, Product, Work
 
 
-class Convolution(nn.Module):
-    """Depthwise convolution: each channel's last tokens times weights of its own, unfolded into one product per
-    channel."""
-
-    def __init__(self, channels: int, kernel: int, bias: bool) -> None:
-        super().__init__()
-        self.kernel = kernel
-        self.weight = nn.Parameter(torch.empty(channels, kernel))
-        self.bias = nn.Parameter(torch.empty(channels)) if bias else None
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Convolved tokens; `x` begins kernel − 1 tokens before the first of them."""
-        batch, there, channels = x.shape
-        tokens = there - self.kernel + 1
-        place = torch.arange(tokens, device=x.device)[:, None] + torch.arange(self.kernel, device=x.device)
-        windows = x.index_select(1, place.reshape(-1)).view(batch, tokens, self.kernel, channels)
-        by_channel = windows.permute(3, 0, 1, 2).reshape(channels, batch * tokens, self.kernel)
-        sums = by_channel @ self.weight.unsqueeze(-1)
-        out = sums.view(channels, batch, tokens).permute(1, 2, 0)
-        return out if self.bias is None else out + self.bias
-
-
-class Softplus(nn.Module):
+class Softplus(Work):
     """Step size, which is above 0."""
 
     def forward(self, x: Tensor) -> Tensor:
         return nn.functional.softplus(x)
 
 
-class Recurrence(nn.Module):
+class Recurrence(Work):
     """State after each token: hₜ = exp(stepₜ · A) · hₜ₋₁ + stepₜ · xₜ · Bₜ with A = −exp(weight), for every channel and
     number of its state. Gu and Dao (arXiv 2312.00752), equations 2a and 4, with B simplified to step · B as in their
     code.
@@ -74,7 +49,7 @@ class Recurrence(nn.Module):
         return state
 
 
-class Skip(nn.Module):
+class Skip(Work):
     """Channel's own input, weighted, added to what was read from its state."""
 
     def __init__(self, channels: int) -> None:
@@ -85,10 +60,15 @@ class Skip(nn.Module):
         return read + x * self.weight
 
 
-class Mamba(nn.Module):
+class Mamba(Mixer):
     """Mamba: input product, convolution, recurrence, gate, output product."""
 
     caches = ("conv_state", "scan_state")
+
+    @staticmethod
+    def kept(part: parts.Mamba, batch: int) -> tuple[tuple[int, ...], ...]:
+        """The tokens that the next convolution sees, and the state of every channel."""
+        return (batch, part.inner, part.kernel), (batch, part.inner, part.state)
 
     def __init__(self, part: parts.Mamba) -> None:
         super().__init__()
@@ -109,9 +89,8 @@ class Mamba(nn.Module):
         """Result, and the two states at the end of the step."""
         part, (batch, tokens, _) = self.part, x.shape
         inner, gate = self.in_proj(x).view(batch, tokens, 2, part.inner).unbind(2)
-        before = inner.new_zeros(batch, part.kernel, part.inner) if past is None else past[0].transpose(1, 2)
-        seen = torch.cat((before, inner), dim=1)
-        inner = self.conv_act(self.conv(seen.narrow(1, 1, part.kernel - 1 + tokens)))
+        inner, seen = self.conv.over(inner, past)
+        inner = self.conv_act(inner)
         read = self.x_proj(inner)
         step, entry, exit_ = (read.narrow(2, *at) for at in self._read())
         step = self.dt_softplus(self.dt_proj(step))
@@ -120,7 +99,7 @@ class Mamba(nn.Module):
         out: Tensor = self.out_proj(self.gate(mixed, gate))
         # Copies: a view would hold all of them.
         last = states.narrow(1, tokens - 1, 1).squeeze(1).clone()
-        return out, seen.narrow(1, tokens, part.kernel).transpose(1, 2).clone(), last
+        return out, seen, last
 
     def _read(self) -> tuple[tuple[int, int], ...]:
         """Start and length of the vectors that x_proj gives: the step, and those that write and read the state."""

@@ -17,6 +17,7 @@ from tfacct.reference import blocks
 from tfacct.reference.attention import Step
 from tfacct.reference.blocks import Kept, MtpHead, own_norm, run, share, through
 from tfacct.reference.cross import RelativeBias
+from tfacct.reference.mixers import module_of
 from tfacct.reference.modules import ACTIVATIONS, Classes, Head, Pooler, Positions, Segments, Sines, Tokens
 from tfacct.reference.rotary import Angles
 
@@ -273,8 +274,8 @@ def inputs(
 def _kept_sizes(part: parts.Part, batch: int, tokens: int, source: int) -> tuple[tuple[int, ...], ...]:
     """The sizes of what a sublayer keeps of so many tokens, and of a source that was read before."""
     match part:
-        case parts.Mamba():
-            return (batch, part.inner, part.kernel), (batch, part.inner, part.state)
+        case parts.Mixer():
+            return module_of(part).kept(part, batch)
         case parts.Attention() if part.causal:
             return ((batch, part.kv_heads, tokens, part.head_dim),) * 2
         case parts.CrossAttention() if source:

@@ -31,6 +31,10 @@ class Unused(nn.Module):
         self.bias = nn.Parameter(torch.empty(outputs)) if bias else None
 
 
+class Work(nn.Module):
+    """Work that is no product, a pointwise line of the ledger."""
+
+
 class Embedding(nn.Embedding):
     """A table that is read by row."""
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from tfacct.accounts.metrics import Point, attention_overtakes, metric, moved
-from tfacct.architecture.parts import HEADINGS
+from tfacct.architecture.parts import HEADINGS, MIXERS
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger.paths import ENCODER, PROJECTIONS, SCORES
@@ -27,7 +27,8 @@ FIRST = 64
 """The axis begins here, unless the crossover or the context asked for is smaller."""
 HUES = {
     **{SCORES: look.VERMILION, PROJECTIONS: look.ORANGE, "attn": look.ORANGE, "cross": look.YELLOW, "mlp": look.BLUE},
-    **{"lm_head": look.GREEN, "embed": look.SKY, ENCODER: look.PURPLE, "mamba": look.VERMILION},
+    **{"lm_head": look.GREEN, "embed": look.SKY, ENCODER: look.PURPLE},
+    **dict.fromkeys(MIXERS, look.VERMILION),
 }
 """Colours of parts and components, the same in every picture; grey for the others."""
 TOLD_APART = 20
@@ -84,7 +85,7 @@ def _stacked(parts: Iterable[str]) -> list[str]:
 
 
 def _hues(components: Sequence[str]) -> list[int]:
-    hues = {**HUES, "mamba": look.SKY} if SCORES in components else HUES
+    hues = {**HUES, **dict.fromkeys(MIXERS, look.SKY)} if SCORES in components else HUES
     return [hues.get(name, look.GREY) for name in components]
 
 

@@ -217,5 +217,5 @@ def left_out(subjects: Sequence[LoadedModel], *more: str) -> str:
     """The work that is no product."""
     words = ["norms", *(["softmax"] if sentences.attends(subjects) else []), "activations"]
     words += ["rotary"] if sentences.attends(subjects) else []
-    words += ["the recurrence of Mamba"] if sentences.mixes(subjects) else []
+    words += dict.fromkeys(mixer.recurrence for mixer in sentences.mixers(subjects) if mixer.recurrence)
     return f"Left out: {', '.join([*words, 'additions', 'embedding look-ups', *more])}."

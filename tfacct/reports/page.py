@@ -17,7 +17,7 @@ CONVENTIONS = {
     "parameters": "Every stored tensor once, a tied head with its embedding. Active: of each block's experts only those"
     " that a token goes through.",
     "KV cache": "Keys and values of all S tokens in every block; in a window min(S, W) of them; with latent attention"
-    " the latent; for Mamba its states.",
+    " the latent; where a block keeps a state of fixed size instead, that state.",
     "bytes": "Every tensor rounded up to whole bytes. KiB, MiB, GiB are powers of 1024; KB, MB, GB powers of 1000;"
     " --fit 24G is 24 GB. A card sold as 24 GB holds up to 24 GiB: nvidia-smi shows its MiB.",
     "dtypes": f"{', '.join(units.DTYPES)}. Default: bf16. Below 16 bits a dtype takes the matrices of the blocks,"

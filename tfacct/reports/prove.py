@@ -50,9 +50,9 @@ def _means(subject: LoadedModel, proof: Proof) -> str:
         curve, read = ("line", "once") if proof.sizes.tokens_degree == 1 else ("parabola", "once or twice")
         sizes = (
             "Every size but T was a symbol, so each count is itself a polynomial in them. T was proven by"
-            f" interpolation, because Mamba's recurrence runs over the tokens: T was {', '.join(before)} and {last},"
-            f" and the last lies on the {curve} through the others. It is a {curve}, because every product multiplies"
-            f" T {read}"
+            f" interpolation, because {proof.sizes.recurrence} runs over the tokens: T was"
+            f" {', '.join(before)} and {last}, and the last lies on the {curve} through the others. It is a"
+            f" {curve}, because every product multiplies T {read}"
         )
     beyond = ", ".join(proof.sizes.conditions())
     holds = f"torch assumed nothing, so it holds for all sizes of at least 2{f' ({beyond})' if beyond else ''}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfacct.architecture.parts import Experts, Mamba
+from tfacct.architecture.parts import Experts, Mixer
 from tfacct.base import units
 from tfacct.ledger import paths
 from tfacct.ledger.lines import Pointwise
@@ -19,9 +19,10 @@ def attends(subjects: Sequence[LoadedModel]) -> bool:
     return not subjects or any(subject.architecture.attentions for subject in subjects)
 
 
-def mixes(subjects: Sequence[LoadedModel]) -> bool:
-    """True if one of the models has Mamba blocks."""
-    return any(subject.architecture.having(Mamba) for subject in subjects)
+def mixers(subjects: Sequence[LoadedModel]) -> list[Mixer]:
+    """Parts of the models that stand in place of attention, one of each name."""
+    found = (part for subject in subjects for _, part in subject.architecture.having(Mixer))
+    return list({part.name: part for part in found}.values())
 
 
 def kept(subjects: Sequence[LoadedModel]) -> str:
@@ -156,8 +157,8 @@ def source_notes(subjects: Sequence[LoadedModel], work: Workload | None = None) 
 
 def state_notes(subjects: Sequence[LoadedModel]) -> list[str]:
     """Names the models that keep a state of fixed size instead of a cache."""
-    if len(subjects) == 1 and subjects[0].architecture.attentions and mixes(subjects):
-        stacks, every = subjects[0].architecture.having(Mamba), subjects[0].architecture.stacks
+    if len(subjects) == 1 and subjects[0].architecture.attentions and mixers(subjects):
+        stacks, every = subjects[0].architecture.having(Mixer), subjects[0].architecture.stacks
         some, blocks = sum(stack.count for stack, _ in stacks), sum(stack.count for stack in every)
         return [f"{some:,} of {blocks:,} blocks keep a state of fixed size, the same at every context."]
     without = [subject.name for subject in subjects if not subject.architecture.attentions]

@@ -21,7 +21,6 @@ from tfacct.reports.grid import Grid, at, checked
 from tfacct.reports.sweep_table import Swept
 
 DEFAULT = ("total_flops", "flops_per_token", "ratio_to_rule_of_thumb", "share.attn_scores_values")
-WITHOUT_ATTENTION = (*DEFAULT[:-1], "share.mamba")
 MANY = 1000
 """Points from which on arrays are worth the import of numpy, where there is one."""
 PATIENCE = 1.0
@@ -61,7 +60,7 @@ def sweep(
     if not every:
         raise found[0].refused[0]
     if tuple(metrics) == DEFAULT and not sentences.attends(every):
-        metrics = WITHOUT_ATTENTION
+        metrics = (*DEFAULT[:-1], *(f"share.{mixer.name}" for mixer in sentences.mixers(every)))
     asked = [metric(name, (subject.ledger for subject in every)) for name in dict.fromkeys(metrics)]
     terms.check_recipe(asked, "a metric such as peak_bytes")
     if clash := {metric.name for metric in asked} & set(grid.knobs):

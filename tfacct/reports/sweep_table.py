@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from tfacct.accounts.metrics import Metric, attention_overtakes
+from tfacct.architecture.parts import MIXERS
 from tfacct.base.errors import TfacctError, listed
 from tfacct.base.record import record
 from tfacct.ledger.workload import Request, new_tokens
@@ -34,7 +35,7 @@ LABELS = {
     "total_written_bytes": "written",
     "flops_per_byte": "FLOP/B",
     "share.attn_scores_values": "scores + values",
-    "share.mamba": "mamba",
+    **{f"share.{name}": name for name in MIXERS},
     "kept_bytes": "kept",
     "gradients_bytes": "gradients",
     "optimizer_bytes": "optimizer",

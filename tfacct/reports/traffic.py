@@ -113,11 +113,7 @@ def _unfused(subjects: Sequence[LoadedModel]) -> list[str]:
     if sentences.attends(subjects):
         said += "; keys and values once for all the query heads that share them. Fused attention never moves the T × S"
         said += " scores"
-    of_mamba = (
-        "Mamba's states are written for every token, and its convolution reads a window for each: fused kernels do"
-        " neither."
-    )
-    return [f"{said}.", *([of_mamba] if sentences.mixes(subjects) else [])]
+    return [f"{said}.", *dict.fromkeys(mixer.unfused for mixer in sentences.mixers(subjects))]
 
 
 def _activations(subjects: Sequence[LoadedModel]) -> str:

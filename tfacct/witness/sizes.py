@@ -7,6 +7,7 @@ from typing import Any
 
 from tfacct.algebra.symbols import SymbolicModel, block_letters
 from tfacct.architecture.letters import Letter, explained
+from tfacct.architecture.parts import Mixer
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.record import record
 from tfacct.ledger.groups import CHUNKS
@@ -49,6 +50,8 @@ class Sizes:
         """Tokens in a chunk of a recurrence, where one runs in chunks: then T is a number in every trace."""
         self.recurs = any(part.recurs for part in shape.parts())
         """Whether new tokens are run one by one: then T is a number in every trace."""
+        self.recurrence = next((part.recurrence for _, part in shape.having(Mixer) if part.recurs), "")
+        """What it is that runs them so."""
         self.tokens_degree = DEGREES["T"] if shape.attentions else 1
         """The highest power of T in a count: without attention, every product multiplies it once."""
 

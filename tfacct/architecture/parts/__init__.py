@@ -2,6 +2,7 @@
 
 from tfacct.architecture.parts.attention import Attention, Grouped, QKNorm, Rotary, Temperature
 from tfacct.architecture.parts.classes import Classes, Pooler
+from tfacct.architecture.parts.convolution import ShortConvolution
 from tfacct.architecture.parts.cross import CrossAttention, RelativeBias
 from tfacct.architecture.parts.embedding import Embedding, Head, Positions, Segments
 from tfacct.architecture.parts.experts import Experts
@@ -10,20 +11,35 @@ from tfacct.architecture.parts.latent import CHOSEN, Form, LatentAttention
 from tfacct.architecture.parts.mamba import Mamba
 from tfacct.architecture.parts.mtp import MtpProjection
 from tfacct.architecture.parts.norm import Norm
-from tfacct.architecture.parts.part import Part
+from tfacct.architecture.parts.part import Mixer, Part
 from tfacct.architecture.parts.residual import Residual
 from tfacct.ledger.paths import ENCODER, MTP
 
 _READ: tuple[type[Part], ...] = (
     *(Embedding, Positions, Segments, RelativeBias),
-    *(Attention, LatentAttention, CrossAttention, FeedForward, Experts, Mamba, Norm, Head, Pooler, Classes),
+    *(
+        Attention,
+        LatentAttention,
+        CrossAttention,
+        FeedForward,
+        Experts,
+        Mamba,
+        ShortConvolution,
+        Norm,
+        Head,
+        Pooler,
+        Classes,
+    ),
 )
 HEADINGS = (ENCODER, *dict.fromkeys(part.name for part in _READ), MTP)
 """Headings that counts are summed under, in the order in which tables list them."""
+MIXERS = tuple(dict.fromkeys(part.name for part in _READ if issubclass(part, Mixer)))
+"""Those of the parts that stand in place of attention."""
 
 __all__ = [
     "CHOSEN",
     "HEADINGS",
+    "MIXERS",
     "Attention",
     "Classes",
     "CrossAttention",
@@ -35,6 +51,7 @@ __all__ = [
     "Head",
     "LatentAttention",
     "Mamba",
+    "Mixer",
     "MtpProjection",
     "Norm",
     "Part",
@@ -45,5 +62,6 @@ __all__ = [
     "Residual",
     "Rotary",
     "Segments",
+    "ShortConvolution",
     "Temperature",
 ]

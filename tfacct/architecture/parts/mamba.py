@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tfacct.architecture.parts.part import Part
+from tfacct.architecture.parts.part import Mixer
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise, State
 
 
 @record(kw_only=True)
-class Mamba(Part):
+class Mamba(Mixer):
     """A selective state space: each of `inner` channels has `state` numbers, which every token decays and adds to.
 
     A depthwise convolution in front of it gives each channel a weighted sum of its last `kernel` tokens. Each token has
@@ -54,6 +54,11 @@ class Mamba(Part):
     made: ClassVar[dict[str, str]] = {"Dz": "2 · Dx", "Rx": "Rt + 2 · Ns"}
     cases: ClassVar[frozenset[str]] = frozenset(("Kc", "Ns", "Rt"))
     recurs: ClassVar[bool] = True
+    recurrence: ClassVar[str] = "the recurrence of Mamba"
+    unfused: ClassVar[str] = (
+        "Mamba's states are written for every token, and its convolution reads a window for each: fused kernels do"
+        " neither."
+    )
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Projections, convolution, recurrence (pointwise work), the product that reads the states (both operands are

@@ -33,7 +33,7 @@ class Part:
     dealt: ClassVar[str | None] = None
     """The axis that a step's tokens are dealt out to, to each as many."""
     recurs: ClassVar[bool] = False
-    """Whether it runs over new tokens one by one."""
+    """Whether the reference model runs it over new tokens one by one."""
 
     def sizes(self) -> dict[str, str]:
         """Return field → axis for the sizes that this part has."""
@@ -55,3 +55,16 @@ class Part:
     def lines(self, at: str) -> tuple[Line, ...]:
         """Lines of the part, under the path `at`."""
         raise NotImplementedError
+
+
+class Mixer(Part):
+    """A part that mixes tokens in place of attention, and keeps tensors of fixed size between steps. Its name is the
+    kind of its blocks."""
+
+    __slots__ = ()
+    hidden: Size
+
+    recurrence: ClassVar[str] = ""
+    """Its recurrence, as texts call it; empty where it has none."""
+    unfused: ClassVar[str] = ""
+    """Tensors that its unfused kernels write or read and fused ones do not: a whole sentence."""

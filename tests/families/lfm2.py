@@ -1,0 +1,47 @@
+"""LFM2: short convolutions, attention in some layers."""
+
+from hypothesis import strategies as st
+
+from tests.families._drawing import EVEN, ON, SMALL, VOCAB, WIDTH, Draw, Fields, some
+from tests.families._sizes import Distinct, Sized, grouped
+
+TINY = {
+    "model_type": "lfm2", "vocab_size": 211, "hidden_size": 48, "num_hidden_layers": 4, "num_attention_heads": 6,
+    "num_key_value_heads": 2, "head_dim": 20, "intermediate_size": 97, "max_position_embeddings": 103,
+    "block_multiple_of": 13, "block_ffn_dim_multiplier": 1.1, "conv_L_cache": 5, "conv_bias": True,
+    "layer_types": ["conv", "full_attention", "conv", "conv"],
+}  # fmt: skip
+LOGITS = {
+    "": TINY,
+    "of one token's convolution": {**TINY, "conv_bias": False, "conv_L_cache": 1},
+    "of attention alone": {**TINY, "layer_types": None, "block_auto_adjust_ff_dim": False},
+}
+SILENT = {"conv_dim": 48, "conv_dim_out": 48, "block_dim": 48, "block_use_swiglu": True, "block_norm_eps": 1e-5}
+REQUIRED = {"num_hidden_layers": 3}
+
+
+def drawn(draw: Draw) -> Fields:
+    """Sizes of attention and convolutions; which layers have attention said in either way, or not."""
+    heads, kv = draw(SMALL), draw(SMALL)
+    fields: Fields = {"num_attention_heads": heads * kv, "num_key_value_heads": kv, "vocab_size": draw(VOCAB)}
+    fields |= {"hidden_size": heads * kv * draw(EVEN), "num_hidden_layers": draw(st.integers(1, 4))}
+    layers = fields["num_hidden_layers"]
+    kinds = draw(st.lists(st.sampled_from(["conv", "full_attention"]), min_size=layers, max_size=layers))
+    attends = [draw(st.integers(0, layers - 1))]  # the class wants one layer with attention
+    kinds[attends[0]] = "full_attention"
+    listed = {"full_attn_idxs": attends + draw(st.lists(st.integers(0, 4)))}
+    fields |= {"layer_types": kinds} if draw(ON) else draw(st.sampled_from([{}, listed]))
+    some(draw, fields, head_dim=EVEN, conv_L_cache=st.integers(1, 9), conv_bias=ON, tie_word_embeddings=ON)
+    fields["intermediate_size"] = 3 + draw(WIDTH)
+    some(
+        draw, fields, block_ff_dim=st.integers(3, 40), block_auto_adjust_ff_dim=ON, block_multiple_of=st.integers(1, 20)
+    )
+    return some(draw, fields, block_ffn_dim_multiplier=st.sampled_from([0.7, 1.0, 1.3]))
+
+
+def sized(of: Distinct) -> Sized:
+    config, sizes = grouped(of, conv_bias=of.on[1], block_auto_adjust_ff_dim=False, conv_L_cache=of.P)
+    if of.seed % 2:
+        own = {letter: sizes[letter] for letter in "DFVLBTS"}
+        return {**config, "layer_types": ["conv"] * of.L}, {**own, "Kc": of.P, "Dg": 3 * of.D, "Do": of.D}
+    return {**config, "layer_types": ["full_attention"] * of.L}, sizes

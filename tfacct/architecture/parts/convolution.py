@@ -1,0 +1,50 @@
+"""Gated short convolution in place of attention: each channel's last tokens, between two gates made of the token.
+
+Liquid AI, "LFM2 Technical Report" (arXiv 2511.23404), section 2; the order and the shapes of the products:
+transformers' Lfm2ShortConv.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from tfacct.architecture.parts.part import Mixer
+from tfacct.base.record import record
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.lines import Line, Matmul, Pointwise, State
+
+
+@record(kw_only=True)
+class ShortConvolution(Mixer):
+    """One product gives each token a value and two gates, as wide as the stream. The value times the first gate goes
+    through a depthwise convolution over the last `kernel` tokens; its result times the second gate through a product.
+
+    `bias`: both products and the convolution have biases.
+    """
+
+    hidden: Size
+    kernel: Size
+    bias: bool = False
+
+    name: ClassVar[str] = "conv"
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "kernel": "Kc"}
+    legend: ClassVar[dict[str, str]] = {
+        "D": "hidden size",
+        "Dg": "channels and their two gates, 3 · D",
+        "Do": "result of the block, as wide as D",
+        "Kc": "tokens that the convolution sees",
+    }
+    made: ClassVar[dict[str, str]] = {"Dg": "3 · D", "Do": "D"}
+    cases: ClassVar[frozenset[str]] = frozenset(("Kc",))
+    unfused: ClassVar[str] = "The short convolution reads a window for each token: fused kernels do not."
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Projections, gates, the convolution, and its last tokens, which are kept."""
+        return (
+            Matmul(f"{at}.in_proj", "B T D, D Dg -> B T Dg", bias=self.bias),
+            Pointwise(f"{at}.entry_gate", "B T D"),
+            Matmul(f"{at}.conv", "B T D Kc, D Kc -> B T D", bias=self.bias),
+            Pointwise(f"{at}.gate", "B T D"),
+            Matmul(f"{at}.out_proj", "B T D, D Do -> B T Do", bias=self.bias),
+            State(f"{at}.conv_state", "B D Kc"),
+        )

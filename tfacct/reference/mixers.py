@@ -1,0 +1,16 @@
+"""Modules of the parts that stand in place of attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfacct.architecture import parts
+from tfacct.reference.mamba import Mamba
+from tfacct.reference.mixing import Mixer, ShortConvolution
+
+MODULES: dict[type[parts.Mixer], Any] = {parts.Mamba: Mamba, parts.ShortConvolution: ShortConvolution}
+
+
+def module_of(part: parts.Mixer) -> type[Mixer] | Any:
+    """Class of the module that runs a part."""
+    return MODULES[type(part)]

@@ -1,0 +1,93 @@
+"""What stands in place of attention in the reference model: what all such modules share, and the short convolution.
+
+Shapes: x is (batch, tokens, channels).
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from tfacct.architecture import parts
+from tfacct.reference.modules import Linear, Work
+
+States: TypeAlias = tuple[Tensor, ...]
+"""Tensors that a mixer keeps between steps, in the order of its `caches`."""
+
+
+class Mixer(nn.Module):
+    """Module that stands in place of attention. It takes the new tokens and its states, or None, and returns its result
+    and its states at the end of the step."""
+
+    caches: tuple[str, ...] = ()
+
+    @staticmethod
+    def kept(part: Any, batch: int) -> tuple[tuple[int, ...], ...]:
+        """Shapes of its states."""
+        raise NotImplementedError
+
+
+class Convolution(nn.Module):
+    """Depthwise convolution: each channel's last tokens times weights of its own, unfolded into one product per
+    channel."""
+
+    def __init__(self, channels: int, kernel: int, bias: bool) -> None:
+        super().__init__()
+        self.kernel = kernel
+        self.weight = nn.Parameter(torch.empty(channels, kernel))
+        self.bias = nn.Parameter(torch.empty(channels)) if bias else None
+
+    def over(self, x: Tensor, past: States | None) -> tuple[Tensor, Tensor]:
+        """Convolved tokens, and the last ones, (batch, channels, kernel): the first of what a mixer keeps."""
+        batch, tokens, channels = x.shape
+        before = x.new_zeros(batch, self.kernel, channels) if past is None else past[0].transpose(1, 2)
+        seen = torch.cat((before, x), dim=1)
+        out: Tensor = self(seen.narrow(1, 1, self.kernel - 1 + tokens))
+        # A copy: a view would hold all of them.
+        return out, seen.narrow(1, tokens, self.kernel).transpose(1, 2).clone()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Convolved tokens; `x` begins kernel − 1 tokens before the first of them."""
+        batch, there, channels = x.shape
+        tokens = there - self.kernel + 1
+        place = torch.arange(tokens, device=x.device)[:, None] + torch.arange(self.kernel, device=x.device)
+        windows = x.index_select(1, place.reshape(-1)).view(batch, tokens, self.kernel, channels)
+        by_channel = windows.permute(3, 0, 1, 2).reshape(channels, batch * tokens, self.kernel)
+        sums = by_channel @ self.weight.unsqueeze(-1)
+        out = sums.view(channels, batch, tokens).permute(1, 2, 0)
+        return out if self.bias is None else out + self.bias
+
+
+class Gate(Work):
+    """Values that a token lets through, channel by channel."""
+
+    def forward(self, x: Tensor, gate: Tensor) -> Tensor:
+        return gate * x
+
+
+class ShortConvolution(Mixer):
+    """Gated short convolution. Transformers' Lfm2ShortConv."""
+
+    caches = ("conv_state",)
+
+    @staticmethod
+    def kept(part: parts.ShortConvolution, batch: int) -> tuple[tuple[int, ...], ...]:
+        """The tokens that the next convolution sees."""
+        return ((batch, part.hidden, part.kernel),)
+
+    def __init__(self, part: parts.ShortConvolution) -> None:
+        super().__init__()
+        self.hidden = part.hidden
+        self.in_proj = Linear(part.hidden, 3 * part.hidden, bias=part.bias)
+        self.entry_gate, self.gate = Gate(), Gate()
+        self.conv = Convolution(part.hidden, part.kernel, part.bias)
+        self.out_proj = Linear(part.hidden, part.hidden, bias=part.bias)
+
+    def forward(self, x: Tensor, past: States | None) -> tuple[Tensor, Tensor]:
+        """Result, and the last tokens of the convolution."""
+        entry, exit_, value = self.in_proj(x).unflatten(2, (3, self.hidden)).unbind(2)
+        convolved, last = self.conv.over(self.entry_gate(value, entry), past)
+        out: Tensor = self.out_proj(self.gate(convolved, exit_))
+        return out, last
