@@ -45,6 +45,17 @@ def mask(queries: int, keys: int, window: int | None, *, around: bool = False) -
     ]
 
 
+def in_chunks(queries: int, keys: int, size: int) -> list[list[bool]]:
+    """Row by row what each new token sees of all keys: those of its chunk of `size` positions, none behind it."""
+    old = keys - queries
+    return [[key <= old + q and key // size == (old + q) // size for key in range(keys)] for q in range(queries)]
+
+
+def test_chunks_by_hand() -> None:
+    """Of five positions in chunks of three the last three see three, one and two."""
+    assert [sum(row) for row in in_chunks(3, 5, 3)] == [3, 1, 2]
+
+
 def test_the_mask_itself_by_hand() -> None:
     assert mask(2, 4, 2) == [[False, True, True, False], [False, False, True, True]]
     assert mask(2, 3, None) == [[True, True, False], [True, True, True]]
@@ -60,6 +71,7 @@ def test_pairs_and_keys_seen_equal_a_count_over_the_mask(window: int | None) -> 
                 near = sum(map(sum, mask(queries, keys, window, around=True)))
                 assert pairs("near", queries, keys, window) == near
             if window is not None:
+                assert pairs("chunks", queries, keys, window) == sum(map(sum, in_chunks(queries, keys, window)))
                 assert seen(queries, keys, window) == sum(any(row[key] for row in rows) for key in range(keys))
 
 
@@ -80,7 +92,13 @@ def test_masked_flops_are_those_of_the_pairs_in_the_mask(name: str, work: Worklo
         if block.attention is None:
             continue  # no pairs: nothing is masked
         around = not getattr(block.attention, "causal", True)
-        kept = sum(map(sum, mask(work.tokens, work.context, block.window, around=around)))
+        chunked = getattr(block.attention, "chunked", False)
+        rows = (
+            in_chunks(work.tokens, work.context, block.window or 1)
+            if chunked
+            else mask(work.tokens, work.context, block.window, around=around)
+        )
+        kept = sum(map(sum, rows))
         for which, size in zip(("scores", "values"), sizes_of_pairs(block.attention), strict=True):
             path = f"blocks.{number}.attn.{which}"
             if which == "scores" and getattr(block.attention, "score_function", "") == "distance":

@@ -1,7 +1,10 @@
 """Shared by the families with experts: which layers have them, and the names the transformers classes give them."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+from tfacct.architecture.parts import Experts, Part
+from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 
 ROUTED_PATHS: Mapping[str, str] = {
@@ -26,3 +29,12 @@ def check_active(active: int, experts: int, names: tuple[str, str]) -> None:
 def with_experts(layers: int, step: int, dense: list[int] | None) -> list[bool]:
     """Booleans, one for each layer: every `step`-th layer has experts, except those listed as `dense`."""
     return [number not in (dense or []) and (number + 1) % step == 0 for number in range(layers)]
+
+
+def every_expert(shape: Transformer) -> Transformer:
+    """Return the model with every token sent to all experts."""
+
+    def to_all(part: Part) -> Part:
+        return replace(part, active=part.experts) if isinstance(part, Experts) else part
+
+    return shape.mapped(to_all)

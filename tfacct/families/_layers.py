@@ -1,4 +1,4 @@
-"""Layers with a window: shared by the families that mix layers."""
+"""Layers with a window, layers that are not rotated: shared by the families that mix layers."""
 
 from collections.abc import Callable, Sequence
 from typing import Annotated, TypeAlias
@@ -9,7 +9,35 @@ from tfacct.base.errors import ConfigError
 from tfacct.families._base import Checked
 
 LayerTypes: TypeAlias = Annotated[list[str], Checked(core_schema.list_schema(core_schema.str_schema(), strict=True))]
+Flags: TypeAlias = Annotated[list[int], Checked(core_schema.list_schema(core_schema.int_schema(ge=0, le=1)))]
 FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+def kinds_of(given: list[str] | None, layers: int, default: Callable[[int], str], known: tuple[str, str]) -> list[str]:
+    """The kind of each layer, by the config's layer_types, or, where it has none, by `default`. Raises ConfigError."""
+    kinds = given if given is not None else [default(number) for number in range(layers)]
+    if len(kinds) != layers:
+        raise ConfigError(
+            f"layer_types names {len(kinds):,} layers, and num_hidden_layers is {layers:,}",
+            "layer_types=null gives the family's own pattern",
+        )
+    for number, kind in enumerate(kinds):
+        if kind not in known:
+            raise ConfigError(f"layer_types[{number}] = {kind!r} is not understood: write {' or '.join(known)}")
+    return kinds
+
+
+def rotated(given: list[int] | None, layers: int, interval: int) -> list[bool]:
+    """Booleans, one for each layer: whether queries and keys are rotated. `given` are the config's no_rope_layers;
+    without them every `interval`-th layer is not. Raises ConfigError."""
+    if given is None:
+        return [(number + 1) % interval != 0 for number in range(layers)]
+    if len(given) < layers:
+        raise ConfigError(
+            f"no_rope_layers names {len(given):,} layers, and num_hidden_layers is {layers:,}",
+            "no_rope_layers=null gives the family's own pattern",
+        )
+    return [bool(flag) for flag in given[:layers]]
 
 
 def windows(
@@ -19,15 +47,7 @@ def windows(
 
     `given` are the config's layer_types; where it has none, `default` says which layers slide. Raises ConfigError.
     """
-    kinds = given if given is not None else [SLIDING if default(number) else FULL for number in range(layers)]
-    if len(kinds) != layers:
-        raise ConfigError(
-            f"layer_types names {len(kinds):,} layers, and num_hidden_layers is {layers:,}",
-            "layer_types=null gives the family's own pattern",
-        )
-    for number, kind in enumerate(kinds):
-        if kind not in (FULL, SLIDING):
-            raise ConfigError(f"layer_types[{number}] = {kind!r} is not understood: write {FULL} or {SLIDING}")
+    kinds = kinds_of(given, layers, lambda number: SLIDING if default(number) else FULL, (FULL, SLIDING))
     if SLIDING in kinds and not window:
         why = f"{switch} is off" if switch else "sliding_window is null"
         raise ConfigError(

@@ -82,6 +82,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "janus": Wrapper("llama", default=True),
     "kimi_k25": Wrapper("deepseek_v3", default=True),
     "lighton_ocr": Wrapper("qwen3", default=True),
+    "llama4": Wrapper("llama4_text", "own"),
     "llava": Wrapper("llama", "either"),
     "llava_next": Wrapper("llama"),
     "llava_next_video": Wrapper("llama", "either"),

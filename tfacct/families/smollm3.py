@@ -1,17 +1,12 @@
 """SmolLM3: Llama's block; every fourth layer does not rotate queries and keys."""
 
-from typing import Annotated, ClassVar
-
-from pydantic_core import core_schema
+from typing import ClassVar
 
 from tfacct.architecture.transformer import Transformer
-from tfacct.base.errors import ConfigError
-from tfacct.families._base import Checked, Count, Layers, Real, Switch
-from tfacct.families._layers import LayerTypes, windows
+from tfacct.families._base import Count, Layers, Real, Switch
+from tfacct.families._layers import Flags, LayerTypes, rotated, windows
 from tfacct.families._llama_like import LlamaLike
 from tfacct.families.mistral import Window
-
-Flags = Annotated[list[int], Checked(core_schema.list_schema(core_schema.int_schema(ge=0, le=1)))]
 
 
 class Config(LlamaLike):
@@ -47,27 +42,16 @@ class Config(LlamaLike):
         "that layer_types names.",
     )
 
-    def rotated(self) -> list[bool]:
-        """Booleans, one for each layer: whether queries and keys are rotated. Raises ConfigError."""
-        if self.no_rope_layers is None:
-            return [(number + 1) % self.no_rope_layer_interval != 0 for number in range(self.num_hidden_layers)]
-        if len(self.no_rope_layers) < self.num_hidden_layers:
-            raise ConfigError(
-                f"no_rope_layers names {len(self.no_rope_layers):,} layers, and num_hidden_layers is"
-                f" {self.num_hidden_layers:,}",
-                "no_rope_layers=null gives the family's own pattern",
-            )
-        return [bool(flag) for flag in self.no_rope_layers[: self.num_hidden_layers]]
-
     def architecture(self) -> Transformer:
         """Biases as in Llama; a window, where the switch is on, in layers that are not rotated."""
         window = self.sliding_window if self.use_sliding_window else None
-        rotated, network = self.rotated(), self.feed_forward(bias=self.mlp_bias)
+        network = self.feed_forward(bias=self.mlp_bias)
+        turns = rotated(self.no_rope_layers, self.num_hidden_layers, self.no_rope_layer_interval)
         off = "" if self.use_sliding_window else "use_sliding_window"
         seen = windows(
-            self.layer_types, self.num_hidden_layers, window, lambda number: bool(window) and not rotated[number], off
+            self.layer_types, self.num_hidden_layers, window, lambda number: bool(window) and not turns[number], off
         )
-        per_layer = list(zip(seen, rotated, strict=True))
+        per_layer = list(zip(seen, turns, strict=True))
         biased = {"qkv_bias": self.attention_bias, "out_bias": self.attention_bias}
         kinds = {
             (window, turned): self.block(

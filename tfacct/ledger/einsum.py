@@ -22,7 +22,7 @@ Size: TypeAlias = Any
 """An int, a numpy array or a sympy expression."""
 Axes: TypeAlias = Mapping[str, Size]
 Letters: TypeAlias = tuple[str, ...]
-Mask: TypeAlias = Literal["full", "causal", "near"]
+Mask: TypeAlias = Literal["full", "causal", "chunks", "near"]
 
 
 AXIS = re.compile("[A-Z][a-z]*[0-9]*")
@@ -214,6 +214,12 @@ def pairs(mask: Mask, queries: Size, keys: Size, window: Size | None = None) -> 
     >>> pairs("causal", 3, 5, window=4)
     11
 
+    In chunks a position sees those of its own chunk up to itself: of chunks of three, the third, fourth and fifth see
+    three, one and two:
+
+    >>> pairs("chunks", 3, 5, window=3)
+    6
+
     A near one keeps the keys of a window around each position, before and behind it, its own in the middle: of five
     positions the first and the last see two keys of a window of three, the others three:
 
@@ -222,6 +228,13 @@ def pairs(mask: Mask, queries: Size, keys: Size, window: Size | None = None) -> 
     """
     if mask == "full":
         return queries * keys
+    if mask == "chunks" and window is not None:
+
+        def within(positions: Size) -> Size:
+            whole = positions // window
+            return whole * halve(window * (window + 1)) + halve((rest := positions - whole * window) * (rest + 1))
+
+        return within(keys) - within(keys - queries)
     if mask == "near" and window is not None:
         half = halve(window - 1) + 1  # before a position, and behind it, its own both times
         return pairs("causal", queries, keys, half) + pairs("causal", queries, queries, half) - queries

@@ -27,7 +27,7 @@ from tfacct.ledger.einsum import (
     size,
     smaller,
 )
-from tfacct.ledger.lines import ACTIVE, CHUNK, WINDOW, Dims, Line, LineT, Matmul, Parameter, Pointwise, State
+from tfacct.ledger.lines import ACTIVE, CHUNK, POSITIONS, WINDOW, Dims, Line, LineT, Matmul, Parameter, Pointwise, State
 from tfacct.ledger.storage import Storage, Stored, Width
 
 SEEN, KEPT = "Sw", "Sk"
@@ -70,6 +70,7 @@ class Group:
             axes[ONE_BY_ONE] = one_by_one(at["T"], at["S"])
         if WINDOW in self.axes:
             window = self.axes[WINDOW]
+            axes[POSITIONS] = at["S"]
             if kept:
                 axes["S"] = at[KEPT] if KEPT in at else smaller(at["S"], window)
             else:

@@ -42,6 +42,8 @@ WINDOW = "W"
 """The axis of the keys that a query of a windowed block sees; the ledger binds S by it."""
 AROUND = "Wb"
 """The same where a query sees keys before and behind it: all keys are there, so it binds nothing."""
+POSITIONS = "Sp"
+"""All positions up to the end of the step, in a block whose S is bound to fewer: chunks are counted from the first."""
 WINDOWS = frozenset((WINDOW, AROUND))
 CHUNK = "Pc"
 """The axis of the tokens in a chunk of a recurrence; the ledger binds by it how many chunks there are."""
@@ -160,8 +162,9 @@ class Matmul:
         if not masked or self.mask == "full":
             return [FLOPS_PER_MULTIPLY_ADD, *(axes[axis] for axis in every)]
         others = (axes[axis] for axis in every if axis not in ("T", "S"))
-        window = AROUND if self.mask == "near" else WINDOW
-        return [FLOPS_PER_MULTIPLY_ADD, pairs(self.mask, axes["T"], axes["S"], axes.get(window)), *others]
+        window = axes.get(AROUND if self.mask == "near" else WINDOW)
+        keys = axes.get(POSITIONS, axes["S"]) if self.mask == "chunks" else axes["S"]
+        return [FLOPS_PER_MULTIPLY_ADD, pairs(self.mask, axes["T"], keys, window), *others]
 
     def flops(self, axes: Axes, masked: bool = False) -> Size:
         """FLOPs of the product, 2 per multiply-add."""

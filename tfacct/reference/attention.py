@@ -14,52 +14,10 @@ from torch import Tensor, nn
 from tfacct.architecture import parts
 from tfacct.reference.modules import Add, LayerNorm, Linear, PerHead, PlainRMSNorm, Product, RMSNorm, Softcap
 from tfacct.reference.rotary import Angles
+from tfacct.reference.step import Step
 
 Cache: TypeAlias = tuple[Tensor, Tensor]
 """Tensors that a block keeps of the tokens it has seen: keys and values, or a latent and the rotated part of keys."""
-
-
-class Step:
-    """Tensors that the blocks of one forward pass share: masks, the angles of the new positions, and `bias`, the scores
-    of their distances. Each is computed once.
-    """
-
-    def __init__(self, like: Tensor, positions: Tensor, bias: Tensor | None = None) -> None:
-        self.like, self.positions, self.bias = like, positions, bias
-        self._masks: dict[int | None, Tensor] = {}
-        self._turns: dict[int, tuple[Tensor, Tensor]] = {}
-
-    def mask(self, old: int, window: int | None) -> Tensor:
-        """Mask of shape (new, old + new): −∞ where a new token would see a later key, or one before its window.
-
-        Blocks with the same window keep the same number of keys.
-        """
-        if window not in self._masks:
-            new = self.like.shape[1]
-            forbidden = torch.full((new, old + new), float("-inf"), dtype=self.like.dtype, device=self.like.device)
-            mask = forbidden.triu(old + 1)
-            self._masks[window] = mask if window is None else mask + forbidden.tril(old - window)
-        return self._masks[window]
-
-    def around(self, window: int) -> Tensor:
-        """Mask of shape (tokens, tokens): −∞ where a key is not in the window around a token."""
-        if -window not in self._masks:
-            far = (self.positions[None, :] - self.positions[:, None]).abs() > (window - 1) // 2
-            like = self.like
-            self._masks[-window] = torch.zeros(far.shape, dtype=like.dtype, device=like.device).masked_fill(
-                far.to(like.device), float("-inf")
-            )
-        return self._masks[-window]
-
-    def turn(self, angles: Angles) -> tuple[Tensor, Tensor]:
-        """Cosine and signed sine of every new position's angles."""
-        if id(angles) not in self._turns:
-            cos, sin = angles.turn(self.positions)
-            self._turns[id(angles)] = (
-                cos.to(self.like.device, self.like.dtype),
-                sin.to(self.like.device, self.like.dtype),
-            )
-        return self._turns[id(angles)]
 
 
 class Rotary(nn.Module):
@@ -163,10 +121,11 @@ class Temperature(nn.Module):
 
     def __init__(self, part: parts.Temperature) -> None:
         super().__init__()
-        self.beta, self.length = part.beta, part.length
+        self.beta, self.length, self.first = part.beta, part.length, part.first
 
     def forward(self, q: Tensor, positions: Tensor) -> Tensor:
-        factor = 1 + self.beta * torch.log(1 + torch.floor(positions.to(q.device, q.dtype) / self.length))
+        counted = positions.to(q.device, q.dtype) + self.first
+        factor = 1 + self.beta * torch.log(1 + torch.floor(counted / self.length))
         return q * factor[:, None]
 
 
@@ -219,7 +178,8 @@ class Attention(Heads):
         self.window, self.keep_all, self.angles, self.rope_dim = part.window, keep_all, angles, part.rope_dim
         self.causal, self.caches = part.causal, ("k_cache", "v_cache") if part.causal else ()
         plain = part.softcap is None and not part.sinks and not part.alibi and not part.biased
-        self.fused = fused and plain and not self.far
+        self.chunked = part.chunked
+        self.fused = fused and plain and not part.chunked and not self.far
         self.together = part.qk_norm is not None and part.qk_norm.together
         self.late = part.qk_norm is not None and part.qk_norm.late
         self.q_norm = self.k_norm = self.q_rotary = self.k_rotary = None
@@ -285,6 +245,8 @@ class Attention(Heads):
     def _mask(self, step: Step, old: int) -> Tensor | None:
         """Mask of the scores; None where every token sees all."""
         if self.causal:
+            if self.chunked and self.window is not None:
+                return step.chunk(old, self.window)
             return step.mask(old, self.window)
         return None if self.window is None else step.around(self.window)
 

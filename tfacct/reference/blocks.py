@@ -11,13 +11,14 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tfacct.architecture import blocks, parts
-from tfacct.reference.attention import Attention, LatentAttention, Step
+from tfacct.reference.attention import Attention, LatentAttention
 from tfacct.reference.cross import CrossAttention
 from tfacct.reference.experts import Experts
 from tfacct.reference.mixers import module_of
 from tfacct.reference.mixing import Mixer
 from tfacct.reference.modules import Add, FeedForward, Head, MtpProjection, norm
 from tfacct.reference.rotary import Angles
+from tfacct.reference.step import Step
 
 Kept: TypeAlias = tuple[Tensor, ...]
 """States that blocks keep between steps, block by block."""

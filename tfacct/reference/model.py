@@ -14,12 +14,12 @@ from tfacct.architecture.blocks import Block, Stack, in_order, numbered
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.reference import blocks
-from tfacct.reference.attention import Step
 from tfacct.reference.blocks import Kept, MtpHead, own_norm, run, share, through
 from tfacct.reference.cross import RelativeBias
 from tfacct.reference.mixers import module_of
 from tfacct.reference.modules import ACTIVATIONS, Classes, Head, Pooler, Positions, Segments, Sines, Tokens
 from tfacct.reference.rotary import Angles
+from tfacct.reference.step import Step
 
 
 def _sees_all(stacks: Sequence[Stack]) -> bool:

@@ -198,7 +198,7 @@ class RMSNorm(nn.Module):
         return nn.functional.rms_norm(x, (self.hidden,), scale, self.eps)
 
 
-class PlainRMSNorm(nn.Module):
+class PlainRMSNorm(Work):
     """RMSNorm without a weight: x / rms(x) (transformers' Llama4TextL2Norm)."""
 
     def __init__(self, hidden: int, eps: float) -> None:

@@ -165,16 +165,17 @@ def attention_words(subjects: Sequence[LoadedModel], masked: bool) -> str:
         return " no attention, so --masked leaves nothing out;" if masked else ""
     pairs, whole = _pairs(subjects), {"I J": "I × J in an encoder", "T J": "T × J across", "both": "all T × T pairs"}
     others = [words for pair, words in whole.items() if pair in pairs and pair != "both"]
-    if "causal" not in pairs and "window" not in pairs and masked and "near" in pairs:
+    if not pairs & {"causal", "window", "chunks"} and masked and "near" in pairs:
         return " of attention only the pairs that the windows keep, which see both ways;"
-    if "causal" not in pairs and "window" not in pairs:
+    if not pairs & {"causal", "window", "chunks"}:
         return f" {whole['both']} of attention{', which has no causal mask' if masked else ''};"
     if masked:
-        mask = "the causal mask and the window keep" if "window" in pairs else "the causal mask keeps"
+        kept = [f"the {words}" for words in ("window", "chunks") if words in pairs]
+        mask = f"the causal mask{''.join(f' and {words}' for words in kept)} {'keep' if kept else 'keeps'}"
         rest = [*others, *(["all where there is no causal mask"] if "both" in pairs else [])]
         rest += ["those in the window where it sees both ways"] if "near" in pairs else []
         return f" of attention only the pairs that {mask}{''.join(f', {words}' for words in rest)};"
-    window = [WINDOWED] if "window" in pairs else []
+    window = [WINDOWED] if pairs & {"window", "chunks"} else []
     return f" full T × S attention{''.join(f', {words}' for words in (*window, *others))};"
 
 
@@ -192,8 +193,8 @@ def _pairs(subjects: Sequence[LoadedModel]) -> set[str]:
                 continue
             axes = set(line.einsum.every)
             if {"T", "S"} <= axes:
-                whole = {"full": "both", "near": "near", "causal": "window" if WINDOW in group.axes else "causal"}
-                found.add(whole[line.mask])
+                bounded = line.mask == "causal" and WINDOW in group.axes
+                found.add("window" if bounded else {"full": "both"}.get(line.mask, line.mask))
             elif {"I", "J"} <= axes or {"T", "J"} <= axes:
                 found.add("I J" if "I" in axes else "T J")
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfacct.architecture.parts import Experts, Mixer
+from tfacct.architecture.parts import Attention, Experts, Mixer
 from tfacct.base import units
 from tfacct.ledger import paths
 from tfacct.ledger.lines import Pointwise
@@ -99,11 +99,17 @@ def window_notes(settings: Sequence[LoadedModel], *, kept: bool = False, masked:
     else:
         counts, blocks, sizes = zip(*(each for found in windows for each in found), strict=True)
         said = [(units.between(counts), units.between(blocks), units.between(sizes))]
+    chunked = [part for subject in settings for part in subject.architecture.attentions if _chunked(part)]
+    chunk = ", those of its own chunk" if chunked else ""
     where = "" if all(windows) else "With a window, in"
     return [
-        f"{where or 'In'} {count} of {of} blocks a token sees at most {window} keys{follows}"
+        f"{where or 'In'} {count} of {of} blocks a token sees at most {window} keys{chunk}{follows}"
         for count, of, window in said
     ]
+
+
+def _chunked(part: object) -> bool:
+    return isinstance(part, Attention) and part.chunked
 
 
 def _windows(subject: LoadedModel) -> tuple[tuple[int, int, int], ...]:

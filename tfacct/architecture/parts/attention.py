@@ -47,10 +47,11 @@ class QKNorm(NamedTuple):
 
 
 class Temperature(NamedTuple):
-    """Factor of a query by its position p, 1 + beta · ln(1 + p // length). No count depends on either number."""
+    """Factor of a query by its position p, 1 + beta · ln(1 + (p + first) // length). No count depends on these."""
 
     beta: float
     length: float
+    first: int = 0
 
 
 class Grouped(Part):
@@ -80,12 +81,13 @@ class Attention(Grouped):
 
     `head_dim` is a size of its own: heads · head_dim need not be the hidden size. If it is not `causal`, every token
     sees all tokens and nothing is kept between steps. `window`: number of keys that a query sees, its own the last of
-    them, or, if not `causal`, in the middle of an odd number. `rope_dim`: number of a head's elements that are rotated,
-    None for all. `sinks`: one learned score per head that belongs to no key. `clip` bounds the elements of queries,
-    keys and values, `temperature` multiplies the queries. `softcap` bounds the scores, `alibi` lowers them with the
-    distance, and `biased` adds the scores of a RelativeBias. `scale`: factor of the scores, None for head_dim^−½.
-    `score_function`: the score of a query and a key is their product, or the largest distance between their elements,
-    max |q − k|, which is no product.
+    them, or, if not `causal`, in the middle of an odd number; `chunked`: of as many positions, counted from the first,
+    it sees those up to itself (transformers' Llama4TextAttention). `rope_dim`: number of a head's elements that are
+    rotated, None for all. `sinks`: one learned score per head that belongs to no key. `clip` bounds the elements of
+    queries, keys and values, `temperature` multiplies the queries. `softcap` bounds the scores, `alibi` lowers them
+    with the distance, and `biased` adds the scores of a RelativeBias. `scale`: factor of the scores, None for
+    head_dim^−½. `score_function`: the score of a query and a key is their product, or the largest distance between
+    their elements, max |q − k|, which is no product.
     """
 
     hidden: Size
@@ -97,6 +99,7 @@ class Attention(Grouped):
     rotary: Rotary | None = None
     rope_dim: Size | None = None
     window: Size | None = None
+    chunked: bool = False
     qk_norm: QKNorm | None = None
     sinks: bool = False
     clip: float | None = None
@@ -141,7 +144,8 @@ class Attention(Grouped):
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Four projections, QKᵀ and PV (both operands are activations), pointwise work, and the two caches."""
-        mask: Mask = "causal" if self.causal else "full" if self.window is None else "near"
+        causal: Mask = "chunks" if self.chunked else "causal"
+        mask: Mask = causal if self.causal else "full" if self.window is None else "near"
         kept = (State(f"{at}.k_cache", "B S K H"), State(f"{at}.v_cache", "B S K H"))
         return (
             Matmul(f"{at}.q_proj", "B T D, D N H -> B T N H", bias=self.qkv_bias),

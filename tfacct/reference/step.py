@@ -1,0 +1,64 @@
+"""What the blocks of one forward pass of the reference model share: masks, angles, scores of distances."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tfacct.reference.rotary import Angles
+
+
+class Step:
+    """Tensors that the blocks of one forward pass share: masks, the angles of the new positions, and `bias`, the scores
+    of their distances. Each is computed once.
+    """
+
+    def __init__(self, like: Tensor, positions: Tensor, bias: Tensor | None = None) -> None:
+        self.like, self.positions, self.bias = like, positions, bias
+        self._masks: dict[int | None, Tensor] = {}
+        self._chunks: dict[int, Tensor] = {}
+        self._turns: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def mask(self, old: int, window: int | None) -> Tensor:
+        """Mask of shape (new, old + new): −∞ where a new token would see a later key, or one before its window.
+
+        Blocks with the same window keep the same number of keys.
+        """
+        if window not in self._masks:
+            new = self.like.shape[1]
+            forbidden = torch.full((new, old + new), float("-inf"), dtype=self.like.dtype, device=self.like.device)
+            mask = forbidden.triu(old + 1)
+            self._masks[window] = mask if window is None else mask + forbidden.tril(old - window)
+        return self._masks[window]
+
+    def chunk(self, old: int, size: int) -> Tensor:
+        """Mask of shape (new, old + new): −∞ where a key is later, or in an earlier chunk of `size` positions."""
+        if size not in self._chunks:
+            new = self.like.shape[1]
+            queries = self.positions[:, None]
+            keys = self.positions[:1] - old + torch.arange(old + new, device=self.positions.device)
+            mask = torch.zeros((new, old + new), dtype=self.like.dtype, device=self.like.device)
+            for apart in (keys // size < queries // size, keys > queries):
+                mask = mask.masked_fill(apart.to(self.like.device), float("-inf"))
+            self._chunks[size] = mask
+        return self._chunks[size]
+
+    def around(self, window: int) -> Tensor:
+        """Mask of shape (tokens, tokens): −∞ where a key is not in the window around a token."""
+        if -window not in self._masks:
+            far = (self.positions[None, :] - self.positions[:, None]).abs() > (window - 1) // 2
+            like = self.like
+            self._masks[-window] = torch.zeros(far.shape, dtype=like.dtype, device=like.device).masked_fill(
+                far.to(like.device), float("-inf")
+            )
+        return self._masks[-window]
+
+    def turn(self, angles: Angles) -> tuple[Tensor, Tensor]:
+        """Cosine and signed sine of every new position's angles."""
+        if id(angles) not in self._turns:
+            cos, sin = angles.turn(self.positions)
+            self._turns[id(angles)] = (
+                cos.to(self.like.device, self.like.dtype),
+                sin.to(self.like.device, self.like.dtype),
+            )
+        return self._turns[id(angles)]
