@@ -94,11 +94,13 @@ def alone(family: str) -> bool:
 
 def asked(ours: LoadedModel, work: Workload, source: int = SOURCE) -> Workload:
     """The workload as a model can be asked for it: an encoder alone takes all tokens at once, and a source is read in
-    the first step."""
+    the first step, all that there is where the class wants it so."""
     if not ours.keeps:
         return replace(work, context=work.tokens)
     if ours.source is None:
         return work
+    if ours.config.class_source_whole:
+        source = ours.source
     return replace(work, source=source, new_source=source if work.tokens == work.context else 0)
 
 

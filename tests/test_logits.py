@@ -62,6 +62,8 @@ def ours(about: LoadedModel, stranger, *, fused: bool = False) -> model.Decoder:
                 continue
             module = stranger.get_submodule(table[".".join(words)].replace("*", number))
             source = getattr(module, tensor)
+            if source.dim() == 3:  # a convolution's kernels
+                source = source.flatten(1)
             if type(module).__name__ == "Conv1D" and tensor == "weight":
                 source = source.T  # GPT-2's class keeps its matrices the other way round
             fused = by_head(about, blocks[int(number)]) if number and not path.startswith("encoder.") else {}

@@ -33,13 +33,17 @@ class Pair:
                     parameter += 1  # near one: what a source says is not lost on its way through many norms
         self.tokens = torch.randint(0, self.about.architecture.embed.vocab, (BATCH, TOKENS))
         self.source = torch.randint(0, config["vocab_size"], (BATCH, SOURCE)) if self.about.source else None
+        self.seen = SOURCE
+        if self.about.config.class_source_whole:  # frames of audio
+            self.seen = self.about.source
+            self.source = torch.randn(BATCH, config["num_mel_bins"], 2 * self.seen, dtype=torch.float64)
         for given in (self.tokens, self.source) if self.source is not None else (self.tokens,):
             given[given == config.get("pad_token_id")] += 1  # padding has no position in RoBERTa's class, and M2M-100's
 
     def logits(self) -> torch.Tensor:
         if self.source is None:
             return self.stranger(self.tokens).logits
-        return self.stranger(input_ids=self.source, decoder_input_ids=self.tokens).logits
+        return self.stranger(self.source, decoder_input_ids=self.tokens).logits
 
     def mine(self, **how: bool) -> Any:
         return ours(self.about, self.stranger, **how)
@@ -88,7 +92,7 @@ def test_decode_and_chunks_behind_the_source_give_the_logits_of_the_whole(name: 
             parts.append(logits)
             names = (f"blocks.{i}.{state}" for i, block in enumerate(mine.blocks) for state in block.states)
             held = {path: cache.numel() for path, cache in zip(names, past, strict=True)}
-            at = {"B": BATCH, "T": end - start, "S": end, "I": SOURCE if read is not None else 0, "J": SOURCE}
+            at = {"B": BATCH, "T": end - start, "S": end, "I": pair.seen if read is not None else 0, "J": pair.seen}
             assert held == pair.about.ledger.states(at, unfolded=True)
     assert gap(torch.cat(parts, dim=1), whole) <= 1e-12
 

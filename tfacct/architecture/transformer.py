@@ -25,6 +25,7 @@ from tfacct.architecture.parts import (
     Positions,
     RelativeBias,
     Segments,
+    Stem,
 )
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
@@ -36,22 +37,24 @@ from tfacct.ledger.lines import Line, Pointwise, Unused
 
 @record
 class Encoder:
-    """Encoder of a source, read whole at once: blocks that are not causal, between tables and a norm of its own.
+    """Encoder of a source, read whole at once: blocks that are not causal, between tables and a norm of its own. In
+    place of a token table it may have a `stem`: then its tokens are positions of audio.
 
     `apart`: the letters whose sizes are its own, even where the decoder's are the same numbers.
     """
 
-    embed: Embedding
+    embed: Embedding | None
     stacks: tuple[Stack, ...]
     positions: Positions | None = None
     bias: RelativeBias | None = None
     embed_norm: Norm | None = None
     final_norm: Norm | None = None
+    stem: Stem | None = None
     apart: frozenset[str] = frozenset()
 
     def ends(self) -> tuple[dict[str, Part], dict[str, Part]]:
         """Parts before the blocks and parts behind them, by their names in paths."""
-        front: dict[str, Part | None] = {"embed": self.embed, "pos_embed": self.positions}
+        front: dict[str, Part | None] = {"embed": self.embed, "stem": self.stem, "pos_embed": self.positions}
         front |= {"rel_bias": self.bias, "embed_norm": self.embed_norm}
         return _there(front), _there({"final_norm": self.final_norm})
 

@@ -2,7 +2,7 @@
 Marian, pre-norm in the others."""
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tfacct.architecture.blocks import Block, Order, Stack
 from tfacct.architecture.parts import Attention, CrossAttention, Embedding, FeedForward, Head, Norm, Positions
@@ -21,25 +21,24 @@ ELSEWHERE: Mapping[str, object] = {
 """Fields of older configs that the classes do not read, and the value that is what they do."""
 
 
-def _attention(ours: str, theirs: str) -> dict[str, str]:
+def class_attention(ours: str, theirs: str) -> dict[str, str]:
     own = {f"{ours}.{name}": f"{theirs}.{their}" for name, their in ATTENTION.items()}
     return {**own, f"{ours}.scores": theirs, f"{ours}.values": theirs, f"{ours}_norm": f"{theirs}_layer_norm"}
 
 
-def _stack(ours: str, theirs: str) -> dict[str, str]:
+def class_stack(ours: str, theirs: str) -> dict[str, str]:
     blocks, layers = f"{ours}blocks.*", f"model.{theirs}.layers.*"
     return {
         f"{ours}pos_embed": f"model.{theirs}.embed_positions",
         f"{ours}embed_norm": f"model.{theirs}.layernorm_embedding",
-        **_attention(f"{blocks}.attn", f"{layers}.self_attn"),
+        **class_attention(f"{blocks}.attn", f"{layers}.self_attn"),
         **{f"{blocks}.{name}": f"{layers}.{their}" for name, their in BLOCK.items()},
     }
 
 
-class BartLike(FamilyConfig):
-    """Fields of both families."""
+class Sides(FamilyConfig):
+    """Fields of an encoder and a decoder of one width, each with heads and networks of its own."""
 
-    vocab_size: Count
     d_model: Count = 1024
     encoder_layers: Layers = 12
     encoder_attention_heads: Count = 16
@@ -47,23 +46,17 @@ class BartLike(FamilyConfig):
     decoder_layers: Layers = 12
     decoder_attention_heads: Count = 16
     decoder_ffn_dim: Count = 4096
-    max_position_embeddings: Count = 1024
     tie_word_embeddings: Switch = True
     is_encoder_decoder: Switch = True
-    scale_embedding: Switch = False
     activation_function: Word = "gelu"
-    normalize_before: Switch = False
-    add_final_layer_norm: Switch = False
-    add_bias_logits: Switch = False
-    do_blenderbot_90_layernorm: Switch = False
 
     aliases: ClassVar = {
         "hidden_size": "d_model",
         "num_attention_heads": "encoder_attention_heads",
         "num_hidden_layers": "encoder_layers",
     }
-    uncounted: ClassVar = frozenset(("is_encoder_decoder", "scale_embedding", "activation_function", *ELSEWHERE))
-    harmless: ClassVar = frozenset(
+    uncounted: ClassVar[frozenset[str]] = frozenset(("is_encoder_decoder", "activation_function"))
+    harmless: ClassVar[frozenset[str]] = frozenset(
         """
         encoder_layerdrop decoder_layerdrop init_std save_step
         force_bos_token_to_be_generated add_cross_attention extra_pos_embeddings
@@ -72,13 +65,58 @@ class BartLike(FamilyConfig):
     fixed: ClassVar = frozenset("G")
     order: ClassVar[Order] = "post"
     """How its blocks run. One that has its norms in front has one behind the last block of each side too."""
+    key_bias: ClassVar[bool] = True
+    """Whether keys have a bias, as queries and values have."""
     understood: ClassVar[Mapping[str, object]] = {}
-    """Fields that the class does not read, and the value that is what it does, where that is not as in ELSEWHERE."""
+    """Fields that the class does not read, and the value that is what it does."""
+
+    def blocks(self) -> tuple[Stack, Stack]:
+        """The encoder's stack and the decoder's. Raises ConfigError."""
+        for name, understood in {"is_encoder_decoder": True, **self.understood}.items():
+            if getattr(self, name) != understood:
+                raise self.refused(name, getattr(self, name))
+        hidden = self.d_model
+        norm = Norm(hidden=hidden, kind="layer")
+        biases: dict[str, Any] = {"qkv_bias": True, "key_bias": self.key_bias, "out_bias": True}
+
+        def head_dim(side: str, heads: int) -> int:
+            return share(hidden, heads, f"d_model by {side}_attention_heads")
+
+        def attention(side: str, heads: int, *, causal: bool) -> Attention:
+            size = head_dim(side, heads)
+            return Attention(hidden=hidden, kv_heads=heads, group=1, head_dim=size, causal=causal, **biases)
+
+        def network(width: int) -> FeedForward:
+            return FeedForward(hidden=hidden, width=width, bias=True, activation=self.activation_function)
+
+        heads, own = self.encoder_attention_heads, self.decoder_attention_heads
+        cross = CrossAttention(hidden=hidden, kv_heads=own, group=1, head_dim=head_dim("decoder", own), **biases)
+        reading = (attention("encoder", heads, causal=False), network(self.encoder_ffn_dim))
+        writing = (attention("decoder", own, causal=True), cross, network(self.decoder_ffn_dim))
+        return (
+            Stack(Block.of(*reading, norm=norm, order=self.order), self.encoder_layers),
+            Stack(Block.of(*writing, norm=norm, order=self.order), self.decoder_layers),
+        )
+
+
+class BartLike(Sides):
+    """Fields of BART and those that read text as it does."""
+
+    vocab_size: Count
+    max_position_embeddings: Count = 1024
+    scale_embedding: Switch = False
+    normalize_before: Switch = False
+    add_final_layer_norm: Switch = False
+    add_bias_logits: Switch = False
+    do_blenderbot_90_layernorm: Switch = False
+
+    uncounted: ClassVar = Sides.uncounted | {"scale_embedding", *ELSEWHERE}
+    understood: ClassVar[Mapping[str, object]] = ELSEWHERE
     hf_paths: ClassVar = {
         "embed": "model.shared",
-        **_stack("encoder.", "encoder"),
-        **_stack("", "decoder"),
-        **_attention("blocks.*.cross", "model.decoder.layers.*.encoder_attn"),
+        **class_stack("encoder.", "encoder"),
+        **class_stack("", "decoder"),
+        **class_attention("blocks.*.cross", "model.decoder.layers.*.encoder_attn"),
         "lm_head": "lm_head",
     }
 
@@ -86,37 +124,6 @@ class BartLike(FamilyConfig):
     def context(self) -> int:
         """max_position_embeddings, of the source and of the target."""
         return self.max_position_embeddings
-
-    def blocks(self) -> tuple[Stack, Stack]:
-        """The encoder's stack and the decoder's. Raises ConfigError."""
-        for name, understood in {"is_encoder_decoder": True, **ELSEWHERE, **self.understood}.items():
-            if getattr(self, name) != understood:
-                raise self.refused(name, getattr(self, name))
-        hidden = self.d_model
-        norm = Norm(hidden=hidden, kind="layer")
-
-        def head_dim(side: str, heads: int) -> int:
-            return share(hidden, heads, f"d_model by {side}_attention_heads")
-
-        def attention(side: str, heads: int, *, causal: bool) -> Attention:
-            size = head_dim(side, heads)
-            return Attention(
-                hidden=hidden, kv_heads=heads, group=1, head_dim=size, qkv_bias=True, out_bias=True, causal=causal
-            )
-
-        def network(width: int) -> FeedForward:
-            return FeedForward(hidden=hidden, width=width, bias=True, activation=self.activation_function)
-
-        heads, own = self.encoder_attention_heads, self.decoder_attention_heads
-        cross = CrossAttention(
-            hidden=hidden, kv_heads=own, group=1, head_dim=head_dim("decoder", own), qkv_bias=True, out_bias=True
-        )
-        reading = (attention("encoder", heads, causal=False), network(self.encoder_ffn_dim))
-        writing = (attention("decoder", own, causal=True), cross, network(self.decoder_ffn_dim))
-        return (
-            Stack(Block.of(*reading, norm=norm, order=self.order), self.encoder_layers),
-            Stack(Block.of(*writing, norm=norm, order=self.order), self.decoder_layers),
-        )
 
     def ends(
         self, positions: Positions, *, normed: bool, own_table: bool = False, target: int | None = None
@@ -156,7 +163,7 @@ class PreNorm(BartLike):
 
     order: ClassVar[Order] = "pre"
     uncounted: ClassVar = BartLike.uncounted | {"normalize_embedding", "static_position_embeddings"}
-    understood: ClassVar = {"normalize_before": True, "add_final_layer_norm": True}
+    understood: ClassVar = {**ELSEWHERE, "normalize_before": True, "add_final_layer_norm": True}
     heads: ClassVar = {"ForConditionalGeneration": SEQ2SEQ, "Model": BODY}
     hf_paths: ClassVar = {
         **BartLike.hf_paths,

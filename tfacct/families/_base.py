@@ -86,6 +86,8 @@ class FamilyConfig(BaseModel):
     """Work that the class runs beyond what is counted here, where `class_runs_more` or `class_multiplies` says so."""
     class_chunks: ClassVar[str] = ""
     """Reason why the class cannot take several new tokens after a past, where it cannot."""
+    class_source_whole: ClassVar[bool] = False
+    """Whether the class reads a source of exactly `source` positions."""
     gotchas: ClassVar[tuple[str, ...]] = ()
     """Points that a reader of such a config may get wrong, a sentence or two each; docs/models.md prints them."""
     aliases: ClassVar[Mapping[str, str]] = {}

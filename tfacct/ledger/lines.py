@@ -173,13 +173,13 @@ class Matmul:
     def dims(self, axes: Axes) -> Dims:
         """Sizes m, k and n, and the number of times that this multiplication runs.
 
-        Rows are the left-only axes of the workload, or all left-only axes if none is of the workload. Columns are the
+        Rows are the left-only axes, between activations those of the workload, if there are any. Columns are the
         right-only axes. Axes shared by both operands and the result, and the query heads that read one key head (G),
         repeat the multiplication.
         """
         left, right, out = self.einsum.left, self.einsum.right, self.einsum.out
         alone = tuple(a for a in left if a in out and a not in right)
-        rows = tuple(a for a in alone if a in workload.AXES) or alone
+        rows = alone if _is_weight(right) else tuple(a for a in alone if a in workload.AXES) or alone
         columns = tuple(a for a in right if a in out and a not in left)
         contracted = tuple(a for a in left if a not in out)
         repeats = tuple(a for a in out if a not in rows and a not in columns)

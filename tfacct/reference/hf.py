@@ -60,10 +60,15 @@ def run(
     if not gives and keeps in takes:
         before = {keeps: transformers.DynamicCache(config=model.config)}
     held = before.get(keeps)
+    reads = model.main_input_name
+    if source:
+        read = {reads: given(source)}
+        if reads == "input_features":  # frames of audio, two for each position
+            read = {reads: torch.zeros(batch, model.config.num_mel_bins, 2 * source, device="meta")}
     if source and new_source:
-        before |= {"input_ids": given(source)}
+        before |= read
     if old:
-        first = model(**({"input_ids": given(source)} if source else before), **_tokens(source, given(old)))
+        first = model(**(read if source else before), **_tokens(source, given(old)))
         before |= {keeps: first[keeps] if held is None else held}
         before |= {"encoder_outputs": (first.encoder_last_hidden_state,)} if source and not new_source else {}
     with FlopCounterMode(display=False) as counter:

@@ -17,7 +17,7 @@ from tfacct.reference import blocks
 from tfacct.reference.blocks import Kept, MtpHead, own_norm, run, share, through
 from tfacct.reference.cross import RelativeBias
 from tfacct.reference.mixers import module_of
-from tfacct.reference.modules import ACTIVATIONS, Classes, Head, Pooler, Positions, Segments, Sines, Tokens
+from tfacct.reference.modules import ACTIVATIONS, Classes, Head, Pooler, Positions, Segments, Sines, Stem, Tokens
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
 
@@ -40,7 +40,8 @@ class Encoder(nn.Module):
     def __init__(self, encoder: architecture.Encoder, *, fused: bool, recompute: bool) -> None:
         super().__init__()
         self.recompute = recompute
-        self.embed = Tokens(encoder.embed)
+        self.embed = None if encoder.embed is None else Tokens(encoder.embed)
+        self.stem = None if encoder.stem is None else Stem(encoder.stem)
         self.pos_embed = _positions(encoder.positions)
         self.rel_bias = None if encoder.bias is None else RelativeBias(encoder.bias, both_ways=True)
         self.embed_norm = own_norm(encoder.embed_norm)
@@ -48,8 +49,8 @@ class Encoder(nn.Module):
         self.final_norm = own_norm(encoder.final_norm)
 
     def forward(self, source: Tensor) -> Tensor:
-        positions = torch.arange(source.shape[1], device=source.device)
-        x = self.embed(source)
+        x = through(self.stem, source) if self.embed is None else self.embed(source)
+        positions = torch.arange(x.shape[1], device=source.device)
         if self.pos_embed is not None:
             x = self.pos_embed(x, positions)
         x = through(self.embed_norm, x)
@@ -84,7 +85,7 @@ class Decoder(nn.Module):
         self.encoder = None
         if shape.encoder is not None:
             self.encoder = Encoder(shape.encoder, fused=fused, recompute=recompute)
-            if shape.encoder.embed.shared:
+            if self.encoder.embed is not None and shape.encoder.embed is not None and shape.encoder.embed.shared:
                 self.encoder.embed.weight = self.embed.weight
         self.embed_norm = own_norm(shape.embed_norm)
         self.blocks = _blocks(shape.stacks, fused=fused, keep_all=keep_all)
@@ -257,7 +258,7 @@ def inputs(
     """
     old = context - tokens
     past: list[Tensor] = []
-    read = torch.zeros(batch, new_source, dtype=torch.long, device=device) if new_source else None
+    read = _source(shape, batch, new_source, device, dtype) if new_source else None
     further = [] if shape.mtp is None else [shape.mtp.block] * shape.mtp.count
     for block in (*shape.blocks(), *further):
         there = old
@@ -269,6 +270,15 @@ def inputs(
     positions = torch.arange(old, context, device="meta" if device == "meta" else "cpu")
     given = torch.zeros(batch, tokens, dtype=torch.long, device=device)
     return Inputs(given, tuple(past) if old else (), positions, read)
+
+
+def _source(shape: architecture.Transformer, batch: int, count: int, device: str, dtype: torch.dtype) -> Tensor:
+    """A source of so many positions: tokens, or frames of audio. The backward pass goes on to what frames were made of,
+    as it does to the rows of tokens."""
+    stem = None if shape.encoder is None else shape.encoder.stem
+    if stem is None:
+        return torch.zeros(batch, count, dtype=torch.long, device=device)
+    return torch.zeros(batch, stem.bins, stem.STRIDE * count, device=device, dtype=dtype).requires_grad_()
 
 
 def _kept_sizes(part: parts.Part, batch: int, tokens: int, source: int) -> tuple[tuple[int, ...], ...]:

@@ -76,6 +76,30 @@ class Tokens(Embedding):
         return self.project(rows) if self.late and self.project is not None else rows
 
 
+class Stem(nn.Module):
+    """Two convolutions over frames of audio, (batch, bins, frames), each unfolded into one product; between and behind
+    them a GELU."""
+
+    def __init__(self, part: parts.Stem) -> None:
+        super().__init__()
+        self.stride = part.STRIDE
+        self.conv1 = Linear(part.bins * part.KERNEL, part.hidden)
+        self.act1, self.act2 = Activation("gelu"), Activation("gelu")
+        self.conv2 = Linear(part.hidden * part.KERNEL, part.hidden)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        x = frames.transpose(1, 2)
+        count = x.shape[1]
+        nothing = torch.zeros_like(x.narrow(1, 0, 1))
+        around = torch.cat((nothing, x, nothing), dim=1)
+        seen = torch.stack([around.narrow(1, first, count) for first in range(3)], dim=-1)
+        x = self.act1(self.conv1(seen.flatten(2)))
+        even, odd = torch.unflatten(x, 1, (count // self.stride, self.stride)).unbind(2)
+        before = torch.cat((torch.zeros_like(odd.narrow(1, 0, 1)), odd), dim=1).narrow(1, 0, even.shape[1])
+        out: Tensor = self.act2(self.conv2(torch.stack((before, even, odd), dim=-1).flatten(2)))
+        return out
+
+
 class Softcap(nn.Module):
     """Bounded values, cap · tanh(x · factor / cap). "Gemma 2" (arXiv 2408.00118), section 2, and its class."""
 
@@ -342,7 +366,8 @@ class Sines(nn.Module):
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         rates, phases = self.rates.to(positions.device), self.phases.to(positions.device)
         sines = torch.sin((positions.unsqueeze(1) + self.offset) * rates + phases)
-        sines = nn.functional.pad(sines, (0, self.odd_one)) if self.odd_one else sines
+        if self.odd_one:
+            sines = torch.cat((sines, torch.zeros_like(sines[:, :1])), dim=1)
         out: Tensor = self.add(x, sines.to(x.device, x.dtype))
         return out
 

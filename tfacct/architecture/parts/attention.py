@@ -79,7 +79,8 @@ class Grouped(Part):
 class Attention(Grouped):
     """Self-attention over `kv_heads` key/value heads, each read by `group` query heads.
 
-    `head_dim` is a size of its own: heads · head_dim need not be the hidden size. If it is not `causal`, every token
+    `head_dim` is a size of its own: heads · head_dim need not be the hidden size. Without `key_bias` the keys have no
+    bias where queries and values have one. If it is not `causal`, every token
     sees all tokens and nothing is kept between steps. `window`: number of keys that a query sees, its own the last of
     them, or, if not `causal`, in the middle of an odd number; `chunked`: of as many positions, counted from the first,
     it sees those up to itself (transformers' Llama4TextAttention). `rope_dim`: number of a head's elements that are
@@ -95,6 +96,7 @@ class Attention(Grouped):
     group: Size
     head_dim: Size
     qkv_bias: bool = False
+    key_bias: bool = True
     out_bias: bool = False
     rotary: Rotary | None = None
     rope_dim: Size | None = None
@@ -149,7 +151,7 @@ class Attention(Grouped):
         kept = (State(f"{at}.k_cache", "B S K H"), State(f"{at}.v_cache", "B S K H"))
         return (
             Matmul(f"{at}.q_proj", "B T D, D N H -> B T N H", bias=self.qkv_bias),
-            Matmul(f"{at}.k_proj", "B T D, D K H -> B T K H", bias=self.qkv_bias),
+            Matmul(f"{at}.k_proj", "B T D, D K H -> B T K H", bias=self.qkv_bias and self.key_bias),
             Matmul(f"{at}.v_proj", "B T D, D K H -> B T K H", bias=self.qkv_bias),
             *self._of_queries_and_keys(at),
             Pointwise(f"{at}.scores", "B K G T S H")

@@ -27,6 +27,7 @@ class CrossAttention(Grouped):
     group: Size
     head_dim: Size
     qkv_bias: bool = False
+    key_bias: bool = True
     out_bias: bool = False
     scale: float | None = None
     score_function: ScoreFunction = "product"
@@ -39,7 +40,7 @@ class CrossAttention(Grouped):
         """Projections of new tokens (queries) and new source tokens (keys, values), QKᵀ, PV, and the two caches."""
         return (
             Matmul(f"{at}.q_proj", "B T D, D N H -> B T N H", bias=self.qkv_bias),
-            Matmul(f"{at}.k_proj", "B I D, D K H -> B I K H", bias=self.qkv_bias),
+            Matmul(f"{at}.k_proj", "B I D, D K H -> B I K H", bias=self.qkv_bias and self.key_bias),
             Matmul(f"{at}.v_proj", "B I D, D K H -> B I K H", bias=self.qkv_bias),
             Pointwise(f"{at}.scores", "B K G T J H")
             if self.score_function == "distance"

@@ -1,4 +1,4 @@
-"""Ends of a model: token, position and segment tables in front, the head behind.
+"""Ends of a model: token, position and segment tables or a stem in front, the head behind.
 
 Tied tables: Press and Wolf (arXiv 1608.05859). Sines and cosines for positions: Vaswani et al. (1706.03762), section
 3.5. Segments, and a head with a transform: transformers' BertEmbeddings and BertLMPredictionHead. Tables narrower than
@@ -60,6 +60,41 @@ class Embedding(Part):
         if self.width is None:
             return (Table(at, "V D"), *scale)
         return (Table(at, "V De"), Matmul(f"{at}.project", "B T De, De D -> B T D", bias=self.bias), *scale)
+
+
+@record(kw_only=True)
+class Stem(Part):
+    """Two convolutions in place of a token table: of `KERNEL` frames of audio, and of as many of the results, of which
+    the second one begins at every `STRIDE`-th. So there is one position for every `STRIDE` frames.
+
+    Radford et al., "Robust Speech Recognition via Large-Scale Weak Supervision" (arXiv 2212.04356), section 2.2, and
+    transformers' WhisperEncoder. A frame has `bins` numbers.
+    """
+
+    bins: Size
+    hidden: Size
+
+    KERNEL: ClassVar[int] = 3
+    STRIDE: ClassVar[int] = 2
+
+    letters: ClassVar[dict[str, str]] = {"bins": "Mf", "hidden": "D"}
+    legend: ClassVar[dict[str, str]] = {
+        "Mf": "frequency bins of a frame",
+        "D": "hidden size",
+        "Fp": "frames for one position",
+        "Kf": "frames that the first convolution sees",
+        "Dk": f"numbers that the second convolution sees, {KERNEL} · D",
+    }
+    made: ClassVar[dict[str, str]] = {"Fp": f"{STRIDE}", "Kf": f"{KERNEL}", "Dk": f"{KERNEL} · D"}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Both products, unfolded, and their activations."""
+        return (
+            Matmul(f"{at}.conv1", "B T Fp Mf Kf, Mf Kf D -> B T Fp D", bias=True),
+            Pointwise(f"{at}.act1", "B T Fp D"),
+            Matmul(f"{at}.conv2", "B T Dk, Dk D -> B T D", bias=True),
+            Pointwise(f"{at}.act2", "B T D"),
+        )
 
 
 @record(kw_only=True)
