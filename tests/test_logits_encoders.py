@@ -28,7 +28,7 @@ class Pair:
         self.about: LoadedModel = subject("tiny", config)
         self.stranger: Any = theirs(config)
         with torch.no_grad():  # T5's scores are not scaled: larger ones would show that its class softens in float32
-            for name, parameter in self.stranger.named_parameters() if self.about.family != "t5" else ():
+            for name, parameter in self.stranger.named_parameters() if not self.about.family.endswith("t5") else ():
                 if "norm" in name.lower() and name.endswith("weight"):
                     parameter += 1  # near one: what a source says is not lost on its way through many norms
         self.tokens = torch.randint(0, self.about.architecture.embed.vocab, (BATCH, TOKENS))

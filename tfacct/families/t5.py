@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from tfacct.architecture.blocks import Block, Stack
 from tfacct.architecture.parts import Attention, CrossAttention, Embedding, FeedForward, Head, Norm, RelativeBias
@@ -59,6 +59,10 @@ class Config(FamilyConfig):
     }
     body: ClassVar = ""
     fixed: ClassVar = frozenset("G")
+    tables: ClassVar[Literal["sides", "blocks"]] = "sides"
+    """Where the scores of distances are: a table on each side, or one in each block."""
+    tied_scale: ClassVar[bool] = True
+    """Whether the input of a tied head is scaled."""
     hf_paths: ClassVar = {
         "embed": "shared",
         "encoder.rel_bias": "encoder.block.0.layer.0.SelfAttention.relative_attention_bias",
@@ -77,7 +81,7 @@ class Config(FamilyConfig):
         "final_norm": "decoder.final_layer_norm",
         "lm_head": "lm_head",
     }
-    gotchas: ClassVar = (
+    gotchas: ClassVar[tuple[str, ...]] = (
         "d_kv is the size of a head: d_kv · num_heads need not be d_model (t5-11b: 128 · 128 and 1,024).",
         "The table of relative positions is stored in the first block of each stack, and all its blocks add it.",
         "The head is tied by class default. With tie_word_embeddings = false, as version 1.1 and Flan publish it, the"
@@ -142,33 +146,43 @@ class Config(FamilyConfig):
             furthest=self.relative_attention_max_distance,
         )
 
+        shared = bias if self.tables == "sides" else None
+
         def attention(*, causal: bool) -> Attention:
             return Attention(
-                hidden=hidden, kv_heads=heads, group=1, head_dim=self.d_kv, scale=1.0, biased=True, causal=causal
+                hidden=hidden,
+                kv_heads=heads,
+                group=1,
+                head_dim=self.d_kv,
+                scale=1.0,
+                biased=True,
+                buckets=bias.buckets if shared is None else None,
+                furthest=bias.furthest,
+                causal=causal,
             )
 
         cross = CrossAttention(hidden=hidden, kv_heads=heads, group=1, head_dim=self.d_kv, scale=1.0)
         reading = Block.of(attention(causal=False), network, norm=norm)
         if self.ending.side is not None:
             stacks = (Stack(reading, self.num_layers),)
-            return Transformer(Embedding(vocab=self.vocab_size, hidden=hidden), stacks, norm, head=None, bias=bias)
+            return Transformer(Embedding(vocab=self.vocab_size, hidden=hidden), stacks, norm, head=None, bias=shared)
         writing = Block.of(attention(causal=True), cross, network, norm=norm)
         layers = self.num_layers if self.num_decoder_layers is None else self.num_decoder_layers
         return Transformer(
             encoder=Encoder(
                 Embedding(vocab=self.vocab_size, hidden=hidden, shared=True),
                 (Stack(reading, self.num_layers),),
-                bias=bias,
+                bias=shared,
                 final_norm=norm,
             ),
             embed=Embedding(vocab=self.vocab_size, hidden=hidden),
-            bias=bias,
+            bias=shared,
             stacks=(Stack(writing, layers),),
             final_norm=norm,
             head=Head(
                 hidden=hidden,
                 vocab=self.vocab_size,
                 tied=self.tie_word_embeddings,
-                scale=hidden**-0.5 if self.tie_word_embeddings else None,
+                scale=hidden**-0.5 if self.tie_word_embeddings and self.tied_scale else None,
             ),
         )

@@ -163,6 +163,8 @@ class Reference:
         """A part, and the norm of its result."""
         part: Part = sublayer.part
         if isinstance(part, Attention):
+            if part.buckets is not None:
+                raise ConfigError(f"{self.name}: no rule for a table of distances in every block")
             yield from self._attention(at, reads, part)
         elif isinstance(part, Experts):
             yield from self._experts(at, reads, part)

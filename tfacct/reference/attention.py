@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
+from tfacct.reference.distances import OwnBias
 from tfacct.reference.modules import Add, LayerNorm, Linear, PerHead, PlainRMSNorm, Product, RMSNorm, Softcap
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
@@ -193,7 +194,9 @@ class Attention(Heads):
             self.q_rotary, self.k_rotary = Rotary(part.rotary, size), Rotary(part.rotary, size)
         self.softcap = None if part.softcap is None else Softcap(part.softcap, self.scale)
         self.alibi = Alibi(part.heads, self.scale) if part.alibi else None
-        self.rel_bias = Add() if part.biased else None
+        self.rel_bias: nn.Module | None = None
+        if part.biased:
+            self.rel_bias = Add() if part.buckets is None else OwnBias(part)
         self.sinks = Sinks(part.heads) if part.sinks else None
         scaled = self.softcap is not None or self.alibi is not None or part.biased  # before the softmax
         self.softmax = Softmax(None if scaled else self.scale)
@@ -236,7 +239,8 @@ class Attention(Heads):
         if self.alibi is not None:
             scores = self.alibi(scores)
         if self.rel_bias is not None:
-            scores = self.rel_bias(scores * self.scale, step.bias)
+            own = isinstance(self.rel_bias, OwnBias)
+            scores = self.rel_bias(scores * self.scale, step.positions if own else step.bias)
         sinks = None if self.sinks is None else self.sinks(q.shape[0], q.shape[2])
         mask = self._mask(step, old)
         mixed: Tensor = self.values(self.softmax(scores, mask, sinks), v)

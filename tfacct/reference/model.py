@@ -15,7 +15,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.reference import blocks
 from tfacct.reference.blocks import Kept, MtpHead, own_norm, run, share, through
-from tfacct.reference.cross import RelativeBias
+from tfacct.reference.distances import RelativeBias
 from tfacct.reference.mixers import module_of
 from tfacct.reference.modules import ACTIVATIONS, Classes, Head, Pooler, Positions, Segments, Sines, Stem, Tokens
 from tfacct.reference.rotary import Angles

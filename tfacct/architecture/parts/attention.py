@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 from tfacct.architecture.parts.part import Part
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Mask, Size, divided
-from tfacct.ledger.lines import Line, Matmul, Pointwise, State
+from tfacct.ledger.lines import Line, Matmul, Pointwise, State, Table
 
 ScoreFunction: TypeAlias = Literal["product", "distance"]
 """Score of a query and a key: their product, or max |q − k|."""
@@ -75,6 +75,10 @@ class Grouped(Part):
         return replace(self, **sizes)
 
 
+DISTANCES = "buckets of distances between tokens"
+"""What the letter Rp means."""
+
+
 @record(kw_only=True)
 class Attention(Grouped):
     """Self-attention over `kv_heads` key/value heads, each read by `group` query heads.
@@ -86,7 +90,8 @@ class Attention(Grouped):
     it sees those up to itself (transformers' Llama4TextAttention). `rope_dim`: number of a head's elements that are
     rotated, None for all. `sinks`: one learned score per head that belongs to no key. `clip` bounds the elements of
     queries, keys and values, `temperature` multiplies the queries. `softcap` bounds the scores, `alibi` lowers them
-    with the distance, and `biased` adds the scores of a RelativeBias. `scale`: factor of the scores, None for
+    with the distance, and `biased` adds the scores of a RelativeBias: of its own with `buckets` and `furthest`, else of
+    the one that all blocks share. `scale`: factor of the scores, None for
     head_dim^−½. `score_function`: the score of a query and a key is their product, or the largest distance between
     their elements, max |q − k|, which is no product.
     """
@@ -111,6 +116,8 @@ class Attention(Grouped):
     scale: float | None = None
     causal: bool = True
     biased: bool = False
+    buckets: Size | None = None
+    furthest: int = 128
     score_function: ScoreFunction = "product"
 
     name: ClassVar[str] = "attn"
@@ -121,6 +128,7 @@ class Attention(Grouped):
         "head_dim": "H",
         "rope_dim": "Hr",
         "window": "W",
+        "buckets": "Rp",
     }
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
@@ -131,6 +139,7 @@ class Attention(Grouped):
         "Hr": "rotated elements of a head",
         "W": "keys that a query of a windowed block sees",
         "Wb": "keys that a query of a windowed block sees, before and behind it",
+        "Rp": DISTANCES,
     }
     at_most: ClassVar[dict[str, str]] = {"Hr": "H"}
     cut: ClassVar[frozenset[str]] = frozenset(("Hr",))
@@ -193,7 +202,10 @@ class Attention(Grouped):
             yield Pointwise(f"{at}.softcap", "B K G T S")
         if self.alibi:
             yield Pointwise(f"{at}.alibi", "B K G T S", sums=True)
-        if self.biased:
+        if self.buckets is not None:
+            yield Table(f"{at}.rel_bias", "Rp N", embedding=False)
+            yield Pointwise(f"{at}.rel_bias.add", "B K G T S", sums=True)
+        elif self.biased:
             yield Pointwise(f"{at}.rel_bias", "B K G T S", sums=True)
         if self.sinks:
             yield Pointwise(f"{at}.sinks", "B N T", weight="N")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tfacct.architecture.parts.attention import Attention, Grouped, ScoreFunction
+from tfacct.architecture.parts.attention import DISTANCES, Attention, Grouped, ScoreFunction
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise, State, Table
@@ -69,7 +69,7 @@ class RelativeBias(Grouped):
     name: ClassVar[str] = "rel_bias"
     letters: ClassVar[dict[str, str]] = {"buckets": "Rp", "kv_heads": "K", "group": "G"}
     legend: ClassVar[dict[str, str]] = {
-        "Rp": "buckets of distances between tokens",
+        "Rp": DISTANCES,
         **{letter: Attention.legend[letter] for letter in "NKG"},
     }
 

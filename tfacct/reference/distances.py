@@ -1,0 +1,58 @@
+"""The reference model's scores for distances: of a table that all blocks share, or of one in each block."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from tfacct.architecture import parts
+from tfacct.reference.modules import Add, Embedding
+
+
+class RelativeBias(Embedding):
+    """Score for each head and the bucket of each distance from a query to a key.
+
+    Raffel et al., "T5" (arXiv 1910.10683), section 2.1, and transformers' T5Attention._relative_position_bucket.
+    """
+
+    def __init__(self, part: parts.RelativeBias | parts.Attention, *, both_ways: bool) -> None:
+        super().__init__(part.buckets or 0, part.heads)
+        self.both_ways, self.furthest = both_ways, part.furthest
+
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:  # type: ignore[override]
+        """Scores (1, heads, queries, keys) for these positions."""
+        distances = keys[None, :] - queries[:, None]
+        return super().forward(self._buckets(distances).to(self.weight.device)).permute(2, 0, 1).unsqueeze(0)
+
+    def _buckets(self, distances: Tensor) -> Tensor:
+        """Bucket of each distance: near ones have one each, far ones share them by their logarithm. Keys behind a query
+        have a half of the buckets for themselves; a causal stack has no such keys, and needs no halves."""
+        if not isinstance(self.num_embeddings, int):  # a symbol: which row is read changes no count
+            return distances * 0
+        count, first = self.num_embeddings, torch.zeros_like(distances)
+        if self.both_ways:
+            count //= 2
+            first = (distances > 0).long() * count
+            distances = distances.abs()
+        else:
+            distances = (-distances).clamp(min=0)
+        near = count // 2
+        octaves = torch.log(distances.clamp(min=1) / max(near, 1)) / math.log(self.furthest / max(near, 1))
+        far = (near + (octaves * (count - near)).long()).clamp(max=count - 1)
+        return first + torch.where(distances < near, distances, far)
+
+
+class OwnBias(RelativeBias):
+    """Scores of the distances, from a block's own table, added to those of queries and keys."""
+
+    def __init__(self, part: parts.Attention) -> None:
+        super().__init__(part, both_ways=not part.causal)
+        self.add = Add()
+
+    def forward(self, scores: Tensor, positions: Tensor) -> Tensor:  # type: ignore[override]
+        """Sum of both, for these positions of the queries; keys have all from 0 on."""
+        keys = torch.arange(scores.shape[-1], device=positions.device)
+        out: Tensor = self.add(scores, super().forward(positions, keys))
+        return out
