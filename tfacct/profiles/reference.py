@@ -205,6 +205,8 @@ class Reference:
         """Products, what is done to queries and keys, scores, softmax, values. Heads of keys are copied for queries."""
         if part.score_function != "product":
             raise ConfigError(f"{self.name}: no rule for scores that are no products")
+        if part.gated:
+            raise ConfigError(f"{self.name}: no rule for attention with a gate")
         yield Kept(reads, "B T D", by=tuple(f"{at}.{which}_proj.weight" for which in "qkv"))
         now = {which: f"{at}.{which}_proj" for which in "qkv"}
         yield from self._prepared(at, part, now)

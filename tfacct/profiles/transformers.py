@@ -191,6 +191,8 @@ class Transformers:
             raise ConfigError(f"{self.name}: no rule for attention with sinks or biases of scores")
         if part.softcap and self.attention == "sdpa":
             raise ConfigError("transformers runs no sdpa with a softcap")
+        if part.gated:
+            raise ConfigError(f"{self.name}: no rule for attention with a gate")
         if part.score_function != "product":
             raise ConfigError(f"{self.name}: no rule for scores that are no products")
         turned = part.rotary is not None

@@ -137,6 +137,13 @@ def qk_norm(part: parts.QKNorm, size: int) -> nn.Module:
     return LayerNorm((size,), part.eps) if part.kind == "layer" else RMSNorm(size, part.eps, part.less_one)
 
 
+class OutputGate(nn.Module):
+    """What the heads read, each element times what the token lets through of it."""
+
+    def forward(self, mixed: Tensor, gate: Tensor) -> Tensor:
+        return mixed * torch.sigmoid(gate)
+
+
 def by_head(x: Tensor, heads: int, size: int) -> Tensor:
     """Heads of shape (batch, heads, tokens, size), from rows of shape (batch, tokens, heads · size)."""
     return torch.unflatten(x, 2, (heads, size)).transpose(1, 2)
@@ -181,6 +188,8 @@ class Attention(Heads):
         plain = part.softcap is None and not part.sinks and not part.alibi and not part.biased
         self.chunked = part.chunked
         self.fused = fused and plain and not part.chunked and not self.far
+        self.gate_proj = Linear(part.hidden, self.queries, bias=part.qkv_bias) if part.gated else None
+        self.gate = OutputGate() if part.gated else None
         self.together = part.qk_norm is not None and part.qk_norm.together
         self.late = part.qk_norm is not None and part.qk_norm.late
         self.q_norm = self.k_norm = self.q_rotary = self.k_rotary = None
@@ -220,8 +229,10 @@ class Attention(Heads):
         if past is not None:
             old = past[0].shape[2]
             k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
-        mixed = self._mixed(q, k, v, step, old)
-        result = self.o_proj(mixed.transpose(1, 2).flatten(2))
+        mixed = self._mixed(q, k, v, step, old).transpose(1, 2).flatten(2)
+        if self.gate is not None and self.gate_proj is not None:
+            mixed = self.gate(mixed, self.gate_proj(x))
+        result = self.o_proj(mixed)
         return (result, self._kept(k), self._kept(v)) if self.causal else (result,)
 
     def _mixed(self, q: Tensor, k: Tensor, v: Tensor, step: Step, old: int) -> Tensor:

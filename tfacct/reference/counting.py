@@ -18,7 +18,7 @@ from torch.utils.module_tracker import ModuleTracker
 
 from tfacct.base.errors import MissingExtraError
 from tfacct.base.record import record
-from tfacct.reference.attention import Alibi, Clip, Distance, Rotary, Sinks, Softmax, Temperature
+from tfacct.reference.attention import Alibi, Clip, Distance, OutputGate, Rotary, Sinks, Softmax, Temperature
 from tfacct.reference.blocks import Block
 from tfacct.reference.experts import Bank, Routing, Weighting
 from tfacct.reference.mixing import Convolution
@@ -266,6 +266,7 @@ def seen(model: Decoder, given: Inputs) -> Seen:
         Sinks,
         Clip,
         Temperature,
+        OutputGate,
         Routing,
         Weighting,
         Work,

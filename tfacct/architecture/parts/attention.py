@@ -93,13 +93,15 @@ class Attention(Grouped):
     with the distance, and `biased` adds the scores of a RelativeBias: of its own with `buckets` and `furthest`, else of
     the one that all blocks share. `scale`: factor of the scores, None for
     head_dim^−½. `score_function`: the score of a query and a key is their product, or the largest distance between
-    their elements, max |q − k|, which is no product.
+    their elements, max |q − k|, which is no product. `gated`: another projection of the token, as wide as its queries,
+    gates what the heads read (transformers' Qwen3NextAttention).
     """
 
     hidden: Size
     kv_heads: Size
     group: Size
     head_dim: Size
+    gated: bool = False
     qkv_bias: bool = False
     key_bias: bool = True
     out_bias: bool = False
@@ -162,12 +164,14 @@ class Attention(Grouped):
             Matmul(f"{at}.q_proj", "B T D, D N H -> B T N H", bias=self.qkv_bias),
             Matmul(f"{at}.k_proj", "B T D, D K H -> B T K H", bias=self.qkv_bias and self.key_bias),
             Matmul(f"{at}.v_proj", "B T D, D K H -> B T K H", bias=self.qkv_bias),
+            *((Matmul(f"{at}.gate_proj", "B T D, D N H -> B T N H", bias=self.qkv_bias),) if self.gated else ()),
             *self._of_queries_and_keys(at),
             Pointwise(f"{at}.scores", "B K G T S H")
             if self.score_function == "distance"
             else Matmul(f"{at}.scores", "B T K G H, B S K H -> B K G T S", mask=mask),
             *self._of_scores(at),
             Matmul(f"{at}.values", "B K G T S, B S K H -> B T K G H", mask=mask),
+            *((Pointwise(f"{at}.gate", "B T N H"),) if self.gated else ()),
             Matmul(f"{at}.o_proj", "B T N H, N H D -> B T D", bias=self.out_bias),
             *(kept if self.causal else ()),
         )
