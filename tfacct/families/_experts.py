@@ -19,6 +19,14 @@ ROUTED_TENSORS: Mapping[str, str] = {
     "blocks.*.mlp.experts.down_proj.weight": "model.layers.*.mlp.experts.down_proj",
 }
 
+SHARED_PATHS: Mapping[str, str] = {
+    "blocks.*.mlp.shared.gate_proj": "model.layers.*.mlp.shared_expert.gate_proj",
+    "blocks.*.mlp.shared.up_proj": "model.layers.*.mlp.shared_expert.up_proj",
+    "blocks.*.mlp.shared.down_proj": "model.layers.*.mlp.shared_expert.down_proj",
+    "blocks.*.mlp.shared_gate": "model.layers.*.mlp.shared_expert_gate",
+}
+"""Qwen's one shared network, and its gate."""
+
 
 def check_active(active: int, experts: int, names: tuple[str, str]) -> None:
     """Refuse to send a token to more experts than there are."""

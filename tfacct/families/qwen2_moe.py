@@ -6,7 +6,7 @@ from typing import ClassVar
 from tfacct.architecture.parts import Experts
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Switch, UpTo
-from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, check_active, with_experts
+from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, SHARED_PATHS, check_active, with_experts
 from tfacct.families._layers import windows
 from tfacct.families._qwen_like import QwenLike
 
@@ -39,10 +39,7 @@ class Config(QwenLike):
     hf_paths: ClassVar = {
         **QwenLike.hf_paths,
         **ROUTED_PATHS,
-        "blocks.*.mlp.shared.gate_proj": "model.layers.*.mlp.shared_expert.gate_proj",
-        "blocks.*.mlp.shared.up_proj": "model.layers.*.mlp.shared_expert.up_proj",
-        "blocks.*.mlp.shared.down_proj": "model.layers.*.mlp.shared_expert.down_proj",
-        "blocks.*.mlp.shared_gate": "model.layers.*.mlp.shared_expert_gate",
+        **SHARED_PATHS,
     }
     hf_tensors: ClassVar = ROUTED_TENSORS
     gotchas: ClassVar = (

@@ -36,6 +36,7 @@ POINTWISE = frozenset(
     for name in """
     add add_ mul mul_ neg rms_norm cos sin softmax gelu silu relu triu tril embedding tanh sigmoid sum gather remainder
     clone sub unflatten abs log gt lt clamp where div floor amax exp softplus index_select square
+    cumsum rsqrt linalg_solve_triangular rsub
     """.split()
 )
 """Operators that fvcore does not count and that are no products. Any other that it skips is an error."""
@@ -179,7 +180,8 @@ def passes(model: Decoder, given: Inputs) -> Passes:
     with Totals() as counter:
         logits, *caches = model(*given.all)
         forward = counter.get_total_flops()
-        logits.sum().backward()
+        # To what the blocks keep too, as from a next step that reads it.
+        (logits.sum() + sum(kept.sum() for kept in caches)).backward()
     model.zero_grad(set_to_none=True)
     return Passes(forward, counter.get_total_flops() - forward - redone, redone, caches)
 
@@ -206,6 +208,13 @@ class Ran:
     left: int
     right: int
     out: int
+
+    def after(self, before: Ran | None) -> Ran:
+        """Both runs of a product that runs more than once, as that of each chunk of a recurrence does."""
+        if before is None:
+            return self
+        moved = (before.left + self.left, before.right + self.right, before.out + self.out)
+        return Ran(self.m, self.k, self.n, before.times + self.times, *moved)
 
 
 @dataclass(slots=True)
@@ -246,9 +255,10 @@ def seen(model: Decoder, given: Inputs) -> Seen:
                 left, right = args
                 *repeats, m, k = left.shape
                 dims = (m, k, right.shape[-1], math.prod(repeats))
-                found.products[path] = Ran(*dims, left.numel(), right.numel(), out.numel())
+                ran = Ran(*dims, left.numel(), right.numel(), out.numel())
+                found.products[path] = ran.after(found.products.get(path))
             else:
-                found.pointwise[path] = out.numel()
+                found.pointwise[path] = found.pointwise.get(path, 0) + out.numel()
 
         return write
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from tfacct.architecture import parts
+from tfacct.reference.delta import DeltaNet
 from tfacct.reference.mamba import Mamba
 from tfacct.reference.mixing import Mixer, ShortConvolution
 
-MODULES: dict[type[parts.Mixer], Any] = {parts.Mamba: Mamba, parts.ShortConvolution: ShortConvolution}
+MODULES: dict[type[parts.Mixer], Any] = {
+    parts.Mamba: Mamba,
+    parts.ShortConvolution: ShortConvolution,
+    parts.DeltaNet: DeltaNet,
+}
 
 
 def module_of(part: parts.Mixer) -> type[Mixer] | Any:

@@ -5,6 +5,8 @@ from tfacct.architecture.parts.classes import Classes, Pooler
 from tfacct.architecture.parts.convolution import ShortConvolution
 from tfacct.architecture.parts.cross import CrossAttention, RelativeBias
 from tfacct.architecture.parts.embedding import Embedding, Head, Positions, Segments, Stem
+from tfacct.architecture.parts.delta import DeltaNet
+from tfacct.architecture.parts.embedding import Embedding, Head, Positions, Segments
 from tfacct.architecture.parts.experts import Experts
 from tfacct.architecture.parts.feed_forward import FeedForward
 from tfacct.architecture.parts.latent import CHOSEN, Form, LatentAttention
@@ -25,6 +27,7 @@ _READ: tuple[type[Part], ...] = (
         Experts,
         Mamba,
         ShortConvolution,
+        DeltaNet,
         Norm,
         Head,
         Pooler,
@@ -43,6 +46,7 @@ __all__ = [
     "Attention",
     "Classes",
     "CrossAttention",
+    "DeltaNet",
     "Embedding",
     "Experts",
     "FeedForward",

@@ -1,0 +1,153 @@
+"""Gated DeltaNet: a short convolution, and a matrix for each head that every token decays, corrects and reads.
+
+Yang et al., "Gated Delta Networks" (arXiv 2412.06464), equation 10; the products of its chunks: Yang et al.,
+"Parallelizing Linear Transformers with the Delta Rule" (2406.06484), section 3; a decay for every channel: "Kimi
+Linear" (2510.26692). The order and the shapes of the products: transformers' Qwen3NextGatedDeltaNet, and of a decay by
+channel KimiLinearDeltaAttention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from tfacct.architecture.parts.part import Mixer
+from tfacct.base.record import record
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.lines import CHUNK, Line, Matmul, Pointwise, State
+
+STATE_BITS = 32
+"""Width of the matrices that are kept: the classes compute and keep them in fp32."""
+
+
+@record(kw_only=True)
+class DeltaNet(Mixer):
+    """Each of `key_heads` · `group` value heads has a matrix of `key_dim` × `value_dim` numbers. A token decays it,
+    replaces what it holds at the token's key by the token's value, as far as its rate says, and reads at its query.
+
+    A depthwise convolution in front gives each channel of queries, keys and values a weighted sum of its last `kernel`
+    tokens. Several new tokens run in chunks of `chunk`, padded to whole ones: inside a chunk tokens meet as in
+    attention, and the matrix is read and written once for each chunk. The token of a decode step is taken by itself.
+    With a `rank` each channel of a key decays by a number of its own, made by way of `rank` numbers, as the gate is;
+    without one a head has one decay. `doubled`: the rate is between 0 and 2 instead of 0 and 1.
+    """
+
+    hidden: Size
+    key_heads: Size
+    group: Size
+    key_dim: Size
+    value_dim: Size
+    kernel: Size
+    rank: Size | None = None
+    doubled: bool = False
+    gate: Literal["silu", "sigmoid"] = "silu"
+    activation: str = "silu"
+    eps: float = 1e-6
+    chunk: Size = 64
+
+    name: ClassVar[str] = "delta"
+    letters: ClassVar[dict[str, str]] = {
+        "hidden": "D",
+        "key_heads": "Kd",
+        "group": "Gd",
+        "key_dim": "Hk",
+        "value_dim": "Hv",
+        "kernel": "Kc",
+        "rank": "Rd",
+        "chunk": CHUNK,
+    }
+    legend: ClassVar[dict[str, str]] = {
+        "D": "hidden size",
+        "Nd": "value heads of DeltaNet, Kd · Gd",
+        "Kd": "key heads of DeltaNet",
+        "Gd": "value heads per key head of DeltaNet",
+        "Hk": "size of a key head",
+        "Hv": "size of a value head",
+        "Dc": "channels of the convolution, 2 · Kd · Hk + Kd · Gd · Hv",
+        "Kc": "tokens that the convolution sees",
+        "Rd": "elements that decays and gates are computed from",
+        "Pc": "tokens in a chunk",
+        "Qc": "tokens that a token of a chunk meets, Pc",
+    }
+
+    made: ClassVar[dict[str, str]] = {"Nd": "Kd · Gd", "Dc": "2 · Kd · Hk + Kd · Gd · Hv", "Qc": "Pc"}
+    cases: ClassVar[frozenset[str]] = frozenset(("Kd", "Gd", "Kc"))
+    recurrence: ClassVar[str] = "the triangular systems and the one-token form of DeltaNet's recurrence"
+    unfused: ClassVar[str] = (
+        "DeltaNet's matrices are read and written for every chunk, and its convolution reads a window for each token:"
+        " fused kernels keep both on the chip."
+    )
+
+    @property
+    def heads(self) -> Size:
+        """Number of value heads, Nd = Kd · Gd."""
+        return self.key_heads * self.group
+
+    @property
+    def channels(self) -> Size:
+        """Number of channels of queries, keys and values."""
+        return 2 * self.key_heads * self.key_dim + self.heads * self.value_dim
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Projections and convolution, the recurrence in chunks and by one token, the gated norm, the output, and what
+        is kept: the convolution's last tokens, and each head's matrix."""
+        return (
+            *self._of_tokens(at),
+            *self._in_chunks(at),
+            Pointwise(f"{at}.recurrence", "B Tr Nd Hk Hv"),
+            Pointwise(f"{at}.step_read", "B Tr Nd Hv"),
+            Pointwise(f"{at}.out_norm", "B T Nd Hv", weight="Hv"),
+            Pointwise(f"{at}.gate", "B T Nd Hv"),
+            Matmul(f"{at}.out_proj", "B T Nd Hv, Nd Hv D -> B T D"),
+            State(f"{at}.conv_state", "B Dc Kc"),
+            State(f"{at}.delta_state", "B Nd Hk Hv", STATE_BITS),
+        )
+
+    def _of_tokens(self, at: str) -> Iterator[Line]:
+        """What each token is made into: query, key, value, gate, rate and decay."""
+        yield Matmul(f"{at}.q_proj", "B T D, D Kd Hk -> B T Kd Hk")
+        yield Matmul(f"{at}.k_proj", "B T D, D Kd Hk -> B T Kd Hk")
+        yield Matmul(f"{at}.v_proj", "B T D, D Nd Hv -> B T Nd Hv")
+        if self.rank is None:
+            yield Matmul(f"{at}.gate_proj", "B T D, D Nd Hv -> B T Nd Hv")
+        else:
+            yield Matmul(f"{at}.gate_a_proj", "B T D, D Rd -> B T Rd")
+            yield Matmul(f"{at}.gate_b_proj", "B T Rd, Rd Nd Hv -> B T Nd Hv")
+        yield Matmul(f"{at}.rate_proj", "B T D, D Nd -> B T Nd")
+        if self.rank is None:
+            yield Matmul(f"{at}.decay_proj", "B T D, D Nd -> B T Nd")
+        else:
+            yield Matmul(f"{at}.decay_a_proj", "B T D, D Rd -> B T Rd")
+            yield Matmul(f"{at}.decay_b_proj", "B T Rd, Rd Nd Hk -> B T Nd Hk")
+        yield Matmul(f"{at}.conv", "B T Dc Kc, Dc Kc -> B T Dc")
+        yield Pointwise(f"{at}.conv_act", "B T Dc")
+        yield Pointwise(f"{at}.q_norm", "B T Nd Hk")
+        yield Pointwise(f"{at}.k_norm", "B T Nd Hk")
+        yield Pointwise(f"{at}.rate", "B T Nd")
+        decays = "Nd" if self.rank is None else "Nd Hk"
+        yield Pointwise(f"{at}.decay", f"B T {decays}", weight="Nd", bias=decays)
+
+    def _in_chunks(self, at: str) -> Iterator[Line]:
+        """Tokens of a chunk among each other, then chunk after chunk with the matrix: what it holds at the keys, what
+        it gives at the queries, and what is written to it."""
+        pairs, ahead = "B Nc Nd Pc Qc", "B Nc Qc Nd Hv -> B Nc Pc Nd Hv"
+        if self.rank is None:
+            yield Pointwise(f"{at}.pair_decay", pairs)
+            for name in ("key_pairs", "chunk_scores"):
+                yield Matmul(f"{at}.{name}", f"B Nc Pc Nd Hk, B Nc Qc Nd Hk -> {pairs}")
+            yield Pointwise(f"{at}.new_values", "B Nc Pc Nd Hv")
+            yield Pointwise(f"{at}.new_keys", "B Nc Pc Nd Hk")
+        else:
+            yield Pointwise(f"{at}.pair_decay", f"{pairs} Hk")
+            for name in ("key_pairs", "chunk_scores"):
+                yield Pointwise(f"{at}.{name}", f"{pairs} Hk")
+            yield Pointwise(f"{at}.inverse", pairs)
+            yield Matmul(f"{at}.new_values", f"{pairs}, {ahead}")
+            yield Matmul(f"{at}.new_keys", f"{pairs}, B Nc Qc Nd Hk -> B Nc Pc Nd Hk")
+        yield Matmul(f"{at}.held", "B Nc Pc Nd Hk, B Nc Nd Hk Hv -> B Nc Pc Nd Hv")
+        yield Pointwise(f"{at}.correction", "B Nc Pc Nd Hv", sums=True)
+        yield Matmul(f"{at}.state_read", "B Nc Pc Nd Hk, B Nc Nd Hk Hv -> B Nc Pc Nd Hv")
+        yield Matmul(f"{at}.chunk_values", f"{pairs}, {ahead}")
+        yield Pointwise(f"{at}.read_add", "B Nc Pc Nd Hv", sums=True)
+        yield Matmul(f"{at}.state_write", "B Nc Qc Nd Hk, B Nc Qc Nd Hv -> B Nc Nd Hk Hv")
+        yield Pointwise(f"{at}.state_decay", "B Nc Nd Hk Hv")

@@ -1,0 +1,67 @@
+"""Qwen3-Next: gated DeltaNet in three layers of four, attention with an output gate in the fourth; experts, and one
+gated shared network that every token passes through."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from tfacct.architecture.parts import Experts
+from tfacct.architecture.transformer import Transformer
+from tfacct.families._base import Count, Layers, UpTo
+from tfacct.families._delta_like import delta_paths
+from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, SHARED_PATHS, check_active, with_experts
+from tfacct.families._qwen_delta import BEHIND, TENSORS, QwenDelta
+
+
+class Config(QwenDelta):
+    """`Qwen3NextConfig`, with its class's defaults, sizes too."""
+
+    vocab_size: Count = 151936
+    hidden_size: Count = 2048
+    intermediate_size: Count = 5632
+    num_hidden_layers: Layers = 48
+    num_attention_heads: Count = 16
+    num_key_value_heads: Count = 2
+    moe_intermediate_size: Count = 512
+    shared_expert_intermediate_size: Count = 512
+    num_experts: Count = 512
+    num_experts_per_tok: Count = 10
+    decoder_sparse_step: Count = 1
+    mlp_only_layers: list[UpTo] | None = None
+
+    stems: ClassVar = ("Qwen3Next",)
+    aliases: ClassVar[Mapping[str, str]] = {"num_local_experts": "num_experts"}
+    hf_paths: ClassVar = {
+        **QwenDelta.hf_paths,
+        **ROUTED_PATHS,
+        **SHARED_PATHS,
+        **delta_paths(
+            "linear_attn",
+            **dict.fromkeys(("q_proj", "k_proj", "v_proj", "gate_proj"), "in_proj_qkvz"),
+            **dict.fromkeys(("rate_proj", "decay_proj"), "in_proj_ba"),
+            **BEHIND,
+        ),
+    }
+    hf_tensors: ClassVar = {**ROUTED_TENSORS, **TENSORS}
+    gotchas: ClassVar = (
+        *QwenDelta.gotchas,
+        "A layer is dense, with a network of intermediate_size, if mlp_only_layers names it or if its number, counted "
+        "from 1, is not a multiple of decoder_sparse_step.",
+        "The class has no multi-token prediction: the published checkpoint's MTP layer is not counted.",
+    )
+
+    def architecture(self) -> Transformer:
+        """Experts beside a shared network, in all layers but those that are dense."""
+        check_active(self.num_experts_per_tok, self.num_experts, ("num_experts_per_tok", "num_experts"))
+        experts = Experts(
+            hidden=self.hidden_size,
+            experts=self.num_experts,
+            active=self.num_experts_per_tok,
+            width=self.moe_intermediate_size,
+            shared=self.shared_expert_intermediate_size,
+            shared_gate=True,
+            activation=self.activation,
+        )
+        dense = self.feed_forward()
+        routed = with_experts(self.num_hidden_layers, self.decoder_sparse_step, self.mlp_only_layers)
+        networks = [experts if some else dense for some in routed]
+        return self.of_two_kinds(self.kinds(), networks)

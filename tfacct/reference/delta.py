@@ -1,0 +1,292 @@
+"""The reference model's gated DeltaNet: a convolution over the last tokens, and a matrix for each head.
+
+Yang et al., "Gated Delta Networks" (arXiv 2412.06464), equation 10; in chunks as in "Parallelizing Linear Transformers
+with the Delta Rule" (2406.06484), section 3. Transformers' Qwen3NextGatedDeltaNet and KimiLinearDeltaAttention.
+
+Shapes: x is (batch, tokens, hidden), heads are (batch, heads, tokens, size), chunks of them (batch, heads, chunks,
+tokens of a chunk, size), a state is (batch, heads, key size, value size).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tfacct.architecture import parts
+from tfacct.reference.attention import by_head
+from tfacct.reference.mixing import Convolution, Mixer, States
+from tfacct.reference.modules import Activation, Linear, Product, Work
+
+UNIT_EPS = 1e-6
+"""What is added to the square of a key's length: the class's own number."""
+
+
+class Unit(Work):
+    """Heads of length 1, times a factor."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * (torch.rsqrt(x.square().sum(dim=-1, keepdim=True) + UNIT_EPS) * self.factor)
+
+
+class Rate(Work):
+    """Share of what the matrix holds at a key that the token replaces."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sigmoid(x) * self.factor
+
+
+class Decay(Work):
+    """Logarithm of a token's decay, of each head or of each channel of its keys: below 0."""
+
+    def __init__(self, heads: int, *channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(heads))
+        self.bias = nn.Parameter(torch.empty(heads, *channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        rate = torch.exp(self.weight)
+        return -(rate if self.bias.dim() == 1 else rate.unsqueeze(1)) * nn.functional.softplus(x + self.bias)
+
+
+class PairDecay(Work):
+    """Decay between each two tokens of a chunk, 0 for one that comes later, from the sums of its logarithms; of each
+    channel in front of the tokens where there are several."""
+
+    def forward(self, sums: Tensor) -> Tensor:
+        return (sums.unsqueeze(-1) - sums.unsqueeze(-2)).tril().exp().tril()
+
+
+class Pairs(Work):
+    """Products of the elements of each two tokens, and of their decay: (channels, tokens, tokens)."""
+
+    def forward(self, left: Tensor, right: Tensor, decay: Tensor) -> Tensor:
+        return left.transpose(-1, -2).unsqueeze(-1) * right.transpose(-1, -2).unsqueeze(-2) * decay
+
+
+class _Solved(torch.autograd.Function):
+    """Solution of a triangular system with ones on its diagonal; its gradient too is no product here."""
+
+    @staticmethod
+    def forward(ctx: Any, system: Tensor, right: Tensor) -> Tensor:  # type: ignore[override]
+        found = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
+        ctx.save_for_backward(system, found)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        system, found = ctx.saved_tensors
+        own = torch.linalg.solve_triangular(system.mT, gradient, upper=True, unitriangular=True)
+        return -(own.unsqueeze(-2) * found.unsqueeze(-3)).sum(dim=-1).tril(-1), own
+
+
+class Solved(Work):
+    """Solution of (1 + what is below the diagonal of `system`) · x = right."""
+
+    def forward(self, system: Tensor, right: Tensor) -> Tensor:
+        if not torch.is_grad_enabled():
+            return torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
+        found: Tensor = _Solved.apply(system, right)
+        return found
+
+
+class Inverse(Solved):
+    """Inverse of such a system."""
+
+    def forward(self, system: Tensor) -> Tensor:  # type: ignore[override]
+        ones = torch.ones(system.shape[-1], dtype=system.dtype, device=system.device).diag()
+        return Solved.forward(self, system, ones.expand_as(system))
+
+
+class Correction(Work):
+    """New values less what the matrix holds already."""
+
+    def forward(self, new: Tensor, held: Tensor) -> Tensor:
+        return new - held
+
+
+class Sum(Work):
+    """What the matrix gives at the queries, and what the chunk itself gives."""
+
+    def forward(self, before: Tensor, here: Tensor) -> Tensor:
+        return before + here
+
+
+class Kept(Work):
+    """State behind a chunk: the one before it, decayed, and what the chunk writes."""
+
+    def forward(self, state: Tensor, decay: Tensor, written: Tensor) -> Tensor:
+        return state * decay + written
+
+
+class OneToken(Work):
+    """State behind one token: decayed, and corrected at the token's key."""
+
+    def forward(self, state: Tensor, k: Tensor, v: Tensor, decay: Tensor, rate: Tensor) -> Tensor:
+        state = state * decay.exp().unsqueeze(-1)
+        held = (state * k.unsqueeze(-1)).sum(dim=-2)
+        return state + k.unsqueeze(-1) * ((v - held) * rate).unsqueeze(-2)
+
+
+class OneRead(Work):
+    """What a state gives at one query."""
+
+    def forward(self, state: Tensor, q: Tensor) -> Tensor:
+        return (state * q.unsqueeze(-1)).sum(dim=-2)
+
+
+class HeadNorm(Work):
+    """RMSNorm of each head by itself."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(size))
+        self.size, self.eps = size, eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.rms_norm(x, (self.size,), self.weight, self.eps)
+
+
+class OutGate(Work):
+    """What was read, times what the token lets through of it."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.function = {"silu": nn.functional.silu, "sigmoid": torch.sigmoid}[kind]
+
+    def forward(self, x: Tensor, gate: Tensor) -> Tensor:
+        return x * self.function(gate)
+
+
+class DeltaNet(Mixer):
+    """Gated DeltaNet: new tokens in chunks, one token behind others by itself."""
+
+    caches = ("conv_state", "delta_state")
+
+    @staticmethod
+    def kept(part: parts.DeltaNet, batch: int) -> tuple[tuple[int, ...], ...]:
+        """The tokens that the next convolution sees, and the matrix of every head."""
+        return (batch, part.channels, part.kernel), (batch, part.heads, part.key_dim, part.value_dim)
+
+    def __init__(self, part: parts.DeltaNet) -> None:
+        super().__init__()
+        self.part = part
+        hidden, heads = part.hidden, part.heads
+        keys, values = part.key_heads * part.key_dim, heads * part.value_dim
+        self.q_proj, self.k_proj = Linear(hidden, keys, bias=False), Linear(hidden, keys, bias=False)
+        self.v_proj = Linear(hidden, values, bias=False)
+        self.rate_proj = Linear(hidden, heads, bias=False)
+        if part.rank is None:
+            self.gate_proj, self.decay_proj = Linear(hidden, values, bias=False), Linear(hidden, heads, bias=False)
+            self.decay = Decay(heads)
+            self.key_pairs, self.chunk_scores = Product(1), Product(1)
+            self.new_values, self.new_keys = Solved(), Solved()
+        else:
+            self.gate_a_proj, self.gate_b_proj = _narrow(hidden, part.rank, values)
+            self.decay_a_proj, self.decay_b_proj = _narrow(hidden, part.rank, heads * part.key_dim)
+            self.decay = Decay(heads, part.key_dim)
+            self.key_pairs, self.chunk_scores = Pairs(), Pairs()  # type: ignore[assignment]
+            self.inverse, self.new_values, self.new_keys = Inverse(), Product(1), Product(1)  # type: ignore[assignment]
+        self.conv, self.conv_act = Convolution(part.channels, part.kernel, False), Activation(part.activation)
+        self.q_norm, self.k_norm = Unit(part.key_dim**-0.5), Unit(1.0)
+        self.rate, self.pair_decay = Rate(2.0 if part.doubled else 1.0), PairDecay()
+        self.held, self.correction, self.state_read = Product(1), Correction(), Product(1)
+        self.chunk_values, self.read_add, self.state_write = Product(1), Sum(), Product(1)
+        self.state_decay, self.recurrence, self.step_read = Kept(), OneToken(), OneRead()
+        self.out_norm, self.gate = HeadNorm(part.value_dim, part.eps), OutGate(part.gate)
+        self.out_proj = Linear(values, hidden, bias=False)
+
+    def forward(self, x: Tensor, past: States | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Result, and the two states at the end of the step."""
+        part = self.part
+        channels, last = self.conv.over(torch.cat((self.q_proj(x), self.k_proj(x), self.v_proj(x)), dim=-1), past)
+        keys = part.key_heads * part.key_dim
+        q, k, v = torch.split(self.conv_act(channels), [keys, keys, part.heads * part.value_dim], dim=-1)
+        q, k = self.q_norm(self._for_values(q)), self.k_norm(self._for_values(k))
+        v = by_head(v, part.heads, part.value_dim)
+        rate = self.rate(self.rate_proj(x)).transpose(1, 2).unsqueeze(-1)
+        decay = self.decay(self._decays(x)).transpose(1, 2)
+        if past is not None and x.shape[1] == 1:
+            out, state = self._one(q, k, v, decay, rate, past[1])
+        else:
+            out, state = self._in_chunks(q, k, v, decay, rate, None if past is None else past[1])
+        gate = self.gate_proj(x) if part.rank is None else self.gate_b_proj(self.gate_a_proj(x))
+        out = self.gate(self.out_norm(out.transpose(1, 2)), gate.unflatten(2, (part.heads, part.value_dim)))
+        return self.out_proj(out.flatten(2)), last, state
+
+    def _decays(self, x: Tensor) -> Tensor:
+        """What a decay is made of: one number of each head, or of each channel of its keys."""
+        part = self.part
+        if part.rank is None:
+            return self.decay_proj(x)
+        made: Tensor = self.decay_b_proj(self.decay_a_proj(x))
+        return made.unflatten(2, (part.heads, part.key_dim))
+
+    def _for_values(self, x: Tensor) -> Tensor:
+        """Queries or keys by value head: those of one key head are the same."""
+        part = self.part
+        heads = by_head(x, part.key_heads, part.key_dim).unsqueeze(2)
+        return heads.expand(-1, -1, part.group, -1, -1).flatten(1, 2)
+
+    def _one(self, *given: Tensor) -> tuple[Tensor, Tensor]:
+        """One token behind others."""
+        q, k, v, decay, rate, state = given
+        decay = decay.squeeze(2)
+        decay = decay.unsqueeze(-1) if self.part.rank is None else decay
+        state = self.recurrence(state, k.squeeze(2), v.squeeze(2), decay, rate.squeeze(2))
+        return self.step_read(state, q.squeeze(2)).unsqueeze(2), state
+
+    def _in_chunks(
+        self, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, rate: Tensor, state: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Tokens padded to whole chunks, those of each chunk among each other, then chunk after chunk."""
+        tokens, by_channel = q.shape[2], self.part.rank is not None
+        q, k, kb, vb = (self._chunked(x) for x in (q, k, k * rate, v * rate))
+        sums = self._chunked(decay if by_channel else decay.unsqueeze(-1)).cumsum(dim=3)
+        between = self.pair_decay(sums.transpose(-1, -2) if by_channel else sums.squeeze(-1))
+        if by_channel:
+            system, scores = self.key_pairs(kb, k, between).sum(-3), self.chunk_scores(q, k, between).sum(-3)
+            whole = self.inverse(system)
+            new, seen = self._product(self.new_values, whole, vb), self._product(self.new_keys, whole, kb * sums.exp())
+        else:
+            system = self._product(self.key_pairs, kb, k.mT) * between
+            scores = self._product(self.chunk_scores, q, k.mT) * between
+            new, seen = self.new_values(system, vb), self.new_keys(system, kb * sums.exp())
+        q, ends = q * sums.exp(), sums[:, :, :, -1:]
+        k, ends = k * (ends - sums).exp(), ends.exp().mT
+        if state is None:  # whose gradient is computed as that of one that was there
+            state = q.new_zeros(q.shape[0], q.shape[1], self.part.key_dim, self.part.value_dim)
+            state.requires_grad_(torch.is_grad_enabled())
+        out = []
+        for i in range(q.shape[2]):
+            fresh = self.correction(new[:, :, i], self.held(seen[:, :, i], state))
+            out.append(self.read_add(self.state_read(q[:, :, i], state), self.chunk_values(scores[:, :, i], fresh)))
+            state = self.state_decay(state, ends[:, :, i], self.state_write(k[:, :, i].mT, fresh))
+        return torch.cat(out, dim=2).narrow(2, 0, tokens), state
+
+    def _chunked(self, x: Tensor) -> Tensor:
+        """Tokens of each head, padded with zeros to whole chunks, chunk by chunk."""
+        batch, heads, tokens, size = x.shape
+        chunk = self.part.chunk
+        chunks = -(-tokens // chunk)
+        x = torch.cat((x, x.new_zeros(batch, heads, chunks * chunk - tokens, size)), dim=2)
+        return x.unflatten(2, (chunks, chunk))
+
+    def _product(self, product: nn.Module, left: Tensor, right: Tensor) -> Tensor:
+        """A product in every chunk of every head."""
+        found: Tensor = product(left.flatten(1, 2), right.flatten(1, 2))
+        return found.unflatten(1, (left.shape[1], left.shape[2]))
+
+
+def _narrow(hidden: int, rank: int, wide: int) -> tuple[Linear, Linear]:
+    """Two products by way of a few numbers."""
+    return Linear(hidden, rank, bias=False), Linear(rank, wide, bias=False)
