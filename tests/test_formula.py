@@ -189,15 +189,18 @@ def test_the_cache_reads_back(run, family: str, seed: int) -> None:
     table = printed(run, config, "--of", "kv", *options(step))
     in_bf16 = load(config).kv(**step).total
     *_, elements, held = table.pop("total")
-    assert 2 * evaluated(table.pop("=")[0], sizes) == in_bf16 == 2 * number(elements) == number(held)
+    mixers = subject("mine", config).architecture.having(Mixer)
+    states = [line for _, mixer in mixers for line in mixer.lines(mixer.name) if isinstance(line, State)]
+    width = {line.path: 2 if line.bits is None else line.bits // 8 for line in states}
+    assert evaluated(table.pop("=")[0], sizes) == number(elements)
+    assert in_bf16 == number(held) == sum(width.get(path, 2) * number(row[2]) for path, row in table.items())
     latent = config.get("latent_attention", "unpacked") != "unpacked"
     kept = ["attn.latent_cache", "attn.rotary_cache"] if latent else ["attn.k_cache", "attn.v_cache"]
-    mixers = subject("mine", config).architecture.having(Mixer)
-    kept = [line.path for _, mixer in mixers for line in mixer.lines(mixer.name) if isinstance(line, State)] or kept
+    kept = [line.path for line in states] or kept
     assert list(table) == [*kept, *(["cross.k_cache", "cross.v_cache"] if "J" in sizes else [])]
-    for axes, count, value, held in table.values():
+    for path, (axes, count, value, held) in table.items():
         assert evaluated(count, sizes) == number(value) == sizes["L"] * prod(sizes[axis] for axis in axes.split())
-        assert number(held) == 2 * number(value)
+        assert number(held) == width.get(path, 2) * number(value)
     assert sum(number(held) for *_, held in table.values()) == in_bf16
 
 

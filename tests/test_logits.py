@@ -87,7 +87,10 @@ def by_head(about: LoadedModel, block: Block) -> dict:
         return {}
     if isinstance(attn, Attention) and attn.gated:
         heads = (attn.heads, 2, attn.head_dim)
-        return {"q_proj": lambda both: both.unflatten(0, heads)[:, 0], "gate_proj": lambda both: both.unflatten(0, heads)[:, 1]} 
+        return {
+            "q_proj": lambda both: both.unflatten(0, heads)[:, 0],
+            "gate_proj": lambda both: both.unflatten(0, heads)[:, 1],
+        }
     if isinstance(attn, LatentAttention):
         heads = (attn.heads, attn.nope_dim + attn.value_dim)
         return {

@@ -12,7 +12,7 @@ from tests.conftest import TINY, VARIANTS, asked, ran, tiny
 from tfacct.architecture.parts import Attention
 from tfacct.ledger.einsum import SpecError
 from tfacct.ledger.groups import Group, Ledger
-from tfacct.ledger.lines import Line, Matmul, Pointwise, State, Unused
+from tfacct.ledger.lines import CHUNK, Line, Matmul, Pointwise, State, Unused
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 
@@ -26,6 +26,8 @@ WORKLOADS = (
     Workload(context=4, tokens=3, batch=9),  # shorter than the windows: what they keep is not their size
     Workload(context=11, tokens=11, batch=9),  # with a source, where there is an encoder
 )
+IN_CHUNKS = (Workload(context=190, tokens=150, batch=9), Workload(context=23, tokens=1, batch=9))
+"""Several chunks of a recurrence, and its one token."""
 # The variants that bring lines of their own. With one key head, or as many as query heads, letters have equal sizes.
 BRING = ("windowed", "absorbed", "post-norm", "own")
 NAMES = [*TINY, *(name for name in VARIANTS if any(word in name for word in BRING))]
@@ -45,9 +47,9 @@ def slips(line: Line, letters: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _same(subject: LoadedModel, spec: str) -> str:
-    """The spec with one letter for two that are one size by definition: Dt and Do are D, G is N where all queries
-    share one key head, and an encoder alone has T = S."""
-    spec = spec.replace("Dt", "D").replace("Do", "D")
+    """The spec with one letter for two that are one size by definition: Dt and Do are D, Qc is Pc, G is N where all
+    queries share one key head, and an encoder alone has T = S."""
+    spec = spec.replace("Dt", "D").replace("Do", "D").replace("Qc", "Pc")
     if {getattr(part, "kv_heads", None) for part in subject.architecture.attentions} == {1}:
         spec = " ".join("N" if word == "G" else word for word in spec.split())
     return spec if subject.keeps else spec.replace("S", "T")
@@ -68,7 +70,8 @@ class Outside:
         alone = any(isinstance(own, Attention) and own.group == 1 for own in built.attentions)
         shape = built.with_kv_heads(2) if alone else built
         self.ledger = shape.ledger()
-        self.works = [asked(tiny(family), work) for work in WORKLOADS]
+        chunked = any(CHUNK in group.axes for group in self.ledger.groups)
+        self.works = [asked(tiny(family), work) for work in (*WORKLOADS, *(IN_CHUNKS if chunked else ()))]
         references = [model.build(shape, logits=work.logits) for work in self.works]
         self.parameters = counting.parameters(references[0])
         self.seen = [
@@ -108,7 +111,7 @@ def test_every_one_letter_slip_is_rejected_or_caught(family: str) -> None:
     rejected = caught = 0
     survivors = []
     for index, group in enumerate(ledger.groups):
-        letters = list({**group.axes, **WORKLOADS[0].axes()})
+        letters = list(group.bound(WORKLOADS[0].axes()))
         for position, line in enumerate(group.lines):
             for field, slipped in slips(line, letters):
                 if _same(subject, slipped) == _same(subject, getattr(line, field)):

@@ -34,6 +34,7 @@ def sized_deltas(of: Distinct, config: Fields, sizes: dict[str, int]) -> Sized:
     Kd, Gd, Hk, Hv, Kc = of.more[4], of.K, of.G, of.more[5], of.P
     sizes = {letter: size for letter, size in sizes.items() if letter not in "KGHN"}
     sizes |= {"Kd": Kd, "Gd": Gd, "Nd": Kd * Gd, "Hk": Hk, "Hv": Hv, "Kc": Kc, "Dc": 2 * Kd * Hk + Kd * Gd * Hv}
+    sizes |= {"Pc": 64, "Qc": 64, "Nc": -(-of.T // 64)}
     config |= {"linear_num_key_heads": Kd, "linear_num_value_heads": Kd * Gd, "linear_conv_kernel_dim": Kc}
     config |= {"linear_key_head_dim": Hk, "linear_value_head_dim": Hv, "layer_types": [LINEAR] * of.L}
     return config, sizes

@@ -8,11 +8,11 @@ from tests.families._sizes import Distinct, Sized, grouped, routed
 
 TINY = {
     "model_type": "qwen3_next", "vocab_size": 107, "hidden_size": 44, "num_hidden_layers": 4,
-    "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 71,
+    "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 32, "intermediate_size": 71,
     "max_position_embeddings": 53, "moe_intermediate_size": 37, "shared_expert_intermediate_size": 29,
     "num_experts": 7, "num_experts_per_tok": 4, "mlp_only_layers": [1], "full_attention_interval": 3,
-    "linear_conv_kernel_dim": 5, "linear_key_head_dim": 9, "linear_value_head_dim": 11, "linear_num_key_heads": 3,
-    "linear_num_value_heads": 12,
+    "linear_conv_kernel_dim": 5, "linear_key_head_dim": 10, "linear_value_head_dim": 11, "linear_num_key_heads": 3,
+    "linear_num_value_heads": 6,
 }  # fmt: skip
 # The reference's routing is fixed.
 LOGITS = {

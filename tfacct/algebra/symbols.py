@@ -17,10 +17,10 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.ledger import paths, workload
-from tfacct.ledger.einsum import Axes, Size
-from tfacct.ledger.groups import CHUNKS, KEPT, ONE_BY_ONE, SEEN, Ledger, Product
+from tfacct.ledger.einsum import Axes, Size, renamed
+from tfacct.ledger.groups import KEPT, SEEN, Ledger, Product
 from tfacct.ledger.lines import CHUNK, WINDOW, WINDOWS
-from tfacct.ledger.workload import Workload
+from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE, Workload
 
 ORDER = ("B", "T", CHUNKS, "I", "C", "Cw", "O", BLOCKS, "Lw", "Le", "Lu", "D", "N", "K", "G", "H", "F", "V", "P")
 """How letters follow each other in a product; others come behind them as they appear, and S is last."""
@@ -31,7 +31,7 @@ LEGEND = {
     "Cw": "tokens in the cache that a windowed block sees, min(C, W − 1)",
     SEEN: "keys a windowed block sees, T + min(S − T, W − 1)",
     KEPT: "keys a windowed block keeps, min(S, W)",
-    CHUNKS: "chunks of new tokens, T / Pc rounded up; 0 in a decode step",
+    CHUNKS: "chunks of new tokens, T / Pc rounded up; 0 in a decode step",  # the number for Pc, where it is fixed
     ONE_BY_ONE: "tokens that the recurrence takes one by one: 1 in a decode step, else 0",
 }
 """The letters that belong to no part."""
@@ -226,6 +226,8 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     symbolic = with_sizes(shape, symbols.__getitem__, fixed)
     legend = LEGEND | _in_every_kind(explained) | {name: letter.meaning for name, letter in explained.items()}
     legend |= block_meanings(shape)
+    lengths = {} if CHUNK in free else {CHUNK: str(letters.sizes(shape).get(CHUNK))}
+    legend |= {CHUNKS: renamed(LEGEND[CHUNKS], lengths)}
     axes = {name: size for group in symbolic.ledger().groups for name, size in group.named().items()}
     at = Workload(context=keys, tokens=symbols["T"], batch=symbols["B"]).axes()
     at |= {"I": symbols["I"], "J": symbols["J"]} if reads else {}

@@ -1,4 +1,4 @@
-"""Shared by the families with gated DeltaNet: sizes of its layers, which layers have it, and its paths in the classes."""
+"""Shared by the families with gated DeltaNet: which layers have it, and what their classes call its modules."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -42,7 +42,7 @@ def delta_tensors(module: str, decay: str = "") -> Mapping[str, str]:
 class DeltaLike(LlamaLike):
     """Llama's fields, and layers of two kinds."""
 
-    fixed: ClassVar = frozenset({CHUNK})
+    fixed: ClassVar = frozenset({CHUNK, "Qc"})
     class_extra: ClassVar = "it convolves more positions than there are new tokens, and drops what it padded"
     gotchas: ClassVar[tuple[str, ...]] = (
         "A layer with DeltaNet keeps a state of fixed size, the same at every context: the convolution's last tokens, "
@@ -68,9 +68,7 @@ class DeltaLike(LlamaLike):
         """DeltaNet with so many value heads, which share key heads."""
         names = ("linear_num_value_heads", "linear_num_key_heads")
         group = share(heads, per_value, " by ".join(names))
-        return DeltaNet(
-            hidden=self.hidden_size, key_heads=per_value, group=group, activation=self.hidden_act, **own
-        )
+        return DeltaNet(hidden=self.hidden_size, key_heads=per_value, group=group, activation=self.hidden_act, **own)
 
     def delta(self) -> DeltaNet:
         """DeltaNet of the layers that have it."""

@@ -81,7 +81,7 @@ def _products(sum_: str) -> tuple[tuple[int | str, ...], ...]:
 def stored(path: str, spec: str) -> Letters:
     """Axes of a tensor that is stored once. Raises SpecError if one of them belongs to the workload."""
     axes = letters(spec)
-    if any(axis in workload.AXES for axis in axes):
+    if any(axis in workload.OF_STEPS for axis in axes):
         raise SpecError(f"{path}: a parameter {spec!r} cannot grow with the workload")
     return axes
 

@@ -29,11 +29,10 @@ from tfacct.ledger.einsum import (
 )
 from tfacct.ledger.lines import ACTIVE, CHUNK, POSITIONS, WINDOW, Dims, Line, LineT, Matmul, Parameter, Pointwise, State
 from tfacct.ledger.storage import Storage, Stored, Width
+from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE
 
 SEEN, KEPT = "Sw", "Sk"
 """Letters, in formulas, of the keys that a windowed block sees in a step and of those that it keeps."""
-CHUNKS, ONE_BY_ONE = "Nc", "Tr"
-"""Letters of the chunks that a recurrence takes new tokens in, and of the tokens that it takes one by one."""
 
 
 @record

@@ -75,7 +75,7 @@ class Dims(NamedTuple):
 
 def _is_weight(operand: Letters) -> bool:
     """True if an operand is stored rather than computed: it carries no axis of the workload."""
-    return not any(axis in workload.AXES for axis in operand)
+    return not any(axis in workload.OF_STEPS for axis in operand)
 
 
 @cache

@@ -22,6 +22,11 @@ AXES = {
 }
 """Axes that a workload binds, with their meaning. An operand that carries none of them is a weight."""
 
+CHUNKS, ONE_BY_ONE = "Nc", "Tr"
+"""Axes that a step binds where a recurrence runs in chunks: how many there are, and the tokens taken one by one."""
+OF_STEPS = frozenset((*AXES, CHUNKS, ONE_BY_ONE))
+"""Axes that no weight has."""
+
 LARGEST = 10**12
 """Largest size that is accepted. A larger one is a typo: nobody means 10^12 tokens or layers."""
 

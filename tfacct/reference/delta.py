@@ -73,19 +73,24 @@ class Pairs(Work):
         return left.transpose(-1, -2).unsqueeze(-1) * right.transpose(-1, -2).unsqueeze(-2) * decay
 
 
+def _solved(system: Tensor, right: Tensor) -> Tensor:
+    found: Tensor = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
+    return found
+
+
 class _Solved(torch.autograd.Function):
     """Solution of a triangular system with ones on its diagonal; its gradient too is no product here."""
 
     @staticmethod
-    def forward(ctx: Any, system: Tensor, right: Tensor) -> Tensor:  # type: ignore[override]
-        found = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
+    def forward(ctx: Any, system: Tensor, right: Tensor) -> Tensor:
+        found = _solved(system, right)
         ctx.save_for_backward(system, found)
         return found
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         system, found = ctx.saved_tensors
-        own = torch.linalg.solve_triangular(system.mT, gradient, upper=True, unitriangular=True)
+        own = torch.linalg.solve_triangular(system.transpose(-1, -2), gradient, upper=True, unitriangular=True)
         return -(own.unsqueeze(-2) * found.unsqueeze(-3)).sum(dim=-1).tril(-1), own
 
 
@@ -94,8 +99,8 @@ class Solved(Work):
 
     def forward(self, system: Tensor, right: Tensor) -> Tensor:
         if not torch.is_grad_enabled():
-            return torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
-        found: Tensor = _Solved.apply(system, right)
+            return _solved(system, right)
+        found: Tensor = _Solved.apply(system, right)  # type: ignore[no-untyped-call]
         return found
 
 
@@ -161,10 +166,10 @@ class OutGate(Work):
 
     def __init__(self, kind: str) -> None:
         super().__init__()
-        self.function = {"silu": nn.functional.silu, "sigmoid": torch.sigmoid}[kind]
+        self.sigmoid = kind == "sigmoid"
 
     def forward(self, x: Tensor, gate: Tensor) -> Tensor:
-        return x * self.function(gate)
+        return x * (torch.sigmoid(gate) if self.sigmoid else nn.functional.silu(gate))
 
 
 class DeltaNet(Mixer):
@@ -220,16 +225,16 @@ class DeltaNet(Mixer):
         else:
             out, state = self._in_chunks(q, k, v, decay, rate, None if past is None else past[1])
         gate = self.gate_proj(x) if part.rank is None else self.gate_b_proj(self.gate_a_proj(x))
-        out = self.gate(self.out_norm(out.transpose(1, 2)), gate.unflatten(2, (part.heads, part.value_dim)))
+        out = self.gate(self.out_norm(out.transpose(1, 2)), torch.unflatten(gate, 2, (part.heads, part.value_dim)))
         return self.out_proj(out.flatten(2)), last, state
 
     def _decays(self, x: Tensor) -> Tensor:
         """What a decay is made of: one number of each head, or of each channel of its keys."""
         part = self.part
         if part.rank is None:
-            return self.decay_proj(x)
-        made: Tensor = self.decay_b_proj(self.decay_a_proj(x))
-        return made.unflatten(2, (part.heads, part.key_dim))
+            made: Tensor = self.decay_proj(x)
+            return made
+        return torch.unflatten(self.decay_b_proj(self.decay_a_proj(x)), 2, (part.heads, part.key_dim))
 
     def _for_values(self, x: Tensor) -> Tensor:
         """Queries or keys by value head: those of one key head are the same."""
@@ -258,11 +263,11 @@ class DeltaNet(Mixer):
             whole = self.inverse(system)
             new, seen = self._product(self.new_values, whole, vb), self._product(self.new_keys, whole, kb * sums.exp())
         else:
-            system = self._product(self.key_pairs, kb, k.mT) * between
-            scores = self._product(self.chunk_scores, q, k.mT) * between
+            system = self._product(self.key_pairs, kb, k.transpose(-1, -2)) * between
+            scores = self._product(self.chunk_scores, q, k.transpose(-1, -2)) * between
             new, seen = self.new_values(system, vb), self.new_keys(system, kb * sums.exp())
         q, ends = q * sums.exp(), sums[:, :, :, -1:]
-        k, ends = k * (ends - sums).exp(), ends.exp().mT
+        k, ends = k * (ends - sums).exp(), ends.exp().transpose(-1, -2)
         if state is None:  # whose gradient is computed as that of one that was there
             state = q.new_zeros(q.shape[0], q.shape[1], self.part.key_dim, self.part.value_dim)
             state.requires_grad_(torch.is_grad_enabled())
@@ -270,7 +275,7 @@ class DeltaNet(Mixer):
         for i in range(q.shape[2]):
             fresh = self.correction(new[:, :, i], self.held(seen[:, :, i], state))
             out.append(self.read_add(self.state_read(q[:, :, i], state), self.chunk_values(scores[:, :, i], fresh)))
-            state = self.state_decay(state, ends[:, :, i], self.state_write(k[:, :, i].mT, fresh))
+            state = self.state_decay(state, ends[:, :, i], self.state_write(k[:, :, i].transpose(-1, -2), fresh))
         return torch.cat(out, dim=2).narrow(2, 0, tokens), state
 
     def _chunked(self, x: Tensor) -> Tensor:
@@ -279,12 +284,11 @@ class DeltaNet(Mixer):
         chunk = self.part.chunk
         chunks = -(-tokens // chunk)
         x = torch.cat((x, x.new_zeros(batch, heads, chunks * chunk - tokens, size)), dim=2)
-        return x.unflatten(2, (chunks, chunk))
+        return torch.unflatten(x, 2, (chunks, chunk))
 
     def _product(self, product: nn.Module, left: Tensor, right: Tensor) -> Tensor:
         """A product in every chunk of every head."""
-        found: Tensor = product(left.flatten(1, 2), right.flatten(1, 2))
-        return found.unflatten(1, (left.shape[1], left.shape[2]))
+        return torch.unflatten(product(left.flatten(1, 2), right.flatten(1, 2)), 1, (left.shape[1], left.shape[2]))
 
 
 def _narrow(hidden: int, rank: int, wide: int) -> tuple[Linear, Linear]:

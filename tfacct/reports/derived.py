@@ -13,10 +13,10 @@ from tfacct.architecture import letters
 from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import AXIS, Axes, renamed, size
-from tfacct.ledger.groups import CHUNKS, KEPT, ONE_BY_ONE, SEEN, Group, Ledger
+from tfacct.ledger.groups import KEPT, SEEN, Group, Ledger
 from tfacct.ledger.lines import ACTIVE, CHUNK, WINDOW, Matmul, State
 from tfacct.ledger.storage import Storage, Width
-from tfacct.ledger.workload import Workload
+from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.derivation import Letter, Step
 

@@ -14,10 +14,10 @@ from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import AXIS, Axes, Size, renamed
-from tfacct.ledger.groups import CHUNKS, KEPT, SEEN, Ledger, Product
+from tfacct.ledger.groups import KEPT, SEEN, Ledger, Product
 from tfacct.ledger.lines import CHUNK, WINDOW, Matmul, State
 from tfacct.ledger.storage import width
-from tfacct.ledger.workload import Request, whole_sequences
+from tfacct.ledger.workload import CHUNKS, Request, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Kind, Report, Row, Table
 from tfacct.reports import compose, conventions, counting, params, sentences
@@ -349,7 +349,6 @@ def legend_of(
     letters = set(AXIS.findall(f"{shown} {total.code}"))
     letters |= {factor for letter in symbolic.products if letter in letters for factor in symbolic.factors(letter)}
     letters |= {WINDOW} if letters & {SEEN, KEPT} else set()  # which their meanings name
-    letters |= {CHUNK} if CHUNKS in letters else set()
     return {
         letter: {"meaning": meaning, **({"value": values[letter]} if letter in values else {})}
         for letter, meaning in symbolic.legend.items()
@@ -373,7 +372,7 @@ def legend_notes(legend: Mapping[str, Mapping[str, Any]]) -> list[str]:
 def _special_notes(subject: LoadedModel, symbolic: SymbolicModel, words: _Words, family: bool) -> Iterator[str]:
     """What another model's formulas need not have: sizes that are fixed, a weight of two lines, biases and ties."""
     sizes = sizes_of(subject, {})
-    fixed = ", ".join(f"{letter} = {sizes[letter]}" for letter in sorted(subject.config.fixed))
+    fixed = ", ".join(f"{letter} = {sizes[letter]}" for letter in sorted(subject.config.fixed) if letter in sizes)
     for letter in symbolic.products:
         if len(symbolic.factors(letter)) == 1:
             yield f"{fixed} in every {subject.family}: {symbolic.factors(letter)[0]} is written {letter}."

@@ -16,8 +16,8 @@ from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import chunks
-from tfacct.ledger.groups import CHUNKS
 from tfacct.ledger.lines import CHUNK, FLOPS_PER_MULTIPLY_ADD, WINDOWS
+from tfacct.ledger.workload import CHUNKS
 from tfacct.output.report import Tick, unwatched
 from tfacct.witness.checks import reference_rooms
 from tfacct.witness.sizes import Sizes, layers_tried

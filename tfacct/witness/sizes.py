@@ -10,8 +10,8 @@ from tfacct.architecture.letters import Letter, explained
 from tfacct.architecture.parts import Mixer
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.record import record
-from tfacct.ledger.groups import CHUNKS
 from tfacct.ledger.lines import CHUNK, WINDOWS
+from tfacct.ledger.workload import CHUNKS
 
 WORKLOAD = ("B", "T", "C", "Cw", "J")
 """A step's letters: sequences, new tokens, tokens in the cache, those of them in a window, and the source. I is none:

@@ -123,7 +123,7 @@ class DeltaNet(Mixer):
         yield Pointwise(f"{at}.conv_act", "B T Dc")
         yield Pointwise(f"{at}.q_norm", "B T Nd Hk")
         yield Pointwise(f"{at}.k_norm", "B T Nd Hk")
-        yield Pointwise(f"{at}.rate", "B T Nd")
+        yield Pointwise(f"{at}.rate", "B T Kd Gd")
         decays = "Nd" if self.rank is None else "Nd Hk"
         yield Pointwise(f"{at}.decay", f"B T {decays}", weight="Nd", bias=decays)
 
