@@ -4,9 +4,8 @@ from tfacct.architecture.parts.attention import Attention, Grouped, QKNorm, Rota
 from tfacct.architecture.parts.classes import Classes, Pooler
 from tfacct.architecture.parts.convolution import ShortConvolution
 from tfacct.architecture.parts.cross import CrossAttention, RelativeBias
-from tfacct.architecture.parts.embedding import Embedding, Head, Positions, Segments, Stem
 from tfacct.architecture.parts.delta import DeltaNet
-from tfacct.architecture.parts.embedding import Embedding, Head, Positions, Segments
+from tfacct.architecture.parts.embedding import Embedding, Head, Positions, Segments, Stem
 from tfacct.architecture.parts.experts import Experts
 from tfacct.architecture.parts.feed_forward import FeedForward
 from tfacct.architecture.parts.latent import CHOSEN, Form, LatentAttention
