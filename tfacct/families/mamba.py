@@ -1,7 +1,7 @@
 """Mamba: no attention; each block is a short convolution and a recurrence over a state of fixed size."""
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
 
@@ -26,6 +26,14 @@ def _rank(given: object) -> object:
     raise ConfigError(f'time_step_rank must be a whole number from 1 or "auto", not {given!r}')
 
 
+Rank = Annotated[Count | str, BeforeValidator(_rank)]
+
+
+def ranked(given: int | str, hidden: int) -> int:
+    """A rank; auto is a sixteenth of the hidden size, rounded up."""
+    return given if isinstance(given, int) else -(-hidden // 16)
+
+
 class Config(FamilyConfig):
     """`MambaConfig`, with its class's defaults. The head is tied unless the config says otherwise."""
 
@@ -36,7 +44,7 @@ class Config(FamilyConfig):
     expand: Count = 2
     intermediate_size: Count = Field(default_factory=lambda fields: fields["expand"] * fields["hidden_size"])
     conv_kernel: Count = 4
-    time_step_rank: Annotated[Count | str, BeforeValidator(_rank)] = AUTO
+    time_step_rank: Rank = AUTO
     use_bias: Switch = False
     use_conv_bias: Switch = True
     tie_word_embeddings: Switch = True
@@ -77,7 +85,7 @@ class Config(FamilyConfig):
     }
     class_extra: ClassVar = "it convolves more positions than there are new tokens, and drops what it padded"
     class_chunks: ClassVar = "its recurrence starts from zero in a chunk after a past"
-    gotchas: ClassVar = (
+    gotchas: ClassVar[tuple[str, ...]] = (
         "The head is tied by class default; published configs may not say so.",
         "The state kept between steps has a fixed size: the last conv_kernel tokens of the convolution and the state "
         "of the recurrence. Its bytes do not depend on the context. One token fewer of the convolution would be "
@@ -98,8 +106,7 @@ class Config(FamilyConfig):
     @property
     def rank(self) -> int:
         """time_step_rank; auto is a sixteenth of the hidden size, rounded up."""
-        given = self.time_step_rank
-        return given if isinstance(given, int) else -(-self.hidden_size // 16)
+        return ranked(self.time_step_rank, self.hidden_size)
 
     def architecture(self) -> Transformer:
         """Equal blocks of one Mamba layer behind an RMSNorm."""
@@ -115,6 +122,7 @@ class Config(FamilyConfig):
             bias=self.use_bias,
             conv_bias=self.use_conv_bias,
             activation=self.hidden_act,
+            **self._of_mixer(),
         )
         return Transformer(
             embed=Embedding(vocab=self.vocab_size, hidden=hidden),
@@ -127,14 +135,21 @@ class Config(FamilyConfig):
         """The class convolves what it pads, too."""
         return {"blocks.*.mamba.conv": convolved_more(self.conv_kernel, work.tokens, work.context)}
 
-    def _check_repeated(self) -> None:
-        """Refuse a size that is given twice with different values."""
+    def _of_mixer(self) -> dict[str, Any]:
+        """What a relative has beside Mamba's sizes."""
+        return {}
+
+    def _check_width(self) -> None:
+        """Refuse a width that is given twice with different values."""
         wide = self.expand * self.hidden_size
         if {"expand", "intermediate_size"} <= self.model_fields_set and self.intermediate_size != wide:
             raise ConfigError(
                 f"intermediate_size = {self.intermediate_size:,} contradicts expand · hidden_size = {wide:,}",
                 f"drop one: {setting('intermediate_size')} takes expand",
             )
+
+    def _check_repeated(self) -> None:
+        self._check_width()
         if self.vocab_size % (self.pad_vocab_size_multiple or 1):
             raise ConfigError(
                 f"vocab_size = {self.vocab_size:,} is not a multiple of pad_vocab_size_multiple ="

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.reference.mixing import Convolution, Mixer, States
-from tfacct.reference.modules import Activation, Linear, Product, Work
+from tfacct.reference.modules import Activation, Linear, PlainRMSNorm, Product, RMSNorm, Work
 
 
 class Softplus(Work):
@@ -77,6 +77,7 @@ class Mamba(Mixer):
         self.conv = Convolution(part.inner, part.kernel, part.conv_bias)
         self.conv_act = Activation(part.activation)
         self.x_proj = Linear(part.inner, part.rank + 2 * part.state, bias=False)
+        self.dt_norm, self.b_norm, self.c_norm = (self._norm(size) for size in (part.rank, part.state, part.state))
         self.dt_proj = Linear(part.rank, part.inner, bias=True)
         self.dt_softplus = Softplus()
         self.recurrence = Recurrence(part.inner, part.state)
@@ -93,6 +94,8 @@ class Mamba(Mixer):
         inner = self.conv_act(inner)
         read = self.x_proj(inner)
         step, entry, exit_ = (read.narrow(2, *at) for at in self._read())
+        if self.dt_norm is not None and self.b_norm is not None and self.c_norm is not None:
+            step, entry, exit_ = self.dt_norm(step), self.b_norm(entry), self.c_norm(exit_)
         step = self.dt_softplus(self.dt_proj(step))
         states = self.recurrence(inner, step, entry, None if past is None else past[1])
         mixed = self.skip(self.read_out(states, exit_.unsqueeze(-1)).squeeze(-1), inner)
@@ -100,6 +103,13 @@ class Mamba(Mixer):
         # Copies: a view would hold all of them.
         last = states.narrow(1, tokens - 1, 1).squeeze(1).clone()
         return out, seen, last
+
+    def _norm(self, size: int) -> nn.Module | None:
+        """Norm of vectors of this size, where the part has any."""
+        part = self.part
+        if part.norms == "none":
+            return None
+        return RMSNorm(size, part.eps) if part.norms == "scaled" else PlainRMSNorm(size, part.eps)
 
     def _read(self) -> tuple[tuple[int, int], ...]:
         """Start and length of the vectors that x_proj gives: the step, and those that write and read the state."""

@@ -6,7 +6,8 @@ Gu and Dao, "Mamba: Linear-Time Sequence Modeling with Selective State Spaces" (
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import ClassVar, Literal
 
 from tfacct.architecture.parts.part import Mixer
 from tfacct.base.record import record
@@ -21,7 +22,8 @@ class Mamba(Mixer):
     A depthwise convolution in front of it gives each channel a weighted sum of its last `kernel` tokens. Each token has
     a step size, by way of `rank` numbers, and two vectors of `state` numbers, with which it writes to the state and
     reads from it (Δ, B and C in the paper). A gate of `inner` multiplies the result. `bias`: biases of the first and
-    the last product; `conv_bias`: that of the convolution.
+    the last product; `conv_bias`: that of the convolution. `norms`: RMSNorms of what the step is computed from and of
+    the two vectors, with scales or without (transformers' JambaMambaMixer and FalconMambaMixer).
     """
 
     hidden: Size
@@ -32,6 +34,8 @@ class Mamba(Mixer):
     bias: bool = False
     conv_bias: bool = True
     activation: str = "silu"
+    norms: Literal["none", "plain", "scaled"] = "none"
+    eps: float = 1e-6
 
     name: ClassVar[str] = "mamba"
     letters: ClassVar[dict[str, str]] = {
@@ -68,6 +72,7 @@ class Mamba(Mixer):
             Matmul(f"{at}.conv", "B T Dx Kc, Dx Kc -> B T Dx", bias=self.conv_bias),
             Pointwise(f"{at}.conv_act", "B T Dx"),
             Matmul(f"{at}.x_proj", "B T Dx, Dx Rx -> B T Rx"),
+            *self._norms(at),
             Matmul(f"{at}.dt_proj", "B T Rt, Rt Dx -> B T Dx", bias=True),
             Pointwise(f"{at}.dt_softplus", "B T Dx"),
             Pointwise(f"{at}.recurrence", "B T Dx Ns", weight="Dx Ns"),
@@ -78,3 +83,8 @@ class Mamba(Mixer):
             State(f"{at}.conv_state", "B Dx Kc"),
             State(f"{at}.scan_state", "B Dx Ns"),
         )
+
+    def _norms(self, at: str) -> Iterator[Line]:
+        if self.norms != "none":
+            for name, axis in (("dt_norm", "Rt"), ("b_norm", "Ns"), ("c_norm", "Ns")):
+                yield Pointwise(f"{at}.{name}", f"B T {axis}", weight=axis if self.norms == "scaled" else "")
