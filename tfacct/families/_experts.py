@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Annotated, Any, TypeAlias
+
+from pydantic_core import core_schema
 
 from tfacct.architecture.parts import Experts, Part
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
+from tfacct.families._base import Checked
 
 ROUTED_PATHS: Mapping[str, str] = {
     "blocks.*.mlp.router": "model.layers.*.mlp.gate",
@@ -13,6 +17,20 @@ ROUTED_PATHS: Mapping[str, str] = {
     "blocks.*.mlp.experts.up_proj": "model.layers.*.mlp.experts",
     "blocks.*.mlp.experts.down_proj": "model.layers.*.mlp.experts",
 }
+SHARED_PATHS: Mapping[str, str] = {
+    **ROUTED_PATHS,
+    **{
+        f"blocks.*.mlp.shared.{name}": f"model.layers.*.mlp.shared_experts.{name}"
+        for name in ("gate_proj", "up_proj", "down_proj")
+    },
+}
+"""The same with a shared network beside them."""
+CHOICE = "blocks.*.mlp.routing.bias"
+"""The bias by which the router chooses, where it is a parameter."""
+LayerNetworks: TypeAlias = Annotated[
+    list[str], Checked(core_schema.list_schema(core_schema.literal_schema(["dense", "sparse"]), strict=True))
+]
+"""mlp_layer_types."""
 ROUTED_TENSORS: Mapping[str, str] = {
     "blocks.*.mlp.experts.gate_proj.weight": "model.layers.*.mlp.experts.gate_up_proj",
     "blocks.*.mlp.experts.up_proj.weight": "model.layers.*.mlp.experts.gate_up_proj",
@@ -46,3 +64,31 @@ def every_expert(shape: Transformer) -> Transformer:
         return replace(part, active=part.experts) if isinstance(part, Experts) else part
 
     return shape.mapped(to_all)
+
+
+def beside_shared(config: Any, experts: int, shared: int, **own: Any) -> Experts:
+    """Experts of a config's moe_intermediate_size, beside a network as wide as `shared` of them. Raises ConfigError."""
+    names = ("num_experts_per_tok", "the number of experts")
+    check_active(config.num_experts_per_tok, experts, names)
+    return Experts(
+        hidden=config.hidden_size,
+        experts=experts,
+        active=config.num_experts_per_tok,
+        width=config.moe_intermediate_size,
+        shared=shared * config.moe_intermediate_size or None,
+        activation=config.activation,
+        **own,
+    )
+
+
+def dense_or_sparse(given: list[str] | None, layers: int) -> list[bool]:
+    """Booleans, one for each layer: whether it has experts. `given` are the config's mlp_layer_types; without them the
+    first layer is dense and all others have experts. Raises ConfigError."""
+    if given is None:
+        return [number > 0 for number in range(layers)]
+    if len(given) != layers:
+        raise ConfigError(
+            f"mlp_layer_types names {len(given):,} layers, and num_hidden_layers is {layers:,}",
+            "mlp_layer_types=null gives the family's own pattern",
+        )
+    return [kind == "sparse" for kind in given]

@@ -46,7 +46,11 @@ class Bank(nn.Module):
 
 
 class Routing(nn.Module):
-    """Weights made of the router's scores."""
+    """Weights made of the router's scores. A bias for each expert would choose, and changes no weight."""
+
+    def __init__(self, part: parts.Experts) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.empty(part.experts), requires_grad=False) if part.choice_bias else None
 
     def forward(self, scores: Tensor) -> Tensor:
         return torch.softmax(scores, dim=-1)
@@ -80,7 +84,7 @@ class Experts(nn.Module):
     def __init__(self, part: parts.Experts) -> None:
         super().__init__()
         self.active = part.active
-        self.router, self.routing = Linear(part.hidden, part.experts, bias=part.bias), Routing()
+        self.router, self.routing = Linear(part.hidden, part.experts, bias=part.bias), Routing(part)
         self.experts, self.weighting = Networks(part), Weighting()
         self.shared = None
         if part.shared_width is not None:

@@ -23,6 +23,8 @@ class Experts(Part):
     `shared`: width of one more network that every token passes; `shared_alike`: it has one as wide as an expert, in
     place of a width of its own. `shared_gate`: its result is weighted by one number per
     token. `bias`: the router's and the experts' products have biases; `shared_bias`: those of the shared network do.
+    `choice_bias`: the router chooses by scores with one more number for each expert, stored with the weights and not
+    trained (transformers' Ernie4_5_MoeTopKRouter).
     """
 
     hidden: Size
@@ -34,6 +36,7 @@ class Experts(Part):
     shared_gate: bool = False
     bias: bool = False
     shared_bias: bool = False
+    choice_bias: bool = False
     activation: str = "silu"
 
     name: ClassVar[str] = "mlp"
@@ -77,7 +80,7 @@ class Experts(Part):
         experts = f"{at}.experts"
         routed = (
             Matmul(f"{at}.router", "B T D, D E -> B T E", bias=self.bias),
-            Pointwise(f"{at}.routing", "B T E"),
+            Pointwise(f"{at}.routing", "B T E", bias="E" if self.choice_bias else ""),
             Matmul(f"{experts}.gate_proj", "B T A D, D Fe -> B T A Fe", bias=self.bias, bank="E"),
             Matmul(f"{experts}.up_proj", "B T A D, D Fe -> B T A Fe", bias=self.bias, bank="E"),
             Pointwise(f"{experts}.act", "B T A Fe"),
