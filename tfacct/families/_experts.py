@@ -17,7 +17,7 @@ ROUTED_PATHS: Mapping[str, str] = {
     "blocks.*.mlp.experts.up_proj": "model.layers.*.mlp.experts",
     "blocks.*.mlp.experts.down_proj": "model.layers.*.mlp.experts",
 }
-SHARED_PATHS: Mapping[str, str] = {
+BESIDE_PATHS: Mapping[str, str] = {
     **ROUTED_PATHS,
     **{
         f"blocks.*.mlp.shared.{name}": f"model.layers.*.mlp.shared_experts.{name}"

@@ -6,7 +6,7 @@ from tfacct.architecture.parts import Attention, QKNorm
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Layers, Switch, UpTo
 from tfacct.families._endings import DECODER
-from tfacct.families._experts import ROUTED_TENSORS, SHARED_PATHS, beside_shared
+from tfacct.families._experts import BESIDE_PATHS, ROUTED_TENSORS, beside_shared
 from tfacct.families._layers import LayerTypes, windows
 from tfacct.families._llama_like import LlamaLike
 from tfacct.families.mistral import Window
@@ -41,7 +41,7 @@ class Config(LlamaLike):
     heads: ClassVar = DECODER
     hf_paths: ClassVar = {
         **LlamaLike.hf_paths,
-        **SHARED_PATHS,
+        **BESIDE_PATHS,
         "blocks.*.attn.q_norm": "model.layers.*.self_attn.q_norm",
         "blocks.*.attn.k_norm": "model.layers.*.self_attn.k_norm",
     }

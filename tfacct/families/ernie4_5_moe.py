@@ -6,7 +6,7 @@ from tfacct.architecture.parts import Head, Rotary
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Layers, Real, Switch, UpTo, whole
 from tfacct.families._endings import DECODER
-from tfacct.families._experts import CHOICE, ROUTED_TENSORS, SHARED_PATHS, beside_shared
+from tfacct.families._experts import BESIDE_PATHS, CHOICE, ROUTED_TENSORS, beside_shared
 from tfacct.families._llama_like import LlamaLike
 
 
@@ -43,7 +43,7 @@ class Config(LlamaLike):
         """.split()
     )
     heads: ClassVar = DECODER
-    hf_paths: ClassVar = {**LlamaLike.hf_paths, **SHARED_PATHS}
+    hf_paths: ClassVar = {**LlamaLike.hf_paths, **BESIDE_PATHS}
     hf_tensors: ClassVar = {
         **ROUTED_TENSORS,
         CHOICE: "model.layers.*.mlp.gate.moe_statics.e_score_correction_bias",

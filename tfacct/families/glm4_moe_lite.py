@@ -5,7 +5,7 @@ from typing import ClassVar
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Layers, Real, UpTo
 from tfacct.families._endings import DECODER
-from tfacct.families._experts import ROUTED_TENSORS, SHARED_PATHS, LayerNetworks, beside_shared, dense_or_sparse
+from tfacct.families._experts import BESIDE_PATHS, ROUTED_TENSORS, LayerNetworks, beside_shared, dense_or_sparse
 from tfacct.families._latent_like import LatentLike
 
 
@@ -36,7 +36,7 @@ class Config(LatentLike):
     aliases: ClassVar = {"num_local_experts": "n_routed_experts"}
     harmless: ClassVar = LatentLike.harmless | frozenset("n_group topk_group routed_scaling_factor topk_method".split())
     heads: ClassVar = DECODER
-    hf_paths: ClassVar = {**LatentLike.hf_paths, **SHARED_PATHS}
+    hf_paths: ClassVar = {**LatentLike.hf_paths, **BESIDE_PATHS}
     hf_tensors: ClassVar = ROUTED_TENSORS
     gotchas: ClassVar = (
         "mlp_layer_types says of every layer whether it is `dense` or `sparse`; without it the first is dense and all "
