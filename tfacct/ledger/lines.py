@@ -179,7 +179,8 @@ class Matmul:
         """
         left, right, out = self.einsum.left, self.einsum.right, self.einsum.out
         alone = tuple(a for a in left if a in out and a not in right)
-        rows = alone if _is_weight(right) else tuple(a for a in alone if a in workload.AXES) or alone
+        stored = _is_weight(right) and self.bank is None  # of a bank, each of a token's experts is a product of its own
+        rows = alone if stored else tuple(a for a in alone if a in workload.AXES) or alone
         columns = tuple(a for a in right if a in out and a not in left)
         contracted = tuple(a for a in left if a not in out)
         repeats = tuple(a for a in out if a not in rows and a not in columns)
