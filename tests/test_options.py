@@ -15,7 +15,8 @@ from tfacct.cli.root import ALSO, REGISTERED
 from tfacct.loading import presets
 
 EXAMPLES = {name: example for name, (_, example, _) in REGISTERED.items()}
-SLOW = ("verify", "measure")
+SLOW = ("verify", "measure", "checkpoint")
+"""Whose examples take seconds, or files that are not here."""
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])

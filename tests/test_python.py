@@ -11,12 +11,14 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 import pytest
 
 import tfacct
 from tests.conftest import TINY, Ran
+from tests.test_checkpoint import written
 from tfacct import Model, TfacctError, load
 from tfacct.accounts.metrics import METRICS
 from tfacct.accounts.step_metrics import STEP_METRICS
@@ -231,6 +233,15 @@ def test_no_room_below_the_command_line_raises_with_a_shells_spelling() -> None:
 
 
 LLAMA = load(TINY["llama"])
+
+
+def checked() -> Report:
+    """The tiny model against a file that holds next to nothing of it."""
+    with TemporaryDirectory() as folder:
+        file = written(Path(folder, "some.safetensors"), {"model.norm.weight": ("F32", (48,)), "w": ("I8", (2, 3))})
+        return LLAMA.checkpoint(file)
+
+
 ANSWERS: dict[str, Callable[[], Report]] = {
     "flops": lambda: LLAMA.flops(ctx=19),
     "flops by part": lambda: LLAMA.flops(ctx=19, by="part"),
@@ -250,6 +261,7 @@ ANSWERS: dict[str, Callable[[], Report]] = {
     "verify": lambda: LLAMA.verify(ctx=9),
     "prove": lambda: LLAMA.prove(),
     "measure": lambda: LLAMA.measure(ctx=9, steps=1),
+    "checkpoint": checked,
 }
 
 

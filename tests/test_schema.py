@@ -71,6 +71,7 @@ ASKED: dict[str, list[list[str]]] = {
         ["verify", "gpt2", "--train", "--ctx", "16"],
     ],
     "verify-prove": [],  # below
+    "checkpoint": [],  # in test_checkpoint.py, which has files to ask about
     "measure": [["measure", "gpt2", "--ctx", "8", "--steps", "1", "--set", "n_layer=2"]],
     "models": [["models"]],
     "show": [["show", "gpt2"], ["show", "lecture-transformer"]],

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tfacct.base.version import __version__
 
 if TYPE_CHECKING:
+    from tfacct.api.checkpoint import checkpoint
     from tfacct.api.metric_names import MetricName
     from tfacct.api.model import Model, load
     from tfacct.api.utilization import mfu
@@ -14,9 +15,10 @@ if TYPE_CHECKING:
     from tfacct.output.report import Report
     from tfacct.reports.metrics import metrics
 
-__all__ = ["MetricName", "Model", "Report", "TfacctError", "__version__", "load", "metrics", "mfu"]
+__all__ = ["MetricName", "Model", "Report", "TfacctError", "__version__", "checkpoint", "load", "metrics", "mfu"]
 
 _HOME = {
+    "checkpoint": "api.checkpoint",
     "load": "api.model",
     "Model": "api.model",
     "MetricName": "api.metric_names",

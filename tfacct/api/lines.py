@@ -306,3 +306,37 @@ SweepLine: TypeAlias = dict[str, Any]
 """One combination: the knobs and the metrics by their names."""
 SolveLine: TypeAlias = dict[str, Any]
 """One candidate: the unknown by its name, and both sides, `left` and `right`."""
+
+
+class CheckpointFile(TypedDict):
+    """A file of weights."""
+
+    file: str
+    bytes: int
+    tensors: int
+
+
+class CheckpointDifference(TypedDict):
+    """A path of the ledger, or a tensor of the files, how the sides differ there, and in how many tensors alike."""
+
+    path: str
+    difference: str
+    tensors: int
+
+
+class NotStored(TypedDict):
+    """A tensor that the files need not hold."""
+
+    tensor: str
+    why: str
+
+
+class CheckpointLine(TypedDict):
+    """Tensors of a part in one dtype. `what` they are, where they are not plain numbers."""
+
+    part: str
+    dtype: str
+    what: str
+    tensors: int
+    elements: int
+    bytes: int

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal, Unpack
 
 from tfacct.api.answer import answered
-from tfacct.api.answers import MeasureReport, ProveReport, ShowReport, VerifyReport
+from tfacct.api.answers import CheckpointReport, MeasureReport, ProveReport, ShowReport, VerifyReport
 from tfacct.api.asked import Asked
 from tfacct.api.keywords import request, spelled_out
 from tfacct.base.errors import UsageError
@@ -83,6 +84,17 @@ class Trusted(Asked):
             raise UsageError(f"{recipe[0][0] if recipe else 'dtype'} needs train=True")
 
         return answered(ProveReport, prove(self.loaded, by=by or "symbols"))
+
+    def checkpoint(self, path: str | Path) -> CheckpointReport:
+        """Comparison of the files of a checkpoint with this model, by their headers; `.agrees` is the verdict.
+
+        `path`: a folder, a file of safetensors or GGUF, an index, or a hub id. Raises TfacctError.
+        """
+        from tfacct.loading import beside
+        from tfacct.reports.checkpoint import checkpoint
+
+        files, _, _ = beside.read(str(path), compared=False, ask_hub=isinstance(path, str))
+        return answered(CheckpointReport, checkpoint(files, self.loaded))
 
     @spelled_out
     def measure(

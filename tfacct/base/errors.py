@@ -35,6 +35,10 @@ class NotFoundError(TfacctError):
     """A model, file, field or unit that does not exist."""
 
 
+class CheckpointError(TfacctError):
+    """A file of weights that is broken, or none."""
+
+
 class HubError(TfacctError):
     """A hub that cannot be reached, or does not give what it has."""
 

@@ -87,6 +87,43 @@ def verify(
         raise typer.Exit(1)
 
 
+@command(TRUST, "tfacct checkpoint ./my-model")
+def checkpoint(
+    *,
+    path: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATH|HUB_ID",
+            help="Folder or file of safetensors or GGUF, the index of several, or a hub id.",
+            show_default=False,
+        ),
+    ],
+    config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Compare with this model. Default: the config.json beside the files.",
+            autocompletion=complete.model,
+        ),
+    ] = None,
+    sets: opt.Sets = None,
+    output: opt.Output,
+) -> None:
+    """What the files of a checkpoint hold, from their headers, against the config: bytes, names, shapes."""
+    from tfacct.loading import beside
+    from tfacct.output.progress import spinner
+    from tfacct.reports.checkpoint import checkpoint
+
+    if sets and config is None:
+        raise UsageError("--set needs --config")
+    with spinner() as waiting:
+        files, found, why = beside.read(path, compared=config is None, waiting=waiting)
+    report = checkpoint(files, found if config is None else ask.subject(opt.One(config, sets)), why)
+    ask.show(report, output)
+    if not report.agrees:
+        raise typer.Exit(1)
+
+
 @command(TRUST, "tfacct measure gpt2 --ctx 128 --steps 3")
 def measure(
     *,

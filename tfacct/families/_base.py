@@ -94,6 +94,8 @@ class FamilyConfig(BaseModel):
     """Other names that the class reads a field by."""
     hf_tensors: ClassVar[Mapping[str, str]] = {}
     """Our tensors → the class's, where a parameter of it is no module's `weight` or `bias`."""
+    inputs_first: ClassVar[tuple[str, ...]] = ()
+    """Beginnings of our paths of matrices that the class stores by inputs, then outputs, unlike nn.Linear."""
     trains: ClassVar[frozenset[str]] = frozenset()
     """Kinds of attention with which the class's training step was measured, tensor by tensor; `accumulate` among them
     where gradients of earlier batches were, `selective` where attention was that runs again,

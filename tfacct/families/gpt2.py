@@ -49,6 +49,7 @@ class Config(FamilyConfig):
     }
     heads: ClassVar = {"LMHeadModel": CAUSAL_MODEL, **CLASSIFYING, "ForTokenClassification": TOKENS_CLASSIFIED}
     body: ClassVar = "transformer."
+    inputs_first: ClassVar = ("blocks.",)
     hf_paths: ClassVar = {
         "embed": "transformer.wte",
         "pos_embed": "transformer.wpe",

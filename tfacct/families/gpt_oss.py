@@ -39,6 +39,7 @@ class Config(LlamaLike):
         "blocks.*.mlp.router": "model.layers.*.mlp.router",
         "blocks.*.attn.sinks": "model.layers.*.self_attn",
     }
+    inputs_first: ClassVar = ("blocks.*.mlp.experts.",)
     hf_tensors: ClassVar = {
         **ROUTED_TENSORS,
         "blocks.*.mlp.experts.gate_proj.bias": "model.layers.*.mlp.experts.gate_up_proj_bias",

@@ -39,7 +39,7 @@ def find(
             "the MODEL is empty", "`tfacct models` lists the presets; a path to a config.json works too"
         )
     path = Path(model)
-    if _exists(path):
+    if exists(path):
         file = path / "config.json" if path.is_dir() else path
         if file.suffix == ".toml":
             return presets.load_file(file, sets)
@@ -49,7 +49,7 @@ def find(
     page = spellings.hub_id(model) if ask_hub else None
     if page is None and path.suffix in (".json", ".toml"):
         raise NotFoundError(f"no file {model!r} here", nearest(path.stem, presets.names()))
-    if ask_hub and _looks_like_hub_id(page or model):
+    if ask_hub and looks_like_hub_id(page or model):
         return _from_hub(page or model, sets, waiting)
     if ask_hub and (preset := spellings.preset(page or model)):
         return _answer(preset, page or model, sets)
@@ -63,7 +63,7 @@ def _suggestion(model: str, also: Iterable[str]) -> str:
     return close or "`tfacct models` lists the presets; a path to a config.json works too"
 
 
-def _looks_like_hub_id(model: str) -> bool:
+def looks_like_hub_id(model: str) -> bool:
     """True for OWNER/NAME or OWNER/NAME@REVISION, well-formed or not, unless it is written as a path."""
     return model.partition("@")[0].count("/") == 1 and not model.startswith((".", "/", "~"))
 
@@ -107,7 +107,8 @@ def _answer(preset: Preset, asked: str, sets: Mapping[str, Any] | None, why: str
     return replace(found, left_out=preset.without, answers=note)
 
 
-def _exists(path: Path) -> bool:
+def exists(path: Path) -> bool:
+    """True if something is there."""
     try:
         return path.exists()
     except (OSError, ValueError):  # a name too long, or with a null byte in it

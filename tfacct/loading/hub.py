@@ -16,7 +16,7 @@ from http import HTTPStatus
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from tfacct.base.errors import ConfigError, HubError, MissingExtraError, NotFoundError, TfacctError, UsageError, cut
@@ -27,11 +27,12 @@ A_MOMENT = 0.7
 
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?")
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]{0,198}")
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-_ETAG = re.compile(r"[A-Za-z0-9_:+=-][A-Za-z0-9_.:+=-]{0,199}")
+COMMIT = re.compile(r"[0-9a-f]{40}")
+ETAG = re.compile(r"[A-Za-z0-9_:+=-][A-Za-z0-9_.:+=-]{0,199}")
 _ANOTHER_TIME = (408, 429, 500, 502, 503, 504)
 """Answers of a hub in trouble: they say nothing about the model."""
 
+AnswerT = TypeVar("AnswerT")
 Waiting: TypeAlias = Callable[[str], None]
 """Called with what is waited for, once it takes longer than a moment."""
 
@@ -73,7 +74,7 @@ def name_of(hub_id: str, revision: str | None) -> str:
     """Name of the model in tables: its id as given, with a full commit cut to the seven digits that git shows."""
     if revision is None:
         return hub_id
-    return f"{hub_id}@{revision[:7] if _COMMIT.fullmatch(revision) else revision}"
+    return f"{hub_id}@{revision[:7] if COMMIT.fullmatch(revision) else revision}"
 
 
 def fetch(hub_id: str, revision: str | None = None, *, largest: int, waiting: Waiting = unwatched) -> Copy:
@@ -82,6 +83,13 @@ def fetch(hub_id: str, revision: str | None = None, *, largest: int, waiting: Wa
     Kept in huggingface_hub's cache. The hub is asked each time whether that copy is the newest, unless a full commit
     says which one is meant; where the hub does not answer, the copy has to do.
     """
+    return patiently(hub_id, revision, lambda wanted: _ask(hub_id, wanted, largest), waiting)
+
+
+def patiently(
+    hub_id: str, revision: str | None, ask: Callable[[str], AnswerT], waiting: Waiting, reads: int = 3
+) -> AnswerT:
+    """What `ask` says of a revision, within the time that so many `reads` may take. Raises a TfacctError."""
     try:
         from huggingface_hub import constants
     except ModuleNotFoundError as error:
@@ -94,27 +102,28 @@ def fetch(hub_id: str, revision: str | None = None, *, largest: int, waiting: Wa
         raise HubError(f"huggingface_hub cannot be imported: {_reason(error)}") from None
 
     host = constants.ENDPOINT.removeprefix("https://")
-    patience = 3 * max(constants.HF_HUB_ETAG_TIMEOUT, constants.HF_HUB_DOWNLOAD_TIMEOUT)
-    answers: list[Copy | Exception] = []
+    patience = reads * max(constants.HF_HUB_ETAG_TIMEOUT, constants.HF_HUB_DOWNLOAD_TIMEOUT)
+    answers: list[AnswerT] = []
+    errors: list[Exception] = []
 
-    def ask() -> None:
+    def run() -> None:
         try:
             with _quiet():
-                answers.append(_ask(hub_id, revision or constants.DEFAULT_REVISION, largest))
+                answers.append(ask(revision or constants.DEFAULT_REVISION))
         except Exception as error:
-            answers.append(error)
+            errors.append(error)
 
     # A thread, because each read has its time limit but a trickle of bytes has none; and to say what is waited for.
-    thread = Thread(target=ask, daemon=True)
+    thread = Thread(target=run, daemon=True)
     thread.start()
     thread.join(A_MOMENT)
     if thread.is_alive():
         waiting(f"asking {host} for {hub_id}")
         thread.join(patience)
-    answer = answers[0] if answers else TimeoutError(f"not done within {patience} seconds")
-    if isinstance(answer, Copy):
-        return answer
-    raise _as_ours(answer, hub_id, revision, host) from None
+    if answers:
+        return answers[0]
+    wrong = errors[0] if errors else TimeoutError(f"not done within {patience} seconds")
+    raise _as_ours(wrong, hub_id, revision, host) from None
 
 
 def _ask(hub_id: str, revision: str, largest: int) -> Copy:
@@ -126,7 +135,7 @@ def _ask(hub_id: str, revision: str, largest: int) -> Copy:
 
     kept = try_to_load_from_cache(hub_id, CONFIG, revision=revision)
     cached = copy(kept, newest=False) if isinstance(kept, str) else None
-    if cached and (constants.HF_HUB_OFFLINE or _COMMIT.fullmatch(revision)):
+    if cached and (constants.HF_HUB_OFFLINE or COMMIT.fullmatch(revision)):
         return cached
     if constants.HF_HUB_OFFLINE:
         raise HubError(f"{hub_id} is not in the hub's cache, and HF_HUB_OFFLINE forbids asking for it")
@@ -158,9 +167,9 @@ def _checked(held: Any, url: str, revision: str) -> str:
     host, commit = asked.netloc, held.commit_hash
     if commit is None or held.etag is None:
         raise HubError(f"{host} does not answer as a hub does", "check HF_ENDPOINT, or a proxy in between")
-    if not _COMMIT.fullmatch(commit) or not _ETAG.fullmatch(held.etag):
+    if not COMMIT.fullmatch(commit) or not ETAG.fullmatch(held.etag):
         raise HubError(f"{host} does not answer as a hub does: its commit or its ETag is invalid", "check HF_ENDPOINT")
-    if _COMMIT.fullmatch(revision) and commit != revision:
+    if COMMIT.fullmatch(revision) and commit != revision:
         raise HubError(f"{host} answers with commit {commit}, not {revision}")
     if answered.netloc != host or answered.scheme not in (asked.scheme, "https"):
         there = cut(answered.netloc) or "nowhere"
@@ -182,7 +191,7 @@ def _download(url: str, size: int | None, largest: int) -> bytes:
     host, data = urlsplit(url).netloc, bytearray()
     with utils.get_session().stream("GET", url, **asking) as response:
         if response.status_code != HTTPStatus.OK:
-            raise HubError(f"cannot fetch the {CONFIG} from {host}: its answer is {_answer(response.status_code)}")
+            raise HubError(f"cannot fetch the {CONFIG} from {host}: its answer is {answer_of(response.status_code)}")
         if response.headers.get("Content-Encoding", "identity") != "identity":
             raise HubError(f"{host} sends the {CONFIG} compressed, which was not asked for")
         for chunk in response.iter_raw():
@@ -222,9 +231,9 @@ def _as_ours(error: Exception, hub_id: str, revision: str | None, host: str) -> 
     if isinstance(error, errors.RepositoryNotFoundError) or status == HTTPStatus.NOT_FOUND:
         return NotFoundError(f"no file here and no model on {host} named {hub_id!r}", "a private one needs HF_TOKEN")
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        return HubError(f"{host} does not allow reading {hub_id}: {_answer(status)}", "check HF_TOKEN")
+        return HubError(f"{host} does not allow reading {hub_id}: {answer_of(status)}", "check HF_TOKEN")
     if status is not None:
-        return HubError(f"cannot fetch {hub_id} from {host}: its answer is {_answer(status)}")
+        return HubError(f"cannot fetch {hub_id} from {host}: its answer is {answer_of(status)}")
     if isinstance(error, OSError) and error.filename:
         return HubError(f"the hub's cache cannot be used: {error.strerror}: {error.filename}", "HF_HOME moves it")
     return HubError(f"cannot fetch {hub_id} from {host}: {_reason(error)}")
@@ -236,7 +245,7 @@ def _status(error: Exception) -> int | None:
     return status if isinstance(status, int) else None
 
 
-def _answer(status: int) -> str:
+def answer_of(status: int) -> str:
     try:
         return f"{status} {HTTPStatus(status).phrase}"
     except ValueError:

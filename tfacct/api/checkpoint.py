@@ -1,0 +1,26 @@
+"""The files of a checkpoint, asked about without a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfacct.api.answer import answered
+from tfacct.api.answers import CheckpointReport
+
+if TYPE_CHECKING:
+    from tfacct.api.asked import Source
+
+
+def checkpoint(path: str | Path, *, config: Source | None = None) -> CheckpointReport:
+    """What the files of a checkpoint hold, by their headers, against the config beside them, or `config`.
+
+    `path`: a folder, a file of safetensors or GGUF, an index, or a hub id; a Path is always a path. `config`: what
+    `load` takes. `.agrees` is the verdict: True too where there is nothing to compare with. Raises TfacctError.
+    """
+    from tfacct.api.asked import loaded
+    from tfacct.loading import beside
+    from tfacct.reports.checkpoint import checkpoint
+
+    files, found, why = beside.read(str(path), compared=config is None, ask_hub=isinstance(path, str))
+    return answered(CheckpointReport, checkpoint(files, found if config is None else loaded(config, {}), why))

@@ -1,0 +1,53 @@
+"""A checkpoint and the config that lies beside it, by the name that a user gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfacct.base.errors import ConfigError, NotFoundError
+from tfacct.loading import checkpoint, find
+from tfacct.loading.checkpoint import Checkpoint
+from tfacct.loading.files import parse_json
+from tfacct.loading.files import read as read_bytes
+from tfacct.loading.model import LoadedModel, subject
+
+if TYPE_CHECKING:
+    from tfacct.loading.hub import Waiting
+
+
+def read(
+    name: str, *, compared: bool = True, ask_hub: bool = True, waiting: Waiting | None = None
+) -> tuple[Checkpoint, LoadedModel | None, str]:
+    """The files that `name` means, a path or a hub id; unless they are not `compared` with it, the model of their
+    config; and, where nobody here understands that, why there is none."""
+    path = Path(name)
+    if find.exists(path):
+        files = checkpoint.local(path)
+        beside = (path if path.is_dir() else path.parent) / "config.json"
+        if files.part_of or not compared or not find.exists(beside):
+            return files, None, ""
+        fields = parse_json(str(beside), read_bytes(beside))
+        return files, *_model(lambda: subject(files.name, fields))
+    from tfacct.loading import spellings
+
+    hub_id = spellings.hub_id(name) or name
+    if not ask_hub or not find.looks_like_hub_id(hub_id):
+        raise NotFoundError(
+            f"no file or folder {name!r} here", "a checkpoint is a folder, a .safetensors, a .gguf or a hub id"
+        )
+    from tfacct.loading import hub, hub_files
+
+    files = hub_files.read(*hub.read_id(hub_id), waiting=waiting or hub.unwatched)
+    if not compared:
+        return files, None, ""
+    return files, *_model(lambda: find.find(hub_id, waiting=waiting))
+
+
+def _model(load: Callable[[], LoadedModel]) -> tuple[LoadedModel | None, str]:
+    """The model of a config, or why there is none: nobody here understands it."""
+    try:
+        return load(), ""
+    except (ConfigError, NotFoundError) as error:
+        return None, error.message

@@ -1,0 +1,165 @@
+"""A checkpoint: the files that hold a model's weights, found in a folder, by an index, or on the hub."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tfacct.base.errors import CheckpointError, NotFoundError, cut, listed
+from tfacct.loading.gguf import gguf
+from tfacct.loading.headers import Held, LocalFile, Source, check_names, parsed, safetensors
+
+INDEX = "model.safetensors.index.json"
+WHOLE = "model.safetensors"
+LONGEST_INDEX = 32_000_000
+"""Bytes of an index that is read."""
+MOST = 400_000
+"""Tensors of all files together: the largest published checkpoints have half as many."""
+MOST_FILES = 2_000
+PICKLES = (".bin", ".pt", ".pth", ".ckpt")
+_SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.(safetensors|gguf)")
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+ -]{0,198}")
+
+
+class File(NamedTuple):
+    """One file: its name, its bytes, its tensors."""
+
+    name: str
+    bytes: int
+    tensors: Sequence[Held]
+
+
+class Checkpoint(NamedTuple):
+    """Files of one model. `gguf`: the architecture that their GGUF headers name; empty of safetensors."""
+
+    name: str
+    files: Sequence[File]
+    gguf: str = ""
+    part_of: int = 0
+    """Number of files of which this is one, where the others were not read."""
+    claimed: int | None = None
+    """Bytes of all tensors as the index says."""
+
+    @property
+    def tensors(self) -> list[Held]:
+        """Tensors of all files."""
+        return [held for file in self.files for held in file.tensors]
+
+
+def local(path: Path) -> Checkpoint:
+    """Checkpoint in a file or a folder. Raises a TfacctError, within a second, whatever the files hold."""
+    if path.is_dir():
+        return _folder(path)
+    if path.name.endswith(".index.json"):
+        return indexed(
+            path.parent.resolve().name, _read_index(LocalFile(path)), lambda name: LocalFile(path.parent / name)
+        )
+    one = _SHARD.fullmatch(path.name)
+    return together(path.name, [LocalFile(path)], part_of=int(one[3]) if one else 0)
+
+
+def _folder(path: Path) -> Checkpoint:
+    """Checkpoint in a folder: what its index names, or its one file, or its one set of shards."""
+    name = path.resolve().name
+    try:
+        names = sorted(os.listdir(path))  # noqa: PTH208  a path for each of a million names takes too long
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror}") from None
+    if INDEX in names:
+        return indexed(name, _read_index(LocalFile(path / INDEX)), lambda file: LocalFile(path / file))
+    if WHOLE in names:
+        return together(name, [LocalFile(path / WHOLE)])
+    found = [file for file in names if file.endswith((".safetensors", ".gguf"))]
+    if not found:
+        pickles = [file for file in names if file.endswith(PICKLES)]
+        hint = "it holds pickles, which can run code and are not opened" if pickles else None
+        raise NotFoundError(f"{path} holds no safetensors and no GGUF file", hint)
+    alone = len(found) == 1 and not _SHARD.fullmatch(found[0])
+    return together(name, [LocalFile(path / file) for file in (found if alone else _one_set(path, found))])
+
+
+def _one_set(path: Path, names: Sequence[str]) -> Sequence[str]:
+    """All files of one set of shards. Raises CheckpointError where one is missing or others lie beside them."""
+    parts = [_SHARD.fullmatch(name) for name in names]
+    sets = {(part[1], part[3], part[4]) for part in parts if part}
+    if len(sets) != 1 or not all(parts):
+        raise NotFoundError(f"{path} holds several models' files: {listed(names, 4)}", "name one of the files")
+    ((stem, count, ending),) = sets
+    wanted = [f"{stem}-{number:05}-of-{count}.{ending}" for number in range(1, min(int(count), MOST_FILES) + 1)]
+    if missing := [name for name in wanted if name not in set(names)]:
+        raise CheckpointError(f"{path} lacks {listed(missing, 4)}")
+    return wanted
+
+
+def _read_index(source: Source) -> Mapping[str, object]:
+    """Fields of an index."""
+    if source.size > LONGEST_INDEX:
+        raise CheckpointError(f"{source.name} has {source.size:,} bytes: at most {LONGEST_INDEX:,} are read")
+    return index(source.name, source.read(0, source.size))
+
+
+def index(where: str, data: bytes) -> dict[str, object]:
+    """Fields of an index, whose `weight_map` names a file for each tensor. Raises CheckpointError."""
+    if data.count(b",") > MOST + 100:
+        raise CheckpointError(f"{where} names more than {MOST:,} tensors")
+    read = parsed(where, data)
+    fields: dict[str, object] = read if isinstance(read, dict) else {}
+    files = fields.get("weight_map")
+    if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):
+        raise CheckpointError(f"{where} has no weight_map that names a file for each tensor")
+    check_names(where, files)
+    for name in dict.fromkeys(files.values()):
+        if not _PLAIN.fullmatch(name) or not name.endswith(".safetensors"):
+            raise CheckpointError(f"{where} names {cut(name)!r}, which is no safetensors file beside it")
+    return fields
+
+
+def files_of(name: str, fields: Mapping[str, object]) -> list[str]:
+    """Names of the files that an index names. Raises CheckpointError."""
+    where: Mapping[str, str] = fields["weight_map"]  # type: ignore[assignment]  # which `index` has checked
+    names = sorted(set(where.values()))
+    if len(names) > MOST_FILES:
+        raise CheckpointError(f"the index of {name} names {len(names):,} files: at most {MOST_FILES:,} are read")
+    return names
+
+
+def indexed(name: str, fields: Mapping[str, object], source: Callable[[str], Source]) -> Checkpoint:
+    """Checkpoint of the files that an index names, each of which must hold what the index says."""
+    where: Mapping[str, str] = fields["weight_map"]  # type: ignore[assignment]  # which `index` has checked
+    names = files_of(name, fields)
+    about = fields.get("metadata")
+    total = about.get("total_size") if isinstance(about, dict) else None
+    found = together(name, [source(file) for file in names], called=names)
+    for file in found.files:
+        wrong = next((tensor for tensor in file.tensors if where.get(tensor.name) != file.name), None)
+        if wrong is not None:
+            raise CheckpointError(f"{file.name} holds {wrong.name!r}, which the index does not say")
+    there = {tensor.name for tensor in found.tensors}
+    if lost := next((tensor for tensor in where if tensor not in there), None):
+        raise CheckpointError(f"{where[lost]} lacks {lost!r}, which the index says it holds")
+    return found._replace(claimed=total if type(total) is int else None)
+
+
+def together(name: str, sources: Sequence[Source], *, part_of: int = 0, called: Sequence[str] = ()) -> Checkpoint:
+    """Checkpoint of these files. Raises CheckpointError where two hold one tensor."""
+    files: list[File] = []
+    seen: set[str] = set()
+    architectures: list[str] = []
+    for number, source in enumerate(sources):
+        if source.name.endswith(".gguf"):
+            header = gguf(source)
+            tensors = header.tensors
+            architectures.append(str(header.fields.get("general.architecture") or "unknown")[:40])
+        else:
+            tensors = safetensors(source)
+        for tensor in tensors:
+            if tensor.name in seen:
+                raise CheckpointError(f"{source.name}: {tensor.name!r} stands in another file too")
+            seen.add(tensor.name)
+        if len(seen) > MOST:
+            raise CheckpointError(f"{name} has more than {MOST:,} tensors")
+        files.append(File(called[number] if called else Path(source.name).name, source.size, tensors))
+    return Checkpoint(name, files, architectures[0] if architectures else "", part_of if part_of > 1 else 0)

@@ -1,0 +1,191 @@
+"""Headers of GGUF files, as llama.cpp writes them: which tensors a file holds, of which types, shapes and bytes.
+
+The reader of the `gguf` package believes what a header says: it makes two arrays for every word of a vocabulary, walks
+lists of 2⁶³ items, and multiplies sizes until they wrap. So this one reads the few fields that are needed and checks
+each. https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+"""
+
+from __future__ import annotations
+
+import struct
+from math import prod
+from typing import Any, NamedTuple
+
+from tfacct.base.errors import CheckpointError, cut
+from tfacct.loading.headers import BOUND, MOST, Held, Source, check_names
+
+LONGEST = 64_000_000
+"""Bytes of a header that is read: vocabularies stand in it."""
+MOST_ITEMS = 2_000_000
+"""Texts in all lists together: the largest vocabularies have 262,144 words and as many merges."""
+MOST_FIELDS = 10_000
+MOST_DIMS = 4
+ALIGNMENT = 32
+CHUNK = 1 << 20
+
+TYPES = {
+    0: ("fp32", 1, 4), 1: ("fp16", 1, 2), 2: ("q4_0", 32, 18), 3: ("q4_1", 32, 20), 6: ("q5_0", 32, 22),
+    7: ("q5_1", 32, 24), 8: ("q8_0", 32, 34), 9: ("q8_1", 32, 40), 10: ("q2_k", 256, 84), 11: ("q3_k", 256, 110),
+    12: ("q4_k", 256, 144), 13: ("q5_k", 256, 176), 14: ("q6_k", 256, 210), 15: ("q8_k", 256, 292),
+    16: ("iq2_xxs", 256, 66), 17: ("iq2_xs", 256, 74), 18: ("iq3_xxs", 256, 98), 19: ("iq1_s", 256, 50),
+    20: ("iq4_nl", 32, 18), 21: ("iq3_s", 256, 110), 22: ("iq2_s", 256, 82), 23: ("iq4_xs", 256, 136),
+    24: ("int8", 1, 1), 25: ("int16", 1, 2), 26: ("int32", 1, 4), 27: ("int64", 1, 8), 28: ("fp64", 1, 8),
+    29: ("iq1_m", 256, 56), 30: ("bf16", 1, 2), 34: ("tq1_0", 256, 54), 35: ("tq2_0", 256, 66),
+    39: ("mxfp4", 32, 17), 40: ("nvfp4", 64, 36),
+}  # fmt: skip
+"""Types by number: the name, the elements of a block, its bytes. ggml.h, `ggml_type`; ggml-common.h."""
+SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
+TEXT, LIST = 8, 9
+
+
+class Header(NamedTuple):
+    """What a GGUF file says of itself: its fields of one value, and its tensors."""
+
+    fields: dict[str, Any]
+    tensors: list[Held]
+
+
+class _Cursor:
+    """Reads a file from its beginning, piece by piece, as far as a header may go."""
+
+    def __init__(self, source: Source) -> None:
+        self.source, self.at, self._data = source, 0, bytearray()
+
+    def take(self, count: int) -> bytes:
+        """The next bytes."""
+        stop = self.at + count
+        self._fill(stop)
+        data = bytes(self._data[self.at : stop])
+        self.at = stop
+        return data
+
+    def _fill(self, stop: int) -> None:
+        """Read as far as that."""
+        if stop > self.source.size:
+            raise CheckpointError(f"{self.source.name} is cut short: its header goes past its end")
+        if stop > LONGEST:
+            raise CheckpointError(f"the header of {self.source.name} is longer than {LONGEST:,} bytes")
+        while stop > len(self._data):
+            piece = self.source.read(len(self._data), max(CHUNK, stop - len(self._data)))
+            if not piece:
+                raise CheckpointError(f"{self.source.name} is cut short")
+            self._data += piece
+
+    def number(self, how: str) -> Any:
+        """The next number."""
+        return struct.unpack(how, self.take(struct.calcsize(how)))[0]
+
+    def text(self, most: int = LONGEST) -> str:
+        """The next text."""
+        length = self.number("<Q")
+        if length > most:
+            raise CheckpointError(f"{self.source.name}: a text of {length:,} bytes in the header")
+        return self.take(length).decode("utf-8", "replace")
+
+    def skip_texts(self, count: int) -> None:
+        """Go past a list of texts: there may be a million."""
+        length, at = struct.Struct("<Q").unpack_from, self.at
+        for _ in range(count):
+            if at + 8 > len(self._data):
+                self._fill(at + 8)
+            at += 8 + length(self._data, at)[0]
+        self._fill(at)
+        self.at = at
+
+
+def gguf(source: Source) -> Header:
+    """Fields and tensors of a file. Raises CheckpointError for whatever the format does not allow."""
+    cursor, name = _Cursor(source), source.name
+    if source.size < 24 or cursor.take(4) != b"GGUF":
+        raise CheckpointError(f"{name} is no GGUF file: it does not begin with GGUF")
+    version = cursor.number("<I")
+    if version not in (2, 3):
+        other = "big-endian" if version & 0xFFFF == 0 else f"of version {version}"
+        raise CheckpointError(f"{name} is {other}: versions 2 and 3 are read, little-endian")
+    count, fields = cursor.number("<Q"), cursor.number("<Q")
+    if count > MOST or fields > MOST_FIELDS:
+        raise CheckpointError(
+            f"{name} claims {count:,} tensors and {fields:,} fields: at most {MOST:,} and {MOST_FIELDS:,}"
+        )
+    known = _fields(cursor, fields)
+    alignment = known.get("general.alignment", ALIGNMENT)
+    if not isinstance(alignment, int) or isinstance(alignment, bool) or not 1 <= alignment <= 1 << 20:
+        raise CheckpointError(f"{name}: an alignment of {cut(repr(alignment))} bytes")
+    return Header(known, _tensors(cursor, count, alignment))
+
+
+def _fields(cursor: _Cursor, count: int) -> dict[str, Any]:
+    """The fields of one value; lists are gone past."""
+    found: dict[str, Any] = {}
+    left = MOST_ITEMS
+    for _ in range(count):
+        key, kind = cursor.text(1 << 16), cursor.number("<I")
+        if key in found:
+            raise CheckpointError(f"{cursor.source.name} has the field {cut(key)!r} twice")
+        found[key] = None
+        if kind == LIST:
+            inner, length = cursor.number("<I"), cursor.number("<Q")
+            if inner == TEXT and length <= left:
+                left -= length
+                cursor.skip_texts(length)
+            elif inner in SCALARS and length <= LONGEST:
+                cursor.take(length * struct.calcsize(SCALARS[inner]))
+            else:
+                raise CheckpointError(
+                    f"{cursor.source.name}: {cut(key)!r} is a list of {length:,} things that is not read"
+                )
+        elif kind == TEXT:
+            found[key] = cursor.text()
+        elif kind in SCALARS:
+            found[key] = cursor.number(SCALARS[kind])
+        else:
+            raise CheckpointError(f"{cursor.source.name}: {cut(key)!r} has type {kind}, which is not known")
+    return found
+
+
+def _tensors(cursor: _Cursor, count: int, alignment: int) -> list[Held]:
+    """The tensors, whose bytes must lie one behind the other, but for padding."""
+    name, found = cursor.source.name, {}
+    for _ in range(count):
+        held, offset = _tensor(cursor)
+        if held.name in found:
+            raise CheckpointError(f"{name} has {held.name!r} twice")
+        found[held.name] = offset, held
+    check_names(name, found)
+    size, end, before = cursor.source.size - _padded(cursor.at, alignment), 0, ""
+    for offset, held in sorted(found.values(), key=lambda one: (one[0], one[1].bytes)):
+        if offset < end:
+            raise CheckpointError(f"{name}: {before!r} and {held.name!r} overlap")
+        if offset != _padded(end, alignment):
+            raise CheckpointError(f"{name}: {offset - end:,} bytes before {held.name!r} belong to no tensor")
+        end, before = offset + held.bytes, held.name
+        if end > size:
+            raise CheckpointError(
+                f"{name} is cut short: {held.name!r} ends at byte {end:,} of its tensors, of which"
+                f" {max(size, 0):,} are there"
+            )
+    if size > _padded(end, alignment):
+        raise CheckpointError(f"{name}: {size - end:,} bytes at its end belong to no tensor")
+    return [held for _, held in found.values()]
+
+
+def _tensor(cursor: _Cursor) -> tuple[Held, int]:
+    """The next tensor and the offset of its bytes. Its sizes stand innermost first."""
+    name, dims = cursor.text(1 << 16), cursor.number("<I")
+    if dims > MOST_DIMS:
+        raise CheckpointError(
+            f"{cursor.source.name}: {cut(name)!r} has {dims:,} dimensions: there are at most {MOST_DIMS}"
+        )
+    inner = [cursor.number("<Q") for _ in range(dims)]
+    kind, offset = cursor.number("<I"), cursor.number("<Q")
+    if kind not in TYPES:
+        raise CheckpointError(f"{cursor.source.name}: {cut(name)!r} has a type that is not known: {kind}")
+    called, block, bytes_ = TYPES[kind]
+    elements = prod(inner)
+    if max(elements, offset, *inner, 0) >= BOUND or (inner[0] if inner else 1) % block:
+        raise CheckpointError(f"{cursor.source.name}: {cut(name)!r} has sizes that {called} has not: {inner}")
+    return Held(name, called, tuple(reversed(inner)), elements // block * bytes_), offset
+
+
+def _padded(at: int, alignment: int) -> int:
+    return -(-at // alignment) * alignment

@@ -1,0 +1,93 @@
+"""The shapes that formats pack matrices into, where they tell the shape of the matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from math import prod
+from typing import Any, NamedTuple
+
+from tfacct.loading.headers import Held
+from tfacct.witness.tensor_names import Aid
+
+BNB = "bitsandbytes"
+WORDS = {"int32": 32, "uint32": 32, "int64": 64, "uint8": 8, "int8": 8}
+"""Bits of the words that numbers are packed into."""
+
+
+class Packing(NamedTuple):
+    """What a config says of the format of its files: the method's name, and the bits of one number; None if unsaid."""
+
+    method: str
+    bits: int | None
+
+    def fits(
+        self, held: Held, wanted: tuple[int, ...], raw: tuple[int, ...], aid: Aid | None, formats: Collection[str]
+    ) -> bool | None:
+        """True if a file's tensor has the shape `wanted`, or the one it is packed into; None where that is not told.
+
+        `raw`: another shape that is as good; `formats`: those of the tensors beside it.
+        """
+        if aid is not None:
+            return self._packed(held, wanted, aid)
+        if BNB in formats and held.dtype in ("uint8", "int8") and held.shape[1:] == (1,) and held.shape != wanted:
+            return held.shape[0] == -(-prod(wanted) // 2)
+        if "modelopt" in formats and held.dtype == "uint8":
+            return held.shape == _narrower(wanted, 4, 8)
+        return held.shape in (wanted, raw) or (_is_convolution(held.shape) and _squeezed(held.shape) == wanted)
+
+    def _packed(self, held: Held, wanted: tuple[int, ...], aid: Aid) -> bool | None:
+        if len(wanted) < 2 or (aid.format != "mxfp4" and held.dtype not in WORDS):
+            return None
+        if aid.format == "mxfp4":  # rows, groups of 32 inputs, 16 bytes
+            if len(held.shape) < 3:
+                return False
+            *rows, groups, each = held.shape
+            return (*rows, groups * each * 2) in (wanted, (*wanted[:-2], wanted[-1], wanted[-2]))
+        word = WORDS[held.dtype]
+        if aid.format == "compressed-tensors":
+            bits = 4 if held.dtype == "uint8" else self.bits
+            return None if bits is None else held.shape == _narrower(wanted, bits, word)
+        if self.bits is None or self.method not in ("gptq", "awq"):
+            return None
+        outputs, inputs = wanted[-2:]
+        if self.method == "awq":
+            return held.shape == (inputs, -(-outputs * self.bits // word))
+        return held.shape == (-(-inputs * self.bits // word), outputs)
+
+    def format_of(self, aid: Aid | None, formats: Collection[str]) -> str:
+        """Name of the format of a tensor, for a person."""
+        named = aid.format if aid is not None else next(iter(sorted(formats)), "")
+        return self.method if named == "gptq or awq" and self.method in ("gptq", "awq") else named or "unknown format"
+
+
+def packing(raw: Mapping[str, Any]) -> Packing:
+    """What a config says."""
+    said = raw.get("quantization_config")
+    if not isinstance(said, Mapping):
+        return Packing("", None)
+    bits = {said.get("bits"), said.get("w_bit"), *_bits_of_groups(said.get("config_groups"))} - {None}
+    one = bits.pop() if len(bits) == 1 else None
+    method = said.get("quant_method")
+    return Packing(
+        method.lower() if isinstance(method, str) else "", one if type(one) is int and 1 <= one <= 16 else None
+    )
+
+
+def _bits_of_groups(groups: Any) -> list[Any]:
+    """Bits of the weights of each of compressed-tensors' groups."""
+    each = groups.values() if isinstance(groups, Mapping) else ()
+    weights = [group.get("weights") for group in each if isinstance(group, Mapping)]
+    return [one.get("num_bits") for one in weights if isinstance(one, Mapping) and type(one.get("num_bits")) is int]
+
+
+def _narrower(shape: tuple[int, ...], bits: int, word: int) -> tuple[int, ...]:
+    """Shape with its rows packed into words."""
+    return (*shape[:-1], -(-shape[-1] * bits // word))
+
+
+def _is_convolution(shape: tuple[int, ...]) -> bool:
+    return len(shape) == 3 and shape[1] == 1
+
+
+def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return shape[0], shape[2]

@@ -1,0 +1,164 @@
+"""Names of tensors in published files, as data: what they are called in the classes, and which belong to no class.
+
+Numbers in a name are written `*`: of blocks, of experts, of layers inside a block.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
+
+NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
+EXPERT = ".experts.*."
+
+OTHER_NAMES: Sequence[tuple[str, str]] = (
+    (r"LayerNorm\.gamma$", "LayerNorm.weight"),  # TensorFlow's words, in BERT's first files
+    (r"LayerNorm\.beta$", "LayerNorm.bias"),
+    (r"\.block_sparse_moe\.", ".mlp."),  # Mixtral, PhiMoE, MiniMax
+    (r"\.experts\.\*\.w1\.", ".experts.*.gate_proj."),
+    (r"\.experts\.\*\.w3\.", ".experts.*.up_proj."),
+    (r"\.experts\.\*\.w2\.", ".experts.*.down_proj."),
+    (r"\.mlp\.gate\.weight$", ".mlp.router.weight"),  # PhiMoE
+    (r"\.block_sparse_moe\.input_linear\.weight$", ".block_sparse_moe.experts.gate_up_proj"),  # GraniteMoE
+    (r"\.block_sparse_moe\.output_linear\.weight$", ".block_sparse_moe.experts.down_proj"),
+    (r"\.block_sparse_moe\.router\.layer\.weight$", ".block_sparse_moe.router.weight"),
+    (r"^embed_out\.", "lm_head."),  # GPT-NeoX
+    (r"^backbone\.embedding\.", "backbone.embeddings."),  # Mamba's first files
+)
+"""How files spell what the class of today calls otherwise: a pattern, and what to put in its place."""
+WRAPPERS = (
+    ("language_model.model.", "model."),
+    ("model.language_model.", "model."),
+    ("language_model.", ""),
+    ("_orig_mod.", ""),
+    ("module.", ""),
+    ("base_model.model.", ""),
+)
+"""Beginnings of names of a model inside another, or wrapped by torch, and what stands there without."""
+
+
+class Aid(NamedTuple):
+    """A tensor beside the numbers of another, or those numbers packed. `base`: how the other's name ends."""
+
+    format: str
+    what: str
+    base: str = ".weight"
+    packed: bool = False
+
+
+_BNB = "bitsandbytes"
+AIDS: Mapping[str, Aid] = {
+    ".weight_packed": Aid("compressed-tensors", "packed weights", packed=True),
+    ".weight_shape": Aid("compressed-tensors", "shapes"),
+    ".weight_g_idx": Aid("compressed-tensors", "group numbers"),
+    ".weight_global_scale": Aid("compressed-tensors", "scales"),
+    ".input_global_scale": Aid("compressed-tensors", "scales of inputs"),
+    ".weight_zero_point": Aid("compressed-tensors", "zero points"),
+    ".input_zero_point": Aid("compressed-tensors", "zero points of inputs"),
+    ".weight_scale_inv": Aid("fp8", "scales"),
+    ".weight_scale_2": Aid("modelopt", "scales"),
+    ".weight_scale": Aid("", "scales"),
+    ".input_scale": Aid("", "scales of inputs"),
+    ".activation_scale": Aid("", "scales of inputs"),
+    ".qweight": Aid("gptq or awq", "packed weights", packed=True),
+    ".qzeros": Aid("gptq or awq", "zero points"),
+    ".scales": Aid("gptq or awq", "scales"),
+    ".g_idx": Aid("gptq or awq", "group numbers"),
+    "_blocks": Aid("mxfp4", "packed weights", "", packed=True),
+    "_scales": Aid("mxfp4", "scales", ""),
+    ".weight.absmax": Aid(_BNB, "scales"),
+    ".weight.quant_map": Aid(_BNB, "code tables"),
+    ".weight.nested_absmax": Aid(_BNB, "scales of scales"),
+    ".weight.nested_quant_map": Aid(_BNB, "code tables"),
+    ".weight.quant_state.bitsandbytes__nf4": Aid(_BNB, "states"),
+    ".weight.quant_state.bitsandbytes__fp4": Aid(_BNB, "states"),
+    ".SCB": Aid(_BNB, "scales"),
+    ".weight_format": Aid(_BNB, "states"),
+}
+"""Endings of names, by the format that writes them."""
+
+KNOWN: Sequence[tuple[str, str]] = (
+    (r"(^|\.)(attn|attention|self_attention|self_attn)\.(masked_)?bias$", "buffer: a mask"),
+    (r"\.causal_mask$", "buffer: a mask"),
+    (r"(^|\.)rotary_emb\.(inv_freq|cos_cached|sin_cached)$", "buffer: rotary angles"),
+    (r"\.attention\.rotary_emb\.inv_freq$", "buffer: rotary angles"),
+    (r"^rope_(freqs|factors_long|factors_short)\.weight$", "buffer: rotary angles"),
+    (r"(^|\.)position_ids$", "buffer: numbers of positions"),
+    (r"(^|\.)final_logits_bias$", "buffer: a bias of logits"),
+    (r"(^|\.)e_score_correction_bias$", "buffer: the router's bias"),
+    (r"\.(embed_scale|version)$", "buffer"),
+    (r"\.(k_scale|v_scale|q_scale|prob_scale|prob_output_scale)$", "scale of a cache"),
+)
+"""Tensors that no ledger counts, because the classes do not store them as parameters: a pattern, and what they are."""
+OTHER_MODELS = r"^(model\.)?(vision|visual|audio|multi_modal|mm_|embed_vision|embed_audio|image_newline|speech)"
+"""Beginnings of names of the other models in a file that holds several."""
+COMPUTED: Mapping[str, tuple[str, ...]] = {"marian": ("encoder.pos_embed.weight", "pos_embed.weight")}
+"""Our tensors that a family's class computes when it is built, and does not save."""
+HEADS = r"(^|\.)(lm_head|embed_out|output|decoder|generator_lm_head|embed_tokens|word_embeddings|wte|shared)\.weight$"
+"""Names of a table's copies: of the head, of one side of an encoder with a decoder."""
+
+GGUF: Mapping[str, str] = {
+    "token_embd": "embed", "output": "lm_head", "output_norm": "final_norm", "position_embd": "pos_embed",
+    "token_types": "type_embed", "token_embd_norm": "embed_norm",
+    **{f"blk.*.{theirs}": f"blocks.*.{ours}" for theirs, ours in {
+        "attn_norm": "attn_norm", "attn_q": "attn.q_proj", "attn_k": "attn.k_proj", "attn_v": "attn.v_proj",
+        "attn_qkv": "attn.q_proj", "attn_output": "attn.o_proj", "attn_q_norm": "attn.q_norm",
+        "attn_k_norm": "attn.k_norm", "post_attention_norm": "attn_post_norm", "attn_sinks": "attn.sinks",
+        "ffn_norm": "mlp_norm", "post_ffw_norm": "mlp_post_norm",
+        "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
+        "ffn_gate_inp": "mlp.router", "ffn_gate_exps": "mlp.experts.gate_proj", "ffn_up_exps": "mlp.experts.up_proj",
+        "ffn_down_exps": "mlp.experts.down_proj", "ffn_gate_shexp": "mlp.shared.gate_proj",
+        "ffn_up_shexp": "mlp.shared.up_proj", "ffn_down_shexp": "mlp.shared.down_proj",
+        "ffn_gate_inp_shexp": "mlp.shared_gate",
+    }.items()},
+}  # fmt: skip
+"""llama.cpp's modules → ours. gguf-py/gguf/constants.py, `TENSOR_NAMES`."""
+GGUF_COMPARED = frozenset("llama qwen2 qwen2moe qwen3 qwen3moe gemma gemma2 gemma3 phi3 gpt2 olmo2 starcoder2".split())
+"""Architectures, as GGUF files name them, whose modules all stand in that list."""
+
+
+class Spelled(NamedTuple):
+    """A name as a class would have it. `expert`: which of its stars counts experts, and is not in the class's name."""
+
+    name: str
+    expert: int | None = None
+
+
+@cache
+def spellings(starred: str, body: str) -> tuple[Spelled, ...]:
+    """Names that a class may have for a tensor of a file, the file's own first. `body`: how a whole model's begin.
+
+    >>> [one.name for one in spellings("h.*.ln_1.weight", "transformer.")]
+    ['h.*.ln_1.weight', 'transformer.h.*.ln_1.weight']
+    >>> spellings("model.layers.*.block_sparse_moe.experts.*.w1.weight", "model.")[-1]
+    Spelled(name='layers.*.mlp.experts.gate_proj.weight', expert=1)
+    """
+    names = [starred]
+    for beginning, instead in WRAPPERS:
+        names += [instead + name.removeprefix(beginning) for name in names if name.startswith(beginning)]
+    for pattern, instead in OTHER_NAMES:
+        names += [re.sub(pattern, instead, name) for name in names if re.search(pattern, name)]
+    if body:
+        names += [body + name for name in names] + [name.removeprefix(body) for name in names if name.startswith(body)]
+    found: dict[Spelled, None] = {}
+    for name in dict.fromkeys(names):
+        before, expert, _ = name.partition(EXPERT)
+        found[Spelled(name)] = None
+        if expert:
+            found[Spelled(name.replace(EXPERT, ".experts.", 1), before.count("*"))] = None
+    return tuple(found)
+
+
+@cache
+def aid(starred: str) -> tuple[str, Aid] | None:
+    """The tensor that a name belongs to and what it is of it; None where it ends as none of AIDS."""
+    ending = max((ending for ending in AIDS if starred.endswith(ending)), key=len, default=None)
+    return None if ending is None else (starred.removesuffix(ending) + AIDS[ending].base, AIDS[ending])
+
+
+@cache
+def known(starred: str) -> str | None:
+    """What a tensor is that no ledger counts; None where it is not known."""
+    return next((what for pattern, what in KNOWN if re.search(pattern, starred)), None)
