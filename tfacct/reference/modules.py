@@ -318,7 +318,7 @@ class FeedForward(nn.Module):
         self.gate_proj = made(part.hidden, part.width, bias=part.bias) if part.gated else None
         self.up_proj = made(part.hidden, part.width, bias=part.bias)
         self.act = Activation(part.activation)
-        self.down_proj = made(part.width, part.hidden, bias=part.bias)
+        self.down_proj = made(part.width, part.hidden, bias=part.bias or part.down_bias)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x if self.norm is None else self.norm(x)

@@ -16,14 +16,16 @@ from tfacct.ledger.lines import Line, Matmul, Pointwise, Unused
 
 
 @cache
-def projections(at: str, width: str, *, gated: bool, bias: bool) -> tuple[Matmul | Pointwise, ...]:
+def projections(
+    at: str, width: str, *, gated: bool, bias: bool, down_bias: bool = False
+) -> tuple[Matmul | Pointwise, ...]:
     """Lines of one network whose width is the axis `width`: the projections, and the activation with the gate."""
     gate = Matmul(f"{at}.gate_proj", f"B T D, D {width} -> B T {width}", bias=bias)
     return (
         *((gate,) if gated else ()),
         Matmul(f"{at}.up_proj", f"B T D, D {width} -> B T {width}", bias=bias),
         Pointwise(f"{at}.act", f"B T {width}"),
-        Matmul(f"{at}.down_proj", f"B T {width}, {width} D -> B T D", bias=bias),
+        Matmul(f"{at}.down_proj", f"B T {width}, {width} D -> B T D", bias=bias or down_bias),
     )
 
 
@@ -32,14 +34,15 @@ class FeedForward(Part):
     """Feed-forward network, `hidden` → `width` → `hidden`. `gated`: the activated result of one projection multiplies
     another's.
 
-    `activation`: its name in configs; no count depends on it. `norm`: a norm of its own in front of its first product.
-    If not `called`, it is stored and its sublayer never runs.
+    `down_bias`: a bias of the last product alone. `activation`: its name in configs; no count depends on it. `norm`: a
+    norm of its own in front of its first product. If not `called`, it is stored and its sublayer never runs.
     """
 
     hidden: Size
     width: Size
     gated: bool = False
     bias: bool = False
+    down_bias: bool = False
     activation: str = "gelu_new"
     norm: Literal["layer", "rms"] | None = None
     eps: float = 1e-5
@@ -51,7 +54,7 @@ class FeedForward(Part):
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Norm where it has one, projections and activation; only what is stored if it is never called."""
-        lines = projections(at, "F", gated=self.gated, bias=self.bias)
+        lines = projections(at, "F", gated=self.gated, bias=self.bias, down_bias=self.down_bias)
         if self.norm is not None:
             shift = "D" if self.norm == "layer" else ""
             lines = (Pointwise(f"{at}.norm", "B T D", weight="D", bias=shift), *lines)

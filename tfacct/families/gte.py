@@ -1,0 +1,31 @@
+"""GTE: BERT's post-norm blocks with rotary positions and gated networks, of which the last product has a bias."""
+
+from typing import ClassVar
+
+from tfacct.families._base import Count, UpTo
+from tfacct.families._bert_like import LM_HEAD
+from tfacct.families._rotary_bert import RotaryBert, class_table, heads_of
+
+
+class Config(RotaryBert):
+    """`GteConfig`, with its class's defaults: `GteForMaskedLM`, or what `architectures` names."""
+
+    vocab_size: Count = 250048
+    max_position_embeddings: Count = 8192
+    type_vocab_size: UpTo = 1
+
+    stems: ClassVar = ("Gte",)
+    heads: ClassVar = heads_of("gte.")
+    head_act: ClassVar = "gelu"
+    body: ClassVar = "gte."
+    theta: ClassVar = 160_000.0
+    qkvo_bias: ClassVar = True
+    down_bias: ClassVar = True
+    hf_paths: ClassVar = class_table("gte.", LM_HEAD)
+    gotchas: ClassVar = (
+        "An encoder: every token sees all others, nothing is kept between steps, and there is no decode step.",
+        "GteModel has no pooler. type_vocab_size = 0, as gte-base-en-v1.5 has it, means no table of segments.",
+        "The four projections of attention and the network's last product have biases, its first two have none.",
+        "Files with code of their own say model_type = new: with --set model_type=gte and architectures=null they are"
+        " read as this family, whose sizes they share.",
+    )
