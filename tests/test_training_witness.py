@@ -17,7 +17,7 @@ from tfacct.witness.step import by_modules, grouped, known_modules
 pytest.importorskip("transformers")
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "gpt2", "mixtral", "qwen3_moe", "gemma", "olmo2")
 FURTHER = ("opt", "gemma2", "gemma3_text", "phi3", "phi", "gpt_neox", "qwen2_moe")
-NEAR = ("cwm", "granite", "olmo3", "seed_oss", "smollm3", "starcoder2")
+NEAR = ("cwm", "gpt_oss", "granite", "olmo3", "seed_oss", "smollm3", "starcoder2")
 ACCUMULATING = FAMILIES + FURTHER
 
 

@@ -99,10 +99,11 @@ class Timeline:
         self.gradients: dict[tuple[int, str], Size] = {}  # by the first block of a kind, and the operation
         self.biases: dict[tuple[int, str], Size] = {}
         self.all_gradients: Size = 0
+        own = {name for section in self.run.sections for name in section.run.order if name.endswith(PRODUCT_BIAS)}
         for gradient in step.gradients():
-            owner = gradient.kind, _operation(gradient.path)
+            owner = gradient.kind, gradient.path if gradient.path in own else _operation(gradient.path)
             self.gradients[owner] = self.gradients.get(owner, 0) + gradient.bytes
-            if gradient.path.endswith(PRODUCT_BIAS):
+            if gradient.path.endswith(PRODUCT_BIAS) and gradient.path not in own:
                 self.biases[owner] = gradient.bytes
             self.all_gradients += gradient.copies * gradient.bytes
         self.gradients[ENDS, HEAD] = self.gradients.get((ENDS, HEAD), 0) + self.tied

@@ -32,7 +32,8 @@ class Habits:
     out head by head. `fused_gate`: gate and up come from one product. `sliced`: queries, keys and values are slices of
     theirs. `drops_inside`: attention and network drop numbers of their results themselves. `undropped_stay`: embeddings
     stay beside what a dropout leaves. `scales_results`: a constant multiplies parts' results before they are added.
-    `always_angles`: angles are made even where no block turns by them.
+    `always_angles`: angles are made even where no block turns by them. `half_angles`: both halves of a head share
+    theirs. `clamped`: experts' gate and up are bounded.
     """
 
     embedding: bool = False
@@ -60,6 +61,8 @@ class Habits:
     sliced: bool = False
     scales_results: bool = False
     always_angles: bool = False
+    half_angles: bool = False
+    clamped: bool = False
 
 
 class Profile(Protocol):

@@ -18,9 +18,11 @@ from tfacct.ledger.einsum import Size, rounded_up
 from tfacct.ledger.kept import AGAIN, ROTARY, ROTARY_WINDOWED, Handed, Held, Kept, Moment, Role, Run, joined
 from tfacct.profiles.base import Habits
 from tfacct.profiles.transformers_ahead import ahead
+from tfacct.profiles.transformers_clamped import clamped_experts
 from tfacct.profiles.transformers_masks import ALIGNED, masked_sdpa, masks, reaches
 from tfacct.profiles.transformers_parts import STREAM, beside, dropout, experts, network, norm, rms, scaled_wide
 from tfacct.profiles.transformers_shared import shared_experts
+from tfacct.profiles.transformers_sinks import sunk
 
 ROWS = 32
 """Queries that the efficient kernel rounds its sums up to."""
@@ -66,6 +68,8 @@ class Transformers:
             # The forward pass's moment is where a block that runs again may stop.
             return run._replace(ahead=(Moment(run.order[-1], stays),), early=early)
         if isinstance(part, Experts):
+            if self.habits.clamped and part.bias and part.shared is None:
+                return clamped_experts(at, reads, part)
             return (experts if part.shared_width is None else shared_experts)(at, reads, part, self.habits)
         raise ConfigError(f"{self.name}: no rule for {type(part).__name__}")
 
@@ -110,7 +114,8 @@ class Transformers:
         for turn, rotary in self._turns(shape).items():
             turned = "H" if rotary.rope_dim is None else "Hr"
             apart = "" if turn == ROTARY else ".windowed"
-            kept += [Kept(f"{name}{apart}", f"T {turned}", by=(turn,), role=role) for name in ("cos", "sin")]
+            both = ("cos_and_sin",) if self.habits.half_angles else ("cos", "sin")
+            kept += [Kept(f"{name}{apart}", f"T {turned}", by=(turn,), role=role) for name in both]
             order.append(turn)
         if self.habits.hands_mask and self.attention == "eager":
             kept.append(Kept("mask", "B T S", by=(AGAIN,)))
@@ -187,8 +192,10 @@ class Transformers:
         return ROTARY_WINDOWED if self.habits.angles_apart and part.window is not None else ROTARY
 
     def _attention(self, at: str, reads: str, part: Attention, *, waits: bool) -> Run:
-        if part.sinks or part.alibi or part.biased or not part.causal:
-            raise ConfigError(f"{self.name}: no rule for attention with sinks or biases of scores")
+        if part.alibi or part.biased or not part.causal:
+            raise ConfigError(f"{self.name}: no rule for attention with biases of scores")
+        if part.sinks and (self.attention == "sdpa" or not self.habits.narrow_softmax):
+            raise ConfigError(f"{self.name}: no rule for attention with sinks")
         if part.softcap and self.attention == "sdpa":
             raise ConfigError("transformers runs no sdpa with a softcap")
         if part.gated:
@@ -197,7 +204,9 @@ class Transformers:
             raise ConfigError(f"{self.name}: no rule for scores that are no products")
         turned = part.rotary is not None
         names = {which: f"{at}.{which}_rotary" if turned else f"{at}.{which}_proj" for which in "qk"}
-        if self.attention == "eager":
+        if part.sinks:
+            inner = sunk(at, names, part, self.habits, self.batch)
+        elif self.attention == "eager":
             inner = self._eager(at, names, part)
         elif reaches(part.window, self.tokens):
             whole = self._beside_values(at, names, (f"{at}.sdpa",))

@@ -239,6 +239,8 @@ def _check(subject: LoadedModel, recipe: Recipe) -> None:
 def _advice(subject: LoadedModel, recipe: Recipe) -> str:
     """Advice for a model that is refused: the other attention where that is counted, or the families that are."""
     other: AttentionKind = "eager" if recipe.attention == "sdpa" else "sdpa"
+    if subject.quantized and refusal(subject.with_fields({"quantization_config": None}), recipe) is None:
+        return f"{option('set', 'quantization_config=null')} counts it with all weights in {recipe.dtype}"
     if refusal(subject, replace(recipe, attention=other)) is None:
         return f"{option('attention', other)} is counted"
     if recipe.lora is not None and refusal(subject, replace(recipe, lora=None)) is None:
