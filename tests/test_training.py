@@ -215,7 +215,7 @@ def test_several_models_have_a_row_each(run: Callable[..., Ran]) -> None:
         ("qwen2-57b-a14b --dtype fp32 --attention eager", "its experts has been measured in 16 bits alone"),
         ("falcon-7b", "the training step of falcon has not been measured"),
         ("gpt-oss-20b --attention eager", "the weights are stored quantized hint: --set quantization_config=null"),
-        ("gpt-oss-20b --set quantization_config=null", "gpt_oss has not been measured with sdpa hint: --attention eager"),
+        ("gpt-oss-20b --set quantization_config=null", "has not been measured with sdpa hint: --attention eager"),
         ("opt-350m", "opt-350m: transformers with sdpa: no rule for a token table narrower than the model"),
         ("phi-2 --set qk_layernorm=true", "phi-2: transformers with sdpa: no rule for a norm of all heads together"),
         ("opt-6.7b --set do_layer_norm_before=false", "no rule for post blocks"),
