@@ -188,7 +188,8 @@ class Attention(Heads):
         plain = part.softcap is None and not part.sinks and not part.alibi and not part.biased
         self.chunked = part.chunked
         self.fused = fused and plain and not part.chunked and not self.far
-        self.gate_proj = Linear(part.hidden, self.queries, bias=part.qkv_bias) if part.gated else None
+        biased = part.qkv_bias and part.gate_bias
+        self.gate_proj = Linear(part.hidden, self.queries, bias=biased) if part.gated else None
         self.gate = OutputGate() if part.gated else None
         self.together = part.qk_norm is not None and part.qk_norm.together
         self.late = part.qk_norm is not None and part.qk_norm.late

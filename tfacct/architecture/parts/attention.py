@@ -94,7 +94,7 @@ class Attention(Grouped):
     the one that all blocks share. `scale`: factor of the scores, None for
     head_dim^−½. `score_function`: the score of a query and a key is their product, or the largest distance between
     their elements, max |q − k|, which is no product. `gated`: another projection of the token, as wide as its queries,
-    gates what the heads read (transformers' Qwen3NextAttention).
+    gates what the heads read (transformers' Qwen3NextAttention); if not `gate_bias`, it never has a bias.
     """
 
     hidden: Size
@@ -102,6 +102,7 @@ class Attention(Grouped):
     group: Size
     head_dim: Size
     gated: bool = False
+    gate_bias: bool = True
     qkv_bias: bool = False
     key_bias: bool = True
     out_bias: bool = False
@@ -159,12 +160,13 @@ class Attention(Grouped):
         """Four projections, QKᵀ and PV (both operands are activations), pointwise work, and the two caches."""
         causal: Mask = "chunks" if self.chunked else "causal"
         mask: Mask = causal if self.causal else "full" if self.window is None else "near"
+        gate = Matmul(f"{at}.gate_proj", "B T D, D N H -> B T N H", bias=self.gate_bias and self.qkv_bias)
         kept = (State(f"{at}.k_cache", "B S K H"), State(f"{at}.v_cache", "B S K H"))
         return (
             Matmul(f"{at}.q_proj", "B T D, D N H -> B T N H", bias=self.qkv_bias),
             Matmul(f"{at}.k_proj", "B T D, D K H -> B T K H", bias=self.qkv_bias and self.key_bias),
             Matmul(f"{at}.v_proj", "B T D, D K H -> B T K H", bias=self.qkv_bias),
-            *((Matmul(f"{at}.gate_proj", "B T D, D N H -> B T N H", bias=self.qkv_bias),) if self.gated else ()),
+            *((gate,) if self.gated else ()),
             *self._of_queries_and_keys(at),
             Pointwise(f"{at}.scores", "B K G T S H")
             if self.score_function == "distance"
