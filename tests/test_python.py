@@ -69,7 +69,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "no prompt": (lambda: GPT2.generate(ctx=None, new_tokens=3), "give ctx: its tokens, for example 2048"),  # type: ignore[arg-type]
     "new tokens": (lambda: GPT2.generate(ctx=3, new_tokens=0), "new_tokens must be at least 1, not 0"),
     "too long": (lambda: GPT2.generate(ctx=10**12, new_tokens=2), "ctx=1000000000000 with new_tokens=2 ends at"),
-    "quantized": (lambda: load("gpt-oss-20b").memory(), "is not guessed\ngive dtype='mxfp4'"),
+    "quantized": (lambda: load({**TINY["gpt2"], "quantization_config": {"bits": 4}}).memory(), "give dtype to count"),
     "fit": (lambda: GPT2.memory(fit=0), "fit must be a whole number of bytes, not 0"),
     "too small": (
         lambda: GPT2.memory(fit="1MiB"),

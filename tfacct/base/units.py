@@ -11,9 +11,11 @@ from tfacct.base.errors import NotFoundError, UsageError, nearest
 BITS = {"fp32": 32, "tf32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4}
 """Bits that one stored element takes. tf32 is a way to multiply: it is stored in 32 bits."""
 
-BLOCKS = ("mxfp4", "nvfp4", "gptq", "awq", "nf4")
+BLOCKS = ("mxfp4", "nvfp4", "gptq", "awq", "nf4", "fp8-block")
+GGUF = ("q8_0", "q6_k", "q5_k_m", "q5_k_s", "q5_0", "q4_k_m", "q4_k_s", "q4_0", "q3_k_l", "q3_k_m", "q3_k_s", "q2_k")
+"""Mixtures of llama.cpp: a type for each tensor, by its name and block."""
 """Ways to store weights in blocks of numbers that share a scale: `storage` knows their bytes."""
-DTYPES = (*BITS, *BLOCKS)
+DTYPES = (*BITS, *BLOCKS, *GGUF)
 
 LARGEST_BYTES = 10**16
 """Ten petabytes: no budget above it is meant seriously."""
@@ -41,7 +43,7 @@ def dtype_bits(name: str) -> int:
     Raises TfacctError for unknown names, and for formats that store weights in blocks.
     """
     key = dtype_name(name)
-    if key in BLOCKS:
+    if key in BLOCKS or key in GGUF:
         raise UsageError(f"{key} is for weights only: its numbers share a scale in blocks", f"one of {', '.join(BITS)}")
     return BITS[key]
 

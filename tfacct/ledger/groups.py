@@ -28,9 +28,11 @@ from tfacct.ledger.einsum import (
     smaller,
 )
 from tfacct.ledger.lines import ACTIVE, CHUNK, POSITIONS, WINDOW, Dims, Line, LineT, Matmul, Parameter, Pointwise, State
-from tfacct.ledger.storage import Storage, Stored, Width
+from tfacct.ledger.storage import Role, Storage, Stored, Width
 from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE
 
+OUTSIDE: Mapping[str, Role] = {"lm_head.weight": "head", "embed.weight": "table"}
+"""Matrices outside the blocks that have a role of their own: the head, and the table that a tied head reads."""
 SEEN, KEPT = "Sw", "Sk"
 """Letters, in formulas, of the keys that a windowed block sees in a step and of those that it keeps."""
 
@@ -126,9 +128,17 @@ class Product(NamedTuple):
         left, right, out = (activations.bytes(elements) for elements in self.line.operands(self.axes))
         if self.line.weight_axes() is not None and not self.line.idles(self.axes):
             stored = _stored(self.line.parameters()[0], self.axes, self.experts)
-            read = weights.bytes(stored._replace(copies=self.line.touched(self.axes)))
-            left, right = (read, right) if self.line.weighs_left else (left, read)
+            read = self._each(weights, stored._replace(copies=self.line.touched(self.axes)))
+            left, right = self.count * left, self.count * right
+            return (read, right, self.count * out) if self.line.weighs_left else (left, read, self.count * out)
         return self.count * left, self.count * right, self.count * out
+
+    def _each(self, weights: Storage, stored: Stored) -> Size:
+        """Bytes of its weight in all blocks."""
+        if not (weights.by_block and self.numbers):
+            return self.count * weights.bytes(stored)
+        path = stored.path
+        return sum(weights.bytes(stored._replace(path=paths.numbered(path, number))) for number in self.numbers)
 
     def cost(self, weights: Storage, activations: Width) -> Cost:
         """FLOPs of the product in a forward pass, and the bytes that it reads and writes."""
@@ -160,19 +170,23 @@ class Tensor(NamedTuple):
     @property
     def stored(self) -> Stored:
         """The tensor as a storage format sees it."""
-        return _stored(self.parameter, self.axes, self.experts)
+        return _stored(self.parameter, self.axes, self.experts)._replace(path=self.path)
 
 
 def _stored(parameter: Parameter, axes: Axes, experts: bool) -> Stored:
-    """The parameter as a storage format sees it, in a model with or without `experts`. Formats take no tensor outside
-    the blocks: not the head, and not its projections."""
-    if not parameter.inputs or not paths.repeated(parameter.path):
-        return Stored("other", size(axes, parameter.axes))
+    """The parameter as a storage format sees it, in a model with or without `experts`."""
+    path, elements = parameter.path, size(axes, parameter.axes)
+    if parameter.embedding:
+        return Stored("table", elements, axes[parameter.axes[-1]], path=path)
+    if not parameter.inputs:
+        return Stored("other", elements, path=path)
     inputs = size(axes, parameter.inputs)
     if parameter.bank:
         bank, *matrix = parameter.axes
-        return Stored("expert", size(axes, tuple(matrix)), inputs, axes[bank])
-    return Stored("beside" if experts else "matrix", size(axes, parameter.axes), inputs)
+        return Stored("expert", size(axes, tuple(matrix)), inputs, axes[bank], path)
+    if not paths.repeated(path):
+        return Stored(OUTSIDE.get(path, "other"), elements, inputs, path=path)
+    return Stored("beside" if experts else "matrix", elements, inputs, path=path)
 
 
 def _same_sizes(some: tuple[Size, ...], others: tuple[Size, ...]) -> bool:
@@ -341,7 +355,8 @@ class Ledger:
 
     def weight_bytes(self, weights: Storage) -> dict[str, Size]:
         """Bytes of the weights as stored, by path of the parameter; every tensor is rounded up to whole bytes."""
-        return _summed((tensor.path, tensor.count * weights.bytes(tensor.stored)) for tensor in self.tensors())
+        tensors = self.tensors(unfolded=weights.by_block)
+        return _summed((paths.starred(tensor.path), tensor.count * weights.bytes(tensor.stored)) for tensor in tensors)
 
     def states(self, at: Axes, *, unfolded: bool = False) -> dict[str, Size]:
         """Number of elements kept between steps, by path of the state."""

@@ -1,23 +1,26 @@
-"""Storage formats of tensors, in exact bytes: a plain width, or blocks of numbers that share a scale.
+"""Storage of a model's tensors: a plain width for all, or a format for some of them.
 
 A dtype of 16 bits or more stores every tensor alike. A narrower one takes the matrices of the blocks only, and other
-tensors stay in bf16, as in published checkpoints. This module knows shapes and bytes, not transformers.
+tensors stay in bf16, as in published checkpoints. This module knows shapes and bytes, not transformers; a model's own
+storage, which chooses by name, is made where its config is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 from tfacct.base import units
 from tfacct.base.record import record
-from tfacct.ledger.einsum import Size, divided, rounded_up, whole_bytes
+from tfacct.ledger import formats, paths
+from tfacct.ledger.einsum import Size, SpecError, divided, whole_bytes
+from tfacct.ledger.formats import Format
 
-Role: TypeAlias = Literal["matrix", "expert", "beside", "other"]
+Role: TypeAlias = Literal["matrix", "expert", "beside", "head", "table", "other"]
 """Role of a tensor to a format: a matrix of a block; a bank of experts; a matrix of a model that has experts beside it;
-or none of these: a table, a vector, a depthwise convolution, a router or gate, the head."""
-EVERY: frozenset[Role] = frozenset(("matrix", "expert", "beside", "other"))
-MATRICES: frozenset[Role] = EVERY - {"other"}
+the head; a table of tokens; or none of these: a vector, a depthwise convolution, a router or gate."""
+EVERY: frozenset[Role] = frozenset(("matrix", "expert", "beside", "head", "table", "other"))
+MATRICES: frozenset[Role] = EVERY - {"head", "table", "other"}
 WIDE = "bf16"
 """Dtype of the tensors that a narrow one does not take."""
 
@@ -25,13 +28,19 @@ WIDE = "bf16"
 class Stored(NamedTuple):
     """A tensor as a format sees it: `copies` of a matrix of `elements` numbers, `inputs` of them per output.
 
-    The copies of a bank are its experts, each stored by itself.
+    The copies of a bank are its experts, each stored by itself. `path` is that of the ledger's line.
     """
 
     role: Role
     elements: Size
     inputs: Size = 1
     copies: Size = 1
+    path: str = ""
+
+    @property
+    def outputs(self) -> Size:
+        """Outputs of the matrix."""
+        return divided(self.elements, self.inputs)
 
 
 @record
@@ -53,7 +62,7 @@ class Width:
 
 @record
 class Storage:
-    """A format for the weights of a model. Made by `storage(name)`.
+    """How the weights of a model are stored. Made by `storage(name)`, or from a model's config.
 
     A matrix of 6 outputs and 64 inputs takes 2 bytes for each of its 384 numbers in bf16:
 
@@ -68,20 +77,27 @@ class Storage:
 
     Formats narrower than 16 bits take matrices only, and a table stays wide:
 
-    >>> table = Stored("other", elements=384)
+    >>> table = Stored("table", elements=384)
     >>> storage("nf4").bytes(table), storage("nf4").dtype(table)
     (768, 'bf16')
 
-    `matrix` gives the bytes of a matrix by its outputs and inputs, for tensors of the roles that the format `takes`;
-    others are stored in `wide`. `about` says in words what is stored of a matrix.
+    `choose` gives the format of a tensor; None is `wide`, the width of all that no format takes. `about` says in words
+    what is stored of a matrix, and `takes` which tensors, where their roles alone decide.
+
+    `by_block`: the format depends on the block's number, and a tensor's path must hold it. `ahead`: outputs that stand
+    in front of a tensor's own, where the model's files hold several of the ledger's tensors as one. `left`: paths of
+    matrices that a model's config leaves as they are.
     """
 
     name: str
-    matrix: Callable[[Size, Size], Size]
-    takes: frozenset[Role]
+    choose: Callable[[Stored], Format | None]
     wide: Width
+    takes: frozenset[Role] = frozenset()
     rounds: bool = False
     about: str = ""
+    by_block: bool = False
+    ahead: Mapping[tuple[str, int, int], int] | None = None
+    left: frozenset[str] = frozenset()
 
     @property
     def narrow(self) -> bool:
@@ -90,56 +106,36 @@ class Storage:
 
     def bytes(self, tensor: Stored) -> Size:
         """Bytes of a tensor, with scales and zero points."""
-        if tensor.role not in self.takes:
+        taken = self.format_of(tensor)
+        if taken is None:
             return self.wide.bytes(tensor.copies * tensor.elements)
-        return tensor.copies * self.matrix(divided(tensor.elements, tensor.inputs), tensor.inputs)
+        outputs, inputs = tensor.outputs, tensor.inputs
+        before = 0
+        if self.ahead and isinstance(tensor.elements, int):
+            before = self.ahead.get((paths.starred(tensor.path), tensor.elements, inputs), 0)
+        if before:
+            return tensor.copies * (taken.matrix(before + outputs, inputs) - taken.matrix(before, inputs))
+        return tensor.copies * taken.matrix(outputs, inputs)
+
+    def format_of(self, tensor: Stored) -> Format | None:
+        """Format of a tensor; None where it is stored wide."""
+        if self.by_block and paths.repeated(tensor.path):
+            raise SpecError(f"{tensor.path}: {self.name} depends on the block's number")
+        return self.choose(tensor)
 
     def dtype(self, tensor: Stored) -> str:
-        """Name of the dtype that a tensor is stored in."""
-        return self.name if tensor.role in self.takes else self.wide.name
+        """Name of the dtype or format that a tensor is stored in."""
+        taken = self.format_of(tensor)
+        return self.wide.name if taken is None else taken.name
 
 
-def _mxfp4(outputs: Size, inputs: Size) -> Size:
-    """32 inputs of 4 bits (E2M1) and a scale of 8 (E8M0): 17 bytes. OCP Microscaling Formats (MX) 1.0, section 5."""
-    return outputs * rounded_up(inputs, 32) * 17
-
-
-def _nvfp4(outputs: Size, inputs: Size) -> Size:
-    """16 inputs of 4 bits (E2M1) and a scale of 8 (E4M3), 9 bytes, and one scale of 32 for the tensor: `weight`,
-    `weight_scale` and `weight_scale_2` of NVIDIA's Model Optimizer. The scale of the activations is not counted."""
-    return outputs * rounded_up(inputs, 16) * 9 + 4
-
-
-def _awq(outputs: Size, inputs: Size) -> Size:
-    """8 outputs of 4 bits in a 32-bit word (`qweight`); for each output and 128 inputs a scale of 16 bits (`scales`)
-    and a zero of 4, packed alike (`qzeros`). AutoAWQ, `WQLinear_GEMM`."""
-    words = rounded_up(outputs, 8)
-    return 4 * inputs * words + rounded_up(inputs, 128) * (2 * outputs + 4 * words)
-
-
-def _gptq(outputs: Size, inputs: Size) -> Size:
-    """8 inputs of 4 bits in a 32-bit word (`qweight`); scales and zeros as AWQ has them; and for each input the number
-    of its group in 32 bits (`g_idx`). AutoGPTQ, `QuantLinear`. (It stores biases of zero too, not counted.)"""
-    scales = rounded_up(inputs, 128) * (2 * outputs + 4 * rounded_up(outputs, 8))
-    return 4 * rounded_up(inputs, 8) * outputs + scales + 4 * inputs
-
-
-def _nf4(outputs: Size, inputs: Size) -> Size:
-    """64 numbers of 4 bits and a scale of 8, one after another whatever the shape; for 256 scales one of 32 bits.
-
-    QLoRA (arXiv 2305.14314), section 3, as bitsandbytes stores it. Its code tables, the same 272 numbers for each
-    tensor, and the mean of the scales are not counted."""
-    scales = rounded_up(outputs * inputs, 64)
-    return whole_bytes(outputs * inputs, 4) + scales + 4 * rounded_up(scales, 256)
-
-
-_GROUPED = "groups of 128 inputs, each with a 16-bit scale and a 4-bit zero"
-_BLOCKS: dict[str, tuple[Callable[[Size, Size], Size], str]] = {
-    "mxfp4": (_mxfp4, "blocks of 32 with an 8-bit scale"),
-    "nvfp4": (_nvfp4, "blocks of 16 with an 8-bit scale, and a 32-bit scale for each tensor"),
-    "gptq": (_gptq, f"{_GROUPED}, and the number of each input's group"),
-    "awq": (_awq, _GROUPED),
-    "nf4": (_nf4, "blocks of 64 with an 8-bit scale, and a 32-bit scale for 256 of these"),
+_BLOCKS: dict[str, Format] = {
+    "mxfp4": formats.MXFP4,
+    "nvfp4": formats.NVFP4,
+    "gptq": formats.gptq(),
+    "awq": formats.awq(),
+    "nf4": formats.bnb4(tables=False),
+    "fp8-block": formats.fp8(),
 }
 _EXPERTS_FIRST = ("mxfp4",)
 """Formats that take of a model with experts these alone: gpt-oss is published so (`modules_to_not_convert`)."""
@@ -150,21 +146,24 @@ def width(name: str) -> Width:
     return Width(units.dtype_name(name), units.dtype_bits(name))
 
 
+def by_role(taken: Format, takes: frozenset[Role]) -> Callable[[Stored], Format | None]:
+    """The choice of a format for tensors of these roles."""
+    return lambda tensor: taken if tensor.role in takes else None
+
+
 def storage(name: str) -> Storage:
-    """Format for weights by the name of its dtype: `bf16`, `mxfp4`. Raises TfacctError."""
+    """Storage by the name of a dtype or format: `bf16`, `mxfp4`. Raises TfacctError."""
     name = units.dtype_name(name)
     if name in _BLOCKS:
-        matrix, about = _BLOCKS[name]
+        taken = _BLOCKS[name]
         takes = MATRICES - {"beside"} if name in _EXPERTS_FIRST else MATRICES
-        return Storage(name, matrix, takes, width(WIDE), rounds=True, about=about)
-    plain = width(name)
-
-    def matrix_of(outputs: Size, inputs: Size) -> Size:
-        return plain.bytes(outputs * inputs)
-
-    if units.is_narrow(name):
-        return Storage(name, matrix_of, MATRICES, width(WIDE), plain.rounds, f"plain {plain.bits} bits without scales")
-    return Storage(name, matrix_of, EVERY, plain, plain.rounds)
+        return Storage(name, by_role(taken, takes), width(WIDE), takes, rounds=True, about=taken.about)
+    each = width(name)
+    if not units.is_narrow(name):
+        return Storage(name, lambda _: None, each, EVERY, each.rounds)
+    taken = formats.plain(each.bits, name)
+    about = f"{taken.about} without scales"
+    return Storage(name, by_role(taken, MATRICES), width(WIDE), MATRICES, each.rounds, about)
 
 
 BF16, BF16_EACH = storage("bf16"), width("bf16")

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 from tfacct import families
 from tfacct.architecture.parts import Form, Mixer
 from tfacct.architecture.transformer import Transformer
+from tfacct.base import units
 from tfacct.base.errors import ConfigError, NotFoundError
 from tfacct.base.record import record
 from tfacct.families import FamilyConfig
 from tfacct.ledger.groups import Ledger
+from tfacct.ledger.storage import BF16, Storage, storage
 from tfacct.ledger.workload import Workload
 
 WITNESSES = {
@@ -126,6 +128,22 @@ class LoadedModel:
     def quantized(self) -> bool:
         """True if the config says that its weights are stored quantized."""
         return any(self.raw.get(field) for field in ("quantization_config", "quantization", "compression_config"))
+
+    def storage(self, dtype: str | None = None) -> Storage:
+        """Storage of its weights in a dtype or format; without one as its config says, or in bf16 where it says
+        nothing. Raises TfacctError."""
+        if dtype is not None:
+            name = units.dtype_name(dtype)
+            if name not in units.GGUF:
+                return storage(name)
+            from tfacct.loading.quantized import gguf
+
+            return gguf.mix(self, name)
+        if not self.quantized:
+            return BF16
+        from tfacct.loading import quantized
+
+        return quantized.as_published(self)
 
 
 def subject(

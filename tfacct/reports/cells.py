@@ -119,7 +119,7 @@ def _together(one: Product, other: Product) -> Product:
 def dtypes_by_part(ledger: Ledger, how: Storage) -> dict[str, str]:
     """In what the tensors of each part are stored: `mxfp4 + bf16` where they differ, that of most elements first."""
     found: dict[str, dict[str, int]] = {}
-    for tensor in ledger.tensors():
+    for tensor in ledger.tensors(unfolded=how.by_block):
         names = found.setdefault(paths.heading_of(tensor.path), {})
         name = how.dtype(tensor.stored)
         names[name] = names.get(name, 0) + tensor.count * tensor.elements

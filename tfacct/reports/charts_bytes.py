@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tfacct.accounts.memory import cache_bytes, footprint
+from tfacct.accounts.memory import cache_bytes
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.ledger.lines import WINDOW
-from tfacct.ledger.storage import storage, width
+from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output import look
@@ -69,14 +69,13 @@ def _by_context(
     subject: LoadedModel, request: Request, facts: dict[str, Any], budget: list[tuple[int, str]], caption: str
 ) -> Chart:
     work = counting.workload(subject, request)
-    stored, cached = storage(facts["workload"]["dtype"]), width(facts["kv_dtype"])
+    cached = width(facts["kv_dtype"])
     fits = facts["fit"]["largest_context"] if budget else None
     last = max(work.context, subject.context, int(PAST * (fits or 0)))
     contexts = _with_windows([last * step // POINTS for step in range(POINTS + 1)], subject)
-    held = [footprint(subject.ledger, replace(work, context=n).axes(), stored, cached) for n in contexts]
-    series = {"weights": [at.weights for at in held]}
+    series = {"weights": [facts["weights_bytes"]] * len(contexts)}
     if subject.keeps:
-        series[subject.kept] = [at.cache for at in held]
+        series[subject.kept] = [cache_bytes(subject.ledger, replace(work, context=n).axes(), cached) for n in contexts]
     return Chart(
         kind="areas",
         title=_fit_title(subject, facts, work, budget[0][1]) if budget else _total_title(subject, facts, work),

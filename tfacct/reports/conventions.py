@@ -50,7 +50,7 @@ def counted(
     if _of_products(metrics):
         step = ", forward and backward" if terms.train else ""
         said.append(f"{products_counted(request, terms.masked, subjects)}{step}")
-    stored, cached = map(" → ".join, dtypes(terms, to))
+    stored, cached = map(" → ".join, dtypes(subjects, terms, to))
     if _moved(metrics):
         said.append(f"bytes moved by unfused kernels, weights in {stored}, activations in {cached}")
     if _kept(metrics):
@@ -76,7 +76,7 @@ def counted_at_length(
         step = "forward and backward" if terms.train else "one forward pass"
         words = f"FLOPs: matrix products only, 2·m·k·n each; {step};{attention}{logits_words(subjects, request.logits)}"
         said.append(f"{words.removesuffix(';')}.")
-    stored, cached = map(" → ".join, dtypes(terms, to))
+    stored, cached = map(" → ".join, dtypes(subjects, terms, to))
     if _moved(metrics):
         said.append(
             "Bytes moved by unfused kernels: each operand read once, each result written once;"
@@ -107,10 +107,16 @@ def convention(metrics: Sequence[Metric]) -> str:
     return f"{CONVENTION}; of a training step {TRAINING}" if stepped(metrics) else CONVENTION
 
 
-def dtypes(terms: counting.Counting, to: counting.Counting | None = None) -> list[list[str]]:
-    """The dtypes of the weights and those of the cache: one of each, or two where the new side has another."""
-    named = [counting.dtypes(side.dtype, side.kv_dtype) for side in (terms, to or terms)]
-    return [list(dict.fromkeys(sides)) for sides in zip(*named, strict=True)]
+def dtypes(
+    subjects: Sequence[LoadedModel], terms: counting.Counting, to: counting.Counting | None = None
+) -> list[list[str]]:
+    """The dtypes of the weights and those of the cache: one of each, or two where the new side, the last of two models,
+    has another."""
+    sides = [(subjects, terms)] if to is None else [(subjects[:1], terms), (subjects[-1:], to)]
+    named = [
+        (counting.stored_name(own, side.dtype), counting.dtypes(side.dtype, side.kv_dtype)[1]) for own, side in sides
+    ]
+    return [list(dict.fromkeys(each)) for each in zip(*named, strict=True)]
 
 
 def of_models(
@@ -126,7 +132,8 @@ def of_models(
     if _kept(metrics):
         said += sentences.state_notes(subjects)
     if _weighed(metrics) or _moved(metrics):
-        said += [note for dtype in dtypes(terms, to)[0] for note in sentences.storage_notes(subjects, dtype)]
+        sides = [(subjects, terms.dtype)] if to is None else [(subjects[:1], terms.dtype), (subjects[-1:], to.dtype)]
+        said += dict.fromkeys(note for own, dtype in sides for note in sentences.storage_notes(own, dtype))
     if any(metric.name == "peak_bytes" for metric in metrics):
         said += _unsure(subjects, terms, to)
     return said

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from tfacct.accounts.metrics import Metric, Point
 from tfacct.base import units
-from tfacct.base.errors import ConfigError, UsageError
+from tfacct.base.errors import ConfigError, TfacctError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
-from tfacct.ledger.storage import storage, width
+from tfacct.ledger.storage import BF16, width
 from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading.model import LoadedModel
 
@@ -93,14 +93,15 @@ class Counting:
         """The model at a workload. Raises UsageError where one of the metrics would be a guess."""
         if self.train and work.tokens != work.context:
             raise whole_sequences("train")
-        if any(metric.name in (*WEIGHED, *MOVED) for metric in metrics):
-            check_stored([subject], self.dtype)
         if (self.masked or self.train) and any(metric.name in MOVED for metric in metrics):
             others = f"{option('masked')} and {option('train')}"
             raise UsageError(f"moved bytes are counted for a plain forward pass: leave {others} out")
-        stored, cached = dtypes(self.dtype, self.kv_dtype)
+        _, cached = dtypes(self.dtype, self.kv_dtype)
+        weighed = any(metric.name in (*WEIGHED, *MOVED) for metric in metrics)
+        known = weighed or not unweighed([subject], self.dtype)
+        weights = subject.storage(self.dtype) if known else BF16
         step = self._step(subject, work, metrics)
-        return Point(subject.ledger, work, storage(stored), width(cached), self.masked, self.train, step=step)
+        return Point(subject.ledger, work, weights, width(cached), self.masked, self.train, step=step)
 
     def _step(
         self, subject: LoadedModel, work: Workload, metrics: Sequence[Metric]
@@ -126,10 +127,10 @@ class Counting:
         recipe = self.recipe
         return {"optimizer": recipe.optimizer, "checkpoint": recipe.checkpoint, "attention": recipe.attention}
 
-    def facts(self, work: Workload, *, weighed: bool = True) -> dict[str, Any]:
-        """The workload as it stands in the JSON. Not `weighed`: nothing was said of what weights take."""
-        stored, cached = dtypes(self.dtype, self.kv_dtype)
-        facts = workload_facts(work, masked=self.masked, dtype=stored if weighed else None)
+    def facts(self, work: Workload, weights: str | None) -> dict[str, Any]:
+        """The workload as it stands in the JSON. `weights`: what they are stored in, where that was said."""
+        _, cached = dtypes(self.dtype, self.kv_dtype)
+        facts = workload_facts(work, masked=self.masked, dtype=weights)
         return {"workload": facts, "kv_dtype": cached, "train": self.train}
 
 
@@ -191,33 +192,33 @@ def keeping(subjects: Sequence[LoadedModel]) -> tuple[list[LoadedModel], list[Le
     return keeps, LeftOut.of(others, "nothing is kept between steps")
 
 
-def unweighed(subjects: Sequence[LoadedModel], dtype: str | None) -> list[LoadedModel]:
-    """Those whose weights are stored quantized, nobody says how."""
-    return [subject for subject in subjects if subject.quantized and dtype is None]
-
-
-def check_stored(subjects: Sequence[LoadedModel], dtype: str | None) -> None:
-    """Refuse to guess what quantized weights take."""
-    for subject in unweighed(subjects, dtype):
-        raise UsageError(
-            f"{subject.name} has a quantization_config: the size of its weights is not guessed",
-            f"give {option('dtype', named(subject))}",
-        )
+def unweighed(subjects: Sequence[LoadedModel], dtype: str | None) -> dict[str, str]:
+    """Names of those whose weights' bytes are not known → why."""
+    found: dict[str, str] = {}
+    for subject in subjects:
+        try:
+            subject.storage(dtype)
+        except TfacctError as error:
+            found[subject.name] = error.message.removeprefix(f"{subject.name}: ")
+    return found
 
 
 def with_known_bytes(subjects: Sequence[LoadedModel], dtype: str | None) -> tuple[list[LoadedModel], list[LeftOut]]:
-    """Those whose weights' bytes need no guess, and the others. Raises UsageError where none is left."""
-    if len(subjects) == 1:
-        check_stored(subjects, dtype)
-    others = unweighed(subjects, dtype)
-    known = [subject for subject in subjects if subject not in others]
+    """Those whose weights' bytes are known, and the others. Raises TfacctError where none is left."""
+    why = unweighed(subjects, dtype)
+    known = [subject for subject in subjects if subject.name not in why]
     if not known:
-        check_stored(subjects, dtype)
-    return known, LeftOut.of(others, "the size of quantized weights is not guessed", "give --dtype")
+        subjects[0].storage(dtype)
+    others = [subject for subject in subjects if subject.name in why]
+    alike = dict.fromkeys(why[subject.name] for subject in others)
+    return known, [
+        LeftOut(tuple(name for name in why if why[name] == said), said, f"give another {option('dtype')}")
+        for said in alike
+    ]
 
 
-def named(subject: LoadedModel) -> str | None:
-    """The dtype that a config names, where it is one of ours."""
-    config = subject.raw.get("quantization_config")
-    method = config.get("quant_method") if isinstance(config, Mapping) else None
-    return method if method in units.DTYPES else None
+def stored_name(subjects: Sequence[LoadedModel], dtype: str | None) -> str:
+    """What the weights of these models are stored in, in a word or two."""
+    why = unweighed(subjects, dtype)
+    names = list(dict.fromkeys(subject.storage(dtype).name for subject in subjects if subject.name not in why))
+    return names[0] if len(names) == 1 else f"{DEFAULT_DTYPE}, or as their configs say"

@@ -60,7 +60,7 @@ def diff(
     """
     terms = terms or Counting()
     to = to or terms
-    unknown = [*counting.unweighed([old], terms.dtype), *counting.unweighed([new], to.dtype)]
+    unknown = counting.unweighed([old], terms.dtype) | counting.unweighed([new], to.dtype)
     metrics = [METRICS[name] for name in TOTALS if not (unknown and name in WEIGHED)]
     works = counting.workload(old, before), _there(new, after)
     untrained = _untrained(((old, works[0], terms), (new, works[1], to)))
@@ -68,8 +68,8 @@ def diff(
         metrics += STEP_METRICS.values()
     to.check_recipe(metrics, option("train"))
     points = [terms.point(old, works[0], metrics), to.point(new, works[1], metrics)]
-    stored, alike = conventions.dtypes(terms, to), terms.trained == to.trained
-    if old.raw == new.raw and works[0] == works[1] and stored == conventions.dtypes(terms) and alike:
+    stored, alike = conventions.dtypes([old, new], terms, to), terms.trained == to.trained
+    if old.raw == new.raw and works[0] == works[1] and max(map(len, stored)) == 1 and alike:
         raise UsageError(
             f"nothing changes: both sides are {compose.name_of(old)} at the same workload",
             f"{spelled('change a field with --set', 'set a field by its name')}, the workload with {option('to_ctx')},"
@@ -153,7 +153,7 @@ def _there(new: LoadedModel, after: Request) -> Workload:
 def _side(
     subject: LoadedModel, point: Point, terms: Counting, metrics: Sequence[Metric], *, weighed: bool
 ) -> dict[str, Any]:
-    facts = {**compose.facts_of(subject), **terms.facts(point.work, weighed=weighed)}
+    facts = {**compose.facts_of(subject), **terms.facts(point.work, point.weights.name if weighed else None)}
     facts |= terms.recipe_facts(metrics)
     return {**facts, **latent.facts(subject, point)}
 

@@ -10,7 +10,7 @@ from tfacct.base.errors import UsageError, nearest
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
-from tfacct.ledger.storage import storage, width
+from tfacct.ledger.storage import Storage, width
 from tfacct.ledger.workload import Request
 from tfacct.loading.model import LoadedModel
 from tfacct.output.derivation import Component, Derivation
@@ -95,7 +95,7 @@ def explained(
             notes=tuple(_kept_notes(subject)),
         )
     else:
-        derivation = _memory(subject, request, *counting.dtypes(dtype, kv_dtype))
+        derivation = _memory(subject, request, subject.storage(dtype), counting.dtypes(dtype, kv_dtype)[1])
     (facts,) = report.models
     models = ({**facts, "derivation": derivation.facts()},)
     said = derivation.takeaway or report.answer
@@ -143,10 +143,12 @@ def _kv(subject: LoadedModel, request: Request, cached: str) -> Derivation:
 _BYTES = "bytes per element · elements of a block · blocks = bytes"
 
 
-def _memory(subject: LoadedModel, request: Request, stored: str, cached: str) -> Derivation:
+def _memory(subject: LoadedModel, request: Request, how: Storage, cached: str) -> Derivation:
     work = counting.workload(subject, request)
     model = spelled_model(subject, work)
-    how = storage(stored)
+    if how.by_block:
+        why = f"{subject.name}: in {how.name} a matrix takes other bytes in other blocks"
+        raise UsageError(f"{why}, so {option('explain')} has no one formula for it", f"another {option('dtype')}")
     rule = f"{_BYTES}; {how.name}: {how.about}" if how.narrow else _BYTES
     weights, states = list(model.tensors(how)), list(model.states(width(cached)))
     kept = {entry.path for entry in states}

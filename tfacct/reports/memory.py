@@ -13,7 +13,7 @@ from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
-from tfacct.ledger.storage import storage, width
+from tfacct.ledger.storage import Storage, width
 from tfacct.ledger.workload import LARGEST, Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import PLAIN, Column, Report, Row, Table
@@ -35,9 +35,10 @@ def memory(
     """Bytes of weights and KV cache. `fit`: a budget in bytes, for the largest context and batch that fit it."""
     if fit is not None and (not isinstance(fit, int) or isinstance(fit, bool) or fit < 1):
         raise UsageError(f"{option('fit')} must be a whole number of bytes, not {fit!r}")
-    stored, cached = counting.dtypes(dtype, kv_dtype)
+    _, cached = counting.dtypes(dtype, kv_dtype)
     subjects, left_out = counting.with_known_bytes(subjects, dtype)
-    facts = tuple(_facts(subject, request, stored, cached, fit) for subject in subjects)
+    stored = counting.stored_name(subjects, dtype)
+    facts = tuple(_facts(subject, request, subject.storage(dtype), cached, fit) for subject in subjects)
     if fit is not None and not any(_fits(fact, "context") or _fits(fact, "batch") for fact in facts):
         large = "; ".join(_too_large(subject, fact, fit) for subject, fact in zip(subjects, facts, strict=True))
         raise UsageError(large, f"a smaller {option('dtype')}, or a larger {option('fit')}")
@@ -56,7 +57,7 @@ def memory(
         title=f"{title} in {stored}{kv}, {compose.workload_words(subjects, request)}",
         convention=CONVENTION,
         answer=_answer(subjects, facts, fit),
-        notes=lambda at: _notes(subjects[at], facts[at], stored, fit),
+        notes=lambda at: _notes(subjects[at], facts[at], dtype, fit),
         counted=f"weights and {sentences.kept(subjects)} only; no activations, engine buffers or fragmentation",
         requests=[request],
         left_out=left_out,
@@ -104,21 +105,23 @@ def _longest(fact: dict[str, Any], fits: str) -> str:
     return f"Not even one token fits at batch {batch:,}."
 
 
-def _notes(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], stored: str, fit: int | None) -> list[str]:
+def _notes(
+    subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], dtype: str | None, fit: int | None
+) -> list[str]:
     return [
-        *storage_notes(subjects, stored),
+        *storage_notes(subjects, dtype),
         *sentences.state_notes(subjects),
         *sentences.source_notes(subjects),
         *_fit_notes(subjects, facts, fit),
     ]
 
 
-def _facts(subject: LoadedModel, request: Request, stored: str, cached: str, fit: int | None) -> dict[str, Any]:
+def _facts(subject: LoadedModel, request: Request, stored: Storage, cached: str, fit: int | None) -> dict[str, Any]:
     work = counting.workload(subject, request)
     lines = _lines(subject, work, stored, cached)
     weights, cache = (sum(line["bytes"] for line in lines if line["kind"] == kind) for kind in ("weights", "cache"))
     facts: dict[str, Any] = {
-        "workload": counting.workload_facts(work, dtype=stored),
+        "workload": counting.workload_facts(work, dtype=stored.name),
         "kv_dtype": cached,
         "total_params": sum(line["elements"] for line in lines if line["kind"] == "weights"),
         "weights_bytes": weights,
@@ -223,9 +226,9 @@ def _one(facts: dict[str, Any], attention: bool) -> Table:
     return columns, sections, totals
 
 
-def _lines(subject: LoadedModel, work: Workload, stored: str, cached: str) -> list[dict[str, Any]]:
+def _lines(subject: LoadedModel, work: Workload, how: Storage, cached: str) -> list[dict[str, Any]]:
     """Weights by part, and every state."""
-    ledger, at, how = subject.ledger, work.axes(), storage(stored)
+    ledger, at = subject.ledger, work.axes()
     elements, taken, dtypes = ledger.parameters(), ledger.weight_bytes(how), dtypes_by_part(ledger, how)
     parts = cells.by_part(elements)
     weights = cells.by_part(taken)

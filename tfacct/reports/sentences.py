@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tfacct.architecture.parts import Attention, Experts, Mixer
 from tfacct.base import units
 from tfacct.ledger import paths
 from tfacct.ledger.lines import Pointwise
-from tfacct.ledger.storage import Storage, storage
+from tfacct.ledger.storage import Storage
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.reports import counting
@@ -184,37 +184,55 @@ def overtaken(context: int | None) -> list[str]:
     return [f"From {context:,} tokens on, attention scores and values cost more than everything else together."]
 
 
-def unweighed_notes(subjects: Sequence[LoadedModel]) -> list[str]:
-    """Says that the bytes of weights were left out, and for which models."""
-    if not subjects:
-        return []
-    names = dict.fromkeys(subject.name for subject in subjects)
-    dtype = " ".join(filter(None, ("--dtype", counting.named(subjects[0]))))
-    return [
-        f"The bytes of the weights are left out: the quantization_config of {' and '.join(names)} says that they are"
-        f" stored quantized, and their size is not guessed (give {dtype})."
-    ]
+def unweighed_notes(why: Mapping[str, str]) -> list[str]:
+    """Says that the bytes of weights were left out: names of models, and why theirs are not known."""
+    return [f"The bytes of the weights are left out: {name}: {said}." for name, said in why.items()]
 
 
-def storage_notes(subjects: Sequence[LoadedModel], dtype: str) -> list[str]:
-    """Tensors that a narrow dtype applies to, and whether scales are counted; nothing of a wide one."""
-    how = storage(dtype)
-    if not how.narrow:
-        return []
-    scales = "" if how.name in PLAIN else ", all counted"
-    return [
-        f"{how.name}: {_taken(subjects, how)}, in {how.about}{scales}. All other tensors, embeddings included,"
-        f" stay in {how.wide.name}, as in published checkpoints."
-    ]
+def storage_notes(subjects: Sequence[LoadedModel], dtype: str | None) -> list[str]:
+    """What a narrow format takes, what is stored of it, and what stays wide; nothing of models stored wide."""
+    why = counting.unweighed(subjects, dtype)
+    found: dict[str, list[tuple[LoadedModel, Storage]]] = {}
+    for subject in subjects:
+        if subject.name not in why and (how := subject.storage(dtype)).narrow:
+            found.setdefault(f"{how.name} {how.about} {how.wide.name} {sorted(how.takes)}", []).append((subject, how))
+    return [_stored_so(alike, named=dtype is not None, alone=len(subjects) == len(alike)) for alike in found.values()]
 
 
-PLAIN = ("fp8", "int8", "int4")
-"""Narrow dtypes whose numbers share no scale here."""
+def _stored_so(alike: Sequence[tuple[LoadedModel, Storage]], *, named: bool, alone: bool) -> str:
+    """How models in the same format are stored. `named`: by the user, not by their configs. `alone`: there are no
+    other models."""
+    subjects, how = [subject for subject, _ in alike], alike[0][1]
+    who = "" if alone else f" ({', '.join(subject.name for subject in subjects)})"
+    scales = "" if "without" in how.about else ", all counted"
+    others = "All other tensors" if "table" in how.takes else "All other tensors, embeddings included,"
+    why = "as in published checkpoints" if named else "as the config says"
+    said = f"{how.name}{who}: {_taken(subjects, how)}, in {how.about}{scales}."
+    return f"{said} {others} stay in {how.wide.name}, {why}.{_left(how)}"
+
+
+SHOWN = 4
+"""Names of matrices that a sentence gives before it counts the others."""
+
+
+def _left(how: Storage) -> str:
+    """Matrices that a config leaves as they are."""
+    names = list(dict.fromkeys(paths.short(paths.starred(paths.module_of(path))) for path in sorted(how.left)))
+    if not names:
+        return ""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    some = " in some blocks" if how.by_block else ""
+    return f" So do, by name{some}: {', '.join(names[:SHOWN])}{more}."
 
 
 def _taken(subjects: Sequence[LoadedModel], how: Storage) -> str:
-    routed = {subject.ledger.experts and "beside" not in how.takes for subject in subjects}
-    experts, matrices = "the matrices of the experts", "the matrices of the blocks"
-    if routed == {True, False}:
-        return f"{matrices}, or, in models with experts, only those of the experts"
-    return experts if routed == {True} else matrices
+    ends = [name for role, name in (("head", "the head"), ("table", "the table of tokens")) if role in how.takes]
+    tied = all(subject.architecture.head is None or subject.architecture.head.tied for subject in subjects)
+    ends = [name for name in ends if name != "the head" or not tied]
+    experts = {subject.ledger.experts and "beside" not in how.takes for subject in subjects}
+    matrices = "the matrices of the blocks"
+    if experts == {True, False}:
+        matrices = f"{matrices}, or, in models with experts, only those of the experts"
+    elif experts == {True}:
+        matrices = "the matrices of the experts"
+    return " and ".join(filter(None, (", ".join([matrices, *ends[:-1]]), *ends[-1:])))

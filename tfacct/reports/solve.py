@@ -94,7 +94,7 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
         (_columns(unknown, equation), (tuple(_row(equation, value, there) for value, there in points.items()),), ()),
         [
             {
-                **terms.facts(points[found.answer].work),
+                **terms.facts(points[found.answer].work, points[found.answer].weights.name),
                 **terms.recipe_facts(metrics),
                 "for": unknown,
                 "until": str(equation),

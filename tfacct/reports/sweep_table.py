@@ -109,7 +109,10 @@ def report(
                 "set": {name: values[0] for name, values in grid.knobs.items() if len(values) == 1},
                 "swept": knobs,
                 "metrics": [metric.name for metric in asked],
-                **terms.facts(counting.workload(_longest(swept.settings), at(request, *grid.corner))),
+                **terms.facts(
+                    counting.workload(_longest(swept.settings), at(request, *grid.corner)),
+                    counting.stored_name(swept.settings, terms.dtype),
+                ),
                 **terms.recipe_facts(asked),
                 "lines": swept.rows,
                 "skipped": swept.skipped,

@@ -12,7 +12,7 @@ from tfacct.base import units
 from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.cost import Cost
-from tfacct.ledger.storage import storage, width
+from tfacct.ledger.storage import Storage, width
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
@@ -30,6 +30,7 @@ class _Counted:
 
     subject: LoadedModel
     work: Workload
+    how: Storage
     lines: list[tuple[Shown, Cost]]
 
     @property
@@ -48,20 +49,21 @@ def traffic(subjects: Sequence[LoadedModel], request: Request, *, dtype: str | N
 
     Weights are stored in `dtype`; activations, cached keys and values among them, as `memory` keeps the cache.
     """
-    stored, kept = counting.dtypes(dtype)
+    _, kept = counting.dtypes(dtype)
     subjects, left_out = counting.with_known_bytes(subjects, dtype)
     subjects, stepless = counting.steppable(subjects, request)
-    counted = [_count(subject, request, stored, kept) for subject in subjects]
+    stored = counting.stored_name(subjects, dtype)
+    counted = [_count(subject, request, subject.storage(dtype), kept) for subject in subjects]
     table = _by_line(counted[0]) if len(counted) == 1 else _side_by_side(counted)
     who = f"{compose.name_of(subjects[0])}: bytes" if len(subjects) == 1 else "Bytes"
     return compose.report(
         "flops",
         subjects,
         table,
-        [_facts(c, stored, kept) for c in counted],
+        [_facts(c, kept) for c in counted],
         title=f"{who} moved in {stored}{compose.of_workload(subjects, request, of=' by ', at=', ')}",
         answer=_answer(counted),
-        notes=lambda at: _notes(counted[at], stored, kept),
+        notes=lambda at: _notes(counted[at], dtype, stored, kept),
         counted=f"{conventions.products_counted(request, False, subjects)}; unfused kernels",
         details=lambda at: _details(counted[at], request),
         requests=[request],
@@ -92,11 +94,11 @@ def _details(counted: Sequence[_Counted], request: Request) -> list[str]:
     ]
 
 
-def _notes(counted: Sequence[_Counted], stored: str, kept: str) -> list[str]:
+def _notes(counted: Sequence[_Counted], dtype: str | None, stored: str, kept: str) -> list[str]:
     subjects = [c.subject for c in counted]
     return [
         *([] if stored == kept else [f"Weights in {stored}; {_activations(subjects)} in {kept}."]),
-        *storage_notes(subjects, stored),
+        *storage_notes(subjects, dtype),
         *(
             ["Expert weights: those of min(E, B·T·A) experts, as many as a step can touch."]
             if _routed(subjects)
@@ -124,16 +126,16 @@ def _routed(subjects: Sequence[LoadedModel]) -> bool:
     return any("E" in group.axes for subject in subjects for group in subject.ledger.groups)
 
 
-def _count(subject: LoadedModel, request: Request, stored: str, kept: str) -> _Counted:
+def _count(subject: LoadedModel, request: Request, how: Storage, kept: str) -> _Counted:
     work = counting.workload(subject, request)
     products = shown(subject.ledger.products(work.axes()))
-    return _Counted(subject, work, [(line, line.product.cost(storage(stored), width(kept))) for line in products])
+    return _Counted(subject, work, how, [(line, line.product.cost(how, width(kept))) for line in products])
 
 
-def _facts(counted: _Counted, stored: str, kept: str) -> dict[str, Any]:
+def _facts(counted: _Counted, kept: str) -> dict[str, Any]:
     total = counted.total
     return {
-        "workload": counting.workload_facts(counted.work, dtype=stored),
+        "workload": counting.workload_facts(counted.work, dtype=counted.how.name),
         "activation_dtype": kept,
         "total_flops": total.flops,
         "total_read_bytes": total.read,

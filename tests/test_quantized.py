@@ -1,0 +1,338 @@
+"""Quantized checkpoints: what a `quantization_config` says, to the byte, against the libraries that write them."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.conftest import TINY
+from tfacct import load
+from tfacct.base.errors import TfacctError
+from tfacct.ledger import formats
+from tfacct.loading.quantized.gguf import TYPES, more_bits
+
+# Sizes that fill no block: heads · head_dim (60) is not the width (72), and grouped heads
+LLAMA = {
+    **TINY["llama"],
+    "hidden_size": 72,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 10,
+    "intermediate_size": 136,
+    "vocab_size": 96,
+    "num_hidden_layers": 3,
+    "tie_word_embeddings": False,
+}
+FIVE: dict[str, dict[str, Any]] = {
+    "llama": LLAMA,
+    "qwen2": {**LLAMA, "model_type": "qwen2", "tie_word_embeddings": True},
+    "phi3": {**LLAMA, "model_type": "phi3", "num_attention_heads": 6, "head_dim": None, "pad_token_id": 0},
+    "gemma2": {**LLAMA, "model_type": "gemma2", "tie_word_embeddings": True},
+    "starcoder2": {**LLAMA, "model_type": "starcoder2", "use_bias": True},
+}
+for name, config in FIVE.items():
+    config.pop("architectures", None)
+    if name != "llama":
+        del config["attention_bias"], config["mlp_bias"]
+del FIVE["phi3"]["head_dim"], FIVE["starcoder2"]["head_dim"]
+
+
+def weighed(config: dict[str, Any], said: dict[str, Any]) -> int:
+    """Bytes of the weights as the config says."""
+    return int(load({**config, "quantization_config": said}).memory().models[0]["weights_bytes"])
+
+
+def built(config: dict[str, Any]) -> nn.Module:
+    """The transformers class of a config, in bf16."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    fields = {name: value for name, value in config.items() if name != "model_type"}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(config["model_type"], **fields))
+    return model.to(torch.bfloat16)
+
+
+def linears(model: nn.Module, *, head: bool = False) -> Iterator[tuple[str, nn.Linear]]:
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear) and (head or name != "lm_head"):
+            yield name, module
+
+
+def held(tensors: Any) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def in_format(config: dict[str, Any], bytes_of: Any, *, skips: str = "lm_head") -> int:
+    """Bytes of the model with each matrix of its blocks stored as `bytes_of` says."""
+    model = built(config)
+    rest = held(model.parameters())
+    found = [module for name, module in linears(model, head=True) if skips not in name]
+    return rest - held(module.weight for module in found) + sum(map(bytes_of, found))
+
+
+W4: dict[str, Any] = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 4, "symmetric": True}
+FP8: dict[str, Any] = {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True}
+STATIC: dict[str, Any] = {"num_bits": 8, "type": "float", "strategy": "tensor", "symmetric": True, "dynamic": False}
+NVFP4: dict[str, Any] = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}
+TOKENS: dict[str, Any] = {"num_bits": 8, "type": "float", "strategy": "token", "dynamic": True}
+SCHEMES: dict[str, tuple[str, dict[str, Any]]] = {
+    "w4a16": ("pack-quantized", {"weights": W4}),
+    "w4a16 asymmetric": ("pack-quantized", {"weights": {**W4, "symmetric": False}}),
+    "w8a16": ("pack-quantized", {"weights": {**W4, "num_bits": 8}}),
+    "w3 channel": ("pack-quantized", {"weights": {**W4, "num_bits": 3, "strategy": "channel", "group_size": None}}),
+    "fp8 dynamic": ("float-quantized", {"weights": FP8, "input_activations": TOKENS}),
+    "fp8 static": ("float-quantized", {"weights": STATIC, "input_activations": STATIC}),
+    "fp8 block": ("float-quantized", {"weights": {**FP8, "strategy": "block", "block_structure": [8, 8]}}),
+    "w8a8": ("int-quantized", {"weights": {**FP8, "type": "int"}, "input_activations": {**STATIC, "type": "int"}}),
+    "w8a8 asymmetric": (
+        "int-quantized",
+        {"weights": {**FP8, "type": "int", "symmetric": False}, "input_activations": {**TOKENS, "type": "int"}},
+    ),
+    "mxfp4": ("mxfp4-pack-quantized", {"weights": {**NVFP4, "strategy": "group", "group_size": 32}}),
+    "nvfp4": ("nvfp4-pack-quantized", {"weights": NVFP4}),
+    "nvfp4a4": ("nvfp4-pack-quantized", {"weights": NVFP4, "input_activations": {**NVFP4, "dynamic": "local"}}),
+}
+EVEN = {"hidden_size": 96, "head_dim": 16, "num_attention_heads": 4, "intermediate_size": 160}
+"""Sizes that every block of 32 divides: compressed-tensors asks it of MXFP4 and NVFP4."""
+
+
+@pytest.mark.parametrize("ignore", [["lm_head"], [], ["lm_head", "re:.*self_attn.*", "model.layers.1.mlp.down_proj"]])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_compressed_tensors_to_the_byte(scheme: str, ignore: list[str]) -> None:
+    form, group = SCHEMES[scheme]
+    config = {**LLAMA, **EVEN} if "fp4" in scheme else LLAMA
+    said = {"config_groups": {"group_0": {"targets": ["Linear"], **group}}, "format": form, "ignore": ignore}
+    assert weighed(config, {**said, "quant_method": "compressed-tensors"}) == compressed(config, said)
+
+
+@pytest.mark.parametrize("family", FIVE)
+def test_compressed_tensors_of_five_families(family: str) -> None:
+    group = {"targets": ["Linear"], "weights": W4}
+    said = {"config_groups": {"group_0": group}, "format": "pack-quantized", "ignore": ["lm_head"]}
+    assert weighed(FIVE[family], {**said, "quant_method": "compressed-tensors"}) == compressed(FIVE[family], said)
+
+
+def compressed(config: dict[str, Any], said: dict[str, Any]) -> int:
+    """Bytes of the files that compressed-tensors writes."""
+    pytest.importorskip("compressed_tensors")
+    from compressed_tensors.compressors import ModelCompressor
+    from compressed_tensors.quantization import QuantizationConfig, apply_quantization_config
+
+    model = built(config)
+    apply_quantization_config(model, QuantizationConfig.model_validate(json.loads(json.dumps(said))))
+    ModelCompressor.from_pretrained_model(model).compress_model(model)
+    state = {tensor.data_ptr() or id(tensor): tensor for tensor in model.state_dict().values()}
+    return held(state.values())
+
+
+@pytest.mark.parametrize("family", FIVE)
+@pytest.mark.parametrize("double", [True, False])
+@pytest.mark.parametrize("kind", ["nf4", "fp4"])
+def test_bitsandbytes_in_4_bits(kind: str, double: bool, family: str) -> None:
+    functional = pytest.importorskip("bitsandbytes.functional")
+
+    def stored(module: nn.Linear) -> int:
+        weight, state = functional.quantize_4bit(module.weight.data, quant_type=kind, compress_statistics=double)
+        inner = [state.state2.absmax, state.state2.code, state.offset] if double else []
+        return held([weight, state.absmax, state.code, *inner])
+
+    said = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": kind}
+    assert weighed(FIVE[family], {**said, "bnb_4bit_use_double_quant": double}) == in_format(FIVE[family], stored)
+
+
+def test_bitsandbytes_in_8_bits() -> None:
+    functional = pytest.importorskip("bitsandbytes.functional")
+
+    def stored(module: nn.Linear) -> int:
+        weight, scale, _ = functional.int8_vectorwise_quant(module.weight.data.to(torch.float16))
+        return held([weight, scale])
+
+    assert weighed(LLAMA, {"quant_method": "bitsandbytes", "load_in_8bit": True}) == in_format(LLAMA, stored)
+
+
+@pytest.mark.parametrize("family", FIVE)
+@pytest.mark.parametrize("block", [[32, 64], None])
+@pytest.mark.parametrize("scheme", ["dynamic", "static"])
+def test_fp8_against_the_module_of_transformers(scheme: str, block: list[int] | None, family: str) -> None:
+    from transformers.integrations.finegrained_fp8 import FP8Linear
+
+    def stored(module: nn.Linear) -> int:
+        other = FP8Linear(module.in_features, module.out_features, block, activation_scheme=scheme)
+        return held(tensor for name, tensor in other.named_parameters() if name != "bias")
+
+    said = {"quant_method": "fp8", "weight_block_size": block, "activation_scheme": scheme}
+    assert weighed(FIVE[family], said) == in_format(FIVE[family], stored)
+
+
+def test_a_list_without_the_head_takes_it() -> None:
+    """As transformers reads it: a list replaces the modules that it would leave by itself."""
+    said = {"quant_method": "fp8", "weight_block_size": [8, 8], "modules_to_not_convert": ["mlp.down_proj"]}
+    head = formats.fp8((8, 8)).matrix(96, 72)
+    kept = weighed(LLAMA, {**said, "modules_to_not_convert": ["mlp.down_proj", "lm_head"]})
+    assert weighed(LLAMA, said) == kept - 2 * 96 * 72 + head
+
+
+def test_single_blocks_by_name() -> None:
+    """Blocks 0 and 2 stay as they are: 2 bytes for each of their numbers."""
+    every = {"quant_method": "fp8", "weight_block_size": [8, 8]}
+    names = [*(f"model.layers.{number}" for number in (0, 2)), "lm_head"]
+    matrices = [(60, 72), (20, 72), (20, 72), (72, 60), (136, 72), (136, 72), (72, 136)]
+    more = 2 * sum(2 * out * into - formats.fp8((8, 8)).matrix(out, into) for out, into in matrices)
+    assert weighed(LLAMA, {**every, "modules_to_not_convert": names}) == weighed(LLAMA, every) + more
+
+
+def test_published_lists_of_older_names() -> None:
+    """Mixtral's files have `block_sparse_moe`, and single experts."""
+    mixtral = {**TINY["mixtral"]}
+    said = {"quant_method": "awq", "bits": 4, "group_size": 8, "zero_point": True, "version": "gemm"}
+    every = weighed(mixtral, said)
+    of = {tensor.path.split(".")[-2]: tensor.stored for tensor in load(mixtral).loaded.ledger.tensors()}
+
+    def more(*names: str) -> int:
+        taken = formats.awq(4, 8).matrix
+        return 2 * sum(
+            of[name].copies * int(2 * of[name].elements - taken(of[name].outputs, of[name].inputs)) for name in names
+        )  # in 2 blocks
+
+    assert weighed(mixtral, {**said, "modules_to_not_convert": ["w2"]}) == every + more("down_proj")
+    experts = weighed(mixtral, {**said, "modules_to_not_convert": ["block_sparse_moe.experts"]})
+    assert experts == every + more("down_proj", "up_proj", "gate_proj")
+    assert weighed(mixtral, {**said, "modules_to_not_convert": ["visual", "gate"]}) == every
+
+
+def test_gguf_blocks_are_those_of_the_library() -> None:
+    gguf = pytest.importorskip("gguf")
+    sizes = {kind.name: size for kind, size in gguf.GGML_QUANT_SIZES.items()}
+    assert {name: sizes[name] for name in TYPES} == TYPES
+
+
+def test_the_blocks_that_get_more_bits() -> None:
+    """32 blocks: the first 4, the last 4, and 6, 9, … 27 between: 8 of the 24."""
+    assert [block for block in range(32) if more_bits(block, 32)] == [0, 1, 2, 3, *range(6, 28, 3), 28, 29, 30, 31]
+
+
+@pytest.mark.parametrize(
+    ("model", "mix", "hundredths"),
+    [
+        # "model size" as llama.cpp prints it when it loads these files, in GiB
+        ("llama-2-7b", "q4_0", 356),
+        ("llama-2-7b", "q4_k_s", 359),
+        ("llama-2-7b", "q4_k_m", 380),
+        ("llama-2-7b", "q3_k_m", 307),
+        ("llama-2-7b", "q5_k_m", 445),
+        ("llama-2-7b", "q6_k", 515),
+        ("llama-2-7b", "q8_0", 667),
+        ("llama-3.1-8b", "q4_k_m", 458),
+        ("llama-3.1-8b", "q8_0", 795),
+        ("qwen2.5-7b", "q4_k_m", 436),
+    ],
+)
+def test_llama_cpp_mixtures(model: str, mix: str, hundredths: int) -> None:
+    assert round(100 * load(model).memory(dtype=mix).models[0]["weights_bytes"] / 2**30) == hundredths
+
+
+def test_q4_k_m_by_hand() -> None:
+    """2 blocks of 288 × 512, which 256 divides in down_proj alone: its first block has no eighth (2 // 8 = 0), so
+    7 · 2 // 8 = 1: block 1 gets more bits, and block 0 not ((0 − 0) % 3 = 0)."""
+    config = {**LLAMA, "hidden_size": 288, "head_dim": 32, "num_attention_heads": 8, "num_hidden_layers": 2}
+    config |= {"intermediate_size": 512, "vocab_size": 64, "num_key_value_heads": 4}
+    config |= {"attention_bias": False, "mlp_bias": False}
+    rows = {"Q4_K": 144, "Q6_K": 210}
+    down = 288 * 2 * (rows["Q4_K"] + rows["Q6_K"])  # 512 inputs: 2 blocks of 256
+    attn_o = 2 * 288 * 144  # 256 inputs: one block
+    # 288 inputs: 9 blocks of 32; Q4_K falls back to Q5_0 (22 bytes), Q6_K to Q8_0 (34)
+    wide = 9 * (2 * (256 + 128 + 512 + 512) * 22 + 128 * (22 + 34))
+    table, head, norms = 64 * 9 * 22, 64 * 9 * 34, 4 * 5 * 288
+    assert load(config).memory(dtype="q4_k_m").models[0]["weights_bytes"] == down + attn_o + wide + table + head + norms
+
+
+def test_a_mixture_is_refused_where_its_rules_are_not_known() -> None:
+    for family, why in {"gpt2": "as one", "deepseek_v3": "as one|Latent", "bert": "no decoder"}.items():
+        config = TINY[family]
+        with pytest.raises(TfacctError, match=why):
+            load(config).memory(dtype="q4_k_m")
+
+
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 24}
+
+
+def test_gptq_and_awq_by_hand() -> None:
+    """72 inputs, 136 outputs: 9 words of 8 inputs for each output; 3 groups of 24; 17 words of 8 outputs."""
+    assert formats.gptq(4, 24).matrix(136, 72) == 4 * 9 * 136 + 3 * (2 * 136 + 4 * 17) + 4 * 72
+    assert formats.gptq(4, None).matrix(136, 72) == 4 * 9 * 136 + (2 * 136 + 4 * 17) + 4 * 72
+    assert formats.awq(4, 24).matrix(136, 72) == 4 * 72 * 17 + 3 * (2 * 136 + 4 * 17)
+    assert formats.gptq(3, 32).matrix(64, 96) == 96 // 32 * 3 * 64 * 4 + 3 * (2 * 64 + 4 * 6) + 4 * 96
+    matrices = [(60, 72), (20, 72), (20, 72), (72, 60), (136, 72), (136, 72), (72, 136)]
+    gone = 3 * sum(2 * out * into - formats.gptq(4, 24).matrix(out, into) for out, into in matrices)
+    plain = load(LLAMA).memory().models[0]["weights_bytes"]
+    assert weighed(LLAMA, GPTQ) == plain - gone
+    assert weighed(LLAMA, {**GPTQ, "lm_head": True}) == plain - gone - 2 * 96 * 72 + formats.gptq(4, 24).matrix(96, 72)
+
+
+def test_the_rest_is_in_the_dtype_of_the_config() -> None:
+    wide = weighed({**LLAMA, "torch_dtype": "float32"}, GPTQ) - weighed(LLAMA, GPTQ)
+    biases = 3 * (60 + 20 + 20 + 72 + 136 + 136 + 72)
+    assert wide == 2 * (2 * 96 * 72 + 7 * 72 + biases)  # table, head and 7 norms too
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"quant_method": "vptq"}, '"vptq" is not known'),
+        ({"quant_method": "gptq4"}, "did you mean gptq"),
+        ({"quant_method": ["gptq"]}, "is not known"),
+        ({"bits": 4}, "names no quant_method"),
+        ({**GPTQ, "bits": "4"}, "bits"),
+        ({**GPTQ, "bits": 5}, "2, 3, 4, 8"),
+        ({**GPTQ, "bits": True}, "bits"),
+        ({**GPTQ, "group_size": 0}, "group_size"),
+        ({**GPTQ, "group_size": 10**30}, "group_size"),
+        ({"quant_method": "gptq", "bits": 4}, "group_size is missing"),
+        ({**GPTQ, "dynamic": {"-:.*": {}}}, "dynamic"),
+        ({**GPTQ, "surprise": 1}, "surprise = 1 is not known"),
+        ({"quant_method": "fp8", "weight_block_size": [128]}, "weight_block_size"),
+        ({"quant_method": "fp8", "modules_to_not_convert": "lm_head"}, "list of names"),
+        ({"quant_method": "fp8", "modules_to_not_convert": ["x" * 10_000]}, "too long"),
+        ({"quant_method": "fp8", "modules_to_not_convert": ["model.layers.0.mlp.experts.3.up_proj"]}, "single experts"),
+        ({"quant_method": "fp8", "expert_dtype": "fp4"}, "expert_dtype"),
+        ({"quant_method": "bitsandbytes"}, "4 bits or in 8"),
+        ({"quant_method": "compressed-tensors"}, "config_groups is missing"),
+        ({"quant_method": "compressed-tensors", "config_groups": {"a": 3}}, "config_groups.a"),
+        ({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}, "MIXED_PRECISION"),
+        ({"quant_method": "torchao", "quant_type": "autoquant"}, "autoquant"),
+        ("fp8", "object of fields"),
+        ([1], "object of fields"),
+    ],
+)
+def test_what_is_not_known_is_refused_by_name(said: Any, words: str) -> None:
+    with pytest.raises(TfacctError) as raised:
+        load({**LLAMA, "quantization_config": said}).memory()
+    told = f"{raised.value}"
+    assert words in told and "give dtype" in told
+    assert load({**LLAMA, "quantization_config": said}).memory(dtype="bf16").models[0]["weights_bytes"]
+
+
+def test_patterns_that_are_no_patterns_do_no_harm() -> None:
+    for pattern in ("re:(", "re:[", "(", "*"):
+        group = {"targets": ["Linear"], "weights": W4}
+        said = {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"a": group}}
+        assert weighed(LLAMA, {**said, "ignore": [pattern]}) == weighed(LLAMA, said)
+
+
+def test_every_command_that_weighs_takes_it(run, tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    said = {"quant_method": "fp8", "weight_block_size": [8, 8], "modules_to_not_convert": ["model.layers.1", "lm_head"]}
+    file.write_text(json.dumps({**LLAMA, "quantization_config": said}))
+    memory = json.loads(run("memory", str(file), "--json").out)["models"][0]
+    assert memory["workload"]["dtype"] == "fp8-block" and memory["weights_bytes"] < 2 * memory["total_params"]
+    moved = json.loads(run("flops", str(file), "--bytes", "--decode", "--json").out)["models"][0]
+    plain = json.loads(run("flops", str(file), "--bytes", "--decode", "--dtype", "bf16", "--json").out)["models"][0]
+    assert moved["total_read_bytes"] < plain["total_read_bytes"]
+    swept = json.loads(run("sweep", str(file), "--ctx", "64", "--metric", "weights_bytes", "--json").out)["models"][0]
+    assert swept["lines"][0]["weights_bytes"] == memory["weights_bytes"]
+    assert "in some blocks: attn.k_proj" in " ".join(run("memory", str(file)).out.split())
+    assert run("memory", str(file), "--fit", "1MiB").code == 0
+    assert "no one formula" in " ".join(run("memory", str(file), "--explain").err.split())

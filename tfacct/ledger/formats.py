@@ -1,0 +1,205 @@
+"""Bytes of a matrix in the formats that weights are quantized to, as their own tools lay the tensors out.
+
+A format is a function of a matrix's outputs and inputs, made for its bits and the size of its groups. All that is
+stored of the matrix is counted: its numbers with what fills their last word or block, scales, zero points, tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from tfacct.ledger.einsum import Size, rounded_up, whole_bytes
+
+Matrix: TypeAlias = Callable[[Size, Size], Size]
+"""Bytes of a matrix by its outputs and inputs."""
+WORD = 4
+"""Bytes of an int32 that numbers are packed into."""
+
+
+class Format(NamedTuple):
+    """A way to store a matrix: its name, its bytes, and in words what is stored of it."""
+
+    name: str
+    matrix: Matrix
+    about: str = ""
+
+
+def plain(bits: int, name: str) -> Format:
+    """Every number by itself."""
+    return Format(name, lambda outputs, inputs: whole_bytes(outputs * inputs, bits), f"plain {bits} bits")
+
+
+def _words(numbers: Size, bits: int) -> Size:
+    """Number of int32 that hold `numbers` of `bits` each, packed across their borders."""
+    return rounded_up(numbers * bits, 32)
+
+
+def grouped(inputs: Size, size: int | None) -> Size:
+    """Number of groups of `size` inputs; one for all of them where `size` is None."""
+    return 1 if size is None else rounded_up(inputs, size)
+
+
+def blocks(name: str, numbers: int, size: int, about: str, tensor: int = 0) -> Format:
+    """`numbers` inputs of an output in a block of `size` bytes, the last one filled up; `tensor` bytes besides."""
+    return Format(name, lambda outputs, inputs: outputs * rounded_up(inputs, numbers) * size + tensor, about)
+
+
+MXFP4 = blocks("mxfp4", 32, 17, "blocks of 32 with an 8-bit scale")
+"""32 inputs of 4 bits (E2M1) and a scale of 8 (E8M0). OCP Microscaling Formats (MX) 1.0, section 5."""
+
+NVFP4 = blocks("nvfp4", 16, 9, "blocks of 16 with an 8-bit scale, and a 32-bit scale for each tensor", tensor=4)
+"""16 inputs of 4 bits (E2M1) and a scale of 8 (E4M3), and one scale of 32 for the tensor: `weight`, `weight_scale` and
+`weight_scale_2` of NVIDIA's Model Optimizer. The scale of the activations is not counted."""
+
+
+def _of(size: int | None) -> str:
+    return "each output" if size is None else f"groups of {size} inputs"
+
+
+def awq(bits: int = 4, group: int | None = 128) -> Format:
+    """Outputs packed into words (`qweight`); for each output and group a scale of 16 bits (`scales`) and a zero, packed
+    alike (`qzeros`). AutoAWQ, `WQLinear_GEMM`."""
+
+    def matrix(outputs: Size, inputs: Size) -> Size:
+        words = _words(outputs, bits)
+        return WORD * inputs * words + grouped(inputs, group) * (2 * outputs + WORD * words)
+
+    return Format("awq", matrix, f"{_of(group)}, each with a 16-bit scale and a {bits}-bit zero")
+
+
+def gptq(bits: int = 4, group: int | None = 128) -> Format:
+    """Inputs packed into words (`qweight`); scales and zeros as AWQ has them; and for each input the number of its
+    group in 32 bits (`g_idx`). GPTQModel and AutoGPTQ, `QuantLinear`."""
+
+    def matrix(outputs: Size, inputs: Size) -> Size:
+        scales = grouped(inputs, group) * (2 * outputs + WORD * _words(outputs, bits))
+        return WORD * _words(inputs, bits) * outputs + scales + WORD * inputs
+
+    about = f"{_of(group)}, each with a 16-bit scale and a {bits}-bit zero, and the number of each input's group"
+    return Format("gptq", matrix, about)
+
+
+CODE, NESTED_CODE, OFFSET = 16 * 4, 256 * 4, 4
+"""Bytes of bitsandbytes' tables: the 16 numbers of 4 bits, the 256 of a scale's 8 bits, and the mean of the scales."""
+
+
+def bnb4(*, double: bool = True, name: str = "nf4", tables: bool = True) -> Format:
+    """64 numbers of 4 bits and a scale, one after another whatever the shape. `double`: the scale has 8 bits, and 256
+    scales share one of 32; else it has 32. QLoRA (arXiv 2305.14314), section 3, as bitsandbytes stores it.
+
+    `tables`: with the code tables that bitsandbytes keeps with each tensor.
+    """
+
+    def matrix(outputs: Size, inputs: Size) -> Size:
+        scales = rounded_up(outputs * inputs, 64)
+        taken = whole_bytes(outputs * inputs, 4) + (scales + 4 * rounded_up(scales, 256) if double else 4 * scales)
+        return taken + (CODE + (NESTED_CODE + OFFSET if double else 0) if tables else 0)
+
+    scale = "an 8-bit scale, and a 32-bit scale for 256 of these" if double else "a 32-bit scale"
+    return Format(name, matrix, f"blocks of 64 with {scale}{', with the code tables of each tensor' if tables else ''}")
+
+
+def rows8(name: str, scale: int = 4) -> Format:
+    """8 bits a number, and a scale of `scale` bytes for each output: bitsandbytes (`SCB`), FBGEMM (`weight_scale`)."""
+    about = f"8-bit numbers, and a {8 * scale}-bit scale for each output"
+    return Format(name, lambda outputs, inputs: outputs * inputs + scale * outputs, about)
+
+
+def fp8(block: tuple[int, int] | None = (128, 128), *, scale: int = 4, static: bool = False) -> Format:
+    """8 bits a number (E4M3), and a scale of `scale` bytes for each block of outputs × inputs, or for the tensor:
+    `weight_scale_inv` of DeepSeek-V3. `static`: one of 32 bits for the activations (`activation_scale`)."""
+    more = 4 if static else 0
+
+    def matrix(outputs: Size, inputs: Size) -> Size:
+        scales = rounded_up(outputs, block[0]) * rounded_up(inputs, block[1]) if block else 1
+        return outputs * inputs + scale * scales + more
+
+    if block is None:
+        return Format("fp8-tensor", matrix, "8-bit numbers, a 32-bit scale for each tensor")
+    about = f"8-bit numbers, blocks of {block[0]} × {block[1]} with a {8 * scale}-bit scale"
+    return Format("fp8-block", matrix, about)
+
+
+def affine(bits: int, group: int, scale: int = 2) -> Format:
+    """Numbers packed into words, for each output and group of inputs a scale and a bias of `scale` bytes: MLX."""
+
+    def matrix(outputs: Size, inputs: Size) -> Size:
+        return outputs * (WORD * _words(inputs, bits) + grouped(inputs, group) * 2 * scale)
+
+    return Format(f"mlx-{bits}bit", matrix, f"groups of {group} inputs, each with a {8 * scale}-bit scale and bias")
+
+
+def hqq(bits: int, group: int, axis: int = 1, scale: int = 2) -> Format:
+    """Numbers of `bits` in groups, each with a scale and a zero of `scale` bytes. A group is a row (`axis` 1) or a
+    column, and rows are packed together, 8 // bits of them into bytes, of 3 bits ten into words. `hqq.core.bitpack`."""
+
+    def matrix(outputs: Size, inputs: Size) -> Size:
+        groups = rounded_up(outputs * inputs, group)
+        rows, columns = (groups, group) if axis == 1 else (group, groups)
+        packed = WORD * rounded_up(rows, 10) if bits == 3 else rounded_up(rows * bits, 8)
+        return packed * columns + groups * 2 * scale
+
+    return Format(f"hqq-{bits}bit", matrix, f"groups of {group} numbers, each with a {8 * scale}-bit scale and zero")
+
+
+TILE = 8, 1024
+"""Outputs and inputs that torchao fills its tiles of 4 bits up to."""
+
+
+def int4_groups(group: int, *, tiles: bool) -> Format:
+    """4 bits a number; for each output and `group` of inputs a scale and a zero of 16 bits. torchao, `Int4Tensor`, or,
+    in `tiles`, `Int4TilePackedTo4dTensor`."""
+
+    def matrix(outputs: Size, inputs: Size) -> Size:
+        if tiles:
+            outputs, inputs = rounded_up(outputs, TILE[0]) * TILE[0], rounded_up(inputs, TILE[1]) * TILE[1]
+        return outputs * (rounded_up(inputs, 2) + 4 * grouped(inputs, group))
+
+    return Format("int4-group", matrix, f"4-bit numbers, {_of(group)} with a 16-bit scale and zero")
+
+
+def ternary() -> Format:
+    """Four outputs of 2 bits in a byte, and a 16-bit scale for the tensor: BitNet, `BitLinear`."""
+    about = "2-bit numbers, and a 16-bit scale for each tensor"
+    return Format("bitnet", lambda outputs, inputs: rounded_up(outputs, 4) * inputs + 2, about)
+
+
+def scaled(
+    name: str,
+    bits: int,
+    *,
+    packed: bool,
+    scale: int,
+    group: int | None = None,
+    block: tuple[int, int] | None = None,
+    whole: bool = False,
+    zero: int | None = None,
+    tensor: int = 0,
+    indexed: bool = False,
+) -> Format:
+    """Numbers of `bits`, packed into int32 along the inputs or each in bytes of its own, with a scale of `scale` bytes
+    for each output and group of inputs, for each `block`, or for the `whole` tensor.
+
+    `zero`: bits of a zero point beside each scale, packed along the outputs where the numbers are packed. `tensor`:
+    bytes besides. `indexed`: the number of each input's group, in 32 bits. compressed-tensors, `compressors`.
+    """
+
+    def scales(outputs: Size, inputs: Size) -> tuple[Size, Size]:
+        if whole:
+            return 1, 1
+        if block is not None:
+            return rounded_up(outputs, block[0]), rounded_up(inputs, block[1])
+        return outputs, grouped(inputs, group)
+
+    def matrix(outputs: Size, inputs: Size) -> Size:
+        down, across = scales(outputs, inputs)
+        numbers = WORD * outputs * _words(inputs, bits) if packed else outputs * inputs * rounded_up(bits, 8)
+        zeros = 0
+        if zero is not None:
+            zeros = WORD * _words(down, zero) * across if packed else down * across * rounded_up(zero, 8)
+        return numbers + scale * down * across + zeros + tensor + (WORD * inputs if indexed else 0)
+
+    per = "each tensor" if whole else f"blocks of {block[0]} × {block[1]}" if block else _of(group)
+    zeros = f" and a {zero}-bit zero point" if zero is not None else ""
+    return Format(name, matrix, f"{bits}-bit numbers, {per} with a {8 * scale}-bit scale{zeros}")

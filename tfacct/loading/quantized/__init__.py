@@ -1,0 +1,31 @@
+"""Quantized checkpoints: from a config's `quantization_config` to the storage of every tensor.
+
+A method, or a field of it, that is not known here is refused by name: its bytes are not guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tfacct.base.errors import ConfigError, UsageError
+from tfacct.base.spelling import option
+from tfacct.ledger.storage import Storage
+from tfacct.loading.model import LoadedModel
+
+FIELDS = ("quantization_config", "compression_config", "quantization")
+"""Fields of a config that say how its weights are stored; MLX writes the last."""
+
+
+def as_published(subject: LoadedModel) -> Storage:
+    """Storage of a model as its config says. Raises UsageError for what is not known of it."""
+    from tfacct.loading.quantized import methods
+
+    said = next(value for field in FIELDS if (value := subject.raw.get(field)))
+    try:
+        if not isinstance(said, Mapping):
+            raise ConfigError("quantization_config must be an object of fields")
+        return methods.storage_of(subject, said)
+    except ConfigError as error:
+        other = f"give {option('dtype')} to count another format"
+        hint = f"{error.hint}; or {other}" if error.hint else other
+        raise UsageError(f"{subject.name}: {error.message}", hint) from None

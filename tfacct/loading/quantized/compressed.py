@@ -1,0 +1,186 @@
+"""compressed-tensors and NVIDIA's Model Optimizer: schemes for groups of modules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tfacct.base.errors import ConfigError
+from tfacct.ledger import formats
+from tfacct.ledger.formats import Format
+from tfacct.ledger.storage import MATRICES, Role, Storage, Stored, width
+from tfacct.loading.model import LoadedModel
+from tfacct.loading.quantized.fields import Read
+from tfacct.loading.quantized.names import Modules, Skips, among, by_target, by_wildcard, patterns, rest
+
+TAKES: frozenset[Role] = MATRICES | {"head"}
+FORMATS = (
+    "pack-quantized",
+    "int-quantized",
+    "float-quantized",
+    "naive-quantized",
+    "nvfp4-pack-quantized",
+    "mxfp4-pack-quantized",
+    "mixed-precision",
+)
+SHAPE = 2 * 8
+"""Bytes of `weight_shape`, two numbers of 64 bits."""
+GLOBAL = 4
+"""Bytes of a global scale."""
+
+
+class Scheme(NamedTuple):
+    """How the modules that `targets` finds are stored."""
+
+    targets: Skips
+    taken: Format | None
+
+
+def storage_of(subject: LoadedModel, read: Read) -> Storage:
+    """Storage of a checkpoint of compressed-tensors. Raises ConfigError."""
+    whole = read.one("format", FORMATS, "")
+    groups = read.inner("config_groups")
+    if groups is None or not groups.said:
+        raise ConfigError("quantization_config.config_groups is missing")
+    wide = rest(subject)
+    schemes = [_scheme(group, whole, wide) for group in _groups(groups)]
+    ignored = patterns("ignore", read.get("ignore"))
+    sparse = read.inner("sparsity_config")
+    if sparse is not None and sparse.get("format") not in (None, "dense"):
+        raise sparse.refuse("format", "dense is")
+    read.none("transform_config", "moe_sparsity_config")
+    read.done(
+        "kv_cache_scheme quantization_status global_compression_ratio version run_compressed sparsity_config"
+        " dequantize use_optimized_inference"
+    )
+    return _by_schemes(subject, schemes, by_target(ignored))
+
+
+def modelopt(subject: LoadedModel, read: Read) -> Storage:
+    """Storage of a checkpoint of NVIDIA's Model Optimizer. Raises ConfigError."""
+    inner = read.inner("quantization") or read
+    name = inner.one("quant_algo", ("NVFP4", "FP8"), "")
+    if not name:
+        raise inner.refuse("quant_algo", "NVFP4 or FP8 is")
+    taken = _nvfp4(extra=2) if name == "NVFP4" else formats.fp8(None, static=True)
+    field = "exclude_modules" if inner.has("exclude_modules") else "ignore"
+    ignored = patterns(field, inner.get(field))
+    if inner.has("group_size"):
+        inner.number("group_size", (16,), 16)
+    inner.done("config_groups producer kv_cache_quant_algo kv_cache_scheme quant_library")
+    if inner is not read:
+        read.done("producer quant_algo")
+    return _by_schemes(subject, [Scheme(lambda _: True, taken)], by_wildcard(ignored))
+
+
+def _groups(groups: Read) -> Iterator[Read]:
+    for name in groups.said:
+        group = groups.inner(name)
+        if group is None:
+            raise groups.refuse(name, "an object of fields is")
+        yield group
+
+
+def _scheme(group: Read, whole: str, wide: str) -> Scheme:
+    """One group of `config_groups`."""
+    targets = by_target(patterns("config_groups.targets", group.get("targets")))
+    form = group.one("format", FORMATS, whole)
+    weights, inputs, outputs = (group.inner(name) for name in ("weights", "input_activations", "output_activations"))
+    group.done()
+    if outputs is not None:
+        raise group.refuse("output_activations", "nothing but null is")
+    return Scheme(targets, None if weights is None else _format(weights, inputs, form, wide))
+
+
+def _format(weights: Read, inputs: Read | None, form: str, wide: str) -> Format:
+    """The format of a group's weights, with the scale of its activations where that is stored."""
+    bits, kind = weights.number("num_bits", (1, 2, 3, 4, 5, 6, 7, 8), 8), weights.one("type", ("int", "float"), "int")
+    strategy = weights.one("strategy", ("tensor", "channel", "group", "block", "tensor_group"), _unsaid(weights))
+    group, block = weights.whole("group_size", 0, least=-1), weights.pair("block_structure", None)
+    symmetric = weights.switch("symmetric", default=True)
+    indexed = weights.get("actorder") == "group"
+    weights.none("scale_dtype", "zp_dtype") if symmetric else weights.none("scale_dtype")
+    weights.done("dynamic observer observer_kwargs actorder zp_dtype")
+    if kind == "float" and bits == 4:
+        return _fp4(weights, strategy, group, inputs)
+    scale = width(wide).bits // 8
+    extra = _static(inputs, scale)
+    packed = form == "pack-quantized" or (form == "mixed-precision" and bits < 8) or (form == "" and bits < 8)
+    if strategy == "group" and group < 1:
+        raise weights.refuse("group_size", "a whole number above 0 is, for groups")
+    if strategy == "block" and block is None:
+        raise weights.refuse("block_structure", "two sizes are, for blocks")
+    return formats.scaled(
+        f"{'fp' if kind == 'float' else 'w'}{bits}{'' if strategy == 'channel' else f'-{strategy}'}",
+        bits,
+        packed=packed,
+        scale=scale,
+        group=group if strategy == "group" else None,
+        block=block if strategy == "block" else None,
+        whole=strategy == "tensor",
+        zero=None if symmetric else bits,
+        tensor=extra + (SHAPE if packed else 0),
+        indexed=indexed,
+    )
+
+
+def _unsaid(weights: Read) -> str:
+    """The strategy where none is said: groups where their size is, else one scale for the tensor."""
+    size = weights.said.get("group_size")
+    return "tensor" if size is None else "channel" if size == -1 else "group"
+
+
+def _fp4(weights: Read, strategy: str, group: int, inputs: Read | None) -> Format:
+    if strategy == "tensor_group" and group == 16:
+        return _nvfp4(extra=1 + (inputs is not None and inputs.said.get("dynamic") is not True))
+    if strategy == "group" and group == 32:
+        return formats.MXFP4
+    raise weights.refuse("group_size", "16 (nvfp4) or 32 (mxfp4) is, for 4-bit floats")
+
+
+def _nvfp4(extra: int) -> Format:
+    """NVFP4 with this many global scales: of the weights, and of the activations where they are quantized too."""
+    about = "blocks of 16 with an 8-bit scale, and 32-bit scales for each tensor"
+    return formats.blocks("nvfp4", 16, 9, about, tensor=GLOBAL * extra)
+
+
+def _static(inputs: Read | None, scale: int) -> int:
+    """Bytes of the activations' scale, and of their zero point, where they are stored."""
+    if inputs is None:
+        return 0
+    dynamic = inputs.get("dynamic")
+    if dynamic:
+        return 0
+    if inputs.one("strategy", ("tensor",), "tensor") != "tensor":
+        raise inputs.refuse("strategy", "tensor is, for activations that are not dynamic")
+    return scale + (0 if inputs.switch("symmetric", default=True) else 1)
+
+
+def _by_schemes(subject: LoadedModel, schemes: list[Scheme], ignored: Skips) -> Storage:
+    """Storage by the first group that names a tensor's module."""
+    modules = Modules(subject)
+    untouched, mixed = modules.left(ignored, TAKES)
+    found = [modules.left(scheme.targets, TAKES) for scheme in schemes]
+    by_block = mixed or any(block for _, block in found)
+
+    def choose(tensor: Stored) -> Format | None:
+        if tensor.role not in TAKES or among(tensor.path, untouched):
+            return None
+        return next(
+            (one.taken for one, (named, _) in zip(schemes, found, strict=True) if among(tensor.path, named)), None
+        )
+
+    kinds = [scheme.taken for scheme in schemes if scheme.taken is not None]
+    name = " + ".join(dict.fromkeys(kind.name for kind in kinds))
+    about = "; ".join(dict.fromkeys(kind.about for kind in kinds))
+    return Storage(
+        name or "compressed-tensors",
+        choose,
+        width(rest(subject)),
+        TAKES,
+        rounds=True,
+        about=about,
+        by_block=by_block,
+        ahead=modules.ahead(),
+        left=untouched,
+    )

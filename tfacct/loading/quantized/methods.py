@@ -1,0 +1,241 @@
+"""The methods of a `quantization_config`, one function each: its fields in, checked; the storage of the model out.
+
+Fields that change no byte are named as such; any other is refused. Sources: the config classes of transformers
+(`utils/quantization_config.py`) and, for the bytes, the libraries that `ledger.formats` names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tfacct.base.errors import ConfigError, nearest
+from tfacct.families._base import shown
+from tfacct.ledger import formats
+from tfacct.ledger.formats import Format
+from tfacct.ledger.storage import MATRICES, Role, Storage, width
+from tfacct.loading.model import LoadedModel
+from tfacct.loading.quantized import compressed
+from tfacct.loading.quantized.fields import Read
+from tfacct.loading.quantized.names import Modules, Skips, by_part, by_transformers, patterns, rest
+
+HEAD: frozenset[Role] = frozenset(("head",))
+EXPERTS: frozenset[Role] = frozenset(("expert",))
+SKIPPED = "modules_to_not_convert"
+
+
+def storage_of(subject: LoadedModel, said: Mapping[str, Any]) -> Storage:
+    """Storage of a model whose config says this of its weights. Raises ConfigError for what is not known."""
+    method = _method(said)
+    if said.get("quant_method") is None and method not in METHODS:
+        raise ConfigError("quantization_config names no quant_method: its bytes are not guessed")
+    if method not in METHODS:
+        raise ConfigError(
+            f"quant_method = {shown(method)} is not known: its bytes are not guessed",
+            nearest(str(method), METHODS) or f"known methods: {', '.join(METHODS)}",
+        )
+    return METHODS[method](subject, Read(said))
+
+
+def _method(said: Mapping[str, Any]) -> str:
+    """The method, which bitsandbytes and MLX once left out."""
+    method = said.get("quant_method")
+    if method is None and any(said.get(f"load_in_{bits}bit") for bits in (4, 8)):
+        return "bitsandbytes"
+    if method is None and {"bits", "group_size"} <= set(said) <= {"bits", "group_size", "mode"}:
+        return "mlx"
+    return str(method)
+
+
+def made(
+    subject: LoadedModel,
+    taken: Format,
+    *,
+    takes: frozenset[Role] = MATRICES,
+    skips: Skips | None = None,
+    joined: bool = True,
+) -> Storage:
+    """Storage in one format: of the tensors of these roles those that a list does not leave as they are."""
+    modules = Modules(subject)
+    left, by_block = modules.left(skips, takes) if skips is not None else (frozenset[str](), False)
+
+    return Storage(
+        taken.name,
+        lambda tensor: taken if tensor.role in takes and tensor.path not in left else None,
+        width(rest(subject)),
+        takes,
+        rounds=True,
+        about=taken.about,
+        by_block=by_block,
+        ahead=modules.ahead() if joined else None,
+        left=left,
+    )
+
+
+def _listed(read: Read, field: str = SKIPPED, *, adds: bool = False) -> tuple[Skips | None, frozenset[Role]]:
+    """A list of modules that stay as they are, and the roles that are taken: the head too where a list is given that
+    does not name it, unless the method `adds` it."""
+    said = read.get(field)
+    names = patterns(field, said)
+    head = frozenset[Role]() if said is None or adds else HEAD
+    return (by_transformers(names) if names else None), MATRICES | head
+
+
+def _fp8(subject: LoadedModel, read: Read) -> Storage:
+    block = read.pair("weight_block_size", (128, 128) if not read.has("weight_block_size") else None)
+    scheme = read.one("activation_scheme", ("dynamic", "static"), "dynamic")
+    scale = {"float": 4, "ue8m0": 1}[read.one("scale_fmt", ("float", "ue8m0"), "float")]
+    read.one("fmt", ("e4m3",), "e4m3")
+    read.one("expert_dtype", ("fp8",), "fp8")
+    skips, takes = _listed(read, "ignored_layers" if read.has("ignored_layers") else SKIPPED)
+    read.done("dequantize")
+    if scale == 1 and subject.family == "deepseek_v3":
+        scale = 4  # DeepSeek-V3.1 rounds its scales to powers of two and stores them in 32 bits
+    return made(subject, formats.fp8(block, scale=scale, static=scheme == "static"), takes=takes, skips=skips)
+
+
+def _bits(read: Read, known: tuple[int, ...]) -> int:
+    return read.needed("bits").number("bits", known, 0)
+
+
+def _group(read: Read) -> int | None:
+    """Inputs of a group; None for all, which is spelled -1."""
+    size = read.needed("group_size").whole("group_size", 0, least=-1)
+    if size == 0:
+        raise ConfigError("quantization_config.group_size must be above 0, or -1")
+    return None if size == -1 else size
+
+
+def _gptq(subject: LoadedModel, read: Read) -> Storage:
+    bits, group = _bits(read, (2, 3, 4, 8)), _group(read)
+    head = read.switch("lm_head")
+    read.none("dynamic", "modules_in_block_to_quantize", "block_name_to_quantize")
+    read.one("pack_dtype", ("int32",), "int32")
+    read.done(
+        "desc_act sym true_sequential static_groups damp_percent damp_auto_increment model_name_or_path"
+        " model_file_base_name checkpoint_format meta is_marlin_format format use_exllama exllama_config backend"
+        " act_group_aware dataset tokenizer batch_size model_seqlen pad_token_id max_input_length use_cuda_fp16"
+        " module_name_preceding_first_block cache_block_outputs disable_exllama mse offload_to_disk"
+    )
+    return made(subject, formats.gptq(bits, group), takes=MATRICES | (HEAD if head else frozenset()))
+
+
+def _awq(subject: LoadedModel, read: Read) -> Storage:
+    bits, group = _bits(read, (4,)), _group(read)
+    if not read.switch("zero_point", default=True):
+        raise ConfigError("quantization_config.zero_point = false is not known for awq")
+    read.one("version", ("gemm", "GEMM"), "gemm")
+    names = patterns(SKIPPED, read.get(SKIPPED))
+    read.done("backend do_fuse fuse_max_seq_len modules_to_fuse exllama_config model_type")
+    return made(subject, formats.awq(bits, group), skips=by_part(names) if names else None)
+
+
+def _bitsandbytes(subject: LoadedModel, read: Read) -> Storage:
+    four, eight = (read.switch(f"load_in_{bits}bit") or read.switch(f"_load_in_{bits}bit") for bits in (4, 8))
+    skips, takes = _listed(read, "llm_int8_skip_modules")
+    kind = read.one("bnb_4bit_quant_type", ("nf4", "fp4"), "fp4")
+    double = read.switch("bnb_4bit_use_double_quant")
+    half = read.switch("llm_int8_has_fp16_weight")
+    read.done("bnb_4bit_compute_dtype bnb_4bit_quant_storage llm_int8_threshold llm_int8_enable_fp32_cpu_offload")
+    if four == eight or half:
+        raise ConfigError("quantization_config of bitsandbytes must load in 4 bits or in 8")
+    taken = formats.bnb4(double=double, name=kind) if four else formats.rows8("bnb-int8")
+    return made(subject, taken, takes=takes, skips=skips)
+
+
+def _mxfp4(subject: LoadedModel, read: Read) -> Storage:
+    skips, _ = _listed(read)
+    read.done("dequantize")
+    return made(subject, formats.MXFP4, takes=EXPERTS, skips=skips)
+
+
+def _fbgemm(subject: LoadedModel, read: Read) -> Storage:
+    skips, takes = _listed(read)
+    read.done("activation_scale_ub")
+    return made(subject, formats.rows8("fp8-row"), takes=takes, skips=skips)
+
+
+def _hqq(subject: LoadedModel, read: Read) -> Storage:
+    inner = read.inner("quant_config")
+    weights = inner.inner("weight_quant_params") if inner is not None else None
+    if inner is None or weights is None:
+        raise ConfigError("quantization_config.quant_config.weight_quant_params is missing")
+    bits, group = weights.number("nbits", (1, 2, 3, 4, 8), 4), weights.whole("group_size", 64)
+    axis = weights.number("axis", (0, 1), 1)
+    weights.done("channel_wise optimize round_zero view_as_float bitpack")
+    inner.none("scale_quant_params", "zero_quant_params")
+    inner.done("offload_meta quant_zero quant_scale")
+    names = patterns("skip_modules", read.get("skip_modules"))
+    read.done()
+    return made(subject, formats.hqq(bits, group, axis), skips=by_transformers(names) if names else None)
+
+
+def _torchao(subject: LoadedModel, read: Read) -> Storage:
+    read.none("include_input_output_embeddings", "untie_embedding_weights")
+    said = read.get("quant_type")
+    if isinstance(said, str):  # as older files name it
+        taken = _torchao_format(said, 1, read.inner("quant_type_kwargs") or Read({}, "quant_type_kwargs"))
+    else:
+        spelled = read.inner("quant_type")
+        made_of = spelled.inner("default") if spelled is not None else None
+        if spelled is None or made_of is None:
+            raise read.refuse("quant_type", "a name, or one `default`, is")
+        spelled.done()
+        data = made_of.inner("_data") or Read({}, "quant_type._data")
+        taken = _torchao_format(str(made_of.get("_type")), made_of.whole("_version", 1), data)
+    skips, takes = _listed(read)
+    read.done("quant_type_kwargs")
+    return made(subject, taken, takes=takes, skips=skips)
+
+
+def _torchao_format(name: str, version: int, data: Read) -> Format:
+    """What a config of torchao stores: groups of 4 bits, in tiles where its first version or its packing says so, or
+    8 bits a number."""
+    version = data.whole("version", version)
+    data.done(
+        "group_size set_inductor_config layout version use_hqq zero_point_domain preserve_zero int4_packing_format"
+        " int4_choose_qparams_algorithm act_mapping_type weight_only_decode granularity reduce_range"
+        " int4_tile_packed_ntile"
+    )
+    if name in ("int4_weight_only", "Int4WeightOnlyConfig"):
+        packing = str(data.get("int4_packing_format") or "plain").rpartition(".")[2].lower()
+        if packing not in ("plain", "tile_packed_to_4d"):
+            raise data.refuse("int4_packing_format", "plain or tile_packed_to_4d is")
+        tiles = version == 1 or packing != "plain"
+        return formats.int4_groups(data.number("group_size", (32, 64, 128, 256), 128), tiles=tiles)
+    if version == 2 and name in ("Int8WeightOnlyConfig", "Int8DynamicActivationInt8WeightConfig"):
+        return formats.rows8("int8-row", scale=5)._replace(about="8-bit numbers, a scale and a zero for each output")
+    raise ConfigError(f"torchao's {shown(name)} of version {version} is not known: its bytes are not guessed")
+
+
+def _mlx(subject: LoadedModel, read: Read) -> Storage:
+    bits, group = _bits(read, (2, 3, 4, 5, 6, 8)), read.number("group_size", (32, 64, 128), 64)
+    read.one("mode", ("affine",), "affine")
+    read.done()
+    everything: frozenset[Role] = MATRICES | HEAD | {"table"}
+    return made(subject, formats.affine(bits, group), takes=everything)
+
+
+def _bitnet(subject: LoadedModel, read: Read) -> Storage:
+    skips, takes = _listed(read)
+    read.one("linear_class", ("bitlinear", "autobitlinear"), "bitlinear")
+    read.one("quantization_mode", ("offline",), "offline")
+    read.none("use_rms_norm")
+    read.done("rms_norm_eps")
+    return made(subject, formats.ternary(), takes=takes, skips=skips)
+
+
+METHODS: Mapping[str, Callable[[LoadedModel, Read], Storage]] = {
+    "fp8": _fp8,
+    "gptq": _gptq,
+    "awq": _awq,
+    "bitsandbytes": _bitsandbytes,
+    "mxfp4": _mxfp4,
+    "compressed-tensors": compressed.storage_of,
+    "modelopt": compressed.modelopt,
+    "fbgemm_fp8": _fbgemm,
+    "hqq": _hqq,
+    "torchao": _torchao,
+    "mlx": _mlx,
+    "bitnet": _bitnet,
+}

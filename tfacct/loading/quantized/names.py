@@ -1,0 +1,155 @@
+"""Which matrices a config leaves as they are: its lists name modules of the published files, the ledger has its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+
+from tfacct.base.errors import ConfigError
+from tfacct.ledger import paths
+from tfacct.loading.model import LoadedModel
+
+LONGEST, MOST = 300, 20_000
+"""Characters of a pattern, and patterns of a list, that are read."""
+OUTER = ("", "model.", "language_model.", "model.language_model.", "language_model.model.")
+"""What published files put in front of a language model's paths."""
+OLDER = (
+    (".mlp.", ".block_sparse_moe."),
+    (".gate_proj", ".w1"),
+    (".up_proj", ".w3"),
+    (".down_proj", ".w2"),
+)
+"""Names of modules in files that were published before the class renamed them …"""
+RENAMED = ("mixtral", "phimoe", "minimax_m2")
+"""… and the families whose files have them."""
+
+Skips = Callable[[str], bool]
+
+
+class Modules:
+    """The matrices of a model by the module paths that its published files may have."""
+
+    def __init__(self, subject: LoadedModel) -> None:
+        self.subject = subject
+        self.table: Mapping[str, str] = subject.config.paths()
+
+    def spelled(self, path: str, role: str) -> Iterator[str]:
+        """Paths of the module that holds a tensor, as files may spell them."""
+        number = paths.parse(path).number
+        module = paths.module_of(path)
+        found = self.table.get(paths.starred(module) if number else module)
+        if found is None:
+            return
+        named = paths.numbered(found, number)
+        if role == "expert":
+            named = f"{named.removesuffix('.experts')}.experts.0.{module.rpartition('.')[2]}"
+        if self.subject.family in RENAMED and ".mlp." in named:
+            for now, then in OLDER:
+                named = named.replace(now, then)
+        inner = re.sub(r"^(model|transformer)\.", "", named)
+        yield from (f"{outer}{inner}" for outer in OUTER)
+        yield named
+
+    def left(self, skips: Skips, roles: Iterable[str]) -> tuple[frozenset[str], bool]:
+        """Paths of the matrices that a list leaves as they are, and whether they differ from block to block.
+
+        Where they do not, a path stands for all blocks.
+        """
+        roles, left, there = frozenset(roles), set[str](), dict[str, list[str]]()
+        for tensor in self.subject.ledger.tensors(unfolded=True):
+            role = tensor.stored.role
+            if role in roles:
+                there.setdefault(paths.starred(tensor.path), []).append(tensor.path)
+                if any(map(skips, self.spelled(tensor.path, role))):
+                    left.add(tensor.path)
+        mixed = any(0 < sum(path in left for path in each) < len(each) for each in there.values())
+        return (frozenset(left), True) if mixed else (frozenset(map(paths.starred, left)), False)
+
+    def ahead(self) -> dict[tuple[str, int, int], int]:
+        """Outputs in front of a matrix's own, where the files hold several of the ledger's as one, as q, k and v."""
+        named, ahead = self.subject.config.tensors(), dict[tuple[str, int, int], int]()
+        before: dict[tuple[str, int], int] = {}
+        for tensor in self.subject.ledger.tensors():
+            stored, module = tensor.stored, paths.module_of(tensor.path)
+            if stored.role not in ("matrix", "beside") or paths.name_of(tensor.path) != "weight":
+                continue
+            held = named.get(tensor.path) or self.table.get(module)
+            if held is None:
+                continue
+            key = held, id(tensor.axes)
+            if key in before:
+                ahead[tensor.path, int(stored.elements), int(stored.inputs)] = before[key]
+            before[key] = before.get(key, 0) + int(stored.outputs)
+        return ahead
+
+
+def rest(subject: LoadedModel) -> str:
+    """Dtype of what a format does not take: the config's, bf16 where it names none."""
+    named = subject.raw.get("dtype") or subject.raw.get("torch_dtype")
+    known = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+    return known.get(str(named).removeprefix("torch."), "bf16")
+
+
+def among(path: str, named: frozenset[str]) -> bool:
+    """True if a path, or that of every block, is one of these."""
+    return path in named or paths.starred(path) in named
+
+
+def patterns(field: str, said: object) -> list[str]:
+    """A list of module names or patterns. Raises ConfigError."""
+    if said is None:
+        return []
+    if not isinstance(said, Sequence) or isinstance(said, str) or not all(isinstance(each, str) for each in said):
+        raise ConfigError(f"quantization_config.{field} must be a list of names")
+    if len(said) > MOST or any(len(each) > LONGEST for each in said):
+        raise ConfigError(f"quantization_config.{field} is too long to be a list of modules")
+    single = next((each for each in said if re.search(r"experts\.\d", each)), None)
+    if single is not None and not _every_expert(said):
+        raise ConfigError(f"quantization_config.{field} names single experts: {single}")
+    return list(said)
+
+
+def _every_expert(said: Sequence[str]) -> bool:
+    """True if a list that names single experts names the first one wherever it names any."""
+    numbers: dict[str, set[str]] = {}
+    for each in said:
+        if found := re.fullmatch(r"(.*experts\.)(\d+)(.*)", each):
+            numbers.setdefault(found[1] + found[3], set()).add(found[2])
+    sets = list(numbers.values())
+    return all("0" in each and len(each) == max(map(int, each)) + 1 for each in sets)
+
+
+@lru_cache(4096)
+def _compiled(pattern: str) -> re.Pattern[str] | None:
+    try:
+        return re.compile(pattern)
+    except (re.error, RecursionError, OverflowError):
+        return None
+
+
+def by_transformers(names: Sequence[str]) -> Skips:
+    """The test of transformers' lists: a module, what stands in it, a pattern up to a module's end, or a last part."""
+    ends = tuple(names)
+    found = [one for name in names if (one := _compiled(rf"(?:{name})(?:(?<=\.)|(?=\.|$))")) is not None]
+    return lambda path: path.endswith(ends) or any(one.match(path) for one in found)
+
+
+def by_part(names: Sequence[str]) -> Skips:
+    """The test of AutoAWQ's list: any of the names stands in the path."""
+    return lambda path: any(name in path for name in names)
+
+
+def by_target(names: Sequence[str]) -> Skips:
+    """The test of compressed-tensors: the path, `re:` and a pattern from its start, or the class of every matrix."""
+    whole = frozenset(name for name in names if not name.startswith("re:"))
+    found = [one for name in names if name.startswith("re:") and (one := _compiled(name[3:])) is not None]
+    return lambda path: "Linear" in whole or path in whole or any(one.match(path) for one in found)
+
+
+def by_wildcard(names: Sequence[str]) -> Skips:
+    """The test of NVIDIA's Model Optimizer: the path or a part of it, `*` for anything."""
+    found = [re.compile(".*".join(map(re.escape, name.split("*")))) for name in names]
+    return lambda path: any(
+        one.fullmatch(path) or path.startswith(f"{name}.") for one, name in zip(found, names, strict=True)
+    )
