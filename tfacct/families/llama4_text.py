@@ -71,6 +71,7 @@ class Config(LlamaLike):
             for name in ("gate_proj", "up_proj", "down_proj")
         },
     }
+    inputs_first: ClassVar = ("blocks.*.mlp.experts.",)
     hf_tensors: ClassVar = {ours: theirs.replace(".mlp.", ".feed_forward.") for ours, theirs in ROUTED_TENSORS.items()}
     class_extra: ClassVar = "it sends every token through all experts, and weighs what they read by the router's scores"
     gotchas: ClassVar = (

@@ -309,7 +309,8 @@ class _Judged:
 
 def _raw_shape(slot: Slot) -> tuple[int, ...]:
     """Shape of a norm by heads, whose class may keep the heads apart."""
-    return tuple(int(size) for size in slot.tensors[0].shape) if len(slot.tensors) == 1 else ()
+    first = slot.tensors[0]
+    return () if len(slot.tensors) > 1 or first.parameter.inputs else tuple(int(size) for size in first.shape)
 
 
 def _named(values: Sequence[Found], expert: int) -> str:

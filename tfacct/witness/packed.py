@@ -33,7 +33,7 @@ class Packing(NamedTuple):
             return held.shape[0] == -(-prod(wanted) // 2)
         if "modelopt" in formats and held.dtype == "uint8":
             return held.shape == _narrower(wanted, 4, 8)
-        return held.shape in (wanted, raw) or (_is_convolution(held.shape) and _squeezed(held.shape) == wanted)
+        return held.shape in (wanted, raw, (1, *raw)) or (len(held.shape) == 3 and _flat(held.shape) == wanted)
 
     def _packed(self, held: Held, wanted: tuple[int, ...], aid: Aid) -> bool | None:
         if len(wanted) < 2 or (aid.format != "mxfp4" and held.dtype not in WORDS):
@@ -85,9 +85,6 @@ def _narrower(shape: tuple[int, ...], bits: int, word: int) -> tuple[int, ...]:
     return (*shape[:-1], -(-shape[-1] * bits // word))
 
 
-def _is_convolution(shape: tuple[int, ...]) -> bool:
-    return len(shape) == 3 and shape[1] == 1
-
-
-def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return shape[0], shape[2]
+def _flat(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A convolution's outputs, and the channels and positions that each is computed from."""
+    return shape[0], shape[1] * shape[2]

@@ -24,6 +24,7 @@ OTHER_NAMES: Sequence[tuple[str, str]] = (
     (r"\.block_sparse_moe\.input_linear\.weight$", ".block_sparse_moe.experts.gate_up_proj"),  # GraniteMoE
     (r"\.block_sparse_moe\.output_linear\.weight$", ".block_sparse_moe.experts.down_proj"),
     (r"\.block_sparse_moe\.router\.layer\.weight$", ".block_sparse_moe.router.weight"),
+    (r"\.mlp\.moe_statics\.", ".mlp.gate.moe_statics."),  # Ernie 4.5
     (r"^embed_out\.", "lm_head."),  # GPT-NeoX
     (r"^backbone\.embedding\.", "backbone.embeddings."),  # Mamba's first files
 )
@@ -87,7 +88,7 @@ KNOWN: Sequence[tuple[str, str]] = (
     (r"^rope_(freqs|factors_long|factors_short)\.weight$", "buffer: rotary angles"),
     (r"(^|\.)position_ids$", "buffer: numbers of positions"),
     (r"(^|\.)final_logits_bias$", "buffer: a bias of logits"),
-    (r"(^|\.)e_score_correction_bias$", "buffer: the router's bias"),
+    (r"(^|\.)(e_score_correction_bias|expert_bias)$", "buffer: the router's bias"),
     (r"\.(embed_scale|version)$", "buffer"),
     (r"\.(k_scale|v_scale|q_scale|prob_scale|prob_output_scale)$", "scale of a cache"),
 )
