@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
+from tfacct.accounts.casts import CHOOSE, Casts
 from tfacct.accounts.training import ENDS, INPUT, Step, kind_of
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import FULL, Held, Kept, Moment, Role, Run, Section
@@ -90,7 +91,7 @@ class Timeline:
         self.weights = step.weights
         self.again = step.closures()
         front = self.run.front
-        self.stream = step.pass_.bytes(step.at["B"] * step.at["T"] * front.axes["D"])
+        self.stream = step.stored.bytes(step.at["B"] * step.at["T"] * front.axes["D"])
         self.kept_front = step.kept_in(front)
         self.inside = [step.kept_in(section) for section in self.run.blocks]
         self.kept_blocks = sum(part.count * kept for part, kept in zip(self.run.blocks, self.inside, strict=True))
@@ -108,6 +109,9 @@ class Timeline:
             self.all_gradients += gradient.copies * gradient.bytes
         self.gradients[ENDS, HEAD] = self.gradients.get((ENDS, HEAD), 0) + self.tied
         self.in_front, self.done_behind = self._beside_blocks()
+        self.casts = None if step.wide is None else Casts(self, step.wide)
+        if self.casts is not None:  # under which a bias's gradient has moments of its own
+            self.biases = {}
         self.earlier = self.all_gradients if step.accumulate else 0
         logits = step.at["B"] * step.at["T"] * self.run.back.axes["V"]
         self.logits = step.pass_.bytes(logits) if step.holds_logits else 0
@@ -207,6 +211,8 @@ class Timeline:
             done = number < first
             if number == first and run is not None and moment is not None and turn in run.order:
                 done = run.order.index(moment.at) < run.order.index(turn)
+                if moment.at == turn and moment.after:  # the sines are read first
+                    gone += bytes_ // 2
             gone += bytes_ * done
         return gone
 
@@ -239,6 +245,8 @@ class Timeline:
         of blocks that are neither the first nor the last of their kind."""
         if not self.step.checkpoint:
             yield from self._forward()
+        if self.casts is not None:
+            yield from self.casts.forward()
         others = list(self._others())
         for number, section in (*ends, *others) if self.step.checkpoint else ():
             yield from ((number, instant) for instant in self._again(number, section))
@@ -262,7 +270,7 @@ class Timeline:
         """Bytes kept by earlier blocks and by a checkpointed block itself, and the gradients of later ones."""
         kept, done = self.in_front[number], self.done_behind[number]
         if self.step.checkpoint:
-            kept += self.step.bytes(section, [INPUT])
+            kept += self.step.bytes(section, [self.step.input])
         return kept, self.tied if self.step.accumulate else done
 
     def _backward(self, name: str, section: Section, moment: Moment, kept: Size, done: Size, handed: Size) -> Instant:
@@ -308,10 +316,14 @@ class Timeline:
                 held = [held for held in moment.held if held.path not in known]
                 own, beside = self.inside_of(section, moment._replace(held=tuple(held)))
                 kept = self.in_front[number] + own
+                beside += 0 if self.casts is None else self.casts.there(number, section, moment)
                 yield number, self.instant(f"block {number:,}, forward", moment.at, 0, kept, beside + waiting)
         for moment in self.run.back.run.ahead:
+            if moment.at == CHOOSE:
+                continue
             own, beside = self.inside_of(self.run.back, moment)
             kept = self.kept_front + self.kept_blocks + own
+            beside += 0 if self.casts is None else self.casts.there()
             yield ENDS, self.instant("final norm, forward", moment.at, 0, kept, beside + waiting)
 
     def _again(self, number: int, section: Section) -> Iterator[Instant]:
@@ -322,6 +334,7 @@ class Timeline:
             if (run.order.index(moment.at), moment.after) <= (last, False):
                 own, held = self.inside_of(section, moment, self._known(section))
                 held += self.held(section, run.early) + self.stream
+                held += 0 if self.casts is None else self.casts.of_biases(section, moment)
                 held += self.step.closures(number) + self.logits + 2 * LOSS
                 yield self.instant(f"block {number:,}, forward again", moment.at, done, kept + own, held)
 

@@ -57,7 +57,8 @@ class Step(NamedTuple):
     their inputs alone, and are run again. `accumulate`: the gradients of earlier batches are there. `holds_logits`: the
     caller keeps the logits. `unsure`: how many bytes less it may hold while it updates, by the order of the parameters.
     `adapters` are trained in place of the model's own weights, where there are any; `frozen` are the bytes of these,
-    where they are not stored as the pass is.
+    where they are not stored as the pass is. `wide`: the dtype of weights, gradients and the stream under autocast,
+    where it is not the pass's.
     """
 
     run: Pass
@@ -72,6 +73,17 @@ class Step(NamedTuple):
     unsure: Size = 0
     adapters: tuple[Adapter, ...] = ()
     frozen: Size | None = None
+    wide: Width | None = None
+
+    @property
+    def stored(self) -> Width:
+        """Dtype of the weights, the gradients and the stream."""
+        return self.wide or self.pass_
+
+    @property
+    def input(self) -> Kept:
+        """All that a checkpointed block keeps."""
+        return INPUT if self.wide is None else WIDE_INPUT
 
     @property
     def hands(self) -> bool:
@@ -92,7 +104,7 @@ class Step(NamedTuple):
         """Bytes of the parameters, those of adapters among them."""
         if self.frozen is not None:
             return self.frozen + self.adapter_bytes
-        own = sum(self.pass_.bytes(t.count * t.elements) for t in self.ledger.tensors())
+        own = sum(self.stored.bytes(t.count * t.elements) for t in self.ledger.tensors())
         return own + self.adapter_bytes
 
     @property
@@ -110,12 +122,12 @@ class Step(NamedTuple):
             return
         kinds = {id(group.axes): kind_of(group.numbers) for group in self.ledger.groups}
         for tensor in self.ledger.tensors():
-            yield Gradient(kinds[id(tensor.axes)], tensor.path, self.pass_.bytes(tensor.elements), tensor.count)
+            yield Gradient(kinds[id(tensor.axes)], tensor.path, self.stored.bytes(tensor.elements), tensor.count)
 
     def lines_of(self, section: Section) -> Iterator[Kept]:
         """Tensors that one block of a section keeps, or what stands in front of the blocks or behind them."""
         if self.checkpoint and section.numbers:
-            return iter((INPUT,))
+            return iter((self.input,))
         elsewhere = TURNS if self.hands else (AGAIN,)
         return (line for line in section.run.kept if not any(operation in line.by for operation in elsewhere))
 
@@ -148,4 +160,5 @@ class Step(NamedTuple):
 
 
 INPUT = Kept("blocks.*.in", "B T D", by=(AGAIN,))
-"""All that a checkpointed block keeps."""
+WIDE_INPUT = Kept("blocks.*.in", "B T D", by=(AGAIN,), role="full")
+"""All that a checkpointed block keeps, and the same of a stream in fp32."""

@@ -131,6 +131,7 @@ class TrainReport(_Common):
     optimizer: str
     checkpoint: Literal["none", "full", "attention"]
     loss: Literal["whole", "chunked"]
+    weights_dtype: str
     lora: each.Lora | None
     weights_bytes: int
     optimizer_bytes: int

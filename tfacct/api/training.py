@@ -49,12 +49,13 @@ class Trainable(Asked):
 
         `as_`: `reference` counts what this program's own reference model keeps, `fused`
         what Megatron does by a paper's algebra, and neither a peak.
-        `dtype`: of the pass, the weights, the gradients and the moments. `checkpoint`: `full` keeps the input of each
-        block and runs it again, `attention` that of each block's attention. `accumulate`: gradients of earlier batches
-        are there. `hold_logits`: the caller keeps the logits. `loss`: of all tokens at once, or of an eighth at a time.
-        `lora`: a rank, or a rank and products (`"16:q_proj,v_proj"`), of adapters that alone are trained; `adapters`:
-        their dtype; `lora_dropout`: the share of their inputs that they drop; `weights`: `"nf4"` stores the frozen
-        weights in 4 bits. `fit` (bytes, or `"80GiB"`) adds the largest context and batch, and what would make more fit.
+        `dtype`: of the pass; of weights, gradients and moments too, unless `weights` says so: `"fp32"` runs the pass
+        under torch.autocast, `"nf4"` stores the frozen weights beside adapters in 4 bits. `checkpoint`: `full` keeps
+        the input of each block and runs it again, `attention` that of each block's attention. `accumulate`: gradients
+        of earlier batches are there. `hold_logits`: the caller keeps the logits. `loss`: of all tokens at once, or of
+        an eighth at a time. `lora`: a rank, or a rank and products (`"16:q_proj,v_proj"`), of adapters that alone are
+        trained; `adapters`: their dtype; `lora_dropout`: the share of their inputs that they drop. `fit` (bytes, or
+        `"80GiB"`) adds the largest context and batch, and what would make more fit.
         Raises TfacctError for a model whose step has not been measured.
         """
         from tfacct.reports.train import train

@@ -33,7 +33,11 @@ def train(
     as_: opt.As = opt.AsChoice.transformers,
     dtype: Annotated[
         str,
-        typer.Option(metavar="DTYPE", help="Of the pass, weights and gradients.", autocompletion=complete.kv_dtype),
+        typer.Option(
+            metavar="DTYPE",
+            help="Of the pass; of weights and gradients too, unless --weights says so.",
+            autocompletion=complete.kv_dtype,
+        ),
     ] = "bf16",
     optimizer: Annotated[
         str,
@@ -77,7 +81,11 @@ def train(
     ] = 0.0,
     weights: Annotated[
         str | None,
-        typer.Option(metavar="FORMAT", help="Of the frozen weights beside adapters: nf4, as QLoRA has them."),
+        typer.Option(
+            metavar="FORMAT",
+            help="fp32: the pass runs under torch.autocast, as Trainer runs it; nf4: frozen ones beside adapters, as"
+            " QLoRA has them.",
+        ),
     ] = None,
     fit: Annotated[
         str | None,

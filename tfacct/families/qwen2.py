@@ -10,7 +10,7 @@ from tfacct.families._qwen_like import QwenLike
 class Config(QwenLike):
     """`Qwen2Config`, with its class's defaults."""
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "autocast"})
     habits: ClassVar = frozenset({"full_mask"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 151936,

@@ -103,7 +103,8 @@ class Run(NamedTuple):
     """Part of a forward pass: operations in their order, what they keep, the moments of its backward pass.
 
     `ahead`: moments of the forward pass itself, where it can be fuller than anything later. `early`: what its backward
-    pass makes before it needs any kept tensor, and so before a checkpointed block runs again.
+    pass makes before it needs any kept tensor, and so before a checkpointed block runs again. `bare`: moments of a
+    forward pass that keeps nothing, with all that is there, but for casts of weights.
     """
 
     order: tuple[str, ...] = ()
@@ -111,6 +112,7 @@ class Run(NamedTuple):
     moments: tuple[Moment, ...] = ()
     ahead: tuple[Moment, ...] = ()
     early: tuple[Held, ...] = ()
+    bare: tuple[Moment, ...] = ()
 
     def alive(self, at: str) -> Iterator[Kept]:
         """Lines that are there while `at` runs, forwards or backwards: it or an operation before it needs them."""
@@ -181,4 +183,5 @@ def joined(*runs: Run) -> Run:
     order = tuple(name for run in runs for name in run.order)
     moments = tuple(moment for run in runs for moment in run.moments)
     early = next((run.early for run in reversed(runs) if run.kept), ())
-    return Run(order, tuple(lines.values()), moments, tuple(moment for run in runs for moment in run.ahead), early)
+    ahead, bare = (tuple(moment for run in runs for moment in getattr(run, name)) for name in ("ahead", "bare"))
+    return Run(order, tuple(lines.values()), moments, ahead, early, bare)

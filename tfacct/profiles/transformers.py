@@ -191,7 +191,7 @@ class Transformers:
     def _turn(self, part: Attention) -> str:
         return ROTARY_WINDOWED if self.habits.angles_apart and part.window is not None else ROTARY
 
-    def _attention(self, at: str, reads: str, part: Attention, *, waits: bool) -> Run:
+    def _check_attention(self, part: Attention) -> None:
         if part.alibi or part.biased or not part.causal:
             raise ConfigError(f"{self.name}: no rule for attention with biases of scores")
         if part.sinks and (self.attention == "sdpa" or not self.habits.narrow_softmax):
@@ -202,6 +202,9 @@ class Transformers:
             raise ConfigError(f"{self.name}: no rule for attention with a gate")
         if part.score_function != "product":
             raise ConfigError(f"{self.name}: no rule for scores that are no products")
+
+    def _attention(self, at: str, reads: str, part: Attention, *, waits: bool) -> Run:
+        self._check_attention(part)
         turned = part.rotary is not None
         names = {which: f"{at}.{which}_rotary" if turned else f"{at}.{which}_proj" for which in "qk"}
         if part.sinks:

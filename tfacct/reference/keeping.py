@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
 import transformers
 from torch import Tensor, nn
+from torch.overrides import handle_torch_function, has_torch_function
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from tfacct.reference.autocasting import autocast
 from tfacct.reference.saving import Saved, saved
 from tfacct.reference.selective import attention_again
 
@@ -38,19 +41,31 @@ class Peak(NamedTuple):
     operator: str
 
 
-def trainable(config: Mapping[str, Any], attention: str, dtype: str, *, checkpoint: str = "none") -> Any:
+def trainable(
+    config: Mapping[str, Any], attention: str, dtype: str, *, checkpoint: str = "none", weights: str | None = None
+) -> Any:
     """The transformers model of a config on meta, ready to train. `checkpoint`: every block is run again (`full`), its
-    `attention`, or `none`."""
+    `attention`, or `none`. `weights`: their dtype, where the pass casts them: it is under autocast then, as Trainer
+    runs it."""
     fields = {name: value for name, value in config.items() if name != "model_type"}
     made = transformers.AutoConfig.for_model(config["model_type"], **fields)
     with torch.device("meta"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         built = transformers.AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
-            made, attn_implementation=attention, dtype=DTYPES[dtype]
+            made, attn_implementation=attention, dtype=DTYPES[weights or dtype]
         )
+        cast = DTYPES[dtype] if weights not in (None, dtype) else None
         if checkpoint == "full":
-            built.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            again = {"use_reentrant": False, "context_fn": lambda: (nullcontext(), autocast(cast))}
+            built.gradient_checkpointing_enable(gradient_checkpointing_kwargs=again)
+        if cast is not None:
+            built.forward = partial(_inside, cast, built.forward)
     return attention_again(built.train()) if checkpoint == "attention" else built.train()
+
+
+def _inside(dtype: torch.dtype, forward: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    with autocast(dtype):
+        return forward(*args, **named)
 
 
 def kept(model: Any, batch: int, tokens: int) -> list[Saved]:
@@ -129,14 +144,14 @@ def loss_of(model: Any, ids: Tensor) -> Any:
 def as_on_cuda() -> Iterator[None]:
     """On meta torch takes its plainest kernels; on a card it takes these, and does not look for packed sequences."""
     with (
-        patch.object(nn.functional, "scaled_dot_product_attention", _attention),
+        patch.object(nn.functional, "scaled_dot_product_attention", scaled_dot_product_attention),
         patch.object(nn.functional, "dropout", _dropout),
         patch("transformers.masking_utils.find_packed_sequence_indices", lambda *_, **__: None),
     ):
         yield
 
 
-def _attention(
+def scaled_dot_product_attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -146,13 +161,18 @@ def _attention(
     scale: float | None = None,
     **_: object,
 ) -> Tensor:
+    """torch's attention with the kernel that a card takes: named as torch's, so that autocast knows it."""
+    if has_torch_function((q, k, v)):
+        rest = (attn_mask, dropout_p, is_causal, scale)
+        found: Tensor = handle_torch_function(scaled_dot_product_attention, (q, k, v), q, k, v, *rest)
+        return found
     aten = torch.ops.aten
     if attn_mask is None and q.dtype in HALVES:
-        found = aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, False, scale=scale)
+        chosen = aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, False, scale=scale)
     else:
         bias = None if attn_mask is None else _bias(attn_mask, q, k)
-        found = aten._scaled_dot_product_efficient_attention(q, k, v, bias, True, dropout_p, is_causal, scale=scale)
-    result: Tensor = found[0]
+        chosen = aten._scaled_dot_product_efficient_attention(q, k, v, bias, True, dropout_p, is_causal, scale=scale)
+    result: Tensor = chosen[0]
     return result
 
 

@@ -26,7 +26,7 @@ from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import Counting
 from tfacct.reports.formula import Line, legend_notes, legend_of, sizes_of, title_of
 from tfacct.reports.kept_as import REFERENCE, TRANSFORMERS, check, kept_step, runner
-from tfacct.reports.training import MANY, Recipe, pass_of, stepper
+from tfacct.reports.training import FP32, MANY, Recipe, pass_of, stepper
 
 
 class Tensor(NamedTuple):
@@ -160,7 +160,8 @@ def _in_letters(subject: LoadedModel, symbolic: SymbolicModel, recipe: Recipe, w
     counted = zip(run.blocks, stacks, strict=True)
     run = run._replace(blocks=tuple(block._replace(count=symbols[letter]) for block, letter in counted))
     at = Workload(context=symbols["T"], tokens=symbols["T"], batch=symbols["B"]).axes()
-    return Step(run, symbolic.ledger, at, width(recipe.dtype), 0, checkpoint=recipe.checkpoint == "full")
+    wide = width(FP32) if recipe.autocast else None
+    return Step(run, symbolic.ledger, at, width(recipe.dtype), 0, checkpoint=recipe.checkpoint == "full", wide=wide)
 
 
 def _tensors(symbolic: SymbolicModel, written: Step, step: Step | None) -> Iterator[Tensor]:

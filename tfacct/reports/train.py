@@ -126,7 +126,6 @@ def _notes(every: Sequence[Trained]) -> list[str]:
     (one,) = every
     parts = sorted(by_part(one).items(), key=lambda item: -item[1])
     named = ", ".join(f"{name} {units.binary(taken)}" for name, taken in parts if taken)
-    only = "" if one.recipe.full else ": no fp32 copy of the weights"
     how = optimizer(one.recipe.optimizer)
     paged = ["The moments are in paged memory, which can be moved to the host."] if how.paged else []
     unsure = "While it updates, the order in which the optimizer is handed the parameters decides what it holds."
@@ -135,8 +134,19 @@ def _notes(every: Sequence[Trained]) -> list[str]:
         *paged,
         *([CHUNKED] if one.recipe.loss == "chunked" else []),
         f"Kept for the backward pass: {units.binary(one.step.kept())} ({named}).",
-        *(_lent(one) if one.recipe.lora is not None else [f"Weights and gradients are in {one.recipe.dtype}{only}."]),
+        *(_lent(one) if one.recipe.lora is not None else [_stored(one.recipe)]),
     ]
+
+
+def _stored(recipe: Recipe) -> str:
+    if recipe.autocast:
+        until = "until the forward pass ends" if recipe.checkpoint == "full" else "for the backward pass"
+        return (
+            f"Weights, gradients and the stream are in fp32. The pass runs under torch.autocast in {recipe.dtype}: it"
+            f" casts each weight of a product once, and the casts stay {until}."
+        )
+    only = "" if recipe.full else ": no fp32 copy of the weights"
+    return f"Weights and gradients are in {recipe.dtype}{only}."
 
 
 def _adapters(one: Trained) -> dict[str, Any]:
@@ -159,6 +169,7 @@ def _facts(one: Trained, fits: dict[str, Any] | None) -> dict[str, Any]:
         "optimizer": recipe.optimizer,
         "checkpoint": recipe.checkpoint,
         "loss": recipe.loss,
+        "weights_dtype": recipe.weights or recipe.dtype,
         "lora": None if recipe.lora is None else _adapters(one),
         "weights_bytes": step.parameters,
         "optimizer_bytes": step.states,

@@ -115,6 +115,7 @@ def _facts(one: Kept, as_: str) -> dict[str, Any]:
         "optimizer": recipe.optimizer,
         "checkpoint": recipe.checkpoint,
         "loss": recipe.loss,
+        "weights_dtype": recipe.dtype,
         "lora": None,
         "weights_bytes": stored,
         "optimizer_bytes": step.states,

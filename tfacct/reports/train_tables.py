@@ -61,7 +61,9 @@ def _row(line: Kept) -> dict[str, Any]:
 def _part(path: str, needed: list[str]) -> str:
     """Who keeps a tensor: attention, network, norms, the loss, or what stands at the ends."""
     name, _, leaf = path.removeprefix("blocks.*.").partition(".")
-    if "norm" in name and not leaf:
+    if leaf.endswith("weight_cast") or name.endswith("weight_cast"):
+        return "casts of weights"
+    if ("norm" in name and not leaf) or (leaf or name).endswith(".in") or path == "lm_head.in":
         return "inputs of products"
     if needed == [AGAIN]:
         return "inputs of blocks"

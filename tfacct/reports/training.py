@@ -32,9 +32,9 @@ Checkpoint = Literal["none", "full", "attention"]
 Loss = Literal["whole", "chunked"]
 ONE = Workload(context=1, tokens=1, batch=1)
 FP32, NF4 = "fp32", "nf4"
-ACCUMULATES, SELECTIVE, CHUNKED = "accumulate", "selective", "chunked"
-"""Stand among a family's `trains` where gradients of earlier batches were measured, attention that runs again, and a
-loss in chunks."""
+ACCUMULATES, SELECTIVE, CHUNKED, AUTOCAST = "accumulate", "selective", "chunked", "autocast"
+"""Stand among a family's `trains` where gradients of earlier batches were measured, attention that runs again, a loss
+in chunks, and autocast over weights in fp32."""
 MANY = 2
 """Sequences of a batch: one alone is laid out in another way, more are alike."""
 WIDEST_HEAD, HEAD_STEP = 256, 8
@@ -43,11 +43,12 @@ WIDEST_HEAD, HEAD_STEP = 256, 8
 
 @record
 class Recipe:
-    """How a model is trained. `dtype`: of the pass, the weights, the gradients and the moments. `accumulate`: gradients
-    of earlier batches are there. `hold_logits`: the caller keeps the logits. `loss`: of all tokens at once, or chunk by
-    chunk, the head run again for each. `lora`: rank of peft's adapters, and their products if not all have one;
-    `adapters`: their dtype; `lora_dropout`: the share of their inputs that they drop. `weights`: how the frozen weights
-    of the blocks' products are stored, if not in `dtype`."""
+    """How a model is trained. `dtype`: of the pass; of weights, gradients and moments too, unless `weights` says so.
+    `accumulate`: gradients of earlier batches are there. `hold_logits`: the caller keeps the logits. `loss`: of all
+    tokens at once, or chunk by chunk, the head run again for each. `lora`: rank of peft's adapters, and their products
+    if not all have one; `adapters`: their dtype; `lora_dropout`: the share of their inputs that they drop. `weights`:
+    how they are stored, if not in `dtype`: in fp32, the pass under autocast, or in 4 bits, the frozen ones of the
+    blocks' products beside adapters."""
 
     dtype: str = "bf16"
     optimizer: str = "adamw"
@@ -82,11 +83,17 @@ class Recipe:
             raise UsageError(f"{option('lora_dropout')} is a share of 1, not {self.lora_dropout}")
         if self.lora is None and (adapters != FP32 or self.lora_dropout):
             raise UsageError(f"{option('adapters')} and {option('lora_dropout')} go with {option('lora')}")
-        if self.weights not in (None, dtype, NF4):
-            raise UsageError(f"{option('weights')} is {NF4}, or as {option('dtype')} is, {dtype}, not {self.weights}")
+        if self.weights not in (None, dtype, FP32, NF4):
+            known = ", ".join({FP32: 0, dtype: 0, NF4: 0})
+            raise UsageError(f"{option('weights')} is one of {known}, not {self.weights}")
         if self.weights == NF4 and (self.lora is None or dtype == FP32):
             raise UsageError(f"{option('weights', NF4)} goes with {option('lora')} and a pass in 16 bits")
         return replace(self, dtype=dtype, adapters=adapters, weights=None if self.weights == dtype else self.weights)
+
+    @property
+    def autocast(self) -> bool:
+        """True if the weights are in fp32, and the pass casts them."""
+        return self.weights == FP32 and not self.full
 
     @property
     def words(self) -> str:
@@ -97,6 +104,7 @@ class Recipe:
             "gradients accumulated": self.accumulate,
             "logits held": self.hold_logits,
             "loss in chunks": self.loss == "chunked",
+            "autocast over weights in fp32": self.autocast,
         }
         lora = (
             []
@@ -109,7 +117,8 @@ class Recipe:
     def counted(self) -> str:
         """What is counted of its bytes."""
         peft = "" if self.lora is None else " and peft" if self.weights is None else ", peft and bitsandbytes"
-        return f"as transformers 5 with {self.attention}{peft}: every tensor that autograd keeps or makes"
+        cast = " under torch.autocast" if self.autocast else ""
+        return f"as transformers 5 with {self.attention}{peft}{cast}: every tensor that autograd keeps or makes"
 
     @property
     def rounds(self) -> bool:
@@ -145,10 +154,17 @@ def pass_of(
     `shape` and `kernel`: the model and the kernels' letters with symbols for sizes, laid out as this workload is.
     """
     batch = work.batch if isinstance(work.batch, int) else MANY  # a symbol stands for more than one sequence
-    profile = Transformers(recipe.attention, habits(subject), recipe.full, batch, work.tokens)
+    kind = _autocast() if recipe.autocast else Transformers
+    profile = kind(recipe.attention, habits(subject), recipe.full, batch, work.tokens)
     whole = passed(shape or subject.architecture, profile, kernel or kernel_letters(work.tokens))
     whole = attention_again(whole) if recipe.checkpoint == "attention" else whole
     return loss_in_chunks(whole, work.batch, work.tokens) if recipe.loss == "chunked" else whole
+
+
+def _autocast() -> type[Transformers]:
+    from tfacct.profiles.autocast import Autocast
+
+    return Autocast
 
 
 def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
@@ -177,11 +193,24 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
             return f"sdpa has not been measured with heads of {heads}: multiples of 8 up to 256 have"
         if recipe.full and isinstance(part, Attention) and part.group != 1:
             return "grouped heads in fp32 are not counted with sdpa: torch runs another kernel for them"
+    if recipe.autocast:
+        return _no_autocast(subject, recipe)
     if recipe.lora is None:
         return None
     from tfacct.reports import lora
 
     return lora.refusal(subject, recipe)
+
+
+def _no_autocast(subject: LoadedModel, recipe: Recipe) -> str | None:
+    """Reason why a step under autocast is not counted; None if it is."""
+    others = {"adapters": recipe.lora is not None, "a loss in chunks": recipe.loss == CHUNKED}
+    others["attention that runs again"] = recipe.checkpoint == "attention"
+    others["experts"] = any(isinstance(part, Experts) for part in subject.architecture.parts())
+    if AUTOCAST not in subject.config.trains:
+        return f"the training step of {subject.family} has not been measured under autocast"
+    both = next((name for name, so in others.items() if so), None)
+    return None if both is None else f"autocast has not been measured with {both}"
 
 
 def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
@@ -195,7 +224,8 @@ def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
         raise UsageError(f"{subject.name}: {error}", _advice(subject, recipe)) from None
     each, how = width(recipe.dtype), optimizer(recipe.optimizer)
     tensors = stored(subject)
-    bytes_each = each.bits // 8
+    wide = width(FP32) if recipe.autocast else None
+    bytes_each = (wide or each).bits // 8
     adapters: tuple[Adapter, ...] = ()
     frozen: Size | None = None
     if recipe.lora is not None:
@@ -206,12 +236,14 @@ def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
     again = recipe.checkpoint == "full"
     less = update.most - update.least
     loop = recipe.accumulate, recipe.hold_logits
-    return Step(run, subject.ledger, work.axes(), each, states, update.most, again, *loop, less, adapters, frozen)
+    return Step(run, subject.ledger, work.axes(), each, states, update.most, again, *loop, less, adapters, frozen, wide)
 
 
 def unsure(subject: LoadedModel, recipe: Recipe) -> bool:
     """True if the order of the parameters decides what the optimizer holds while it updates."""
-    update = optimizer(recipe.optimizer).update(stored(subject), width(recipe.dtype).bits // 8)
+    update = optimizer(recipe.optimizer).update(
+        stored(subject), width(FP32 if recipe.autocast else recipe.dtype).bits // 8
+    )
     return update.most > update.least
 
 

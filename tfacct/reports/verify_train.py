@@ -78,7 +78,7 @@ def verify_train(
 
 
 def _asked(subject: LoadedModel, work: Workload, recipe: Recipe, all_layers: bool) -> _Verified:
-    how = Run(recipe.attention, recipe.dtype, recipe.checkpoint, recipe.optimizer)
+    how = Run(recipe.attention, recipe.dtype, recipe.checkpoint, recipe.optimizer, recipe.weights)
     checks = step_checks(subject, work, how, lambda model: step_of(model, work, recipe), all_layers=all_layers)
     return _Verified(subject, work, checks, blocks_run(subject, all_layers))
 

@@ -28,6 +28,7 @@ class Run(NamedTuple):
     dtype: str
     checkpoint: str
     optimizer: str
+    weights: str | None = None
 
 
 def step_checks(
@@ -116,7 +117,9 @@ def built(subject: LoadedModel, how: Run) -> Any:
     """The class's model on meta. Raises UsageError where it refuses the config."""
     keeping, _ = rooms()
     try:
-        return keeping.trainable(subject.of_class, how.attention, how.dtype, checkpoint=how.checkpoint)
+        return keeping.trainable(
+            subject.of_class, how.attention, how.dtype, checkpoint=how.checkpoint, weights=how.weights
+        )
     except (KeyError, ValueError, TypeError) as error:
         raise UsageError(f"{subject.name}: the transformers class refuses this config: {error!r}") from None
 

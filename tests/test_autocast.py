@@ -1,0 +1,106 @@
+"""A training step under torch.autocast, its weights in fp32: against the transformers classes, on meta as on a card."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from tests.training_configs import drawn
+from tfacct import load
+from tfacct.accounts.timeline import peak, timeline
+from tfacct.base.errors import UsageError
+from tfacct.loading.model import subject
+from tfacct.reports.training import Recipe, refusal, step_of
+from tfacct.witness.step import by_modules, grouped, known_modules
+
+FAMILIES = ("llama", "qwen2", "qwen3", "mistral")
+
+
+def check(family: str, seed: int) -> None:
+    """Bytes by the modules that asked for them, and the most bytes alive at any operator."""
+    pytest.importorskip("transformers")
+    from tfacct.reference import keeping
+
+    config, recipe, work = drawn(family, seed)
+    pick = random.Random(seed)
+    loop = {"accumulate": pick.random() < 0.2, "hold_logits": pick.random() < 0.2}
+    recipe = replace(recipe, dtype="bf16", weights="fp32", **loop)
+    model = subject(family, config, {}, None)
+    assert refusal(model, recipe) is None
+    step = step_of(model, work, recipe)
+    run = keeping.trainable(config, recipe.attention, "bf16", checkpoint=recipe.checkpoint, weights="fp32")
+    saved = keeping.kept(run, work.batch, work.tokens)
+    assert step.kept() == sum(each.bytes for each in saved), (config, recipe, work)
+    if recipe.checkpoint == "none":
+        known = known_modules(model)
+        assert by_modules(model, step, known) == grouped(saved, known), (config, recipe, work)
+    held = {"accumulate": recipe.accumulate, "holds_logits": recipe.hold_logits}
+    most = keeping.peak(run, work.batch, work.tokens, **held)
+    found = peak(instant for instant in timeline(step) if instant.name != "optimizer step")
+    assert found.total == most.bytes, (config, recipe, work, found, most)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("seed", range(5))
+def test_a_step_under_autocast_is_the_classes_own(family: str, seed: int) -> None:
+    check(family, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_many_steps_under_autocast_are_the_classes_own(family: str) -> None:
+    for seed in range(100, 300):
+        check(family, seed)
+
+
+def test_weights_gradients_and_moments_are_in_fp32() -> None:
+    """llama-3.1-8b has 8,030,261,248 parameters: 4 bytes each, gradients as many, two moments 8."""
+    step = load("llama-3.1-8b").train(ctx=4096, weights="fp32")
+    assert step.weights_bytes == step.gradients_bytes == 4 * 8_030_261_248
+    assert step.optimizer_bytes == 8 * 8_030_261_248 + 4 * 291  # and a count for each of 291 tensors
+    assert step.weights_dtype == "fp32"
+
+
+def test_what_a_block_keeps_by_hand() -> None:
+    """Llama's block, T = 10 tokens, D = 40, N·H = 64, K·H = 32, F = 72, sdpa.
+
+    Two norms: 2·(4·D + 4·D + 4)·T = 6,480. Casts of weights: 2·(64 + 32 + 32 + 64)·40 + 2·3·72·40 = 32,640. What
+    q, k, v, gate and up read, each a cast of its own: 5·2·D·T = 4,000. Attention: q, k, v, result 2·(64 + 32 + 32 +
+    64)·T = 3,840, sums 4·4·T = 160, seeds 24. The network: gate, its activation, up, their product: 4·2·F·T = 5,760.
+    """
+    config = {
+        "model_type": "llama",
+        "vocab_size": 97,
+        "hidden_size": 40,
+        "intermediate_size": 72,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+    }
+    one, two = (load({**config, "num_hidden_layers": count}) for count in (1, 2))
+    kept = [model.train(ctx=5, batch=2, weights="fp32").kept_bytes for model in (one, two)]
+    assert kept[1] - kept[0] == 6_480 + 32_640 + 4_000 + 3_840 + 160 + 24 + 5_760
+
+
+@pytest.mark.parametrize(
+    ("model", "asked", "says"),
+    [
+        ("gemma-2b", {}, "gemma has not been measured under autocast"),
+        ("llama-3.1-8b", {"lora": "16"}, "autocast has not been measured with adapters"),
+        ("llama-3.1-8b", {"loss": "chunked"}, "autocast has not been measured with a loss in chunks"),
+        ("llama-3.1-8b", {"checkpoint": "attention"}, "autocast has not been measured with attention that runs again"),
+    ],
+)
+def test_what_was_not_measured_is_refused(model: str, asked: dict[str, str], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        load(model).train(ctx=128, weights="fp32", **asked)
+
+
+def test_weights_that_are_no_dtype_are_refused() -> None:
+    with pytest.raises(UsageError, match="fp32, bf16, nf4"):
+        Recipe(weights="fp8").checked()
+
+
+def test_fp32_over_a_pass_in_fp32_is_no_autocast() -> None:
+    gpt2 = load("gpt2")
+    assert gpt2.train(ctx=64, dtype="fp32", weights="fp32").peak_bytes == gpt2.train(ctx=64, dtype="fp32").peak_bytes

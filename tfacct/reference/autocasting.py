@@ -1,0 +1,96 @@
+"""torch.autocast on meta as a card runs it: which calls are cast, and how long casts of weights stay. A witness.
+
+torch's own autocast leaves meta tensors alone. This casts the same arguments of the same functions, in the same order
+and through the same cache. The functions are those of CUDA's lists in ATen's `autocast_mode.h` that language models
+call. The graph that follows was compared, node by node, with that of torch's autocast for a card.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+NARROW = frozenset(
+    ("linear", "matmul", "bmm", "baddbmm", "addmm", "mm", "conv1d", "einsum", "scaled_dot_product_attention")
+)
+"""Functions that run in autocast's dtype (AT_FORALL_LOWER_PRECISION_FP)."""
+WIDE = frozenset(("pow", "rsqrt", "reciprocal", "exp", "log", "log1p", "softplus", "layer_norm", "rms_norm"))
+"""Functions that run in fp32 (AT_FORALL_FP32)."""
+SUMS = frozenset(("softmax", "log_softmax", "sum", "cumsum", "prod"))
+"""Functions whose result is in fp32 where no dtype is asked for (AT_FORALL_FP32_SET_OPT_DTYPE)."""
+
+
+class Autocast(TorchFunctionMode):
+    """A region of autocast. A weight is cast once, and the cast stays until the region ends."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype, self.on = dtype, True
+        self.cache: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def __exit__(self, *raised: Any) -> None:
+        self.cache.clear()
+        super().__exit__(*raised)  # type: ignore[no-untyped-call]
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, named = getattr(function, "__name__", "").strip("_"), kwargs or {}
+        if self.on and name in NARROW:
+            args, named = _each(self.narrowed, args, named)
+        elif self.on and name in WIDE:
+            args, named = _each(_widened, args, named)
+        elif self.on and name in SUMS and named.get("dtype") is None and args[0].is_floating_point():
+            named = {**named, "dtype": torch.float32}
+        return function(*args, **named)
+
+    def narrowed(self, given: Any) -> Any:
+        """An argument in the region's dtype; a weight's cast is the same each time."""
+        if not isinstance(given, Tensor) or not given.is_floating_point() or given.dtype == self.dtype:
+            return given
+        if given.dtype != torch.float32 or not given.requires_grad or not given.is_leaf or given._is_view():
+            return given.to(self.dtype)
+        if id(given) not in self.cache:
+            self.cache[id(given)] = given, given.to(self.dtype)
+        return self.cache[id(given)][1]
+
+    @contextmanager
+    def off(self) -> Iterator[None]:
+        """A stretch inside where nothing is cast."""
+        before, self.on = self.on, False
+        yield
+        self.on = before
+
+
+def _widened(given: Any) -> Any:
+    return given.float() if isinstance(given, Tensor) and given.is_floating_point() else given
+
+
+def _each(cast: Callable[[Any], Any], args: Any, named: Any) -> tuple[Any, Any]:
+    """Arguments, cast from the last to the first: the order in which a compiled call makes them."""
+    casted = {name: cast(given) for name, given in reversed(named.items())}
+    return [cast(given) for given in reversed(args)][::-1], dict(reversed(casted.items()))
+
+
+@contextmanager
+def autocast(dtype: torch.dtype | None) -> Iterator[None]:
+    """A region of autocast in this dtype on meta; None for none. Classes that ask if there is one are told."""
+    if dtype is None:
+        yield
+        return
+    region = Autocast(dtype)
+
+    def inner(_: str, *, enabled: bool = True, **__: object) -> AbstractContextManager[Any]:
+        return nullcontext() if enabled else region.off()
+
+    with (
+        region,
+        patch.object(torch, "autocast", inner),
+        patch.object(torch, "is_autocast_enabled", lambda *_: region.on),
+        patch.object(torch, "get_autocast_dtype", lambda *_: dtype),
+    ):
+        yield
