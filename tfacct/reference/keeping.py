@@ -29,6 +29,8 @@ transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 
 HALVES = (torch.bfloat16, torch.float16)
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+WARNS = "warn_if_padding_and_no_attention_mask"
+"""A method of the classes that looks at the tokens, of which there are none on meta."""
 ROW = 8
 """Numbers that rows of a mask are aligned to for torch's efficient attention (`preprocess_mask` in ATen)."""
 
@@ -147,6 +149,7 @@ def as_on_cuda() -> Iterator[None]:
         patch.object(nn.functional, "scaled_dot_product_attention", scaled_dot_product_attention),
         patch.object(nn.functional, "dropout", _dropout),
         patch("transformers.masking_utils.find_packed_sequence_indices", lambda *_, **__: None),
+        patch.object(transformers.PreTrainedModel, WARNS, lambda *_, **__: None),
     ):
         yield
 
