@@ -426,3 +426,67 @@ def test_other_commands_do_not_import_it() -> None:
         "print([m for m in sys.modules if 'headers' in m or 'gguf' in m or m.endswith('checkpoint')])"  # fmt: skip
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines()[-1] == "[]"
+
+
+def save(path: Path, config: Mapping[str, Any], state: Mapping[str, Any]) -> Path:
+    """A folder as the safetensors library writes it."""
+    from safetensors.torch import save_file
+
+    path.mkdir()
+    seen: dict[int, str] = {}
+    own = {name: t.contiguous() for name, t in state.items() if seen.setdefault(t.data_ptr() or id(t), name) == name}
+    save_file(own, path / "model.safetensors")
+    (path / "config.json").write_text(json.dumps(config))
+    return path
+
+
+@pytest.mark.parametrize(
+    "scheme", ["w4a16", "w8a16", "fp8 dynamic", "fp8 static", "fp8 block", "w8a8", "mxfp4", "nvfp4"]
+)
+def test_what_compressed_tensors_writes(scheme: str, tmp_path: Path) -> None:
+    """Every tensor has its line, and the config's format comes to the bytes that the files hold."""
+    pytest.importorskip("compressed_tensors")
+    from compressed_tensors.compressors import ModelCompressor
+    from compressed_tensors.quantization import QuantizationConfig, apply_quantization_config
+
+    from tests.test_quantized import EVEN, LLAMA, SCHEMES, built
+
+    form, group = SCHEMES[scheme]
+    config = {**LLAMA, **EVEN} if "fp4" in scheme else LLAMA
+    group = {"targets": ["Linear"], **group}
+    said = {"config_groups": {"group_0": group}, "format": form, "ignore": ["lm_head"]}
+    model = built(config)
+    apply_quantization_config(model, QuantizationConfig.model_validate(json.loads(json.dumps(said))))
+    ModelCompressor.from_pretrained_model(model).compress_model(model)
+    fields = {**config, "quantization_config": {**said, "quant_method": "compressed-tensors"}}
+    report = tfacct.checkpoint(save(tmp_path / "saved", fields, model.state_dict()))
+    assert report.differences == [] and report.not_compared == {}
+    assert report.config_bytes == report.ledger_bytes == report.tensor_bytes
+
+
+@pytest.mark.parametrize("double", [True, False])
+def test_what_bitsandbytes_writes(double: bool, tmp_path: Path) -> None:
+    """Its states are a JSON text beside each matrix, which no count holds."""
+    functional = pytest.importorskip("bitsandbytes.functional")
+    from tests.test_quantized import LLAMA, built
+
+    state: dict[str, Any] = {}
+    texts = 0
+    for name, tensor in built(LLAMA).state_dict().items():
+        if not name.endswith("_proj.weight"):
+            state[name] = tensor
+            continue
+        packed, how = functional.quantize_4bit(tensor, quant_type="nf4", compress_statistics=double)
+        state[name] = packed
+        beside = how.as_dict(packed=True)
+        state |= {f"{name}.{key}": value for key, value in beside.items()}
+        texts += beside["quant_state.bitsandbytes__nf4"].numel()
+    said = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+    fields = {**LLAMA, "quantization_config": {**said, "bnb_4bit_use_double_quant": double}}
+    report = tfacct.checkpoint(save(tmp_path / "saved", fields, state))
+    assert report.differences == [] and report.not_compared == {}
+    assert report.ledger_bytes == report.tensor_bytes
+    assert report.config_bytes is not None
+    offsets = 4 * 21 if double else 0  # the mean of the scales stands in the text
+    assert report.ledger_bytes - texts == report.config_bytes - offsets
+    assert f"the files hold {texts - offsets:,} bytes more" in report.notes[-1]

@@ -277,6 +277,8 @@ class CheckpointReport(_Common):
     elements: int
     dtypes: dict[str, int]
     compared_with: str | None
+    config_bytes: int | None
+    ledger_bytes: int | None
     equal_tensors: int | None
     differences: list[each.CheckpointDifference]
     not_stored: list[each.NotStored]

@@ -10,7 +10,7 @@ from typing import Any
 
 from tfacct.architecture.parts import HEADINGS
 from tfacct.base import units
-from tfacct.base.errors import cut, listed
+from tfacct.base.errors import TfacctError, cut, listed
 from tfacct.base.spelling import option
 from tfacct.loading.checkpoint import Checkpoint
 from tfacct.loading.headers import Held
@@ -59,7 +59,7 @@ def checkpoint(files: Checkpoint, config: LoadedModel | None, why_not: str = "")
         "share": Fraction(1),
     }
     answer = _answer(files, facts, result, differences, why_not)
-    notes = [*_notes(files, result, differences), *([] if config is None else _of_config(config))]
+    notes = [*_notes(files, result, differences), *_weighed(facts), *([] if config is None else _of_config(config))]
     return Report(
         command="checkpoint",
         title=f"{files.name}: the files' own headers",
@@ -156,12 +156,24 @@ def _facts(
         "dtypes": dict(dtypes.most_common()),
         "compared_with": None if result is None or config is None else config.name,
         "agrees": None if result is None else result.agrees,
+        "config_bytes": None if result is None or config is None else _by_config(config),
+        "ledger_bytes": None if result is None else sum(one.held.bytes for one in result.found if one.slot is not None),
         "equal_tensors": None if result is None else result.compared,
         "differences": list(differences),
         "not_stored": [] if result is None else [{"tensor": one.name, "why": one.what} for one in result.unstored],
         "not_compared": {} if result is None else dict(result.uncompared),
         "lines": list(lines),
     }
+
+
+def _by_config(config: LoadedModel) -> int | None:
+    """Bytes of the weights in the format that a config says; None where it says none, or none that is known."""
+    if not config.quantized:
+        return None
+    try:
+        return int(sum(config.ledger.weight_bytes(config.storage()).values()))
+    except TfacctError:
+        return None
 
 
 def _answer(
@@ -199,6 +211,17 @@ def _notes(files: Checkpoint, result: Reconciled | None, differences: Sequence[d
     if files.claimed is not None and files.claimed != held:
         notes.append(f"The index says {files.claimed:,} bytes of tensors, the files hold {held:,}.")
     return notes
+
+
+def _weighed(facts: Mapping[str, Any]) -> list[str]:
+    """Says whether `memory` counts the bytes that the files hold, from the format that the config says."""
+    counted, held = facts["config_bytes"], facts["ledger_bytes"]
+    if counted is None:
+        return []
+    if counted == held:
+        return [f"`memory` counts as many bytes of weights from the config: {counted:,}."]
+    more = f"{abs(held - counted):,} bytes {'more' if held > counted else 'fewer'}"
+    return [f"From the config, `memory` counts {counted:,} bytes of weights; the files hold {more}."]
 
 
 def _of_config(config: LoadedModel) -> list[str]:
