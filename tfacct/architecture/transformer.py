@@ -13,6 +13,7 @@ from tfacct.architecture.parts import (
     CHOSEN,
     Attention,
     Classes,
+    Distances,
     Embedding,
     FeedForward,
     Form,
@@ -83,12 +84,13 @@ class Transformer:
     encoder: Encoder | None = None
     pooler: Pooler | None = None
     classes: Classes | None = None
+    distances: Distances | None = None
 
     def ends(self) -> tuple[dict[str, Part], dict[str, Part]]:
         """Parts before the blocks and parts behind them, by their names in paths."""
         front: dict[str, Part | None]
         front = {"embed": self.embed, "pos_embed": self.positions, "type_embed": self.segments}
-        front |= {"rel_bias": self.bias, "embed_norm": self.embed_norm}
+        front |= {"rel_bias": self.bias, "rel_embed": self.distances, "embed_norm": self.embed_norm}
         back: dict[str, Part | None] = {"final_norm": self.final_norm, "lm_head": self.head}
         return _there(front), _there({**back, "pooler": self.pooler, "classifier": self.classes})
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from tfacct.architecture.blocks import Block, Sublayer
-from tfacct.architecture.parts import Attention, Experts, FeedForward, Head, Norm, Part, Pooler, QKNorm
+from tfacct.architecture.parts import Attention, Disentangled, Experts, FeedForward, Head, Norm, Part, Pooler, QKNorm
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
@@ -165,6 +165,8 @@ class Reference:
         if isinstance(part, Attention):
             if part.buckets is not None:
                 raise ConfigError(f"{self.name}: no rule for a table of distances in every block")
+            if isinstance(part, Disentangled):
+                raise ConfigError(f"{self.name}: no rule for Disentangled")
             yield from self._attention(at, reads, part)
         elif isinstance(part, Experts):
             yield from self._experts(at, reads, part)

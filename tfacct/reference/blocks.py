@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from tfacct.architecture import blocks, parts
 from tfacct.reference.attention import Attention, LatentAttention
 from tfacct.reference.cross import CrossAttention
+from tfacct.reference.disentangled import Disentangled
 from tfacct.reference.experts import Experts
 from tfacct.reference.mixers import module_of
 from tfacct.reference.mixing import Mixer
@@ -96,6 +97,8 @@ class Block(nn.Module):
 def _built(part: parts.Part, angles: Angles | None, *, fused: bool, keep_all: bool) -> nn.Module:
     """Module of a sublayer's part."""
     match part:
+        case parts.Disentangled():
+            return Disentangled(part)
         case parts.Attention():
             return Attention(part, angles, fused=fused, keep_all=keep_all)
         case parts.LatentAttention():

@@ -1,4 +1,4 @@
-"""The reference model's scores for distances: of a table that all blocks share, or of one in each block."""
+"""The reference model's tables of distances: of scores, for all blocks or in each block, or of vectors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tfacct.architecture import parts
-from tfacct.reference.modules import Add, Embedding
+from tfacct.reference.modules import Add, Embedding, LayerNorm
 
 
 class RelativeBias(Embedding):
@@ -56,3 +56,16 @@ class OwnBias(RelativeBias):
         keys = torch.arange(scores.shape[-1], device=positions.device)
         out: Tensor = self.add(scores, super().forward(positions, keys))
         return out
+
+
+class Distances(Embedding):
+    """Vectors of all distances, read whole."""
+
+    def __init__(self, part: parts.Distances) -> None:
+        super().__init__(part.buckets, part.hidden)
+        self.norm = LayerNorm((part.hidden,), part.eps) if part.normed else None
+
+    def all(self) -> Tensor:
+        """Every row, behind its norm."""
+        rows: Tensor = self.weight if self.norm is None else self.norm(self.weight)
+        return rows

@@ -15,7 +15,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.reference import blocks
 from tfacct.reference.blocks import Kept, MtpHead, own_norm, run, share, through
-from tfacct.reference.distances import RelativeBias
+from tfacct.reference.distances import Distances, RelativeBias
 from tfacct.reference.mixers import module_of
 from tfacct.reference.modules import ACTIVATIONS, Classes, Head, Pooler, Positions, Segments, Sines, Stem, Tokens
 from tfacct.reference.rotary import Angles
@@ -82,6 +82,7 @@ class Decoder(nn.Module):
         self.pos_embed = _positions(shape.positions)
         self.type_embed = None if shape.segments is None else Segments(shape.segments)
         self.rel_bias = None if shape.bias is None else RelativeBias(shape.bias, both_ways=_sees_all(shape.stacks))
+        self.rel_embed = None if shape.distances is None else Distances(shape.distances)
         self.encoder = None
         if shape.encoder is not None:
             self.encoder = Encoder(shape.encoder, fused=fused, recompute=recompute)
@@ -127,6 +128,7 @@ class Decoder(nn.Module):
         x = self.embed.widened(through(self.embed_norm, x))
         read = None if self.encoder is None or source is None else self.encoder(source)
         step = Step(x, positions, self._bias(past, positions))
+        step.rows = None if self.rel_embed is None else self.rel_embed.all()
         kept: list[Tensor] = []
 
         rest = iter(past)

@@ -10,8 +10,10 @@ from tfacct.reference.rotary import Angles
 
 class Step:
     """Tensors that the blocks of one forward pass share: masks, the angles of the new positions, and `bias`, the scores
-    of their distances. Each is computed once.
+    of their distances. Each is computed once. `rows`: the vectors of all distances, where there are some.
     """
+
+    rows: Tensor | None = None
 
     def __init__(self, like: Tensor, positions: Tensor, bias: Tensor | None = None) -> None:
         self.like, self.positions, self.bias = like, positions, bias

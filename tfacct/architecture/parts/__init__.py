@@ -3,7 +3,7 @@
 from tfacct.architecture.parts.attention import Attention, Grouped, QKNorm, Rotary, Temperature
 from tfacct.architecture.parts.classes import Classes, Pooler
 from tfacct.architecture.parts.convolution import ShortConvolution
-from tfacct.architecture.parts.cross import CrossAttention, RelativeBias
+from tfacct.architecture.parts.cross import CrossAttention, Disentangled, Distances, RelativeBias
 from tfacct.architecture.parts.delta import DeltaNet
 from tfacct.architecture.parts.embedding import Embedding, Head, Positions, Segments, Stem
 from tfacct.architecture.parts.experts import Experts
@@ -17,7 +17,7 @@ from tfacct.architecture.parts.residual import Residual
 from tfacct.ledger.paths import ENCODER, MTP
 
 _READ: tuple[type[Part], ...] = (
-    *(Embedding, Positions, Segments, RelativeBias),
+    *(Embedding, Positions, Segments, RelativeBias, Distances),
     *(
         Attention,
         LatentAttention,
@@ -46,6 +46,8 @@ __all__ = [
     "Classes",
     "CrossAttention",
     "DeltaNet",
+    "Disentangled",
+    "Distances",
     "Embedding",
     "Experts",
     "FeedForward",

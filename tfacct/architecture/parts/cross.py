@@ -1,14 +1,17 @@
-"""Cross attention, which joins a decoder to an encoder, and learned scores of the distance between two tokens.
+"""Cross attention, which joins a decoder to an encoder, and what attention learns of the distance between two tokens.
 
 Encoder-decoder attention: Vaswani et al., "Attention Is All You Need" (arXiv 1706.03762), section 3.2.3. Relative
-position biases: Raffel et al., "T5" (1910.10683), section 2.1.
+position biases: Raffel et al., "T5" (1910.10683), section 2.1. Disentangled attention: He et al., "DeBERTa"
+(2006.03654), section 3.1.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from tfacct.architecture.parts.attention import DISTANCES, Attention, Grouped, ScoreFunction
+from tfacct.architecture.parts.part import Part
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise, State, Table
@@ -80,3 +83,60 @@ class RelativeBias(Grouped):
     def lines(self, at: str) -> tuple[Line, ...]:
         """Table of the scores."""
         return (Table(at, "Rp N", embedding=False),)
+
+
+@record(kw_only=True)
+class Distances(Part):
+    """Learned table of a vector for each distance between two tokens, which all blocks of a model read whole. `normed`:
+    behind a LayerNorm."""
+
+    buckets: Size
+    hidden: Size
+    normed: bool = True
+    eps: float = 1e-7
+
+    name: ClassVar[str] = "rel_embed"
+    letters: ClassVar[dict[str, str]] = {"buckets": "Rp", "hidden": "D"}
+    legend: ClassVar[dict[str, str]] = {"Rp": DISTANCES, "D": "hidden size"}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Table, and the norm of all its rows."""
+        norm = Pointwise(f"{at}.norm", "Rp D", weight="D", bias="D")
+        return (Table(at, "Rp D"), *((norm,) if self.normed else ()))
+
+
+@record(kw_only=True)
+class Disentangled(Attention):
+    """Attention that scores distances too, by the vectors of a Distances table: a query with the key of each distance
+    (`to_positions`), and a key with the query of each (`from_positions`). Those keys and queries are products of the
+    whole table in every block. `shared`: by the weights of the tokens' own, both of them always.
+
+    `reach` and `bucketed`: the distances that have a vector of their own; no count depends on them. transformers'
+    DisentangledSelfAttention.
+    """
+
+    distances: Size
+    to_positions: bool = True
+    from_positions: bool = True
+    shared: bool = True
+    reach: int = 512
+    bucketed: bool = False
+
+    letters: ClassVar[dict[str, str]] = {**Attention.letters, "distances": "Rp"}
+
+    def _of_scores(self, at: str) -> Iterator[Line]:
+        def projected(name: str, owner: str, heads: str) -> Matmul:
+            weight = f"{at}.{owner}" if self.shared else None
+            return Matmul(f"{at}.{name}", f"Rp D, D {heads} H -> Rp {heads} H", weight=weight, bias=not self.shared)
+
+        if self.shared or self.to_positions:
+            yield projected("pos_k_proj", "k_proj", "K")
+        if self.shared or self.from_positions:
+            yield projected("pos_q_proj", "q_proj", "N")
+        if self.to_positions:
+            yield Matmul(f"{at}.to_positions", "B T K G H, B Rp K H -> B K G T Rp")
+            yield Pointwise(f"{at}.to_add", "B K G T S", sums=True)
+        if self.from_positions:
+            yield Matmul(f"{at}.from_positions", "B S K H, B Rp K G H -> B K G S Rp")
+            yield Pointwise(f"{at}.from_add", "B K G T S", sums=True)
+        yield from Attention._of_scores(self, at)
