@@ -189,6 +189,8 @@ def test_without_the_classs_casts_they_are_equal_to_rounding(pair, monkeypatch: 
         stranger.model.embed_tokens.embed_scale = torch.tensor(
             about.architecture.embed.hidden**0.5, dtype=torch.float64
         )
+    if (rows := about.architecture.per_layer) is not None:  # and √width
+        stranger.model.embed_tokens_per_layer.embed_scale = torch.tensor(rows.width**0.5, dtype=torch.float64)
     mine = ours(about, stranger)
     try:
         torch.set_default_dtype(torch.float64)  # that of quotients of positions

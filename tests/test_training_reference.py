@@ -30,6 +30,8 @@ def unruled(model: LoadedModel) -> str:
     if model.architecture.encoder is not None:
         return "an encoder"
     parts = (part for part in model.architecture.parts() if isinstance(part, (LatentAttention, Mixer)))
+    if any(getattr(part, "value_norm", None) is not None for part in model.architecture.parts()):
+        return "keys that are values or another layer's"
     return next((type(part).__name__ for part in parts), "nothing")
 
 

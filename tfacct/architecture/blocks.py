@@ -19,6 +19,7 @@ from tfacct.architecture.parts import (
     MtpProjection,
     Norm,
     Part,
+    PerLayerInput,
     Residual,
 )
 from tfacct.base.record import record
@@ -31,7 +32,7 @@ POSITIONS = "positions"
 """Trait of attention: whether queries and keys are rotated by their positions."""
 
 Named: TypeAlias = tuple[str, Part]
-Added: TypeAlias = Attention | LatentAttention | CrossAttention | Mixer | FeedForward | Experts
+Added: TypeAlias = Attention | LatentAttention | CrossAttention | Mixer | FeedForward | Experts | PerLayerInput
 """Parts whose results are added to the stream."""
 
 
@@ -40,7 +41,8 @@ class Sublayer:
     """A part whose result is added to the stream. Its paths carry the part's name.
 
     The block's order decides where `norm` stands; `post_norm` is the norm of the result, before the addition, and
-    `factor` multiplies what is added (transformers' GraniteDecoderLayer). A part
+    `factor` multiplies what is added (transformers' GraniteDecoderLayer), `after` the sum
+    (Gemma4TextDecoderLayer). A part
     that is not called is not added either, and must come with a norm that is not called.
     """
 
@@ -48,6 +50,7 @@ class Sublayer:
     norm: Norm | None = None
     post_norm: Norm | None = None
     factor: float | None = None
+    after: float | None = None
 
     @property
     def name(self) -> str:
@@ -73,7 +76,7 @@ class Sublayer:
     def added(self) -> Iterator[Named]:
         """Addition to the stream, by its name in paths."""
         if self.called:
-            yield f"{self.name}_add", Residual(hidden=self.part.hidden, factor=self.factor)
+            yield f"{self.name}_add", Residual(hidden=self.part.hidden, factor=self.factor, after=self.after)
 
 
 @record
@@ -133,6 +136,8 @@ class Block:
             found["window"] = "full" if self.window is None else "windowed"
         if routed or self.find(FeedForward):
             found["network"] = "experts" if routed else "dense"
+        if isinstance(attention, Attention):
+            found["keys"] = "borrowing" if attention.borrowed else "keeping"
         if attention is not None:
             found[POSITIONS] = "unrotated" if attention.rotary is None else "rotated"
         return found

@@ -34,6 +34,8 @@ MARKS = {
     "full": "full",
     "experts": "exp",
     "dense": "den",
+    "borrowing": "bor",
+    "keeping": "own",
     "rotated": "rot",
     "unrotated": "unr",
 }

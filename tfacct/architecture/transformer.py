@@ -22,6 +22,7 @@ from tfacct.architecture.parts import (
     LatentAttention,
     Norm,
     Part,
+    PerLayerEmbedding,
     Pooler,
     Positions,
     RelativeBias,
@@ -85,12 +86,14 @@ class Transformer:
     pooler: Pooler | None = None
     classes: Classes | None = None
     distances: Distances | None = None
+    per_layer: PerLayerEmbedding | None = None
 
     def ends(self) -> tuple[dict[str, Part], dict[str, Part]]:
         """Parts before the blocks and parts behind them, by their names in paths."""
         front: dict[str, Part | None]
         front = {"embed": self.embed, "pos_embed": self.positions, "type_embed": self.segments}
         front |= {"rel_bias": self.bias, "rel_embed": self.distances, "embed_norm": self.embed_norm}
+        front |= {"per_layer": self.per_layer}
         back: dict[str, Part | None] = {"final_norm": self.final_norm, "lm_head": self.head}
         return _there(front), _there({**back, "pooler": self.pooler, "classifier": self.classes})
 
@@ -208,7 +211,7 @@ class Transformer:
 
         def block(old: Block, change: Callable[[Any], Any]) -> Block:
             def sublayer(one: Sublayer) -> Sublayer:
-                return Sublayer(change(one.part), change(one.norm), change(one.post_norm), one.factor)
+                return Sublayer(change(one.part), change(one.norm), change(one.post_norm), one.factor, one.after)
 
             return replace(old, sublayers=tuple(sublayer(one) for one in old.sublayers))
 

@@ -207,6 +207,8 @@ class Reference:
         """Products, what is done to queries and keys, scores, softmax, values. Heads of keys are copied for queries."""
         if part.score_function != "product":
             raise ConfigError(f"{self.name}: no rule for scores that are no products")
+        if part.borrowed or part.keys_as_values or part.value_norm is not None:
+            raise ConfigError(f"{self.name}: no rule for keys that are values or another layer's")
         if part.gated:
             raise ConfigError(f"{self.name}: no rule for attention with a gate")
         yield Kept(reads, "B T D", by=tuple(f"{at}.{which}_proj.weight" for which in "qkv"))

@@ -184,7 +184,12 @@ class Attention(Heads):
     def __init__(self, part: parts.Attention, angles: Angles | None, *, fused: bool, keep_all: bool) -> None:
         super().__init__(part)
         self.window, self.keep_all, self.angles, self.rope_dim = part.window, keep_all, angles, part.rope_dim
-        self.causal, self.caches = part.causal, ("k_cache", "v_cache") if part.causal else ()
+        self.causal, self.borrowed = part.causal, part.borrowed
+        self.caches = ("k_cache", "v_cache") if part.causal and not part.borrowed else ()
+        if part.borrowed:
+            self.k_proj = None  # type: ignore[assignment]
+        if part.borrowed or part.keys_as_values:
+            self.v_proj = None  # type: ignore[assignment]
         plain = part.softcap is None and not part.sinks and not part.alibi and not part.biased
         self.chunked = part.chunked
         self.fused = fused and plain and not part.chunked and not self.far
@@ -197,6 +202,9 @@ class Attention(Heads):
         if part.qk_norm is not None:
             self.q_norm = qk_norm(part.qk_norm, self.queries if self.together else part.head_dim)
             self.k_norm = qk_norm(part.qk_norm, self.keys if self.together else part.head_dim)
+        self.v_norm = None if part.value_norm is None else PlainRMSNorm(part.head_dim, part.value_norm)
+        if part.borrowed:
+            self.k_norm = self.v_norm = None
         self.q_clip, self.k_clip, self.v_clip = (None if part.clip is None else Clip(part.clip) for _ in range(3))
         self.q_scale = None if part.temperature is None else Temperature(part.temperature)
         if part.rotary is not None:
@@ -212,7 +220,15 @@ class Attention(Heads):
         self.softmax = Softmax(None if scaled else self.scale)
 
     def forward(self, x: Tensor, step: Step, past: Cache | None) -> tuple[Tensor, ...]:
-        q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        if self.borrowed:
+            assert step.lent is not None
+            k, v = step.lent[self.window]
+            q = self._split(self.q_proj(x), self.heads)
+            q = q if self.q_norm is None else self.q_norm(q)
+            q = q if self.angles is None else self._turned(self.q_rotary, q, step)
+            return (self._result(x, q, k, v, step, k.shape[2] - q.shape[2]),)
+        q, k = self.q_proj(x), self.k_proj(x)
+        v = k if self.v_proj is None else self.v_proj(x)
         if self.together and self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         if self.q_clip is not None and self.k_clip is not None and self.v_clip is not None:
@@ -220,6 +236,7 @@ class Attention(Heads):
         q, k, v = self._split(q, self.heads), self._split(k, self.kv_heads), self._split(v, self.kv_heads)
         if not self.together and not self.late and self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
+        v = v if self.v_norm is None else self.v_norm(v)
         if self.angles is not None:
             q, k = self._turned(self.q_rotary, q, step), self._turned(self.k_rotary, k, step)
         if self.late and self.q_norm is not None and self.k_norm is not None:
@@ -230,11 +247,17 @@ class Attention(Heads):
         if past is not None:
             old = past[0].shape[2]
             k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
+        if step.lent is not None:
+            step.lent[self.window] = (k, v)
+        result = self._result(x, q, k, v, step, old)
+        return (result, self._kept(k), self._kept(v)) if self.causal else (result,)
+
+    def _result(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, step: Step, old: int) -> Tensor:
         mixed = self._mixed(q, k, v, step, old).transpose(1, 2).flatten(2)
         if self.gate is not None and self.gate_proj is not None:
             mixed = self.gate(mixed, self.gate_proj(x))
-        result = self.o_proj(mixed)
-        return (result, self._kept(k), self._kept(v)) if self.causal else (result,)
+        result: Tensor = self.o_proj(mixed)
+        return result
 
     def _mixed(self, q: Tensor, k: Tensor, v: Tensor, step: Step, old: int) -> Tensor:
         if self.fused:

@@ -18,6 +18,7 @@ from tfacct.reference.experts import Experts
 from tfacct.reference.mixers import module_of
 from tfacct.reference.mixing import Mixer
 from tfacct.reference.modules import Add, FeedForward, Head, MtpProjection, norm
+from tfacct.reference.per_layer import PerLayerInput
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
 
@@ -47,7 +48,7 @@ class Block(nn.Module):
             self.add_module(f"{name}_norm", own_norm(sublayer.norm))
             self.add_module(name, module)
             self.add_module(f"{name}_post_norm", own_norm(sublayer.post_norm))
-            self.add_module(f"{name}_add", Add(sublayer.factor))
+            self.add_module(f"{name}_add", Add(sublayer.factor, sublayer.after))
             self.states += [f"{name}.{cache}" for cache in getattr(module, "caches", ())]
         for name, part in norms.items():
             if part is not None and part.shared:
@@ -112,6 +113,8 @@ def _built(part: parts.Part, angles: Angles | None, *, fused: bool, keep_all: bo
             return Experts(part)
         case parts.FeedForward():
             return FeedForward(part)
+        case parts.PerLayerInput():
+            return PerLayerInput(part)
     raise TypeError(f"the reference model has no module for {type(part).__name__}")
 
 

@@ -18,6 +18,7 @@ from tfacct.reference.blocks import Kept, MtpHead, own_norm, run, share, through
 from tfacct.reference.distances import Distances, RelativeBias
 from tfacct.reference.mixers import module_of
 from tfacct.reference.modules import ACTIVATIONS, Classes, Head, Pooler, Positions, Segments, Sines, Stem, Tokens
+from tfacct.reference.per_layer import PerLayerEmbedding, PerLayerInput
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
 
@@ -89,6 +90,8 @@ class Decoder(nn.Module):
             if self.encoder.embed is not None and shape.encoder.embed is not None and shape.encoder.embed.shared:
                 self.encoder.embed.weight = self.embed.weight
         self.embed_norm = own_norm(shape.embed_norm)
+        self.per_layer = None if shape.per_layer is None else PerLayerEmbedding(shape.per_layer)
+        self.lends = any(isinstance(part, parts.Attention) and part.borrowed for part in shape.attentions)
         self.blocks = _blocks(shape.stacks, fused=fused, keep_all=keep_all)
         self.final_norm = own_norm(shape.final_norm)
         last = logits == "last"
@@ -129,6 +132,8 @@ class Decoder(nn.Module):
         read = None if self.encoder is None or source is None else self.encoder(source)
         step = Step(x, positions, self._bias(past, positions))
         step.rows = None if self.rel_embed is None else self.rel_embed.all()
+        step.per_layer = None if self.per_layer is None else self.per_layer.rows(tokens, x)
+        step.lent = {} if self.lends else None
         kept: list[Tensor] = []
 
         rest = iter(past)
@@ -177,6 +182,10 @@ def _blocks(stacks: Sequence[Stack], *, fused: bool, keep_all: bool) -> nn.Modul
     built = nn.ModuleList(
         blocks.Block(block, angles[id(block)], fused=fused, keep_all=keep_all) for block in in_order(stacks)
     )
+    for number, made in enumerate(built):
+        for module in made.modules():
+            if isinstance(module, PerLayerInput):
+                module.number = number
     for stack, (first, *others) in zip(stacks, numbered(stacks), strict=True):
         for number in others if stack.once else ():
             share(built[first], built[number])
@@ -288,7 +297,7 @@ def _kept_sizes(part: parts.Part, batch: int, tokens: int, source: int) -> tuple
     match part:
         case parts.Mixer():
             return module_of(part).kept(part, batch)
-        case parts.Attention() if part.causal:
+        case parts.Attention() if part.causal and not part.borrowed:
             return ((batch, part.kv_heads, tokens, part.head_dim),) * 2
         case parts.CrossAttention() if source:
             return ((batch, part.kv_heads, source, part.head_dim),) * 2

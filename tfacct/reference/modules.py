@@ -199,14 +199,17 @@ class PerHead(nn.Module):
 
 
 class Add(nn.Module):
-    """A sublayer's result added to the stream, multiplied by a constant first where there is one."""
+    """A sublayer's result added to the stream, multiplied by a constant first where there is one, and the sum `after`
+    it."""
 
-    def __init__(self, factor: float | None = None) -> None:
+    def __init__(self, factor: float | None = None, after: float | None = None) -> None:
         super().__init__()
         self.scale = None if factor is None else Scale(factor)
+        self.sum_scale = None if after is None else Scale(after)
 
     def forward(self, stream: Tensor, result: Tensor) -> Tensor:
-        return stream + (result if self.scale is None else self.scale(result))
+        total = stream + (result if self.scale is None else self.scale(result))
+        return total if self.sum_scale is None else self.sum_scale(total)
 
 
 class RMSNorm(nn.Module):

@@ -44,11 +44,14 @@ def frequencies(part: parts.Rotary, head_dim: int) -> Tensor:
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if kind == "default":
         return plain
+    if kind == "proportional":  # transformers' _compute_proportional_rope_parameters: the rest of the head stays
+        turned = int(scaling.get("partial_rotary_factor", 1.0) * head_dim // 2)
+        return torch.cat((plain[:turned], torch.zeros_like(plain[turned:]))) / float(scaling.get("factor", 1.0))
     if kind == "linear":
         return plain / _number(scaling.get("factor"), "factor")
     if kind == "llama3":
         return _llama3(plain, scaling)
-    raise ConfigError(f"the reference model has no rope_type {kind!r}", "it has default, linear, llama3")
+    raise ConfigError(f"the reference model has no rope_type {kind!r}", "it has default, linear, llama3, proportional")
 
 
 def _llama3(plain: Tensor, scaling: Mapping[str, Any]) -> Tensor:

@@ -10,10 +10,14 @@ from tfacct.reference.rotary import Angles
 
 class Step:
     """Tensors that the blocks of one forward pass share: masks, the angles of the new positions, and `bias`, the scores
-    of their distances. Each is computed once. `rows`: the vectors of all distances, where there are some.
+    of their distances. Each is computed once. `rows`: the vectors of all distances, where there are some. `per_layer`:
+    the rows of every layer, (batch, tokens, layers, width). `lent`: keys and values that later blocks borrow, by their
+    window; None where none do.
     """
 
     rows: Tensor | None = None
+    per_layer: Tensor | None = None
+    lent: dict[int | None, tuple[Tensor, Tensor]] | None = None
 
     def __init__(self, like: Tensor, positions: Tensor, bias: Tensor | None = None) -> None:
         self.like, self.positions, self.bias = like, positions, bias

@@ -13,11 +13,12 @@ from tfacct.architecture.parts.mamba import Mamba
 from tfacct.architecture.parts.mtp import MtpProjection
 from tfacct.architecture.parts.norm import Norm
 from tfacct.architecture.parts.part import Mixer, Part
+from tfacct.architecture.parts.per_layer import PerLayerEmbedding, PerLayerInput
 from tfacct.architecture.parts.residual import Residual
 from tfacct.ledger.paths import ENCODER, MTP
 
 _READ: tuple[type[Part], ...] = (
-    *(Embedding, Positions, Segments, RelativeBias, Distances),
+    *(Embedding, PerLayerEmbedding, Positions, Segments, RelativeBias, Distances),
     *(
         Attention,
         LatentAttention,
@@ -60,6 +61,8 @@ __all__ = [
     "MtpProjection",
     "Norm",
     "Part",
+    "PerLayerEmbedding",
+    "PerLayerInput",
     "Pooler",
     "Positions",
     "QKNorm",

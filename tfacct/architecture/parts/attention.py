@@ -95,6 +95,9 @@ class Attention(Grouped):
     head_dim^−½. `score_function`: the score of a query and a key is their product, or the largest distance between
     their elements, max |q − k|, which is no product. `gated`: another projection of the token, as wide as its queries,
     gates what the heads read (transformers' Qwen3NextAttention); if not `gate_bias`, it never has a bias.
+    `keys_as_values`: values are the result of the keys' projection; `value_norm`: a norm without weight of each head's
+    values. `borrowed`: keys and values are those of the last block before it that has its own, and of the same window
+    (transformers' Gemma4TextAttention).
     """
 
     hidden: Size
@@ -103,6 +106,9 @@ class Attention(Grouped):
     head_dim: Size
     gated: bool = False
     gate_bias: bool = True
+    keys_as_values: bool = False
+    value_norm: float | None = None
+    borrowed: bool = False
     qkv_bias: bool = False
     key_bias: bool = True
     out_bias: bool = False
@@ -164,8 +170,7 @@ class Attention(Grouped):
         kept = (State(f"{at}.k_cache", "B S K H"), State(f"{at}.v_cache", "B S K H"))
         return (
             Matmul(f"{at}.q_proj", "B T D, D N H -> B T N H", bias=self.qkv_bias),
-            Matmul(f"{at}.k_proj", "B T D, D K H -> B T K H", bias=self.qkv_bias and self.key_bias),
-            Matmul(f"{at}.v_proj", "B T D, D K H -> B T K H", bias=self.qkv_bias),
+            *(() if self.borrowed else self._keys_and_values(at)),
             *((gate,) if self.gated else ()),
             *self._of_queries_and_keys(at),
             Pointwise(f"{at}.scores", "B K G T S H")
@@ -175,20 +180,28 @@ class Attention(Grouped):
             Matmul(f"{at}.values", "B K G T S, B S K H -> B T K G H", mask=mask),
             *((Pointwise(f"{at}.gate", "B T N H"),) if self.gated else ()),
             Matmul(f"{at}.o_proj", "B T N H, N H D -> B T D", bias=self.out_bias),
-            *(kept if self.causal else ()),
+            *(kept if self.causal and not self.borrowed else ()),
         )
+
+    def _keys_and_values(self, at: str) -> Iterator[Line]:
+        yield Matmul(f"{at}.k_proj", "B T D, D K H -> B T K H", bias=self.qkv_bias and self.key_bias)
+        if not self.keys_as_values:
+            yield Matmul(f"{at}.v_proj", "B T D, D K H -> B T K H", bias=self.qkv_bias)
 
     def _of_queries_and_keys(self, at: str) -> Iterator[Line]:
         late = self.qk_norm is not None and self.qk_norm.late
         if not late:
             yield from self._qk_norms(at)
+        if self.value_norm is not None and not self.borrowed:
+            yield Pointwise(f"{at}.v_norm", "B T K H")
         if self.clip is not None:
             for name, heads in (("q_clip", "N"), ("k_clip", "K"), ("v_clip", "K")):
                 yield Pointwise(f"{at}.{name}", f"B T {heads} H")
         if self.rotary is not None:
             turned = "H" if self.rope_dim is None else "Hr"
             yield Pointwise(f"{at}.q_rotary", f"B T N {turned}")
-            yield Pointwise(f"{at}.k_rotary", f"B T K {turned}")
+            if not self.borrowed:
+                yield Pointwise(f"{at}.k_rotary", f"B T K {turned}")
         if late:
             yield from self._qk_norms(at)
         if self.temperature is not None:
@@ -197,7 +210,7 @@ class Attention(Grouped):
     def _qk_norms(self, at: str) -> Iterator[Line]:
         if self.qk_norm is None:
             return
-        for name, heads in (("q_norm", "N"), ("k_norm", "K")):
+        for name, heads in (("q_norm", "N"), *(() if self.borrowed else (("k_norm", "K"),))):
             scale = f"{heads} H" if self.qk_norm.together else "H"
             scale = scale if self.qk_norm.learned else ""
             shift = scale if self.qk_norm.kind == "layer" else ""

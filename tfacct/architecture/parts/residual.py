@@ -12,15 +12,18 @@ from tfacct.ledger.lines import Line, Pointwise
 
 @record(kw_only=True)
 class Residual(Part):
-    """Addition of a sublayer's result to the stream that it read. `factor` multiplies the result first."""
+    """Addition of a sublayer's result to the stream that it read. `factor` multiplies the result first, `after` the
+    sum."""
 
     hidden: Size
     factor: float | None = None
+    after: float | None = None
 
     letters: ClassVar[dict[str, str]] = {"hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"D": "hidden size"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Addition, and the multiplication before it."""
+        """Addition, and the multiplications before and after it."""
         scale = () if self.factor is None else (Pointwise(f"{at}.scale", "B T D", sums=True),)
-        return (*scale, Pointwise(at, "B T D", sums=True))
+        after = () if self.after is None else (Pointwise(f"{at}.sum_scale", "B T D", sums=True),)
+        return (*scale, Pointwise(at, "B T D", sums=True), *after)

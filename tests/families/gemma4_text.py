@@ -1,0 +1,52 @@
+"""Gemma 4's language model: heads of their own in full layers, borrowed keys, rows of every layer."""
+
+from hypothesis import strategies as st
+
+from tests.families._drawing import EVEN, ON, SMALL, VOCAB, WINDOW, Draw, Fields, layer_types, llama_like, some
+from tests.families._sizes import Distinct, Sized, grouped
+
+TINY = {
+    "model_type": "gemma4_text", "vocab_size": 127, "hidden_size": 48, "num_hidden_layers": 6,
+    "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "global_head_dim": 14,
+    "intermediate_size": 71, "max_position_embeddings": 63, "sliding_window": 5, "num_kv_shared_layers": 3,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention",
+                    "full_attention", "full_attention"],
+    "use_double_wide_mlp": True, "vocab_size_per_layer_input": 131, "hidden_size_per_layer_input": 17,
+    "attention_bias": True,
+}  # fmt: skip
+ALIKE = {
+    **TINY, "num_kv_shared_layers": 0, "hidden_size_per_layer_input": 0, "attention_k_eq_v": True,
+    "num_global_key_value_heads": 3, "attention_bias": False, "final_logit_softcapping": 3.0,
+}  # fmt: skip
+VARIANTS = {"keys as values": ALIKE}
+LOGITS = {"": TINY, "keys as values": ALIKE}
+REQUIRED = {"num_hidden_layers": 2}
+
+
+def drawn(draw: Draw) -> Fields:
+    fields = layer_types(draw, llama_like(draw, null_kv=False, head_dim=False))
+    heads, layers = fields["num_attention_heads"], fields["num_hidden_layers"]
+    fields |= {"head_dim": draw(EVEN), "global_head_dim": draw(EVEN), "sliding_window": draw(WINDOW)}
+    fields |= {"hidden_size_per_layer_input": draw(st.integers(0, 5)), "vocab_size_per_layer_input": draw(VOCAB) + 40}
+    fields |= {"pad_token_id": 0}
+    kinds = [*(fields.get("layer_types") or ["sliding_attention"] * layers)[:-1], "full_attention"]
+    most = [n for n in range(layers) if {*kinds[layers - n :]} <= {*kinds[: layers - n]}]
+    if fields["hidden_size_per_layer_input"]:  # without rows the class cannot run layers that borrow
+        whole = [n for n in most if {*kinds} == {*kinds[: layers - n]}]
+        fields["num_kv_shared_layers"] = draw(st.sampled_from(whole or [0]))
+    divisors = [count for count in range(1, heads + 1) if heads % count == 0]
+    return some(
+        draw,
+        fields,
+        attention_bias=ON,
+        use_double_wide_mlp=ON,
+        attention_k_eq_v=ON,
+        num_global_key_value_heads=st.none() | st.sampled_from(divisors),
+        final_logit_softcapping=st.none() | SMALL.map(float),
+    )
+
+
+def sized(of: Distinct) -> Sized:
+    config, sizes = grouped(of, attention_bias=of.on[1], layer_types=["full_attention"] * of.L)
+    own = {"global_head_dim": of.H, "hidden_size_per_layer_input": of.P, "vocab_size_per_layer_input": of.more[0] + 400}
+    return {**config, **own}, {**sizes, "Dp": of.P, "Vp": of.more[0] + 400, "Lp": of.L}

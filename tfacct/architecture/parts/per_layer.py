@@ -1,0 +1,69 @@
+"""Per-layer embeddings: a second table, of which every layer reads rows of its own for each token.
+
+Transformers' Gemma3nTextModel and Gemma4TextModel (`project_per_layer_inputs`), and the end of their decoder layers.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from tfacct.architecture.parts.part import Part
+from tfacct.base.record import record
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.lines import Line, Matmul, Pointwise, Table
+
+_LEGEND = {
+    "D": "hidden size",
+    "Vp": "vocabulary of the per-layer embeddings",
+    "Lp": "layers that have rows of their own in the per-layer embeddings",
+    "Dp": "width of a per-layer embedding",
+}
+
+
+@record(kw_only=True)
+class PerLayerEmbedding(Part):
+    """Table of `vocab` tokens, with a row of `width` for each of `layers`. A product of the token's vector, normed, is
+    added to the rows."""
+
+    vocab: Size
+    layers: Size
+    width: Size
+    hidden: Size
+    eps: float = 1e-6
+
+    name: ClassVar[str] = "per_layer"
+    letters: ClassVar[dict[str, str]] = {"vocab": "Vp", "layers": "Lp", "width": "Dp", "hidden": "D"}
+    legend: ClassVar[dict[str, str]] = _LEGEND
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Table, scaled rows, product, norm and sum."""
+        return (
+            Table(at, "Vp Lp Dp"),
+            Pointwise(f"{at}.scale", "B T Lp Dp", sums=True),
+            Matmul(f"{at}.project", "B T D, D Lp Dp -> B T Lp Dp"),
+            Pointwise(f"{at}.project_scale", "B T Lp Dp", sums=True),
+            Pointwise(f"{at}.norm", "B T Lp Dp", weight="Dp"),
+            Pointwise(f"{at}.add", "B T Lp Dp", sums=True),
+            Pointwise(f"{at}.sum_scale", "B T Lp Dp", sums=True),
+        )
+
+
+@record(kw_only=True)
+class PerLayerInput(Part):
+    """Product of a token's vector, activated, times the layer's own row, and a product back."""
+
+    hidden: Size
+    width: Size
+    activation: str = "gelu_pytorch_tanh"
+
+    name: ClassVar[str] = "per_layer"
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "Dp"}
+    legend: ClassVar[dict[str, str]] = {name: text for name, text in _LEGEND.items() if name in ("D", "Dp")}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Two products, and what stands between them."""
+        return (
+            Matmul(f"{at}.gate_proj", "B T D, D Dp -> B T Dp"),
+            Pointwise(f"{at}.act", "B T Dp"),
+            Matmul(f"{at}.up_proj", "B T Dp, Dp D -> B T D"),
+        )

@@ -1,0 +1,171 @@
+"""Gemma 4's language model: other heads in layers that see everything, borrowed keys, per-layer embeddings."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from tfacct.architecture.blocks import Block, Sublayer
+from tfacct.architecture.parts import Attention, Head, PerLayerEmbedding, PerLayerInput, QKNorm, Rotary
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError
+from tfacct.families._base import Count, Fields, Layers, Real, Switch, UpTo, Word, even, share
+from tfacct.families._endings import CAUSAL_MODEL, DECODER, Ending
+from tfacct.families._gemma_like import GemmaLike
+from tfacct.families._layers import FULL, SLIDING, LayerTypes, windows
+from tfacct.families.mistral import Window
+
+ROPE = {
+    SLIDING: {"rope_type": "default", "rope_theta": 10_000.0},
+    FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1_000_000.0},
+}
+"""The class's angles where the config has none."""
+
+
+class Config(GemmaLike):
+    """`Gemma4TextConfig`, with its class's defaults, sizes too. The head is tied unless the config says otherwise."""
+
+    vocab_size: Count = 262144
+    hidden_size: Count = 2304
+    intermediate_size: Count = 9216
+    num_hidden_layers: Layers = 30
+    num_attention_heads: Count = 8
+    num_key_value_heads: Count = 4
+    max_position_embeddings: Count = 131072
+    hidden_activation: Word = "gelu_pytorch_tanh"
+    rope_parameters: Fields | None = ROPE
+    sliding_window: Window = 512
+    layer_types: LayerTypes | None = None
+    global_head_dim: Count = 512
+    num_global_key_value_heads: Count | None = None
+    attention_k_eq_v: Switch = False
+    num_kv_shared_layers: UpTo = 0
+    use_double_wide_mlp: Switch = False
+    vocab_size_per_layer_input: Count = 262144
+    hidden_size_per_layer_input: UpTo = 256
+    final_logit_softcapping: Real | None = None
+    use_bidirectional_attention: Word | None = None
+    enable_moe_block: Switch = False
+    per_layer_config: Fields | None = None
+
+    stems: ClassVar = ("Gemma4", "Gemma4Text")
+    uncounted: ClassVar = GemmaLike.uncounted | {
+        "hidden_activation",
+        "final_logit_softcapping",
+        "use_bidirectional_attention",
+        "enable_moe_block",
+    }
+    harmless: ClassVar = frozenset({"top_k_experts", "expert_intermediate_size", "attention_kwargs"})
+    heads: ClassVar[Mapping[str, Ending]] = {**DECODER, "ForConditionalGeneration": CAUSAL_MODEL}
+    hf_paths: ClassVar = {
+        **GemmaLike.hf_paths,
+        "blocks.*.attn.q_norm": "model.layers.*.self_attn.q_norm",
+        "blocks.*.attn.k_norm": "model.layers.*.self_attn.k_norm",
+        "blocks.*.attn_post_norm": "model.layers.*.post_attention_layernorm",
+        "blocks.*.mlp_norm": "model.layers.*.pre_feedforward_layernorm",
+        "blocks.*.mlp_post_norm": "model.layers.*.post_feedforward_layernorm",
+        "blocks.*.per_layer.gate_proj": "model.layers.*.per_layer_input_gate",
+        "blocks.*.per_layer.up_proj": "model.layers.*.per_layer_projection",
+        "blocks.*.per_layer_post_norm": "model.layers.*.post_per_layer_input_norm",
+        "per_layer": "model.embed_tokens_per_layer",
+        "per_layer.project": "model.per_layer_model_projection",
+        "per_layer.norm": "model.per_layer_projection_norm",
+    }
+    gotchas: ClassVar = (
+        "The head is tied by class default; published configs may not say so. An absent head_dim means 256.",
+        "Five layers have the window (512 if absent), the sixth sees everything, and so on, unless layer_types says "
+        "otherwise; the last layer always sees everything. Layers that see everything have heads of global_head_dim "
+        "(512 if absent).",
+        "attention_k_eq_v: layers that see everything have num_global_key_value_heads, and their values are the result "
+        "of the keys' product. Without it that field changes nothing. Both caches are kept.",
+        "The last num_kv_shared_layers layers have no keys and values of their own and keep no cache: they read those "
+        "of the last layer before them of the same kind. use_double_wide_mlp: their networks are twice as wide.",
+        "hidden_size_per_layer_input: a second table, of vocab_size_per_layer_input tokens, has rows of that width for "
+        "every layer, and every block ends with two products of them; 0 is none. An absent one means 256.",
+        "Attention, network and per-layer input each have a norm behind, the first two one before too. Values have a "
+        "norm without weight.",
+        'enable_moe_block = true, per_layer_config and use_bidirectional_attention = "all" are refused.',
+    )
+
+    @property
+    def activation(self) -> str:
+        """hidden_activation."""
+        return self.hidden_activation
+
+    def seen(self) -> list[int | None]:
+        """The window of each layer, None where it sees everything."""
+        given = None if self.layer_types is None else [*self.layer_types[:-1], FULL]
+        layers = self.num_hidden_layers
+        if self.layer_types is not None and len(self.layer_types) != layers:
+            given = self.layer_types
+        return windows(given, layers, self.sliding_window, lambda n: (n + 1) % 6 != 0 and n + 1 < layers)
+
+    def of_layer(self, window: int | None, borrowed: bool) -> Attention:
+        """Attention of a layer: its heads, its angles, and whose keys it reads."""
+        alike = self.attention_k_eq_v and window is None
+        kv_heads = (self.num_global_key_value_heads if alike else None) or self.num_key_value_heads
+        size = self.head_dim if window is not None else self.global_head_dim
+        spelled: Any = (self.rope_parameters or ROPE).get(FULL if window is None else SLIDING)
+        if not isinstance(spelled, Mapping):
+            raise ConfigError(f"rope_parameters must have the angles of {FULL} and of {SLIDING}")
+        return Attention(
+            hidden=self.hidden_size,
+            kv_heads=kv_heads,
+            group=share(self.num_attention_heads, kv_heads, "num_attention_heads by key/value heads"),
+            head_dim=even(size, "head_dim" if window is not None else "global_head_dim"),
+            qkv_bias=self.attention_bias,
+            out_bias=self.attention_bias,
+            rotary=Rotary(spelled.get("rope_theta") or 10_000.0, spelled),
+            qk_norm=QKNorm(self.rms_norm_eps),
+            value_norm=self.rms_norm_eps,
+            keys_as_values=alike and not borrowed,
+            borrowed=borrowed,
+            window=window,
+            scale=1.0,
+        )
+
+    def whole_block(self, window: int | None, borrowed: bool) -> Block:
+        """Attention and network with norms around them, and the layer's own row of the token."""
+        norm = self.norm()
+        network = self.feed_forward()
+        if borrowed and self.use_double_wide_mlp:
+            network = replace(network, width=2 * self.intermediate_size)
+        parts = [Sublayer(self.of_layer(window, borrowed), norm, norm), Sublayer(network, norm, norm)]
+        if width := self.hidden_size_per_layer_input:
+            own = PerLayerInput(hidden=self.hidden_size, width=width, activation=self.activation)
+            parts.append(Sublayer(own, None, norm))
+        return Block((*parts[:-1], replace(parts[-1], after=1.0)))
+
+    def norm(self) -> Any:
+        """RMSNorm, its weight the scale itself."""
+        return replace(GemmaLike.norm(self), less_one=False)
+
+    def refuse(self) -> None:
+        """Refuse what no part here can express. Raises ConfigError."""
+        for name in ("enable_moe_block", "per_layer_config"):
+            if getattr(self, name):
+                raise self.refused(name, getattr(self, name))
+        if self.use_bidirectional_attention not in (None, "vision"):
+            raise self.refused("use_bidirectional_attention", self.use_bidirectional_attention)
+
+    def architecture(self) -> Transformer:
+        """Blocks that keep their keys, then those that borrow them."""
+        self.refuse()
+        slides, layers = self.seen(), self.num_hidden_layers
+        first = layers - self.num_kv_shared_layers
+        missing = {*slides[max(first, 0) :]} - {*slides[: max(first, 0)]}
+        if self.num_kv_shared_layers and missing:
+            raise ConfigError(
+                f"num_kv_shared_layers = {self.num_kv_shared_layers:,}: no layer before these has the keys they read"
+            )
+        per_layer = [(window, number >= first) for number, window in enumerate(slides)]
+        kinds = {kind: self.whole_block(*kind) for kind in dict.fromkeys(per_layer)}
+        cap, width = self.final_logit_softcapping, self.hidden_size_per_layer_input
+        table = PerLayerEmbedding(
+            vocab=self.vocab_size_per_layer_input,
+            layers=layers,
+            width=width,
+            hidden=self.hidden_size,
+            eps=self.rms_norm_eps,
+        )
+        head = Head(hidden=self.hidden_size, vocab=self.vocab_size, tied=self.tie_word_embeddings, softcap=cap)
+        return self.decoder([kinds[kind] for kind in per_layer], head=head, per_layer=table if width else None)

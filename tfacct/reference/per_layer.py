@@ -1,0 +1,47 @@
+"""The reference model's per-layer embeddings (transformers' Gemma4TextModel, `project_per_layer_inputs`)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tfacct.architecture import parts
+from tfacct.reference.modules import Activation, Add, Embedding, Linear, RMSNorm, Scale
+from tfacct.reference.step import Step
+
+
+class PerLayerEmbedding(Embedding):
+    """Rows of every layer, (batch, tokens, layers, width), from the tokens and their vectors."""
+
+    def __init__(self, part: parts.PerLayerEmbedding) -> None:
+        super().__init__(part.vocab, part.layers * part.width)
+        self.sizes = part.layers, part.width
+        self.scale = Scale(part.width**0.5)
+        self.project = Linear(part.hidden, part.layers * part.width, bias=False)
+        self.project_scale = Scale(part.hidden**-0.5)
+        self.norm = RMSNorm(part.width, part.eps)
+        self.add, self.sum_scale = Add(), Scale(2.0**-0.5)
+
+    def rows(self, tokens: Tensor, x: Tensor) -> Tensor:
+        """Rows of all layers."""
+        own = self.scale(torch.unflatten(self(tokens), -1, self.sizes))
+        made = self.norm(torch.unflatten(self.project_scale(self.project(x)), -1, self.sizes))
+        rows: Tensor = self.sum_scale(self.add(made, own))
+        return rows
+
+
+class PerLayerInput(torch.nn.Module):
+    """What a layer adds of its own rows."""
+
+    caches = ()
+
+    def __init__(self, part: parts.PerLayerInput) -> None:
+        super().__init__()
+        self.gate_proj = Linear(part.hidden, part.width, bias=False)
+        self.act = Activation(part.activation)
+        self.up_proj = Linear(part.width, part.hidden, bias=False)
+        self.number = 0
+
+    def forward(self, x: Tensor, step: Step, _past: object) -> tuple[Tensor]:
+        assert step.per_layer is not None
+        return (self.up_proj(self.act(step.per_layer[:, :, self.number], self.gate_proj(x))),)
