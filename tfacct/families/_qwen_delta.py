@@ -25,8 +25,12 @@ class QwenDelta(DeltaLike):
     linear_num_value_heads: Count = 32
     layer_types: LayerTypes | None = None
     full_attention_interval: Count = 4
+    attn_output_gate: Switch = True
 
-    uncounted: ClassVar = DeltaLike.uncounted | {"partial_rotary_factor"}
+    uncounted: ClassVar = DeltaLike.uncounted | {"partial_rotary_factor", "attn_output_gate"}
+    harmless: ClassVar = frozenset(
+        {"mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "num_nextn_predict_layers"}
+    )  # the class builds no layer of multi-token prediction
     heads: ClassVar = LABELLING
     hf_paths: ClassVar = {
         **DeltaLike.hf_paths,
@@ -39,6 +43,7 @@ class QwenDelta(DeltaLike):
         "read where layer_types is there.",
         "Attention has an output gate as wide as its queries; the class keeps both in one matrix, q_proj. A quarter of "
         "each head is rotated, unless partial_rotary_factor says otherwise.",
+        "The class has no multi-token prediction: that layer of published checkpoints is not counted.",
         *DeltaLike.gotchas,
     )
 
@@ -57,7 +62,9 @@ class QwenDelta(DeltaLike):
         return self.layer_kinds(self.layer_types, [(n + 1) % every == 0 for n in range(self.num_hidden_layers)])
 
     def attention(self, **own: Any) -> Attention:
-        """Attention with an output gate, a part of each head rotated."""
+        """Attention with an output gate, a part of each head rotated. Raises ConfigError."""
+        if not self.attn_output_gate:
+            raise self.refused("attn_output_gate", False)
         part = turned_part(self.partial_rotary_factor, self.rope_parameters)
         turned = even(int(self.head_dim * part), "partial_rotary_factor · head_dim =")
         return DeltaLike.attention(

@@ -96,6 +96,8 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "qwen2_5_vl": Wrapper("qwen2_5_vl_text", "either", flat=True),
     "qwen2_audio": Wrapper("qwen2", "never"),
     "qwen2_vl": Wrapper("qwen2_vl_text", "either", flat=True),
+    "qwen3_5": Wrapper("qwen3_5_text"),
+    "qwen3_5_moe": Wrapper("qwen3_5_moe_text"),
     "qwen3_asr": Wrapper("qwen3", default=True),
     "qwen3_vl": Wrapper("qwen3_vl_text"),
     "qwen3_vl_moe": Wrapper("qwen3_vl_moe_text"),

@@ -46,7 +46,6 @@ class Config(QwenDelta):
         *QwenDelta.gotchas,
         "A layer is dense, with a network of intermediate_size, if mlp_only_layers names it or if its number, counted "
         "from 1, is not a multiple of decoder_sparse_step.",
-        "The class has no multi-token prediction: the published checkpoint's MTP layer is not counted.",
     )
 
     def architecture(self) -> Transformer:

@@ -73,8 +73,10 @@ class Pairs(Work):
         return left.transpose(-1, -2).unsqueeze(-1) * right.transpose(-1, -2).unsqueeze(-2) * decay
 
 
-def _solved(system: Tensor, right: Tensor) -> Tensor:
-    found: Tensor = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
+def _solved(system: Tensor, right: Tensor, *, upper: bool = False) -> Tensor:
+    if any(isinstance(size, torch.SymInt) for size in right.shape):  # torch's rule for the shape of a solution knows no
+        return right.clone()  # symbols: it is that of the right side
+    found: Tensor = torch.linalg.solve_triangular(system, right, upper=upper, unitriangular=True)
     return found
 
 
@@ -90,7 +92,7 @@ class _Solved(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         system, found = ctx.saved_tensors
-        own = torch.linalg.solve_triangular(system.transpose(-1, -2), gradient, upper=True, unitriangular=True)
+        own = _solved(system.transpose(-1, -2), gradient, upper=True)
         return -(own.unsqueeze(-2) * found.unsqueeze(-3)).sum(dim=-1).tril(-1), own
 
 

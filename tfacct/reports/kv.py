@@ -257,20 +257,20 @@ def _block_letters(subject: LoadedModel) -> dict[int, str]:
 
 def _formula(subject: LoadedModel, request: Request, cached: str) -> str:
     """The cache as a product of named sizes, read off the ledger's State lines, with S left open."""
-    each = Fraction(width(cached).bits, 8)
     kept: dict[tuple[str, str], int] = {}
     blocks = _block_letters(subject)
     for group in subject.ledger.groups:
         windowed = WINDOW in group.axes
         keys = f"min(S, {group.axes[WINDOW]:,})" if windowed else "S"
         sizes = {"B": request.batch, **group.axes, "S": keys, "J": "J"}
-        states = [letters(line.spec) for line in group.lines if isinstance(line, State)]
-        for spec in dict.fromkeys(states):
-            alike = states.count(spec)
+        states = [(letters(line.spec), line.bits) for line in group.lines if isinstance(line, State)]
+        for spec, bits in dict.fromkeys(states):
+            alike, each = states.count((spec, bits)), Fraction(bits or width(cached).bits, 8)
             named = ["min(S, W)" if windowed and axis == "S" else group.names.get(axis, axis) for axis in spec]
-            name = " · ".join([*([str(alike)] if alike > 1 else []), blocks.get(id(group), "L"), *named, "bytes"])
-            values = " · ".join(str(sizes[axis]) for axis in spec)
+            name = " · ".join([*([str(alike)] if alike > 1 else []), blocks.get(id(group), "L"), *named])
+            name += " · bytes" if bits is None else f" · {each}"
+            values = " · ".join([*(str(sizes[axis]) for axis in spec), str(each)])
             kept[name, values] = kept.get((name, values), 0) + alike * group.count
-    terms = (f"{count} · {values} · {each}" for (_, values), count in kept.items())
+    terms = (f"{count} · {values}" for (_, values), count in kept.items())
     what = sentences.kept([subject])
     return f"{what[0].upper()}{what[1:]} bytes: {' + '.join(name for name, _ in kept)} = {' + '.join(terms)}"

@@ -13,6 +13,7 @@ from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
+from tfacct.ledger.lines import State
 from tfacct.ledger.storage import Storage, width
 from tfacct.ledger.workload import LARGEST, Request, Workload
 from tfacct.loading.model import LoadedModel
@@ -233,11 +234,14 @@ def _lines(subject: LoadedModel, work: Workload, how: Storage, cached: str) -> l
     parts = cells.by_part(elements)
     weights = cells.by_part(taken)
     states, kept = ledger.states(at), ledger.state_bytes(at, width(cached))
+    lines = (line for group in ledger.groups for line in group.lines if isinstance(line, State))
+    own = {line.path: f"fp{line.bits}" for line in lines if line.bits is not None}
     return [
         {"what": part, "kind": "weights", "elements": parts[part], "dtype": dtypes[part], "bytes": weights[part]}
         for part in parts
     ] + [
-        {"what": paths.short(path), "kind": "cache", "elements": states[path], "dtype": cached, "bytes": kept[path]}
+        {"what": paths.short(path), "kind": "cache", "elements": states[path], "bytes": kept[path]}
+        | {"dtype": own.get(path, cached)}
         for path in states
     ]
 

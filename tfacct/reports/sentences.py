@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from tfacct.architecture.parts import Attention, Experts, Mixer
 from tfacct.base import units
 from tfacct.ledger import paths
-from tfacct.ledger.lines import Pointwise
+from tfacct.ledger.lines import Pointwise, State
 from tfacct.ledger.storage import Storage
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
@@ -162,7 +162,18 @@ def source_notes(subjects: Sequence[LoadedModel], work: Workload | None = None) 
 
 
 def state_notes(subjects: Sequence[LoadedModel]) -> list[str]:
-    """Names the models that keep a state of fixed size instead of a cache."""
+    """Names the models that keep a state of fixed size instead of a cache, and what of it has a width of its own."""
+    return [*_sized_notes(subjects), *_width_notes(subjects)]
+
+
+def _width_notes(subjects: Sequence[LoadedModel]) -> list[str]:
+    """Names the states that are kept in a dtype of their own."""
+    lines = (line for subject in subjects for group in subject.ledger.groups for line in group.lines)
+    own = {paths.short(line.path): line.bits for line in lines if isinstance(line, State) and line.bits is not None}
+    return [f"{path} is kept in fp{bits}, whatever the dtype of the cache." for path, bits in own.items()]
+
+
+def _sized_notes(subjects: Sequence[LoadedModel]) -> list[str]:
     if len(subjects) == 1 and subjects[0].architecture.attentions and mixers(subjects):
         stacks, every = subjects[0].architecture.having(Mixer), subjects[0].architecture.stacks
         some, blocks = sum(stack.count for stack, _ in stacks), sum(stack.count for stack in every)
