@@ -161,6 +161,7 @@ def test_a_training_step_reads_back(run, family: str, seed: int) -> None:
         count = table[product.path.replace("blocks.*.", "")][1]
         assert evaluated(count, sizes) == product.forward + product.backward
     own = {**sizes, "T": sizes["S"], **({"I": sizes["J"]} if "J" in sizes else {})}
+    own |= {"Nc": -(-sizes["S"] // sizes["Pc"])} if "Nc" in sizes else {}
     step = {"ctx": own["S"], "batch": own["B"], **source(sizes)}
     value = printed(run, config, "--of", "train", *options(step))["total"][-1]
     assert number(value) == load(config).flops(**step, train=True).total

@@ -133,7 +133,8 @@ def test_a_decode_step_reads_exactly_the_kv_cache(tiny_subject) -> None:
         assert read == 16 * layers * made
         assert sum(kept.values()) == 2 * layers * 3 * 11 * (14 + 4)
     elif attention is None:
-        assert read == 8 * kept["blocks.*.mamba.scan_state"] > 0
+        states = tiny_subject.ledger.states(at)  # of which the recurrence of Mamba-2 keeps numbers of 32 bits
+        assert read == 16 * states["blocks.*.mamba.scan_state"] > 0
         windows = tiny_subject.ledger.products(at)[1]
         assert windows.path == "blocks.*.mamba.conv"
         assert windows.moved(storage("int4"), BF16_EACH)[0] == kept["blocks.*.mamba.conv_state"]
@@ -145,7 +146,8 @@ def test_a_decode_step_reads_exactly_the_kv_cache(tiny_subject) -> None:
         assert read == 8 * sum(count for path, count in kept.items() if path not in silent)
     else:  # the convolution of a hybrid's Mamba blocks is a product with a weight, and its windows stand on the left
         beside = ("conv_state", "delta_state")  # one token meets DeltaNet's matrices in no product
-        assert read == 8 * sum(count for path, count in kept.items() if not path.endswith(beside))
+        states = tiny_subject.ledger.states(at)
+        assert read == 16 * sum(count for path, count in states.items() if not path.endswith(beside))
 
 
 def test_unfolded_adds_up_and_no_path_stands_twice(tiny_subject) -> None:

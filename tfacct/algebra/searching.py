@@ -99,8 +99,7 @@ def _among_multiples(
     near = [value for value in range(low - BESIDE, high + BESIDE + 1) if value > 0 and can_be(value * step)]
     if any((sign(equation.difference(at(value * step))) == after) != (value >= high) for value in near):
         raise NoSolutionError(
-            f"{equation}: rounding to whole bytes keeps the sides from changing places once, near {unknown} ="
-            f" {low * step:,}"
+            f"{equation}: rounding up keeps the sides from changing places once, near {unknown} = {low * step:,}"
         )
     return Solution(low * step, high * step, rises=after > 0)
 

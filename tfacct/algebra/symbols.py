@@ -19,7 +19,7 @@ from tfacct.base.record import record
 from tfacct.ledger import paths, workload
 from tfacct.ledger.einsum import Axes, Size, renamed
 from tfacct.ledger.groups import KEPT, SEEN, Ledger, Product
-from tfacct.ledger.lines import CHUNK, WINDOW, WINDOWS
+from tfacct.ledger.lines import CHUNK, WINDOW, WINDOWS, Matmul
 from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE, Workload
 
 ORDER = ("B", "T", CHUNKS, "I", "C", "Cw", "O", BLOCKS, "Lw", "Le", "Lu", "D", "N", "K", "G", "H", "F", "V", "P")
@@ -216,6 +216,7 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     workload_letters += ["I", "J"] if reads else []
     seen = [SEEN, KEPT] if windowed and not cached else []
     seen += [CHUNKS] if any(letter.own == CHUNK for letter in explained.values()) else []
+    seen += [ONE_BY_ONE] if _multiplies(shape, ONE_BY_ONE) else []
     base = {name: letter.own for name, letter in explained.items()}
     symbols = {
         letter: sympy.Symbol(letter, positive=True, integer=True)
@@ -234,7 +235,8 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     if windowed:
         at |= {SEEN: in_window or symbols[SEEN], KEPT: in_window or symbols[KEPT]}
     if CHUNKS in symbols:
-        at |= {CHUNKS: symbols[CHUNKS], ONE_BY_ONE: sympy.Symbol(ONE_BY_ONE)}  # which no product has
+        one = symbols.get(ONE_BY_ONE, sympy.Symbol(ONE_BY_ONE))  # which most products do not have
+        at |= {CHUNKS: symbols[CHUNKS], ONE_BY_ONE: one}
     return SymbolicModel(
         ledger=symbolic.ledger(),
         at=at,
@@ -242,6 +244,12 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
         products={letter: powers for letter in named if (powers := _product(axes[letter], symbols))},
         legend={letter: legend[letter] for letter in _ordered(legend, base)},
     )
+
+
+def _multiplies(shape: Transformer, axis: str) -> bool:
+    """True if a product of the model has this axis."""
+    lines = (line for group in shape.ledger().groups for line in group.lines)
+    return any(isinstance(line, Matmul) and axis in line.einsum.every for line in lines)
 
 
 def _in_every_kind(explained: Mapping[str, Letter]) -> dict[str, str]:

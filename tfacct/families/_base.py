@@ -195,6 +195,11 @@ class FamilyConfig(BaseModel):
         """Our products that the class runs over more positions than there are new tokens, by path: how many more."""
         return {}
 
+    def class_adds(self, work: Workload) -> Mapping[str, int]:  # noqa: ARG002
+        """FLOPs of each block that the class runs beyond those counted here, by the path of one of our products that it
+        runs in the same module."""
+        return {}
+
     def class_multiplies(self) -> Transformer | None:
         """A transformer whose products are those that the class runs; None if it runs those counted here."""
         return None

@@ -7,10 +7,12 @@ from typing import Any
 from tfacct.architecture import parts
 from tfacct.reference.delta import DeltaNet
 from tfacct.reference.mamba import Mamba
+from tfacct.reference.mamba2 import Mamba2
 from tfacct.reference.mixing import Mixer, ShortConvolution
 
 MODULES: dict[type[parts.Mixer], Any] = {
     parts.Mamba: Mamba,
+    parts.Mamba2: Mamba2,
     parts.ShortConvolution: ShortConvolution,
     parts.DeltaNet: DeltaNet,
 }

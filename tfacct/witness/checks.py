@@ -314,9 +314,11 @@ def class_flops(subject: LoadedModel, work: Workload) -> tuple[Counts, str]:
     for path, count in more.items():
         widened = ledger.flops({**at, "T": at["T"] + count}, unfolded=True)
         counted |= {one: flops for one, flops in widened.items() if paths.starred(one) == path}
+    added = {path: count for path, count in subject.config.class_adds(work).items() if count}
+    counted = {path: flops + added.get(paths.starred(path), 0) for path, flops in counted.items()}
     said = (
         f"transformers' FLOPs are compared as the class runs them: {subject.config.class_extra}."
-        if more or other
+        if more or added or other
         else ""
     )
     return counted, said

@@ -15,9 +15,9 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
-from tfacct.ledger.einsum import chunks
+from tfacct.ledger.einsum import chunks, one_by_one
 from tfacct.ledger.lines import CHUNK, FLOPS_PER_MULTIPLY_ADD, WINDOWS
-from tfacct.ledger.workload import CHUNKS
+from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE
 from tfacct.output.report import Tick, unwatched
 from tfacct.witness.checks import reference_rooms
 from tfacct.witness.sizes import Sizes, layers_tried
@@ -94,6 +94,8 @@ def _at(formula: Formula, symbols: Mapping[str, Any], sizes: Mapping[str, Any]) 
     """A formula with some sizes put in. Where none is given for I, it is J."""
     if "I" in symbols:
         sizes = {"I": sizes.get("J", symbols["J"]), **sizes}
+    if ONE_BY_ONE in symbols:
+        sizes = {ONE_BY_ONE: 0, **sizes}
     return formula.expression.subs({symbols[letter]: value for letter, value in sizes.items()})
 
 
@@ -219,7 +221,7 @@ def _by_grid(shape: Transformer, symbolic: SymbolicModel, open_: Sizes, progress
 
     letters = [*open_.letters, *open_.stacks]
     symbols = {letter: symbolic.symbols[letter] for letter in letters}
-    chunked = [] if open_.chunk is None else [symbolic.symbols[CHUNKS]]
+    chunked = [symbolic.symbols[letter] for letter in (CHUNKS, ONE_BY_ONE) if letter in symbolic.symbols]
     formulas = _formulas(symbolic)
     values = {letter: open_.values(letter) for letter in letters}
     if prod(map(len, values.values())) > MOST_POINTS:
@@ -239,7 +241,8 @@ def _by_grid(shape: Transformer, symbolic: SymbolicModel, open_: Sizes, progress
         )
         for at in sizes
     ]
-    said_by = {name: _at(formula, symbolic.symbols, {}) for name, formula in formulas.items()}
+    own = {letter: symbolic.symbols[letter] for letter in (ONE_BY_ONE,) if letter in symbolic.symbols}
+    said_by = {name: _at(formula, symbolic.symbols, own) for name, formula in formulas.items()}
     evaluate: dict[str, Callable[..., int]] = {
         name: sympy.lambdify([*symbols.values(), *chunked], expression) for name, expression in said_by.items()
     }
@@ -254,7 +257,8 @@ def _by_grid(shape: Transformer, symbolic: SymbolicModel, open_: Sizes, progress
     for done, (at, found) in enumerate(zip(sizes, grid.counts(points), strict=True)):
         if done % 48 == 0:
             progress("counting on a grid", done, len(points))
-        more = [] if open_.chunk is None else [chunks(at["T"], at.get("C", 0) + at["T"], open_.chunk)]
+        step = at["T"], at.get("C", 0) + at["T"]
+        more = [] if open_.chunk is None else [chunks(*step, open_.chunk), one_by_one(*step)][: len(chunked)]
         expected = {name: formula(*at.values(), *more) for name, formula in evaluate.items()}
         for what, said in witnesses.items():
             wrong[what] += said(found) != expected[what.split(",")[0]]

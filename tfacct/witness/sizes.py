@@ -11,7 +11,7 @@ from tfacct.architecture.parts import Mixer
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.record import record
 from tfacct.ledger.lines import CHUNK, WINDOWS
-from tfacct.ledger.workload import CHUNKS
+from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE
 
 WORKLOAD = ("B", "T", "C", "Cw", "J")
 """A step's letters: sequences, new tokens, tokens in the cache, those of them in a window, and the source. I is none:
@@ -90,7 +90,8 @@ class Sizes:
     def _edge(self, case: Mapping[str, int]) -> Edge:
         """With an empty cache a window sees nothing of it; one token behind others is in no chunk."""
         sizes = {**case, **({"Cw": 0} if "Cw" in self.symbols and case.get("C") == 0 else {})}
-        sizes |= {CHUNKS: 0} if self.chunk is not None and case.get("T") == 1 else {}
+        alone = {CHUNKS: 0, ONE_BY_ONE: 1} if self.chunk is not None and case.get("T") == 1 else {}
+        sizes |= {letter: size for letter, size in alone.items() if letter in self.symbols}
         return Edge(", ".join(f"{letter} = {size}" for letter, size in sizes.items()), sizes)
 
     def _rest(self) -> Edge:

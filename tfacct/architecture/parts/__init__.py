@@ -10,6 +10,7 @@ from tfacct.architecture.parts.experts import Experts
 from tfacct.architecture.parts.feed_forward import FeedForward
 from tfacct.architecture.parts.latent import CHOSEN, Form, LatentAttention
 from tfacct.architecture.parts.mamba import Mamba
+from tfacct.architecture.parts.mamba2 import Mamba2
 from tfacct.architecture.parts.mtp import MtpProjection
 from tfacct.architecture.parts.norm import Norm
 from tfacct.architecture.parts.part import Mixer, Part
@@ -26,6 +27,7 @@ _READ: tuple[type[Part], ...] = (
         FeedForward,
         Experts,
         Mamba,
+        Mamba2,
         ShortConvolution,
         DeltaNet,
         Norm,
@@ -57,6 +59,7 @@ __all__ = [
     "Head",
     "LatentAttention",
     "Mamba",
+    "Mamba2",
     "Mixer",
     "MtpProjection",
     "Norm",

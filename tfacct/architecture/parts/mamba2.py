@@ -1,0 +1,131 @@
+"""Mamba-2: a short convolution, and a state for each head that every token decays by one number.
+
+Dao and Gu, "Transformers are SSMs" (arXiv 2405.21060), sections 6 (chunks) and 7; the order and the shapes of the
+products: transformers' Mamba2Mixer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from tfacct.architecture.parts.part import Mixer
+from tfacct.base.record import record
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.lines import CHUNK, Line, Matmul, Pointwise, State
+
+STATE_BITS = 32
+"""Width of the states that are kept: the class computes and keeps them in fp32."""
+
+
+@record(kw_only=True)
+class Mamba2(Mixer):
+    """Each of `groups` · `group` heads has a state of `head_dim` × `state` numbers, which every token decays and adds
+    to. The heads of a group share the two vectors of `state` numbers with which a token writes and reads.
+
+    A depthwise convolution in front gives each channel, those of the vectors too, a weighted sum of its last `kernel`
+    tokens. Several new tokens run in chunks of `chunk`, padded to whole ones: inside a chunk tokens meet as in
+    attention, and the state is read and written once for each chunk. The token of a decode step is taken by itself.
+    `gated_norm`: an RMSNorm behind the gate, of each group by itself. `bias`: biases of the first and the last product;
+    `conv_bias`: that of the convolution. `least_step`: the step size is no smaller in chunks.
+    """
+
+    hidden: Size
+    groups: Size
+    group: Size
+    head_dim: Size
+    state: Size
+    kernel: Size
+    bias: bool = False
+    conv_bias: bool = True
+    gated_norm: bool = True
+    activation: str = "silu"
+    eps: float = 1e-5
+    least_step: float = 0.0
+    chunk: Size = 256
+
+    name: ClassVar[str] = "mamba"
+    letters: ClassVar[dict[str, str]] = {
+        "hidden": "D",
+        "groups": "Km",
+        "group": "Gm",
+        "head_dim": "Hm",
+        "state": "Ns",
+        "kernel": "Kc",
+        "chunk": CHUNK,
+    }
+    legend: ClassVar[dict[str, str]] = {
+        "D": "hidden size",
+        "Nm": "heads of Mamba-2, Km · Gm",
+        "Km": "groups of heads of Mamba-2",
+        "Gm": "heads in a group of Mamba-2",
+        "Hm": "size of a head of Mamba-2",
+        "Ns": "elements in a channel's state",
+        "Dm": "channels of the convolution, Km · Gm · Hm + 2 · Km · Ns",
+        "Di": "elements computed from a token, 2 · Km · Gm · Hm + 2 · Km · Ns + Km · Gm",
+        "Kc": "tokens that the convolution sees",
+        "Pc": "tokens in a chunk",
+        "Qc": "tokens that a token of a chunk meets, Pc",
+    }
+
+    made: ClassVar[dict[str, str]] = {
+        "Nm": "Km · Gm",
+        "Dm": "Km · Gm · Hm + 2 · Km · Ns",
+        "Di": "2 · Km · Gm · Hm + 2 · Km · Ns + Km · Gm",
+        "Qc": "Pc",
+    }
+    cases: ClassVar[frozenset[str]] = frozenset(("Km", "Gm", "Kc", "Ns"))
+    recurrence: ClassVar[str] = "the decays and the passing of states in the recurrence of Mamba-2"
+    unfused: ClassVar[str] = (
+        "Mamba-2's states are written and read for every chunk, and its convolution reads a window for each token:"
+        " fused kernels keep both on the chip."
+    )
+
+    @property
+    def heads(self) -> Size:
+        """Number of heads, Nm = Km · Gm."""
+        return self.groups * self.group
+
+    @property
+    def inner(self) -> Size:
+        """Number of channels of all heads."""
+        return self.heads * self.head_dim
+
+    @property
+    def channels(self) -> Size:
+        """Number of channels of the convolution: those of the heads, and both vectors of each group."""
+        return self.inner + 2 * self.groups * self.state
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Projection and convolution, the recurrence in chunks and by one token, the gated norm, the output, and what
+        is kept: the convolution's last tokens, and each head's state."""
+        norm = Pointwise(f"{at}.out_norm", "B T Nm Hm", weight="Nm Hm")
+        return (
+            Matmul(f"{at}.in_proj", "B T D, D Di -> B T Di", bias=self.bias),
+            Matmul(f"{at}.conv", "B T Dm Kc, Dm Kc -> B T Dm", bias=self.conv_bias),
+            Pointwise(f"{at}.conv_act", "B T Dm"),
+            Pointwise(f"{at}.step", "B T Km Gm", bias="Km Gm"),
+            Pointwise(f"{at}.decay", "B T Nm", weight="Nm"),
+            *self._in_chunks(at),
+            Pointwise(f"{at}.recurrence", "B Tr Nm Hm Ns"),
+            Matmul(f"{at}.read_out", "B Tr Nm Hm Ns, B Tr Nm Ns -> B Tr Nm Hm"),
+            Pointwise(f"{at}.skip", "B T Nm Hm", weight="Nm"),
+            Pointwise(f"{at}.gate", "B T Nm Hm"),
+            *((norm,) if self.gated_norm else ()),
+            Matmul(f"{at}.out_proj", "B T Nm Hm, Nm Hm D -> B T D", bias=self.bias),
+            State(f"{at}.conv_state", "B Dm Kc"),
+            State(f"{at}.scan_state", "B Nm Hm Ns", STATE_BITS),
+        )
+
+    def _in_chunks(self, at: str) -> Iterator[Line]:
+        """Tokens of a chunk among each other; what each chunk adds to the states, the states between chunks, and what
+        they give to its tokens."""
+        pairs = "B Nc Nm Pc Qc"
+        yield Pointwise(f"{at}.pair_decay", pairs)
+        yield Matmul(f"{at}.chunk_scores", f"B Nc Pc Nm Ns, B Nc Qc Nm Ns -> {pairs}")
+        yield Pointwise(f"{at}.weighting", pairs)
+        yield Matmul(f"{at}.chunk_values", f"{pairs}, B Nc Qc Nm Hm -> B Nc Pc Nm Hm")
+        yield Matmul(f"{at}.state_write", "B Nc Qc Nm Hm, B Nc Qc Nm Ns -> B Nc Nm Hm Ns")
+        yield Pointwise(f"{at}.state_decay", "B Nc Nm Hm Ns")
+        yield Matmul(f"{at}.state_read", "B Nc Pc Nm Ns, B Nc Nm Hm Ns -> B Nc Pc Nm Hm")
+        yield Pointwise(f"{at}.read_add", "B Nc Pc Nm Hm", sums=True)

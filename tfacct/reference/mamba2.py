@@ -1,0 +1,192 @@
+"""The reference model's Mamba-2: a convolution over the last tokens, and a state for each head.
+
+Dao and Gu, "Transformers are SSMs" (arXiv 2405.21060), section 6 and listing 1; transformers' Mamba2Mixer.
+
+Shapes: x is (batch, tokens, channels), heads are (batch, heads, tokens, size), chunks of them (batch, heads · chunks,
+tokens of a chunk, size), a state is (batch, heads, head size, state).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tfacct.architecture import parts
+from tfacct.reference.attention import by_head
+from tfacct.reference.mixing import Convolution, Mixer, States
+from tfacct.reference.modules import Activation, Linear, Product, Work
+
+
+class Step(Work):
+    """Step size of each head, which is above 0."""
+
+    def __init__(self, heads: int, least: float) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.empty(heads))
+        self.least = least
+
+    def forward(self, x: Tensor, bounded: bool) -> Tensor:
+        step = nn.functional.softplus(x + self.bias)
+        return step.clamp(min=self.least) if bounded and self.least else step
+
+
+class Decay(Work):
+    """Logarithm of a token's decay, of each head: below 0."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(heads))
+
+    def forward(self, step: Tensor) -> Tensor:
+        return -torch.exp(self.weight) * step
+
+
+class PairDecay(Work):
+    """Decay between each two tokens of a chunk, 0 for one that comes later, from the sums of its logarithms."""
+
+    def forward(self, sums: Tensor) -> Tensor:
+        return (sums.unsqueeze(-1) - sums.unsqueeze(-2)).tril().exp().tril()
+
+
+class Weighting(Work):
+    """Scores of two tokens, times the decay between them."""
+
+    def forward(self, scores: Tensor, decay: Tensor) -> Tensor:
+        return scores * decay
+
+
+class Passed(Work):
+    """State behind a chunk: the one before it, decayed, and what the chunk writes."""
+
+    def forward(self, state: Tensor, decay: Tensor, written: Tensor) -> Tensor:
+        return state * decay.unsqueeze(-1).unsqueeze(-1) + written
+
+
+class OneToken(Work):
+    """State behind one token: decayed, and added to."""
+
+    def forward(self, state: Tensor, decay: Tensor, x: Tensor, entry: Tensor) -> Tensor:
+        return state * decay.unsqueeze(-1).unsqueeze(-1) + x.unsqueeze(-1) * entry.unsqueeze(-2)
+
+
+class Sum(Work):
+    """What the chunk itself gives, and what the state before it gives."""
+
+    def forward(self, here: Tensor, before: Tensor) -> Tensor:
+        return here + before
+
+
+class Skip(Work):
+    """Head's own input, weighted, added to what was read from its state."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(heads))
+
+    def forward(self, read: Tensor, x: Tensor) -> Tensor:
+        return read + x * self.weight.unsqueeze(-1).unsqueeze(-1)
+
+
+class GroupNorm(Work):
+    """RMSNorm of each group of channels by itself."""
+
+    def __init__(self, groups: int, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(groups * size))
+        self.groups, self.size, self.eps = groups, size, eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        grouped = torch.unflatten(x, 2, (self.groups, self.size))
+        normed = nn.functional.rms_norm(grouped, (self.size,), None, self.eps)
+        return normed.flatten(2) * self.weight
+
+
+class Mamba2(Mixer):
+    """Mamba-2: new tokens in chunks, one token behind others by itself."""
+
+    caches = ("conv_state", "scan_state")
+
+    @staticmethod
+    def kept(part: parts.Mamba2, batch: int) -> tuple[tuple[int, ...], ...]:
+        """The tokens that the next convolution sees, and the state of every head."""
+        return (batch, part.channels, part.kernel), (batch, part.heads, part.head_dim, part.state)
+
+    def __init__(self, part: parts.Mamba2) -> None:
+        super().__init__()
+        self.part = part
+        self.in_proj = Linear(part.hidden, part.inner + part.channels + part.heads, bias=part.bias)
+        self.conv = Convolution(part.channels, part.kernel, part.conv_bias)
+        self.conv_act = Activation(part.activation)
+        self.step, self.decay = Step(part.heads, part.least_step), Decay(part.heads)
+        self.pair_decay, self.chunk_scores, self.weighting = PairDecay(), Product(1), Weighting()
+        self.chunk_values, self.state_write, self.state_decay = Product(1), Product(1), Passed()
+        self.state_read, self.read_add = Product(1), Sum()
+        self.recurrence, self.read_out = OneToken(), Product(1)
+        self.skip, self.gate = Skip(part.heads), Activation("silu")
+        self.out_norm = GroupNorm(part.groups, part.group * part.head_dim, part.eps) if part.gated_norm else None
+        self.out_proj = Linear(part.inner, part.hidden, bias=part.bias)
+
+    def forward(self, x: Tensor, past: States | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Result, and the two states at the end of the step."""
+        part, one = self.part, past is not None and x.shape[1] == 1
+        gate, channels, step = torch.split(self.in_proj(x), [part.inner, part.channels, part.heads], dim=-1)
+        channels, last = self.conv.over(channels, past)
+        vectors = part.groups * part.state
+        inner, entry, exit_ = torch.split(self.conv_act(channels), [part.inner, vectors, vectors], dim=-1)
+        inner, entry, exit_ = by_head(inner, part.heads, part.head_dim), self._for_heads(entry), self._for_heads(exit_)
+        step = self.step(step, not one)
+        decay, step = self.decay(step).transpose(1, 2), step.transpose(1, 2).unsqueeze(-1)
+        run = self._one if one else self._in_chunks
+        out, state = run(inner * step, entry, exit_, decay, None if past is None else past[1])
+        mixed = self.gate(self.skip(out, inner).transpose(1, 2).flatten(2), gate)
+        mixed = mixed if self.out_norm is None else self.out_norm(mixed)
+        return self.out_proj(mixed), last, state
+
+    def _for_heads(self, x: Tensor) -> Tensor:
+        """Vectors by head: those of one group are the same."""
+        part = self.part
+        vectors = by_head(x, part.groups, part.state).unsqueeze(2)
+        return vectors.expand(-1, -1, part.group, -1, -1).flatten(1, 2)
+
+    def _one(
+        self, x: Tensor, entry: Tensor, exit_: Tensor, decay: Tensor, state: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """One token behind others."""
+        state = self.recurrence(state, decay.squeeze(2).exp(), x.squeeze(2), entry.squeeze(2))
+        return self.read_out(state, exit_.transpose(-1, -2)).transpose(-1, -2), state
+
+    def _in_chunks(
+        self, x: Tensor, entry: Tensor, exit_: Tensor, decay: Tensor, state: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Tokens padded to whole chunks, those of each chunk among each other, then the states from chunk to chunk."""
+        heads, tokens = x.shape[1:3]
+        chunks = -(-tokens // self.part.chunk)
+        x, entry, exit_, steps = (self._chunked(each) for each in (x, entry, exit_, decay.unsqueeze(-1)))
+        sums = steps.squeeze(-1).cumsum(dim=2)
+        scores = self.weighting(self.chunk_scores(exit_, entry.transpose(-1, -2)), self.pair_decay(sums))
+        here, ends = self.chunk_values(scores, x), sums[:, :, -1:]
+        written = self.state_write(x.transpose(-1, -2), entry * (ends - sums).exp().unsqueeze(-1))
+        written, passed = (torch.unflatten(each, 1, (heads, chunks)) for each in (written, ends.exp()))
+        states = self._passed(written, passed, state)
+        before = self.state_read(exit_, states[:, :, :-1].flatten(1, 2).transpose(-1, -2)) * sums.exp().unsqueeze(-1)
+        out = torch.unflatten(self.read_add(here, before), 1, (heads, chunks)).flatten(2, 3)
+        return out.narrow(2, 0, tokens), states[:, :, -1].clone()
+
+    def _passed(self, written: Tensor, decay: Tensor, state: Tensor | None) -> Tensor:
+        """States before each chunk, and behind the last: all chunks at once, one step behind the other for each."""
+        batch, heads, chunks = written.shape[:3]
+        if state is None:  # whose gradient is computed as that of one that was there
+            state = written.new_zeros(batch, heads, *written.shape[3:])
+            state.requires_grad_(torch.is_grad_enabled())
+        found = [state]
+        for i in range(chunks):
+            found.append(self.state_decay(found[-1], decay[:, :, i, 0], written[:, :, i]))
+        return torch.stack(found, dim=2)
+
+    def _chunked(self, x: Tensor) -> Tensor:
+        """Tokens of each head, padded with zeros to whole chunks, chunk by chunk."""
+        batch, heads, tokens, size = x.shape
+        chunk = self.part.chunk
+        chunks = -(-tokens // chunk)
+        x = torch.cat((x, x.new_zeros(batch, heads, chunks * chunk - tokens, size)), dim=2)
+        return x.reshape(batch, heads * chunks, chunk, size)
