@@ -108,10 +108,13 @@ MEASURED_SINCE = [
     ("starcoder2-7b", "bf16", "sdpa", "full", 2, 4096, 4_177_723_396, 30_104_199_704),
     ("gpt-oss-20b", "bf16", "eager", "none", 1, 2048, 29_265_931_276, 84_205_361_928),
     ("gpt-oss-120b", "bf16", "eager", "full", 1, 4096, 4_262_019_084, 472_875_472_648),
+    ("youtu-llm-2b", "bf16", "sdpa", "none", 1, 4096, 18_286_199_308, 26_411_979_528),
+    ("moonlight-16b-a3b", "bf16", "eager", "none", 1, 2048, 23_722_531_340, 64_587_066_888),
+    ("deepseek-v3", "bf16", "sdpa", "full", 1, 4096, 5_935_022_092, 2_684_164_400_392),
 ]
 
 
-QUANTIZED = ("gpt-oss-20b", "gpt-oss-120b")
+QUANTIZED = ("gpt-oss-20b", "gpt-oss-120b", "deepseek-v3")
 """Models whose published weights are stored quantized: their classes train in the pass's dtype."""
 
 
@@ -214,6 +217,8 @@ def test_several_models_have_a_row_each(run: Callable[..., Ran]) -> None:
         ("gpt2 --set reorder_and_upcast_attn=true", "reorder_and_upcast_attn changes what its training step keeps"),
         ("qwen2-57b-a14b --dtype fp32 --attention eager", "its experts has been measured in 16 bits alone"),
         ("falcon-7b", "the training step of falcon has not been measured"),
+        ("moonlight-16b-a3b --set latent_attention=absorbed", "no rule for latent attention that is absorbed"),
+        ("youtu-llm-2b --set v_head_dim=68", "sdpa has not been measured with heads of 68"),
         ("gpt-oss-20b --attention eager", "the weights are stored quantized hint: --set quantization_config=null"),
         ("gpt-oss-20b --set quantization_config=null", "has not been measured with sdpa hint: --attention eager"),
         ("opt-350m", "opt-350m: transformers with sdpa: no rule for a token table narrower than the model"),

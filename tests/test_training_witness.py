@@ -17,7 +17,9 @@ from tfacct.witness.step import by_modules, grouped, known_modules
 pytest.importorskip("transformers")
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "gpt2", "mixtral", "qwen3_moe", "gemma", "olmo2")
 FURTHER = ("opt", "gemma2", "gemma3_text", "phi3", "phi", "gpt_neox", "qwen2_moe")
-NEAR = ("cwm", "gpt_oss", "granite", "olmo3", "seed_oss", "smollm3", "starcoder2")
+NEAR = (
+    *("cwm", "deepseek_v3", "gpt_oss", "granite", "kimi_k2", "olmo3", "seed_oss", "smollm3", "starcoder2", "youtu"),
+)
 ACCUMULATING = FAMILIES + FURTHER
 
 
@@ -30,7 +32,7 @@ def check(family: str, seed: int, *, accumulate: bool = False, hold_logits: bool
     step = step_of(model, work, recipe)
     from tfacct.reference import keeping
 
-    run = keeping.trainable(config, recipe.attention, recipe.dtype, checkpoint=recipe.checkpoint)
+    run = keeping.trainable(model.of_class, recipe.attention, recipe.dtype, checkpoint=recipe.checkpoint)
     saved = keeping.kept(run, work.batch, work.tokens)
     held = {"accumulate": accumulate, "holds_logits": hold_logits}
     most = keeping.peak(run, work.batch, work.tokens, **held)

@@ -104,8 +104,8 @@ class FamilyConfig(BaseModel):
     """Where the class drops numbers (`embedding`, `residual`, `attention`) → the share's field, and its default."""
     habits: ClassVar[frozenset[str]] = frozenset()
     """How the class runs otherwise than most do, as `profiles.base.Habits` names it."""
-    switched_habits: ClassVar[Mapping[str, str]] = {}
-    """Habits that a field turns on → the field; it is off by default."""
+    switched_habits: ClassVar[Mapping[str, tuple[str, bool]]] = {}
+    """Habits that a field turns on → the field, and whether it is on by default."""
     changes_training: ClassVar[frozenset[str]] = frozenset()
     """Fields that change what its training step keeps, where they are on, in ways that were not measured."""
     class_type: ClassVar[str] = ""

@@ -32,7 +32,7 @@ class Config(QwenLike):
     }
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
     habits: ClassVar = frozenset({"narrow_shares"})
-    switched_habits: ClassVar = {"shared_out": "norm_topk_prob"}
+    switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", False)}
     changes_training: ClassVar = frozenset({"output_router_logits"})
     stems: ClassVar = ("Qwen2Moe",)
     nulls: ClassVar = {}

@@ -26,7 +26,7 @@ class Config(QwenLike):
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked"})
     habits: ClassVar = frozenset({"narrow_shares"})
-    switched_habits: ClassVar = {"shared_out": "norm_topk_prob"}
+    switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", False)}
     changes_training: ClassVar = frozenset({"output_router_logits"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 151936,

@@ -33,7 +33,8 @@ class Habits:
     theirs. `drops_inside`: attention and network drop numbers of their results themselves. `undropped_stay`: embeddings
     stay beside what a dropout leaves. `scales_results`: a constant multiplies parts' results before they are added.
     `always_angles`: angles are made even where no block turns by them. `half_angles`: both halves of a head share
-    theirs. `clamped`: experts' gate and up are bounded.
+    theirs. `clamped`: experts' gate and up are bounded. `scored`: experts are scored by a sigmoid in fp32.
+    `wide_corrections`: what corrects their scores is stored in fp32.
     """
 
     embedding: bool = False
@@ -63,6 +64,8 @@ class Habits:
     always_angles: bool = False
     half_angles: bool = False
     clamped: bool = False
+    scored: bool = False
+    wide_corrections: bool = False
 
 
 class Profile(Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from tfacct.architecture.parts import Attention, Experts, FeedForward, Norm, Part
+from tfacct.architecture.parts import Attention, Experts, FeedForward, LatentAttention, Norm, Part
 from tfacct.architecture.parts.attention import QKNorm
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
@@ -19,8 +19,10 @@ from tfacct.ledger.kept import AGAIN, ROTARY, ROTARY_WINDOWED, Handed, Held, Kep
 from tfacct.profiles.base import Habits
 from tfacct.profiles.transformers_ahead import ahead
 from tfacct.profiles.transformers_clamped import clamped_experts
+from tfacct.profiles.transformers_latent import Latent
 from tfacct.profiles.transformers_masks import ALIGNED, masked_sdpa, masks, reaches
 from tfacct.profiles.transformers_parts import STREAM, beside, dropout, experts, network, norm, rms, scaled_wide
+from tfacct.profiles.transformers_scored import corrections, scored_experts
 from tfacct.profiles.transformers_shared import shared_experts
 from tfacct.profiles.transformers_sinks import sunk
 
@@ -58,6 +60,9 @@ class Transformers:
             return norm(at, reads, part, full=self.full, wide=self.habits.wide_norms)
         if isinstance(part, Attention):
             return self._attention(at, reads, part, waits=waits)
+        if isinstance(part, LatentAttention) and not waits:
+            how = {"sdpa": self.attention == "sdpa", "full": self.full, "drops": self.habits.attention}
+            return Latent(at, part, **how, batch=self.batch).run(reads, ROTARY, self._waiting())
         if waits:
             raise ConfigError(f"{self.name}: no rule for {type(part).__name__} that shares its norm with a part behind")
         if type(part) is FeedForward:
@@ -70,6 +75,8 @@ class Transformers:
         if isinstance(part, Experts):
             if self.habits.clamped and part.bias and part.shared is None:
                 return clamped_experts(at, reads, part)
+            if self.habits.scored:
+                return scored_experts(at, reads, part, self.habits)
             return (experts if part.shared_width is None else shared_experts)(at, reads, part, self.habits)
         raise ConfigError(f"{self.name}: no rule for {type(part).__name__}")
 
@@ -173,23 +180,26 @@ class Transformers:
         return (*(() if shape.positions is not None else (Handed(Held("T", "index")),)), *own)
 
     def buffers(self, shape: Transformer) -> tuple[Kept, ...]:
-        """The angles' frequencies, twice, as they are used and as they were at first; a scale of the embeddings."""
+        """The angles' frequencies, twice, as they are used and as they were at first; a scale of the embeddings; what
+        corrects experts' scores."""
         scale = (Kept("embed.scale", "", by=()),) if shape.embed.scaled and shape.embed.factor is None else ()
         turned = ("H" if rotary.rope_dim is None else "Hr" for rotary in self._turns(shape).values())
-        return (*(Kept("frequencies", axis, by=(), role="full") for axis in turned), *scale)
+        biases = corrections(shape, self.habits)
+        return (*(Kept("frequencies", axis, by=(), role="full") for axis in turned), *scale, *biases)
 
-    def _turns(self, shape: Transformer) -> dict[str, Attention]:
+    def _turns(self, shape: Transformer) -> dict[str, Attention | LatentAttention]:
         """Attention that turns queries and keys, the first for each set of angles, by the operation that does."""
-        found: dict[str, Attention] = {}
+        found: dict[str, Attention | LatentAttention] = {}
         for part in shape.attentions:
-            if isinstance(part, Attention) and part.rotary:
+            if isinstance(part, (Attention, LatentAttention)) and part.rotary:
                 found.setdefault(self._turn(part), part)
         if self.habits.always_angles and not found:
             raise ConfigError(f"{self.name}: no rule for angles by which no block turns")
         return found
 
-    def _turn(self, part: Attention) -> str:
-        return ROTARY_WINDOWED if self.habits.angles_apart and part.window is not None else ROTARY
+    def _turn(self, part: Attention | LatentAttention) -> str:
+        windowed = isinstance(part, Attention) and part.window is not None
+        return ROTARY_WINDOWED if self.habits.angles_apart and windowed else ROTARY
 
     def _check_attention(self, part: Attention) -> None:
         if part.alibi or part.biased or not part.causal:

@@ -21,7 +21,7 @@ def shared_experts(at: str, reads: str, part: Experts, habits: Habits) -> Run:
     if part.shared is None or part.shared_alike or not part.shared_gate or part.shared_bias:
         raise ConfigError("transformers: no rule for a shared network without its gate, or with biases")
     shape = FeedForward(hidden=part.hidden, width=part.shared, gated=True, activation=part.activation)
-    shared = _lettered(network(f"{at}.shared", reads, shape, (STREAM_WIDE,), stream=True))
+    shared = lettered(network(f"{at}.shared", reads, shape, (STREAM_WIDE,), stream=True))
     routed = experts(at, reads, replace(part, shared=None, shared_gate=False), habits)
     return joined(beside(shared, STREAM_WIDE), _waited(at, routed), _gate(at, reads))
 
@@ -56,7 +56,7 @@ def _waited(at: str, run: Run) -> Run:
     return run._replace(moments=(*moments, summed), ahead=ahead)
 
 
-def _lettered(run: Run) -> Run:
+def lettered(run: Run) -> Run:
     """The run of a network whose width is the shared one's."""
 
     def spec(one: str) -> str:

@@ -170,7 +170,7 @@ def scaled_dot_product_attention(
         found: Tensor = handle_torch_function(scaled_dot_product_attention, (q, k, v), q, k, v, *rest)
         return found
     aten = torch.ops.aten
-    if attn_mask is None and q.dtype in HALVES:
+    if attn_mask is None and q.dtype in HALVES and q.shape[-1] == v.shape[-1]:  # as the flash kernel asks
         chosen = aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, False, scale=scale)
     else:
         bias = None if attn_mask is None else _bias(attn_mask, q, k)

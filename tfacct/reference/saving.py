@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, NamedTuple
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,20 @@ from torch import Tensor, nn
 from tfacct.architecture.transformer import Transformer
 from tfacct.reference.model import Inputs, build, inputs
 from tfacct.reference.running import DTYPES
+
+
+class _Packed:
+    """A tensor as autograd holds it: it goes with the operation that asked for it, where no gradient needs that."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+
+class _Asked(NamedTuple):
+    """A request to save a tensor, and the module that it came from."""
+
+    packed: ref[_Packed]
+    module: str
 
 
 class Saved(NamedTuple):
@@ -25,9 +40,9 @@ class Saved(NamedTuple):
 
 
 def saved(model: nn.Module, run: Callable[[], Any]) -> list[Saved]:
-    """Tensors that autograd saves while `run` runs the model, each storage once, without parameters and buffers."""
+    """Tensors that autograd holds once `run` has run the model, each storage once, without parameters and buffers."""
     own = {tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *model.buffers())}
-    running, found, alive = [""], dict[int, tuple[int, list[str]]](), list[torch.UntypedStorage]()
+    running, found, alive = [""], dict[int, tuple[int, list[_Asked]]](), list[torch.UntypedStorage]()
 
     def enter(name: str) -> Any:
         return lambda *_: running.append(name)
@@ -35,21 +50,22 @@ def saved(model: nn.Module, run: Callable[[], Any]) -> list[Saved]:
     def leave(*_: object) -> None:
         running.pop()
 
-    def save(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
+    def save(tensor: Tensor) -> _Packed:
+        storage, packed = tensor.untyped_storage(), _Packed(tensor)
         if storage._cdata not in own:
             alive.append(storage)  # or its address would be another's next
-            found.setdefault(storage._cdata, (storage.nbytes(), []))[1].append(running[-1])
-        return tensor
+            found.setdefault(storage._cdata, (storage.nbytes(), []))[1].append(_Asked(ref(packed), running[-1]))
+        return packed
 
     with ExitStack() as stack:
         for name, module in model.named_modules():
             stack.callback(module.register_forward_pre_hook(enter(name)).remove)
             stack.callback(module.register_forward_hook(leave).remove)
-        stack.enter_context(torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor))
+        stack.enter_context(torch.autograd.graph.saved_tensors_hooks(save, lambda packed: packed.tensor))
         result = run()
+        there = [(size, [by.module for by in asked if by.packed() is not None]) for size, asked in found.values()]
     del result
-    return [Saved(size, tuple(dict.fromkeys(names))) for size, names in found.values()]
+    return [Saved(size, tuple(dict.fromkeys(modules))) for size, modules in there if modules]
 
 
 def mean_of(model: nn.Module, given: Inputs) -> Tensor:

@@ -10,7 +10,7 @@ from tfacct import families
 from tfacct.accounts.optimizers import optimizer
 from tfacct.accounts.timeline import Instant, peak, timeline
 from tfacct.accounts.training import Adapter, Step
-from tfacct.architecture.parts import Attention, Experts
+from tfacct.architecture.parts import Attention, Experts, LatentAttention
 from tfacct.architecture.transformer import Transformer
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, UsageError
@@ -188,8 +188,10 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
     if subject.quantized:
         return "the weights are stored quantized"
     for part in subject.architecture.attentions if recipe.attention == "sdpa" else ():
-        heads = part.head_dim if isinstance(part, Attention) else 0
-        if heads % HEAD_STEP or heads > WIDEST_HEAD:
+        latent = isinstance(part, LatentAttention)
+        widths = (part.query, part.value_dim) if isinstance(part, LatentAttention) else (part.head_dim,)
+        heads = next((one for one in widths if one % HEAD_STEP or (one > WIDEST_HEAD and not latent)), None)
+        if heads is not None:
             return f"sdpa has not been measured with heads of {heads}: multiples of 8 up to 256 have"
         if recipe.full and isinstance(part, Attention) and part.group != 1:
             return "grouped heads in fp32 are not counted with sdpa: torch runs another kernel for them"
@@ -288,7 +290,8 @@ def habits(subject: LoadedModel) -> Habits:
         if not isinstance(share, (int, float)) or isinstance(share, bool) or not 0 <= share < 1:
             field = subject.config.dropouts[place][0]
             raise UsageError(f"{subject.name}: {field} is a share of 1, not {share!r}")
-    switched = {habit for habit, field in subject.config.switched_habits.items() if subject.raw.get(field)}
+    fields = subject.config.switched_habits.items()
+    switched = {habit for habit, (field, absent) in fields if subject.raw.get(field, absent)}
     on = {place for place, share in found.items() if share} | switched | subject.config.habits
     return Habits(**dict.fromkeys(on, True))
 

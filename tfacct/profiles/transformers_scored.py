@@ -1,0 +1,56 @@
+"""Experts scored by a sigmoid in fp32 beside a network of all tokens, as DeepseekV3MoE runs them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tfacct.architecture.parts import Experts, FeedForward
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError
+from tfacct.ledger.kept import Held, Kept, Moment, Role, Run, joined
+from tfacct.profiles.base import Habits
+from tfacct.profiles.transformers_parts import beside, experts, network
+from tfacct.profiles.transformers_shared import lettered
+
+
+def scored_experts(at: str, reads: str, part: Experts, habits: Habits) -> Run:
+    """The experts run first, then the shared network, whose gradient of what both read waits for theirs."""
+    if part.shared_gate or part.shared_bias:
+        raise ConfigError("transformers: no rule for a shared network with a gate or biases beside scored experts")
+    routed = _scored(at, experts(at, reads, replace(part, shared=None), habits), habits)
+    if part.shared is None:
+        return routed
+    shape = FeedForward(hidden=part.hidden, width=part.shared, gated=True, activation=part.activation)
+    return joined(beside(routed, Held("B T D")), lettered(network(f"{at}.shared", reads, shape)))
+
+
+def _scored(at: str, run: Run, habits: Habits) -> Run:
+    """The run of experts, its router's lines those of scores in fp32."""
+    router, routing = f"{at}.router.weight", f"{at}.router.softmax"
+    shares = (
+        Kept(f"{at}.sum", "B T", by=(routing,), role="full"),
+        Kept(f"{at}.shares", "B T A", by=(routing,), role="full"),
+    )
+    own = (
+        Kept(f"{at}.router.upcast", "B T D", by=(router,), role="upcast"),
+        Kept(f"{at}.router.copy", "D E", by=(router,), role="full"),
+        Kept(f"{at}.routing", "B T E", by=(routing,), role="full"),
+        Kept(f"{at}.chosen", "B T A", by=(routing,), role="index"),
+        *(shares if habits.shared_out else ()),
+    )
+    kept = (*own, *(line for line in run.kept if {router, routing}.isdisjoint(line.by)))
+    moments = (
+        *(moment for moment in run.moments if moment.at not in (router, routing)),
+        Moment(routing, (Held("B T D"), Held("B T E", "full", 4), Held("B T A", "full"))),
+        Moment(router, (Held("B T D", times=2), Held("B T D", "full"), Held("B T E", "full"), Held("D E", "full"))),
+    )
+    return run._replace(kept=kept, moments=moments)
+
+
+def corrections(shape: Transformer, habits: Habits) -> tuple[Kept, ...]:
+    """The number for each expert that corrects its score, a buffer of every block that has experts."""
+    blocks = sum(
+        stack.count for stack in shape.stacks if any(isinstance(part, Experts) for _, part in stack.block.parts())
+    )
+    role: Role = "full" if habits.wide_corrections else "work"
+    return (Kept("corrections", "E", by=(), role=role, times=blocks),) if habits.scored and blocks else ()
