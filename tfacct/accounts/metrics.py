@@ -16,7 +16,8 @@ from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.cost import Cost
 from tfacct.ledger.einsum import Axes, Size, ratio
-from tfacct.ledger.groups import Ledger, Tensor
+from tfacct.ledger.evaluated import Tensor
+from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, Matmul
 from tfacct.ledger.storage import BF16, BF16_EACH, Storage, Width
 from tfacct.ledger.workload import LARGEST, Workload

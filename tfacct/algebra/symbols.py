@@ -18,7 +18,8 @@ from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.ledger import paths, workload
 from tfacct.ledger.einsum import Axes, Size, renamed
-from tfacct.ledger.groups import KEPT, SEEN, Ledger, Product
+from tfacct.ledger.evaluated import Product
+from tfacct.ledger.groups import KEPT, SEEN, Ledger
 from tfacct.ledger.lines import CHUNK, WINDOW, WINDOWS, Matmul
 from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE, Workload
 

@@ -15,6 +15,9 @@ BLOCKS = ("mxfp4", "nvfp4", "gptq", "awq", "nf4", "fp8-block")
 GGUF = ("q8_0", "q6_k", "q5_k_m", "q5_k_s", "q5_0", "q4_k_m", "q4_k_s", "q4_0", "q3_k_l", "q3_k_m", "q3_k_s", "q2_k")
 """Mixtures of llama.cpp: a type for each tensor, by its name and block."""
 """Ways to store weights in blocks of numbers that share a scale: `storage` knows their bytes."""
+SCALED = "-token"
+CACHES = ("fp8-token", "int8-token")
+"""Ways to store a cache alone: 8 bits a number, and a scale of 32 for each token and head."""
 DTYPES = (*BITS, *BLOCKS, *GGUF)
 
 LARGEST_BYTES = 10**16

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from math import prod
-from typing import NamedTuple
 
 from tfacct.base.record import record
 from tfacct.ledger import paths
@@ -22,17 +21,14 @@ from tfacct.ledger.einsum import (
     chunks,
     divided,
     one_by_one,
-    renamed,
     seen,
-    size,
     smaller,
 )
-from tfacct.ledger.lines import ACTIVE, CHUNK, POSITIONS, WINDOW, Dims, Line, LineT, Matmul, Parameter, Pointwise, State
-from tfacct.ledger.storage import Role, Storage, Stored, Width
+from tfacct.ledger.evaluated import Product, Tensor, kept_bytes, same_sizes
+from tfacct.ledger.lines import ACTIVE, CHUNK, POSITIONS, WINDOW, Line, LineT, Matmul, Pointwise, State
+from tfacct.ledger.storage import Storage, Width
 from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE
 
-OUTSIDE: Mapping[str, Role] = {"lm_head.weight": "head", "embed.weight": "table"}
-"""Matrices outside the blocks that have a role of their own: the head, and the table that a tied head reads."""
 SEEN, KEPT = "Sw", "Sk"
 """Letters, in formulas, of the keys that a windowed block sees in a step and of those that it keeps."""
 
@@ -93,116 +89,6 @@ class Group:
             return places
         first, _ = next(places)
         return iter([(first, 1)])
-
-
-class Product(NamedTuple):
-    """A Matmul evaluated for its group of blocks.
-
-    `axes` are the sizes of its letters, `count` the number of blocks, `numbers`, `kind` and `names` those of the group.
-    `forward` and `backward` are the FLOPs of all `dims.times` multiplications. `experts`: the model has banks.
-    """
-
-    path: str
-    numbers: Sequence[int]
-    kind: str
-    line: Matmul
-    axes: Axes
-    count: Size
-    dims: Dims
-    forward: Size
-    backward: Size
-    experts: bool
-    names: Mapping[str, str]
-
-    @property
-    def spec(self) -> str:
-        """Its axes, as they are called in the model."""
-        return renamed(self.line.spec, self.names)
-
-    def moved(self, weights: Storage, activations: Width) -> tuple[Size, Size, Size]:
-        """Bytes of the left operand, the right operand and the result, in all blocks, each rounded up in each block.
-
-        An unfused kernel reads each operand once and writes the result once; of a bank it reads the experts that a step
-        can touch.
-        """
-        left, right, out = (activations.bytes(elements) for elements in self.line.operands(self.axes))
-        if self.line.weight_axes() is not None and not self.line.idles(self.axes):
-            stored = _stored(self.line.parameters()[0], self.axes, self.experts)
-            read = self._each(weights, stored._replace(copies=self.line.touched(self.axes)))
-            left, right = self.count * left, self.count * right
-            return (read, right, self.count * out) if self.line.weighs_left else (left, read, self.count * out)
-        return self.count * left, self.count * right, self.count * out
-
-    def _each(self, weights: Storage, stored: Stored) -> Size:
-        """Bytes of its weight in all blocks."""
-        if not (weights.by_block and self.numbers):
-            return self.count * weights.bytes(stored)
-        path = stored.path
-        return sum(weights.bytes(stored._replace(path=paths.numbered(path, number))) for number in self.numbers)
-
-    def cost(self, weights: Storage, activations: Width) -> Cost:
-        """FLOPs of the product in a forward pass, and the bytes that it reads and writes."""
-        left, right, out = self.moved(weights, activations)
-        return Cost(self.forward, left + right, out)
-
-
-class Tensor(NamedTuple):
-    """A Parameter evaluated for its group of blocks: `count` tensors of `shape`, with `elements` numbers each.
-
-    `active`: the numbers of each that one token meets, which of a bank are those of the experts it is sent to. `axes`
-    are the sizes of the group's letters; `experts`: the model has banks.
-    """
-
-    path: str
-    shape: tuple[Size, ...]
-    elements: Size
-    active: Size
-    count: Size
-    parameter: Parameter
-    axes: Axes
-    experts: bool
-
-    @property
-    def embedding(self) -> bool:
-        """True if it is a table of tokens, positions or segments."""
-        return self.parameter.embedding
-
-    @property
-    def stored(self) -> Stored:
-        """The tensor as a storage format sees it."""
-        return _stored(self.parameter, self.axes, self.experts)._replace(path=self.path)
-
-
-def _stored(parameter: Parameter, axes: Axes, experts: bool) -> Stored:
-    """The parameter as a storage format sees it, in a model with or without `experts`."""
-    path, elements = parameter.path, size(axes, parameter.axes)
-    if parameter.embedding:
-        return Stored("table", elements, axes[parameter.axes[-1]], path=path)
-    if not parameter.inputs:
-        return Stored("other", elements, path=path)
-    inputs = size(axes, parameter.inputs)
-    if parameter.bank:
-        bank, *matrix = parameter.axes
-        return Stored("expert", size(axes, tuple(matrix)), inputs, axes[bank], path)
-    if not paths.repeated(path):
-        return Stored(OUTSIDE.get(path, "other"), elements, inputs, path=path)
-    return Stored("beside" if experts else "matrix", elements, inputs, path=path)
-
-
-def _same_sizes(some: tuple[Size, ...], others: tuple[Size, ...]) -> bool:
-    """True if two shapes have the same sizes in any order: a tied head reads its table transposed."""
-    rest = list(others)
-    for size_ in some:
-        index = next((i for i, other in enumerate(rest) if _same_size(size_, other)), None)
-        if index is None:
-            return bool(hasattr(size_, "free_symbols")) and sorted(map(str, some)) == sorted(map(str, others))
-        rest.pop(index)
-    return not rest
-
-
-def _same_size(one: Size, other: Size) -> bool:
-    """True if two sizes are the same number or the same array; arrays are not compared element by element."""
-    return one is other or (isinstance(one, int) and isinstance(other, int) and one == other)
 
 
 def _all(_path: str, _line: Matmul) -> bool:
@@ -341,7 +227,7 @@ class Ledger:
                     tensor = Tensor(path, shape, elements, active, count, parameter, group.axes, self.experts)
                     owner = index if paths.repeated(path) else -1  # blocks of another kind own other tensors
                     known = found.setdefault((path, owner), tensor)
-                    if known is not tensor and not _same_sizes(known.shape, shape):
+                    if known is not tensor and not same_sizes(known.shape, shape):
                         raise SpecError(f"{path} is read in two shapes: {known.shape} and {shape}")
         return list(found.values())
 
@@ -366,7 +252,7 @@ class Ledger:
     def state_bytes(self, at: Axes, cache: Width) -> dict[str, Size]:
         """Bytes kept between steps, by path of the state; every tensor is rounded up to whole bytes."""
         each = self._each(State, at)
-        return _summed((path, count * line.bytes(axes, cache.bits)) for path, line, axes, count in each)
+        return _summed((path, count * kept_bytes(line, axes, cache)) for path, line, axes, count in each)
 
     def pointwise(self, at: Axes, *, unfolded: bool = False) -> dict[str, Size]:
         """Number of result elements of all work that is no product, by path of the line."""

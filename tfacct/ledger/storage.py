@@ -21,6 +21,8 @@ Role: TypeAlias = Literal["matrix", "expert", "beside", "head", "table", "other"
 the head; a table of tokens; or none of these: a vector, a depthwise convolution, a router or gate."""
 EVERY: frozenset[Role] = frozenset(("matrix", "expert", "beside", "head", "table", "other"))
 MATRICES: frozenset[Role] = EVERY - {"head", "table", "other"}
+SCALE = 4
+"""Bytes of the scale of a vector of a cache."""
 WIDE = "bf16"
 """Dtype of the tensors that a narrow one does not take."""
 
@@ -45,10 +47,15 @@ class Stored(NamedTuple):
 
 @record
 class Width:
-    """A plain width: `bits` for every element. Activations, keys and values have one."""
+    """A plain width: `bits` for every element. Activations, keys and values have one.
+
+    A cache may be kept in pages of `page` tokens, and have a scale of `scale` bytes for each vector of a token.
+    """
 
     name: str
     bits: int
+    page: int = 1
+    scale: int = 0
 
     @property
     def rounds(self) -> bool:
@@ -141,9 +148,15 @@ _EXPERTS_FIRST = ("mxfp4",)
 """Formats that take of a model with experts these alone: gpt-oss is published so (`modules_to_not_convert`)."""
 
 
-def width(name: str) -> Width:
-    """Plain width by the name of its dtype. Raises TfacctError, also for block formats, which store no cache."""
-    return Width(units.dtype_name(name), units.dtype_bits(name))
+def width(name: str, page: int = 1) -> Width:
+    """Plain width by the name of its dtype, of a cache also with scales (`fp8-token`) and in pages of so many tokens.
+
+    Raises TfacctError, also for block formats, which store no cache.
+    """
+    plain, scaled, _ = name.lower().partition(units.SCALED)
+    if scaled and name.lower() in units.CACHES:
+        return Width(name.lower(), units.dtype_bits(plain), page, SCALE)
+    return Width(units.dtype_name(name), units.dtype_bits(name), page)
 
 
 def by_role(taken: Format, takes: frozenset[Role]) -> Callable[[Stored], Format | None]:

@@ -8,7 +8,8 @@ from fractions import Fraction
 from tfacct.architecture.parts import HEADINGS, CrossAttention
 from tfacct.base.record import record
 from tfacct.ledger import paths
-from tfacct.ledger.groups import Ledger, Product, Tensor
+from tfacct.ledger.evaluated import Product, Tensor
+from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import Matmul, Unused
 from tfacct.ledger.storage import Storage
 from tfacct.loading.model import LoadedModel

@@ -10,7 +10,8 @@ from typing import Any
 from tfacct.accounts.metrics import Point, Recompute, active_params_of, params_of, rule_of_thumb
 from tfacct.base.record import record
 from tfacct.ledger import paths
-from tfacct.ledger.groups import Ledger, Product
+from tfacct.ledger.evaluated import Product
+from tfacct.ledger.groups import Ledger
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import PLAIN, Column, Row, Table

@@ -14,7 +14,8 @@ from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import AXIS, Axes, Size, renamed
-from tfacct.ledger.groups import KEPT, SEEN, Ledger, Product
+from tfacct.ledger.evaluated import Product
+from tfacct.ledger.groups import KEPT, SEEN, Ledger
 from tfacct.ledger.lines import CHUNK, WINDOW, Matmul, State
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE, Request, whole_sequences

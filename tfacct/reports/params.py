@@ -10,7 +10,7 @@ from typing import Any
 from tfacct.architecture.parts import HEADINGS
 from tfacct.base import units
 from tfacct.ledger import paths
-from tfacct.ledger.groups import Tensor
+from tfacct.ledger.evaluated import Tensor
 from tfacct.loading.model import WITNESSES, LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import cells, compose, sentences

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tfacct.accounts.updates import Parameter
 from tfacct.ledger import paths
-from tfacct.ledger.groups import Tensor
+from tfacct.ledger.evaluated import Tensor
 from tfacct.loading.model import LoadedModel
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tfacct.base.record import record
 from tfacct.ledger import paths
-from tfacct.ledger.groups import Tensor
+from tfacct.ledger.evaluated import Tensor
 from tfacct.ledger.lines import EXPERTS, GATE
 from tfacct.loading.headers import Held
 from tfacct.loading.model import LoadedModel

@@ -1,0 +1,136 @@
+"""Lines evaluated for a group of blocks: products with their FLOPs and traffic, tensors, the bytes of what is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tfacct.ledger import paths
+from tfacct.ledger.cost import Cost
+from tfacct.ledger.einsum import Axes, Size, letters, renamed, rounded_up, size
+from tfacct.ledger.lines import Dims, Matmul, Parameter, State
+from tfacct.ledger.storage import Role, Storage, Stored, Width
+
+OUTSIDE: Mapping[str, Role] = {"lm_head.weight": "head", "embed.weight": "table"}
+"""Matrices outside the blocks that have a role of their own: the head, and the table that a tied head reads."""
+
+
+class Product(NamedTuple):
+    """A Matmul evaluated for its group of blocks.
+
+    `axes` are the sizes of its letters, `count` the number of blocks, `numbers`, `kind` and `names` those of the group.
+    `forward` and `backward` are the FLOPs of all `dims.times` multiplications. `experts`: the model has banks.
+    """
+
+    path: str
+    numbers: Sequence[int]
+    kind: str
+    line: Matmul
+    axes: Axes
+    count: Size
+    dims: Dims
+    forward: Size
+    backward: Size
+    experts: bool
+    names: Mapping[str, str]
+
+    @property
+    def spec(self) -> str:
+        """Its axes, as they are called in the model."""
+        return renamed(self.line.spec, self.names)
+
+    def moved(self, weights: Storage, activations: Width) -> tuple[Size, Size, Size]:
+        """Bytes of the left operand, the right operand and the result, in all blocks, each rounded up in each block.
+
+        An unfused kernel reads each operand once and writes the result once; of a bank it reads the experts that a step
+        can touch.
+        """
+        left, right, out = (activations.bytes(elements) for elements in self.line.operands(self.axes))
+        if self.line.weight_axes() is not None and not self.line.idles(self.axes):
+            stored = _stored(self.line.parameters()[0], self.axes, self.experts)
+            read = self._each(weights, stored._replace(copies=self.line.touched(self.axes)))
+            left, right = self.count * left, self.count * right
+            return (read, right, self.count * out) if self.line.weighs_left else (left, read, self.count * out)
+        return self.count * left, self.count * right, self.count * out
+
+    def _each(self, weights: Storage, stored: Stored) -> Size:
+        """Bytes of its weight in all blocks."""
+        if not (weights.by_block and self.numbers):
+            return self.count * weights.bytes(stored)
+        path = stored.path
+        return sum(weights.bytes(stored._replace(path=paths.numbered(path, number))) for number in self.numbers)
+
+    def cost(self, weights: Storage, activations: Width) -> Cost:
+        """FLOPs of the product in a forward pass, and the bytes that it reads and writes."""
+        left, right, out = self.moved(weights, activations)
+        return Cost(self.forward, left + right, out)
+
+
+class Tensor(NamedTuple):
+    """A Parameter evaluated for its group of blocks: `count` tensors of `shape`, with `elements` numbers each.
+
+    `active`: the numbers of each that one token meets, which of a bank are those of the experts it is sent to. `axes`
+    are the sizes of the group's letters; `experts`: the model has banks.
+    """
+
+    path: str
+    shape: tuple[Size, ...]
+    elements: Size
+    active: Size
+    count: Size
+    parameter: Parameter
+    axes: Axes
+    experts: bool
+
+    @property
+    def embedding(self) -> bool:
+        """True if it is a table of tokens, positions or segments."""
+        return self.parameter.embedding
+
+    @property
+    def stored(self) -> Stored:
+        """The tensor as a storage format sees it."""
+        return _stored(self.parameter, self.axes, self.experts)._replace(path=self.path)
+
+
+def _stored(parameter: Parameter, axes: Axes, experts: bool) -> Stored:
+    """The parameter as a storage format sees it, in a model with or without `experts`."""
+    path, elements = parameter.path, size(axes, parameter.axes)
+    if parameter.embedding:
+        return Stored("table", elements, axes[parameter.axes[-1]], path=path)
+    if not parameter.inputs:
+        return Stored("other", elements, path=path)
+    inputs = size(axes, parameter.inputs)
+    if parameter.bank:
+        bank, *matrix = parameter.axes
+        return Stored("expert", size(axes, tuple(matrix)), inputs, axes[bank], path)
+    if not paths.repeated(path):
+        return Stored(OUTSIDE.get(path, "other"), elements, inputs, path=path)
+    return Stored("beside" if experts else "matrix", elements, inputs, path=path)
+
+
+def same_sizes(some: tuple[Size, ...], others: tuple[Size, ...]) -> bool:
+    """True if two shapes have the same sizes in any order: a tied head reads its table transposed."""
+    rest = list(others)
+    for size_ in some:
+        index = next((i for i, other in enumerate(rest) if _same_size(size_, other)), None)
+        if index is None:
+            return bool(hasattr(size_, "free_symbols")) and sorted(map(str, some)) == sorted(map(str, others))
+        rest.pop(index)
+    return not rest
+
+
+def _same_size(one: Size, other: Size) -> bool:
+    """True if two sizes are the same number or the same array; arrays are not compared element by element."""
+    return one is other or (isinstance(one, int) and isinstance(other, int) and one == other)
+
+
+def kept_bytes(line: State, axes: Axes, cache: Width) -> Size:
+    """Bytes of a state at the end of a step, rounded up: its tokens to whole pages of the cache, with the scale of each
+    vector where the cache has scales."""
+    if cache.page > 1 and "S" in letters(line.spec):
+        axes = {**axes, "S": rounded_up(axes["S"], cache.page) * cache.page}
+    taken = line.bytes(axes, cache.bits)
+    if not cache.scale or line.bits is not None:
+        return taken
+    return taken + cache.scale * size(axes, letters(line.spec)[:-1])
