@@ -2,15 +2,15 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import SHAPES, Ran, asked, tiny
+from tests.conftest import SHAPES, TINY, Ran, asked, tiny
 from tfacct import load
 from tfacct.accounts.memory import cache_bytes, next_token_bytes
 from tfacct.accounts.metrics import METRICS, Point
-from tfacct.base.errors import TfacctError
 from tfacct.ledger.cost import Cost
 from tfacct.ledger.storage import BF16_EACH, storage, width
 from tfacct.ledger.workload import Workload
@@ -103,29 +103,40 @@ def test_a_state_of_one_size_bounds_the_batch_only(run: Callable[..., Ran]) -> N
     assert fit["largest_batch"] == (24 * 1024**3 - 2 * 129_135_360) // state
 
 
-def test_the_cache_of_quantized_weights_is_answered(run: Callable[..., Ran]) -> None:
+def test_the_cache_of_quantized_weights_is_answered(run: Callable[..., Ran], tmp_path: Path) -> None:
     """deepseek-v3 keeps 576 numbers in 61 blocks, whatever its weights take."""
     ran = facts(run, "sweep", "deepseek-v3", "--metric", "total_flops,kv_cache_bytes", "--ctx", "1k")
     assert ran["lines"][0]["kv_cache_bytes"] == 1024 * 61 * 576 * 2
     table = run("sweep", "deepseek-v3", "--metric", "kv_cache_bytes", "--ctx", "1k").out
     assert "Counted: KV cache in bf16 ·" in table and "weights" not in table
-    refused = run("sweep", "deepseek-v3", "--metric", "total_bytes", "--ctx", "1k")
-    assert (refused.code, refused.out) == (2, "") and "give --dtype fp8" in refused.err
-    with pytest.raises(TfacctError, match="not guessed"):
-        load("deepseek-v3").evaluate("weights_bytes", batch=[1])
+    file = tmp_path / "unknown.json"
+    file.write_text(json.dumps({**TINY["llama"], "quantization_config": {"quant_method": "vptq"}}))
+    refused = run("sweep", str(file), "--metric", "total_bytes", "--ctx", "32")
+    assert (refused.code, refused.out) == (2, "") and "give --dtype" in refused.err
+    assert load("deepseek-v3").evaluate("weights_bytes", batch=[1])[0] == 673_150_552_416
 
 
-def test_a_diff_of_quantized_weights_leaves_their_bytes_out(run: Callable[..., Ran]) -> None:
-    arguments = ("diff", "gpt-oss-20b", "--ctx", "1k", "--to-ctx", "2k")
+def test_a_diff_of_weights_stored_in_an_unknown_way_leaves_their_bytes_out(
+    run: Callable[..., Ran], tmp_path: Path
+) -> None:
+    file = tmp_path / "unknown.json"
+    file.write_text(json.dumps({**TINY["llama"], "quantization_config": {"quant_method": "vptq"}}))
+    arguments = ("diff", str(file), "--ctx", "16", "--to-ctx", "32")
     found = facts(run, *arguments)
     totals = {line["path"]: (line["old"], line["new"]) for line in found["totals"]}
-    expected = tuple(load("gpt-oss-20b").flops(ctx=ctx).total for ctx in (1024, 2048))
-    assert totals["total_flops"] == expected
+    assert totals["total_flops"] == tuple(load(file).flops(ctx=ctx).total for ctx in (16, 32))
     assert "kv_cache_bytes" in totals and not {"weights_bytes", "total_bytes"} & set(totals)
     assert found["left_out"] == ["weights_bytes", "total_bytes"]
     assert found["old"]["workload"]["dtype"] is found["new"]["workload"]["dtype"] is None
     said = " ".join(run(*arguments).out.split())
-    assert "The bytes of the weights are left out" in said and "give --dtype mxfp4" in said
-    given = facts(run, *arguments, "--dtype", "mxfp4")
-    assert given["left_out"] == [] and given["old"]["workload"]["dtype"] == "mxfp4"
-    assert {line["path"]: line["old"] for line in given["totals"]}["weights_bytes"] == 13_761_264_768
+    assert 'The bytes of the weights are left out: unknown.json: quant_method = "vptq" is not known' in said
+    given = facts(run, *arguments, "--dtype", "int8")
+    assert given["left_out"] == [] and given["old"]["workload"]["dtype"] == "int8"
+
+
+def test_a_diff_of_quantized_weights(run: Callable[..., Ran]) -> None:
+    found = facts(run, "diff", "gpt-oss-20b", "--ctx", "1k", "--to-dtype", "bf16")
+    assert found["left_out"] == [] and found["old"]["workload"]["dtype"] == "mxfp4"
+    totals = {line["path"]: (line["old"], line["new"]) for line in found["totals"]}
+    assert totals["weights_bytes"] == (13_761_264_768, 2 * 20_914_757_184)
+    assert "weights mxfp4 → bf16" in run("diff", "gpt-oss-20b", "--ctx", "1k", "--to-dtype", "bf16").out

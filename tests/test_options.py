@@ -121,7 +121,7 @@ GPT2_FIELDS = ["n_ctx=", "n_embd=", "n_head=", "n_inner=", "n_layer=", "n_positi
         ("tfacct flops - --set num_exp", ["num_experts=", "num_experts_per_tok="]),
         ("tfacct memory gpt2 --dtype ", [*units.DTYPES]),
         ("tfacct memory gpt2 --dtype fp", ["fp32", "fp16", "fp8", "fp8-block"]),
-        ("tfacct memory gpt2 --kv-dtype in", ["int8", "int4"]),
+        ("tfacct memory gpt2 --kv-dtype in", ["int8", "int4", "int8-token"]),
         ("tfacct kv gpt2 --dtype b", ["bf16"]),
         ("tfacct flops --bytes --dtype nv", ["nvfp4"]),
         ("tfacct sweep gpt2 --metric ", [*METRICS, *STEP_METRICS, "flops.", "share."]),

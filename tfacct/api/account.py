@@ -112,6 +112,8 @@ class Costs(Asked):
         dtype: str | None = None,
         kv_dtype: str | None = None,
         fit: int | str | None = None,
+        use: float | None = None,
+        kv_block: int | None = None,
         **step: Unpack[Whole],
     ) -> MemoryReport:
         """Bytes of weights and KV cache.
@@ -123,7 +125,8 @@ class Costs(Asked):
         >>> llama.memory(ctx="8k", fit="24GiB").fit["largest_context"]
         74075
 
-        `fit` (bytes, or `"24GiB"`) adds the largest context and batch that fit. `batch="1,8,64"`: a row for each, and
+        `fit` (bytes, or `"24GiB"`) adds the largest context and batch that fit, `use` is the share of it that may be
+        taken, and `kv_block` the tokens of a page of the cache. `batch="1,8,64"`: a row for each, and
         the attribute `batches`; the other attributes are those of the largest. Raises TfacctError.
         """
         from tfacct.reports.memory import memory
@@ -133,9 +136,13 @@ class Costs(Asked):
         batches, given = several("batch", step)
         asked = request(given)
         if batches is None:
-            report = memory([self.loaded], asked, dtype=dtype, kv_dtype=kv_dtype, fit=budget)
+            report = memory(
+                [self.loaded], asked, dtype=dtype, kv_dtype=kv_dtype, fit=budget, use=use, kv_block=kv_block
+            )
         else:
-            report = by_batch([self.loaded], asked, batches, dtype=dtype, kv_dtype=kv_dtype, fit=budget)
+            report = by_batch(
+                [self.loaded], asked, batches, dtype=dtype, kv_dtype=kv_dtype, fit=budget, use=use, kv_block=kv_block
+            )
 
         def chart() -> Chart:
             from tfacct.reports.charts_bytes import memory_chart

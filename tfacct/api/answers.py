@@ -107,10 +107,12 @@ class MemoryReport(_Explained):
     """Bytes of weights and of what is kept between steps."""
 
     _line = each.MemoryLine
-    _optional = ("fit", "batches")
+    _optional = ("fit", "batches", "kv_block", "pages")
 
     workload: each.Workload
     kv_dtype: str
+    kv_block: int
+    pages: each.Pages
     total_params: int
     weights_bytes: int
     kv_cache_bytes: int

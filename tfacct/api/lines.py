@@ -36,6 +36,15 @@ class Fit(TypedDict):
     batch_slack_bytes: int | None
 
 
+class Pages(TypedDict):
+    """Pages of the cache that a budget has room for, and how many requests of the context they hold at once."""
+
+    page_bytes: int
+    pages: int
+    tokens: int
+    concurrency: float
+
+
 class BatchLine(TypedDict):
     """Bytes at one batch; with a budget, the largest context that fits at it."""
 

@@ -46,17 +46,35 @@ def dtype_bits(name: str) -> int:
     Raises TfacctError for unknown names, and for formats that store weights in blocks.
     """
     key = dtype_name(name)
-    if key in BLOCKS or key in GGUF:
+    if key not in BITS:
         raise UsageError(f"{key} is for weights only: its numbers share a scale in blocks", f"one of {', '.join(BITS)}")
     return BITS[key]
 
 
 def dtype_name(name: str) -> str:
-    """Short name of a dtype: bf16 for `bfloat16`. Raises NotFoundError, which suggests the nearest name."""
-    key = _TORCH_NAMES.get(name.lower(), name.lower())
+    """Short name of a dtype: bf16 for `bfloat16`, `awq+head` for AWQ that takes the head too. Raises NotFoundError,
+    which suggests the nearest name, and UsageError."""
+    key, *more = name.lower().split("+")
+    key = _TORCH_NAMES.get(key, key)
+    if more and key in DTYPES:
+        return _with(key, more)
     if key not in DTYPES:
         raise NotFoundError(f"unknown dtype {name!r}", nearest(name, DTYPES) or f"known dtypes: {', '.join(DTYPES)}")
     return key
+
+
+ALSO = ("head", "embed")
+"""What a narrow format may be told to take too: `awq+head`."""
+
+
+def _with(key: str, more: list[str]) -> str:
+    """A format that also takes the head or the table. Raises UsageError."""
+    if not set(more) <= set(ALSO) or len(set(more)) < len(more):
+        known = f"a format takes more as {key}+head or {key}+head+embed"
+        raise UsageError(f"unknown dtype {'+'.join((key, *more))!r}", known)
+    if key in GGUF or not is_narrow(key):
+        raise UsageError(f"{key} takes every tensor as it is: leave +{'+'.join(more)} out")
+    return "+".join((key, *more))
 
 
 def is_narrow(name: str) -> bool:

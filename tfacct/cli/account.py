@@ -112,6 +112,12 @@ def memory(
             metavar="SIZE", help="Find the largest context and batch that fit: 24GiB; 24G and 24GB are 24·10⁹ bytes."
         ),
     ] = None,
+    use: Annotated[
+        float | None, typer.Option(metavar="SHARE", help="Share of --fit that an engine may take: 0.9.")
+    ] = None,
+    kv_block: Annotated[
+        int | None, typer.Option(metavar="N", help="Tokens of a page of the KV cache, as engines keep it: 16.")
+    ] = None,
     train: Annotated[bool, typer.Option("--train", help="See `tfacct train`: a training step holds more.")] = False,
     picture: opt.Picture,
     which: opt.Which,
@@ -126,15 +132,17 @@ def memory(
         raise UsageError("memory takes no --train: a training step has a command of its own", words)
     ask.check_plot(picture)
     batches, whole = ask.several("batch", whole)
-    ask.check_explained(how, output, {"--batch of several": batches})
+    ask.check_explained(how, output, {"--batch of several": batches, "--kv-block": kv_block})
     budget = None if fit is None else units.read_bytes("--fit", fit)
     chosen, request = ask.subjects(which), ask.request(whole)
     if batches is None:
-        report = memory(chosen, request, dtype=dtype, kv_dtype=kv_dtype, fit=budget)
+        report = memory(chosen, request, dtype=dtype, kv_dtype=kv_dtype, fit=budget, use=use, kv_block=kv_block)
     else:
         from tfacct.reports.memory_batches import by_batch
 
-        report = by_batch(chosen, request, batches, dtype=dtype, kv_dtype=kv_dtype, fit=budget)
+        report = by_batch(
+            chosen, request, batches, dtype=dtype, kv_dtype=kv_dtype, fit=budget, use=use, kv_block=kv_block
+        )
     chart = None
     if picture.plot is not None:
         from tfacct.reports.charts_bytes import memory_chart

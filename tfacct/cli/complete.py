@@ -45,7 +45,7 @@ def dtype(incomplete: str) -> list[str]:
 
 def kv_dtype(incomplete: str) -> list[str]:
     """Ways to store the KV cache: an element at a time."""
-    return _beginning(incomplete, units.BITS)
+    return _beginning(incomplete, (*units.BITS, *units.CACHES))
 
 
 def optimizer(incomplete: str) -> list[str]:

@@ -144,6 +144,8 @@ _BLOCKS: dict[str, Format] = {
     "nf4": formats.bnb4(tables=False),
     "fp8-block": formats.fp8(),
 }
+ALSO: Mapping[str, Role] = {"head": "head", "embed": "table"}
+"""What `units.ALSO` names, by role."""
 _EXPERTS_FIRST = ("mxfp4",)
 """Formats that take of a model with experts these alone: gpt-oss is published so (`modules_to_not_convert`)."""
 
@@ -167,16 +169,17 @@ def by_role(taken: Format, takes: frozenset[Role]) -> Callable[[Stored], Format 
 def storage(name: str) -> Storage:
     """Storage by the name of a dtype or format: `bf16`, `mxfp4`. Raises TfacctError."""
     name = units.dtype_name(name)
-    if name in _BLOCKS:
-        taken = _BLOCKS[name]
-        takes = MATRICES - {"beside"} if name in _EXPERTS_FIRST else MATRICES
+    plain, *more = name.split("+")
+    also = frozenset(ALSO[each] for each in more)
+    if plain in _BLOCKS:
+        taken = _BLOCKS[plain]
+        takes = (MATRICES - {"beside"} if plain in _EXPERTS_FIRST else MATRICES) | also
         return Storage(name, by_role(taken, takes), width(WIDE), takes, rounds=True, about=taken.about)
-    each = width(name)
-    if not units.is_narrow(name):
+    each = width(plain)
+    if not units.is_narrow(plain):
         return Storage(name, lambda _: None, each, EVERY, each.rounds)
-    taken = formats.plain(each.bits, name)
-    about = f"{taken.about} without scales"
-    return Storage(name, by_role(taken, MATRICES), width(WIDE), MATRICES, each.rounds, about)
+    taken, takes = formats.plain(each.bits, plain), MATRICES | also
+    return Storage(name, by_role(taken, takes), width(WIDE), takes, each.rounds, f"{taken.about} without scales")
 
 
 BF16, BF16_EACH = storage("bf16"), width("bf16")

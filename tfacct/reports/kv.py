@@ -137,7 +137,7 @@ def _sharing(subjects: Sequence[LoadedModel]) -> list[str]:
 
 def _overtaken(subject: LoadedModel, fact: dict[str, Any], cached: str) -> list[str]:
     """Where the cache outgrows the weights, both in the cache's dtype."""
-    if subject.quantized or not sentences.attends([subject]):
+    if subject.quantized or cached in units.CACHES or not sentences.attends([subject]):
         return []
     batch = fact["workload"]["batch"]
     step = Workload(1, 1, batch, source=fact["workload"]["source"] or 0)

@@ -14,11 +14,11 @@ from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.lines import State
-from tfacct.ledger.storage import Storage, width
+from tfacct.ledger.storage import Storage, Width, width
 from tfacct.ledger.workload import LARGEST, Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import PLAIN, Column, Report, Row, Table
-from tfacct.reports import cells, compose, counting, sentences
+from tfacct.reports import cells, compose, counting, pages, sentences
 from tfacct.reports.cells import dtypes_by_part
 from tfacct.reports.sentences import storage_notes
 
@@ -32,11 +32,15 @@ def memory(
     dtype: str | None = None,
     kv_dtype: str | None = None,
     fit: int | None = None,
+    use: float | None = None,
+    kv_block: int | None = None,
 ) -> Report:
-    """Bytes of weights and KV cache. `fit`: a budget in bytes, for the largest context and batch that fit it."""
+    """Bytes of weights and KV cache. `fit`: a budget in bytes, for the largest context and batch that fit it; `use`:
+    the share of it that an engine may take. `kv_block`: tokens of a page of the cache. Raises TfacctError."""
     if fit is not None and (not isinstance(fit, int) or isinstance(fit, bool) or fit < 1):
         raise UsageError(f"{option('fit')} must be a whole number of bytes, not {fit!r}")
-    _, cached = counting.dtypes(dtype, kv_dtype)
+    given, fit = fit, pages.usable(fit, use)
+    cached = width(counting.dtypes(dtype, kv_dtype)[1], pages.checked(kv_block))
     subjects, left_out = counting.with_known_bytes(subjects, dtype)
     stored = counting.stored_name(subjects, dtype)
     facts = tuple(_facts(subject, request, subject.storage(dtype), cached, fit) for subject in subjects)
@@ -49,7 +53,7 @@ def memory(
     else:
         table = _several(subjects, facts, fit)
         title = "Memory to serve"
-    kv = "" if cached == stored else f", {sentences.kept(subjects)} in {cached}"
+    kv = "" if cached.name == stored else f", {sentences.kept(subjects)} in {cached.name}"
     return compose.report(
         "memory",
         subjects,
@@ -58,7 +62,7 @@ def memory(
         title=f"{title} in {stored}{kv}, {compose.workload_words(subjects, request)}",
         convention=CONVENTION,
         answer=_answer(subjects, facts, fit),
-        notes=lambda at: _notes(subjects[at], facts[at], dtype, fit),
+        notes=lambda at: [*_notes(subjects[at], facts[at], dtype, fit), *pages.notes(facts[at], given, use)],
         counted=f"weights and {sentences.kept(subjects)} only; no activations, engine buffers or fragmentation",
         requests=[request],
         left_out=left_out,
@@ -117,34 +121,36 @@ def _notes(
     ]
 
 
-def _facts(subject: LoadedModel, request: Request, stored: Storage, cached: str, fit: int | None) -> dict[str, Any]:
+def _facts(subject: LoadedModel, request: Request, stored: Storage, cached: Width, fit: int | None) -> dict[str, Any]:
     work = counting.workload(subject, request)
     lines = _lines(subject, work, stored, cached)
     weights, cache = (sum(line["bytes"] for line in lines if line["kind"] == kind) for kind in ("weights", "cache"))
     facts: dict[str, Any] = {
         "workload": counting.workload_facts(work, dtype=stored.name),
-        "kv_dtype": cached,
+        "kv_dtype": cached.name,
         "total_params": sum(line["elements"] for line in lines if line["kind"] == "weights"),
         "weights_bytes": weights,
         "kv_cache_bytes": cache,
-        "kv_bytes_per_token": token_bytes(subject.ledger, work.axes(), width(cached)),
-        "kv_bytes_next_token": next_token_bytes(subject.ledger, work.axes(), width(cached)),
+        "kv_bytes_per_token": token_bytes(subject.ledger, work.axes(), cached),
+        "kv_bytes_next_token": next_token_bytes(subject.ledger, work.axes(), cached),
         "total_bytes": weights + cache,
         "lines": lines,
     }
     if fit is not None:
         facts["fit"] = _fit(subject, work, cached, fit, weights)
+    if cached.page > 1:
+        facts |= pages.facts(subject, work, cached, None if fit is None else fit - weights)
     return facts
 
 
-def _fit(subject: LoadedModel, work: Workload, cached: str, budget: int, weights: int) -> dict[str, Any]:
+def _fit(subject: LoadedModel, work: Workload, cached: Width, budget: int, weights: int) -> dict[str, Any]:
     """The largest context at this batch and the largest batch at this context; None where not even 1 fits, and, with
     a slack, where what is kept bounds none."""
     room = budget - weights
 
     def cache(context: int, batch: int) -> int:
         at = replace(work, context=context, batch=batch).axes()
-        return int(cache_bytes(subject.ledger, at, width(cached)))
+        return int(cache_bytes(subject.ledger, at, cached))
 
     context = largest_that_fits(lambda n: cache(n, work.batch), room, LARGEST)
     batch = largest_that_fits(lambda n: cache(work.context, n), room, LARGEST)
@@ -227,22 +233,22 @@ def _one(facts: dict[str, Any], attention: bool) -> Table:
     return columns, sections, totals
 
 
-def _lines(subject: LoadedModel, work: Workload, how: Storage, cached: str) -> list[dict[str, Any]]:
+def _lines(subject: LoadedModel, work: Workload, how: Storage, cached: Width) -> list[dict[str, Any]]:
     """Weights by part, and every state."""
     ledger, at = subject.ledger, work.axes()
     elements, taken, dtypes = ledger.parameters(), ledger.weight_bytes(how), dtypes_by_part(ledger, how)
     parts = cells.by_part(elements)
     weights = cells.by_part(taken)
-    states, kept = ledger.states(at), ledger.state_bytes(at, width(cached))
+    states, kept = ledger.states(at), ledger.state_bytes(at, cached)
     lines = (line for group in ledger.groups for line in group.lines if isinstance(line, State))
     own = {line.path: f"fp{line.bits}" for line in lines if line.bits is not None}
     return [
         {"what": part, "kind": "weights", "elements": parts[part], "dtype": dtypes[part], "bytes": weights[part]}
         for part in parts
     ] + [
-        {"what": paths.short(path), "kind": "cache", "elements": states[path], "bytes": kept[path]}
-        | {"dtype": own.get(path, cached)}
-        for path in states
+        {"what": paths.short(path), "kind": "cache", "elements": count, "bytes": kept[path]}
+        | {"dtype": own.get(path, cached.name)}
+        for path, count in states.items()
     ]
 
 

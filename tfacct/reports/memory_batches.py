@@ -12,7 +12,7 @@ from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Table
-from tfacct.reports import compose, sentences
+from tfacct.reports import compose, pages, sentences
 from tfacct.reports.memory import memory
 
 
@@ -24,6 +24,8 @@ def by_batch(
     dtype: str | None = None,
     kv_dtype: str | None = None,
     fit: int | None = None,
+    use: float | None = None,
+    kv_block: int | None = None,
 ) -> Report:
     """Bytes of weights and KV cache at each batch, in rising order; with `fit` also the largest context that fits.
 
@@ -32,14 +34,15 @@ def by_batch(
     if len(subjects) != 1:
         raise UsageError(f"several batches ({option('batch')}) are of one MODEL", "name one model, or give one batch")
     (subject,) = subjects
-    batches = sorted(set(batches))
-    each = [memory(subjects, replace(request, batch=batch), dtype=dtype, kv_dtype=kv_dtype) for batch in batches]
+    batches, given, fit = sorted(set(batches)), fit, pages.usable(fit, use)
+    stored: dict[str, Any] = {"dtype": dtype, "kv_dtype": kv_dtype, "kv_block": kv_block}
+    each = [memory(subjects, replace(request, batch=batch), **stored) for batch in batches]
     rows = [_row(batch, report) for batch, report in zip(batches, each, strict=True)]
     facts = {key: value for key, value in each[-1].models[0].items() if key != "notes"}
     if fit is not None:
-        found = [_fit(subjects, replace(request, batch=row["batch"]), dtype, kv_dtype, fit) for row in rows]
+        found = [_fit(subjects, replace(request, batch=row["batch"]), stored, fit) for row in rows]
         if not any(found):  # raises: it says how much too large it is
-            memory(subjects, replace(request, batch=batches[0]), dtype=dtype, kv_dtype=kv_dtype, fit=fit)
+            memory(subjects, replace(request, batch=batches[0]), **stored, fit=fit)
         for row, there in zip(rows, found, strict=True):
             row |= {key: there.get(key) for key in ("largest_context", "context_slack_bytes")}
         facts |= {"fit": found[-1]} if found[-1] else {}
@@ -51,19 +54,17 @@ def by_batch(
         title=each[-1].title.rpartition(", batch ")[0],
         convention=each[-1].convention,
         answer=_answer(rows, fit),
-        notes=lambda _: [*each[-1].notes, *_fit_notes(fit)],
+        notes=lambda _: [*each[-1].notes, *_fit_notes(fit), *pages.notes([], given, use)],
         counted=each[-1].counted,
         requests=[replace(request, batch=batches[-1])],
         headline="total_bytes",
     )
 
 
-def _fit(
-    subjects: Sequence[LoadedModel], request: Request, dtype: str | None, kv_dtype: str | None, fit: int
-) -> dict[str, Any]:
+def _fit(subjects: Sequence[LoadedModel], request: Request, stored: dict[str, Any], fit: int) -> dict[str, Any]:
     """What fits at a batch; nothing where not even a token does."""
     try:
-        found: dict[str, Any] = memory(subjects, request, dtype=dtype, kv_dtype=kv_dtype, fit=fit).models[0]["fit"]
+        found: dict[str, Any] = memory(subjects, request, **stored, fit=fit).models[0]["fit"]
     except UsageError:
         return {}
     return found

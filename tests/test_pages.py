@@ -1,0 +1,89 @@
+"""The cache in pages, its scales, the share of a card; formats that take the head too."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tests.conftest import Ran, tiny
+from tfacct import load
+from tfacct.base.errors import TfacctError
+
+LLAMA = load("llama-3.1-8b")
+TOKEN = 2 * 32 * 8 * 128  # numbers of keys and values of a token
+
+
+def test_pages_by_hand() -> None:
+    """8,190 tokens take 512 pages of 16; a window of 9 takes 3 of 4."""
+    assert LLAMA.memory(ctx=8190, kv_block=16).kv_cache_bytes == 2 * TOKEN * 8192
+    assert LLAMA.memory(ctx=8193, kv_block=16, batch=3).kv_cache_bytes == 3 * 2 * TOKEN * 8208
+    assert LLAMA.memory(ctx=8193, kv_block=1).kv_cache_bytes == LLAMA.memory(ctx=8193).kv_cache_bytes
+    windowed = tiny("mistral", sliding_window=9)
+    plain, paged = (load(windowed.raw).memory(ctx=30, **how) for how in ({}, {"kv_block": 4}))
+    assert paged.kv_cache_bytes * 9 == plain.kv_cache_bytes * 12
+
+
+def test_caches_with_scales() -> None:
+    """A scale of 4 bytes for each token, head and side, beside 8 bits a number."""
+    scaled = TOKEN + 4 * 2 * 32 * 8
+    assert LLAMA.memory(ctx=100, kv_dtype="fp8-token").kv_cache_bytes == 100 * scaled
+    assert LLAMA.kv(dtype="int8-token", ctx=100).total == 100 * scaled
+    with pytest.raises(TfacctError, match="unknown dtype"):
+        LLAMA.memory(dtype="fp8-token")
+
+
+def test_a_share_of_a_card_and_what_vllm_says() -> None:
+    found = LLAMA.memory(ctx=8190, fit="80GB", use=0.9, kv_block=16)
+    room = 72 * 10**9 - 2 * 8_030_261_248
+    page = 16 * 2 * TOKEN
+    assert found.pages == {
+        "page_bytes": page,
+        "pages": room // page,
+        "tokens": room // page * 16,
+        "concurrency": room // page / 512,
+    }
+    assert found.fit["largest_context"] == found.pages["tokens"] and found.fit["budget_bytes"] == 72 * 10**9
+    assert found.kv_block == 16
+
+
+def test_models_that_keep_windows_have_no_pages_in_common(run: Callable[..., Ran]) -> None:
+    ran = run("memory", "gemma-3-27b-text", "--fit", "80GB", "--kv-block", "16")
+    assert ran.code == 0 and "pages of 16" in ran.out and "vLLM" not in ran.out
+
+
+def test_in_every_form(run: Callable[..., Ran]) -> None:
+    ran = run("memory", "llama-3.1-8b", "--fit", "80GB", "--use", "0.9", "--kv-block", "16", "--ctx", "8k")
+    said = " ".join(ran.out.split())
+    assert 'start with "GPU KV cache size: 426,784 tokens"' in said and "The budget is 0.9 of 80 GB." in said
+    rows = json.loads(
+        run(
+            "memory",
+            "gpt2",
+            "--batch",
+            "1,3",
+            "--ctx",
+            "17",
+            "--kv-block",
+            "16",
+            "--fit",
+            "2GB",
+            "--use",
+            "0.5",
+            "--json",
+        ).out
+    )["models"][0]
+    assert [row["kv_cache_bytes"] for row in rows["batches"]] == [batch * 32 * 2 * 2 * 12 * 768 for batch in (1, 3)]
+    for options in (("--use", "0.9"), ("--kv-block", "0"), ("--fit", "1GB", "--use", "1.5"), ("--kv-block", "-3")):
+        refused = run("memory", "gpt2", *options)
+        assert refused.code == 2 and "Traceback" not in refused.err
+
+
+def test_a_format_that_takes_the_head_and_the_table() -> None:
+    """llama-3.1-8b: 128,256 · 4,096 numbers each, in fp8 with a scale of 4 bytes for 128 × 128."""
+    plain = LLAMA.memory(dtype="fp8-block").weights_bytes
+    one = 2 * 128_256 * 4096 - (128_256 * 4096 + 4 * 1002 * 32)
+    assert LLAMA.memory(dtype="fp8-block+head").weights_bytes == plain - one
+    assert LLAMA.memory(dtype="fp8-block+head+embed").weights_bytes == plain - 2 * one
+    for wrong in ("bf16+head", "awq+norms", "awq+head+head", "q4_k_m+head", "+head"):
+        with pytest.raises(TfacctError):
+            LLAMA.memory(dtype=wrong)
