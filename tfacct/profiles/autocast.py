@@ -22,8 +22,8 @@ from tfacct.profiles.transformers_parts import ACTIVATIONS, STREAM, norm
 WIDE: dict[Role, Role | None] = {"work": "full", "upcast": "full", "cast": None, "copy": None}
 """Roles of a pass in fp32, as they are where another part of it is in 16 bits; None: no such tensor is made."""
 STREAM_WIDE = Held("B T D", "full")
-BEHIND = paths.in_every(paths.BLOCKS, "mlp_norm")
-"""The norm behind attention."""
+ATTENTION, BEHIND = (paths.in_every(paths.BLOCKS, name) for name in ("attn", "mlp_norm"))
+"""Attention, and the norm behind it."""
 
 
 class Product(NamedTuple):
@@ -74,7 +74,9 @@ def product(one: Product, reads: str, beside: tuple[Held, ...] = (), summed: int
     kept.append(Kept(f"{one.path}.in" if one.casts else reads, one.reads, by=(matmul,)))
     made = (Held(one.reads, "full", 3 if summed == 1 else 2 if summed else 1),) if one.casts else (read,)
     after = (Held(one.reads, "full"),) if one.casts else (read,)
-    moments = [Moment(matmul, (Held(one.makes), read, own, *bias, *there, *beside))]
+    moments = [Moment(matmul, (Held(one.makes), read, own, *there, *beside))]
+    if bias:  # whose gradient is summed last: what was made again for the product is gone by then
+        moments.append(Moment(matmul, (Held(one.makes), read, own, *bias, *there, *beside), after=True))
     if one.casts:
         moments.append(Moment(cast, (*((read,) if summed != 1 else ()), own, *bias, *made, *beside)))
     moments.append(Moment(weight, (*after, own, own._replace(role="full"), *bias, *beside), done=False))
@@ -95,6 +97,9 @@ class Autocast(Transformers):
         """What a part of a block keeps. Raises ConfigError for one without a rule."""
         if isinstance(part, Norm):
             run = as_full(norm(at, reads, part, full=True, wide=self.habits.wide_norms))
+            if part.less_one:  # whose weight's gradient is summed last
+                first, *others = run.moments
+                run = run._replace(moments=(first._replace(done=False), *others))
             return _beside(run, self._lingering) if at == BEHIND else run
         if isinstance(part, Attention):
             return self._attention(at, reads, part, waits=waits)
@@ -110,8 +115,11 @@ class Autocast(Transformers):
         """The sum of a sublayer's result with the stream, in fp32."""
         if self.habits.residual:
             raise ConfigError(f"{self.name}: no rule for dropouts of the stream")
-        name = f"{at}.drop"
-        return Run((name,), (), (), (Moment(name, (Held("B T D"), STREAM_WIDE, *self._lingering)),))
+        name, times = f"{at}.drop", 1 + self.habits.scales_results
+        summed = (Held("B T D", times=times), STREAM_WIDE)
+        scores = (Held("B K G T S", "full"),) if self.attention == "eager" else ()
+        alone = Moment(name, (*summed, *scores, *(() if at == ATTENTION else (STREAM_WIDE,))))
+        return Run((name,), (), (), (Moment(name, (*summed, *self._lingering)),), (), (alone,))
 
     @property
     def _lingering(self) -> tuple[Held, ...]:
@@ -142,6 +150,10 @@ class Autocast(Transformers):
     def waiting(self, shape: Transformer) -> tuple[Held, ...]:
         """As in fp32."""
         return _full(Transformers.waiting(self, shape))
+
+    def buffers(self, shape: Transformer) -> tuple[Kept, ...]:
+        """As in fp32."""
+        return as_full(Run(kept=Transformers.buffers(self, shape))).kept
 
     def handed(self, shape: Transformer) -> tuple[Handed, ...]:
         """As in fp32."""
@@ -255,8 +267,12 @@ class Autocast(Transformers):
             Kept(f"{at}.values", "B T N H", by=(f"{at}.o_proj.matmul",)),
         ]
         wide, copies, queries = Held(pairs, "full"), Held("B S N H"), Held("B T N H")
-        own = (Held("B S N H", "full"), Held("B S K H")) if copied and not viewed else ()
-        early = (*self._local, *own)
+        lone = part.kv_heads == 1  # whose copies are views, but for what is made of them
+        value, keys = Held("B S K H"), (Held("B S N H", "full"),) if copied and not lone else ()
+        apart = self.batch > 1 and part.heads != 1  # products copy what does not lie head by head
+        there = (*self._local, *keys)
+        early = (*there, value, *((copies,) if copied and not lone else ()))
+        late = (*there, *((value,) if (copied and not viewed) or apart else ()))
         moments = [
             Moment(summed, (queries, Held(pairs), copies)),
             Moment(cast, (wide, Held(pairs), copies)),
@@ -269,17 +285,16 @@ class Autocast(Transformers):
         ahead = (
             Moment(softmax, (wide, *early)),
             *dropped,
-            Moment(summed, (*((wide,) if drops else ()), queries, queries, *early)),
+            Moment(summed, (*((wide,) if drops else ()), queries, queries, *late)),
         )
-        values = (*early, copies if copied and not viewed else Held("B S K H"))
-        times = 1 + (self.batch > 1)
-        narrow = (queries._replace(times=times), copies._replace(times=1 if copied else times), Held(pairs))
+        narrow = (queries._replace(times=1 + apart), copies._replace(times=1 + (apart and not copied)), Held(pairs))
+        again = (copies,) if apart and (lone or not copied) else ()  # values, for their product
         alone = (
-            Moment(scores, (*narrow, *values)),
-            Moment(softmax, (wide, wide, *values)),
-            *((Moment(f"{softmax}.drop", (wide, wide, Held(pairs, "flag"), *values)),) if drops else ()),
-            Moment(summed, (wide, Held(pairs), queries, *values)),
-            Moment(summed, (wide, queries, queries, *values)),
+            Moment(scores, (*narrow, *early)),
+            Moment(softmax, (wide, wide, *early)),
+            *((Moment(f"{softmax}.drop", (wide, wide, Held(pairs, "flag"), *early)),) if drops else ()),
+            Moment(summed, (wide, Held(pairs), queries, *early, *again)),
+            Moment(summed, (wide, queries, queries, *early)),
         )
         order = (narrowed, scores, softmax, *((f"{softmax}.drop",) if drops else ()), cast, summed)
         return Run(order, tuple(kept), tuple(moments), ahead, (), alone)
