@@ -114,18 +114,18 @@ MEASURED_SINCE = [
 ]
 
 
-QUANTIZED = ("gpt-oss-20b", "gpt-oss-120b", "deepseek-v3")
-"""Models whose published weights are stored quantized: their classes train in the pass's dtype."""
-
-
 @pytest.mark.parametrize("case", MEASURED_SINCE, ids=lambda case: "-".join(map(str, case[:4])))
 def test_further_families_meet_what_was_measured(case: tuple[Any, ...]) -> None:
     name, dtype, attention, checkpoint, batch, context, kept, most = case
     work = Workload(context=context, tokens=context, batch=batch)
-    unpacked = {"quantization_config": None} if name in QUANTIZED else {}
-    step = step_of(load(name, **unpacked).loaded, work, Recipe(dtype, "none", checkpoint, attention))
+    step = step_of(load(name).loaded, work, Recipe(dtype, "none", checkpoint, attention))
     assert step.kept() == kept
     assert peak(instant for instant in timeline(step) if instant.name != "optimizer step").total == most
+
+
+def test_weights_stored_quantized_are_trained_in_the_dtype_of_the_pass(run: Callable[..., Ran]) -> None:
+    said = " ".join(run("train", "gpt-oss-20b", "--attention", "eager", "--ctx", "2k").out.split())
+    assert "Weights and gradients are in bf16" in said and "The config stores its weights quantized" in said
 
 
 def test_a_block_of_llama_by_hand() -> None:
@@ -219,8 +219,7 @@ def test_several_models_have_a_row_each(run: Callable[..., Ran]) -> None:
         ("falcon-7b", "the training step of falcon has not been measured"),
         ("moonlight-16b-a3b --set latent_attention=absorbed", "no rule for latent attention that is absorbed"),
         ("youtu-llm-2b --set v_head_dim=68", "sdpa has not been measured with heads of 68"),
-        ("gpt-oss-20b --attention eager", "the weights are stored quantized hint: --set quantization_config=null"),
-        ("gpt-oss-20b --set quantization_config=null", "has not been measured with sdpa hint: --attention eager"),
+        ("gpt-oss-20b", "has not been measured with sdpa hint: --attention eager"),
         ("opt-350m", "opt-350m: transformers with sdpa: no rule for a token table narrower than the model"),
         ("phi-2 --set qk_layernorm=true", "phi-2: transformers with sdpa: no rule for a norm of all heads together"),
         ("opt-6.7b --set do_layer_norm_before=false", "no rule for post blocks"),

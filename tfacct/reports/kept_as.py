@@ -86,8 +86,6 @@ def check(recipe: Recipe, as_: str) -> None:
 
 def refusal(subject: LoadedModel, recipe: Recipe, as_: str) -> str | None:
     """Reason why what a model keeps is not counted; None if it is."""
-    if subject.quantized:
-        return "the weights are stored quantized"
     try:
         runner(as_).passed(subject.architecture, recipe, Workload(1, 1, 1))
     except ConfigError as error:

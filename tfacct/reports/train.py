@@ -135,7 +135,11 @@ def _notes(every: Sequence[Trained]) -> list[str]:
         *([CHUNKED] if one.recipe.loss == "chunked" else []),
         f"Kept for the backward pass: {units.binary(one.step.kept())} ({named}).",
         *(_lent(one) if one.recipe.lora is not None else [_stored(one.recipe)]),
+        *([UNPACKED] if one.subject.quantized else []),
     ]
+
+
+UNPACKED = "The config stores its weights quantized; a training step holds them as said here."
 
 
 def _stored(recipe: Recipe) -> str:

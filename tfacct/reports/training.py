@@ -185,8 +185,8 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
         return f"{on} changes what its training step keeps"
     if recipe.full and any(isinstance(part, Experts) for part in subject.architecture.parts()):
         return "the training step of its experts has been measured in 16 bits alone"
-    if subject.quantized:
-        return "the weights are stored quantized"
+    if subject.quantized and recipe.lora is not None and recipe.weights is None:
+        return "the weights are stored quantized: adapters beside them have been measured in nf4 alone"
     for part in subject.architecture.attentions if recipe.attention == "sdpa" else ():
         latent = isinstance(part, LatentAttention)
         widths = (part.query, part.value_dim) if isinstance(part, LatentAttention) else (part.head_dim,)
@@ -274,7 +274,7 @@ def _advice(subject: LoadedModel, recipe: Recipe) -> str:
     """Advice for a model that is refused: the other attention where that is counted, or the families that are."""
     other: AttentionKind = "eager" if recipe.attention == "sdpa" else "sdpa"
     if subject.quantized and refusal(subject.with_fields({"quantization_config": None}), recipe) is None:
-        return f"{option('set', 'quantization_config=null')} counts it with all weights in {recipe.dtype}"
+        return f"{option('set', 'quantization_config=null')} counts weights in {recipe.dtype}"
     if refusal(subject, replace(recipe, attention=other)) is None:
         return f"{option('attention', other)} is counted"
     if recipe.lora is not None and refusal(subject, replace(recipe, lora=None)) is None:
