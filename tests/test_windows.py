@@ -96,7 +96,7 @@ def test_masked_flops_are_those_of_the_pairs_in_the_mask(name: str, work: Worklo
         rows = (
             in_chunks(work.tokens, work.context, block.window or 1)
             if chunked
-            else mask(work.tokens, work.context, block.window, around=around)
+            else mask(work.tokens, work.context, getattr(block.attention, "index_top", block.window), around=around)
         )
         kept = sum(map(sum, rows))
         for which, size in zip(("scores", "values"), sizes_of_pairs(block.attention), strict=True):
@@ -108,6 +108,12 @@ def test_masked_flops_are_those_of_the_pairs_in_the_mask(name: str, work: Worklo
             assert full[path] == 2 * work.batch * block.attention.heads * size * work.tokens * (
                 work.context if around else keys_met(work, block.window)
             )
+        if getattr(block.attention, "index_top", None) is not None and block.attention.indexes:
+            paths = [f"blocks.{number}.attn.indexer.{which}" for which in ("scores", "sum")]
+            pairs_ = sum(map(sum, mask(work.tokens, work.context, None)))
+            each = block.attention.index_heads * block.attention.index_dim, block.attention.index_heads
+            assert [masked[path] for path in paths] == [2 * work.batch * size * pairs_ for size in each]
+            paired.update(paths)
     assert {path: count for path, count in full.items() if path not in paired} == {
         path: count for path, count in masked.items() if path not in paired
     }

@@ -29,6 +29,7 @@ def text_of(whole: str) -> dict[str, Any]:
     family = TEXTS[text].family if text in TEXTS else text
     tiny = QWEN_VL if text.startswith("qwen2_") else TINY[family]
     without = ("model_type", "latent_attention", TIED, "use_sliding_window", "sliding_window", "layer_types")
+    without += ("num_kv_shared_layers",)  # one layer has nobody to borrow from
     kept = {name: value for name, value in tiny.items() if name not in without or family == "cohere2"}
     return {**kept, "pad_token_id": 0, "num_hidden_layers": 1, **({} if text in TEXTS else {"model_type": text})}
 

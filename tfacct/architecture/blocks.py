@@ -136,6 +136,8 @@ class Block:
             found["window"] = "full" if self.window is None else "windowed"
         if routed or self.find(FeedForward):
             found["network"] = "experts" if routed else "dense"
+        if isinstance(attention, LatentAttention) and attention.index_top is not None:
+            found["keys"] = "choosing" if attention.indexes else "following"
         if isinstance(attention, Attention):
             found["keys"] = "borrowing" if attention.borrowed else "keeping"
         if attention is not None:

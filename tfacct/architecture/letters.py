@@ -34,6 +34,8 @@ MARKS = {
     "full": "full",
     "experts": "exp",
     "dense": "den",
+    "choosing": "cho",
+    "following": "fol",
     "borrowing": "bor",
     "keeping": "own",
     "rotated": "rot",

@@ -22,7 +22,7 @@ Size: TypeAlias = Any
 """An int, a numpy array or a sympy expression."""
 Axes: TypeAlias = Mapping[str, Size]
 Letters: TypeAlias = tuple[str, ...]
-Mask: TypeAlias = Literal["full", "causal", "chunks", "near"]
+Mask: TypeAlias = Literal["full", "causal", "chunks", "chosen", "near"]
 
 
 AXIS = re.compile("[A-Z][a-z]*[0-9]*")
@@ -238,6 +238,7 @@ def pairs(mask: Mask, queries: Size, keys: Size, window: Size | None = None) -> 
     if mask == "near" and window is not None:
         half = halve(window - 1) + 1  # before a position, and behind it, its own both times
         return pairs("causal", queries, keys, half) + pairs("causal", queries, queries, half) - queries
+    # Of chosen keys a position sees as many as it would of the last ones.
     if window is None:
         return halve(queries * (2 * keys - queries + 1))
 

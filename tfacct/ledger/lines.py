@@ -44,7 +44,9 @@ AROUND = "Wb"
 """The same where a query sees keys before and behind it: all keys are there, so it binds nothing."""
 POSITIONS = "Sp"
 """All positions up to the end of the step, in a block whose S is bound to fewer: chunks are counted from the first."""
-WINDOWS = frozenset((WINDOW, AROUND))
+CHOSEN = "Sx"
+"""The axis of the keys that an indexer chooses for a query; it binds nothing."""
+WINDOWS = frozenset((WINDOW, AROUND, CHOSEN))
 CHUNK = "Pc"
 """The axis of the tokens in a chunk of a recurrence; the ledger binds by it how many chunks there are."""
 
@@ -162,7 +164,7 @@ class Matmul:
         if not masked or self.mask == "full":
             return [FLOPS_PER_MULTIPLY_ADD, *(axes[axis] for axis in every)]
         others = (axes[axis] for axis in every if axis not in ("T", "S"))
-        window = axes.get(AROUND if self.mask == "near" else WINDOW)
+        window = axes.get({"near": AROUND, "chosen": CHOSEN}.get(self.mask, WINDOW))
         keys = axes.get(POSITIONS, axes["S"]) if self.mask == "chunks" else axes["S"]
         return [FLOPS_PER_MULTIPLY_ADD, pairs(self.mask, axes["T"], keys, window), *others]
 

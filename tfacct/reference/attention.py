@@ -13,26 +13,12 @@ from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.reference.distances import OwnBias
-from tfacct.reference.modules import Add, LayerNorm, Linear, PerHead, PlainRMSNorm, Product, RMSNorm, Softcap
-from tfacct.reference.rotary import Angles
+from tfacct.reference.modules import Add, LayerNorm, Linear, PlainRMSNorm, Product, RMSNorm, Softcap
+from tfacct.reference.rotary import Angles, Rotary
 from tfacct.reference.step import Step
 
 Cache: TypeAlias = tuple[Tensor, Tensor]
 """Tensors that a block keeps of the tokens it has seen: keys and values, or a latent and the rotated part of keys."""
-
-
-class Rotary(nn.Module):
-    """Rotation of each half of a head by its position. The sine carries the sign of each half's share of the other."""
-
-    def __init__(self, part: parts.Rotary, size: int) -> None:
-        super().__init__()
-        self.neighbours, self.pairs = part.pairs == "neighbours", size // 2
-
-    def forward(self, heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        if self.neighbours:  # the order of a head's numbers is the same for queries and keys, so it may change
-            heads = torch.unflatten(heads, -1, (self.pairs, 2)).transpose(-1, -2).flatten(-2)
-        left, right = torch.unflatten(heads, -1, (2, self.pairs)).unbind(-2)  # `chunk` asks whether halves are equal
-        return (heads * cos).add_(torch.cat((right, left), dim=-1).mul_(sin))
 
 
 class Softmax(nn.Module):
@@ -302,93 +288,3 @@ class Attention(Heads):
         if self.window is None or self.keep_all or heads.shape[2] <= self.window:
             return heads
         return heads[:, :, heads.shape[2] - self.window :].clone()  # a view would hold all of them
-
-
-class LatentAttention(nn.Module):
-    """Causal self-attention over keys and values that come from a latent, run in one of three forms.
-
-    "DeepSeek-V2" (arXiv 2405.04434), section 2.1; expanded as in transformers' DeepseekV3Attention.
-    """
-
-    def __init__(self, part: parts.LatentAttention, angles: Angles) -> None:
-        super().__init__()
-        self.part, self.angles = part, angles
-        self.caches = ("k_cache", "v_cache") if part.form == "unpacked" else ("latent_cache", "rotary_cache")
-        self.scale = part.query**-0.5 if part.scale is None else part.scale
-        if part.q_rank is None:
-            self.q_proj = Linear(part.hidden, part.heads * part.query, bias=False)
-        else:
-            self.q_a_proj = Linear(part.hidden, part.q_rank, bias=part.bias)
-            self.q_a_norm = RMSNorm(part.q_rank, part.eps)
-            self.q_b_proj = Linear(part.q_rank, part.heads * part.query, bias=False)
-        self.kv_a_proj = Linear(part.hidden, part.kv_rank + part.rope_dim, bias=part.bias)
-        self.kv_a_norm = RMSNorm(part.kv_rank, part.eps)
-        assert part.rotary is not None
-        self.q_rotary, self.k_rotary = Rotary(part.rotary, part.rope_dim), Rotary(part.rotary, part.rope_dim)
-        absorbed = part.form == "absorbed"
-        if absorbed:
-            self.k_b_proj: nn.Module = PerHead(part.heads, part.nope_dim, part.kv_rank, into_latent=True)
-            self.v_b_proj: nn.Module = PerHead(part.heads, part.value_dim, part.kv_rank, into_latent=False)
-        else:
-            self.k_b_proj = Linear(part.kv_rank, part.heads * part.nope_dim, bias=False)
-            self.v_b_proj = Linear(part.kv_rank, part.heads * part.value_dim, bias=False)
-        sharing = part.heads if absorbed else 1  # of one latent that is keys and values of all heads
-        self.scores, self.values = Product(sharing), Product(sharing)
-        self.softmax = Softmax(self.scale)
-        self.o_proj = Linear(part.heads * part.value_dim, part.hidden, bias=part.bias)
-
-    def forward(self, x: Tensor, step: Step, past: Cache | None) -> tuple[Tensor, Tensor, Tensor]:
-        part, turn = self.part, step.turn(self.angles)
-        plain, turned = torch.split(self._split(self._queries(x), part.query), [part.nope_dim, part.rope_dim], dim=-1)
-        turned = self.q_rotary(turned, *turn)
-        latent, shared = torch.split(self.kv_a_proj(x).unsqueeze(1), [part.kv_rank, part.rope_dim], dim=-1)
-        latent, shared = self.kv_a_norm(latent), self.k_rotary(shared, *turn)
-        run = {"expanded": self._expanded, "absorbed": self._absorbed, "unpacked": self._unpacked}[part.form]
-        mixed, kept = run(plain, turned, latent, shared, step, past)
-        return self.o_proj(mixed.transpose(1, 2).flatten(2)), *kept
-
-    def _expanded(
-        self, plain: Tensor, turned: Tensor, latent: Tensor, shared: Tensor, step: Step, past: Cache | None
-    ) -> tuple[Tensor, Cache]:
-        latent, shared = _appended(past, latent, shared)
-        k, v = self._keys_and_values(latent, shared)
-        return self._mixed(torch.cat((plain, turned), dim=-1), k, v, step, past), (latent, shared)
-
-    def _absorbed(
-        self, plain: Tensor, turned: Tensor, latent: Tensor, shared: Tensor, step: Step, past: Cache | None
-    ) -> tuple[Tensor, Cache]:
-        latent, shared = _appended(past, latent, shared)
-        q = torch.cat((self.k_b_proj(plain), turned), dim=-1)
-        mixed = self._mixed(q, torch.cat((latent, shared), dim=-1), latent, step, past)
-        return self.v_b_proj(mixed), (latent, shared)
-
-    def _unpacked(
-        self, plain: Tensor, turned: Tensor, latent: Tensor, shared: Tensor, step: Step, past: Cache | None
-    ) -> tuple[Tensor, Cache]:
-        k, v = _appended(past, *self._keys_and_values(latent, shared))
-        return self._mixed(torch.cat((plain, turned), dim=-1), k, v, step, past), (k, v)
-
-    def _queries(self, x: Tensor) -> Tensor:
-        latent = x if self.part.q_rank is None else self.q_a_norm(self.q_a_proj(x))
-        queries: Tensor = (self.q_proj if self.part.q_rank is None else self.q_b_proj)(latent)
-        return queries
-
-    def _keys_and_values(self, latent: Tensor, shared: Tensor) -> Cache:
-        tokens = latent.squeeze(1)
-        plain = self._split(self.k_b_proj(tokens), self.part.nope_dim)
-        values = self._split(self.v_b_proj(tokens), self.part.value_dim)
-        return torch.cat((plain, shared.expand(-1, self.part.heads, -1, -1)), dim=-1), values
-
-    def _mixed(self, q: Tensor, k: Tensor, v: Tensor, step: Step, past: Cache | None) -> Tensor:
-        mask = step.mask(0 if past is None else past[0].shape[2], None)
-        mixed: Tensor = self.values(self.softmax(self.scores(q, k.transpose(2, 3)), mask), v)
-        return mixed
-
-    def _split(self, x: Tensor, size: int) -> Tensor:
-        return by_head(x, self.part.heads, size)
-
-
-def _appended(past: Cache | None, first: Tensor, second: Tensor) -> Cache:
-    if past is None:
-        return first, second
-    return torch.cat((past[0], first), dim=2), torch.cat((past[1], second), dim=2)

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tfacct.architecture import blocks, parts
-from tfacct.reference.attention import Attention, LatentAttention
+from tfacct.reference.attention import Attention
 from tfacct.reference.cross import CrossAttention
 from tfacct.reference.disentangled import Disentangled
 from tfacct.reference.experts import Experts
+from tfacct.reference.latent import LatentAttention
 from tfacct.reference.mixers import module_of
 from tfacct.reference.mixing import Mixer
 from tfacct.reference.modules import Add, FeedForward, Head, MtpProjection, norm

@@ -18,12 +18,13 @@ from torch.utils.module_tracker import ModuleTracker
 
 from tfacct.base.errors import MissingExtraError
 from tfacct.base.record import record
-from tfacct.reference.attention import Alibi, Clip, Distance, OutputGate, Rotary, Sinks, Softmax, Temperature
+from tfacct.reference.attention import Alibi, Clip, Distance, OutputGate, Sinks, Softmax, Temperature
 from tfacct.reference.blocks import Block
 from tfacct.reference.experts import Bank, Routing, Weighting
 from tfacct.reference.mixing import Convolution
 from tfacct.reference.model import Decoder, Inputs
 from tfacct.reference.modules import Activation, Add, PerHead, Product, RMSNorm, Scale, Softcap, Work
+from tfacct.reference.rotary import Rotary
 
 PRODUCTS = ("linear", "matmul", "bmm", "addmm")
 """Names that fvcore has for the operators that the counted path may use."""

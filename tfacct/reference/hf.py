@@ -105,9 +105,9 @@ def _cached(past: Any) -> dict[str, int]:
 
 
 def _kept_by(layer: Any) -> list[Any]:
-    """The tensors that a layer of the class's cache holds: the states of a mixer, then keys and values."""
+    """The tensors that a layer of the class's cache holds: a mixer's states, keys and values, an indexer's keys."""
     states = [*getattr(layer, "conv_states", {}).values(), *getattr(layer, "recurrent_states", {}).values()]
-    both = (*states, getattr(layer, "keys", None), getattr(layer, "values", None))
+    both = (*states, *(getattr(layer, name, None) for name in ("keys", "values", "indexer_keys")))
     return [kept for kept in both if kept is not None]
 
 

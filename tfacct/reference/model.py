@@ -301,8 +301,9 @@ def _kept_sizes(part: parts.Part, batch: int, tokens: int, source: int) -> tuple
             return ((batch, part.kv_heads, tokens, part.head_dim),) * 2
         case parts.CrossAttention() if source:
             return ((batch, part.kv_heads, source, part.head_dim),) * 2
-        case parts.LatentAttention() if part.form == "unpacked":
-            return (batch, part.heads, tokens, part.query), (batch, part.heads, tokens, part.value_dim)
         case parts.LatentAttention():
-            return (batch, 1, tokens, part.kv_rank), (batch, 1, tokens, part.rope_dim)
+            of_heads = (batch, part.heads, tokens, part.query), (batch, part.heads, tokens, part.value_dim)
+            latents = (batch, 1, tokens, part.kv_rank), (batch, 1, tokens, part.rope_dim)
+            index = ((batch, 1, tokens, part.index_dim),) if part.indexes else ()
+            return (*(of_heads if part.form == "unpacked" else latents), *index)
     return ()

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.base.errors import ConfigError
@@ -29,6 +29,20 @@ class Angles:
         angles = positions.to(self.frequencies.device)[:, None] * self.frequencies[None]
         cos, sin = angles.cos(), angles.sin()
         return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
+
+
+class Rotary(nn.Module):
+    """Rotation of each half of a head by its position. The sine carries the sign of each half's share of the other."""
+
+    def __init__(self, part: parts.Rotary, size: int) -> None:
+        super().__init__()
+        self.neighbours, self.pairs = part.pairs == "neighbours", size // 2
+
+    def forward(self, heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        if self.neighbours:  # the order of a head's numbers is the same for queries and keys, so it may change
+            heads = torch.unflatten(heads, -1, (self.pairs, 2)).transpose(-1, -2).flatten(-2)
+        left, right = torch.unflatten(heads, -1, (2, self.pairs)).unbind(-2)  # `chunk` asks whether halves are equal
+        return (heads * cos).add_(torch.cat((right, left), dim=-1).mul_(sin))
 
 
 def frequencies(part: parts.Rotary, head_dim: int) -> Tensor:

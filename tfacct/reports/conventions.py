@@ -172,12 +172,13 @@ def attention_words(subjects: Sequence[LoadedModel], masked: bool) -> str:
         return " no attention, so --masked leaves nothing out;" if masked else ""
     pairs, whole = _pairs(subjects), {"I J": "I × J in an encoder", "T J": "T × J across", "both": "all T × T pairs"}
     others = [words for pair, words in whole.items() if pair in pairs and pair != "both"]
-    if not pairs & {"causal", "window", "chunks"} and masked and "near" in pairs:
+    if not pairs & {"causal", "window", "chunks", "chosen"} and masked and "near" in pairs:
         return " of attention only the pairs that the windows keep, which see both ways;"
-    if not pairs & {"causal", "window", "chunks"}:
+    if not pairs & {"causal", "window", "chunks", "chosen"}:
         return f" {whole['both']} of attention{', which has no causal mask' if masked else ''};"
     if masked:
-        kept = [f"the {words}" for words in ("window", "chunks") if words in pairs]
+        named = {"window": "the window", "chunks": "the chunks", "chosen": "the indexer's choice"}
+        kept = [words for pair, words in named.items() if pair in pairs]
         mask = f"the causal mask{''.join(f' and {words}' for words in kept)} {'keep' if kept else 'keeps'}"
         rest = [*others, *(["all where there is no causal mask"] if "both" in pairs else [])]
         rest += ["those in the window where it sees both ways"] if "near" in pairs else []

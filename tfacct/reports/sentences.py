@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tfacct.architecture.parts import Attention, Experts, Mixer
+from tfacct.architecture.parts import Attention, Experts, LatentAttention, Mixer
 from tfacct.base import units
 from tfacct.ledger import paths
 from tfacct.ledger.lines import Pointwise, State
@@ -84,7 +84,7 @@ def window_notes(settings: Sequence[LoadedModel], *, kept: bool = False, masked:
     model stands in several settings that differ in it, of all of them."""
     windows = list(dict.fromkeys(_windows(subject) for subject in settings))
     if not any(windows):
-        return []
+        return _chosen(settings[0], kept=kept, masked=masked) if len(settings) == 1 else []
     follows = (
         ", and only those are kept: once the window is full, a further token adds nothing there."
         if kept
@@ -106,6 +106,22 @@ def window_notes(settings: Sequence[LoadedModel], *, kept: bool = False, masked:
         f"{where or 'In'} {count} of {of} blocks a token sees at most {window} keys{chunk}{follows}"
         for count, of, window in said
     ]
+
+
+def _chosen(subject: LoadedModel, *, kept: bool, masked: bool) -> list[str]:
+    """How many keys an indexer chooses for a token, and what that changes."""
+    stacks = subject.architecture.having(LatentAttention)
+    found = {part.index_top for _, part in stacks if part.index_top is not None}
+    if not found:
+        return []
+    follows = (
+        "; the cache keeps all keys, and the indexer's own."
+        if kept
+        else "; the other pairs are left out."
+        if masked
+        else "; all are counted, as transformers runs it (--masked: only those chosen)."
+    )
+    return [f"In every block an indexer's choice leaves a token at most {units.between([*found])} keys{follows}"]
 
 
 def _chunked(part: object) -> bool:

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal, TypeAlias
 from tfacct.architecture.parts.attention import Rotary
 from tfacct.architecture.parts.part import Part
 from tfacct.base.record import record
-from tfacct.ledger.einsum import Size
+from tfacct.ledger.einsum import Mask, Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise, State
 
 Form: TypeAlias = Literal["auto", "expanded", "absorbed", "unpacked"]
@@ -32,6 +32,9 @@ class LatentAttention(Part):
     `expanded` keeps the latent and computes the keys and values of every token again in each step, as transformers
     does; `absorbed` keeps the latent and takes queries and results into its space, as engines do when they decode;
     `unpacked` keeps the keys and values of all heads.
+    With `index_top`, an indexer of `index_heads` heads of `index_dim` chooses so many keys for each token; it `follows`
+    where the choice is that of the last block before it that has an indexer. Of an indexer's head `rope_dim` numbers
+    are rotated, in `index_pairs`. "DeepSeek-V3.2", section 2.1, and transformers' DeepseekV32Indexer.
     `auto` leaves it to each step: `expanded` or `absorbed`, whichever takes fewer FLOPs. It has no lines of its own.
     """
 
@@ -47,6 +50,11 @@ class LatentAttention(Part):
     rotary: Rotary | None = None
     form: Form = "auto"
     scale: float | None = None
+    index_heads: Size | None = None
+    index_dim: Size | None = None
+    index_top: Size | None = None
+    index_pairs: Literal["halves", "neighbours"] = "halves"
+    follows: bool = False
 
     name: ClassVar[str] = "attn"
     letters: ClassVar[dict[str, str]] = {
@@ -57,6 +65,9 @@ class LatentAttention(Part):
         "rope_dim": "Hr",
         "value_dim": "Hv",
         "q_rank": "Rq",
+        "index_heads": "Nx",
+        "index_dim": "Hx",
+        "index_top": "Sx",
     }
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
@@ -68,6 +79,9 @@ class LatentAttention(Part):
         "Hp": "elements of a key head made from the latent",
         "Hr": "rotated elements of a head",
         "Hv": "size of a value head",
+        "Nx": "heads of the indexer",
+        "Hx": "size of an indexer's head",
+        "Sx": "keys that the indexer chooses for a token",
     }
 
     made: ClassVar[dict[str, str]] = {"Hq": "Hp + Hr", "Rs": "R + Hr"}
@@ -87,6 +101,21 @@ class LatentAttention(Part):
         """Rotary positions turn numbers in pairs."""
         return {"Hr": 2}
 
+    @property
+    def mask(self) -> Mask:
+        """Pairs that count under a mask: those up to the query, or the chosen ones of them."""
+        return "causal" if self.index_top is None else "chosen"
+
+    @property
+    def indexes(self) -> bool:
+        """True if it chooses keys itself."""
+        return self.index_top is not None and not self.follows
+
+    def sizes(self) -> dict[str, str]:
+        """Return field → axis; a block that follows another's choice has no indexer."""
+        found = Part.sizes(self)
+        return {field: letter for field, letter in found.items() if letter not in ("Nx", "Hx") or self.indexes}
+
     def running(self, form: Form) -> LatentAttention:
         """Return the part run in another form."""
         return replace(self, form=form)
@@ -104,6 +133,7 @@ class LatentAttention(Part):
             Pointwise(f"{at}.kv_a_norm", "B T R", weight="R"),
             Pointwise(f"{at}.q_rotary", "B T N Hr"),
             Pointwise(f"{at}.k_rotary", "B T Hr"),
+            *self._index(at),
             *(self._in_latent_space(at) if self.form == "absorbed" else self._by_head(at)),
             Matmul(f"{at}.o_proj", "B T N Hv, N Hv D -> B T D", bias=self.bias),
             *self._kept(at),
@@ -117,19 +147,34 @@ class LatentAttention(Part):
             yield Pointwise(f"{at}.q_a_norm", "B T Rq", weight="Rq")
             yield Matmul(f"{at}.q_b_proj", "B T Rq, Rq N Hq -> B T N Hq")
 
+    def _index(self, at: str) -> Iterator[Line]:
+        """Scores by which keys are chosen: of heads of their own over one key for each token, weighted and summed."""
+        if not self.indexes:
+            return
+        at = f"{at}.indexer"
+        yield Matmul(f"{at}.q_proj", "B T Rq, Rq Nx Hx -> B T Nx Hx")
+        yield Matmul(f"{at}.k_proj", "B T D, D Hx -> B T Hx")
+        yield Pointwise(f"{at}.k_norm", "B T Hx", weight="Hx", bias="Hx")
+        yield Pointwise(f"{at}.q_rotary", "B T Nx Hr")
+        yield Pointwise(f"{at}.k_rotary", "B T Hr")
+        yield Matmul(f"{at}.scores", "B T Nx Hx, B S Hx -> B Nx T S", mask="causal")
+        yield Pointwise(f"{at}.act", "B Nx T S")
+        yield Matmul(f"{at}.weights_proj", "B T D, D Nx -> B T Nx")
+        yield Matmul(f"{at}.sum", "B T Nx, B Nx T S -> B T S", mask="causal")
+
     def _by_head(self, at: str) -> Iterator[Line]:
         new = "S" if self.form == "expanded" else "T"
         yield Matmul(f"{at}.k_b_proj", f"B {new} R, R N Hp -> B {new} N Hp")
         yield Matmul(f"{at}.v_b_proj", f"B {new} R, R N Hv -> B {new} N Hv")
-        yield Matmul(f"{at}.scores", "B T N Hq, B S N Hq -> B N T S", mask="causal")
+        yield Matmul(f"{at}.scores", "B T N Hq, B S N Hq -> B N T S", mask=self.mask)
         yield Pointwise(f"{at}.softmax", "B N T S")
-        yield Matmul(f"{at}.values", "B N T S, B S N Hv -> B T N Hv", mask="causal")
+        yield Matmul(f"{at}.values", "B N T S, B S N Hv -> B T N Hv", mask=self.mask)
 
     def _in_latent_space(self, at: str) -> Iterator[Line]:
         yield Matmul(f"{at}.k_b_proj", "B T N Hp, R N Hp -> B T N R")
-        yield Matmul(f"{at}.scores", "B T N Rs, B S Rs -> B N T S", mask="causal")
+        yield Matmul(f"{at}.scores", "B T N Rs, B S Rs -> B N T S", mask=self.mask)
         yield Pointwise(f"{at}.softmax", "B N T S")
-        yield Matmul(f"{at}.values", "B N T S, B S R -> B T N R", mask="causal")
+        yield Matmul(f"{at}.values", "B N T S, B S R -> B T N R", mask=self.mask)
         yield Matmul(f"{at}.v_b_proj", "B T N R, R N Hv -> B T N Hv")
 
     def _kept(self, at: str) -> Iterator[Line]:
@@ -139,3 +184,5 @@ class LatentAttention(Part):
         else:
             yield State(f"{at}.latent_cache", "B S R")
             yield State(f"{at}.rotary_cache", "B S Hr")
+        if self.indexes:
+            yield State(f"{at}.index_cache", "B S Hx")

@@ -1,0 +1,65 @@
+"""The reference model's indexer, which chooses the keys that a token attends to.
+
+"DeepSeek-V3.2: Pushing the Frontier of Open Large Language Models" (arXiv 2512.02556), section 2.1, and transformers'
+DeepseekV32Indexer.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tfacct.architecture import parts
+from tfacct.reference.modules import LayerNorm, Linear, Product, Work
+from tfacct.reference.rotary import Angles, Rotary
+from tfacct.reference.step import Step
+
+
+class Positive(Work):
+    """Scores below 0 are 0."""
+
+    def forward(self, scores: Tensor) -> Tensor:
+        return torch.relu(scores)
+
+
+class Indexer(nn.Module):
+    """Heads of its own score one key for each token; their weighted sum chooses the keys."""
+
+    def __init__(self, part: parts.LatentAttention, angles: Angles) -> None:
+        super().__init__()
+        assert part.rotary is not None and part.index_heads is not None and part.index_dim is not None
+        self.heads, self.size, self.top, self.turned = part.index_heads, part.index_dim, part.index_top, part.rope_dim
+        self.angles = angles
+        self.q_proj = Linear(part.q_rank or part.hidden, self.heads * self.size, bias=False)
+        self.k_proj = Linear(part.hidden, self.size, bias=False)
+        self.k_norm = LayerNorm((self.size,), 1e-6)
+        how = part.rotary._replace(pairs=part.index_pairs)
+        self.q_rotary, self.k_rotary = Rotary(how, part.rope_dim), Rotary(how, part.rope_dim)
+        self.scores, self.act, self.sum = Product(self.heads), Positive(), Product(1)
+        self.weights_proj = Linear(part.hidden, self.heads, bias=False)
+
+    def forward(self, x: Tensor, read: Tensor, step: Step, past: Tensor | None) -> Tensor:
+        """Keys at the end of the step, (batch, 1, keys, size); the choice goes to the step."""
+        turn = step.turn(self.angles)
+        q = torch.unflatten(self.q_proj(read), 2, (self.heads, self.size)).transpose(1, 2)
+        k = self.k_norm(self.k_proj(x)).unsqueeze(1)
+        q, k = self._turn(self.q_rotary, q, turn), self._turn(self.k_rotary, k, turn)
+        old = 0
+        if past is not None:
+            old = past.shape[2]
+            k = torch.cat((past, k), dim=2)
+        each = self.act(self.scores(q, k.transpose(2, 3)) * self.size**-0.5).transpose(1, 2)
+        weights = (self.weights_proj(x) * self.heads**-0.5).unsqueeze(2)
+        step.chosen = self._mask(self.sum(weights, each).transpose(1, 2) + step.mask(old, None))
+        return k
+
+    def _turn(self, rotary: nn.Module, heads: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+        first, rest = torch.split(heads, [self.turned, self.size - self.turned], dim=-1)
+        return torch.cat((rotary(first, *turn), rest), dim=-1)
+
+    def _mask(self, scores: Tensor) -> Tensor | None:
+        """Mask of shape (batch, 1, new, keys): −∞ where a key is not chosen. Where there are no numbers, none is."""
+        if scores.is_meta or not isinstance(self.top, int):
+            return None
+        best = scores.detach().topk(min(self.top, scores.shape[-1]), dim=-1).indices
+        return torch.full_like(scores, float("-inf")).scatter(-1, best, 0.0)
