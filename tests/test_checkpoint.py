@@ -228,6 +228,27 @@ def test_a_tied_head_is_a_copy_or_not_there_and_nothing_else() -> None:
     assert differences(untied, tensors) == [("lm_head.weight", "missing: no lm_head.weight in the files")]
 
 
+def test_a_head_of_another_name_is_a_copy_too() -> None:
+    """distilbert's is `vocab_projector`; T5's files hold its table on both sides, and one that no class reads."""
+    for name, copies in {
+        "distilbert": ["vocab_projector.weight"],
+        "whisper": ["proj_out.weight"],
+        "t5": ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"],
+    }.items():
+        ours = tiny(name)
+        tensors = of_class(ours)
+        table = next(shape for tensor, shape in tensors.items() if tensor.endswith(TABLES))
+        found = reconcile(ours, held({**tensors, **dict.fromkeys(copies, table)}))
+        assert found.agrees and [one.why for one in found.found if one.slot is None] == ["copy of a tied table"] * len(
+            copies
+        )
+    unread = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+    assert differences(ours, {**tensors, unread: ("F32", (15, 6))}) == []
+
+
+TABLES = ("word_embeddings.weight", "embed_tokens.weight", "shared.weight")
+
+
 def test_experts_may_be_one_tensor_each() -> None:
     """Mixtral's files say w1, w2 and w3; the class holds all experts in two tensors."""
     ours = tiny("mixtral")
@@ -260,6 +281,7 @@ def test_layers_that_predict_further_tokens_are_named() -> None:
     found = reconcile(ours, held({**tensors, **mtp}))
     assert found.agrees
     assert [one.why for one in found.found if one.slot is None] == ["layer that predicts further tokens (MTP)"] * 2
+    assert reconcile(ours, held({**tensors, "mtp.fc.weight": ("BF16", (3,))})).agrees  # Qwen3-Next's name
     further = {f"model.layers.{blocks + 1}.enorm.weight": ("BF16", (48,))}
     assert len(differences(ours, {**tensors, **further})) == 1
 

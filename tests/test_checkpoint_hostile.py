@@ -13,10 +13,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import Ran
+from tests.conftest import Ran, tiny
 from tests.test_checkpoint import written
 from tfacct.base.errors import CheckpointError, TfacctError
 from tfacct.loading import checkpoint, gguf, headers
+from tfacct.witness import checkpoint as witness
+from tfacct.witness import packed
+from tfacct.witness.tensor_names import AIDS
 
 GOOD = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
 
@@ -174,6 +177,60 @@ def test_what_is_refused_the_library_refuses_too(tmp_path: Path) -> None:
         with pytest.raises(Exception, match=r".+"), safetensors.safe_open(tmp_path / "a.safetensors", "pt"):
             pass
         (tmp_path / "a.safetensors").unlink()
+
+
+NAMES = st.sampled_from(
+    [
+        "model.layers.0.self_attn.q_proj.weight",
+        "model.layers.*.self_attn.q_proj.weight",
+        "lm_head.weight",
+        "blk.0.attn_q.weight",
+        "model.layers.99999999999999999999.mlp.up_proj.weight",
+        "model.layers.0.mlp.experts.7.w1.weight",
+        "mtp.fc.weight",
+        "model.layers.*.mlp.experts.*.w1.qweight",
+        "a.experts.0.b",
+        ".experts.*.",
+        "model.layers.٣.x",
+        "0",
+        "*",
+        ".",
+        "blk.*.x",
+        "model.layers.1.mlp.gate_up_proj_blocks",
+        "model.layers.1.mlp.down_proj.weight_packed",
+        "model.layers.0.q.weight.absmax",
+    ]
+) | st.text("ab.*0_", max_size=12)
+HELD = st.builds(
+    headers.Held, NAMES, st.sampled_from(["bf16", "uint8", "int32", "fp8"]),
+    st.lists(st.integers(0, 90), max_size=5).map(tuple), st.integers(0, 9),
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(HELD, max_size=8),
+    st.sampled_from(["llama", "mixtral", "gpt2", "deepseek_v3", "bert"]),
+    JSON,
+    st.booleans(),
+)
+def test_any_names_and_shapes_can_be_compared(held: list[Any], family: str, said: Any, of_gguf: bool) -> None:
+    from dataclasses import replace
+
+    ours = tiny(family)
+    ours = replace(ours, raw={**ours.raw, "quantization_config": said, "num_nextn_predict_layers": said})
+    found = witness.reconcile(ours, held, gguf=of_gguf)
+    assert not found.agrees and len(found.found) == len(held)
+
+
+QUANTIZED = st.dictionaries(st.sampled_from(["bits", "w_bit", "quant_method", "config_groups"]), JSON)
+
+
+@given(QUANTIZED, st.sampled_from(list(AIDS)), HELD)
+def test_no_config_of_a_format_breaks_the_comparison(said: dict[str, Any], ending: str, held: Any) -> None:
+    how = packed.packing({"quantization_config": said})
+    for wanted in ((), (3,), (8, 4), (2, 8, 4)):
+        assert how.fits(held, wanted, (), AIDS[ending], [packed.BNB]) in (True, False, None)
 
 
 def index(path: Path, files: dict[str, str] | object, **more: Any) -> Path:

@@ -18,7 +18,8 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row
 from tfacct.reports import compose
 from tfacct.witness import tensor_names as names
-from tfacct.witness.checkpoint import Difference, Found, Reconciled, reconcile
+from tfacct.witness.checkpoint import Difference, Reconciled, reconcile
+from tfacct.witness.places import Found
 
 CONVENTION = "bytes as the headers say; no tensor is read; shapes against the ledger's, through the class's names"
 SHOWN = 8

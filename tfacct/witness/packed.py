@@ -65,19 +65,19 @@ def packing(raw: Mapping[str, Any]) -> Packing:
     said = raw.get("quantization_config")
     if not isinstance(said, Mapping):
         return Packing("", None)
-    bits = {said.get("bits"), said.get("w_bit"), *_bits_of_groups(said.get("config_groups"))} - {None}
+    bits = {value for value in (said.get("bits"), said.get("w_bit"), *_of_groups(said)) if type(value) is int}
     one = bits.pop() if len(bits) == 1 else None
     method = said.get("quant_method")
-    return Packing(
-        method.lower() if isinstance(method, str) else "", one if type(one) is int and 1 <= one <= 16 else None
-    )
+    known = one is not None and 1 <= one <= 16
+    return Packing(method.lower() if isinstance(method, str) else "", one if known else None)
 
 
-def _bits_of_groups(groups: Any) -> list[Any]:
+def _of_groups(said: Mapping[str, Any]) -> list[Any]:
     """Bits of the weights of each of compressed-tensors' groups."""
+    groups = said.get("config_groups")
     each = groups.values() if isinstance(groups, Mapping) else ()
     weights = [group.get("weights") for group in each if isinstance(group, Mapping)]
-    return [one.get("num_bits") for one in weights if isinstance(one, Mapping) and type(one.get("num_bits")) is int]
+    return [one.get("num_bits") for one in weights if isinstance(one, Mapping)]
 
 
 def _narrower(shape: tuple[int, ...], bits: int, word: int) -> tuple[int, ...]:

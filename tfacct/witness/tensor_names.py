@@ -27,6 +27,18 @@ OTHER_NAMES: Sequence[tuple[str, str]] = (
     (r"\.mlp\.moe_statics\.", ".mlp.gate.moe_statics."),  # Ernie 4.5
     (r"^embed_out\.", "lm_head."),  # GPT-NeoX
     (r"^backbone\.embedding\.", "backbone.embeddings."),  # Mamba's first files
+    (r"\.encoder\.layers?\.\*\.", ".layers.*."),  # GTE and NomicBERT, from here on
+    (r"\.attention\.(o_proj|qkv_proj)\.", r".self_attn.\1."),
+    (r"\.attn\.Wqkv\.", ".self_attn.qkv_proj."),
+    (r"\.attn\.out_proj\.", ".self_attn.o_proj."),
+    (r"\.(attn_ln|norm1)\.", ".post_attention_layernorm."),
+    (r"\.(mlp_ln|norm2)\.", ".post_mlp_layernorm."),
+    (r"\.mlp\.up_gate_proj\.", ".mlp.gate_up_proj."),
+    (r"\.mlp\.fc11\.", ".mlp.up_proj."),
+    (r"\.mlp\.fc12\.", ".mlp.gate_proj."),
+    (r"\.mlp\.fc2\.", ".mlp.down_proj."),
+    (r"\.emb_ln\.", ".embeddings.LayerNorm."),
+    (r"^lm_head\.norm\.", "lm_head.layer_norm."),
 )
 """How files spell what the class of today calls otherwise: a pattern, and what to put in its place."""
 WRAPPERS = (
@@ -36,8 +48,17 @@ WRAPPERS = (
     ("_orig_mod.", ""),
     ("module.", ""),
     ("base_model.model.", ""),
+    ("new.", "gte."),
+    ("bert.", "nomic_bert."),
 )
 """Beginnings of names of a model inside another, or wrapped by torch, and what stands there without."""
+
+
+TOGETHER: Mapping[str, tuple[str, ...]] = {
+    "qkv_proj": ("attn.q_proj", "attn.k_proj", "attn.v_proj"),
+    "gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
+}
+"""Names of what files may hold as one tensor and a class as several of ours."""
 
 
 class Aid(NamedTuple):
@@ -89,12 +110,15 @@ KNOWN: Sequence[tuple[str, str]] = (
     (r"(^|\.)position_ids$", "buffer: numbers of positions"),
     (r"(^|\.)final_logits_bias$", "buffer: a bias of logits"),
     (r"(^|\.)(e_score_correction_bias|expert_bias)$", "buffer: the router's bias"),
+    (r"\.EncDecAttention\.relative_attention_bias\.weight$", "no longer read by the class"),  # T5's first files
     (r"\.(embed_scale|version)$", "buffer"),
     (r"\.(k_scale|v_scale|q_scale|prob_scale|prob_output_scale)$", "scale of a cache"),
 )
 """Tensors that no ledger counts, because the classes do not store them as parameters: a pattern, and what they are."""
 OTHER_MODELS = r"^(model\.)?(vision|visual|audio|multi_modal|mm_|embed_vision|embed_audio|image_newline|speech)"
 """Beginnings of names of the other models in a file that holds several."""
+AHEAD = "layer that predicts further tokens (MTP)"
+MTP = r"^(model\.)?mtp\."
 COMPUTED: Mapping[str, tuple[str, ...]] = {"marian": ("encoder.pos_embed.weight", "pos_embed.weight")}
 """Our tensors that a family's class computes when it is built, and does not save."""
 HEADS = r"(^|\.)(lm_head|embed_out|output|decoder|generator_lm_head|embed_tokens|word_embeddings|wte|shared)\.weight$"

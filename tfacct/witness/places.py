@@ -1,0 +1,227 @@
+"""Places for the tensors of files: by the names that they may have, where each belongs in a model's ledger."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import NamedTuple
+
+from tfacct.ledger import paths
+from tfacct.ledger.evaluated import Tensor
+from tfacct.ledger.lines import EXPERTS, GATE
+from tfacct.loading.headers import Held
+from tfacct.loading.model import LoadedModel
+from tfacct.witness import tensor_names as names
+from tfacct.witness.tensor_names import Aid
+
+COPY = "copy of a tied table"
+TABLE = "embed.weight"
+
+
+class Slot(NamedTuple):
+    """A place for a tensor of a file: the tensors of the ledger that it holds, and its shape as the class stores it.
+
+    `experts`: the number of files' tensors that fill it, one for each; 0 where one fills it.
+    """
+
+    name: str
+    tensors: tuple[Tensor, ...]
+    shape: tuple[int, ...]
+    experts: int = 0
+
+    @property
+    def part(self) -> str:
+        """Heading that its bytes are summed under."""
+        return paths.heading_of(self.tensors[0].path)
+
+
+class Found(NamedTuple):
+    """A tensor of a file: where it belongs (None: nowhere), as which expert, as what beside or in place of numbers.
+
+    `why` says what it is where it belongs nowhere; empty where nobody knows.
+    """
+
+    held: Held
+    slot: Slot | None
+    expert: int = 0
+    aid: Aid | None = None
+    why: str = ""
+
+
+class Places:
+    """Places for a model's tensors by their names: the class's own, those of its parts where it fuses several, ours."""
+
+    def __init__(self, subject: LoadedModel, outputs_first: bool) -> None:
+        self.subject, self.outputs_first = subject, outputs_first
+        self.modules, self.named = subject.config.paths(), subject.config.tensors()
+        self.tensors = subject.ledger.tensors(unfolded=True)
+        self.table = next((tensor for tensor in self.tensors if tensor.path == TABLE), None)
+        self.by_name: dict[str, Slot] = {}
+        self.fused: dict[str, Slot] = {}
+        """The class's places by our paths."""
+        whole: dict[str, list[Tensor]] = defaultdict(list)
+        for tensor in self.tensors:
+            whole[self._name(tensor.path)].append(tensor)
+        for name, parts in whole.items():
+            slot = Slot(name, tuple(parts), self._shape(parts))
+            self.by_name[name] = slot
+            for tensor in parts:
+                self.fused[tensor.path] = slot
+                self._apart(tensor, alone=len(parts) == 1)
+        self._together({tensor.path: tensor for tensor in self.tensors if len(self.fused[tensor.path].tensors) == 1})
+        head = subject.architecture.head
+        self.tied = f"{self.modules.get('lm_head', 'lm_head')}.weight" if head is not None and head.tied else ""
+        self.copies = bool(self.tied) or subject.architecture.encoder is not None
+        self.blocks = sum(stack.count for stack in subject.architecture.stacks)
+
+    def with_table(self, found: list[Found]) -> list[Found]:
+        """The same where a table is not stored but one of its copies is: the first of them stands for it."""
+        slot = None if self.table is None else self.fused[self.table.path]
+        if slot is None or any(one.slot is not None and one.slot.tensors == slot.tensors for one in found):
+            return found
+        first = next((number for number, one in enumerate(found) if one.why == COPY), None)
+        if first is not None:
+            found[first] = Found(found[first].held, slot)
+        return found
+
+    def _name(self, path: str) -> str:
+        """Name of the class's tensor that holds one of ours, ours where there is no class."""
+        starred, number = paths.starred(path), paths.parse(path).number
+        module, leaf = paths.module_of(starred), paths.name_of(starred)
+        if starred in self.named and not (
+            leaf == "weight" and paths.parse(path).leaf == leaf and module in self.modules
+        ):
+            name = self.named[starred]
+        elif leaf in ("weight", "bias"):
+            name = f"{self.modules.get(module, module)}.{leaf}"
+        else:
+            name = self.modules.get(starred, starred)
+        return paths.numbered(name, number)
+
+    def _apart(self, tensor: Tensor, *, alone: bool) -> None:
+        """Places of a tensor that its class fuses with others, or of one expert of a bank."""
+        starred, number = paths.starred(tensor.path), paths.parse(tensor.path).number
+        module, leaf = paths.module_of(starred), paths.name_of(starred)
+        shape = self._shape([tensor], as_ours=True)
+        own = Slot(tensor.path, (tensor,), shape)
+        if number == "" or self.modules:
+            self.by_name.setdefault(tensor.path, own)
+        theirs = self.modules.get(module)
+        if theirs is None or (alone and not tensor.parameter.bank):
+            return
+        bank = tensor.parameter.bank
+        inside = paths.numbered(theirs if bank else paths.module_of(theirs), number)
+        name = f"{inside}.{paths.name_of(module)}.{leaf}"
+        self.by_name.setdefault(name, Slot(name, (tensor,), shape, shape[0] if bank else 0))
+
+    def _together(self, alone: Mapping[str, Tensor]) -> None:
+        """Places of what files hold as one, of tensors that the class has apart."""
+        for name, (first, *others) in names.TOGETHER.items():
+            for path in alone:
+                starred, number = paths.starred(path), paths.parse(path).number
+                module, leaf = paths.module_of(starred), paths.name_of(starred)
+                theirs = self.modules.get(module)
+                if not module.endswith(f".{first}") or theirs is None:
+                    continue
+                every = [path, *(path.replace(first, other) for other in others)]
+                if all(other in alone for other in every):
+                    parts = [alone[other] for other in every]
+                    fused = f"{paths.numbered(paths.module_of(theirs), number)}.{name}.{leaf}"
+                    self.by_name.setdefault(fused, Slot(fused, tuple(parts), self._shape(parts)))
+
+    def _shape(self, parts: Sequence[Tensor], *, as_ours: bool = False) -> tuple[int, ...]:
+        """Shape of a class's tensor, which holds parts one behind the other along their outputs."""
+        shape = list(_outputs_first(parts[0]))
+        axis = 1 if parts[0].parameter.bank else 0
+        shape[axis] = sum(_outputs_first(part)[axis] for part in parts)
+        starred = paths.starred(parts[0].path)
+        turned = len(shape) > 1 and parts[0].parameter.inputs and starred.startswith(self.subject.config.inputs_first)
+        if turned and not (self.outputs_first or (as_ours and parts[0].parameter.bank)):
+            shape[-2:] = shape[:-3:-1]
+        return tuple(shape)
+
+    def place(self, held: Held) -> Found:
+        """Where a tensor of a safetensors file belongs."""
+        if paths.EVERY in held.name:  # which stands for numbers below
+            return Found(held, None)
+        starred, numbers = names.NUMBER.sub("*", held.name), names.NUMBER.findall(held.name)
+        if match := self._match(starred, numbers):
+            return Found(held, *match)
+        if beside := names.aid(starred):
+            base, aid = beside
+            if match := self._match(base, numbers):
+                return Found(held, *match, aid=aid)
+        return Found(held, None, why=self._why(starred, numbers, held))
+
+    def place_gguf(self, held: Held) -> Found:
+        """Where a tensor of a GGUF file belongs: where the class fuses what it holds, its shape decides."""
+        if paths.EVERY in held.name:
+            return Found(held, None)
+        starred, numbers = names.NUMBER.sub("*", held.name), names.NUMBER.findall(held.name)
+        module, leaf = paths.module_of(starred), paths.name_of(starred)
+        if (ours := names.GGUF.get(module)) is not None:
+            path = f"{paths.numbered(ours, numbers[0]) if numbers else ours}.{leaf}"
+            places = [place for place in (self.by_name.get(path), self.fused.get(path)) if place is not None]
+            if places:
+                return Found(held, next((place for place in places if place.shape == held.shape), places[0]))
+        return Found(held, None, why=self._why(starred, numbers, held))
+
+    def _match(self, starred: str, numbers: Sequence[str]) -> tuple[Slot, int] | None:
+        for spelled in names.spellings(starred, self.subject.config.body):
+            own, expert = list(numbers), 0
+            if spelled.expert is not None:
+                expert = int(own.pop(spelled.expert)[:9])
+            slot = self.by_name.get(_filled(spelled.name, own))
+            if slot is not None and bool(slot.experts) == (spelled.expert is not None):
+                return slot, expert
+        return None
+
+    def _why(self, starred: str, numbers: Sequence[str], held: Held) -> str:
+        """What a tensor is that belongs nowhere, as far as that is known."""
+        if what := names.known(starred):
+            return what
+        table = self.table
+        if self.copies and table is not None and (held.name == self.tied or re.search(names.HEADS, starred)):
+            return COPY if held.shape == tuple(table.shape) else ""
+        if self.subject.left_out and re.search(names.OTHER_MODELS, starred):
+            return "of another model in the same files"
+        if self.copies and starred.endswith("decoder.bias") and f"{self._name('lm_head.bias')}" in self.by_name:
+            return COPY
+        if self.subject.architecture.mtp is None and self._is_ahead(starred, numbers):
+            return names.AHEAD
+        return ""
+
+    def _is_ahead(self, starred: str, numbers: Sequence[str]) -> bool:
+        """True of a layer that predicts further tokens, of as many as the config says."""
+        further = self.subject.raw.get("num_nextn_predict_layers") or self.subject.raw.get("num_mtp_modules")
+        if re.search(names.MTP, starred):
+            return True
+        if ".layers.*." not in starred or not numbers or type(further) is not int:
+            return False
+        ahead = int(numbers[0][:9]) - self.blocks
+        return bool(0 <= ahead < further)
+
+
+def _filled(starred: str, numbers: Sequence[str]) -> str:
+    """The name with its numbers in the place of its stars."""
+    pieces = starred.split("*")
+    return "".join(piece + number for piece, number in zip(pieces, [*numbers, ""], strict=False))
+
+
+def _outputs_first(tensor: Tensor) -> tuple[int, ...]:
+    """Shape in which torch stores a tensor: a matrix by its outputs, then its inputs; heads lie side by side."""
+    axes, inputs = tensor.parameter.axes, tensor.parameter.inputs
+    sizes: dict[str, int] = {axis: int(size) for axis, size in zip(axes, tensor.shape, strict=True)}
+    bank = axes[:1] if tensor.parameter.bank else ()
+    rest = [axis for axis in axes if axis not in bank]
+    first = [sizes[axis] for axis in bank]
+    if inputs:
+        outputs = (sizes[axis] for axis in rest if axis not in inputs)
+        return (*first, prod(outputs), prod(sizes[axis] for axis in rest if axis in inputs))
+    if len(rest) == 2 and rest[1][0] == "H" and rest[0] in ("N", "K"):
+        return (*first, sizes[rest[0]] * sizes[rest[1]])
+    if len(rest) == 2 and rest[1] in (EXPERTS, GATE):  # a router, which formats do not take
+        return (*first, sizes[rest[1]], sizes[rest[0]])
+    return (*first, *(sizes[axis] for axis in rest))
