@@ -120,6 +120,7 @@ FORMULAS = {
     "final": "true, but with `post` false",
     "source_vocab": "both sides share a table",
     "source_context": "`context`",
+    "source_hidden": "`hidden`",
     "rank": "`hidden` / 16, rounded up",
     "value_dim": "`nope_dim`",
 }

@@ -261,6 +261,8 @@ REFUSED = [
     (over(DECODER, model__positions="relative", attention__window=4), 'window with model.positions = "relative"'),
     (over(DECODER, model__source_vocab=64), "model.source_vocab without an [encoder] and a [decoder]"),
     (over(DECODER, model__source_context=64), "model.source_context without an [encoder] and a [decoder]"),
+    (over(DECODER, model__source_hidden=64), "model.source_hidden without an [encoder] and a [decoder]"),
+    (over(BOTH, model__source_hidden=65), "model.source_hidden without attention.head_dim"),
     (over(DECODER, experts=EXPERTS), "[feed_forward] and [experts] both describe the network of [decoder]"),
     (over(DECODER, experts=EXPERTS, decoder__feed_forward={"width": 7}), "no side uses [experts]"),
     (over(DECODER, feed_forward=None, experts={**EXPERTS, "active": 9}), "experts.active = 9 is more than"),
@@ -305,8 +307,25 @@ def test_what_the_refusals_are_said_of_is_fine() -> None:
         over(DECODER, feed_forward=None, experts=EXPERTS),
         over(BOTH, decoder__experts=EXPERTS),
         over(BOTH, model__source_vocab=65, model__source_context=7),
+        over(BOTH, model__source_hidden=65, attention__head_dim=8),
     ):
         assert load(file).params().total > 0
+
+
+def test_an_encoder_of_another_width_by_hand() -> None:
+    """A table of its own, 64 · 20; three layers, each 4 · 20 · 6 · 8, 2 · 20 · 96 and two scales; a last norm. In each
+    of the decoder's layers, keys and values of the source are 6 · 8 of 20, not of 48."""
+    plain = over(BOTH, attention__head_dim=8)
+    ledgers = [subject("mine", file).ledger for file in (plain, over(plain, model__source_hidden=20))]
+    vocab, heads = BOTH["model"]["vocab"], 6 * 8
+    gated = 3 if BOTH["feed_forward"].get("gated") else 2
+
+    def reads(width: int) -> int:
+        return BOTH["encoder"]["layers"] * (4 * width * heads + gated * width * 96 + 2 * width) + width
+
+    crossed = BOTH["decoder"]["layers"] * 2 * heads * (48 - 20)
+    totals = [sum(ledger.parameters().values()) for ledger in ledgers]
+    assert totals[1] - totals[0] == vocab * 20 + reads(20) - reads(48) - crossed
 
 
 def test_a_sides_own_table_stands_over_the_common_one() -> None:
@@ -413,9 +432,11 @@ def test_every_key_is_read() -> None:
         assert said(file, **{key: value})[0:] != said(file)[: len(said(file, **{key: value}))], key
     relative = over(BOTH, model__positions="relative")
     assert said(relative, **{"model.buckets": 31}) != said(relative)
+    sized = over(base, attention__head_dim=8)
+    assert said(sized, **{"model.source_hidden": 50}) != said(sized)
     sided = {key for key in tables.KEYS if key.count(".") >= 2 and "cross" not in key} | {"encoder.pattern"}
     there = set(changes) - {"decoder.local.attention.window"}
-    there |= {"model.buckets", "attention.window"} | tables.UNCOUNTED | sided
+    there |= {"model.buckets", "model.source_hidden", "attention.window"} | tables.UNCOUNTED | sided
     assert there == set(tables.KEYS)
 
 

@@ -56,5 +56,16 @@ VARIANTS = {
             "feed_forward": {"called": False},
         },
     },
+    "of two widths": {
+        "model": {
+            "vocab": 227, "source_hidden": 36, "hidden": 48, "context": 29, "source_context": 31, "positions": "rotary",
+            "tied": True,
+        },
+        "attention": {"heads": 6, "kv_heads": 2, "head_dim": 10, "bias": True},
+        "feed_forward": {"width": 71, "gated": True},
+        "norm": {"kind": "rms", "embedding": True},
+        "encoder": {"layers": 2, "attention": {"head_dim": 14}},
+        "decoder": {"layers": 3},
+    },
 }  # fmt: skip
 INSTEAD = {"attn.scores": "attn.values"}  # its scores are distances, no product

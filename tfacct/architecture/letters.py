@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from tfacct.architecture.parts import MIXERS, Part
+from tfacct.architecture.parts import MIXERS, OF_SOURCE, Part
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size, renamed, same
 from tfacct.ledger.lines import WINDOWS
@@ -125,6 +125,10 @@ def _names(everywhere: Sequence[Place], apart: frozenset[str]) -> list[Names]:
         for sizes, more in zip(own, made, strict=True)
     ]
     _name(found, everywhere, both, frozenset())
+    source = next(index for index, place in enumerate(everywhere) if place.reads)
+    for names, sizes in zip(found, own, strict=True):
+        if OF_SOURCE in sizes:  # one size, by the encoder's name
+            names[OF_SOURCE] = found[source].get("D", "D")
     return list(found)
 
 

@@ -96,11 +96,18 @@ def _tables_of(own: Tables, side: str) -> Iterator[str]:
 def check_together(model: ModelTable, norm: NormTable, sides: Mapping[str, SideTable]) -> None:
     """Refuse contradictions."""
     both = len(sides) == 2
-    for key in ("source_vocab", "source_context"):
+    for key in ("source_vocab", "source_context", "source_hidden"):
         if getattr(model, key) is not None and not both:
             raise ConfigError(f"model.{key} without an [encoder] and a [decoder]: there is no source")
     if "encoder" in sides:
         _check_encoder(model, sides["encoder"], both=both)
+    if model.source_hidden not in (None, model.hidden):
+        attending = [block.attention for side in sides.values() for block in side.blocks]
+        if any(own is not None and own.head_dim is None for own in attending):
+            raise ConfigError(
+                "model.source_hidden without attention.head_dim: both widths would give one",
+                "write attention.head_dim, or one for each side",
+            )
     if both and norm.order == "parallel":
         raise ConfigError('norm.order = "parallel" with cross attention is not understood', 'write "pre" or "post"')
     if norm.shared and norm.order in ("sandwich", "reordered"):

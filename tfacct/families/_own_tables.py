@@ -42,6 +42,9 @@ class ModelTable(Table):
     source_vocab: Count | None = Field(
         None, description="rows of the encoder's own token table; `vocab` is then the decoder's"
     )
+    source_hidden: Count | None = Field(
+        None, description="`hidden` of the encoder, where it is another; it then has a token table of its own"
+    )
     source_context: Count | None = Field(None, description="the longest source; rows of its learned position table")
 
 

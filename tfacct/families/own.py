@@ -6,7 +6,7 @@ A side's table, `[encoder.attention]`, overrides the common one, `[attention]`, 
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from pydantic import ValidationError
 
@@ -122,7 +122,7 @@ class Config(FamilyConfig):
         norm = Norm(hidden=hidden, kind=self.norm.kind)
         embedded, final = (norm if there else None for there in (self.norm.embedding, self.norm.final))
         return Transformer(
-            encoder=self._reader(embedded, final) if crossing else None,
+            encoder=self._reader() if crossing else None,
             embed=Embedding(vocab=model.vocab, hidden=hidden, scaled=model.scale_embedding),
             positions=self._positions(self.context),
             bias=self._bias(side),
@@ -142,19 +142,27 @@ class Config(FamilyConfig):
                 raise ConfigError(f"{named}: {error.message}" if named else error.message, error.hint) from None
         return stacks([own[kind] for kind in side.each])
 
-    def _reader(self, embedded: Norm | None, final: Norm | None) -> Encoder:
-        """The encoder of a decoder."""
+    def _reader(self) -> Encoder:
+        """The encoder of a decoder. One of another width has a token table of its own."""
         assert self.encoder is not None
-        own = self.model.source_vocab
+        own, wide = self.model.source_vocab, self._of_source_width()
         rows = self.model.vocab if own is None else own
+        shared = own is None and wide.model.hidden == self.model.hidden
+        norm = Norm(hidden=wide.model.hidden, kind=self.norm.kind)
         return Encoder(
-            Embedding(vocab=rows, hidden=self.model.hidden, scaled=self.model.scale_embedding, shared=own is None),
-            self._stacks(self.encoder, causal=False),
-            positions=self._positions(self.source),
-            bias=self._bias(self.encoder),
-            embed_norm=embedded,
-            final_norm=final,
+            Embedding(vocab=rows, hidden=wide.model.hidden, scaled=self.model.scale_embedding, shared=shared),
+            wide._stacks(self.encoder, causal=False),
+            positions=wide._positions(self.source),
+            bias=wide._bias(self.encoder),
+            embed_norm=norm if self.norm.embedding else None,
+            final_norm=norm if self.norm.final else None,
         )
+
+    def _of_source_width(self) -> Self:
+        """The same with the encoder's width for its own."""
+        if self.model.source_hidden is None:
+            return self
+        return self.model_copy(update={"model": self.model.model_copy(update={"hidden": self.model.source_hidden})})
 
     def _positions(self, rows: int) -> Positions | None:
         learned = self.model.positions == "learned"
@@ -190,7 +198,7 @@ class Config(FamilyConfig):
             attention = self._attention(table.attention, causal=causal)
             yield attention
             if crossing:
-                yield _crossing(self.decoder, attention)
+                yield _crossing(self.decoder, attention, self.model.source_hidden)
         elif table.latent_attention is not None:
             yield self._latent(table.latent_attention)
         elif table.mamba is not None:
@@ -254,8 +262,9 @@ class Config(FamilyConfig):
         return Experts(hidden=self.model.hidden, shared_bias=own.bias, **keys)
 
 
-def _crossing(side: SideTable | None, own: Attention) -> CrossAttention:
-    """Attention to the source: that of the decoder to itself, but for what its table says."""
+def _crossing(side: SideTable | None, own: Attention, source_hidden: int | None) -> CrossAttention:
+    """Attention to the source: that of the decoder to itself, but for what its table says, and for the source's
+    width."""
     said = {} if side is None or side.cross_attention is None else side.cross_attention.model_dump(exclude_none=True)
     out = said.get("out_bias", said.get("bias", own.out_bias))
     return CrossAttention(
@@ -266,4 +275,5 @@ def _crossing(side: SideTable | None, own: Attention) -> CrossAttention:
         qkv_bias=said.get("bias", own.qkv_bias),
         out_bias=out,
         score_function=said.get("scores", own.score_function),
+        source_hidden=None if source_hidden == own.hidden else source_hidden,
     )

@@ -144,8 +144,10 @@ class Heads(nn.Module):
         self.scale = part.head_dim**-0.5 if part.scale is None else part.scale
         self.queries, self.keys = part.heads * part.head_dim, part.kv_heads * part.head_dim
         self.q_proj = Linear(part.hidden, self.queries, bias=part.qkv_bias)
-        self.k_proj = Linear(part.hidden, self.keys, bias=part.qkv_bias and part.key_bias)
-        self.v_proj = Linear(part.hidden, self.keys, bias=part.qkv_bias)
+        source = part.source_hidden if isinstance(part, parts.CrossAttention) else None
+        read = part.hidden if source is None else source
+        self.k_proj = Linear(read, self.keys, bias=part.qkv_bias and part.key_bias)
+        self.v_proj = Linear(read, self.keys, bias=part.qkv_bias)
         self.o_proj = Linear(self.queries, part.hidden, bias=part.out_bias)
         self.far = part.score_function == "distance"
         self.scores = Distance(part.group) if self.far else Product(part.group)

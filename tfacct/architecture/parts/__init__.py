@@ -3,7 +3,7 @@
 from tfacct.architecture.parts.attention import Attention, Grouped, QKNorm, Rotary, Temperature
 from tfacct.architecture.parts.classes import Classes, Pooler
 from tfacct.architecture.parts.convolution import ShortConvolution
-from tfacct.architecture.parts.cross import CrossAttention, Disentangled, Distances, RelativeBias
+from tfacct.architecture.parts.cross import OF_SOURCE, CrossAttention, Disentangled, Distances, RelativeBias
 from tfacct.architecture.parts.delta import DeltaNet
 from tfacct.architecture.parts.embedding import Embedding, Head, Positions, Segments, Stem
 from tfacct.architecture.parts.experts import Experts
@@ -45,6 +45,7 @@ __all__ = [
     "CHOSEN",
     "HEADINGS",
     "MIXERS",
+    "OF_SOURCE",
     "Attention",
     "Classes",
     "CrossAttention",

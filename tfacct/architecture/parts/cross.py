@@ -16,13 +16,16 @@ from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise, State, Table
 
+OF_SOURCE = "Ds"
+"""Letter of the source's width in a part that reads it. In a model it is the letter of the encoder's."""
+
 
 @record(kw_only=True)
 class CrossAttention(Grouped):
     """Attention of the decoder's tokens to all tokens of a source that an encoder has read.
 
-    Keys and values of the source are computed once, in the step that reads it, and kept. The fields mean what they mean
-    in Attention.
+    Keys and values of the source are computed once, in the step that reads it, and kept. `source_hidden`: width of the
+    source, where it is another. The other fields mean what they mean in Attention.
     """
 
     hidden: Size
@@ -34,17 +37,28 @@ class CrossAttention(Grouped):
     out_bias: bool = False
     scale: float | None = None
     score_function: ScoreFunction = "product"
+    source_hidden: Size | None = None
 
     name: ClassVar[str] = "cross"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "kv_heads": "K", "group": "G", "head_dim": "H"}
-    legend: ClassVar[dict[str, str]] = {letter: Attention.legend[letter] for letter in "DNKGH"}
+    letters: ClassVar[dict[str, str]] = {
+        "hidden": "D",
+        "kv_heads": "K",
+        "group": "G",
+        "head_dim": "H",
+        "source_hidden": OF_SOURCE,
+    }
+    legend: ClassVar[dict[str, str]] = {
+        **{letter: Attention.legend[letter] for letter in "DNKGH"},
+        OF_SOURCE: "hidden size of the source",
+    }
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Projections of new tokens (queries) and new source tokens (keys, values), QKᵀ, PV, and the two caches."""
+        read = "D" if self.source_hidden is None else OF_SOURCE
         return (
             Matmul(f"{at}.q_proj", "B T D, D N H -> B T N H", bias=self.qkv_bias),
-            Matmul(f"{at}.k_proj", "B I D, D K H -> B I K H", bias=self.qkv_bias and self.key_bias),
-            Matmul(f"{at}.v_proj", "B I D, D K H -> B I K H", bias=self.qkv_bias),
+            Matmul(f"{at}.k_proj", f"B I {read}, {read} K H -> B I K H", bias=self.qkv_bias and self.key_bias),
+            Matmul(f"{at}.v_proj", f"B I {read}, {read} K H -> B I K H", bias=self.qkv_bias),
             Pointwise(f"{at}.scores", "B K G T J H")
             if self.score_function == "distance"
             else Matmul(f"{at}.scores", "B T K G H, B J K H -> B K G T J"),
