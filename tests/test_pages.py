@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from tests.conftest import Ran, tiny
+from tests.conftest import TINY, Ran, tiny
 from tfacct import load
 from tfacct.base.errors import TfacctError
 
@@ -87,3 +88,11 @@ def test_a_format_that_takes_the_head_and_the_table() -> None:
     for wrong in ("bf16+head", "awq+norms", "awq+head+head", "q4_k_m+head", "+head"):
         with pytest.raises(TfacctError):
             LLAMA.memory(dtype=wrong)
+
+
+def test_a_config_that_stores_its_cache_in_8_bits_says_so(run: Callable[..., Ran], tmp_path: Path) -> None:
+    said = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**TINY["llama"], "quantization_config": said}))
+    assert "stores the cache in 8 bits; --kv-dtype fp8 counts it so" in " ".join(run("memory", str(file)).out.split())
+    assert "stores the cache" not in " ".join(run("memory", str(file), "--kv-dtype", "fp8").out.split())

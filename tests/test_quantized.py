@@ -167,6 +167,29 @@ def test_fp8_against_the_module_of_transformers(scheme: str, block: list[int] | 
     assert weighed(FIVE[family], said) == in_format(FIVE[family], stored)
 
 
+def test_configs_as_published() -> None:
+    """Two of the fields that these tools write and no test above has; sizes as their pages give them, in GB."""
+    bnb = {"_load_in_4bit": True, "_load_in_8bit": False, "load_in_4bit": True, "load_in_8bit": False}
+    bnb |= {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "quant_method": "bitsandbytes"}
+    bnb |= {"llm_int8_skip_modules": ["lm_head", "multi_modal_projector"], "llm_int8_threshold": 6.0}
+    packing = {"_data": "PLAIN", "_type": "Int4PackingFormat"}
+    made = {
+        "_type": "Int4WeightOnlyConfig",
+        "_version": 2,
+        "_data": {"group_size": 128, "int4_packing_format": packing},
+    }
+    torchao = {"quant_method": "torchao", "quant_type": {"default": made}, "modules_to_not_convert": ["lm_head"]}
+    group = {"targets": ["Linear"], "weights": {**W4, "group_size": 32}, "input_activations": None}
+    ignore = ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*", r"re:.*mlp\.(gate|up|gate_up|down)_proj.*"]
+    packed = {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"group_0": group}}
+    for name, said, hundredths in (
+        ("llama-3.1-8b", bnb, 570),
+        ("llama-3.1-8b", torchao, 581),  # 6.98 G numbers · (1/2 + 4/128) bytes, and 2.10 GB of table and head
+        ("kimi-k2", {**packed, "ignore": ignore}, 59_421),  # Kimi-K2-Thinking: 594 GB
+    ):
+        assert round(weighed(dict(load(name).loaded.raw), said) / 10**7) == hundredths
+
+
 def test_a_list_without_the_head_takes_it() -> None:
     """As transformers reads it: a list replaces the modules that it would leave by itself."""
     said = {"quant_method": "fp8", "weight_block_size": [8, 8], "modules_to_not_convert": ["mlp.down_proj"]}

@@ -115,6 +115,7 @@ def _notes(
 ) -> list[str]:
     return [
         *storage_notes(subjects, dtype),
+        *sentences.cache_notes(subjects, facts),
         *sentences.state_notes(subjects),
         *sentences.source_notes(subjects),
         *_fit_notes(subjects, facts, fit),

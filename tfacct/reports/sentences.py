@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tfacct.architecture.parts import Attention, Experts, LatentAttention, Mixer
 from tfacct.base import units
+from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.lines import Pointwise, State
 from tfacct.ledger.storage import Storage
@@ -236,6 +238,23 @@ def _stored_so(alike: Sequence[tuple[LoadedModel, Storage]], *, named: bool, alo
     why = "as in published checkpoints" if named else "as the config says"
     said = f"{how.name}{who}: {_taken(subjects, how)}, in {how.about}{scales}."
     return f"{said} {others} stay in {how.wide.name}, {why}.{_left(how)}"
+
+
+def cache_notes(subjects: Sequence[LoadedModel], facts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Says where a config stores its cache in 8 bits, and it was not counted so."""
+    each = zip(subjects, facts, strict=True)
+    names = [subject.name for subject, fact in each if _eight(subject) and fact["kv_dtype"] == "bf16"]
+    if not names:
+        return []
+    whose = "The config" if len(subjects) == 1 else f"The config of {', '.join(names)}"
+    return [f"{whose} stores the cache in 8 bits; {option('kv_dtype', 'fp8')} counts it so."]
+
+
+def _eight(subject: LoadedModel) -> bool:
+    """True if a quantization_config says that the cache has 8 bits."""
+    said = subject.raw.get("quantization_config")
+    scheme = said.get("kv_cache_scheme") if isinstance(said, Mapping) else None
+    return isinstance(scheme, Mapping) and scheme.get("num_bits") == 8
 
 
 SHOWN = 4

@@ -131,7 +131,8 @@ def _awq(subject: LoadedModel, read: Read) -> Storage:
 
 
 def _bitsandbytes(subject: LoadedModel, read: Read) -> Storage:
-    four, eight = (read.switch(f"load_in_{bits}bit") or read.switch(f"_load_in_{bits}bit") for bits in (4, 8))
+    switches = {bits: [read.switch(f"{way}load_in_{bits}bit") for way in ("", "_")] for bits in (4, 8)}
+    four, eight = (any(switches[bits]) for bits in (4, 8))
     skips, takes = _listed(read, "llm_int8_skip_modules")
     kind = read.one("bnb_4bit_quant_type", ("nf4", "fp4"), "fp4")
     double = read.switch("bnb_4bit_use_double_quant")
@@ -198,7 +199,9 @@ def _torchao_format(name: str, version: int, data: Read) -> Format:
         " int4_tile_packed_ntile"
     )
     if name in ("int4_weight_only", "Int4WeightOnlyConfig"):
-        packing = str(data.get("int4_packing_format") or "plain").rpartition(".")[2].lower()
+        said = data.get("int4_packing_format") or "plain"
+        name_of = said.get("_data") if isinstance(said, Mapping) else said
+        packing = str(name_of).rpartition(".")[2].lower()
         if packing not in ("plain", "tile_packed_to_4d"):
             raise data.refuse("int4_packing_format", "plain or tile_packed_to_4d is")
         tiles = version == 1 or packing != "plain"
