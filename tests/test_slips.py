@@ -29,7 +29,7 @@ WORKLOADS = (
 IN_CHUNKS = (Workload(context=190, tokens=150, batch=9), Workload(context=23, tokens=1, batch=9))
 """Several chunks of a recurrence, and its one token."""
 # The variants that bring lines of their own. With one key head, or as many as query heads, letters have equal sizes.
-BRING = ("windowed", "absorbed", "post-norm", "own")
+BRING = ("windowed", "absorbed", "post-norm", "own", "moe")
 NAMES = [*TINY, *(name for name in VARIANTS if any(word in name for word in BRING))]
 
 

@@ -18,8 +18,11 @@ ALIKE = {
     **TINY, "num_kv_shared_layers": 0, "hidden_size_per_layer_input": 0, "attention_k_eq_v": True,
     "num_global_key_value_heads": 3, "attention_bias": False, "final_logit_softcapping": 3.0,
 }  # fmt: skip
-VARIANTS = {"keys as values": ALIKE}
-LOGITS = {"": TINY, "keys as values": ALIKE}
+ROUTED = {
+    **ALIKE, "enable_moe_block": True, "num_experts": 8, "top_k_experts": 4, "moe_intermediate_size": 37,
+}  # fmt: skip
+VARIANTS = {"keys as values": ALIKE, "moe": ROUTED}
+LOGITS = {"": TINY, "keys as values": ALIKE, "of every expert": {**ROUTED, "top_k_experts": 8}}
 REQUIRED = {"num_hidden_layers": 2}
 
 
@@ -34,6 +37,10 @@ def drawn(draw: Draw) -> Fields:
     if fields["hidden_size_per_layer_input"]:  # without rows the class cannot run layers that borrow
         whole = [n for n in most if {*kinds} == {*kinds[: layers - n]}]
         fields["num_kv_shared_layers"] = draw(st.sampled_from(whole or [0]))
+    if draw(ON):
+        count = draw(SMALL)
+        fields |= {"enable_moe_block": True, "num_experts": count, "top_k_experts": draw(st.integers(1, count))}
+        fields |= {"moe_intermediate_size": draw(SMALL)}
     divisors = [count for count in range(1, heads + 1) if heads % count == 0]
     return some(
         draw,

@@ -5,11 +5,12 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from tfacct.architecture.blocks import Block, Sublayer
-from tfacct.architecture.parts import Attention, Head, PerLayerEmbedding, PerLayerInput, QKNorm, Rotary
+from tfacct.architecture.parts import Attention, Experts, Head, PerLayerEmbedding, PerLayerInput, QKNorm, Rotary
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, Fields, Layers, Real, Switch, UpTo, Word, even, share
 from tfacct.families._endings import CAUSAL_MODEL, DECODER, Ending
+from tfacct.families._experts import ROUTED_TENSORS, check_active
 from tfacct.families._gemma_like import GemmaLike
 from tfacct.families._layers import FULL, SLIDING, LayerTypes, windows
 from tfacct.families.mistral import Window
@@ -19,6 +20,7 @@ ROPE = {
     FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1_000_000.0},
 }
 """The class's angles where the config has none."""
+NAMES = ("gate_proj", "up_proj", "down_proj")
 
 
 class Config(GemmaLike):
@@ -45,6 +47,9 @@ class Config(GemmaLike):
     final_logit_softcapping: Real | None = None
     use_bidirectional_attention: Word | None = None
     enable_moe_block: Switch = False
+    num_experts: Count | None = None
+    top_k_experts: Count | None = None
+    moe_intermediate_size: Count | None = None
     per_layer_config: Fields | None = None
 
     stems: ClassVar = ("Gemma4", "Gemma4Text")
@@ -52,9 +57,8 @@ class Config(GemmaLike):
         "hidden_activation",
         "final_logit_softcapping",
         "use_bidirectional_attention",
-        "enable_moe_block",
     }
-    harmless: ClassVar = frozenset({"top_k_experts", "expert_intermediate_size", "attention_kwargs"})
+    aliases: ClassVar = {"num_experts_per_tok": "top_k_experts", "expert_intermediate_size": "moe_intermediate_size"}
     heads: ClassVar[Mapping[str, Ending]] = {**DECODER, "ForConditionalGeneration": CAUSAL_MODEL}
     hf_paths: ClassVar = {
         **GemmaLike.hf_paths,
@@ -66,9 +70,21 @@ class Config(GemmaLike):
         "blocks.*.per_layer.gate_proj": "model.layers.*.per_layer_input_gate",
         "blocks.*.per_layer.up_proj": "model.layers.*.per_layer_projection",
         "blocks.*.per_layer_post_norm": "model.layers.*.post_per_layer_input_norm",
+        "blocks.*.mlp.router": "model.layers.*.router.proj",
+        "blocks.*.mlp.shared_norm": "model.layers.*.pre_feedforward_layernorm",
+        "blocks.*.mlp.shared_post_norm": "model.layers.*.post_feedforward_layernorm_1",
+        "blocks.*.mlp.experts_norm": "model.layers.*.pre_feedforward_layernorm_2",
+        "blocks.*.mlp.experts_post_norm": "model.layers.*.post_feedforward_layernorm_2",
+        **{f"blocks.*.mlp.experts.{name}": "model.layers.*.experts" for name in NAMES},
+        **{f"blocks.*.mlp.shared.{name}": f"model.layers.*.mlp.{name}" for name in NAMES},
         "per_layer": "model.embed_tokens_per_layer",
         "per_layer.project": "model.per_layer_model_projection",
         "per_layer.norm": "model.per_layer_projection_norm",
+    }
+    hf_tensors: ClassVar = {
+        **{ours: theirs.replace(".mlp.", ".") for ours, theirs in ROUTED_TENSORS.items()},
+        "blocks.*.mlp.router_norm.weight": "model.layers.*.router.scale",
+        "blocks.*.mlp.routing.weight": "model.layers.*.router.per_expert_scale",
     }
     gotchas: ClassVar = (
         "The head is tied by class default; published configs may not say so. An absent head_dim means 256.",
@@ -83,7 +99,9 @@ class Config(GemmaLike):
         "every layer, and every block ends with two products of them; 0 is none. An absent one means 256.",
         "Attention, network and per-layer input each have a norm behind, the first two one before too. Values have a "
         "norm without weight.",
-        'enable_moe_block = true, per_layer_config and use_bidirectional_attention = "all" are refused.',
+        "enable_moe_block: in every layer num_experts experts of moe_intermediate_size stand beside the dense network, "
+        "top_k_experts for each token, with norms of their own. The three numbers have no default.",
+        'per_layer_config and use_bidirectional_attention = "all" are refused.',
     )
 
     @property
@@ -129,11 +147,30 @@ class Config(GemmaLike):
         network = self.feed_forward()
         if borrowed and self.use_double_wide_mlp:
             network = replace(network, width=2 * self.intermediate_size)
-        parts = [Sublayer(self.of_layer(window, borrowed), norm, norm), Sublayer(network, norm, norm)]
+        second = Sublayer(network, norm, norm)
+        if self.enable_moe_block:
+            second = Sublayer(self.beside(network.width), None, norm)
+        parts = [Sublayer(self.of_layer(window, borrowed), norm, norm), second]
         if width := self.hidden_size_per_layer_input:
             own = PerLayerInput(hidden=self.hidden_size, width=width, activation=self.activation)
             parts.append(Sublayer(own, None, norm))
         return Block((*parts[:-1], replace(parts[-1], after=1.0)))
+
+    def beside(self, width: int) -> Experts:
+        """Experts beside the dense network. Raises ConfigError."""
+        sizes = {name: getattr(self, name) for name in ("num_experts", "top_k_experts", "moe_intermediate_size")}
+        if missing := [name for name, size in sizes.items() if size is None]:
+            raise ConfigError(f"enable_moe_block = true, but {missing[0]} is missing")
+        check_active(sizes["top_k_experts"], sizes["num_experts"], ("top_k_experts", "num_experts"))
+        return Experts(
+            hidden=self.hidden_size,
+            experts=sizes["num_experts"],
+            active=sizes["top_k_experts"],
+            width=sizes["moe_intermediate_size"],
+            shared=width,
+            norms=self.rms_norm_eps,
+            activation=self.activation,
+        )
 
     def norm(self) -> Any:
         """RMSNorm, its weight the scale itself."""
@@ -141,9 +178,8 @@ class Config(GemmaLike):
 
     def refuse(self) -> None:
         """Refuse what no part here can express. Raises ConfigError."""
-        for name in ("enable_moe_block", "per_layer_config"):
-            if getattr(self, name):
-                raise self.refused(name, getattr(self, name))
+        if self.per_layer_config:
+            raise self.refused("per_layer_config", self.per_layer_config)
         if self.use_bidirectional_attention not in (None, "vision"):
             raise self.refused("use_bidirectional_attention", self.use_bidirectional_attention)
 

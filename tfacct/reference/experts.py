@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
-from tfacct.reference.modules import Activation, Add, FeedForward, Linear
+from tfacct.reference.modules import Activation, Add, FeedForward, Linear, RMSNorm
 
 
 class Bank(nn.Module):
@@ -51,9 +51,11 @@ class Routing(nn.Module):
     def __init__(self, part: parts.Experts) -> None:
         super().__init__()
         self.bias = nn.Parameter(torch.empty(part.experts), requires_grad=False) if part.choice_bias else None
+        self.weight = None if part.norms is None else nn.Parameter(torch.empty(part.experts))
 
     def forward(self, scores: Tensor) -> Tensor:
-        return torch.softmax(scores, dim=-1)
+        weights = torch.softmax(scores, dim=-1)
+        return weights if self.weight is None else weights * self.weight
 
 
 class Weighting(nn.Module):
@@ -86,6 +88,12 @@ class Experts(nn.Module):
         self.active = part.active
         self.router, self.routing = Linear(part.hidden, part.experts, bias=part.bias), Routing(part)
         self.experts, self.weighting = Networks(part), Weighting()
+        self.router_norm = self.experts_norm = self.experts_post_norm = self.shared_norm = self.shared_post_norm = None
+        if part.norms is not None:
+            self.router_norm, self.experts_norm, self.experts_post_norm, self.shared_norm, self.shared_post_norm = (
+                RMSNorm(part.hidden, part.norms) for _ in range(5)
+            )
+        self.root = part.hidden**-0.5
         self.shared = None
         if part.shared_width is not None:
             network = parts.FeedForward(
@@ -102,14 +110,17 @@ class Experts(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         batch, tokens, hidden = x.shape
-        scores = self.routing(self.router(x))
+        scores = self.routing(self.router(x if self.router_norm is None else self.router_norm(x) * self.root))
         turns = torch.arange(batch * tokens * self.active, device=x.device).view(batch, tokens, self.active)
         weights = torch.gather(scores, 2, turns % scores.shape[2]).unsqueeze(3)
-        sent = x.unsqueeze(2).expand(batch, tokens, self.active, hidden)
+        read = x if self.experts_norm is None else self.experts_norm(x)
+        sent = read.unsqueeze(2).expand(batch, tokens, self.active, hidden)
         out: Tensor = self.weighting(self.experts(sent), weights).sum(dim=2)
+        out = out if self.experts_post_norm is None else self.experts_post_norm(out)
         if self.shared is None:
             return out
-        shared = self.shared(x)
+        shared = self.shared(x if self.shared_norm is None else self.shared_norm(x))
+        shared = shared if self.shared_post_norm is None else self.shared_post_norm(shared)
         if self.shared_gate is not None and self.shared_weighting is not None:
             shared = self.shared_weighting(shared, torch.sigmoid(self.shared_gate(x)))
         added: Tensor = self.shared_add(out, shared)

@@ -24,7 +24,9 @@ class Experts(Part):
     place of a width of its own. `shared_gate`: its result is weighted by one number per
     token. `bias`: the router's and the experts' products have biases; `shared_bias`: those of the shared network do.
     `choice_bias`: the router chooses by scores with one more number for each expert, stored with the weights and not
-    trained (transformers' Ernie4_5_MoeTopKRouter).
+    trained (transformers' Ernie4_5_MoeTopKRouter). `norms`: ε of norms of their own, where the router, the experts and
+    the shared network each read the stream through one, and the last two have one behind them; a number for each expert
+    multiplies its weight (transformers' Gemma4TextDecoderLayer).
     """
 
     hidden: Size
@@ -37,6 +39,7 @@ class Experts(Part):
     bias: bool = False
     shared_bias: bool = False
     choice_bias: bool = False
+    norms: float | None = None
     activation: str = "silu"
 
     name: ClassVar[str] = "mlp"
@@ -78,18 +81,31 @@ class Experts(Part):
     def lines(self, at: str) -> tuple[Line, ...]:
         """Router, products of the experts, and those of the shared network."""
         experts = f"{at}.experts"
+        normed = {
+            name: (Pointwise(f"{at}.{name}", "B T D", weight="D"),) if self.norms is not None else ()
+            for name in ("router_norm", "experts_norm", "experts_post_norm", "shared_norm", "shared_post_norm")
+        }
         routed = (
+            *normed["router_norm"],
             Matmul(f"{at}.router", "B T D, D E -> B T E", bias=self.bias),
-            Pointwise(f"{at}.routing", "B T E", bias="E" if self.choice_bias else ""),
+            Pointwise(
+                f"{at}.routing",
+                "B T E",
+                weight="" if self.norms is None else "E",
+                bias="E" if self.choice_bias else "",
+            ),
+            *normed["experts_norm"],
             Matmul(f"{experts}.gate_proj", "B T A D, D Fe -> B T A Fe", bias=self.bias, bank="E"),
             Matmul(f"{experts}.up_proj", "B T A D, D Fe -> B T A Fe", bias=self.bias, bank="E"),
             Pointwise(f"{experts}.act", "B T A Fe"),
             Matmul(f"{experts}.down_proj", "B T A Fe, Fe D -> B T A D", bias=self.bias, bank="E"),
             Pointwise(f"{at}.weighting", "B T A D"),
+            *normed["experts_post_norm"],
         )
         if self.shared_width is None:
             return routed
-        shared = projections(f"{at}.shared", self.shared_axis, gated=True, bias=self.shared_bias)
+        own = projections(f"{at}.shared", self.shared_axis, gated=True, bias=self.shared_bias)
+        shared = (*normed["shared_norm"], *own, *normed["shared_post_norm"])
         added = Pointwise(f"{at}.shared_add", "B T D", sums=True)
         if not self.shared_gate:
             return (*routed, *shared, added)
