@@ -147,3 +147,24 @@ def test_what_makes_no_sense_is_said(run: Callable[..., Ran], arguments: str, sa
 def test_tables_fit(run: Callable[..., Ran], arguments: Any, columns: int) -> None:
     ran = run(*arguments.split(), columns=columns)
     assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= columns
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        {"weights": "fp32"},
+        {"loss": "chunked", "optimizer": "sgd"},
+        {"lora": "8:q_proj", "adapters": "bf16", "lora_dropout": 0.1},
+        {"lora": 8, "weights": "nf4"},
+    ],
+)
+def test_metrics_know_every_field_of_a_recipe(recipe: dict[str, Any]) -> None:
+    model = load("llama-3.2-1b")
+    facts = model.train(ctx=256, **recipe).models[0]
+    (row,) = model.sweep(*NAMES, ctx=[256], **recipe).rows
+    assert [row[name] for name in NAMES] == [facts[name] for name in NAMES]
+    answer = model.solve("ctx", f"peak_bytes={facts['peak_bytes']}B", **recipe).models[0]["answer"]
+    assert answer >= 256 and model.train(ctx=answer, **recipe).peak_bytes == facts["peak_bytes"]
+    to = {f"to_{name}": value for name, value in recipe.items()}
+    totals = model.diff(ctx=256, train=True, all=True, **to).models[0]["totals"]
+    assert {line["path"]: line["new"] for line in totals}.items() >= {name: facts[name] for name in NAMES}.items()

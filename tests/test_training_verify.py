@@ -139,3 +139,24 @@ def test_families_are_proven(run: Callable[..., Ran], family: str, attention: st
 def test_proofs_that_cannot_be_are_refused(run: Callable[..., Ran]) -> None:
     assert "takes no symbols" in run("verify", "--prove", "gpt2", "--train", "--by", "symbols").err
     assert "the training step of t5 has not been measured" in run("verify", "--prove", "t5", "--train").err
+
+
+@pytest.mark.parametrize(
+    "asked",
+    ["--lora 4:q_proj,v_proj --lora-dropout 0.1", "--loss chunked", "--weights fp32", "--lora 4 --weights nf4"],
+)
+def test_recipes_are_asked_of_the_class_too(run: Callable[..., Ran], asked: str) -> None:
+    """Adapters by peft, weights in 4 bits by bitsandbytes: kept bytes, peaks, gradients and moments."""
+    for name in {"lora": ("peft",), "nf4": ("bitsandbytes",)}.get(
+        asked.split()[-1], ("peft",) if "lora" in asked else ()
+    ):
+        pytest.importorskip(name)
+    ran = run("verify", "llama-3.2-1b", "--train", "--ctx", "16", *asked.split(), "--json")
+    assert ran.code == 0, ran.err
+    (facts,) = json.loads(ran.out)["models"]
+    assert facts["agrees"] and len(facts["witnesses"]) >= 6
+
+
+def test_what_is_not_proven_is_refused(run: Callable[..., Ran]) -> None:
+    ran = run("verify", "--prove", "llama", "--train", "--weights", "fp32")
+    assert ran.code == 2 and "--weights fp32 is not proven" in ran.err

@@ -198,11 +198,14 @@ class DiffReport(_Common):
 class _Stepped(_Common):
     """Metrics, with the recipe where one is of a training step."""
 
-    _optional: ClassVar[tuple[str, ...]] = ("optimizer", "checkpoint", "attention")
+    _optional: ClassVar[tuple[str, ...]] = ("optimizer", "checkpoint", "attention", "loss", "lora", "weights_dtype")
 
     optimizer: str
     checkpoint: Literal["none", "full", "attention"]
     attention: Literal["sdpa", "eager"]
+    loss: Literal["whole", "chunked"]
+    lora: str | None
+    weights_dtype: str
 
 
 class SweepReport(_Stepped):
@@ -249,7 +252,8 @@ class VerifyReport(_Common):
     _reserved: ClassVar[dict[str, Any]] = {"agrees": bool}
     _optional = (
         *("total_flops", "measured_flops", "expected_params"),
-        *("optimizer", "checkpoint", "attention", "kept_bytes", "measured_kept_bytes"),
+        *("optimizer", "checkpoint", "attention", "loss", "lora", "weights_dtype"),
+        *("kept_bytes", "measured_kept_bytes"),
     )
 
     workload: each.Workload
@@ -262,6 +266,9 @@ class VerifyReport(_Common):
     optimizer: str
     checkpoint: Literal["none", "full", "attention"]
     attention: Literal["sdpa", "eager"]
+    loss: Literal["whole", "chunked"]
+    lora: str | None
+    weights_dtype: str
     kept_bytes: int
     measured_kept_bytes: int
 

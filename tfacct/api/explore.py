@@ -69,15 +69,25 @@ class Explored(Asked):
         optimizer: str | None = None,
         checkpoint: Literal["none", "full", "attention"] | None = None,
         attention: Literal["sdpa", "eager"] | None = None,
+        loss: Literal["whole", "chunked"] | None = None,
+        lora: int | str | None = None,
+        adapters: str | None = None,
+        lora_dropout: float | None = None,
+        weights: str | None = None,
         to_optimizer: str | None = None,
         to_checkpoint: Literal["none", "full", "attention"] | None = None,
         to_attention: Literal["sdpa", "eager"] | None = None,
+        to_loss: Literal["whole", "chunked"] | None = None,
+        to_lora: int | str | None = None,
+        to_adapters: str | None = None,
+        to_lora_dropout: float | None = None,
+        to_weights: str | None = None,
         **sets: Any,
     ) -> DiffReport:
         """FLOPs, parameters and bytes before and after a change: of fields (`sets`), workload or dtype, or to `other`.
 
         `other`: a Model, or what `load` takes. The table holds the rows that change, or `all`. With `train` the bytes
-        of a training step are compared too, of the recipe `optimizer`, `checkpoint`, `attention` (see `train`). Raises
+        of a training step are compared too, of a recipe as `train` has it, such as `optimizer`. Raises
         TfacctError.
         """
         from tfacct.reports.counting import Counting, named_of
@@ -89,10 +99,30 @@ class Explored(Asked):
         to = {"ctx": to_ctx, "tokens": to_tokens, "batch": to_batch}
         changed = {name: size(f"to_{name}", given) for name, given in to.items() if given is not None}
         after = replace(before, **changed)
-        recipe = named_of({"optimizer": optimizer, "checkpoint": checkpoint, "attention": attention})
+        recipe = named_of(
+            {
+                "optimizer": optimizer,
+                "checkpoint": checkpoint,
+                "attention": attention,
+                "loss": loss,
+                "lora": lora,
+                "adapters": adapters,
+                "lora_dropout": lora_dropout,
+                "weights": weights,
+            }
+        )
         terms = Counting(dtype, kv_dtype, masked, train, recipe)
         stored = terms.stored(to_dtype, to_kv_dtype).with_recipe(
-            {"optimizer": to_optimizer, "checkpoint": to_checkpoint, "attention": to_attention}
+            {
+                "optimizer": to_optimizer,
+                "checkpoint": to_checkpoint,
+                "attention": to_attention,
+                "loss": to_loss,
+                "lora": to_lora,
+                "adapters": to_adapters,
+                "lora_dropout": to_lora_dropout,
+                "weights": to_weights,
+            }
         )
         report = diff(self.loaded, new, before, after, terms=terms, to=stored, every=all)
 
@@ -120,6 +150,11 @@ class Explored(Asked):
         optimizer: str | None = None,
         checkpoint: Literal["none", "full", "attention"] | None = None,
         attention: Literal["sdpa", "eager"] | None = None,
+        loss: Literal["whole", "chunked"] | None = None,
+        lora: int | str | None = None,
+        adapters: str | None = None,
+        lora_dropout: float | None = None,
+        weights: str | None = None,
         **sets: Sequence[Any] | str,
     ) -> SweepReport:
         """Metrics by name at every combination of contexts, batches and values of fields, in exact numbers.
@@ -138,7 +173,18 @@ class Explored(Asked):
         from tfacct.reports.grid import Grid
         from tfacct.reports.sweep import DEFAULT, sweep
 
-        recipe = named_of({"optimizer": optimizer, "checkpoint": checkpoint, "attention": attention})
+        recipe = named_of(
+            {
+                "optimizer": optimizer,
+                "checkpoint": checkpoint,
+                "attention": attention,
+                "loss": loss,
+                "lora": lora,
+                "adapters": adapters,
+                "lora_dropout": lora_dropout,
+                "weights": weights,
+            }
+        )
         report = sweep(
             lambda _name, fields: self._with(fields),
             [self.name],
@@ -170,6 +216,11 @@ class Explored(Asked):
         optimizer: str | None = None,
         checkpoint: Literal["none", "full", "attention"] | None = None,
         attention: Literal["sdpa", "eager"] | None = None,
+        loss: Literal["whole", "chunked"] | None = None,
+        lora: int | str | None = None,
+        adapters: str | None = None,
+        lora_dropout: float | None = None,
+        weights: str | None = None,
         **step: Unpack[Step],
     ) -> SolveReport:
         """Largest `unknown` up to which an equation is not yet overtaken: ctx, batch, or a whole number in the config.
@@ -186,7 +237,18 @@ class Explored(Asked):
         from tfacct.reports.counting import Counting, named_of
         from tfacct.reports.solve import solve
 
-        recipe = named_of({"optimizer": optimizer, "checkpoint": checkpoint, "attention": attention})
+        recipe = named_of(
+            {
+                "optimizer": optimizer,
+                "checkpoint": checkpoint,
+                "attention": attention,
+                "loss": loss,
+                "lora": lora,
+                "adapters": adapters,
+                "lora_dropout": lora_dropout,
+                "weights": weights,
+            }
+        )
         terms = Counting(dtype, kv_dtype, masked, train, recipe)
         asked = request(step, logits=logits)
         if until is None or (unknown is None) == (for_ is None):
@@ -208,6 +270,11 @@ class Explored(Asked):
         optimizer: str | None = None,
         checkpoint: Literal["none", "full", "attention"] | None = None,
         attention: Literal["sdpa", "eager"] | None = None,
+        loss: Literal["whole", "chunked"] | None = None,
+        lora: int | str | None = None,
+        adapters: str | None = None,
+        lora_dropout: float | None = None,
+        weights: str | None = None,
         **knobs: Any,
     ) -> np.ndarray[Any, Any]:
         """Array of a metric at every element of the knobs: `evaluate("total_flops", ctx=np.arange(1, 10**6))`.
@@ -223,7 +290,18 @@ class Explored(Asked):
 
         asked = named(metric, [self.ledger])
         work = workload(self.loaded, request({"source": source}, logits=logits))
-        recipe = named_of({"optimizer": optimizer, "checkpoint": checkpoint, "attention": attention})
+        recipe = named_of(
+            {
+                "optimizer": optimizer,
+                "checkpoint": checkpoint,
+                "attention": attention,
+                "loss": loss,
+                "lora": lora,
+                "adapters": adapters,
+                "lora_dropout": lora_dropout,
+                "weights": weights,
+            }
+        )
         terms = Counting(dtype, kv_dtype, masked, train, recipe)
         terms.check_recipe([asked], "a metric such as peak_bytes")
         point = terms.point(self.loaded, work, [asked])

@@ -34,17 +34,33 @@ class Trusted(Asked):
         optimizer: str | None = None,
         checkpoint: Literal["none", "full", "attention"] | None = None,
         attention: Literal["sdpa", "eager"] | None = None,
+        loss: Literal["whole", "chunked"] | None = None,
+        lora: int | str | None = None,
+        adapters: str | None = None,
+        lora_dropout: float | None = None,
+        weights: str | None = None,
         **step: Unpack[Step],
     ) -> VerifyReport:
         """Comparison of the formulas with every witness, path by path; `.agrees` is the verdict.
 
         `all_layers` runs every block instead of one of each kind; `against="transformers"` asks the class too. Needs
-        torch and fvcore. With `train` the bytes of a training step are compared, of the recipe `dtype`, `optimizer`,
-        `checkpoint`, `attention`: that needs transformers. Raises TfacctError.
+        torch and fvcore. With `train` the bytes of a training step are compared, of a recipe as `train`
+        has it, such as `optimizer`: that needs transformers. Raises TfacctError.
         """
         from tfacct.reports.verify import verify
 
-        recipe = named_of({"optimizer": optimizer, "checkpoint": checkpoint, "attention": attention})
+        recipe = named_of(
+            {
+                "optimizer": optimizer,
+                "checkpoint": checkpoint,
+                "attention": attention,
+                "loss": loss,
+                "lora": lora,
+                "adapters": adapters,
+                "lora_dropout": lora_dropout,
+                "weights": weights,
+            }
+        )
         if train:
             from tfacct.reports.verify_train import verify_train
 

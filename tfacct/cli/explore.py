@@ -73,6 +73,11 @@ def diff(
         opt.RecomputeChoice | None, typer.Option(help="What is run again on the new side.")
     ] = None,
     to_attention: Annotated[opt.AttentionChoice | None, typer.Option(help="Attention of the new side.")] = None,
+    to_loss: Annotated[opt.LossChoice | None, typer.Option(help="How its loss is computed.")] = None,
+    to_lora: Annotated[str | None, typer.Option(metavar="R[:PRODUCTS]", help="Adapters of the new side.")] = None,
+    to_adapters: Annotated[str | None, typer.Option(metavar="DTYPE", help="Dtype of its adapters.")] = None,
+    to_lora_dropout: Annotated[float | None, typer.Option(metavar="SHARE", help="What they drop.")] = None,
+    to_weights: Annotated[str | None, typer.Option(metavar="FORMAT", help="Its weights in training.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Also list the rows that do not change.")] = False,
     counted: opt.Counted,
     trained: opt.Trained,
@@ -93,7 +98,16 @@ def diff(
     after = ask.request(replace(step, **changed), counted.logits)
     terms = ask.counting(counted, trained)
     to = terms.stored(to_dtype, to_kv_dtype).with_recipe(
-        {"optimizer": to_optimizer, "checkpoint": to_checkpoint, "attention": to_attention}
+        {
+            "optimizer": to_optimizer,
+            "checkpoint": to_checkpoint,
+            "attention": to_attention,
+            "loss": to_loss,
+            "lora": to_lora,
+            "adapters": to_adapters,
+            "lora_dropout": to_lora_dropout,
+            "weights": to_weights,
+        }
     )
     report = diff(old, new, before, after, terms=terms, to=to, every=every)
     chart = None

@@ -13,6 +13,13 @@ import typer
 
 from tfacct.base import units
 from tfacct.cli import complete
+from tfacct.cli.recipe_options import As as As
+from tfacct.cli.recipe_options import AsChoice as AsChoice
+from tfacct.cli.recipe_options import AttentionChoice as AttentionChoice
+from tfacct.cli.recipe_options import Kept as Kept
+from tfacct.cli.recipe_options import LossChoice as LossChoice
+from tfacct.cli.recipe_options import RecomputeChoice as RecomputeChoice
+from tfacct.cli.recipe_options import Trained as Trained
 
 
 class LogitsChoice(StrEnum):
@@ -30,14 +37,6 @@ class ByChoice(StrEnum):
     block = "block"
 
 
-class RecomputeChoice(StrEnum):
-    """What a backward pass runs again."""
-
-    none = "none"
-    full = "full"
-    attention = "attention"
-
-
 class OfChoice(StrEnum):
     """Quantities that a formula counts."""
 
@@ -46,21 +45,6 @@ class OfChoice(StrEnum):
     kv = "kv"
     train = "train"
     kept = "kept"
-
-
-class AttentionChoice(StrEnum):
-    """How transformers runs attention."""
-
-    sdpa = "sdpa"
-    eager = "eager"
-
-
-class AsChoice(StrEnum):
-    """Who runs a training step."""
-
-    transformers = "transformers"
-    reference = "reference"
-    fused = "fused"
 
 
 class ProofChoice(StrEnum):
@@ -283,52 +267,6 @@ class Counted:
     masked: Masked = False
     dtype: Dtype = None
     kv_dtype: KvDtype = None
-
-
-_STEP = "Training step"
-Optimizer = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="As `tfacct train` knows it. Default: adamw.",
-        rich_help_panel=_STEP,
-        show_default=False,
-        autocompletion=complete.optimizer,
-    ),
-]
-Checkpoint = Annotated[
-    RecomputeChoice | None,
-    typer.Option(
-        help="Run every block again, or its attention. Default: none.", rich_help_panel=_STEP, show_default=False
-    ),
-]
-As = Annotated[
-    AsChoice,
-    typer.Option(
-        "--as",
-        help="Who runs it: of the reference model, and of Megatron by a paper's algebra, what is kept.",
-        rich_help_panel=_STEP,
-    ),
-]
-Attention = Annotated[
-    AttentionChoice | None,
-    typer.Option(help="How transformers runs it. Default: sdpa.", rich_help_panel=_STEP, show_default=False),
-]
-
-
-@dataclass(repr=False, eq=False)
-class Kept:
-    """What of a recipe changes the bytes that a training step keeps: what is left out is as `train` has it."""
-
-    checkpoint: Checkpoint = None
-    attention: Attention = None
-
-
-@dataclass(repr=False, eq=False)
-class Trained(Kept):
-    """The recipe of a training step, for its bytes."""
-
-    optimizer: Optimizer = None
 
 
 @dataclass(repr=False, eq=False)

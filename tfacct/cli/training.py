@@ -11,13 +11,6 @@ from tfacct.cli import options as opt
 from tfacct.cli.root import ACCOUNT, command
 
 
-class LossChoice(StrEnum):
-    """How the loss is computed."""
-
-    whole = "whole"
-    chunked = "chunked"
-
-
 class ByChoice(StrEnum):
     """Rows of the table."""
 
@@ -65,8 +58,8 @@ def train(
         bool, typer.Option("--hold-logits", help="The caller keeps the logits through the step.")
     ] = False,
     loss: Annotated[
-        LossChoice, typer.Option(help="chunked: head and cross entropy of an eighth of the tokens at a time.")
-    ] = LossChoice.whole,
+        opt.LossChoice, typer.Option(help="chunked: head and cross entropy of an eighth of the tokens at a time.")
+    ] = opt.LossChoice.whole,
     lora: Annotated[
         str | None,
         typer.Option(

@@ -50,9 +50,10 @@ def state_bytes(model: Any, name: str) -> int | None:
     """Bytes that an optimizer keeps for a model's parameters behind a step; None if it is not asked."""
     if name not in OPTIMIZERS:
         return None
-    for parameter in model.parameters():
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in trained:
         parameter.grad = torch.empty_like(parameter)
-    made = OPTIMIZERS[name](model.parameters())
+    made = OPTIMIZERS[name](trained)
     made.step()
     kept = (value for state in made.state.values() for value in state.values() if isinstance(value, torch.Tensor))
     return sum(tensor.numel() * tensor.element_size() for tensor in kept)

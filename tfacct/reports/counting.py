@@ -125,7 +125,8 @@ class Counting:
         if not any(metric.of_step for metric in metrics):
             return {}
         recipe = self.recipe
-        return {"optimizer": recipe.optimizer, "checkpoint": recipe.checkpoint, "attention": recipe.attention}
+        named = {name: getattr(recipe, name) for name in ("optimizer", "checkpoint", "attention", "loss", "lora")}
+        return {**named, "weights_dtype": recipe.weights or recipe.dtype}
 
     def facts(self, work: Workload, weights: str | None) -> dict[str, Any]:
         """The workload as it stands in the JSON. `weights`: what they are stored in, where that was said."""
@@ -134,9 +135,10 @@ class Counting:
         return {"workload": facts, "kv_dtype": cached, "train": self.train}
 
 
-def named_of(recipe: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def named_of(recipe: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     """Fields of a recipe that were named, None where one was not."""
-    return tuple((name, str(value)) for name, value in recipe.items() if value is not None)
+    named = ((name, value) for name, value in recipe.items() if value is not None)
+    return tuple((name, value if isinstance(value, float) else str(value)) for name, value in named)
 
 
 def dtypes(dtype: str | None, kv_dtype: str | None = None) -> tuple[str, str]:

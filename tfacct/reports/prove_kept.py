@@ -22,6 +22,9 @@ from tfacct.witness.proof import Proven
 from tfacct.witness.step import Run
 from tfacct.witness.step_proof import Grid, Point
 
+UNPROVEN = frozenset(("loss", "lora", "adapters", "lora_dropout", "weights"))
+"""Fields of a recipe with which what is kept was measured, not proven."""
+
 
 def prove_kept(
     subject: LoadedModel,
@@ -33,6 +36,9 @@ def prove_kept(
 ) -> Report:
     """Prove that the formula of what a training step keeps is what the class keeps, in every size, by a grid of small
     models. Needs torch, transformers and sympy. Raises UsageError for a model whose step is not counted."""
+    for name, value in terms.trained:
+        if name in UNPROVEN:
+            raise UsageError(f"{option(name, value)} is not proven", "the witnesses of one model measure it")
     if as_ != "transformers":
         from tfacct.reports.prove_reference import prove_reference
 

@@ -11,6 +11,7 @@ from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table, Tick, unwatched
+from tfacct.profiles.chunked import CHUNKS
 from tfacct.reports import compose, counting
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import Counting
@@ -78,9 +79,22 @@ def verify_train(
 
 
 def _asked(subject: LoadedModel, work: Workload, recipe: Recipe, all_layers: bool) -> _Verified:
-    how = Run(recipe.attention, recipe.dtype, recipe.checkpoint, recipe.optimizer, recipe.weights)
+    how = _how(subject, recipe)
     checks = step_checks(subject, work, how, lambda model: step_of(model, work, recipe), all_layers=all_layers)
     return _Verified(subject, work, checks, blocks_run(subject, all_layers))
+
+
+def _how(subject: LoadedModel, recipe: Recipe) -> Run:
+    """How the class is run."""
+    alike = {name: getattr(recipe, name) for name in Run._fields if name not in ("lora", "chunks")}
+    chunks = CHUNKS if recipe.loss == "chunked" else 1
+    if recipe.lora is None:
+        return Run(**alike, chunks=chunks)
+    from tfacct.reports import lora
+
+    asked, modules = lora.read(recipe.lora), subject.config.paths()
+    names = (modules[path].rpartition(".")[2] for path in sorted(lora.chosen(subject, asked)))
+    return Run(**alike, lora=(asked.rank, tuple(names)), chunks=chunks)
 
 
 def _facts(verified: _Verified, recipe: Recipe) -> dict[str, Any]:
@@ -93,6 +107,9 @@ def _facts(verified: _Verified, recipe: Recipe) -> dict[str, Any]:
         "optimizer": recipe.optimizer,
         "checkpoint": recipe.checkpoint,
         "attention": recipe.attention,
+        "loss": recipe.loss,
+        "lora": recipe.lora,
+        "weights_dtype": recipe.weights or recipe.dtype,
         "kept_bytes": kept.totals[0],
         "measured_kept_bytes": kept.totals[1],
         "witnesses": [witness_facts(check) for check in verified.checks],

@@ -22,13 +22,18 @@ TWO = 2
 
 
 class Run(NamedTuple):
-    """How a class is run: the names are those of a recipe."""
+    """How a class is run: the names are those of a recipe, but `lora`, a rank and the modules that have adapters, and
+    `chunks`, which the loss is computed in."""
 
     attention: str
     dtype: str
     checkpoint: str
     optimizer: str
     weights: str | None = None
+    lora: tuple[int, tuple[str, ...]] | None = None
+    adapters: str = "fp32"
+    lora_dropout: float = 0.0
+    chunks: int = 1
 
 
 def step_checks(
@@ -87,7 +92,7 @@ class _Asked:
         keeping, _ = rooms()
         saved = keeping.kept(self._built(), self.work.batch, self.work.tokens)
         name = f"kept by {_of(self.blocks)}"
-        if self.how.checkpoint != "none":
+        if self.how.checkpoint != "none" or self.how.chunks > 1:
             total = {"total": int(self.step.kept())}
             return Check(name, "bytes", total, {"total": sum(each.bytes for each in saved)})
         known = known_modules(self.subject)
@@ -101,10 +106,14 @@ class _Asked:
         fullest = peak(instant for instant in timeline(self.step) if instant.name != "optimizer step")
         ours = {"total": int(fullest.total - fullest.states)}
         batch, tokens = self.work.batch, self.work.tokens
-        theirs = keeping.peak(self._built(), batch, tokens).bytes
+        model = self._built()
+        beside = _beside(model, self.how)
+        theirs = keeping.peak(model, batch, tokens).bytes + beside
         yield Check("peak, operator by operator", "bytes", ours, {"total": theirs}, self._peak_note())
+        if self.how.lora is not None:  # the tracker's hooks need every weight's gradient
+            return
         try:
-            tracked = stepping.tracked_peak(self._built(), batch, tokens)
+            tracked = stepping.tracked_peak(self._built(), batch, tokens) + beside
         except PrivateInterfaceError:
             return
         yield Check("peak by torch's MemTracker", "bytes", ours, {"total": tracked}, self._peak_note())
@@ -116,12 +125,40 @@ class _Asked:
 def built(subject: LoadedModel, how: Run) -> Any:
     """The class's model on meta. Raises UsageError where it refuses the config."""
     keeping, _ = rooms()
+    packed = how.weights == "nf4"
+    named = {"checkpoint": how.checkpoint, "weights": None if packed else how.weights}
     try:
-        return keeping.trainable(
-            subject.of_class, how.attention, how.dtype, checkpoint=how.checkpoint, weights=how.weights
-        )
+        model = keeping.trainable(subject.of_class, how.attention, how.dtype, **named)
     except (KeyError, ValueError, TypeError) as error:
         raise UsageError(f"{subject.name}: the transformers class refuses this config: {error!r}") from None
+    if how.lora is not None:
+        model = _adapted(model, how, *how.lora, packed=packed)
+    if how.chunks > 1:
+        from tfacct.reference.chunked import loss_in_chunks
+
+        model = loss_in_chunks(model, how.chunks)
+    return model
+
+
+def _adapted(model: Any, how: Run, rank: int, modules: tuple[str, ...], *, packed: bool) -> Any:
+    """The model with peft's adapters, its weights in 4 bits if `packed`. Raises MissingExtraError without peft or
+    bitsandbytes."""
+    try:
+        from tfacct.reference import adapting
+
+        model = adapting.packed(model) if packed else model
+    except ImportError as error:
+        raise MissingExtraError(f"the witness of adapters needs {error.name}", f"pip install {error.name}") from None
+    return adapting.adapted(model, rank, modules, wide=how.adapters == "fp32", dropout=how.lora_dropout)
+
+
+def _beside(model: Any, how: Run) -> int:
+    """Bytes of weights in 4 bits that are no parameters: scales, codes and means."""
+    if how.weights != "nf4":
+        return 0
+    from tfacct.reference import adapting
+
+    return sum(tensor.nbytes for tensor in adapting.scales(model))
 
 
 def _for_all_blocks(given: LoadedModel, work: Workload, how: Run, step: Callable[[LoadedModel], Step]) -> list[Check]:
@@ -143,7 +180,8 @@ def _whole(given: LoadedModel, how: Run, account: Step) -> Iterator[Check]:
     _, stepping = rooms()
     model = built(given, how)
     *_, update = timeline(account)
-    held = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    held = sum(parameter.numel() * parameter.element_size() for parameter in trained)
     yield Check("gradients", "bytes", {"total": int(update.gradients)}, {"total": held})
     states = stepping.state_bytes(model, how.optimizer)
     if states is not None:

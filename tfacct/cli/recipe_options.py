@@ -1,0 +1,135 @@
+"""Options of a training step's recipe. (Annotations are not postponed: that keeps the start short.)"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from tfacct.cli import complete
+
+
+class RecomputeChoice(StrEnum):
+    """What a backward pass runs again."""
+
+    none = "none"
+    full = "full"
+    attention = "attention"
+
+
+class AttentionChoice(StrEnum):
+    """How transformers runs attention."""
+
+    sdpa = "sdpa"
+    eager = "eager"
+
+
+class AsChoice(StrEnum):
+    """Who runs a training step."""
+
+    transformers = "transformers"
+    reference = "reference"
+    fused = "fused"
+
+
+_STEP = "Training step"
+Optimizer = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="As `tfacct train` knows it. Default: adamw.",
+        rich_help_panel=_STEP,
+        show_default=False,
+        autocompletion=complete.optimizer,
+    ),
+]
+Checkpoint = Annotated[
+    RecomputeChoice | None,
+    typer.Option(
+        help="Run every block again, or its attention. Default: none.", rich_help_panel=_STEP, show_default=False
+    ),
+]
+As = Annotated[
+    AsChoice,
+    typer.Option(
+        "--as",
+        help="Who runs it: of the reference model, and of Megatron by a paper's algebra, what is kept.",
+        rich_help_panel=_STEP,
+    ),
+]
+Attention = Annotated[
+    AttentionChoice | None,
+    typer.Option(help="How transformers runs it. Default: sdpa.", rich_help_panel=_STEP, show_default=False),
+]
+
+
+class LossChoice(StrEnum):
+    """How the loss is computed."""
+
+    whole = "whole"
+    chunked = "chunked"
+
+
+Loss = Annotated[
+    LossChoice | None,
+    typer.Option(
+        help="chunked: head and cross entropy of an eighth of the tokens at a time. Default: whole.",
+        rich_help_panel=_STEP,
+        show_default=False,
+    ),
+]
+Lora = Annotated[
+    str | None,
+    typer.Option(
+        metavar="R[:PRODUCTS]",
+        help="Adapters of rank R, as peft's, on all products of the blocks or on these.",
+        rich_help_panel=_STEP,
+    ),
+]
+Adapters = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DTYPE",
+        help="Of the adapters: fp32, peft's default, or that of the weights.",
+        rich_help_panel=_STEP,
+        show_default=False,
+    ),
+]
+LoraDropout = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE",
+        help="Share of an adapter's input that is dropped. Default: 0.",
+        rich_help_panel=_STEP,
+        show_default=False,
+    ),
+]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FORMAT",
+        help="fp32: the pass runs under torch.autocast; nf4: frozen ones beside adapters. Default: as the pass.",
+        rich_help_panel=_STEP,
+        show_default=False,
+    ),
+]
+
+
+@dataclass(repr=False, eq=False)
+class Kept:
+    """What of a recipe changes the bytes that a training step keeps: what is left out is as `train` has it."""
+
+    checkpoint: Checkpoint = None
+    attention: Attention = None
+
+
+@dataclass(repr=False, eq=False)
+class Trained(Kept):
+    """The recipe of a training step, for its bytes."""
+
+    optimizer: Optimizer = None
+    loss: Loss = None
+    lora: Lora = None
+    adapters: Adapters = None
+    lora_dropout: LoraDropout = None
+    weights: Weights = None
