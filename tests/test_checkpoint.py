@@ -185,6 +185,14 @@ def test_another_config_tells_another_story(run: Callable[..., Ran], tmp_path: P
     assert run("checkpoint", str(path), "--set", "n_inner=68").code == 2
 
 
+def test_a_router_that_lies_the_other_way_goes_red() -> None:
+    ours = tiny("qwen2_moe")
+    tensors = of_class(ours)
+    for name in ("model.layers.1.mlp.gate.weight", "model.layers.1.mlp.experts.down_proj", "model.embed_tokens.weight"):
+        dtype, shape = tensors[name]
+        assert len(differences(ours, {**tensors, name: (dtype, (*shape[:-2], shape[-1], shape[-2]))})) == 1, name
+
+
 def test_older_spellings_and_bodies_have_their_lines() -> None:
     """gpt2's first files have no `transformer.` and hold masks; BERT's say gamma and beta; a wrapper writes its own
     name in front."""

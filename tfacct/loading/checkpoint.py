@@ -14,11 +14,11 @@ from tfacct.loading.headers import Held, LocalFile, Source, check_names, parsed,
 
 INDEX = "model.safetensors.index.json"
 WHOLE = "model.safetensors"
-LONGEST_INDEX = 32_000_000
+LONGEST_INDEX = 30_000_000
 """Bytes of an index that is read."""
-MOST = 400_000
-"""Tensors of all files together: the largest published checkpoints have half as many."""
-MOST_FILES = 2_000
+MOST = 300_000
+"""Tensors of all files together: the largest published checkpoints have 200,000."""
+MOST_FILES = 1_000
 PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 _SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.(safetensors|gguf)")
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+ -]{0,198}")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 from tfacct.base.record import record
+from tfacct.ledger import paths
+from tfacct.ledger.lines import EXPERTS, GATE
 from tfacct.loading.headers import Held
 from tfacct.loading.model import LoadedModel
 from tfacct.witness import tensor_names as names
@@ -112,7 +115,7 @@ class _Judged:
         wanted = slot.shape[1:] if slot.experts else slot.shape
         formats = self.aids[slot.name]
         for value in values:
-            fits = self.how.fits(value.held, wanted, _raw_shape(slot), value.aid, formats)
+            fits = self.how.fits(value.held, wanted, _as_good(slot), value.aid, formats)
             if fits is None:
                 self.uncompared[self.how.format_of(value.aid, formats)] += 1
             elif not fits:
@@ -120,10 +123,17 @@ class _Judged:
         return ""
 
 
-def _raw_shape(slot: Slot) -> tuple[int, ...]:
-    """Shape of a norm by heads, whose class may keep the heads apart."""
+def _as_good(slot: Slot) -> tuple[tuple[int, ...], ...]:
+    """Other shapes of what is no matrix: heads apart as in the ledger, or side by side; one more axis of 1."""
     first = slot.tensors[0]
-    return () if len(slot.tensors) > 1 or first.parameter.inputs else tuple(int(size) for size in first.shape)
+    axes = first.parameter.axes
+    if len(slot.tensors) > 1 or first.parameter.inputs or (len(axes) > 1 and axes[-1] in (EXPERTS, GATE)):
+        return ()
+    shape = tuple(int(size) for size in first.shape)
+    if first.embedding:
+        return shape, (shape[0], prod(shape[1:]))
+    one_row = paths.name_of(first.path) == "bias" or "norm" in first.path
+    return shape, (1, *shape), *([(prod(shape),)] if one_row else [])
 
 
 def _named(values: Sequence[Found], expert: int) -> str:

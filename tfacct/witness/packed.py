@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from tfacct.loading.headers import Held
 from tfacct.witness.tensor_names import Aid
@@ -14,6 +14,9 @@ WORDS = {"int32": 32, "uint32": 32, "int64": 64, "uint8": 8, "int8": 8}
 """Bits of the words that numbers are packed into."""
 
 
+Shape: TypeAlias = tuple[int, ...]
+
+
 class Packing(NamedTuple):
     """What a config says of the format of its files: the method's name, and the bits of one number; None if unsaid."""
 
@@ -21,11 +24,11 @@ class Packing(NamedTuple):
     bits: int | None
 
     def fits(
-        self, held: Held, wanted: tuple[int, ...], raw: tuple[int, ...], aid: Aid | None, formats: Collection[str]
+        self, held: Held, wanted: Shape, as_good: Collection[Shape], aid: Aid | None, formats: Collection[str]
     ) -> bool | None:
         """True if a file's tensor has the shape `wanted`, or the one it is packed into; None where that is not told.
 
-        `raw`: another shape that is as good; `formats`: those of the tensors beside it.
+        `as_good`: other shapes that are; `formats`: those of the tensors beside it.
         """
         if aid is not None:
             return self._packed(held, wanted, aid)
@@ -33,7 +36,7 @@ class Packing(NamedTuple):
             return held.shape[0] == -(-prod(wanted) // 2)
         if "modelopt" in formats and held.dtype == "uint8":
             return held.shape == _narrower(wanted, 4, 8)
-        return held.shape in (wanted, raw, (1, *raw)) or (len(held.shape) == 3 and _flat(held.shape) == wanted)
+        return held.shape in (wanted, *as_good) or (len(held.shape) == 3 and _flat(held.shape) == wanted)
 
     def _packed(self, held: Held, wanted: tuple[int, ...], aid: Aid) -> bool | None:
         if len(wanted) < 2 or (aid.format != "mxfp4" and held.dtype not in WORDS):

@@ -111,7 +111,7 @@ KNOWN: Sequence[tuple[str, str]] = (
     (r"(^|\.)final_logits_bias$", "buffer: a bias of logits"),
     (r"(^|\.)(e_score_correction_bias|expert_bias)$", "buffer: the router's bias"),
     (r"\.EncDecAttention\.relative_attention_bias\.weight$", "no longer read by the class"),  # T5's first files
-    (r"\.(embed_scale|version)$", "buffer"),
+    (r"\.(embed_scale|version|layer_scalar)$", "buffer"),
     (r"\.(k_scale|v_scale|q_scale|prob_scale|prob_output_scale)$", "scale of a cache"),
 )
 """Tensors that no ledger counts, because the classes do not store them as parameters: a pattern, and what they are."""
