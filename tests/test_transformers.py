@@ -60,6 +60,10 @@ def with_few_layers(whole: LoadedModel) -> LoadedModel:
     fields = {**whole.raw, **{count: min(whole.raw[count], 7) for count in counts}}
     if fields.get("layer_types"):
         fields["layer_types"] = fields["layer_types"][:7]
+    if fields.get("attn_layer_indices"):  # Bamba's
+        fields["attn_layer_indices"] = [3]
+    if fields.get("hybrid_override_pattern"):  # Nemotron-H's
+        fields |= {"hybrid_override_pattern": "M-M*-MM"}
     if fields.get("attention_types"):  # GPT-Neo's
         kinds = [kind for names, times in fields["attention_types"] for kind in names * times]
         fields["attention_types"] = [[kinds[:7], 1]]

@@ -9,7 +9,7 @@ from tfacct.accounts.memory import largest_that_fits
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, Size, pairs
 from tfacct.ledger.groups import Group, Ledger
-from tfacct.ledger.lines import WINDOW, Matmul, Pointwise
+from tfacct.ledger.lines import CHUNK, WINDOW, Matmul, Pointwise
 from tfacct.ledger.workload import Workload
 
 ATTENTION = "attn"
@@ -88,6 +88,11 @@ def decode_flops(ledger: Ledger, *, batch: Size, prompt: Size, steps: Size, sour
     def chosen(step: int) -> Ledger:
         return ledger.settled(Workload(context=prompt + step, tokens=1, batch=batch, source=source).axes())
 
+    if isinstance(prompt, int) and prompt == 0 and steps and any(CHUNK in group.axes for group in ledger.groups):
+        # The very first token has nothing before it, and a recurrence in chunks takes it as a chunk.
+        first = _alike(ledger, batch, 0, 1, source)
+        rest = decode_flops(ledger, batch=batch, prompt=1, steps=steps - 1, source=source)
+        return {path: flops + rest[path] for path, flops in first.items()}
     way, alike = ledger.ways[0], steps
     if len(ledger.ways) > 1:
         way = chosen(1)

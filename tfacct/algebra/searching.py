@@ -11,10 +11,13 @@ from tfacct.algebra.equations import Equation
 from tfacct.algebra.solving import NoSolutionError, Solution, among, sign, stays
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
+from tfacct.ledger.lines import CHUNK
 from tfacct.ledger.workload import LARGEST
 
 TRIED = 1024
 """Numbers that are tried one by one, at least, where those that can be are no multiples of one number."""
+CHUNKS_BESIDE = 64
+"""Chunks before and behind at whose edges the sides are looked at: padding makes them leap there."""
 BESIDE = 8
 """Numbers on either side of the boundary that must stand as their side does: bytes of narrow tensors are rounded."""
 
@@ -96,7 +99,11 @@ def _among_multiples(
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if sign(equation.difference(at(middle * step))) == after else (middle, high)
-    near = [value for value in range(low - BESIDE, high + BESIDE + 1) if value > 0 and can_be(value * step)]
+    chunk = _chunk(at(low * step))
+    edges = (number * chunk for number in range(low // chunk - CHUNKS_BESIDE, high // chunk + CHUNKS_BESIDE))
+    turning = [value for edge in edges for value in (edge, edge + 1)] if chunk > 1 and step == 1 else []
+    tried_near = [*range(low - BESIDE, high + BESIDE + 1), *turning]
+    near = [value for value in tried_near if value > 0 and can_be(value * step)]
     if any((sign(equation.difference(at(value * step))) == after) != (value >= high) for value in near):
         raise NoSolutionError(
             f"{equation}: rounding up keeps the sides from changing places once, near {unknown} = {low * step:,}"
@@ -128,3 +135,9 @@ def divisors(whole: int) -> list[int]:
     """Every number that divides `whole`, in rising order."""
     small = [n for n in range(1, isqrt(whole) + 1) if whole % n == 0]
     return sorted({*small, *(whole // n for n in small)})
+
+
+def _chunk(point: Point) -> int:
+    """Tokens in a chunk of a recurrence, where the model has one that is padded to whole chunks; else 1."""
+    lengths = [group.axes[CHUNK] for group in point.ledger.groups if CHUNK in group.axes]
+    return max([1, *(length for length in lengths if isinstance(length, int))])

@@ -1,0 +1,43 @@
+"""Nemotron-H: one operator in each layer."""
+
+from hypothesis import strategies as st
+
+from tests.families._drawing import EVEN, ON, SMALL, VOCAB, WIDTH, Draw, Fields, some
+from tests.families._mamba2 import letters
+from tests.families._sizes import Distinct, Sized, grouped
+
+TINY = {
+    "model_type": "nemotron_h", "vocab_size": 211, "hidden_size": 48, "hybrid_override_pattern": "M-*M",
+    "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 20, "intermediate_size": 71,
+    "max_position_embeddings": 103, "mamba_num_heads": 6, "mamba_head_dim": 14, "n_groups": 2, "ssm_state_size": 5,
+    "conv_kernel": 8, "chunk_size": 12, "use_bias": True, "mlp_bias": True, "time_step_min": 1e-9,
+}  # fmt: skip
+SILENT = {"expand": 2, "use_mamba_kernels": False, "attention_bias": True, "mamba_proj_bias": True, "n_group": 1}
+REQUIRED = {"hybrid_override_pattern": "M*-"}
+
+
+def drawn(draw: Draw) -> Fields:
+    """At least one layer with attention; the list by letters or by names. A sum over one number is no product there."""
+    heads, groups = draw(SMALL) * (kv := draw(SMALL)), draw(st.integers(1, 3))
+    fields: Fields = {"num_attention_heads": heads, "num_key_value_heads": kv, "vocab_size": draw(VOCAB)}
+    fields |= {"hidden_size": draw(WIDTH), "intermediate_size": draw(WIDTH), "head_dim": draw(EVEN)}
+    names = {"M": "linear_attention", "*": "full_attention", "-": "mlp"}
+    kinds = [*draw(st.lists(st.sampled_from(list(names)), max_size=4)), "*"]
+    listed = {"layers_block_type": [names[kind] for kind in kinds]}
+    fields |= listed if draw(ON) else {"hybrid_override_pattern": "".join(kinds), "num_hidden_layers": len(kinds)}
+    fields |= {"mamba_num_heads": groups * draw(st.integers(1, 3)), "mamba_head_dim": draw(SMALL), "n_groups": groups}
+    sizes = {"ssm_state_size": st.integers(2, 7), "conv_kernel": st.integers(1, 9), "chunk_size": st.integers(2, 7)}
+    return some(draw, fields, **sizes, use_bias=ON, use_conv_bias=ON, mlp_bias=ON)
+
+
+def sized(of: Distinct) -> Sized:
+    """Attention in all layers, Mamba-2 in all, or networks in all, by turns."""
+    config, sizes = grouped(of, num_hidden_layers=None, tie_word_embeddings=False)
+    if of.seed % 2:
+        Km, Gm, Hm, Ns, Kc, Pc, *_ = of.more
+        config |= {"mamba_num_heads": Km * Gm, "mamba_head_dim": Hm, "n_groups": Km, "ssm_state_size": Ns}
+        config |= {"conv_kernel": Kc, "chunk_size": Pc, "use_bias": of.on[1], "use_conv_bias": of.on[2]}
+        own = {letter: sizes[letter] for letter in "DVLBTS"}
+        return {**config, "hybrid_override_pattern": "M" * of.L}, {**own, **letters(of, (Km, Gm, Hm), Ns, Kc, Pc)}
+    own = {letter: size for letter, size in sizes.items() if letter != "F"}
+    return {**config, "hybrid_override_pattern": "*" * of.L}, own
