@@ -122,7 +122,7 @@ def test_masked_flops_are_those_of_the_pairs_in_the_mask(name: str, work: Worklo
 def sizes_of_pairs(attn: Attention | LatentAttention) -> tuple[int, int]:
     """Numbers that a query and a key are multiplied by, and those of what is summed."""
     if isinstance(attn, Attention):
-        return attn.head_dim, attn.head_dim
+        return attn.head_dim, attn.value_dim or attn.head_dim
     if attn.form == "absorbed":
         return attn.kv_rank + attn.rope_dim, attn.kv_rank
     return attn.nope_dim + attn.rope_dim, attn.value_dim
@@ -155,7 +155,8 @@ def test_a_windowed_block_keeps_the_window_and_no_more(name: str, work: Workload
             assert f"blocks.{number}.attn.k_cache" not in kept
             continue
         for cache in ("k_cache", "v_cache"):
-            each = work.batch * block.attention.kv_heads * block.attention.head_dim
+            own = getattr(block.attention, "value_dim", None) if cache == "v_cache" else None
+            each = work.batch * block.attention.kv_heads * (own or block.attention.head_dim)
             assert kept[f"blocks.{number}.attn.{cache}"] == each * tokens
 
 

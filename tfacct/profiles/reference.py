@@ -209,6 +209,8 @@ class Reference:
             raise ConfigError(f"{self.name}: no rule for scores that are no products")
         if part.borrowed or part.keys_as_values or part.value_norm is not None:
             raise ConfigError(f"{self.name}: no rule for keys that are values or another layer's")
+        if part.value_dim is not None or part.value_scale is not None:
+            raise ConfigError(f"{self.name}: no rule for values of a size of their own")
         if part.gated:
             raise ConfigError(f"{self.name}: no rule for attention with a gate")
         yield Kept(reads, "B T D", by=tuple(f"{at}.{which}_proj.weight" for which in "qkv"))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.reference.distances import OwnBias
-from tfacct.reference.modules import Add, LayerNorm, Linear, PlainRMSNorm, Product, RMSNorm, Softcap
+from tfacct.reference.modules import Add, LayerNorm, Linear, PlainRMSNorm, Product, RMSNorm, Scale, Softcap
 from tfacct.reference.rotary import Angles, Rotary
 from tfacct.reference.step import Step
 
@@ -143,12 +143,13 @@ class Heads(nn.Module):
         self.heads, self.kv_heads, self.head_dim = part.heads, part.kv_heads, part.head_dim
         self.scale = part.head_dim**-0.5 if part.scale is None else part.scale
         self.queries, self.keys = part.heads * part.head_dim, part.kv_heads * part.head_dim
+        self.value_dim = getattr(part, "value_dim", None) or part.head_dim
         self.q_proj = Linear(part.hidden, self.queries, bias=part.qkv_bias)
         source = part.source_hidden if isinstance(part, parts.CrossAttention) else None
         read = part.hidden if source is None else source
         self.k_proj = Linear(read, self.keys, bias=part.qkv_bias and part.key_bias)
-        self.v_proj = Linear(read, self.keys, bias=part.qkv_bias)
-        self.o_proj = Linear(self.queries, part.hidden, bias=part.out_bias)
+        self.v_proj = Linear(read, part.kv_heads * self.value_dim, bias=part.qkv_bias)
+        self.o_proj = Linear(part.heads * self.value_dim, part.hidden, bias=part.out_bias)
         self.far = part.score_function == "distance"
         self.scores = Distance(part.group) if self.far else Product(part.group)
         self.values = Product(part.group)
@@ -190,6 +191,7 @@ class Attention(Heads):
         if part.qk_norm is not None:
             self.q_norm = qk_norm(part.qk_norm, self.queries if self.together else part.head_dim)
             self.k_norm = qk_norm(part.qk_norm, self.keys if self.together else part.head_dim)
+        self.v_scale = None if part.value_scale is None else Scale(part.value_scale)
         self.v_norm = None if part.value_norm is None else PlainRMSNorm(part.head_dim, part.value_norm)
         if part.borrowed:
             self.k_norm = self.v_norm = None
@@ -217,11 +219,12 @@ class Attention(Heads):
             return (self._result(x, q, k, v, step, k.shape[2] - q.shape[2]),)
         q, k = self.q_proj(x), self.k_proj(x)
         v = k if self.v_proj is None else self.v_proj(x)
+        v = v if self.v_scale is None else self.v_scale(v)
         if self.together and self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         if self.q_clip is not None and self.k_clip is not None and self.v_clip is not None:
             q, k, v = self.q_clip(q), self.k_clip(k), self.v_clip(v)
-        q, k, v = self._split(q, self.heads), self._split(k, self.kv_heads), self._split(v, self.kv_heads)
+        q, k, v = self._split(q, self.heads), self._split(k, self.kv_heads), by_head(v, self.kv_heads, self.value_dim)
         if not self.together and not self.late and self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         v = v if self.v_norm is None else self.v_norm(v)

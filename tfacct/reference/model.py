@@ -298,7 +298,8 @@ def _kept_sizes(part: parts.Part, batch: int, tokens: int, source: int) -> tuple
         case parts.Mixer():
             return module_of(part).kept(part, batch)
         case parts.Attention() if part.causal and not part.borrowed:
-            return ((batch, part.kv_heads, tokens, part.head_dim),) * 2
+            size = part.head_dim if part.value_dim is None else part.value_dim
+            return (batch, part.kv_heads, tokens, part.head_dim), (batch, part.kv_heads, tokens, size)
         case parts.CrossAttention() if source:
             return ((batch, part.kv_heads, source, part.head_dim),) * 2
         case parts.LatentAttention():

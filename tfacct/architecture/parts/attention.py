@@ -97,7 +97,8 @@ class Attention(Grouped):
     gates what the heads read (transformers' Qwen3NextAttention); if not `gate_bias`, it never has a bias.
     `keys_as_values`: values are the result of the keys' projection; `value_norm`: a norm without weight of each head's
     values. `borrowed`: keys and values are those of the last block before it that has its own, and of the same window
-    (transformers' Gemma4TextAttention).
+    (transformers' Gemma4TextAttention). `value_dim`: size of a head's values, None for head_dim; `value_scale`
+    multiplies them (MiMoV2FlashAttention).
     """
 
     hidden: Size
@@ -109,6 +110,8 @@ class Attention(Grouped):
     keys_as_values: bool = False
     value_norm: float | None = None
     borrowed: bool = False
+    value_dim: Size | None = None
+    value_scale: float | None = None
     qkv_bias: bool = False
     key_bias: bool = True
     out_bias: bool = False
@@ -136,6 +139,7 @@ class Attention(Grouped):
         "group": "G",
         "head_dim": "H",
         "rope_dim": "Hr",
+        "value_dim": "Hv",
         "window": "W",
         "buckets": "Rp",
     }
@@ -146,6 +150,7 @@ class Attention(Grouped):
         "G": "query heads per key/value head",
         "H": "size of one head",
         "Hr": "rotated elements of a head",
+        "Hv": "size of a value head",
         "W": "keys that a query of a windowed block sees",
         "Wb": "keys that a query of a windowed block sees, before and behind it",
         "Rp": DISTANCES,
@@ -167,7 +172,8 @@ class Attention(Grouped):
         causal: Mask = "chunks" if self.chunked else "causal"
         mask: Mask = causal if self.causal else "full" if self.window is None else "near"
         gate = Matmul(f"{at}.gate_proj", "B T D, D N H -> B T N H", bias=self.gate_bias and self.qkv_bias)
-        kept = (State(f"{at}.k_cache", "B S K H"), State(f"{at}.v_cache", "B S K H"))
+        own = self.of_values
+        kept = (State(f"{at}.k_cache", "B S K H"), State(f"{at}.v_cache", f"B S K {self.of_values}"))
         return (
             Matmul(f"{at}.q_proj", "B T D, D N H -> B T N H", bias=self.qkv_bias),
             *(() if self.borrowed else self._keys_and_values(at)),
@@ -177,16 +183,24 @@ class Attention(Grouped):
             if self.score_function == "distance"
             else Matmul(f"{at}.scores", "B T K G H, B S K H -> B K G T S", mask=mask),
             *self._of_scores(at),
-            Matmul(f"{at}.values", "B K G T S, B S K H -> B T K G H", mask=mask),
+            Matmul(f"{at}.values", f"B K G T S, B S K {own} -> B T K G {own}", mask=mask),
             *((Pointwise(f"{at}.gate", "B T N H"),) if self.gated else ()),
-            Matmul(f"{at}.o_proj", "B T N H, N H D -> B T D", bias=self.out_bias),
+            Matmul(f"{at}.o_proj", f"B T N {own}, N {own} D -> B T D", bias=self.out_bias),
             *(kept if self.causal and not self.borrowed else ()),
         )
+
+    @property
+    def of_values(self) -> str:
+        """Axis of a head's values."""
+        return "H" if self.value_dim is None else "Hv"
 
     def _keys_and_values(self, at: str) -> Iterator[Line]:
         yield Matmul(f"{at}.k_proj", "B T D, D K H -> B T K H", bias=self.qkv_bias and self.key_bias)
         if not self.keys_as_values:
-            yield Matmul(f"{at}.v_proj", "B T D, D K H -> B T K H", bias=self.qkv_bias)
+            own = self.of_values
+            yield Matmul(f"{at}.v_proj", f"B T D, D K {own} -> B T K {own}", bias=self.qkv_bias)
+        if self.value_scale is not None:
+            yield Pointwise(f"{at}.v_scale", f"B T K {self.of_values}", sums=True)
 
     def _of_queries_and_keys(self, at: str) -> Iterator[Line]:
         late = self.qk_norm is not None and self.qk_norm.late
