@@ -7,7 +7,7 @@ from tests.families._sizes import Distinct, Sized, grouped, routed
 
 TINY = {
     "model_type": "mimo_v2_flash", "vocab_size": 179, "hidden_size": 48, "num_hidden_layers": 3,
-    "num_attention_heads": 12, "num_key_value_heads": 2, "head_dim": 14, "v_head_dim": 10, "intermediate_size": 71,
+    "num_attention_heads": 12, "num_key_value_heads": 2, "head_dim": 30, "v_head_dim": 22, "intermediate_size": 71,
     "max_position_embeddings": 83, "attention_bias": True, "moe_intermediate_size": 37, "n_routed_experts": 8,
     "num_experts_per_tok": 5, "sliding_window": 7,
 }  # fmt: skip
