@@ -55,7 +55,7 @@ def test_models_that_keep_windows_have_no_pages_in_common(run: Callable[..., Ran
 def test_in_every_form(run: Callable[..., Ran]) -> None:
     ran = run("memory", "llama-3.1-8b", "--fit", "80GB", "--use", "0.9", "--kv-block", "16", "--ctx", "8k")
     said = " ".join(ran.out.split())
-    assert 'start with "GPU KV cache size: 426,784 tokens"' in said and "The budget is 0.9 of 80 GB." in said
+    assert 'start with "GPU KV cache size: 426,784 tokens"' in said and "An engine may take 0.9 of 80 GB." in said
     rows = json.loads(
         run(
             "memory",

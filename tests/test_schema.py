@@ -77,6 +77,7 @@ ASKED: dict[str, list[list[str]]] = {
     "show": [["show", "gpt2"], ["show", "lecture-transformer"]],
     "train": [["train"], ["train", "llama-3.1-8b", "--ctx", "4k", "--fit", "80GiB"]],
     "metrics": [["metrics"]],
+    "devices": [["devices"]],
     "conventions": [["conventions"]],
 }
 QUESTIONS = [(name, words) for name, asked in ASKED.items() for words in asked]

@@ -8,6 +8,7 @@ from tfacct.base.version import __version__
 
 if TYPE_CHECKING:
     from tfacct.api.checkpoint import checkpoint
+    from tfacct.api.devices import devices
     from tfacct.api.metric_names import MetricName
     from tfacct.api.model import Model, load
     from tfacct.api.utilization import mfu
@@ -15,10 +16,22 @@ if TYPE_CHECKING:
     from tfacct.output.report import Report
     from tfacct.reports.metrics import metrics
 
-__all__ = ["MetricName", "Model", "Report", "TfacctError", "__version__", "checkpoint", "load", "metrics", "mfu"]
+__all__ = [
+    "MetricName",
+    "Model",
+    "Report",
+    "TfacctError",
+    "__version__",
+    "checkpoint",
+    "devices",
+    "load",
+    "metrics",
+    "mfu",
+]
 
 _HOME = {
     "checkpoint": "api.checkpoint",
+    "devices": "api.devices",
     "load": "api.model",
     "Model": "api.model",
     "MetricName": "api.metric_names",

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Literal, Unpack
 from tfacct.accounts.metrics import Recompute
 from tfacct.api.answer import answered
 from tfacct.api.answers import FlopsReport, GenerateReport, KvReport, MemoryReport, ParamsReport, TrafficReport
-from tfacct.api.asked import Asked
+from tfacct.api.asked import Asked, budget_of
 from tfacct.api.keywords import request, several, size, spelled_out
-from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Logits, Step, Whole
 from tfacct.reports.flops import By
@@ -132,16 +131,24 @@ class Costs(Asked):
         from tfacct.reports.memory import memory
         from tfacct.reports.memory_batches import by_batch
 
-        budget = units.read_bytes("fit", fit) if isinstance(fit, str) else fit
+        budget, card = budget_of(fit)
         batches, given = several("batch", step)
         asked = request(given)
         if batches is None:
             report = memory(
-                [self.loaded], asked, dtype=dtype, kv_dtype=kv_dtype, fit=budget, use=use, kv_block=kv_block
+                [self.loaded], asked, dtype=dtype, kv_dtype=kv_dtype, fit=budget, use=use, kv_block=kv_block, card=card
             )
         else:
             report = by_batch(
-                [self.loaded], asked, batches, dtype=dtype, kv_dtype=kv_dtype, fit=budget, use=use, kv_block=kv_block
+                [self.loaded],
+                asked,
+                batches,
+                dtype=dtype,
+                kv_dtype=kv_dtype,
+                fit=budget,
+                use=use,
+                kv_block=kv_block,
+                card=card,
             )
 
         def chart() -> Chart:

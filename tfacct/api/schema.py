@@ -34,11 +34,21 @@ KINDS: Mapping[str, type[Answer]] = {
     "show": answers.ShowReport,
 }
 """Reports by command; by an option too where it changes what is answered."""
-PAGES: Mapping[str, tuple[str, ...]] = {
-    "metrics": ("metric", "unit", "about"),
-    "conventions": ("topic", "meaning"),
+PAGES: Mapping[str, Mapping[str, Any]] = {
+    "metrics": dict.fromkeys(("metric", "unit", "about"), str),
+    "conventions": dict.fromkeys(("topic", "meaning"), str),
+    "devices": {
+        "device": str,
+        "bf16": int | None,
+        "fp8": int | None,
+        "memory_bytes": int,
+        "bandwidth": int,
+        "link": int | None,
+        "tdp": int | None,
+        "source": str,
+    },
 }
-"""Keys of the rows of commands that are about no model."""
+"""Keys of the rows of commands that are about no model, and their types."""
 
 SCALARS = {int: "integer", float: "number", str: "string", bool: "boolean", NoneType: "null"}
 
@@ -58,7 +68,7 @@ def schema(name: str, *, closed: bool = False) -> dict[str, Any]:
     }
     if name in PAGES:
         properties["models"]["maxItems"] = 0
-        rows = found.object(dict.fromkeys(PAGES[name], str), set())
+        rows = found.object(PAGES[name], set())
         properties["rows"] = {"type": "array", "items": rows}
     about = (kind.__doc__ or "").strip() if kind else "A page that is about no model."
     return {

@@ -6,9 +6,8 @@ from typing import Literal, Unpack
 
 from tfacct.api.answer import answered
 from tfacct.api.answers import TrainReport
-from tfacct.api.asked import Asked
+from tfacct.api.asked import Asked, budget_of
 from tfacct.api.keywords import request, spelled_out
-from tfacct.base import units
 from tfacct.ledger.workload import Whole
 from tfacct.output.chart import Chart
 from tfacct.reports.train import By
@@ -61,7 +60,7 @@ class Trainable(Asked):
         from tfacct.reports.train import train
         from tfacct.reports.training import Recipe
 
-        budget = units.read_bytes("fit", fit) if isinstance(fit, str) else fit
+        budget, card = budget_of(fit)
         rank = None if lora is None else str(lora)
         recipe = Recipe(
             dtype,
@@ -76,7 +75,7 @@ class Trainable(Asked):
             lora_dropout,
             weights,
         )
-        report = train([self.loaded], request(step), recipe, as_=as_, fit=budget, by=by)
+        report = train([self.loaded], request(step), recipe, as_=as_, fit=budget, card=card, by=by)
 
         def chart() -> Chart:
             from tfacct.reports.charts_train import train_chart

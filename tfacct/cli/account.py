@@ -1,6 +1,6 @@
 """Commands that count a model's costs. (Annotations are not postponed: that keeps the start short.)"""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -109,7 +109,8 @@ def memory(
     fit: Annotated[
         str | None,
         typer.Option(
-            metavar="SIZE", help="Find the largest context and batch that fit: 24GiB; 24G and 24GB are 24·10⁹ bytes."
+            metavar="SIZE",
+            help="Find the largest context and batch that fit: 24GiB (24GB: 24·10⁹ bytes), h100-sxm or 2xh100-sxm.",
         ),
     ] = None,
     use: Annotated[
@@ -133,16 +134,15 @@ def memory(
     ask.check_plot(picture)
     batches, whole = ask.several("batch", whole)
     ask.check_explained(how, output, {"--batch of several": batches, "--kv-block": kv_block})
-    budget = None if fit is None else units.read_bytes("--fit", fit)
+    budget, card = ask.budget(fit)
     chosen, request = ask.subjects(which), ask.request(whole)
+    stored: Any = {"dtype": dtype, "kv_dtype": kv_dtype, "use": use, "kv_block": kv_block, "card": card}
     if batches is None:
-        report = memory(chosen, request, dtype=dtype, kv_dtype=kv_dtype, fit=budget, use=use, kv_block=kv_block)
+        report = memory(chosen, request, fit=budget, **stored)
     else:
         from tfacct.reports.memory_batches import by_batch
 
-        report = by_batch(
-            chosen, request, batches, dtype=dtype, kv_dtype=kv_dtype, fit=budget, use=use, kv_block=kv_block
-        )
+        report = by_batch(chosen, request, batches, fit=budget, **stored)
     chart = None
     if picture.plot is not None:
         from tfacct.reports.charts_bytes import memory_chart

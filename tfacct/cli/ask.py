@@ -139,6 +139,15 @@ def family_or_model(name: str, sets: Iterable[str] | None) -> tuple[LoadedModel,
     return _find(name, changed, also=families.names()), False
 
 
+def budget(fit: str | None) -> tuple[int | None, str]:
+    """Bytes of `--fit`, and a sentence about the device where one was named. Raises TfacctError."""
+    if fit is None:
+        return None, ""
+    from tfacct.loading import devices
+
+    return devices.budget("--fit", fit)
+
+
 def check_plot(picture: opt.Picture) -> None:
     """Refuse a picture that cannot be written, before anything is counted."""
     given = {"--force": picture.force, "--print": picture.printed, "--dark": picture.dark}

@@ -38,6 +38,13 @@ def family_or_model(incomplete: str) -> list[str]:
     return [*family(incomplete), *model(incomplete)]
 
 
+def device(incomplete: str) -> list[str]:
+    """Devices."""
+    from tfacct.loading import devices
+
+    return _beginning(incomplete, devices.paths())
+
+
 def dtype(incomplete: str) -> list[str]:
     """Ways to store weights."""
     return _beginning(incomplete, units.DTYPES)

@@ -31,6 +31,27 @@ def models(
     ask.show(report, output)
 
 
+@command(PRESETS, "tfacct devices h100-sxm")
+def devices(
+    *,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="A device, or a TOML file of one.", autocompletion=complete.device),
+    ] = None,
+    template: Annotated[bool, typer.Option("--template", help="Print a file to begin your own device with.")] = False,
+    output: opt.Output,
+) -> None:
+    """Cards and chips by name: peaks, memory, links, and where each was read."""
+    from tfacct.loading import devices as known
+
+    if template:
+        typer.echo(known.TEMPLATE, nl=False)
+        return
+    from tfacct.reports.devices import devices
+
+    ask.show(devices([known.load(one) for one in ([name] if name else known.paths())]), output)
+
+
 @command(PRESETS, "tfacct show gpt2")
 def show(
     *,

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from tfacct.base import units
 from tfacct.cli import ask, complete
 from tfacct.cli import options as opt
 from tfacct.cli.root import ACCOUNT, command
@@ -108,10 +107,10 @@ def train(
         lora_dropout=lora_dropout,
         weights=weights,
     )
-    budget = None if fit is None else units.read_bytes("--fit", fit)
+    budget, card = ask.budget(fit)
     ask.check_plot(picture)
     chosen = ask.subjects(which)
-    report = train(chosen, ask.request(whole), recipe, as_=as_.value, fit=budget, by=by.value)
+    report = train(chosen, ask.request(whole), recipe, as_=as_.value, fit=budget, card=card, by=by.value)
     chart = None
     if picture.plot is not None:
         from tfacct.reports.charts_train import train_chart

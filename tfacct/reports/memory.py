@@ -34,9 +34,11 @@ def memory(
     fit: int | None = None,
     use: float | None = None,
     kv_block: int | None = None,
+    card: str = "",
 ) -> Report:
     """Bytes of weights and KV cache. `fit`: a budget in bytes, for the largest context and batch that fit it; `use`:
-    the share of it that an engine may take. `kv_block`: tokens of a page of the cache. Raises TfacctError."""
+    the share of it that an engine may take; `card`: a sentence about it. `kv_block`: tokens of a page of the cache.
+    Raises TfacctError."""
     if fit is not None and (not isinstance(fit, int) or isinstance(fit, bool) or fit < 1):
         raise UsageError(f"{option('fit')} must be a whole number of bytes, not {fit!r}")
     given, fit = fit, pages.usable(fit, use)
@@ -62,7 +64,10 @@ def memory(
         title=f"{title} in {stored}{kv}, {compose.workload_words(subjects, request)}",
         convention=CONVENTION,
         answer=_answer(subjects, facts, fit),
-        notes=lambda at: [*_notes(subjects[at], facts[at], dtype, fit), *pages.notes(facts[at], given, use)],
+        notes=lambda at: [
+            *_notes(subjects[at], facts[at], dtype, fit),
+            *pages.notes(facts[at], given, use, card),
+        ],
         counted=f"weights and {sentences.kept(subjects)} only; no activations, engine buffers or fragmentation",
         requests=[request],
         left_out=left_out,

@@ -26,6 +26,7 @@ def by_batch(
     fit: int | None = None,
     use: float | None = None,
     kv_block: int | None = None,
+    card: str = "",
 ) -> Report:
     """Bytes of weights and KV cache at each batch, in rising order; with `fit` also the largest context that fits.
 
@@ -54,7 +55,7 @@ def by_batch(
         title=each[-1].title.rpartition(", batch ")[0],
         convention=each[-1].convention,
         answer=_answer(rows, fit),
-        notes=lambda _: [*each[-1].notes, *_fit_notes(fit), *pages.notes([], given, use)],
+        notes=lambda _: [*each[-1].notes, *_fit_notes(fit), *pages.notes([], given, use, card)],
         counted=each[-1].counted,
         requests=[replace(request, batch=batches[-1])],
         headline="total_bytes",

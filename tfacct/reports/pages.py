@@ -68,9 +68,11 @@ def alike(subject: LoadedModel) -> bool:
     return bool(states) and all("S" in line.spec for line in states) and not any(WINDOW in g.axes for g in groups)
 
 
-def notes(facts: Sequence[Mapping[str, Any]], given: int | None, use: float | None) -> list[str]:
-    """Sentences about the pages, and about the share of the budget."""
-    said = [] if use is None or given is None else [f"The budget is {use:g} of {units.budget(given)}."]
+def notes(facts: Sequence[Mapping[str, Any]], given: int | None, use: float | None, card: str) -> list[str]:
+    """Sentences about the pages, about the share of the budget, and the one about its card."""
+    said = [card] if card else []
+    if use is not None and given is not None:
+        said.append(f"An engine may take {use:g} of {units.budget(given)}.")
     block = next((fact["kv_block"] for fact in facts if "kv_block" in fact), None)
     if block is None:
         return said

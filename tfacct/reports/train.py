@@ -34,10 +34,11 @@ def train(
     *,
     as_: str = "transformers",
     fit: int | None = None,
+    card: str = "",
     by: By = "instant",
 ) -> Report:
     """Bytes of a training step as the transformers classes run it, or what it keeps `as_` somebody else does. `fit`: a
-    budget in bytes. Raises UsageError."""
+    budget in bytes, `card` a sentence about it. Raises UsageError."""
     recipe = recipe.checked()
     if as_ != "transformers":
         from tfacct.reports.train_kept import train_kept
@@ -68,7 +69,7 @@ def train(
         title=f"{who} in {recipe.dtype}, {compose.workload_words(subjects, request)}, {recipe.words}",
         answer=_answer(every, fits, fit),
         convention=f"as transformers runs it with {recipe.attention}: {TRAINING}",
-        notes=lambda at: _notes(every[at]),
+        notes=lambda at: [*_notes(every[at]), *filter(None, [card])],
         counted=recipe.counted,
         details=lambda _: _DETAILS,
         requests=[request],

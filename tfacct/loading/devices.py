@@ -1,0 +1,202 @@
+"""The devices: one TOML file each, what a maker says of a card and where it was read. They are data, never Python."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from tfacct.base import units
+from tfacct.base.errors import ConfigError, NotFoundError, UsageError, cut, nearest
+from tfacct.base.record import record
+from tfacct.loading import files
+
+LARGEST = 10**21
+"""No device has more bytes, FLOPs per second or bytes per second."""
+MOST = 1_000_000
+"""Devices that one budget may count."""
+KINDS = ("vendor", "secondary", "unread", "own")
+"""Origin of the figures: a page of the maker's, another's, one that was not read again, or the user's."""
+TEMPLATE = """name = "My card"                  # save as ~/.config/tfacct/devices/my-card.toml
+vendor = "ACME"
+
+[memory]
+bytes = 25_757_220_864            # as a framework reports them
+bandwidth = 1.008e12              # bytes per second
+
+[peak]                            # FLOPs per second, dense, FP32 accumulation
+bf16 = 165.2e12
+fp8 = 330.3e12
+
+[link]                            # bytes per second, one way
+one_way = 32e9
+
+[power]
+tdp = 450                         # watts
+
+[source]
+urls = ["https://example.org/my-card"]
+read = "2026-11-21"
+kind = "own"
+"""
+
+
+@record
+class Check:
+    """What the peak is held against: units · FLOPs per clock · clock, in hertz. `circular`: the clock was solved from
+    the peak."""
+
+    dtype: str
+    peak: int
+    circular: bool
+
+
+@record
+class Device:
+    """One device as a framework sees it. Bytes, bytes per second, FLOPs per second, watts."""
+
+    id: str
+    name: str
+    vendor: str
+    memory: int
+    memory_from: str
+    """`framework`: as one reports it; `marketed`: decimal gigabytes as sold."""
+    bandwidth: int
+    peak: Mapping[str, int]
+    link: int | None
+    tdp: int | None
+    urls: tuple[str, ...]
+    read: str | None
+    kind: str
+    note: str
+    check: Check | None = None
+
+
+def folder() -> Path:
+    """Folder of the devices that come with the package."""
+    return Path(__file__).parent.parent / "devices"
+
+
+def own_folder() -> Path:
+    """Folder of the user's devices."""
+    base = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(base) if base else Path.home() / ".config") / "tfacct" / "devices"
+
+
+@cache
+def paths() -> Mapping[str, Path]:
+    """Files of all devices by name; a user's stands in place of one of ours."""
+    found = {path.stem: path for path in sorted(folder().glob("*.toml"))}
+    try:
+        own = {path.stem: path for path in sorted(own_folder().glob("*.toml"))}
+    except OSError:
+        own = {}
+    return MappingProxyType(found | own)
+
+
+def load(name: str) -> Device:
+    """Device by its name, or from a TOML file. Raises NotFoundError, which suggests the nearest, and ConfigError."""
+    if name.endswith(".toml"):
+        return _device(Path(name))
+    if name.lower() not in paths():
+        raise NotFoundError(f"unknown device {cut(name)!r}", _advice(name))
+    return _device(paths()[name.lower()])
+
+
+def _advice(name: str) -> str:
+    alike = [known for known in paths() if name.lower() in known][:4]
+    named = " or ".join(filter(None, (", ".join(alike[:-1]), *alike[-1:])))
+    found = f"did you mean {named}?" if alike else nearest(name.lower(), list(paths()))
+    return "; ".join(filter(None, (found, "`tfacct devices` lists all, `tfacct devices --template` begins a file")))
+
+
+def budget(option: str, text: str) -> tuple[int, str]:
+    """Bytes of a budget, and what it is in words where a device was named: `24GiB`, `h100-sxm`, `2xh100-sxm`.
+
+    Raises UsageError, NotFoundError, ConfigError.
+    """
+    named = re.fullmatch(r"(?:(\d{1,9})x)?(\S+\.toml|[a-z][\w.-]*)", text.strip(), re.IGNORECASE | re.ASCII)
+    if named is None:
+        return units.read_bytes(option, text), ""
+    count, device = int(named[1] or 1), load(named[2])
+    if not 1 <= count <= MOST:
+        raise UsageError(f"{option} {text}: 1 to {MOST:,} devices")
+    each = f"{device.memory:,} bytes {_seen(device)}"
+    if count == 1:
+        return device.memory, f"The budget is {device.id}'s memory: {each}."
+    said = f"The budget is the memory of {count:,} × {device.id}, {each} each"
+    return count * device.memory, f"{said}, as if the model were divided evenly among them."
+
+
+def _seen(device: Device) -> str:
+    return "as a framework reports it" if device.memory_from == "framework" else "as marketed"
+
+
+def _device(path: Path) -> Device:
+    """Device of a file. Raises ConfigError, which names it."""
+    file = files.parse_toml(str(path), files.read(path))
+    memory, peak, link, power, source, check = (
+        _table(path, file, name) for name in ("memory", "peak", "link", "power", "source", "check")
+    )
+    rates = {name: _amount(path, f"[peak] {name}", value) for name, value in peak.items()}
+    if not rates:
+        raise ConfigError(f"{path}: [peak] is missing", "`tfacct devices --template` shows a whole file")
+    if unknown := next((name for name in rates if name not in (*units.BITS, "fp4")), None):
+        raise ConfigError(f"{path}: [peak] {cut(unknown)} is no dtype", nearest(unknown, [*units.BITS, "fp4"]))
+    kind = source.get("kind", "own")
+    if kind not in KINDS:
+        raise ConfigError(f"{path}: [source] kind must be one of {', '.join(KINDS)}, not {cut(repr(kind))}")
+    urls = [*_names(path, source.get("urls", [])), *_names(path, source.get("unread", []))]
+    return Device(
+        id=path.stem,
+        name=_text(path, "name", file.get("name", path.stem)),
+        vendor=_text(path, "vendor", file.get("vendor", "")),
+        memory=_amount(path, "[memory] bytes", memory.get("bytes")),
+        memory_from=_text(path, "[memory] bytes_from", memory.get("bytes_from", "framework")),
+        bandwidth=_amount(path, "[memory] bandwidth", memory.get("bandwidth")),
+        peak=rates,
+        link=None if "one_way" not in link else _amount(path, "[link] one_way", link["one_way"]),
+        tdp=None if "tdp" not in power else _amount(path, "[power] tdp", power["tdp"]),
+        urls=tuple(urls),
+        read=str(source["read"]) if "read" in source else None,
+        kind=kind,
+        note=_text(path, "[source] note", source.get("note", "")),
+        check=_check(path, check) if check else None,
+    )
+
+
+def _check(path: Path, table: Mapping[str, Any]) -> Check:
+    factors = [_amount(path, f"[check] {name}", table.get(name)) for name in ("units", "flops_per_clock", "clock")]
+    dtype, clock_from = (_text(path, f"[check] {name}", table.get(name)) for name in ("dtype", "clock_from"))
+    return Check(dtype, factors[0] * factors[1] * factors[2], clock_from == "peak")
+
+
+def _table(path: Path, file: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    table = file.get(name, {})
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{path}: [{name}] must be a table", "`tfacct devices --template` shows a whole file")
+    return table
+
+
+def _amount(path: Path, what: str, value: object) -> int:
+    """A rate or a size as a whole number. Raises ConfigError."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 1 <= value <= LARGEST:  # type: ignore[operator]
+        raise ConfigError(f"{path}: {what} must be a number above 0, not {cut(repr(value))}")
+    return round(value)  # type: ignore[call-overload, no-any-return]
+
+
+def _text(path: Path, what: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise ConfigError(f"{path}: {what} must be text, not {cut(repr(value))}")
+    return value
+
+
+def _names(path: Path, value: object) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise ConfigError(f"{path}: [source] urls must be a list of addresses")
+    return value

@@ -1,0 +1,88 @@
+"""The devices that come with the package, and the user's: peaks, memory, links, and where each figure was read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tfacct.base import units
+from tfacct.loading.devices import Device
+from tfacct.output.report import Column, Report, Row
+
+COLUMNS = (
+    Column("device", "device"),
+    Column("bf16", "bf16", "flops", empty="–"),
+    Column("fp8", "fp8", "flops", empty="–", drop=1),
+    Column("memory_bytes", "memory", "bytes"),
+    Column("bandwidth", "B/s", "flops", drop=2),
+    Column("link", "link B/s", "flops", empty="–", drop=3),
+    Column("tdp", "watts", "count", empty="–", drop=5),
+    Column("source", "source", drop=4),
+)
+MATH = "dense peaks with FP32 accumulation; links one way; figures of one device as a framework sees it"
+
+
+def devices(found: Sequence[Device]) -> Report:
+    """A row for each device; of one, all that is known of it."""
+    if len(found) == 1:
+        return _one(found[0])
+    return Report(
+        command="devices",
+        title=f"{len(found)} devices",
+        columns=COLUMNS,
+        sections=(tuple(_row(device) for device in found),),
+        models=(),
+        convention=MATH,
+        notes=(
+            "bf16, fp8: dense FLOPs per second with FP32 accumulation. B/s: bytes of memory per second; link: one way.",
+            "source: vendor, a page of the maker; secondary, another's; unread, not read again; own, yours.",
+            "`tfacct devices NAME` says where a device's figures were read.",
+        ),
+    )
+
+
+def _row(device: Device) -> Row:
+    return {
+        "device": device.id,
+        "bf16": device.peak.get("bf16"),
+        "fp8": device.peak.get("fp8"),
+        "memory_bytes": device.memory,
+        "bandwidth": device.bandwidth,
+        "link": device.link,
+        "tdp": device.tdp,
+        "source": device.kind,
+    }
+
+
+def _one(device: Device) -> Report:
+    """All that is known of a device."""
+    seen = "as a framework reports it" if device.memory_from == "framework" else "as marketed, in decimal gigabytes"
+    facts = [
+        ("vendor", device.vendor or None),
+        ("memory", f"{device.memory:,} bytes ({units.binary(device.memory)}), {seen}"),
+        ("bandwidth", f"{units.decimal_bytes(device.bandwidth)}/s"),
+        *((dtype, f"{units.si(value)} FLOP/s, dense") for dtype, value in device.peak.items()),
+        ("link", None if device.link is None else f"{units.decimal_bytes(device.link)}/s, one way"),
+        ("TDP", None if device.tdp is None else f"{device.tdp:,} W"),
+        ("check", _check(device)),
+        ("source", ", ".join(device.urls) or None),
+        ("read", device.read or ("not read again" if device.kind == "unread" else None)),
+        ("note", device.note or None),
+    ]
+    rows: tuple[Row, ...] = tuple({"what": what, "value": value} for what, value in facts if value is not None)
+    return Report(
+        command="devices",
+        title=device.name,
+        columns=(Column("what", "what"), Column("value", "value", "text")),
+        sections=(rows,),
+        models=(),
+        convention=MATH,
+    )
+
+
+def _check(device: Device) -> str | None:
+    """The peak over units · FLOPs per clock · clock."""
+    if device.check is None:
+        return None
+    ratio = device.peak[device.check.dtype] / device.check.peak
+    how = "circular: the clock was solved from the peak" if device.check.circular else "by the maker's clock"
+    return f"{device.check.dtype} is {ratio:.3f} of units · FLOPs per clock · clock ({how})"
