@@ -24,6 +24,20 @@ def test_a_gpt_keeps_what_the_paper_says(name: str, a: int, h: int, layers: int,
     assert step.peak_bytes is None and step.exact is False
 
 
+@pytest.mark.parametrize(("checkpoint", "squares"), [("none", 5), ("attention", 0)])
+def test_every_part_of_a_layer_keeps_what_the_paper_says(checkpoint: str, squares: int) -> None:
+    """Section 4.1: attention 11·s·b·h + 5·a·s²·b, the network 19·s·b·h, norms 4·s·b·h; here s = 64, b = 2."""
+    a, h, layers, s, b = 12, 768, 12, 64, 2
+    lines = load("gpt2").train(as_="fused", checkpoint=checkpoint, ctx=s, batch=b).models[0]["lines"]
+    taken = dict.fromkeys(("attn", "mlp", "norms"), 0)
+    for line in lines:
+        name = line["path"].removeprefix("blocks.*.").split(".")[0].removesuffix("_norm")
+        if line["path"].startswith("blocks.*."):
+            taken[name if name in ("attn", "mlp") else "norms"] += line["bytes"]
+    each = {"attn": 11 * s * b * h + squares * a * s * s * b, "mlp": 19 * s * b * h, "norms": 4 * s * b * h}
+    assert taken == {name: layers * size for name, size in each.items()}
+
+
 def test_every_output_says_that_it_is_algebra(run: Callable[..., Ran]) -> None:
     for words in (["train", "gpt2"], ["formula", "gpt2", "--of", "kept"]):
         ran = run(*words, "--as", "fused", "--ctx", "64")

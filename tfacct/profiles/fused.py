@@ -1,8 +1,10 @@
 """Megatron's kernels, as algebra: what a layer of a GPT keeps in 16 bits. Nobody measured it here.
 
 Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (arXiv 2205.05198), section 4.1:
-34·s·b·h + 5·a·s²·b bytes a layer, of which selective recomputation (section 5) leaves 34·s·b·h. As there, statistics of
-norms and token ids are left out, and three dropouts keep masks of a byte.
+34·s·b·h + 5·a·s²·b bytes a layer, of which selective recomputation (section 5) leaves 34·s·b·h. Each line below says
+which term of that sum it is, in bytes, with h = D, a = N, s = T and b = B; the paper's network is 4·h wide. As there,
+statistics of norms and token ids are left out, and dropouts keep masks of a byte. Ends of the model are of section 4.3.
+The paper's sums for tensor parallelism are not here.
 """
 
 from __future__ import annotations
@@ -38,29 +40,30 @@ def fused(shape: Transformer, *, selective: bool) -> Pass:
 def _layer(selective: bool) -> Iterator[Kept]:
     """One layer, in the paper's order: 11·s·b·h + 5·a·s²·b of attention, 19·s·b·h of the network, 4·s·b·h of norms."""
     at, softmax = ATTENTION, f"{ATTENTION}.softmax"
-    yield Kept(f"{at}_norm", "B T D", by=tuple(f"{at}.{which}_proj.weight" for which in "qkv"))
-    yield Kept(f"{at}.q_proj", "B T N H", by=(f"{at}.scores",))
+    weights = tuple(f"{at}.{which}_proj.weight" for which in "qkv")
+    yield Kept(f"{at}_norm", "B T D", by=weights)  # 2sbh: what q, k and v read together
+    yield Kept(f"{at}.q_proj", "B T N H", by=(f"{at}.scores",))  # 4sbh: both sides of the scores
     yield Kept(f"{at}.k_proj", "B S K H", by=(f"{at}.scores",))
-    if not selective:
-        yield Kept(softmax, PAIRS, by=(softmax,))
-        yield Kept(f"{softmax}.drop", PAIRS, by=(f"{softmax}.drop",), role="flag")
-        yield Kept(f"{softmax}.dropped", PAIRS, by=(f"{at}.values",))
-    yield Kept(f"{at}.v_proj", "B S K H", by=(f"{at}.values",))
-    yield Kept(f"{at}.values", "B T N H", by=(f"{at}.o_proj.weight",))
-    yield Kept(f"{at}.drop", "B T D", by=(f"{at}.drop",), role="flag")
-    yield Kept(f"{NETWORK}_norm", "B T D", by=(f"{NETWORK}.up_proj.weight",))
-    yield Kept(f"{NETWORK}.up_proj", "B T F", by=(f"{NETWORK}.act",))
-    yield Kept(f"{NETWORK}.act", "B T F", by=(f"{NETWORK}.down_proj.weight",))
-    yield Kept(f"{NETWORK}.drop", "B T D", by=(f"{NETWORK}.drop",), role="flag")
-    yield Kept(paths.in_every(paths.BLOCKS, "in"), "B T D", by=(f"{at}_norm",))
-    yield Kept(paths.in_every(paths.BLOCKS, "mid"), "B T D", by=(f"{NETWORK}_norm",))
+    if not selective:  # 5as²b, which section 5 runs again
+        yield Kept(softmax, PAIRS, by=(softmax,))  # 2as²b
+        yield Kept(f"{softmax}.drop", PAIRS, by=(f"{softmax}.drop",), role="flag")  # as²b
+        yield Kept(f"{softmax}.dropped", PAIRS, by=(f"{at}.values",))  # 2as²b
+    yield Kept(f"{at}.v_proj", "B S K H", by=(f"{at}.values",))  # 2sbh: the values
+    yield Kept(f"{at}.values", "B T N H", by=(f"{at}.o_proj.weight",))  # 2sbh: what the last product reads
+    yield Kept(f"{at}.drop", "B T D", by=(f"{at}.drop",), role="flag")  # sbh
+    yield Kept(f"{NETWORK}_norm", "B T D", by=(f"{NETWORK}.up_proj.weight",))  # 2sbh
+    yield Kept(f"{NETWORK}.up_proj", "B T F", by=(f"{NETWORK}.act",))  # 8sbh: what GeLU reads
+    yield Kept(f"{NETWORK}.act", "B T F", by=(f"{NETWORK}.down_proj.weight",))  # 8sbh
+    yield Kept(f"{NETWORK}.drop", "B T D", by=(f"{NETWORK}.drop",), role="flag")  # sbh
+    yield Kept(paths.in_every(paths.BLOCKS, "in"), "B T D", by=(f"{at}_norm",))  # 2sbh: the first norm
+    yield Kept(paths.in_every(paths.BLOCKS, "mid"), "B T D", by=(f"{NETWORK}_norm",))  # 2sbh: the second
 
 
 def _back() -> Iterator[Kept]:
     """Behind the layers: 4·s·b·h + 4·s·b·v, the last of it logits in fp32."""
-    yield Kept("stream", "B T D", by=("final_norm",))
-    yield Kept("final_norm", "B T D", by=("lm_head.weight",))
-    yield Kept("loss.logits", "B T V", by=("loss",), role="full")
+    yield Kept("stream", "B T D", by=("final_norm",))  # 2sbh
+    yield Kept("final_norm", "B T D", by=("lm_head.weight",))  # 2sbh
+    yield Kept("loss.logits", "B T V", by=("loss",), role="full")  # 4sbv
 
 
 def _unlike(shape: Transformer) -> Iterator[str]:
