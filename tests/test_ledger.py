@@ -128,10 +128,13 @@ def test_a_decode_step_reads_exactly_the_kv_cache(tiny_subject) -> None:
     kept = tiny_subject.ledger.state_bytes(at, BF16_EACH)
     attention = next(iter(tiny_subject.architecture.attentions), None)
     if isinstance(attention, LatentAttention) and attention.form != "unpacked":
-        heads, layers = 3 * 11 * 6, 3  # B·S·N; a query head of 8 + 4, a value head of 10, a latent of 14 + 4
+        heads, layers = (
+            3 * 11 * 6,
+            sum(stack.count for stack, _ in tiny_subject.architecture.having(LatentAttention)),
+        )  # B·S·N; a query head of 8 + 4, a value head of 10, a latent of 14 + 4
         made = {"expanded": heads * (8 + 4 + 10), "absorbed": 3 * 11 * (14 + 4 + 14)}[attention.form]
         assert read == 16 * layers * made
-        assert sum(kept.values()) == 2 * layers * 3 * 11 * (14 + 4)
+        assert sum(kept[path] for path in kept if path.endswith("_cache")) == 2 * layers * 3 * 11 * (14 + 4)
     elif attention is None:
         states = tiny_subject.ledger.states(at)  # of which the recurrence of Mamba-2 keeps numbers of 32 bits
         assert read == 16 * states["blocks.*.mamba.scan_state"] > 0

@@ -104,7 +104,6 @@ def _built(part: parts.Part, angles: Angles | None, *, fused: bool, keep_all: bo
         case parts.Attention():
             return Attention(part, angles, fused=fused, keep_all=keep_all)
         case parts.LatentAttention():
-            assert angles is not None
             return LatentAttention(part, angles)
         case parts.CrossAttention():
             return CrossAttention(part, fused=fused)

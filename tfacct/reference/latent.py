@@ -19,12 +19,12 @@ class LatentAttention(nn.Module):
     "DeepSeek-V2" (arXiv 2405.04434), section 2.1; expanded as in transformers' DeepseekV3Attention.
     """
 
-    def __init__(self, part: parts.LatentAttention, angles: Angles) -> None:
+    def __init__(self, part: parts.LatentAttention, angles: Angles | None) -> None:
         super().__init__()
         self.part, self.angles = part, angles
         own = ("k_cache", "v_cache") if part.form == "unpacked" else ("latent_cache", "rotary_cache")
         self.caches = (*own, "index_cache") if part.indexes else own
-        self.indexer = Indexer(part, angles) if part.indexes else None
+        self.indexer = Indexer(part, angles) if part.indexes and angles is not None else None
         self.scale = part.query**-0.5 if part.scale is None else part.scale
         if part.q_rank is None:
             self.q_proj = Linear(part.hidden, part.heads * part.query, bias=False)
@@ -34,8 +34,8 @@ class LatentAttention(nn.Module):
             self.q_b_proj = Linear(part.q_rank, part.heads * part.query, bias=False)
         self.kv_a_proj = Linear(part.hidden, part.kv_rank + part.rope_dim, bias=part.bias)
         self.kv_a_norm = RMSNorm(part.kv_rank, part.eps)
-        assert part.rotary is not None
-        self.q_rotary, self.k_rotary = Rotary(part.rotary, part.rope_dim), Rotary(part.rotary, part.rope_dim)
+        self.q_rotary = None if part.rotary is None else Rotary(part.rotary, part.rope_dim)
+        self.k_rotary = None if part.rotary is None else Rotary(part.rotary, part.rope_dim)
         absorbed = part.form == "absorbed"
         if absorbed:
             self.k_b_proj: nn.Module = PerHead(part.heads, part.nope_dim, part.kv_rank, into_latent=True)
@@ -49,16 +49,18 @@ class LatentAttention(nn.Module):
         self.o_proj = Linear(part.heads * part.value_dim, part.hidden, bias=part.bias)
 
     def forward(self, x: Tensor, step: Step, past: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
-        part, turn = self.part, step.turn(self.angles)
+        part = self.part
         queries, read = self._queries(x)
         plain, turned = torch.split(self._split(queries, part.query), [part.nope_dim, part.rope_dim], dim=-1)
         index: tuple[Tensor, ...] = ()
         if self.indexer is not None:
             index = (self.indexer(x, read, step, None if past is None else past[2]),)
         past = None if past is None else (past[0], past[1])
-        turned = self.q_rotary(turned, *turn)
         latent, shared = torch.split(self.kv_a_proj(x).unsqueeze(1), [part.kv_rank, part.rope_dim], dim=-1)
-        latent, shared = self.kv_a_norm(latent), self.k_rotary(shared, *turn)
+        latent = self.kv_a_norm(latent)
+        if self.angles is not None and self.q_rotary is not None and self.k_rotary is not None:
+            turn = step.turn(self.angles)
+            turned, shared = self.q_rotary(turned, *turn), self.k_rotary(shared, *turn)
         run = {"expanded": self._expanded, "absorbed": self._absorbed, "unpacked": self._unpacked}[part.form]
         mixed, kept = run(plain, turned, latent, shared, step, past)
         return self.o_proj(mixed.transpose(1, 2).flatten(2)), *kept, *index

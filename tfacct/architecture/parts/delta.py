@@ -65,6 +65,7 @@ class DeltaNet(Mixer):
         "Hv": "size of a value head",
         "Dc": "channels of the convolution, 2 · Kd · Hk + Kd · Gd · Hv",
         "Kc": "tokens that the convolution sees",
+        "Rd": "elements that decays and gates are computed from",
         "Pc": "tokens in a chunk",
         "Qc": "tokens that a token of a chunk meets, Pc",
     }

@@ -27,7 +27,8 @@ CHOSEN: tuple[Form, ...] = ("expanded", "absorbed")
 class LatentAttention(Part):
     """Causal self-attention whose keys and values are products of a latent of `kv_rank` numbers per token.
 
-    A key has `nope_dim` numbers from the latent, without position, and `rope_dim` rotated ones that all heads share.
+    A key has `nope_dim` numbers from the latent, without position, and `rope_dim` rotated ones that all heads share,
+    or, without `rotary`, as many that are not rotated.
     With a `q_rank`, queries come from a latent too. Three forms give the same result:
     `expanded` keeps the latent and computes the keys and values of every token again in each step, as transformers
     does; `absorbed` keeps the latent and takes queries and results into its space, as engines do when they decode;
@@ -99,7 +100,7 @@ class LatentAttention(Part):
 
     def multiples(self) -> dict[str, int]:
         """Rotary positions turn numbers in pairs."""
-        return {"Hr": 2}
+        return {} if self.rotary is None else {"Hr": 2}
 
     @property
     def mask(self) -> Mask:
@@ -131,13 +132,17 @@ class LatentAttention(Part):
             *self._queries(at),
             Matmul(f"{at}.kv_a_proj", "B T D, D Rs -> B T Rs", bias=self.bias),
             Pointwise(f"{at}.kv_a_norm", "B T R", weight="R"),
-            Pointwise(f"{at}.q_rotary", "B T N Hr"),
-            Pointwise(f"{at}.k_rotary", "B T Hr"),
+            *self._turned(at),
             *self._index(at),
             *(self._in_latent_space(at) if self.form == "absorbed" else self._by_head(at)),
             Matmul(f"{at}.o_proj", "B T N Hv, N Hv D -> B T D", bias=self.bias),
             *self._kept(at),
         )
+
+    def _turned(self, at: str) -> Iterator[Line]:
+        if self.rotary is not None:
+            yield Pointwise(f"{at}.q_rotary", "B T N Hr")
+            yield Pointwise(f"{at}.k_rotary", "B T Hr")
 
     def _queries(self, at: str) -> Iterator[Line]:
         if self.q_rank is None:
