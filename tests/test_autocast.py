@@ -100,8 +100,9 @@ def test_what_a_block_keeps_by_hand() -> None:
     ],
 )
 def test_what_was_not_measured_is_refused(model: str, asked: dict[str, str], says: str) -> None:
-    with pytest.raises(UsageError, match=says):
+    with pytest.raises(UsageError, match=says) as raised:
         load(model).train(ctx=128, weights="fp32", **asked)
+    assert "it is counted" in raised.value.hint
 
 
 def test_weights_that_are_no_dtype_are_refused() -> None:

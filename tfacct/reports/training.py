@@ -277,6 +277,8 @@ def _advice(subject: LoadedModel, recipe: Recipe) -> str:
         return f"{option('set', 'quantization_config=null')} counts weights in {recipe.dtype}"
     if refusal(subject, replace(recipe, attention=other)) is None:
         return f"{option('attention', other)} is counted"
+    if recipe.autocast and refusal(subject, replace(recipe, weights=None)) is None:
+        return f"without {option('weights', FP32)} it is counted"
     if recipe.lora is not None and refusal(subject, replace(recipe, lora=None)) is None:
         return f"without {option('lora')} it is counted"
     known = (name for name in families.names() if families.config_class(name).trains)
