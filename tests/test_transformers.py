@@ -67,6 +67,11 @@ def with_few_layers(whole: LoadedModel) -> LoadedModel:
     if fields.get("attention_types"):  # GPT-Neo's
         kinds = [kind for names, times in fields["attention_types"] for kind in names * times]
         fields["attention_types"] = [[kinds[:7], 1]]
+    if fields.get("linear_attn_config"):  # Kimi Linear's, whose layers begin with 1
+        said = fields["linear_attn_config"].items()
+        fields["linear_attn_config"] = {
+            name: [layer for layer in value if layer <= 7] if isinstance(value, list) else value for name, value in said
+        }
     few = subject(whole.name, fields)
     assert [stack.block for stack in few.architecture.stacks] == [stack.block for stack in whole.architecture.stacks]
     return few

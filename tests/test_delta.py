@@ -1,0 +1,115 @@
+"""Gated DeltaNet: chunks and their padding, what is kept in fp32, and what is refused."""
+
+import pytest
+
+from tests.conftest import TINY, tiny
+from tfacct import load
+from tfacct.base.errors import ConfigError
+from tfacct.ledger.workload import Workload
+from tfacct.loading.model import subject
+from tfacct.witness.checks import class_flops
+from tfacct.witness.renamed import renamed
+
+FAMILIES = ("qwen3_next", "qwen3_5_text", "kimi_linear", "olmo_hybrid")
+
+
+@pytest.mark.parametrize("family", ["qwen3_next", "kimi_linear"])
+@pytest.mark.parametrize(("tokens", "context"), [(64, 64), (65, 65), (128, 200), (129, 200)])
+def test_the_class_pads_to_whole_chunks(family: str, tokens: int, context: int) -> None:
+    """Around one and two chunks of 64, alone and behind a past."""
+    pytest.importorskip("transformers")
+    from tfacct.reference import hf
+
+    ours, work = tiny(family), Workload(context, tokens, 2)
+    theirs, _ = hf.run(hf.build(ours.of_class, ours.config.ending.auto), **work.sizes)
+    assert renamed(class_flops(ours, work)[0], ours.config.paths()) == theirs
+
+
+def test_one_token_more_than_a_chunk_costs_another() -> None:
+    """2 · 64 · 64 · 128 FLOPs for each of 32 heads, 36 blocks and chunk; none for the token of a decode step."""
+    model = load("qwen3-next-80b-a3b").loaded.ledger
+    for tokens, context, chunks in ((64, 64, 1), (65, 65, 2), (65, 900, 2), (1, 900, 0)):
+        at = Workload(context, tokens).axes()
+        assert model.flops(at)["blocks.*.delta.key_pairs"] == 2 * 64 * 64 * 128 * 32 * 36 * chunks
+
+
+def test_the_states_are_counted_in_fp32_and_said_so(run) -> None:
+    """36 blocks of 32 heads of 128 × 128 numbers, 4 bytes each, at every dtype of the cache."""
+    held = 36 * 32 * 128 * 128 * 4
+    for dtype in ("bf16", "fp8"):
+        kept = load("qwen3-next-80b-a3b").memory(ctx=1000, kv_dtype=dtype).models[0]["lines"]
+        (state,) = (line for line in kept if line["what"] == "delta.delta_state")
+        assert (state["dtype"], state["bytes"]) == ("fp32", held)
+    ran = run("kv", "qwen3-next-80b-a3b")
+    assert "36 · 1 · 32 · 128 · 128 · 4" in " ".join(ran.out.split())
+    assert "delta.delta_state is kept in fp32, whatever the dtype of the cache." in " ".join(ran.out.split())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_chunks_give_what_token_by_token_gives(family: str) -> None:
+    """More tokens than a chunk has, at once, and one after the other from the states that the first left."""
+    torch = pytest.importorskip("torch")
+    from tfacct.architecture.parts import DeltaNet
+    from tfacct.reference.delta import DeltaNet as Module
+
+    torch.manual_seed(0)
+    (_, part), *_ = tiny(family).architecture.having(DeltaNet)
+    module = Module(part).double()
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    x = torch.randn(2, 70, part.hidden).double()
+    with torch.no_grad():
+        whole, *states = module(x, None)
+        first, *past = module(x[:, :1], None)
+        steps = [first]
+        for token in range(1, 70):
+            out, *past = module(x[:, token : token + 1], tuple(past))
+            steps.append(out)
+    assert torch.allclose(torch.cat(steps, dim=1), whole, rtol=0, atol=1e-10)
+    assert all(torch.allclose(one, other, rtol=0, atol=1e-10) for one, other in zip(past, states, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("family", "fields", "says"),
+    [
+        ("qwen3_next", {"linear_num_value_heads": 7}, "linear_num_value_heads by linear_num_key_heads"),
+        ("qwen3_next", {"layer_types": ["linear_attention"]}, "layer_types names 1 layers"),
+        ("qwen3_next", {"layer_types": ["mamba"] * 4}, "'mamba' is not understood"),
+        ("qwen3_next", {"num_experts_per_tok": 8}, "is more than num_experts = 7"),
+        ("qwen3_5_text", {"attn_output_gate": False}, "attn_output_gate = false changes the counts"),
+        ("kimi_linear", {"mla_use_nope": False}, "mla_use_nope = false changes the counts"),
+        ("kimi_linear", {"linear_attn_config": {"head_dim": "12"}}, "linear_attn_config.head_dim must be"),
+        (
+            "kimi_linear",
+            {"layer_types": None, "linear_attn_config": {"full_attn_layers": [0], "kda_layers": []}},
+            "must list layers from 1 to 4, not [0]",
+        ),
+        (
+            "kimi_linear",
+            {"layer_types": None, "linear_attn_config": {"full_attn_layers": [1], "kda_layers": [2, 4]}},
+            "names layer 3 neither",
+        ),
+        ("kimi_linear", {"mlp_layer_types": ["dense", "moe", "dense", "dense"]}, "mlp_layer_types[1] = 'moe'"),
+        ("olmo_hybrid", {"linear_key_head_dim": 0}, "linear_key_head_dim must be at least 1"),
+    ],
+)
+def test_what_is_not_understood_is_refused(family: str, fields: dict, says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        subject("mine", {**TINY[family], **fields})
+    assert says in str(caught.value)
+
+
+def test_a_training_step_has_no_rule_for_it_and_says_so(run) -> None:
+    ran = run("train", "qwen3-next-80b-a3b", "--ctx", "128")
+    assert ran.code == 2 and "Traceback" not in ran.err
+
+
+@pytest.mark.slow
+def test_the_formula_is_proven_chunk_by_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    from tfacct.reports.prove import prove
+    from tfacct.witness.sizes import Sizes
+
+    monkeypatch.setattr(Sizes, "edges", lambda _: [])
+    report = prove(tiny("qwen3_5_text", num_hidden_layers=3))
+    assert report.agrees and "in two and 131 in three" in report.notes[-1]
