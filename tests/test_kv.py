@@ -99,3 +99,13 @@ def test_batches_that_could_be_one_number_are_asked_about(run) -> None:
     assert "64128 for one, '64, 128' for several" in ran.err
     assert run("memory", "gpt2", "--batch", "64, 128").out.count("GiB") > 0
     assert [row["batch"] for row in load("gpt2").memory(batch="64, 128").rows] == [64, 128]
+
+
+def test_a_table_of_presets_says_all_the_key_heads_of_one_model(run) -> None:
+    """Gemma 4 31B has 16 key heads in windowed layers and 4 in the others."""
+    found = run("models", "--csv")
+    assert found.code == 0
+    row = next(line for line in found.out.splitlines() if line.startswith("gemma-4-31b-text,"))
+    assert "4 or 16" in row
+    (one,) = [m for m in json.loads(run("models", "--json").out)["models"] if m["model"] == "gemma-4-31b-text"]
+    assert sorted(one["kv_heads"]) == [4, 16]

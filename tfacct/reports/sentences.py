@@ -103,6 +103,7 @@ def window_notes(settings: Sequence[LoadedModel], *, kept: bool = False, masked:
         said = [(units.between(counts), units.between(blocks), units.between(sizes))]
     chunked = [part for subject in settings for part in subject.architecture.attentions if _chunked(part)]
     chunk = ", those of its own chunk" if chunked else ""
+    follows = follows.replace("the window", "the chunk") if chunked else follows
     where = "" if all(windows) else "With a window, in"
     return [
         f"{where or 'In'} {count} of {of} blocks a token sees at most {window} keys{chunk}{follows}"
