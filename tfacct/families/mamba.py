@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, ValidationInfo
 
 from tfacct.architecture.blocks import Block, stacks
 from tfacct.architecture.parts import Embedding, Head, Mamba, Norm
@@ -19,11 +19,11 @@ AUTO = "auto"
 """A rank of a sixteenth of the hidden size, rounded up."""
 
 
-def _rank(given: object) -> object:
+def _rank(given: object, info: ValidationInfo) -> object:
     """A number, or `auto`. Raises ConfigError."""
     if given == AUTO or (isinstance(given, int) and not isinstance(given, bool) and given >= 1):
         return given
-    raise ConfigError(f'time_step_rank must be a whole number from 1 or "auto", not {given!r}')
+    raise ConfigError(f'{info.field_name} must be a whole number from 1 or "auto", not {given!r}')
 
 
 Rank = Annotated[Count | str, BeforeValidator(_rank)]

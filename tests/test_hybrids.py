@@ -1,0 +1,68 @@
+"""What stands in place of attention: numbers by hand, states, and what is refused by name."""
+
+from typing import Any
+
+import pytest
+
+from tests.conftest import TINY
+from tfacct import load
+from tfacct.base.errors import ConfigError
+from tfacct.loading.model import subject
+
+
+def test_two_chunks_of_mamba_2_by_hand() -> None:
+    """mamba2-130m at 512 tokens: D = 768, 24 heads of 64, one group, state 128, kernel 4, 2 chunks of 256, 24 blocks.
+    A token is made into 2 · 1,536 + 2 · 128 + 24 = 3,352 numbers; 1,536 + 2 · 128 = 1,792 channels are convolved."""
+    of_tokens = 512 * (768 * 3352 + 1792 * 4 + 1536 * 768)
+    in_chunks = 2 * 24 * (256 * 256 * (128 + 64) + 2 * 256 * 64 * 128)
+    model = load("mamba2-130m")
+    assert model.flops(ctx=512).total == 2 * (24 * (of_tokens + in_chunks) + 512 * 768 * 50288)
+    assert model.flops(ctx=513).total - model.flops(ctx=512).total == 2 * (
+        24 * (of_tokens // 512 + in_chunks // 2) + 768 * 50288
+    )
+
+
+def test_one_token_of_mamba_2_by_hand() -> None:
+    """Behind others it is in no chunk: each head's 64 · 128 numbers are read once."""
+    one = 768 * 3352 + 1792 * 4 + 1536 * 768 + 24 * 64 * 128
+    assert load("mamba2-130m").flops(ctx=512, decode=True).total == 2 * (24 * one + 768 * 50288)
+
+
+@pytest.mark.parametrize("ctx", [1, 9, 10**6])
+def test_mamba_2_keeps_a_state_of_one_size_in_fp32(ctx: int) -> None:
+    """Four tokens of 1,792 channels in bf16, and 24 · 64 · 128 numbers in fp32, in each of 24 blocks."""
+    assert load("mamba2-130m").kv(ctx=ctx).total == 24 * (4 * 1792 * 2 + 24 * 64 * 128 * 4)
+
+
+def test_short_convolutions_by_hand() -> None:
+    """lfm2-1.2b, one token behind 8,191: 10 of 16 blocks keep 3 tokens of 2,048 channels, 6 keep 8 heads of 64."""
+    assert load("lfm2-1.2b").kv(ctx=8192).total == 2 * (10 * 3 * 2048 + 6 * 2 * 8192 * 8 * 64)
+    lines = {line["path"]: line["flops"] for line in load("lfm2-1.2b").flops(ctx=8192, decode=True).models[0]["lines"]}
+    conv = {path.rpartition(".")[2]: flops for path, flops in lines.items() if ".conv." in path}
+    assert conv == {"in_proj": 20 * 2048 * 6144, "conv": 20 * 2048 * 3, "out_proj": 20 * 2048 * 2048}
+
+
+@pytest.mark.parametrize(
+    ("family", "fields", "says"),
+    [
+        ("lfm2", {"layer_types": ["conv", "mamba", "conv", "conv"]}, r"layer_types[1] = 'mamba' is not understood"),
+        ("lfm2", {"layer_types": ["conv"]}, "layer_types names 1 layers, and num_hidden_layers is 4"),
+        ("lfm2", {"intermediate_size": 1, "block_multiple_of": 1}, "leaves a network of no width"),
+        ("lfm2_moe", {"num_experts_per_tok": 8}, "num_experts_per_tok = 8 is more than num_experts = 7"),
+        ("jamba", {"attn_layer_offset": 3}, "attn_layer_offset = 3 must be smaller than attn_layer_period = 3"),
+        ("jamba", {"mamba_dt_rank": 0}, 'mamba_dt_rank must be a whole number from 1 or "auto"'),
+        ("mamba2", {"head_dim": 13}, "num_heads · head_dim = 78 contradicts expand · hidden_size = 84"),
+        ("mamba2", {"n_groups": 4}, "num_heads by n_groups: 6 is not divisible by 4"),
+        ("bamba", {"mamba_d_head": 5}, "contradicts mamba_expand · hidden_size = 96"),
+        ("bamba", {"mamba_rms_norm": True}, "mamba_rms_norm = true changes the counts"),
+        ("granitemoehybrid", {"mlp_bias": True}, "mlp_bias = true changes the counts"),
+        ("granitemoehybrid", {"num_experts_per_tok": 0}, "num_experts_per_tok must be at least 1, not 0"),
+        ("nemotron_h", {"hybrid_override_pattern": "ME*-"}, "layers of experts are not understood here"),
+        ("nemotron_h", {"num_hidden_layers": 5}, "names 4 layers, and num_hidden_layers is 5"),
+        ("nemotron_h", {"tie_word_embeddings": True}, "tie_word_embeddings = true changes the counts"),
+    ],
+)
+def test_what_is_not_understood_is_refused_by_name(family: str, fields: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        subject("mine", {**TINY[family], **fields})
+    assert says in str(caught.value)
