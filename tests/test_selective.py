@@ -17,6 +17,10 @@ from tfacct.reports.flops import flops
 from tfacct.reports.training import refusal, step_of
 
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "mixtral", "qwen3_moe", "gemma")
+FURTHER = (
+    *("cwm", "deepseek_v3", "gemma2", "gemma3_text", "glm4_moe", "granite", "kimi_k2", "olmo2", "olmo3", "opt", "phi3"),
+    *("qwen2_moe", "smollm3", "youtu"),
+)
 
 
 def check(family: str, seed: int, *, accumulate: bool = False) -> None:
@@ -28,7 +32,7 @@ def check(family: str, seed: int, *, accumulate: bool = False) -> None:
     if refusal(model, recipe) is not None:
         recipe = replace(recipe, dtype="bf16")
     step = step_of(model, work, recipe)
-    run = keeping.trainable(config, recipe.attention, recipe.dtype, checkpoint="attention")
+    run = keeping.trainable(model.of_class, recipe.attention, recipe.dtype, checkpoint="attention")
     saved = sum(each.bytes for each in keeping.kept(run, work.batch, work.tokens))
     held = {"accumulate": accumulate, "holds_logits": recipe.hold_logits}
     most = keeping.peak(run, work.batch, work.tokens, **held)
@@ -44,8 +48,21 @@ def test_a_step_is_the_classes_own(family: str, seed: int) -> None:
     check(family, seed)
 
 
+@pytest.mark.parametrize("family", FURTHER)
+def test_a_step_of_a_further_family_is_its_classes_own(family: str) -> None:
+    pytest.importorskip("transformers")
+    check(family, 3)
+
+
+@pytest.mark.parametrize("seed", [146, 105])
+def test_what_waits_behind_a_dropout_while_attention_runs_again(seed: int) -> None:
+    """The gradient of attention's result, which is not the stream's there."""
+    pytest.importorskip("transformers")
+    check("opt", seed)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FAMILIES + FURTHER)
 def test_many_steps_are_the_classes_own(family: str) -> None:
     pytest.importorskip("transformers")
     for seed in range(100, 200):

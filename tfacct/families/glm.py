@@ -9,6 +9,8 @@ from tfacct.families._glm_like import GlmLike
 class Config(GlmLike):
     """`GlmConfig`, with its class's defaults, sizes too."""
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    habits: ClassVar = frozenset({"repeats_angles", "rejoins", "joins_inside", "fused_gate"})
     stems: ClassVar = ("Glm",)
 
     def architecture(self) -> Transformer:

@@ -31,6 +31,9 @@ class Config(PartRotated):
     first_k_dense_replace: UpTo = 1
     num_nextn_predict_layers: UpTo = 1
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective"})
+    habits: ClassVar = frozenset({"scored", "wide_corrections", "rejoins", "joins_inside", "norms_last"})
+    switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", True)}
     stems: ClassVar = ("Glm4Moe",)
     uncounted: ClassVar = PartRotated.uncounted | {"num_nextn_predict_layers"}
     aliases: ClassVar = {"num_local_experts": "n_routed_experts", "num_mtp_layers": "num_nextn_predict_layers"}

@@ -34,7 +34,9 @@ class Habits:
     stay beside what a dropout leaves. `scales_results`: a constant multiplies parts' results before they are added.
     `always_angles`: angles are made even where no block turns by them. `half_angles`: both halves of a head share
     theirs. `clamped`: experts' gate and up are bounded. `scored`: experts are scored by a sigmoid in fp32.
-    `wide_corrections`: what corrects their scores is stored in fp32.
+    `repeats_angles`: each block repeats the angles for neighbours that turn together. `joins_inside`: halves of heads
+    go with the function that joins them. `casts_scales`: norms cast their weights to fp32. `wide_corrections`: what
+    corrects experts' scores is stored in fp32.
     """
 
     embedding: bool = False
@@ -65,6 +67,9 @@ class Habits:
     half_angles: bool = False
     clamped: bool = False
     scored: bool = False
+    repeats_angles: bool = False
+    casts_scales: bool = False
+    joins_inside: bool = False
     wide_corrections: bool = False
 
 

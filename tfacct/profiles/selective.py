@@ -36,8 +36,10 @@ def _again(run: Run) -> Run:
         moment._replace(held=(*moment.held, *_alive(run, remade, moment.at))) if _inside(moment.at) else moment
         for moment in run.moments
     ]
+    # The gradient of its result, where that is not the stream's, waits while it runs again.
+    waiting = next(moment.held[1:] for moment in run.moments if moment.at == operations[-1])
     second = [
-        Moment(operations[-1], (*_own(moment), *_alive(run, remade, moment.at)), done=False)
+        Moment(operations[-1], (*_own(moment), *_alive(run, remade, moment.at), *waiting), done=False)
         for moment in run.ahead
         if _inside(moment.at) and moment.at != operations[-1]
     ]

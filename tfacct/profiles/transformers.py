@@ -57,7 +57,8 @@ class Transformers:
         """What a part of a block keeps. `waits`: a gradient of what it reads is there from the part behind it. Raises
         ConfigError for one without a rule."""
         if isinstance(part, Norm):
-            return norm(at, reads, part, full=self.full, wide=self.habits.wide_norms)
+            wide, casts = self.habits.wide_norms, self.habits.casts_scales
+            return norm(at, reads, part, full=self.full, wide=wide, casts=casts)
         if isinstance(part, Attention):
             return self._attention(at, reads, part, waits=waits)
         if isinstance(part, LatentAttention) and not waits:
@@ -121,7 +122,8 @@ class Transformers:
         for turn, rotary in self._turns(shape).items():
             turned = "H" if rotary.rope_dim is None else "Hr"
             apart = "" if turn == ROTARY else ".windowed"
-            both = ("cos_and_sin",) if self.habits.half_angles else ("cos", "sin")
+            both: tuple[str, ...] = ("cos_and_sin",) if self.habits.half_angles else ("cos", "sin")
+            both = () if self.habits.repeats_angles else both
             kept += [Kept(f"{name}{apart}", f"T {turned}", by=(turn,), role=role) for name in both]
             order.append(turn)
         if self.habits.hands_mask and self.attention == "eager":
@@ -170,13 +172,14 @@ class Transformers:
             return (*((Held("B T D"),) if dropped else ()), Held("T", "index"), *mask)
         # Without positions of their own in front, embeddings are what block 0 reads, which a pass in fp32 keeps.
         embedded = (Held("B T D"), Held("T D")) if learned else (Held("B T D", "cast"), Held("T", "index"))
-        return (*embedded, *mask)
+        return (*embedded, *mask, *self._own_angles(shape))
 
     def handed(self, shape: Transformer) -> tuple[Handed, ...]:
         """What blocks are handed beside the stream and the angles: positions, and the masks of their attention."""
         own = () if self.habits.hands_mask else masks(shape, self.attention, self.tokens)
         if self.habits.own_positions:
             return (Handed(Held("B T", "index")), *own)
+        own = (*own, *map(Handed, self._own_angles(shape)))
         return (*(() if shape.positions is not None else (Handed(Held("T", "index")),)), *own)
 
     def buffers(self, shape: Transformer) -> tuple[Kept, ...]:
@@ -196,6 +199,20 @@ class Transformers:
         if self.habits.always_angles and not found:
             raise ConfigError(f"{self.name}: no rule for angles by which no block turns")
         return found
+
+    def _turning(self, at: str, part: Attention) -> Run:
+        """What turning queries and keys keeps: the angles, where each block repeats them for both of two neighbours."""
+        turn, own, axes = self._turn(part), f"{at}.turned", "T H" if part.rope_dim is None else "T Hr"
+        if not self.habits.repeats_angles:
+            return Run((turn,))
+        role: Role = "full" if self.habits.wide_angles else "work"
+        return Run((turn, own), tuple(Kept(f"{at}.{name}", axes, by=(own,), role=role) for name in ("cos", "sin")))
+
+    def _own_angles(self, shape: Transformer) -> tuple[Held, ...]:
+        """The angles of all blocks, where each keeps only what it makes of them."""
+        turns = self._turns(shape).values() if self.habits.repeats_angles else ()
+        role: Role = "full" if self.habits.wide_angles else "work"
+        return tuple(Held("T H" if part.rope_dim is None else "T Hr", role, 2) for part in turns)
 
     def _turn(self, part: Attention | LatentAttention) -> str:
         windowed = isinstance(part, Attention) and part.window is not None
@@ -228,7 +245,7 @@ class Transformers:
             inner = self._sdpa(at, names, part)
         out_weight = f"{at}.o_proj.weight"
         out = Run((out_weight,), (), (Moment(out_weight, (Held("B T N H"), *self._waiting())),))
-        rotation = Run((self._turn(part),)) if turned else Run()
+        rotation = self._turning(at, part) if turned else Run()
         if waits:
             inner, out = (beside(run, Held("B T D")) for run in (inner, out))
         return joined(self._projections(at, reads, part, waits=waits), rotation, inner, out)

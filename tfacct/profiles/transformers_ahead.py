@@ -50,7 +50,7 @@ def _rejoined(habits: Habits, part: Attention, copied: bool, apart: bool) -> tup
     if habits.fused:
         made = (*whole, Held("B S K H"))
         return (*keys, *made, *((Held("B S N H"),) if copied else ())), (*keys, *(made if apart else ()))
-    halves = (*whole, Held("B T N Hr"), Held("B S K Hr"))
+    halves = () if habits.joins_inside else (*whole, Held("B T N Hr"), Held("B S K Hr"))
     values = (Held("B S K H"),)
     late = (*keys, *halves, *(values if apart else ()))
     return (*keys, *halves, *values, *((Held("B S N H"),) if copied else ())), late

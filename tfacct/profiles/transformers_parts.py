@@ -32,7 +32,9 @@ STREAM = "stream"
 """The stream behind the last block."""
 
 
-def norm(at: str, reads: str, part: Norm, *, full: bool, wide: bool = False, branches: bool = True) -> Run:
+def norm(
+    at: str, reads: str, part: Norm, *, full: bool, wide: bool = False, branches: bool = True, casts: bool = False
+) -> Run:
     """A norm of the stream. torch's LayerNorm is one operation; the classes' RMSNorm is written out, in fp32.
 
     `full`: the pass is in fp32, where the copy is the stream itself.
@@ -41,7 +43,7 @@ def norm(at: str, reads: str, part: Norm, *, full: bool, wide: bool = False, bra
         raise ConfigError("transformers: no rule for a norm that is shared or not called")
     if part.kind == "rms":
         run = rms(at, "", "D", copy=reads if full else f"{at}.upcast", branches=branches and reads != STREAM)
-        return scaled_wide(at, run, plus_one=part.less_one) if part.less_one or wide else run
+        return scaled_wide(at, run, plus_one=part.less_one, casts=casts) if part.less_one or wide else run
     by = (f"{at}.weight",)
     return Run(
         by,
@@ -85,13 +87,24 @@ def rms(
 
 
 def scaled_wide(
-    at: str, run: Run, last: str = "D", beside: tuple[Held, ...] = (), *, heads: str = "", plus_one: bool = False
+    at: str,
+    run: Run,
+    last: str = "D",
+    beside: tuple[Held, ...] = (),
+    *,
+    heads: str = "",
+    plus_one: bool = False,
+    casts: bool = False,
 ) -> Run:
-    """An RMSNorm whose weight scales in fp32, before the cast; `plus_one`: it is stored less 1, as Gemma's is."""
+    """An RMSNorm whose weight scales in fp32, before the cast; `plus_one`: it is stored less 1, as Gemma's is; `casts`:
+    it is cast to fp32 itself."""
     weight, every = run.order[-1], " ".join(filter(None, ("B T", heads, last)))
     upcast, root, _ = run.kept
     scaled = Kept(f"{at}.scaled", every, by=(weight,), role="full")
-    own = (scaled, Kept(f"{at}.plus_one", last, by=(weight,), role="full")) if plus_one else (scaled,)
+    cast = Kept(
+        f"{at}.plus_one" if plus_one else f"{at}.scales", last, by=(weight,), role="full" if plus_one else "copy"
+    )
+    own = (scaled, cast) if plus_one or casts else (scaled,)
     variance = () if plus_one else (Held("B T", "full"),)
     return Run(
         run.order,
