@@ -160,8 +160,10 @@ def explained(shape: Transformer) -> dict[str, Letter]:
                 )
                 whose.setdefault(name, []).append(place)
     often = Counter(letter.own for letter in found.values())
+    there = [place for place in places(shape) if place.parts and place.words]
+    sides = [{place.words for place in there if place.reads == side} for side in (False, True)]
     return {
-        name: replace(letter, meaning=_told(letter.meaning, whose[name])) if often[letter.own] > 1 else letter
+        name: replace(letter, meaning=_told(letter.meaning, whose[name], sides)) if often[letter.own] > 1 else letter
         for name, letter in found.items()
     }
 
@@ -186,9 +188,12 @@ def _declared(part: Part, called: Names) -> Iterator[tuple[str, Letter]]:
             )
 
 
-def _told(meaning: str, there: Sequence[Place]) -> str:
+def _told(meaning: str, there: Sequence[Place], sides: Sequence[set[str]]) -> str:
     """`query heads in the encoder, Kenc · G`: a meaning, and whose it is."""
     words = list(dict.fromkeys(place.words for place in there if place.words))
+    ends, reads = any(place.kind == "" for place in there), there[0].reads
+    if sides[True] and (ends or {*words} == sides[reads]):  # of two sides, all of one
+        words = []
     side = "the encoder" if there[0].reads else "the decoder"
     what, comma, made = meaning.partition(", ")
     return f"{what} in {side if not words else ' and '.join(words)}{comma}{made}"

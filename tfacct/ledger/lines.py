@@ -139,7 +139,7 @@ class Matmul:
             raise SpecError(f"{self.path}: {self.spec!r} has no operand that could be the weight of {self.weight}")
         if self.bank is not None and (self.weight_axes() is None or ACTIVE not in self.einsum.out):
             raise SpecError(f"{self.path}: {self.spec!r} has no weight, or no axis {ACTIVE}, for a bank of experts")
-        if self.mask != "full" and not {"T", "S"} <= set(self.einsum.every):
+        if self.mask != "full" and not {*self.queries_and_keys} <= set(self.einsum.every):
             raise SpecError(f"{self.spec!r} is masked but has no query–key pairs T S")
 
     @property
@@ -150,6 +150,11 @@ class Matmul:
     def renamed(self, names: Mapping[str, str]) -> Matmul:
         """The same product of axes by other names."""
         return replace(self, spec=renamed(self.spec, names))
+
+    @property
+    def queries_and_keys(self) -> tuple[str, str]:
+        """Letters of the pairs that a mask keeps: I and J in an encoder that a decoder reads, else T and S."""
+        return ("I", "J") if self.mask == "near" and {"I", "J"} <= set(self.einsum.every) else ("T", "S")
 
     def weight_axes(self) -> Letters | None:
         """Axes of the operand that carries no axis of the workload; None if both are activations."""
@@ -163,10 +168,11 @@ class Matmul:
         every = self.einsum.every
         if not masked or self.mask == "full":
             return [FLOPS_PER_MULTIPLY_ADD, *(axes[axis] for axis in every)]
-        others = (axes[axis] for axis in every if axis not in ("T", "S"))
+        queries, seen = self.queries_and_keys
+        others = (axes[axis] for axis in every if axis not in (queries, seen))
         window = axes.get({"near": AROUND, "chosen": CHOSEN}.get(self.mask, WINDOW))
-        keys = axes.get(POSITIONS, axes["S"]) if self.mask == "chunks" else axes["S"]
-        return [FLOPS_PER_MULTIPLY_ADD, pairs(self.mask, axes["T"], keys, window), *others]
+        keys = axes.get(POSITIONS, axes[seen]) if self.mask == "chunks" else axes[seen]
+        return [FLOPS_PER_MULTIPLY_ADD, pairs(self.mask, axes[queries], keys, window), *others]
 
     def flops(self, axes: Axes, masked: bool = False) -> Size:
         """FLOPs of the product, 2 per multiply-add."""

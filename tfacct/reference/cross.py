@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.reference.attention import Cache, Heads, Softmax
+from tfacct.reference.modules import Softcap
 
 
 class CrossAttention(Heads):
@@ -18,8 +19,9 @@ class CrossAttention(Heads):
 
     def __init__(self, part: parts.CrossAttention, *, fused: bool) -> None:
         super().__init__(part)
-        self.fused = fused and not self.far
-        self.softmax = Softmax(self.scale)
+        self.fused = fused and not self.far and part.softcap is None
+        self.softcap = None if part.softcap is None else Softcap(part.softcap, self.scale)
+        self.softmax = Softmax(self.scale if part.softcap is None else None)
 
     def forward(self, x: Tensor, source: Tensor | None, past: Cache | None) -> tuple[Tensor, Tensor, Tensor]:
         q = self._split(self.q_proj(x), self.heads)
@@ -35,5 +37,7 @@ class CrossAttention(Heads):
     def _mixed(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         if self.fused:
             return nn.functional.scaled_dot_product_attention(q, k, v, scale=self.scale, enable_gqa=True)
-        mixed: Tensor = self.values(self.softmax(self._scored(q, k), None), v)
+        scores = self._scored(q, k)
+        scores = scores if self.softcap is None else self.softcap(scores)
+        mixed: Tensor = self.values(self.softmax(scores, None), v)
         return mixed

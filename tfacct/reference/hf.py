@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import transformers
 from torch.utils.flop_counter import FlopCounterMode
+from transformers.modeling_outputs import BaseModelOutput
 
 transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 
@@ -65,12 +66,17 @@ def run(
         read = {reads: given(source)}
         if reads == "input_features":  # frames of audio, two for each position
             read = {reads: torch.zeros(batch, model.config.num_mel_bins, 2 * source, device="meta")}
+    if model.config.model_type == "t5gemma":  # it looks for padding among its tokens, and on meta there are none
+        unmasked = dict.fromkeys(("full_attention", "sliding_attention"))
+        masks = {"attention_mask": unmasked, "decoder_attention_mask": unmasked}
+        before, read = {**before, **masks}, {**read, **masks}
     if source and new_source:
         before |= read
     if old:
         first = model(**(read if source else before), **_tokens(source, given(old)))
         before |= {keeps: first[keeps] if held is None else held}
-        before |= {"encoder_outputs": (first.encoder_last_hidden_state,)} if source and not new_source else {}
+        if source and not new_source:
+            before |= {"encoder_outputs": BaseModelOutput(last_hidden_state=first.encoder_last_hidden_state)}
     with FlopCounterMode(display=False) as counter:
         result = model(**before, **_tokens(source, given(tokens)))
     root = type(model).__name__

@@ -171,6 +171,8 @@ def attention_words(subjects: Sequence[LoadedModel], masked: bool) -> str:
     if not sentences.attends(subjects):
         return " no attention, so --masked leaves nothing out;" if masked else ""
     pairs, whole = _pairs(subjects), {"I J": "I × J in an encoder", "T J": "T × J across", "both": "all T × T pairs"}
+    if masked and "near" in pairs:
+        whole["I J"] += " where it has no window"
     others = [words for pair, words in whole.items() if pair in pairs and pair != "both"]
     if not pairs & {"causal", "window", "chunks", "chosen"} and masked and "near" in pairs:
         return " of attention only the pairs that the windows keep, which see both ways;"
@@ -205,6 +207,7 @@ def _pairs(subjects: Sequence[LoadedModel]) -> set[str]:
                 found.add("window" if bounded else {"full": "both"}.get(line.mask, line.mask))
             elif {"I", "J"} <= axes or {"T", "J"} <= axes:
                 found.add("I J" if "I" in axes else "T J")
+                found |= {"near"} if line.mask == "near" else set()
     return found
 
 

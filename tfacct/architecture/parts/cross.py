@@ -38,6 +38,7 @@ class CrossAttention(Grouped):
     scale: float | None = None
     score_function: ScoreFunction = "product"
     source_hidden: Size | None = None
+    softcap: float | None = None
 
     name: ClassVar[str] = "cross"
     letters: ClassVar[dict[str, str]] = {
@@ -62,6 +63,7 @@ class CrossAttention(Grouped):
             Pointwise(f"{at}.scores", "B K G T J H")
             if self.score_function == "distance"
             else Matmul(f"{at}.scores", "B T K G H, B J K H -> B K G T J"),
+            *(() if self.softcap is None else (Pointwise(f"{at}.softcap", "B K G T J"),)),
             Pointwise(f"{at}.softmax", "B K G T J"),
             Matmul(f"{at}.values", "B K G T J, B J K H -> B T K G H"),
             Matmul(f"{at}.o_proj", "B T N H, N H D -> B T D", bias=self.out_bias),
