@@ -123,9 +123,19 @@ def test_a_decode_step_reads_exactly_the_kv_cache(tiny_subject) -> None:
     read = 0
     for group in tiny_subject.ledger.groups:
         for line in group.lines:
-            if isinstance(line, Matmul) and line.weight_axes() is None:
+            if isinstance(line, Matmul) and line.weight_axes() is None and "indexer" not in line.path:
                 read += group.count * 16 * line.operands(group.bound(at))[0 if "mamba" in line.path else 1]
     kept = tiny_subject.ledger.state_bytes(at, BF16_EACH)
+    index = {path: kept.pop(path) for path in [*kept] if path.endswith("index_cache")}
+    choosing = [
+        (stack.count, part)
+        for stack, part in tiny_subject.architecture.having(LatentAttention)
+        if part.index_dim is not None and part.indexes
+    ]
+    assert sum(index.values()) == sum(2 * count * 3 * 11 * part.index_dim for count, part in choosing)
+    if any(getattr(part, "borrowed", False) for part in tiny_subject.architecture.parts()):
+        assert read > 8 * sum(kept.values()), "a cache that several blocks read"
+        return
     attention = next(iter(tiny_subject.architecture.attentions), None)
     if isinstance(attention, LatentAttention) and attention.form != "unpacked":
         heads, layers = (
@@ -148,7 +158,7 @@ def test_a_decode_step_reads_exactly_the_kv_cache(tiny_subject) -> None:
         silent = {path for path in kept if path.endswith("k_cache") and path.split(".")[2] in far}
         assert read == 8 * sum(count for path, count in kept.items() if path not in silent)
     else:  # the convolution of a hybrid's Mamba blocks is a product with a weight, and its windows stand on the left
-        beside = ("conv_state", "delta_state")  # one token meets DeltaNet's matrices in no product
+        beside = ("conv_state", "delta_state", "index_cache")  # one token meets DeltaNet's matrices in no product
         states = tiny_subject.ledger.states(at)
         assert read == 16 * sum(count for path, count in states.items() if not path.endswith(beside))
 
