@@ -79,7 +79,7 @@ class Shown:
 
 
 def shown(products: Iterable[Product]) -> list[Shown]:
-    """Products by path, those of equal m × k × n in several kinds of blocks added up."""
+    """Products by path, those of equal m × k × n and operands in several kinds of blocks added up."""
     by_path: dict[str, list[Product]] = {}
     for product in products:
         alike = by_path.setdefault(product.path, [])
@@ -103,7 +103,10 @@ def stored(tensors: Iterable[Tensor]) -> list[Tensor]:
 
 def _alike(one: Product, other: Product) -> bool:
     sizes = [(p.line, p.dims.m, p.dims.k, p.dims.n, p.forward // p.count) for p in (one, other)]
-    return sizes[0] == sizes[1]
+    if sizes[0] != sizes[1]:
+        return False
+    both = (p.line.operands(p.axes) for p in (one, other))  # as many heads may share more keys
+    return next(both) == next(both)
 
 
 def _together(one: Product, other: Product) -> Product:
