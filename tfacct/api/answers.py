@@ -153,8 +153,8 @@ class KvReport(_Explained):
     _line = each.KvLine
 
     workload: each.Workload
-    query_heads: int | None
-    kv_heads: int | None
+    query_heads: int | list[int] | None
+    kv_heads: int | list[int] | None
     kv_bytes_per_token: int
     kv_bytes_next_token: int
     kv_cache_bytes: int
@@ -346,7 +346,7 @@ class ModelsReport(_Common):
     context: int
     layers: int
     hidden: int
-    heads: int | None
-    kv_heads: int | None
+    heads: int | list[int] | None
+    kv_heads: int | list[int] | None
     url: str | None
     expected_from: str | None

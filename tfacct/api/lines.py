@@ -153,7 +153,7 @@ class TrafficLine(TypedDict):
     flops: int
     read_bytes: int
     written_bytes: int
-    flops_per_byte: float
+    flops_per_byte: float | None
 
 
 class ParamsLine(TypedDict):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from typing import Any
 
 from tfacct.architecture.parts import HEADINGS, CrossAttention
+from tfacct.base import units
 from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.evaluated import Product, Tensor
@@ -56,6 +58,11 @@ def of_attention(subject: LoadedModel, size: str) -> int | list[int] | None:
     """A size of the model's attention, `heads` or `kv_heads`: each that there is, where blocks differ; None without."""
     sizes = list(dict.fromkeys(getattr(part, size) for part in subject.architecture.attentions))
     return sizes if len(sizes) > 1 else sizes[0] if sizes else None
+
+
+def each_of(value: Any) -> Any:
+    """A fact in one cell: numbers that differ between blocks from the least to the largest."""
+    return units.between(value) if isinstance(value, list) else value
 
 
 def never_called(subject: LoadedModel) -> list[str]:

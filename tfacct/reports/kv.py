@@ -235,8 +235,8 @@ def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], b
     )
     sections = tuple(
         tuple(
-            {**line, "model": compose.name_of(subject), "heads": fact["query_heads"]}
-            | {"kv_heads": "latent" if is_latent(subject) else fact["kv_heads"]}
+            {**line, "model": compose.name_of(subject), "heads": cells.each_of(fact["query_heads"])}
+            | {"kv_heads": "latent" if is_latent(subject) else cells.each_of(fact["kv_heads"])}
             | {"kv_bytes_next_token": fact["kv_bytes_next_token"]}
             for line in fact["lines"][0 if by_context else -1 :]
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tfacct.base import units
 from tfacct.loading.model import WITNESSES, LoadedModel, Provenance
 from tfacct.output.report import Column, Report, Row
 from tfacct.reports import cells, compose
@@ -30,7 +29,11 @@ def models(subjects: Sequence[LoadedModel]) -> Report:
     )
     facts = tuple(_facts(subject) for subject in subjects)
     rows = tuple(
-        {"model": subject.name, "family": subject.family, **{name: _one(value) for name, value in fact.items()}}
+        {
+            "model": subject.name,
+            "family": subject.family,
+            **{name: cells.each_of(value) for name, value in fact.items()},
+        }
         | ({} if latent.form(subject) is None else {"kv_heads": "latent"})
         for subject, fact in zip(subjects, facts, strict=True)
     )
@@ -44,11 +47,6 @@ def models(subjects: Sequence[LoadedModel]) -> Report:
         notes=lambda at: ["`tfacct show MODEL` prints a model's config and where it comes from."] if at == ALL else [],
         defaults=[],
     )
-
-
-def _one(value: Any) -> Any:
-    """A fact in one cell: numbers that differ between blocks from the least to the largest."""
-    return units.between(value) if isinstance(value, list) else value
 
 
 def _facts(subject: LoadedModel) -> dict[str, Any]:
