@@ -76,6 +76,7 @@ ASKED: dict[str, list[list[str]]] = {
     "models": [["models"]],
     "show": [["show", "gpt2"], ["show", "lecture-transformer"]],
     "train": [["train"], ["train", "llama-3.1-8b", "--ctx", "4k", "--fit", "80GiB"]],
+    "comms": [["comms", "llama-3.1-8b", "--tp", "8"], ["comms", "qwen3-8b", "--tp", "2", "--fsdp", "2", "--train"]],
     "metrics": [["metrics"]],
     "devices": [["devices"]],
     "conventions": [["conventions"]],

@@ -147,6 +147,16 @@ class TrainReport(_Common):
     fit: each.TrainFit | None
 
 
+class CommsReport(_Common):
+    """Collectives of the ranks of a mesh."""
+
+    workload: each.Workload
+    train: bool
+    mesh: each.MeshFacts
+    sent_bytes: int
+    collectives: list[each.Collectives]
+
+
 class KvReport(_Explained):
     """Bytes of the KV cache by context."""
 

@@ -187,6 +187,39 @@ class TrainLine(TypedDict):
     needed_by: list[str]
 
 
+class MeshFacts(TypedDict):
+    """The ranks of a mesh."""
+
+    tp: int
+    sp: bool
+    fsdp: int
+    tp_plan: Literal["torch", "megatron"]
+    ranks: int
+
+
+class CollectiveLine(TypedDict):
+    """Collectives that one line needs. `because`: the letter they follow from."""
+
+    what: str
+    calls: int
+    bytes: int
+    because: str
+
+
+class Collectives(TypedDict):
+    """Collectives of one kind. `bytes` are those of the results on one rank, `sent_bytes` what it sends in a ring."""
+
+    kind: Literal["all-reduce", "all-gather", "reduce-scatter"]
+    over: Literal["tp", "fsdp"]
+    when: Literal["forward", "backward"]
+    of: Literal["stream", "shared weights", "weights"]
+    calls: int
+    bytes: int
+    sent_bytes: int
+    because: str
+    lines: list[CollectiveLine]
+
+
 class Instant(TypedDict):
     """Bytes that are alive at one instant of a training step."""
 

@@ -28,6 +28,7 @@ KINDS: Mapping[str, type[Answer]] = {
     "verify": answers.VerifyReport,
     "verify-prove": answers.ProveReport,
     "train": answers.TrainReport,
+    "comms": answers.CommsReport,
     "checkpoint": answers.CheckpointReport,
     "measure": answers.MeasureReport,
     "models": answers.ModelsReport,

@@ -1,20 +1,20 @@
-"""What training a model takes."""
+"""What training a model takes, and what the ranks of a mesh send."""
 
 from __future__ import annotations
 
 from typing import Literal, Unpack
 
 from tfacct.api.answer import answered
-from tfacct.api.answers import TrainReport
+from tfacct.api.answers import CommsReport, TrainReport
 from tfacct.api.asked import Asked, budget_of
 from tfacct.api.keywords import request, spelled_out
-from tfacct.ledger.workload import Whole
+from tfacct.ledger.workload import Step, Whole
 from tfacct.output.chart import Chart
 from tfacct.reports.train import By
 
 
 class Trainable(Asked):
-    """Questions about training."""
+    """Questions about training, and about the ranks of a mesh."""
 
     @spelled_out
     def train(
@@ -83,3 +83,35 @@ class Trainable(Asked):
             return train_chart([self.loaded], report)
 
         return answered(TrainReport, report, chart)
+
+    @spelled_out
+    def comms(
+        self,
+        *,
+        tp: int = 1,
+        sp: bool = False,
+        fsdp: int = 1,
+        tp_plan: Literal["torch", "megatron"] = "torch",
+        train: bool = False,
+        dtype: str | None = None,
+        **step: Unpack[Step],
+    ) -> CommsReport:
+        """Collectives of the ranks of a mesh, for one new token, for `tokens` of them, or with `train` in a training
+        step.
+
+        >>> from tfacct import load
+        >>> step = load("llama-3.1-70b").comms(tp=8, sp=True, fsdp=8, train=True, ctx="8k")
+        >>> [(one["kind"], one["calls"], one["bytes"]) for one in step.collectives[:2]]
+        [('all-gather', 161, 21609054208), ('reduce-scatter', 161, 2701131776)]
+
+        `tp` ranks divide heads, widths and the vocabulary, with `sp` the tokens of the stream too; `fsdp` groups of
+        them divide the weights, each with a batch of its own. `tp_plan`: whether gradients of one tensor are reduced
+        product by product, as torch's plan has it, or together, as Megatron does. `dtype`: of what is sent.
+        Raises TfacctError for a mesh that does not divide what it must, and for a model with a part that has no rule.
+        """
+        from tfacct.accounts.sharding import Mesh
+        from tfacct.reports.comms import comms
+
+        return answered(
+            CommsReport, comms([self.loaded], request(step), Mesh(tp, sp, fsdp, tp_plan), train=train, dtype=dtype)
+        )

@@ -47,6 +47,13 @@ class OfChoice(StrEnum):
     kept = "kept"
 
 
+class PlanChoice(StrEnum):
+    """Who divides products."""
+
+    torch = "torch"
+    megatron = "megatron"
+
+
 class ProofChoice(StrEnum):
     """Methods of proof."""
 
@@ -267,6 +274,36 @@ class Counted:
     masked: Masked = False
     dtype: Dtype = None
     kv_dtype: KvDtype = None
+
+
+_MESH = "Mesh"
+Tp = Annotated[
+    int,
+    typer.Option(metavar="N", help="Ranks that divide heads, widths and the vocabulary.", rich_help_panel=_MESH),
+]
+Sp = Annotated[
+    bool, typer.Option("--sp", help="These ranks divide the tokens of the stream too.", rich_help_panel=_MESH)
+]
+Fsdp = Annotated[
+    int,
+    typer.Option(
+        metavar="N", help="Groups of such ranks, each with a batch, that divide weights.", rich_help_panel=_MESH
+    ),
+]
+TpPlan = Annotated[
+    PlanChoice,
+    typer.Option(help="Gradients of one tensor: reduced product by product, or together.", rich_help_panel=_MESH),
+]
+
+
+@dataclass(repr=False, eq=False)
+class Mesh:
+    """The ranks among which a model is divided."""
+
+    tp: Tp = 1
+    sp: Sp = False
+    fsdp: Fsdp = 1
+    tp_plan: TpPlan = PlanChoice.torch
 
 
 @dataclass(repr=False, eq=False)

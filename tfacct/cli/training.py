@@ -1,4 +1,4 @@
-"""What training a model takes. (Annotations are not postponed: that keeps the start short.)"""
+"""What training takes, and what ranks send. (Annotations are not postponed: that keeps the start short.)"""
 
 from enum import StrEnum
 from typing import Annotated
@@ -118,3 +118,29 @@ def train(
         chart = train_chart(chosen, report)
     ask.show(report, output)
     ask.draw(picture, chart)
+
+
+@command(ACCOUNT, "tfacct comms llama-3.1-70b --tp 8 --sp --fsdp 8 --train --ctx 8k")
+def comms(
+    *,
+    mesh: opt.Mesh,
+    step: opt.Step,
+    train: opt.Train = False,
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DTYPE",
+            help="Of what is sent: fp32, bf16 or fp16. Default: bf16.",
+            show_default=False,
+            autocompletion=complete.kv_dtype,
+        ),
+    ] = None,
+    which: opt.Which,
+    output: opt.Output,
+) -> None:
+    """What each rank sends: for one new token, for --tokens, or in a training step."""
+    from tfacct.accounts.sharding import Mesh
+    from tfacct.reports.comms import comms
+
+    ranks = Mesh(mesh.tp, mesh.sp, mesh.fsdp, mesh.tp_plan.value)
+    ask.show(comms(ask.subjects(which), ask.request(step), ranks, train=train, dtype=dtype), output)

@@ -1,0 +1,283 @@
+"""What each rank of a mesh sends, against torch's own plans under a process group that sends nothing."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import tfacct
+from tfacct.accounts.sharding import Mesh, collectives
+from tfacct.ledger.workload import Workload
+
+KINDS = {
+    "all_reduce": "all-reduce",
+    "all_gather_into_tensor": "all-gather",
+    "reduce_scatter_tensor": "reduce-scatter",
+    "_allgather_base_": "all-gather",
+    "_reduce_scatter_base_": "reduce-scatter",
+}
+"""torch's operations: DTensor's, and FSDP2's, which write into their first argument."""
+
+Counted = dict[tuple[str, str, str], Counter[int]]
+"""Over, when, kind → how many calls have a result of so many bytes."""
+
+
+def accounted(config: dict[str, Any], mesh: Mesh, batch: int, tokens: int, train: bool) -> Counted:
+    """The account's collectives, call by call."""
+    ledger = tfacct.load(config).loaded.ledger
+    found: Counted = {}
+    for one in collectives(ledger, mesh, Workload(tokens, tokens, batch).axes(), 32, train=train):
+        assert one.bytes % one.calls == 0
+        found.setdefault((one.over, one.when, one.kind), Counter())[one.bytes // one.calls] += one.calls
+    return found
+
+
+@contextmanager
+def fake_ranks(count: int) -> Iterator[None]:
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", rank=0, world_size=count, store=FakeStore())
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def plan_of(model: Any, mesh: Mesh) -> dict[str, Any]:
+    """torch's plan for each module, as its tutorials of tensor and sequence parallelism have it."""
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        PrepareModuleInput,
+        RowwiseParallel,
+        SequenceParallel,
+    )
+
+    stream = Shard(1) if mesh.sp else Replicate()
+    together = mesh.sp or mesh.plan == "megatron"
+    plan: dict[str, Any] = {}
+    for name, _ in model.named_modules():
+        leaf = name.rpartition(".")[2]
+        if leaf == "embed_tokens":
+            plan[name] = RowwiseParallel(input_layouts=Replicate(), output_layouts=stream)
+        elif leaf == "lm_head":
+            plan[name] = ColwiseParallel(input_layouts=stream, output_layouts=Shard(-1), use_local_output=False)
+        elif leaf in ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"):
+            plan[name] = ColwiseParallel()
+        elif leaf in ("o_proj", "down_proj"):
+            plan[name] = RowwiseParallel(output_layouts=stream)
+        elif leaf in ("q_norm", "k_norm"):  # of the heads that a rank has
+            plan[name] = SequenceParallel(sequence_dim=2, use_local_output=True)
+        elif leaf.endswith("norm") and mesh.sp:
+            plan[name] = SequenceParallel()
+        elif leaf == "self_attn" and together:
+            plan[name] = PrepareModuleInput(
+                input_kwarg_layouts={"hidden_states": stream},
+                desired_input_kwarg_layouts={"hidden_states": Replicate()},
+            )
+        elif leaf == "mlp" and together:
+            plan[name] = PrepareModuleInput(input_layouts=(stream,), desired_input_layouts=(Replicate(),))
+    return plan
+
+
+def sharded(model: Any, mesh: Mesh) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import parallelize_module
+
+    ranks = init_device_mesh("cpu", (mesh.fsdp, mesh.tp), mesh_dim_names=("fsdp", "tp"))
+    if mesh.tp > 1:
+        parallelize_module(model, ranks["tp"], plan_of(model, mesh))
+        if model.config.tie_word_embeddings:  # which the plan takes apart
+            model.lm_head.weight = model.model.embed_tokens.weight
+    if mesh.fsdp > 1:
+        for block in model.model.layers:
+            fully_shard(block, mesh=ranks["fsdp"])
+        fully_shard(model, mesh=ranks["fsdp"])
+
+
+def watched(found: Counted, when: str) -> Any:
+    """Counts the collectives that run inside."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Watched(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = func(*args, **(kwargs or {}))
+            name = func.overloadpacket.__name__
+            if func.namespace in ("_c10d_functional", "c10d") and name in KINDS:
+                of = args[0] if func.namespace == "c10d" else result
+                over = "fsdp" if func.namespace == "c10d" else "tp"
+                assert isinstance(of, torch.Tensor)
+                sizes = found.setdefault((over, when, KINDS[name]), Counter())
+                sizes[of.numel() * of.element_size()] += 1
+            return result
+
+    return Watched()
+
+
+def witnessed(model: Any, mesh: Mesh, batch: int, tokens: int) -> Counted:
+    """What torch calls in a forward and a backward pass, and where it sums what it leaves unsummed."""
+    import torch
+
+    found: Counted = {}
+    with fake_ranks(mesh.ranks):
+        sharded(model, mesh)
+        ids = torch.zeros(batch, tokens, dtype=torch.long)
+        with watched(found, "forward"):
+            logits = model(input_ids=ids, position_ids=torch.arange(tokens)[None]).logits
+        with watched(found, "backward"):
+            (logits.to_local() if hasattr(logits, "to_local") else logits).sum().backward()
+            for parameter in model.parameters():
+                placed = getattr(parameter.grad, "placements", ())
+                if any(placement.is_partial() for placement in placed):
+                    parameter.grad.full_tensor()  # as the optimizer asks for it
+    return found
+
+
+def random_config(kind: str, rng: random.Random, mesh: Mesh) -> dict[str, Any]:
+    """A small config whose letters the mesh divides."""
+    kv, group = mesh.tp * rng.choice((1, 2)), rng.choice((1, 2, 3))
+    return {
+        "model_type": kind,
+        "hidden_size": kv * group * rng.randint(2, 5),
+        "num_attention_heads": kv * group,
+        "num_key_value_heads": kv,
+        "head_dim": 2 * rng.randint(1, 5),
+        "intermediate_size": mesh.tp * rng.randint(3, 15),
+        "vocab_size": mesh.tp * rng.randint(5, 20),
+        "num_hidden_layers": rng.randint(1, 3),
+        "max_position_embeddings": 128,
+        "tie_word_embeddings": rng.choice((True, False)),
+    }
+
+
+def built(config: dict[str, Any]) -> Any:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    own = AutoConfig.for_model(**config, use_cache=False, pad_token_id=None, bos_token_id=0, eos_token_id=0)
+    own._attn_implementation = "sdpa"
+    return AutoModelForCausalLM.from_config(own)
+
+
+MESHES = {
+    "tp": Mesh(tp=2),
+    "megatron": Mesh(tp=4, plan="megatron"),
+    "sp": Mesh(tp=2, sp=True),
+    "fsdp": Mesh(fsdp=3),
+    "fsdp-tp": Mesh(tp=2, fsdp=2),
+    "fsdp-sp": Mesh(tp=2, sp=True, fsdp=3),
+}
+
+
+QUICK = [
+    *(("llama", mesh) for mesh in ("tp", "megatron", "sp", "fsdp", "fsdp-sp")),
+    *(("qwen2", "tp"), ("qwen3", "fsdp-sp")),
+]
+"""Pairs that every run takes; `-m slow` takes all, at several sizes."""
+
+
+def compared(kind: str, mesh: str, seed: int) -> None:
+    rng, own = random.Random(f"{kind} {mesh} {seed}"), MESHES[mesh]
+    config = random_config(kind, rng, own)
+    batch, tokens = rng.randint(1, 3), own.tp * rng.randint(1, 4)
+    assert accounted(config, own, batch, tokens, train=True) == witnessed(built(config), own, batch, tokens), config
+
+
+@pytest.mark.parametrize(("kind", "mesh"), QUICK)
+def test_every_collective_of_a_step_is_torchs(kind: str, mesh: str) -> None:
+    compared(kind, mesh, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3"])
+def test_every_collective_of_random_configs_is_torchs(kind: str, mesh: str) -> None:
+    for seed in range(1, 5):
+        compared(kind, mesh, seed)
+
+
+def table(model: str, **asked: Any) -> dict[tuple[str, str, str], tuple[int, int]]:
+    """Calls and bytes, by axis, pass and kind."""
+    found = tfacct.load(model).comms(**asked).collectives
+    rows = {(one["over"], one["when"], one["kind"]): (one["calls"], one["bytes"]) for one in found}
+    assert len(rows) == len(found)
+    return rows
+
+
+STREAM = 8192 * 8192 * 2
+"""Bytes of llama-3.1-70b's stream at 8,192 tokens in bf16. It has 80 blocks."""
+
+
+def test_plain_tensor_parallelism() -> None:
+    # Forward 2L + 1: o_proj, down_proj of 80 blocks, and the table. Backward 5L + 1: q, k, v, gate, up, and the head.
+    plain = table("llama-3.1-70b", tp=8, train=True, ctx="8k")
+    assert plain == {
+        ("tp", "forward", "all-reduce"): (161, 161 * STREAM),
+        ("tp", "backward", "all-reduce"): (401, 401 * STREAM),
+    }
+    # Megatron adds up the gradients of one tensor before it reduces them: 2L + 1.
+    grouped = table("llama-3.1-70b", tp=8, tp_plan="megatron", train=True, ctx="8k")
+    assert grouped["tp", "backward", "all-reduce"] == (161, 161 * STREAM)
+
+
+def test_two_axes() -> None:
+    rows = table("llama-3.1-70b", tp=8, sp=True, fsdp=8, train=True, ctx="8k")
+    # 80 blocks of 855,654,400 parameters (norms 2 · 8,192 whole on each rank of tp), a table, a head, a norm.
+    block = (855_654_400 - 2 * 8192) // 8 + 2 * 8192
+    root = 2 * 128_256 * 8192 // 8 + 8192
+    assert rows == {
+        ("tp", "forward", "all-gather"): (161, 161 * STREAM),
+        ("tp", "forward", "reduce-scatter"): (161, 161 * STREAM // 8),
+        ("tp", "backward", "all-gather"): (161, 161 * STREAM),
+        ("tp", "backward", "reduce-scatter"): (161, 161 * STREAM // 8),
+        ("tp", "backward", "all-reduce"): (161, 161 * 8192 * 2),
+        ("fsdp", "forward", "all-gather"): (81, 2 * (80 * block + root)),
+        ("fsdp", "backward", "all-gather"): (80, 2 * 80 * block),
+        ("fsdp", "backward", "reduce-scatter"): (81, 2 * (80 * block + root) // 8),
+    }
+
+
+def test_one_new_token() -> None:
+    one = tfacct.load("llama-3.1-8b").comms(tp=8)
+    assert table("llama-3.1-8b", tp=8) == {("tp", "forward", "all-reduce"): (65, 65 * 4096 * 2)}
+    # A ring of 8 sends 7 of 8 shares twice.
+    assert one.sent_bytes == 2 * 7 * 65 * 4096 * 2 // 8
+    assert one.answer == "A new token sends 910 KiB from each rank: 65 collectives."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("llama-3.1-70b --tp 16", "--tp 16 does not divide K = 8 (key/value heads) sizes that divide all: 1, 2, 4, 8"),
+        ("llama-3.1-70b --tp 8 --sp", "--tp 8 does not divide T = 1 (new tokens)"),
+        ("llama-3.1-8b", "one rank sends nothing"),
+        ("llama-3.1-8b --sp --fsdp 2", "it needs --tp 2 or more"),
+        ("llama-3.1-8b --tp 0", "--tp must be at least 1, not 0"),
+        ("llama-3.1-8b --tp 2 --train --tokens 5", "whole sequences"),
+        ("llama-3.1-8b --tp 2 --dtype int4", "ranks send fp32, bf16, fp16, not int4"),
+        ("gpt2 --fsdp 7 --train", "pads tensors"),
+        ("mixtral-8x7b --tp 2", "no rule for Experts on a mesh"),
+        ("deepseek-v3 --tp 2", "no rule for LatentAttention on a mesh"),
+        ("mamba-130m --tp 2", "no rule for Mamba on a mesh"),
+        ("t5-base --tp 2", "no rule for an encoder on a mesh"),
+        ("bert-base --tp 2", "on a mesh"),
+        ("pythia-70m --tp 2", "no rule for parallel sublayers on a mesh"),
+    ],
+)
+def test_what_cannot_be_derived_is_refused_by_name(run, arguments: str, said: str) -> None:
+    ran = run("comms", *arguments.split())
+    words = " ".join(ran.err.split()).replace("hint: ", "")
+    assert ran.code == 2 and said in words and "Traceback" not in words, words
+
+
+def test_the_answer_comes_first(run) -> None:
+    ran = run("comms", "llama-3.1-70b", "--tp", "8", "--sp", "--fsdp", "8", "--train", "--ctx", "8k")
+    assert "A step sends 113 GiB from each rank: 70.4 GiB over tp and 42.7 GiB over fsdp" in ran.out
+    assert "all-gather      tp    forward     161  20.1 GiB" in ran.out and "T is divided" in ran.out

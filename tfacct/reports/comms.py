@@ -1,0 +1,323 @@
+"""What the ranks of a mesh send one another: every collective of a forward pass or of a training step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from tfacct.accounts.sharding import LIVES, Collective, Mesh, collectives, divisors, gathered
+from tfacct.architecture.blocks import Stack
+from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Norm, Part, Positions, Residual
+from tfacct.architecture.transformer import Transformer
+from tfacct.base import units
+from tfacct.base.errors import ConfigError, TfacctError, UsageError, listed
+from tfacct.base.spelling import option
+from tfacct.ledger import paths
+from tfacct.ledger.workload import Request, check_size, whole_sequences
+from tfacct.loading.model import LoadedModel
+from tfacct.output.report import Column, Report, Row, Table
+from tfacct.reports import compose, counting
+
+COMPARED = frozenset(("llama", "mistral", "qwen2", "qwen3"))
+"""Families whose classes were compared under torch's plans, also where `fsdp` does not divide the rows of a tensor."""
+DTYPES = ("fp32", "bf16", "fp16")
+"""Dtypes in which ranks send numbers."""
+_ORDER = ("all-gather", "reduce-scatter", "all-reduce")
+_ABOUT = (
+    "Bytes are those of the results on one rank. What a rank sends is that of a ring: of a gather and a scatter all"
+    " shares but one, of an all-reduce twice as much.",
+    "Logits stay divided along the vocabulary; neither gathering them nor a loss is counted.",
+)
+
+
+def comms(
+    subjects: Sequence[LoadedModel],
+    request: Request,
+    mesh: Mesh,
+    *,
+    train: bool = False,
+    dtype: str | None = None,
+) -> Report:
+    """Collectives of one new token, of `tokens` of them, or with `train` of a training step. Raises UsageError, and
+    ConfigError for a model with a part that has no rule."""
+    mesh = checked(mesh)
+    name = units.dtype_name(dtype or counting.DEFAULT_DTYPE)
+    if name not in DTYPES:
+        raise UsageError(f"ranks send {listed(DTYPES)}, not {name}")
+    if train and (request.decode or request.tokens is not None):
+        raise whole_sequences("train")
+    if not train and request.tokens is None:
+        request = replace(request, decode=True)
+    found, left_out = _counted(subjects, lambda subject: _of(subject, request, mesh, train, name))
+    subjects, every = [subject for subject in subjects if subject.name in found], list(found.values())
+    alone = len(subjects) == 1
+    who = f"{compose.name_of(subjects[0])}: " if alone else ""
+    rows = _table(every[0]) if alone else _several(subjects, every)
+    return compose.report(
+        "comms",
+        subjects,
+        rows,
+        [_facts(one, mesh, train, name) for one in every],
+        title=f"{who}what one of {mesh.ranks:,} ranks sends in {name}, {compose.workload_words(subjects, request)}",
+        convention="collectives as torch runs them; bytes of the results on one rank, sent bytes as in a ring",
+        answer=_answer(subjects, every, train),
+        notes=lambda at: _notes(subjects[at], mesh),
+        counted="the collectives of products, norms and weights; no loss, no optimizer, no gathered logits",
+        details=lambda _: _ABOUT,
+        requests=[request],
+        left_out=left_out,
+        headline="sent_bytes",
+    )
+
+
+def checked(mesh: Mesh) -> Mesh:
+    """The mesh, where its sizes and its plan make sense. Raises UsageError."""
+    for name, value in (("tp", mesh.tp), ("fsdp", mesh.fsdp)):
+        check_size(option(name), value)
+    if mesh.plan not in ("torch", "megatron"):
+        raise UsageError(f"{option('tp_plan')} is torch or megatron, not {mesh.plan!r}")
+    if mesh.tp == 1 and (mesh.sp or mesh.plan != "torch"):
+        given = option("sp", True) if mesh.sp else option("tp_plan", mesh.plan)
+        raise UsageError(f"{given} divides what {option('tp')} does: it needs {option('tp', 2)} or more")
+    if mesh.ranks == 1:
+        raise UsageError(f"one rank sends nothing: give {option('tp')} or {option('fsdp')}", "such as --tp 8")
+    return mesh
+
+
+class Counted(NamedTuple):
+    """A model's collectives, and those of a kind together."""
+
+    work: Any
+    lines: list[Collective]
+
+    @property
+    def sent(self) -> int:
+        """Bytes that one rank sends in a ring."""
+        return sum(line.sent for line in self.lines)
+
+    @property
+    def together(self) -> list[list[Collective]]:
+        """Lines of one kind, over one axis, in one pass and of one sort of tensor."""
+        found: dict[tuple[str, ...], list[Collective]] = {}
+        for when in ("forward", "backward"):
+            for line in self.lines:
+                if line.when == when:
+                    found.setdefault((line.over, line.when, line.kind, line.of), []).append(line)
+        return sorted(found.values(), key=_place)
+
+
+def _place(lines: Sequence[Collective]) -> tuple[bool, bool, int]:
+    """Where collectives of a kind stand in a table: by mesh axis, pass and kind."""
+    first = lines[0]
+    return first.over == "fsdp", first.when == "backward", _ORDER.index(first.kind)
+
+
+def _of(subject: LoadedModel, request: Request, mesh: Mesh, train: bool, dtype: str) -> Counted:
+    if said := unruled(subject.architecture):
+        kinds = "decoders of attention, feed-forward networks and norms have rules"
+        raise ConfigError(f"{subject.name}: no rule for {said} on a mesh", kinds)
+    if mesh.sp and subject.architecture.positions is not None:
+        raise ConfigError(f"{subject.name}: no rule for a table of positions beside {option('sp', True)}")
+    work = counting.workload(subject, request)
+    try:
+        lines = collectives(subject.ledger, mesh, work.axes(), units.dtype_bits(dtype), train=train)
+    except UsageError as error:
+        error.message = f"{subject.name}: {error.message}"
+        raise
+    if subject.family not in COMPARED:
+        _check_rows(subject, mesh)
+    return Counted(work, lines)
+
+
+def _check_rows(subject: LoadedModel, mesh: Mesh) -> None:
+    """Refuse a padding that depends on how a class lays its tensors out, where that was not compared."""
+    every = [one for _, _, shards in gathered(subject.ledger, mesh) for one in shards]
+    padded = next((one for one in every if one.rows % mesh.fsdp), None)
+    if padded is not None:
+        rows = f"{paths.short(padded.path)} has {padded.rows:,} rows"
+        raise UsageError(
+            f"{subject.name}: {option('fsdp', mesh.fsdp)} pads tensors ({rows}), and how its class lays them out was"
+            " not compared",
+            f"sizes that divide all rows: {', '.join(map(str, divisors([one.rows for one in every])))}",
+        )
+
+
+def unruled(shape: Transformer) -> str | None:
+    """The first part that has no rule here, in words; None if every part has one."""
+    return next(_unruled(shape), None)
+
+
+def _unruled(shape: Transformer) -> Iterator[str]:
+    if shape.encoder is not None:
+        yield "an encoder"
+    if shape.mtp is not None:
+        yield "multi-token prediction heads"
+    if shape.head is None:
+        yield "a body without a head"
+    front, back = shape.ends()
+    for part in (*front.values(), *back.values()):
+        yield from _of_part(part)
+    for stack in shape.stacks:
+        yield from _of_stack(stack)
+
+
+def _of_stack(stack: Stack) -> Iterator[str]:
+    if stack.once:
+        yield "blocks that share their weights"
+    if stack.block.order != "pre":
+        yield {"parallel": "parallel sublayers", "post": "norms behind the addition"}[stack.block.order]
+    for _, part in stack.block.parts():
+        yield from _of_part(part)
+
+
+def _of_part(part: Part) -> Iterator[str]:
+    """What of a part has no rule."""
+    match part:
+        case Attention():
+            if not part.causal or part.score_function != "product" or part.biased or part.buckets is not None:
+                yield "attention that is not plain"
+            if part.gated or part.borrowed or part.keys_as_values or part.temperature is not None:
+                yield "attention with gated, borrowed or shared projections"
+            if part.qk_norm is not None and part.qk_norm.together:
+                yield "a norm over all heads together"
+            if part.alibi or part.sinks:
+                yield "attention with ALiBi or sinks"
+        case FeedForward():
+            if part.norm is not None or not part.called:
+                yield "a network with a norm of its own, or one that is never called"
+        case Norm():
+            if part.shared or part.narrow or not part.called:
+                yield "norms that are shared, narrow or never called"
+        case Embedding():
+            if part.width is not None or part.shared:
+                yield "a token table narrower than the model, or a shared one"
+        case Positions():
+            if not (part.stored and part.trained) or part.narrow:
+                yield "positions that are not learned"
+        case Head():
+            if part.width is not None or part.transform is not None:
+                yield "a head with a transform"
+        case Residual():
+            return
+        case _:
+            yield type(part).__name__
+
+
+def _counted(
+    subjects: Sequence[LoadedModel], count: Callable[[LoadedModel], Counted]
+) -> tuple[dict[str, Counted], list[counting.LeftOut]]:
+    """Collectives of each model by its name, and those that the mesh does not fit. Raises TfacctError where none is
+    left."""
+    found: dict[str, Counted] = {}
+    refused: list[tuple[LoadedModel, TfacctError]] = []
+    for subject in subjects:
+        try:
+            found[subject.name] = count(subject)
+        except TfacctError as error:
+            refused.append((subject, error))
+    if not found:
+        raise refused[0][1]
+    return found, counting.LeftOut.of(
+        [subject for subject, _ in refused], "the mesh does not fit; ask for one to read why"
+    )
+
+
+def _answer(subjects: Sequence[LoadedModel], every: Sequence[Counted], train: bool) -> str:
+    (one, *others) = every
+    pass_ = "A step" if train else "A new token" if one.work.tokens == one.work.batch == 1 else "A forward pass"
+    if others:
+        least, most = (pick(zip(every, subjects, strict=True), key=lambda each: each[0].sent) for pick in (min, max))
+        ends = [f"{units.binary(each.sent)} ({subject.name})" for each, subject in (least, most)]
+        return f"Each rank sends from {ends[0]} to {ends[1]}."
+    over = {axis: sum(line.sent for line in one.lines if line.over == axis) for axis in ("tp", "fsdp")}
+    parts = [f"{units.binary(sent)} over {axis}" for axis, sent in over.items() if sent]
+    calls = sum(line.calls for line in one.lines)
+    named = f"{' and '.join(parts)}, " if len(parts) > 1 else ""
+    return f"{pass_} sends {units.binary(one.sent)} from each rank: {named}{calls:,} collectives."
+
+
+def _because(lines: Sequence[Collective]) -> str:
+    """The reason of collectives of one kind, from the letters of their lines."""
+    first = lines[0]
+    if first.over == "fsdp":
+        if first.kind == "reduce-scatter":
+            return "gradients contract B"
+        return "blocks again" if first.when == "backward" else "weights are divided"
+    letters = [letter for letter in (*LIVES, "T") if any(line.because == letter for line in lines)]
+    named = " ".join(letters)
+    if first.of == "shared weights":
+        return f"weights contract {named}"  # norms', positions'
+    if first.kind == "all-gather":
+        return "T is divided"
+    return f"{named} {'are' if len(letters) > 1 else 'is'} contracted"
+
+
+def _row(lines: Sequence[Collective]) -> dict[str, Any]:
+    first = lines[0]
+    return {
+        "kind": first.kind,
+        "over": first.over,
+        "when": first.when,
+        "calls": sum(line.calls for line in lines),
+        "bytes": sum(line.bytes for line in lines),
+        "sent_bytes": sum(line.sent for line in lines),
+        "because": _because(lines),
+    }
+
+
+def _table(one: Counted) -> Table:
+    rows: list[Row] = [_row(lines) for lines in one.together]
+    total: Row = {"kind": "total", **{key: sum(row[key] for row in rows) for key in ("calls", "bytes", "sent_bytes")}}  # type: ignore[misc]
+    columns = (
+        Column("kind", "collective"),
+        Column("over", "over"),
+        Column("when", "when"),
+        Column("calls", "calls", "count"),
+        Column("bytes", "bytes", "bytes"),
+        Column("sent_bytes", "sent", "bytes"),
+        Column("because", "because", drop=1),
+    )
+    return columns, (tuple(rows),), (total,)
+
+
+def _several(subjects: Sequence[LoadedModel], every: Sequence[Counted]) -> Table:
+    rows: list[Row] = [
+        {
+            "model": compose.name_of(subject),
+            "calls": sum(line.calls for line in one.lines),
+            "bytes": sum(line.bytes for line in one.lines),
+            "sent_bytes": one.sent,
+        }
+        for subject, one in zip(subjects, every, strict=True)
+    ]
+    numbers = (Column("calls", "calls", "count"), Column("bytes", "bytes", "bytes"))
+    return (Column("model", "model"), *numbers, Column("sent_bytes", "sent", "bytes")), (tuple(rows),), ()
+
+
+def _notes(subjects: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
+    notes = ["Bytes are those of the results on one rank, and what is sent is that of a ring."]
+    if mesh.fsdp > 1:
+        notes.append(
+            "Each rank of fsdp has a batch of its own. Weights are gathered block by block, as fully_shard does."
+        )
+    if mesh.fsdp > 1 and any(subject.quantized for subject in subjects):
+        notes.append("The config stores its weights quantized; here they are sent unpacked.")
+    return notes
+
+
+def _facts(one: Counted, mesh: Mesh, train: bool, dtype: str) -> dict[str, Any]:
+    return {
+        "workload": counting.workload_facts(one.work, dtype=dtype),
+        "train": train,
+        "mesh": {"tp": mesh.tp, "sp": mesh.sp, "fsdp": mesh.fsdp, "tp_plan": mesh.plan, "ranks": mesh.ranks},
+        "sent_bytes": one.sent,
+        "collectives": [{**_row(lines), "of": lines[0].of, "lines": _lines(lines)} for lines in one.together],
+    }
+
+
+def _lines(lines: Sequence[Collective]) -> list[dict[str, Any]]:
+    return [
+        {"what": line.what or "outside the blocks", "calls": line.calls, "bytes": line.bytes, "because": line.because}
+        for line in lines
+    ]
