@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tfacct
-from tfacct.accounts.sharding import Mesh, collectives
+from tfacct.accounts.sharding import Mesh, collectives, stored_elements
 from tfacct.ledger.workload import Workload
 
 KINDS = {
@@ -68,14 +68,14 @@ def plan_of(model: Any, mesh: Mesh) -> dict[str, Any]:
             plan[name] = RowwiseParallel(input_layouts=Replicate(), output_layouts=stream)
         elif leaf == "lm_head":
             plan[name] = ColwiseParallel(input_layouts=stream, output_layouts=Shard(-1), use_local_output=False)
-        elif leaf in ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"):
+        elif leaf in ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "c_fc"):
             plan[name] = ColwiseParallel()
-        elif leaf in ("o_proj", "down_proj"):
+        elif leaf in ("o_proj", "down_proj", "c_proj"):
             plan[name] = RowwiseParallel(output_layouts=stream)
         elif leaf in ("q_norm", "k_norm"):  # of the heads that a rank has
             plan[name] = SequenceParallel(sequence_dim=2, use_local_output=True)
         elif leaf.endswith("norm") and mesh.sp:
-            plan[name] = SequenceParallel()
+            plan[name] = SequenceParallel(use_local_output=True)
         elif leaf == "self_attn" and together:
             plan[name] = PrepareModuleInput(
                 input_kwarg_layouts={"hidden_states": stream},
@@ -97,7 +97,7 @@ def sharded(model: Any, mesh: Mesh) -> None:
         if model.config.tie_word_embeddings:  # which the plan takes apart
             model.lm_head.weight = model.model.embed_tokens.weight
     if mesh.fsdp > 1:
-        for block in model.model.layers:
+        for block in model.model.layers if hasattr(model, "model") else model.transformer.h:
             fully_shard(block, mesh=ranks["fsdp"])
         fully_shard(model, mesh=ranks["fsdp"])
 
@@ -105,10 +105,13 @@ def sharded(model: Any, mesh: Mesh) -> None:
 def watched(found: Counted, when: str) -> Any:
     """Counts the collectives that run inside."""
     import torch
+    from torch.distributed.tensor import DTensor
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Watched(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if any(issubclass(kind, DTensor) for kind in types):
+                return NotImplemented  # it runs first, and what it sends on the way comes here
             result = func(*args, **(kwargs or {}))
             name = func.overloadpacket.__name__
             if func.namespace in ("_c10d_functional", "c10d") and name in KINDS:
@@ -144,6 +147,15 @@ def witnessed(model: Any, mesh: Mesh, batch: int, tokens: int) -> Counted:
 def random_config(kind: str, rng: random.Random, mesh: Mesh) -> dict[str, Any]:
     """A small config whose letters the mesh divides."""
     kv, group = mesh.tp * rng.choice((1, 2)), rng.choice((1, 2, 3))
+    if kind == "gpt2":
+        heads = mesh.fsdp * rng.randint(1, 3)  # what is fused there is divided without padding; tables are padded
+        width = {"n_head": heads, "n_embd": 2 * heads, "n_layer": rng.randint(1, 3), "n_inner": heads * 6}
+        return {
+            "model_type": kind,
+            **width,
+            "vocab_size": mesh.fsdp * rng.randint(5, 20),
+            "n_positions": mesh.fsdp * 64,
+        }
     return {
         "model_type": kind,
         "hidden_size": kv * group * rng.randint(2, 5),
@@ -162,7 +174,7 @@ def built(config: dict[str, Any]) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     own = AutoConfig.for_model(**config, use_cache=False, pad_token_id=None, bos_token_id=0, eos_token_id=0)
-    own._attn_implementation = "sdpa"
+    own._attn_implementation = "eager" if config["model_type"] == "gemma2" else "sdpa"
     return AutoModelForCausalLM.from_config(own)
 
 
@@ -178,7 +190,7 @@ MESHES = {
 
 QUICK = [
     *(("llama", mesh) for mesh in ("tp", "megatron", "sp", "fsdp", "fsdp-sp")),
-    *(("qwen2", "tp"), ("qwen3", "fsdp-sp")),
+    *(("qwen2", "tp"), ("qwen3", "fsdp-sp"), ("starcoder2", "sp"), ("gpt2", "fsdp")),
 ]
 """Pairs that every run takes; `-m slow` takes all, at several sizes."""
 
@@ -187,7 +199,11 @@ def compared(kind: str, mesh: str, seed: int) -> None:
     rng, own = random.Random(f"{kind} {mesh} {seed}"), MESHES[mesh]
     config = random_config(kind, rng, own)
     batch, tokens = rng.randint(1, 3), own.tp * rng.randint(1, 4)
-    assert accounted(config, own, batch, tokens, train=True) == witnessed(built(config), own, batch, tokens), config
+    model = built(config)
+    assert accounted(config, own, batch, tokens, train=True) == witnessed(model, own, batch, tokens), config
+    # The parameters are still divided: rank 0, the fullest one, holds these.
+    local = sum(getattr(weight, "_local_tensor", weight).numel() for weight in model.parameters())
+    assert stored_elements(tfacct.load(config).loaded.ledger, own) == local
 
 
 @pytest.mark.parametrize(("kind", "mesh"), QUICK)
@@ -197,8 +213,10 @@ def test_every_collective_of_a_step_is_torchs(kind: str, mesh: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mesh", MESHES)
-@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3"])
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3", "starcoder2", "gemma", "gemma2", "gemma3_text"])
 def test_every_collective_of_random_configs_is_torchs(kind: str, mesh: str) -> None:
+    if kind.startswith("gemma") and MESHES[mesh].sp:
+        return  # refused: the class scales its table's rows inside the module
     for seed in range(1, 5):
         compared(kind, mesh, seed)
 
@@ -262,12 +280,14 @@ def test_one_new_token() -> None:
         ("llama-3.1-8b --tp 0", "--tp must be at least 1, not 0"),
         ("llama-3.1-8b --tp 2 --train --tokens 5", "whole sequences"),
         ("llama-3.1-8b --tp 2 --dtype int4", "ranks send fp32, bf16, fp16, not int4"),
-        ("gpt2 --fsdp 7 --train", "pads tensors"),
+        ("gpt2 --fsdp 7 --train", "pads attn_norm.weight (768)"),
         ("mixtral-8x7b --tp 2", "no rule for Experts on a mesh"),
         ("deepseek-v3 --tp 2", "no rule for LatentAttention on a mesh"),
         ("mamba-130m --tp 2", "no rule for Mamba on a mesh"),
         ("t5-base --tp 2", "no rule for an encoder on a mesh"),
         ("bert-base --tp 2", "on a mesh"),
+        ("opt-125m --tp 2 --sp --tokens 2", "no rule for a table of positions beside --sp"),
+        ("gemma-3-4b-text --tp 2 --sp --tokens 2", "no rule for a scaled token table beside --sp"),
         ("pythia-70m --tp 2", "no rule for parallel sublayers on a mesh"),
     ],
 )

@@ -244,6 +244,11 @@ def gathered(ledger: Ledger, mesh: Mesh) -> Iterator[tuple[str, int, list[Shard]
         yield "", 1, list(root.values())
 
 
+def stored_elements(ledger: Ledger, mesh: Mesh) -> int:
+    """Number of elements that the fullest rank stores, padding included."""
+    return sum(count * one.elements for _, count, shards in gathered(ledger, mesh) for one in shards)
+
+
 def _shards(group: Group, mesh: Mesh) -> Iterable[Shard]:
     return (shard(own, group.axes, mesh) for line in group.lines for own in line.parameters())
 

@@ -153,6 +153,8 @@ class CommsReport(_Common):
     workload: each.Workload
     train: bool
     mesh: each.MeshFacts
+    rank_params: int
+    total_params: int
     sent_bytes: int
     collectives: list[each.Collectives]
 

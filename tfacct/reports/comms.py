@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from tfacct.accounts.sharding import LIVES, Collective, Mesh, collectives, divisors, gathered
-from tfacct.architecture.blocks import Stack
-from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Norm, Part, Positions, Residual
-from tfacct.architecture.transformer import Transformer
+from tfacct.accounts.sharding import LIVES, Collective, Mesh, collectives, stored_elements
 from tfacct.base import units
-from tfacct.base.errors import ConfigError, TfacctError, UsageError, listed
-from tfacct.base.spelling import option
-from tfacct.ledger import paths
-from tfacct.ledger.workload import Request, check_size, whole_sequences
+from tfacct.base.errors import TfacctError, UsageError, listed
+from tfacct.ledger.workload import Request, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import compose, counting
+from tfacct.reports.mesh import COMPARED, check_rows, check_ruled, checked
 
-COMPARED = frozenset(("llama", "mistral", "qwen2", "qwen3"))
-"""Families whose classes were compared under torch's plans, also where `fsdp` does not divide the rows of a tensor."""
 DTYPES = ("fp32", "bf16", "fp16")
 """Dtypes in which ranks send numbers."""
 _ORDER = ("all-gather", "reduce-scatter", "all-reduce")
@@ -52,17 +46,17 @@ def comms(
     found, left_out = _counted(subjects, lambda subject: _of(subject, request, mesh, train, name))
     subjects, every = [subject for subject in subjects if subject.name in found], list(found.values())
     alone = len(subjects) == 1
-    who = f"{compose.name_of(subjects[0])}: " if alone else ""
+    who = f"{compose.name_of(subjects[0])}: what" if alone else "What"
     rows = _table(every[0]) if alone else _several(subjects, every)
     return compose.report(
         "comms",
         subjects,
         rows,
         [_facts(one, mesh, train, name) for one in every],
-        title=f"{who}what one of {mesh.ranks:,} ranks sends in {name}, {compose.workload_words(subjects, request)}",
+        title=f"{who} one of {mesh.ranks:,} ranks sends in {name}, {compose.workload_words(subjects, request)}",
         convention="collectives as torch runs them; bytes of the results on one rank, sent bytes as in a ring",
         answer=_answer(subjects, every, train),
-        notes=lambda at: _notes(subjects[at], mesh),
+        notes=lambda at: _notes(subjects[at], every[at], mesh),
         counted="the collectives of products, norms and weights; no loss, no optimizer, no gathered logits",
         details=lambda _: _ABOUT,
         requests=[request],
@@ -71,25 +65,13 @@ def comms(
     )
 
 
-def checked(mesh: Mesh) -> Mesh:
-    """The mesh, where its sizes and its plan make sense. Raises UsageError."""
-    for name, value in (("tp", mesh.tp), ("fsdp", mesh.fsdp)):
-        check_size(option(name), value)
-    if mesh.plan not in ("torch", "megatron"):
-        raise UsageError(f"{option('tp_plan')} is torch or megatron, not {mesh.plan!r}")
-    if mesh.tp == 1 and (mesh.sp or mesh.plan != "torch"):
-        given = option("sp", True) if mesh.sp else option("tp_plan", mesh.plan)
-        raise UsageError(f"{given} divides what {option('tp')} does: it needs {option('tp', 2)} or more")
-    if mesh.ranks == 1:
-        raise UsageError(f"one rank sends nothing: give {option('tp')} or {option('fsdp')}", "such as --tp 8")
-    return mesh
-
-
 class Counted(NamedTuple):
     """A model's collectives, and those of a kind together."""
 
     work: Any
     lines: list[Collective]
+    stored: int
+    whole: int
 
     @property
     def sent(self) -> int:
@@ -114,11 +96,7 @@ def _place(lines: Sequence[Collective]) -> tuple[bool, bool, int]:
 
 
 def _of(subject: LoadedModel, request: Request, mesh: Mesh, train: bool, dtype: str) -> Counted:
-    if said := unruled(subject.architecture):
-        kinds = "decoders of attention, feed-forward networks and norms have rules"
-        raise ConfigError(f"{subject.name}: no rule for {said} on a mesh", kinds)
-    if mesh.sp and subject.architecture.positions is not None:
-        raise ConfigError(f"{subject.name}: no rule for a table of positions beside {option('sp', True)}")
+    check_ruled(subject, mesh)
     work = counting.workload(subject, request)
     try:
         lines = collectives(subject.ledger, mesh, work.axes(), units.dtype_bits(dtype), train=train)
@@ -126,82 +104,8 @@ def _of(subject: LoadedModel, request: Request, mesh: Mesh, train: bool, dtype: 
         error.message = f"{subject.name}: {error.message}"
         raise
     if subject.family not in COMPARED:
-        _check_rows(subject, mesh)
-    return Counted(work, lines)
-
-
-def _check_rows(subject: LoadedModel, mesh: Mesh) -> None:
-    """Refuse a padding that depends on how a class lays its tensors out, where that was not compared."""
-    every = [one for _, _, shards in gathered(subject.ledger, mesh) for one in shards]
-    padded = next((one for one in every if one.rows % mesh.fsdp), None)
-    if padded is not None:
-        rows = f"{paths.short(padded.path)} has {padded.rows:,} rows"
-        raise UsageError(
-            f"{subject.name}: {option('fsdp', mesh.fsdp)} pads tensors ({rows}), and how its class lays them out was"
-            " not compared",
-            f"sizes that divide all rows: {', '.join(map(str, divisors([one.rows for one in every])))}",
-        )
-
-
-def unruled(shape: Transformer) -> str | None:
-    """The first part that has no rule here, in words; None if every part has one."""
-    return next(_unruled(shape), None)
-
-
-def _unruled(shape: Transformer) -> Iterator[str]:
-    if shape.encoder is not None:
-        yield "an encoder"
-    if shape.mtp is not None:
-        yield "multi-token prediction heads"
-    if shape.head is None:
-        yield "a body without a head"
-    front, back = shape.ends()
-    for part in (*front.values(), *back.values()):
-        yield from _of_part(part)
-    for stack in shape.stacks:
-        yield from _of_stack(stack)
-
-
-def _of_stack(stack: Stack) -> Iterator[str]:
-    if stack.once:
-        yield "blocks that share their weights"
-    if stack.block.order != "pre":
-        yield {"parallel": "parallel sublayers", "post": "norms behind the addition"}[stack.block.order]
-    for _, part in stack.block.parts():
-        yield from _of_part(part)
-
-
-def _of_part(part: Part) -> Iterator[str]:
-    """What of a part has no rule."""
-    match part:
-        case Attention():
-            if not part.causal or part.score_function != "product" or part.biased or part.buckets is not None:
-                yield "attention that is not plain"
-            if part.gated or part.borrowed or part.keys_as_values or part.temperature is not None:
-                yield "attention with gated, borrowed or shared projections"
-            if part.qk_norm is not None and part.qk_norm.together:
-                yield "a norm over all heads together"
-            if part.alibi or part.sinks:
-                yield "attention with ALiBi or sinks"
-        case FeedForward():
-            if part.norm is not None or not part.called:
-                yield "a network with a norm of its own, or one that is never called"
-        case Norm():
-            if part.shared or part.narrow or not part.called:
-                yield "norms that are shared, narrow or never called"
-        case Embedding():
-            if part.width is not None or part.shared:
-                yield "a token table narrower than the model, or a shared one"
-        case Positions():
-            if not (part.stored and part.trained) or part.narrow:
-                yield "positions that are not learned"
-        case Head():
-            if part.width is not None or part.transform is not None:
-                yield "a head with a transform"
-        case Residual():
-            return
-        case _:
-            yield type(part).__name__
+        check_rows(subject, mesh)
+    return Counted(work, lines, stored_elements(subject.ledger, mesh), sum(subject.ledger.parameters().values()))
 
 
 def _counted(
@@ -295,8 +199,12 @@ def _several(subjects: Sequence[LoadedModel], every: Sequence[Counted]) -> Table
     return (Column("model", "model"), *numbers, Column("sent_bytes", "sent", "bytes")), (tuple(rows),), ()
 
 
-def _notes(subjects: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
+def _notes(subjects: Sequence[LoadedModel], every: Sequence[Counted], mesh: Mesh) -> list[str]:
     notes = ["Bytes are those of the results on one rank, and what is sent is that of a ring."]
+    if len(every) == 1:
+        held, whole = units.people(every[0].stored), units.people(every[0].whole)
+        fullest, padding = ("The fullest rank", ", padding included") if mesh.fsdp > 1 else ("Each rank", "")
+        notes.append(f"{fullest} stores {held} of {whole} parameters{padding}.")
     if mesh.fsdp > 1:
         notes.append(
             "Each rank of fsdp has a batch of its own. Weights are gathered block by block, as fully_shard does."
@@ -311,6 +219,8 @@ def _facts(one: Counted, mesh: Mesh, train: bool, dtype: str) -> dict[str, Any]:
         "workload": counting.workload_facts(one.work, dtype=dtype),
         "train": train,
         "mesh": {"tp": mesh.tp, "sp": mesh.sp, "fsdp": mesh.fsdp, "tp_plan": mesh.plan, "ranks": mesh.ranks},
+        "rank_params": one.stored,
+        "total_params": one.whole,
         "sent_bytes": one.sent,
         "collectives": [{**_row(lines), "of": lines[0].of, "lines": _lines(lines)} for lines in one.together],
     }

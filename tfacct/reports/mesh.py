@@ -1,0 +1,120 @@
+"""The meshes and models whose collectives follow from the rules; every other one is refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tfacct.accounts.sharding import Mesh, divisors, gathered
+from tfacct.architecture.blocks import Stack
+from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Norm, Part, Positions, Residual
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError, UsageError
+from tfacct.base.spelling import option
+from tfacct.ledger import paths
+from tfacct.ledger.workload import check_size
+from tfacct.loading.model import LoadedModel
+
+COMPARED = frozenset(("gemma", "gemma2", "gemma3_text", "llama", "mistral", "qwen2", "qwen3", "starcoder2"))
+"""Families whose classes were compared under torch's plans, also where `fsdp` does not divide the rows of a tensor."""
+
+
+def checked(mesh: Mesh) -> Mesh:
+    """The mesh, where its sizes and its plan make sense. Raises UsageError."""
+    for name, value in (("tp", mesh.tp), ("fsdp", mesh.fsdp)):
+        check_size(option(name), value)
+    if mesh.plan not in ("torch", "megatron"):
+        raise UsageError(f"{option('tp_plan')} is torch or megatron, not {mesh.plan!r}")
+    if mesh.tp == 1 and (mesh.sp or mesh.plan != "torch"):
+        given = option("sp", True) if mesh.sp else option("tp_plan", mesh.plan)
+        raise UsageError(f"{given} divides what {option('tp')} does: it needs {option('tp', 2)} or more")
+    if mesh.ranks == 1:
+        raise UsageError(f"one rank sends nothing: give {option('tp')} or {option('fsdp')}", "such as --tp 8")
+    return mesh
+
+
+def check_ruled(subject: LoadedModel, mesh: Mesh) -> None:
+    """Raises ConfigError for a model with a part that has no rule on this mesh."""
+    if said := unruled(subject.architecture):
+        kinds = "decoders of attention, feed-forward networks and norms have rules"
+        raise ConfigError(f"{subject.name}: no rule for {said} on a mesh", kinds)
+    if mesh.sp and subject.architecture.positions is not None:
+        raise ConfigError(f"{subject.name}: no rule for a table of positions beside {option('sp', True)}")
+    if mesh.sp and subject.architecture.embed.scaled:  # inside its module torch needs whole sums, outside it does not
+        raise ConfigError(f"{subject.name}: no rule for a scaled token table beside {option('sp', True)}")
+
+
+def check_rows(subject: LoadedModel, mesh: Mesh) -> None:
+    """Refuse a padding that depends on how a class lays its tensors out, fused or transposed, where that was not
+    compared. Outside the blocks every class has the same tables and vectors."""
+    every = [one for where, _, shards in gathered(subject.ledger, mesh) if where for one in shards]
+    sizes = {one.path: [size for size in (one.rows, one.columns) if size > 1] for one in every}
+    padded = next((path for path, own in sizes.items() if any(size % mesh.fsdp for size in own)), None)
+    if padded is not None:
+        shape = " × ".join(f"{size:,}" for size in sizes[padded])
+        fitting = divisors([size for own in sizes.values() for size in own])
+        raise UsageError(
+            f"{subject.name}: {option('fsdp', mesh.fsdp)} pads {paths.short(padded)} ({shape}), and how the class lays"
+            " its tensors out was not compared",
+            f"sizes that divide all: {', '.join(map(str, fitting))}",
+        )
+
+
+def unruled(shape: Transformer) -> str | None:
+    """The first part that has no rule here, in words; None if every part has one."""
+    return next(_unruled(shape), None)
+
+
+def _unruled(shape: Transformer) -> Iterator[str]:
+    if shape.encoder is not None:
+        yield "an encoder"
+    if shape.mtp is not None:
+        yield "multi-token prediction heads"
+    if shape.head is None:
+        yield "a body without a head"
+    front, back = shape.ends()
+    for part in (*front.values(), *back.values()):
+        yield from _of_part(part)
+    for stack in shape.stacks:
+        yield from _of_stack(stack)
+
+
+def _of_stack(stack: Stack) -> Iterator[str]:
+    if stack.once:
+        yield "blocks that share their weights"
+    if stack.block.order != "pre":
+        yield {"parallel": "parallel sublayers", "post": "norms behind the addition"}[stack.block.order]
+    for _, part in stack.block.parts():
+        yield from _of_part(part)
+
+
+def _of_part(part: Part) -> Iterator[str]:
+    """What of a part has no rule."""
+    match part:
+        case Attention():
+            if not part.causal or part.score_function != "product" or part.biased or part.buckets is not None:
+                yield "attention that is not plain"
+            if part.gated or part.borrowed or part.keys_as_values or part.temperature is not None:
+                yield "attention with gated, borrowed or shared projections"
+            if part.qk_norm is not None and part.qk_norm.together:
+                yield "a norm over all heads together"
+            if part.alibi or part.sinks:
+                yield "attention with ALiBi or sinks"
+        case FeedForward():
+            if part.norm is not None or not part.called:
+                yield "a network with a norm of its own, or one that is never called"
+        case Norm():
+            if part.shared or part.narrow or not part.called:
+                yield "norms that are shared, narrow or never called"
+        case Embedding():
+            if part.width is not None or part.shared:
+                yield "a token table narrower than the model, or a shared one"
+        case Positions():
+            if not (part.stored and part.trained) or part.narrow:
+                yield "positions that are not learned"
+        case Head():
+            if part.width is not None or part.transform is not None:
+                yield "a head with a transform"
+        case Residual():
+            return
+        case _:
+            yield type(part).__name__
