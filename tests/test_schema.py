@@ -40,6 +40,7 @@ ASKED: dict[str, list[list[str]]] = {
         ["memory", "llama-3.1-8b"],
         ["memory", "gpt2", "--explain"],
         ["memory", "bert-base", "--fit", "24GiB"],
+        ["memory", "llama-3.1-8b", "--tp", "2"],
     ],
     "kv": [["kv"], ["kv", "deepseek-v3"], ["kv", "gpt2", "--explain"], ["kv", "t5-small"]],
     "formula": [

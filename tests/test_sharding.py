@@ -301,3 +301,33 @@ def test_the_answer_comes_first(run) -> None:
     ran = run("comms", "llama-3.1-70b", "--tp", "8", "--sp", "--fsdp", "8", "--train", "--ctx", "8k")
     assert "A step sends 113 GiB from each rank: 70.4 GiB over tp and 42.7 GiB over fsdp" in ran.out
     assert "all-gather      tp    forward     161  20.1 GiB" in ran.out and "T is divided" in ran.out
+
+
+def test_memory_of_one_rank() -> None:
+    model = tfacct.load("llama-3.1-70b")
+    one = model.memory(ctx="8k", tp=8)
+    # 80 blocks and norms whole: 70,553,706,496 parameters, of which 161 norms of 8,192 are on every rank.
+    norms = 161 * 8192
+    assert one.weights_bytes == 2 * ((70_553_706_496 - norms) // 8 + norms)
+    assert one.kv_cache_bytes == 2 * 80 * 8192 * (8 // 8) * 128 * 2
+    assert one.whole == {key: model.memory(ctx="8k").models[0][key] for key in one.whole}
+    # The same ranks as `comms` has them.
+    assert one.total_params == model.comms(tp=8).rank_params
+
+
+def test_a_budget_is_of_one_rank(run) -> None:
+    asked = ("memory", "llama-3.1-70b", "--ctx", "8k", "--tp", "2")
+    assert run(*asked, "--fit", "2xh100-sxm").out == run(*asked, "--fit", "h100-sxm").out
+    assert "3xh100-sxm are not 2 cards" in run(*asked, "--fit", "3xh100-sxm").err
+    for more, said in {
+        "--dtype int4": "weights in int4 are not divided here",
+        "--explain": "--explain does not go with --tp",
+    }.items():
+        ran = run(*asked, *more.split())
+        assert ran.code == 2 and said in ran.err
+    refused = run("memory", "mixtral-8x7b", "--tp", "2")
+    assert refused.code == 2 and "no rule for Experts" in refused.err
+    assert run("memory", "llama-3.1-70b", "--tp", "0").code == 2
+    rows = run("memory", "llama-3.1-70b", "llama-3.1-8b", "--ctx", "8k", "--tp", "8").out
+    assert "on one of 8 ranks" in rows and "134 GiB" in rows
+    assert "at batch 8: 151 GiB" in run("memory", "llama-3.1-70b", "--ctx", "8k", "--tp", "8", "--batch", "1,8").out

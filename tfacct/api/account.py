@@ -113,6 +113,7 @@ class Costs(Asked):
         fit: int | str | None = None,
         use: float | None = None,
         kv_block: int | None = None,
+        tp: int = 1,
         **step: Unpack[Whole],
     ) -> MemoryReport:
         """Bytes of weights and KV cache.
@@ -126,17 +127,28 @@ class Costs(Asked):
 
         `fit` (bytes, or `"24GiB"`) adds the largest context and batch that fit, `use` is the share of it that may be
         taken, and `kv_block` the tokens of a page of the cache. `batch="1,8,64"`: a row for each, and
-        the attribute `batches`; the other attributes are those of the largest. Raises TfacctError.
+        the attribute `batches`; the other attributes are those of the largest. `tp`: ranks that divide heads, networks
+        and vocabulary; the bytes are those of one, and `fit` is its budget. Raises TfacctError.
         """
         from tfacct.reports.memory import memory
         from tfacct.reports.memory_batches import by_batch
+        from tfacct.reports.mesh import on_ranks
+        from tfacct.reports.ranks import of_one
 
-        budget, card = budget_of(fit)
+        budget, card = budget_of(of_one(fit, tp))
         batches, given = several("batch", step)
         asked = request(given)
         if batches is None:
             report = memory(
-                [self.loaded], asked, dtype=dtype, kv_dtype=kv_dtype, fit=budget, use=use, kv_block=kv_block, card=card
+                [self.loaded],
+                asked,
+                dtype=dtype,
+                kv_dtype=kv_dtype,
+                fit=budget,
+                use=use,
+                kv_block=kv_block,
+                card=card,
+                tp=tp,
             )
         else:
             report = by_batch(
@@ -149,12 +161,13 @@ class Costs(Asked):
                 use=use,
                 kv_block=kv_block,
                 card=card,
+                tp=tp,
             )
 
         def chart() -> Chart:
             from tfacct.reports.charts_bytes import memory_chart
 
-            return memory_chart([self.loaded], asked, report)
+            return memory_chart(on_ranks([self.loaded], tp), asked, report)
 
         return answered(MemoryReport, report, chart)
 

@@ -107,7 +107,7 @@ class MemoryReport(_Explained):
     """Bytes of weights and of what is kept between steps."""
 
     _line = each.MemoryLine
-    _optional = ("fit", "batches", "kv_block", "pages")
+    _optional = ("fit", "batches", "kv_block", "pages", "tp", "whole")
 
     workload: each.Workload
     kv_dtype: str
@@ -121,6 +121,8 @@ class MemoryReport(_Explained):
     total_bytes: int
     fit: each.Fit
     batches: list[each.BatchLine]
+    tp: int
+    whole: each.Undivided
 
 
 class TrainReport(_Common):

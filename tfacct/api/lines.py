@@ -197,6 +197,15 @@ class MeshFacts(TypedDict):
     ranks: int
 
 
+class Undivided(TypedDict):
+    """The whole model, beside what one rank holds."""
+
+    total_params: int
+    weights_bytes: int
+    kv_cache_bytes: int
+    total_bytes: int
+
+
 class CollectiveLine(TypedDict):
     """Collectives that one line needs. `because`: the letter they follow from."""
 

@@ -120,6 +120,7 @@ def memory(
         int | None, typer.Option(metavar="N", help="Tokens of a page of the KV cache, as engines keep it: 16.")
     ] = None,
     train: Annotated[bool, typer.Option("--train", help="See `tfacct train`: a training step holds more.")] = False,
+    tp: opt.Tp = 1,
     picture: opt.Picture,
     which: opt.Which,
     how: opt.Explained,
@@ -133,10 +134,15 @@ def memory(
         raise UsageError("memory takes no --train: a training step has a command of its own", words)
     ask.check_plot(picture)
     batches, whole = ask.several("batch", whole)
-    ask.check_explained(how, output, {"--batch of several": batches, "--kv-block": kv_block})
-    budget, card = ask.budget(fit)
+    ask.check_explained(how, output, {"--batch of several": batches, "--kv-block": kv_block, "--tp": tp != 1})
     chosen, request = ask.subjects(which), ask.request(whole)
-    stored: Any = {"dtype": dtype, "kv_dtype": kv_dtype, "use": use, "kv_block": kv_block, "card": card}
+    if tp != 1:
+        from tfacct.reports.mesh import on_ranks
+        from tfacct.reports.ranks import of_one
+
+        fit, ranked = of_one(fit, tp), on_ranks(chosen, tp)
+    budget, card = ask.budget(fit)
+    stored: Any = {"dtype": dtype, "kv_dtype": kv_dtype, "use": use, "kv_block": kv_block, "card": card, "tp": tp}
     if batches is None:
         report = memory(chosen, request, fit=budget, **stored)
     else:
@@ -147,7 +153,7 @@ def memory(
     if picture.plot is not None:
         from tfacct.reports.charts_bytes import memory_chart
 
-        chart = memory_chart(chosen, request, report)
+        chart = memory_chart(chosen if tp == 1 else ranked, request, report)
     report = ask.explained(report, chosen, request, how, dtype=dtype, kv_dtype=kv_dtype)
     ask.show_explained(report, output, how)
     ask.draw(picture, chart)

@@ -13,10 +13,8 @@ from tfacct.ledger.workload import Request, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import compose, counting
-from tfacct.reports.mesh import COMPARED, check_rows, check_ruled, checked
+from tfacct.reports.mesh import COMPARED, DTYPES, check_rows, check_ruled, checked
 
-DTYPES = ("fp32", "bf16", "fp16")
-"""Dtypes in which ranks send numbers."""
 _ORDER = ("all-gather", "reduce-scatter", "all-reduce")
 _ABOUT = (
     "Bytes are those of the results on one rank. What a rank sends is that of a ring: of a gather and a scatter all"

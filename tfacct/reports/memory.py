@@ -18,7 +18,7 @@ from tfacct.ledger.storage import Storage, Width, width
 from tfacct.ledger.workload import LARGEST, Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import PLAIN, Column, Report, Row, Table
-from tfacct.reports import cells, compose, counting, pages, sentences
+from tfacct.reports import cells, compose, counting, pages, ranks, sentences
 from tfacct.reports.cells import dtypes_by_part
 from tfacct.reports.sentences import storage_notes
 
@@ -35,26 +35,31 @@ def memory(
     use: float | None = None,
     kv_block: int | None = None,
     card: str = "",
+    tp: int = 1,
 ) -> Report:
     """Bytes of weights and KV cache. `fit`: a budget in bytes, for the largest context and batch that fit it; `use`:
     the share of it that an engine may take; `card`: a sentence about it. `kv_block`: tokens of a page of the cache.
-    Raises TfacctError."""
+    `tp`: ranks that divide the model; the bytes are those of one. Raises TfacctError."""
     if fit is not None and (not isinstance(fit, int) or isinstance(fit, bool) or fit < 1):
         raise UsageError(f"{option('fit')} must be a whole number of bytes, not {fit!r}")
     given, fit = fit, pages.usable(fit, use)
     cached = width(counting.dtypes(dtype, kv_dtype)[1], pages.checked(kv_block))
     subjects, left_out = counting.with_known_bytes(subjects, dtype)
     stored = counting.stored_name(subjects, dtype)
+    whole = [] if tp == 1 else [_facts(one, request, one.storage(dtype), cached, None) for one in subjects]
+    subjects = ranks.as_one_has_them(subjects, tp, dtype)
     facts = tuple(_facts(subject, request, subject.storage(dtype), cached, fit) for subject in subjects)
+    if whole:
+        facts = tuple(ranks.beside(fact, of, tp) for fact, of in zip(facts, whole, strict=True))
     if fit is not None and not any(_fits(fact, "context") or _fits(fact, "batch") for fact in facts):
         large = "; ".join(_too_large(subject, fact, fit) for subject, fact in zip(subjects, facts, strict=True))
         raise UsageError(large, f"a smaller {option('dtype')}, or a larger {option('fit')}")
     if len(subjects) == 1:
         table = _one(facts[0], sentences.attends(subjects))
-        title = f"{compose.name_of(subjects[0])}: memory"
+        title = f"{compose.name_of(subjects[0])}: memory{f' of one of {tp:,} ranks' if whole else ''}"
     else:
         table = _several(subjects, facts, fit)
-        title = "Memory to serve"
+        title = f"Memory to serve{f' on one of {tp:,} ranks' if whole else ''}"
     kv = "" if cached.name == stored else f", {sentences.kept(subjects)} in {cached.name}"
     return compose.report(
         "memory",
@@ -67,6 +72,7 @@ def memory(
         notes=lambda at: [
             *_notes(subjects[at], facts[at], dtype, fit),
             *pages.notes(facts[at], given, use, card),
+            *ranks.notes(facts[at] if whole else ()),
         ],
         counted=f"weights and {sentences.kept(subjects)} only; no activations, engine buffers or fragmentation",
         requests=[request],
@@ -276,11 +282,14 @@ def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], f
         *((next_token,) if sentences.attends(subjects) else ()),
         Column("kv_cache_bytes", sentences.kept(subjects), "bytes", drop=1 if fit is not None else 0),
         Column("total_bytes", "total", "bytes"),
+        *((Column("whole_bytes", "all ranks", "bytes"),) if "whole" in facts[0] else ()),
         *(fitting if fit is not None else ()),
     )
     rows: list[Row] = []
     for subject, fact in zip(subjects, facts, strict=True):
         row = {**fact, "model": compose.name_of(subject), "keys": fact["workload"]["keys"]}
+        if "whole" in fact:
+            row["whole_bytes"] = fact["whole"]["total_bytes"]
         for key in ("largest_context", "largest_batch") if fit is not None else ():
             row[key] = fact["fit"][key]
             if row[key] is None and _fits(fact, key.removeprefix("largest_")):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from tfacct.accounts.sharding import Mesh, divisors, gathered
+from tfacct.accounts.sharding import LIVES, Mesh, check, divisors, gathered
 from tfacct.architecture.blocks import Stack
 from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Norm, Part, Positions, Residual
 from tfacct.architecture.transformer import Transformer
-from tfacct.base.errors import ConfigError, UsageError
+from tfacct.base.errors import ConfigError, UsageError, listed
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.workload import check_size
@@ -16,6 +17,9 @@ from tfacct.loading.model import LoadedModel
 
 COMPARED = frozenset(("gemma", "gemma2", "gemma3_text", "llama", "mistral", "qwen2", "qwen3", "starcoder2"))
 """Families whose classes were compared under torch's plans, also where `fsdp` does not divide the rows of a tensor."""
+
+DTYPES = ("fp32", "bf16", "fp16")
+"""Dtypes in which ranks hold and send numbers."""
 
 
 def checked(mesh: Mesh) -> Mesh:
@@ -41,6 +45,39 @@ def check_ruled(subject: LoadedModel, mesh: Mesh) -> None:
         raise ConfigError(f"{subject.name}: no rule for a table of positions beside {option('sp', True)}")
     if mesh.sp and subject.architecture.embed.scaled:  # inside its module torch needs whole sums, outside it does not
         raise ConfigError(f"{subject.name}: no rule for a scaled token table beside {option('sp', True)}")
+
+
+def on_ranks(subjects: Sequence[LoadedModel], tp: int) -> list[LoadedModel]:
+    """The models as one of `tp` ranks has them: its heads, its part of the networks' width and of the vocabulary.
+    Raises TfacctError."""
+    check_size(option("tp"), tp)
+    return [_on_rank(subject, Mesh(tp)) if tp > 1 else subject for subject in subjects]
+
+
+def _on_rank(subject: LoadedModel, mesh: Mesh) -> LoadedModel:
+    check_ruled(subject, mesh)
+    try:
+        check(subject.ledger, mesh, {})
+    except UsageError as error:
+        error.message = f"{subject.name}: {error.message}"
+        raise
+
+    def divided(part: Part) -> Part:
+        sizes = {field: getattr(part, field) // mesh.tp for field, letter in part.sizes().items() if letter in LIVES}
+        return replace(part, **sizes) if sizes else part
+
+    shape = subject.architecture.mapped(divided)
+    return replace(subject, architecture=shape, ledger=shape.ledger())
+
+
+def divisible(subjects: Sequence[LoadedModel], dtype: str | None) -> Sequence[LoadedModel]:
+    """The models. Raises UsageError for formats whose blocks and scales a division of rows or columns may cut."""
+    for subject in subjects:
+        name = subject.storage(dtype).name
+        if name not in DTYPES:
+            said = f"{subject.name}: weights in {name} are not divided here"
+            raise UsageError(said, f"{option('dtype')} takes {listed(DTYPES)} on a mesh")
+    return subjects
 
 
 def check_rows(subject: LoadedModel, mesh: Mesh) -> None:

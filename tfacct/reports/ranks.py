@@ -1,0 +1,53 @@
+"""What one of several ranks holds, beside the whole: for reports of a model that is not divided otherwise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from tfacct.base import units
+from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option
+from tfacct.loading.model import LoadedModel
+
+Budget = TypeVar("Budget", int | str | None, str | None)
+
+
+def as_one_has_them(subjects: Sequence[LoadedModel], tp: int, dtype: str | None) -> Sequence[LoadedModel]:
+    """The models as one rank has them; themselves where there is one."""
+    if tp == 1:
+        return subjects
+    from tfacct.reports import mesh
+
+    return mesh.on_ranks(mesh.divisible(subjects, dtype), tp)
+
+
+def beside(fact: dict[str, Any], whole: dict[str, Any], tp: int) -> dict[str, Any]:
+    """Facts of one rank, with those of the whole model."""
+    keys = ("total_params", "weights_bytes", "kv_cache_bytes", "total_bytes")
+    return {**fact, "tp": tp, "whole": {key: whole[key] for key in keys}}
+
+
+def notes(facts: Sequence[dict[str, Any]]) -> list[str]:
+    """What is said of one rank, and of the whole model where there is one."""
+    if not facts:
+        return []
+    said = ["A rank has its share of heads, networks and vocabulary; the rest is whole on each."]
+    if len(facts) > 1:
+        return said
+    whole, batch = facts[0]["whole"], facts[0]["workload"]["batch"]
+    total, weights, cache = (units.binary(whole[f"{what}_bytes"]) for what in ("total", "weights", "kv_cache"))
+    return [f"The whole model at batch {batch:,}: {total}, {weights} of weights and {cache} of cache.", *said]
+
+
+def of_one(fit: Budget, tp: int) -> Budget:
+    """A budget of one rank: of `2xh100-sxm` among two ranks, one card. Raises UsageError for another number of cards
+    than ranks."""
+    found = re.fullmatch(r"(\d+)\s*x\s*(.+)", fit) if isinstance(fit, str) and tp > 1 else None
+    if found is None:
+        return fit
+    cards, card = found.groups()
+    if int(cards) != tp:
+        raise UsageError(f"{fit} are not {tp:,} cards, one for each rank", f"{option('fit', card)} is of one")
+    return card
