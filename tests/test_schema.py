@@ -34,7 +34,12 @@ ASKED: dict[str, list[list[str]]] = {
         ["flops", "t5-small", "--generate", "1", "--ctx", "12"],
     ],
     "flops-bytes": [["flops", "--bytes", "--dtype", "bf16"], ["flops", "--bytes", "mamba-130m"]],
-    "params": [["params"], ["params", "gpt2", "--set", "n_layer=3"], ["params", "mixtral-8x7b", "--explain"]],
+    "params": [
+        ["params"],
+        ["params", "gpt2", "--set", "n_layer=3"],
+        ["params", "mixtral-8x7b", "--explain"],
+        ["params", "llama-3.1-8b", "--tp", "2", "--fsdp", "3"],
+    ],
     "memory": [
         ["memory", "--dtype", "bf16", "--fit", "80GB"],
         ["memory", "llama-3.1-8b"],

@@ -331,3 +331,21 @@ def test_a_budget_is_of_one_rank(run) -> None:
     rows = run("memory", "llama-3.1-70b", "llama-3.1-8b", "--ctx", "8k", "--tp", "8").out
     assert "on one of 8 ranks" in rows and "134 GiB" in rows
     assert "at batch 8: 151 GiB" in run("memory", "llama-3.1-70b", "--ctx", "8k", "--tp", "8", "--batch", "1,8").out
+
+
+def test_parameters_of_one_rank(run) -> None:
+    model = tfacct.load("llama-3.1-70b")
+    for mesh in ({"tp": 8}, {"fsdp": 7}, {"tp": 8, "fsdp": 3}):
+        one = model.params(**mesh)
+        assert (
+            one.rank_params == model.comms(**mesh, train=True).rank_params == sum(x["rank_params"] for x in one.lines)
+        )
+        assert one.total_params == 70_553_706_496
+    lines = {line["path"]: line["rank_params"] for line in model.params(tp=8, fsdp=3).lines}
+    # q_proj: 64 heads of 128 among 8 are 1,024 rows of 8,192, padded to 3 · 342. A norm: 8,192 rows to 3 · 2,731.
+    assert lines["blocks.*.attn.q_proj.weight"] == 80 * 342 * 8192
+    assert lines["blocks.*.attn_norm.weight"] == 80 * 2731
+    ran = run("params", "llama-3.1-8b", "gpt2", "--fsdp", "8")
+    assert "on one of 8 ranks" in ran.out and "one rank" in ran.out
+    assert run("params", "gpt2", "--tp", "2").code == run("params", "gpt2", "--tp", "0").code == 2
+    assert "rank" not in run("params", "gpt2").out

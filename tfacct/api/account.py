@@ -91,11 +91,17 @@ class Costs(Asked):
 
         return answered(TrafficReport, traffic([self.loaded], request(step, logits=logits), dtype=dtype))
 
-    def params(self) -> ParamsReport:
-        """Number of stored parameters, tensor by tensor, every tensor once."""
+    def params(self, *, tp: int = 1, fsdp: int = 1) -> ParamsReport:
+        """Number of stored parameters, tensor by tensor, every tensor once.
+
+        `tp` and `fsdp`: ranks that divide them; `rank_params` is then what the fullest one stores. Raises TfacctError
+        for a model that such ranks do not divide.
+        """
+        from tfacct.accounts.sharding import Mesh
+        from tfacct.reports.mesh import checked
         from tfacct.reports.params import params
 
-        report = params([self.loaded])
+        report = params([self.loaded], None if (tp, fsdp) == (1, 1) else checked(Mesh(tp, fsdp=fsdp)))
 
         def chart() -> Chart:
             from tfacct.reports.charts_parts import params_chart

@@ -92,6 +92,7 @@ class ParamsReport(_Explained):
     """Number of stored parameters."""
 
     _line = each.ParamsLine
+    _optional = ("tp", "fsdp", "rank_params")
 
     total_params: int
     embedding_params: int
@@ -101,6 +102,9 @@ class ParamsReport(_Explained):
     tied_head: bool | None
     expected_params: int | None
     expected_from: str | None
+    tp: int
+    fsdp: int
+    rank_params: int
 
 
 class MemoryReport(_Explained):

@@ -163,6 +163,7 @@ class ParamsLine(TypedDict):
     shape: list[int]
     times: int
     params: int
+    rank_params: NotRequired[int]
 
 
 class MemoryLine(TypedDict):

@@ -79,6 +79,8 @@ def flops(
 @command(ACCOUNT, "tfacct params gpt2-xl")
 def params(
     *,
+    tp: opt.Tp = 1,
+    fsdp: opt.Fsdp = 1,
     picture: opt.Picture,
     which: opt.Which,
     how: opt.Explained,
@@ -88,9 +90,15 @@ def params(
     from tfacct.reports.params import params
 
     ask.check_plot(picture)
-    ask.check_explained(how, output, {})
+    ask.check_explained(how, output, {"--tp": tp != 1, "--fsdp": fsdp != 1})
     chosen = ask.subjects(which)
-    report = params(chosen)
+    mesh = None
+    if (tp, fsdp) != (1, 1):
+        from tfacct.accounts.sharding import Mesh
+        from tfacct.reports.mesh import checked
+
+        mesh = checked(Mesh(tp, fsdp=fsdp))
+    report = params(chosen, mesh)
     chart = None
     if picture.plot is not None:
         from tfacct.reports.charts_parts import params_chart

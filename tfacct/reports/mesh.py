@@ -54,13 +54,20 @@ def on_ranks(subjects: Sequence[LoadedModel], tp: int) -> list[LoadedModel]:
     return [_on_rank(subject, Mesh(tp)) if tp > 1 else subject for subject in subjects]
 
 
-def _on_rank(subject: LoadedModel, mesh: Mesh) -> LoadedModel:
+def check_divided(subject: LoadedModel, mesh: Mesh) -> None:
+    """Raises TfacctError for a model that the mesh does not divide, or for which it has no rule."""
     check_ruled(subject, mesh)
     try:
         check(subject.ledger, mesh, {})
     except UsageError as error:
         error.message = f"{subject.name}: {error.message}"
         raise
+    if subject.family not in COMPARED:
+        check_rows(subject, mesh)
+
+
+def _on_rank(subject: LoadedModel, mesh: Mesh) -> LoadedModel:
+    check_divided(subject, mesh)
 
     def divided(part: Part) -> Part:
         sizes = {field: getattr(part, field) // mesh.tp for field, letter in part.sizes().items() if letter in LIVES}

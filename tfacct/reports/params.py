@@ -7,6 +7,7 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
+from tfacct.accounts.sharding import Mesh, shard
 from tfacct.architecture.parts import HEADINGS
 from tfacct.base import units
 from tfacct.ledger import paths
@@ -19,15 +20,18 @@ from tfacct.reports.cells import stored
 CONVENTION = "unique tensors, a tied head once; every stored parameter, embeddings and norms included"
 
 
-def params(subjects: Sequence[LoadedModel]) -> Report:
-    """Stored parameters by tensor for one model, by part for several."""
-    facts = tuple(_facts(subject) for subject in subjects)
+def params(subjects: Sequence[LoadedModel], mesh: Mesh | None = None) -> Report:
+    """Stored parameters by tensor for one model, by part for several. `mesh`: ranks that divide it, for what the
+    fullest stores beside the whole. Raises TfacctError."""
+    if mesh is not None:
+        subjects = divided(subjects, mesh)
+    facts = tuple(_facts(subject, mesh) for subject in subjects)
     if len(subjects) == 1:
-        table = _one(subjects[0], facts[0])
-        title = f"{compose.name_of(subjects[0])}: parameters"
+        table = _one(subjects[0], facts[0], mesh)
+        title = f"{compose.name_of(subjects[0])}: parameters{_of_ranks(mesh)}"
     else:
         table = _several(subjects, facts)
-        title = "Parameters by part"
+        title = f"Parameters by part{_of_ranks(mesh)}"
     return compose.report(
         "params",
         subjects,
@@ -36,11 +40,27 @@ def params(subjects: Sequence[LoadedModel]) -> Report:
         title=title,
         convention=CONVENTION,
         answer=_answer(subjects, facts),
-        notes=lambda at: _notes(subjects[at], facts[at]),
+        notes=lambda at: [*_notes(subjects[at], facts[at]), *([ON_RANKS] if mesh and mesh.fsdp > 1 else [])],
         counted="every stored tensor once, biases and norms included",
         hints=_differing(subjects, facts),
         headline="total_params",
     )
+
+
+ON_RANKS = "One rank: the fullest. A tensor whose rows fsdp does not divide is padded."
+
+
+def _of_ranks(mesh: Mesh | None) -> str:
+    return "" if mesh is None else f", whole and on one of {mesh.ranks:,} ranks"
+
+
+def divided(subjects: Sequence[LoadedModel], mesh: Mesh) -> Sequence[LoadedModel]:
+    """The models, where the mesh divides them. Raises TfacctError."""
+    from tfacct.reports.mesh import check_divided
+
+    for subject in subjects:
+        check_divided(subject, mesh)
+    return subjects
 
 
 def _answer(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> str:
@@ -51,6 +71,9 @@ def _answer(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) ->
         return f"From {units.people(least)} ({small}) to {units.people(most)} ({large})."
     total, active = facts[0]["total_params"], facts[0]["active_params"]
     used = f", of which a token uses {units.people(active)}" if active != total else ""
+    if "rank_params" in facts[0]:
+        held = facts[0]["rank_params"]
+        return f"{held:,} parameters ({units.people(held)}) on one rank, of {total:,} ({units.people(total)})."
     return f"{total:,} parameters ({units.people(total)}){used}."
 
 
@@ -72,7 +95,7 @@ def _never_run(subjects: Sequence[LoadedModel]) -> list[str]:
     return [f"{names} is stored but never called: its parameters count, its work does not."] if idle else []
 
 
-def _facts(subject: LoadedModel) -> dict[str, Any]:
+def _facts(subject: LoadedModel, mesh: Mesh | None = None) -> dict[str, Any]:
     tensors = stored(subject.ledger.tensors())
     total = sum(_in_all(tensor) for tensor in tensors)
     embedding = sum(_in_all(tensor) for tensor in tensors if tensor.embedding)
@@ -92,10 +115,23 @@ def _facts(subject: LoadedModel) -> dict[str, Any]:
                 "shape": list(tensor.shape),
                 "times": tensor.count,
                 "params": _in_all(tensor),
+                **_on_rank(tensor, mesh),
             }
             for tensor in tensors
         ],
+        **({} if mesh is None else {"tp": mesh.tp, "fsdp": mesh.fsdp, "rank_params": _ranks_total(tensors, mesh)}),
     }
+
+
+def _on_rank(tensor: Tensor, mesh: Mesh | None) -> dict[str, int]:
+    """Elements of the tensor in all blocks that the fullest rank stores, where there are several."""
+    if mesh is None:
+        return {}
+    return {"rank_params": int(tensor.count * shard(tensor.parameter, tensor.axes, mesh).elements)}
+
+
+def _ranks_total(tensors: Sequence[Tensor], mesh: Mesh) -> int:
+    return sum(_on_rank(tensor, mesh)["rank_params"] for tensor in tensors)
 
 
 def _differing(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> list[str]:
@@ -110,12 +146,13 @@ def _in_all(tensor: Tensor) -> int:
     return int(tensor.count * tensor.elements)
 
 
-def _one(subject: LoadedModel, facts: dict[str, Any]) -> Table:
+def _one(subject: LoadedModel, facts: dict[str, Any], mesh: Mesh | None) -> Table:
     columns = (
         Column("parameter", "parameter"),
         Column("shape", "shape", "dims", drop=3),
         Column("times", "times", "count", drop=1),
         Column("params", "params", "params"),
+        *(() if mesh is None else (Column("rank_params", "one rank", "params"),)),
         Column("share", "share", "share"),
         Column("bar", "", "bar", drop=5),
     )
@@ -126,10 +163,10 @@ def _one(subject: LoadedModel, facts: dict[str, Any]) -> Table:
         for tensor in tensors:
             params = _in_all(tensor)
             row = {"parameter": paths.short(tensor.path), "shape": tensor.shape, "times": tensor.count}
-            rows.append(cells.with_share({**row, "params": params}, params, total))
+            rows.append(cells.with_share({**row, "params": params, **_on_rank(tensor, mesh)}, params, total))
         sections.append(tuple(rows))
     totals: list[Row] = [
-        {"parameter": "total", "params": total, "share": Fraction(1)},
+        {"parameter": "total", "params": total, "share": Fraction(1), "rank_params": facts.get("rank_params")},
         {
             "parameter": "embedding",
             "params": facts["embedding_params"],
@@ -182,12 +219,14 @@ def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -
     routed = any(fact["active_params"] != fact["total_params"] for fact in facts)
     for subject, fact in zip(subjects, facts, strict=True):
         row: dict[str, Any] = {"model": compose.name_of(subject), "total": fact["total_params"]}
+        row["rank_params"] = fact.get("rank_params")
         row["active"] = fact["active_params"]
         row["expected_params"] = fact["expected_params"]
         rows.append(row | cells.by_part(subject.ledger.parameters()))
     columns = (
         Column("model", "model"),
         Column("total", "params", "params"),
+        *((Column("rank_params", "one rank", "params"),) if "rank_params" in facts[0] else ()),
         *((Column("active", "active", "params", drop=3),) if routed else ()),
         *(
             Column(part, part, "params", drop=cells.drop_of(part, rows))
