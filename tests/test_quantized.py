@@ -251,6 +251,8 @@ def test_the_blocks_that_get_more_bits() -> None:
         ("llama-3.1-8b", "q4_k_m", 458),
         ("llama-3.1-8b", "q8_0", 795),
         ("qwen2.5-7b", "q4_k_m", 436),
+        ("gemma-2-9b", "q4_k_m", 536),  # a tied table: Q6_K
+        ("mistral-7b-v0.3", "q4_k_m", 407),
     ],
 )
 def test_llama_cpp_mixtures(model: str, mix: str, hundredths: int) -> None:
