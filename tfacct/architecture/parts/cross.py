@@ -139,6 +139,7 @@ class Disentangled(Attention):
     bucketed: bool = False
 
     letters: ClassVar[dict[str, str]] = {**Attention.letters, "distances": "Rp"}
+    legend: ClassVar[dict[str, str]] = {letter: Attention.legend[letter] for letter in "DNKGH"} | {"Rp": DISTANCES}
 
     def _of_scores(self, at: str) -> Iterator[Line]:
         def projected(name: str, owner: str, heads: str) -> Matmul:
