@@ -37,7 +37,7 @@ from tfacct.cli import app as _commands  # noqa: F401  which registers them
 from tfacct.cli.root import REGISTERED
 from tfacct.families import FamilyConfig
 from tfacct.families._fields import CHANGES_COUNTS, HARMLESS, OF_OTHER_LAYERS, RATES, SPELLINGS
-from tfacct.families._own_tables import KEYS_OF, CrossTable, ListedMamba, SideTable, Table
+from tfacct.families._own_tables import KEYS_OF, LISTED, CrossTable, SideTable, Table
 from tfacct.families._wrappers import TEXTS, WRAPPERS
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
@@ -114,6 +114,7 @@ KEYS = re.compile(r"<!-- keys -->\n(.*?)<!-- end of keys -->\n", re.DOTALL)
 
 FORMULAS = {
     "kv_heads": "`heads`",
+    "key_heads": "`heads`",
     "head_dim": "`hidden` / `heads`",
     "out_bias": "`bias`",
     "activation": "`silu` if gated, else `gelu`",
@@ -123,6 +124,7 @@ FORMULAS = {
     "source_hidden": "`hidden`",
     "rank": "`hidden` / 16, rounded up",
     "value_dim": "`nope_dim`",
+    "decoder.delta_net.value_dim": "`key_dim`",
 }
 """What an absent key of an own model means where that is no constant."""
 
@@ -131,13 +133,13 @@ def own_keys() -> str:
     """The keys of an own model, table by table."""
     named = {name: table for name, table in KEYS_OF.items() if "." not in name}
     named |= {"encoder]` and `[decoder": SideTable, "decoder.cross_attention": CrossTable}
-    named["decoder.mamba"] = ListedMamba
+    named |= {f"decoder.{name}": table for name, table in LISTED.items()}
     return "\n".join(_keys(name, table) for name, table in named.items())
 
 
 def _keys(name: str, table: type[Table]) -> str:
     rows = [
-        f"| `{key}` | {_values(field.annotation)} | {_otherwise(key, field)} | {field.description} |"
+        f"| `{key}` | {_values(field.annotation)} | {_otherwise(name, key, field)} | {field.description} |"
         for key, field in table.model_fields.items()
         if field.description
     ]
@@ -157,16 +159,16 @@ def _values(annotation: Any) -> str:
     return "true, false" if "bool" in str(annotation) else "a size"
 
 
-def _otherwise(key: str, field: FieldInfo) -> str:
+def _otherwise(table: str, key: str, field: FieldInfo) -> str:
     """What its absence means."""
     if field.is_required():
         return "**required**"
     if field.default_factory is not None or (field.default is None and key in FORMULAS):
-        return FORMULAS[key]
+        return FORMULAS.get(f"{table}.{key}") or FORMULAS[key]
     if field.default is None:
         return "–"
     spelled = f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
-    return {True: "true", False: "false"}.get(field.default, f"`{spelled}`")
+    return str(field.default).lower() if isinstance(field.default, bool) else f"`{spelled}`"
 
 
 def refreshed(text: str) -> str:

@@ -65,6 +65,14 @@ MODELS = {
     + 3 * 3 * 7_168 * 18_432
     + 58 * (7_168 * 256 + 257 * 3 * 7_168 * 2_048)
     + 7_168,
+    # table and head; 36 layers of DeltaNet: q and k of 16·128, v and gate of 32·128, a rate and a decay for each of 32
+    # heads, 4 taps for 8,192 channels, 2 numbers a head, a norm of 128, back; 12 of attention: q, gate and o of 16·256,
+    # k and v of 2·256, norms of 256; 48 routers, 513 networks, the gate of one; two norms a layer, and the last
+    "qwen3_next_like.toml": 2 * 151_936 * 2_048
+    + 36 * (2_048 * (2 * 2_048 + 2 * 4_096 + 2 * 32) + 8_192 * 4 + 2 * 32 + 128 + 4_096 * 2_048)
+    + 12 * (3 * 2_048 * 4_096 + 2 * 2_048 * 512 + 2 * 256)
+    + 48 * (2_048 * 512 + 513 * 3 * 2_048 * 512 + 2_048 + 2 * 2_048)
+    + 2_048,
     # table and head; 28 layers of Mamba as above, 8,192 channels and a rank of 256; 4 of attention, q, o 4,096·4,096,
     # k, v 4,096·1,024; 16 networks; 16 routers, each with 16 experts; two norms a layer, and the last
     "jamba_like.toml": 2 * 65_536 * 4_096

@@ -239,7 +239,7 @@ REFUSED = [
     (over(DECODER, atention={"heads": 2}), "unknown table [atention]", "did you mean [attention]"),
     (over(DECODER, mamba={"layers": 2}), "unknown table [mamba]", "known tables: [model], [attention]"),
     (over(DECODER, attention__head=6), "[attention] has no 'head'", "did you mean heads"),
-    (over(DECODER, attention__sinks=True), "[attention] has no 'sinks'", "known keys: bias, head_dim, heads"),
+    (over(DECODER, attention__sinks=True), "[attention] has no 'sinks'", "known keys: bias, gate, head_dim, heads"),
     (over(DECODER, decoder__atention={"heads": 2}), "[decoder] has no 'atention'", "did you mean attention"),
     (over(DECODER, model__hiden=3), "[model] has no 'hiden'", "did you mean hidden"),
     (over(DECODER, model_type="own", vocab_size=3), "unknown table [vocab_size]"),
@@ -380,6 +380,7 @@ def test_defaults_are_shown_by_dotted_name() -> None:
         "attention.head_dim": 8,
         "attention.bias": False,
         "attention.out_bias": False,
+        "attention.gate": False,
         "attention.scores": "product",
         "attention.rotated": True,
         "feed_forward.gated": False,
@@ -425,10 +426,15 @@ def test_every_key_is_read() -> None:
     changes |= {"model.latent_attention": "absorbed"}
     local = {"attention": {"window": 5}}
     rotary = over(DECODER, decoder__layers=3, decoder__local=local, decoder__pattern=["full", "local"])
+    changes |= {"attention.gate": True, "attention.rotary_dim": 4}
     changes |= {"attention.rotated": False, "decoder.pattern": ["local", "full"], "decoder.local.attention.window": 6}
     for key, value in changes.items():
         file = routed if key.startswith("experts") else latent if "latent" in key else base
-        file = rotary if key in ("attention.rotated", "decoder.pattern", "decoder.local.attention.window") else file
+        file = (
+            rotary
+            if key in ("attention.rotated", "attention.rotary_dim", "decoder.pattern", "decoder.local.attention.window")
+            else file
+        )
         assert said(file, **{key: value})[0:] != said(file)[: len(said(file, **{key: value}))], key
     relative = over(BOTH, model__positions="relative")
     assert said(relative, **{"model.buckets": 31}) != said(relative)

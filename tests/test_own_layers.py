@@ -74,7 +74,14 @@ def alike(own: Ledger, family: Ledger, *steps: tuple[int, int]) -> None:
         assert own.pointwise(at, unfolded=True) == family.pointwise(at, unfolded=True)
 
 
-@pytest.mark.parametrize(("name", "preset"), [("gemma_like", "gemma-3-1b"), ("deepseek_like", "deepseek-v3")])
+EXAMPLES_OF = [
+    ("gemma_like", "gemma-3-1b"),
+    ("deepseek_like", "deepseek-v3"),
+    ("qwen3_next_like", "qwen3-next-80b-a3b"),
+]
+
+
+@pytest.mark.parametrize(("name", "preset"), EXAMPLES_OF)
 def test_the_examples_are_the_published_models(name: str, preset: str) -> None:
     file = EXAMPLES / f"{name}.toml"
     assert len(file.read_text(encoding="utf-8").splitlines()) <= 35
@@ -267,7 +274,7 @@ REFUSED = [
         "[attention] and [latent_attention] both describe the attention of [decoder]",
     ),
     (over(LATENTS, latent_attention__rope_dim=3), "latent_attention.rope_dim 3 is not even"),
-    (over(LATENTS, model__positions="none"), '[latent_attention] with model.positions = "none" is not understood'),
+    (over(LATENTS, model__positions="alibi"), '[latent_attention] with model.positions = "alibi" is not understood'),
     (over(LATENTS, encoder={"layers": 2}), "[latent_attention] with an [encoder]"),
     (over(LATENTS, encoder={"layers": 2, "attention": {"heads": 6}}), "[latent_attention] with an [encoder] is not"),
     (over(LATENTS, latent_attention__kv_rank=None), "required field 'latent_attention.kv_rank' is missing"),

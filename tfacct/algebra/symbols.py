@@ -267,7 +267,8 @@ def _one_size_each(shape: Transformer) -> None:
     for place, names in zip(letters.places(shape), letters.names(shape), strict=True):
         for part in place.parts:
             for letter, size in part.axes().items():
-                name = names.get(letter, letter)
+                # Chunks of two lengths have two numbers, and Nc is one letter.
+                name = CHUNK if letter == CHUNK else names.get(letter, letter)
                 if sizes.setdefault(name, size) != size:
                     raise UsageError(
                         f"{name} is {sizes[name]:,} in some parts and {size:,} in others: no formula is written, and"

@@ -6,7 +6,10 @@ from tfacct.base.errors import ConfigError
 from tfacct.families._own_layers import Chain, Layers, deciding, kind_named, merged
 from tfacct.families._own_names import Tables
 from tfacct.families._own_tables import (
+    ALONE,
+    CALLED,
     COMMON,
+    LISTED,
     MIXERS,
     NETWORKS,
     OF_A_SIDE,
@@ -54,11 +57,12 @@ def _check_layer(side: str, chain: Chain) -> None:
     parts, own = merged(chain), kind_named(chain).strip("[]") or side
     for group in (MIXERS, NETWORKS):
         decided = deciding(chain, group)
-        if group is NETWORKS and "mamba" in parts and len(parts) == 1:
+        alone = next((name for name in parts if name in ALONE and len(parts) == 1), None)
+        if group is NETWORKS and alone is not None:
             if decided and "." in decided[0].path:
                 raise ConfigError(
-                    f"[{decided[0].named(decided[1][0])}] for layers of Mamba alone: they have no network",
-                    "network = true in the table of Mamba gives them one",
+                    f"[{decided[0].named(decided[1][0])}] for layers of {CALLED[alone]} alone: they have no network",
+                    f"network = true in the table of {CALLED[alone]} gives them one",
                 )
         elif decided is None and group is MIXERS:
             raise ConfigError(f"[attention] is missing, and [{own}.attention] too", "it holds heads = 8")
@@ -113,9 +117,7 @@ def check_together(model: ModelTable, norm: NormTable, sides: Mapping[str, SideT
     if norm.shared and norm.order in ("sandwich", "reordered"):
         raise ConfigError(f'norm.shared with norm.order = "{norm.order}" is not understood', "leave norm.shared out")
     if "decoder" in sides:
-        listed = sides["decoder"].mamba
-        if listed is not None:
-            _check_listed(sides["decoder"], listed.layers)
+        _check_listed(sides["decoder"])
         _check_looking_back(norm, sides["decoder"], both=both)
     blocks = [block for side in sides.values() for block in side.blocks]
     if "latent_attention" in model.model_fields_set and all(block.latent_attention is None for block in blocks):
@@ -148,39 +150,60 @@ def _check_block(model: ModelTable, block: BlockTable) -> None:
     own = block.attention
     if own is not None and own.window is not None and model.positions == "relative":
         raise ConfigError('attention.window with model.positions = "relative" is not understood')
+    if own is not None and own.rotary_dim is not None and not own.rotated:
+        raise ConfigError("attention.rotary_dim with attention.rotated = false: nothing is rotated", "leave one out")
+    if own is not None and own.rotary_dim is not None and model.positions != "rotary":
+        raise ConfigError(
+            f'attention.rotary_dim with model.positions = "{model.positions}": nothing is rotated', "leave it out"
+        )
     if own is not None and not own.rotated and model.positions != "rotary":
         raise ConfigError(
             f'attention.rotated = false with model.positions = "{model.positions}": nothing is rotated', "leave it out"
         )
-    if block.latent_attention is not None and model.positions != "rotary":
+    if block.latent_attention is not None and model.positions not in ("rotary", "none"):
         raise ConfigError(
-            f'[latent_attention] with model.positions = "{model.positions}" is not understood', 'write "rotary"'
+            f'[latent_attention] with model.positions = "{model.positions}" is not understood',
+            'write "rotary" or "none"',
         )
     if block.experts is not None and block.experts.shared_gate and block.experts.shared is None:
         raise ConfigError("experts.shared_gate without experts.shared: there is no shared network")
 
 
-def _check_listed(side: SideTable, listed: list[int]) -> None:
-    """Refuse indices of blocks that do not exist."""
-    if beyond := [number for number in listed if number >= side.layers]:
-        raise ConfigError(
-            f"decoder.mamba.layers has block {beyond[0]:,}: the last of {side.layers:,} is {side.layers - 1:,}"
-        )
-    if len(set(listed)) < len(listed):
-        raise ConfigError("decoder.mamba.layers names a block twice")
+def _check_listed(side: SideTable) -> None:
+    """Refuse indices of blocks that do not exist, and blocks that are listed twice."""
+    listing: dict[int, str] = {}
+    for name in LISTED:
+        table, key = getattr(side, name), f"decoder.{name}.layers"
+        for number in table.layers if table is not None else ():
+            if number >= side.layers:
+                raise ConfigError(f"{key} has block {number:,}: the last of {side.layers:,} is {side.layers - 1:,}")
+            if listing.get(number) == key:
+                raise ConfigError(f"{key} names a block twice")
+            if number in listing:
+                raise ConfigError(f"{listing[number]} and {key} both name block {number:,}")
+            listing[number] = key
 
 
 def _check_looking_back(norm: NormTable, decoder: SideTable, *, both: bool) -> None:
-    """Refuse combinations with Mamba and with latent attention that are not understood."""
-    mamba = any(block.mamba is not None for block in decoder.blocks)
-    if all(block.mamba is not None for block in decoder.blocks):
-        told = "decoder.mamba.layers" if decoder.mamba is not None else "decoder.pattern"
-        raise ConfigError(f"{told} leaves no block with attention", "for Mamba alone, use a config.json of its family")
+    """Refuse combinations with other mixers than attention that are not understood."""
+    own = [next((name for name in LISTED if getattr(block, name) is not None), None) for block in decoder.blocks]
+    found = [name for name in dict.fromkeys(own) if name is not None]
+    if None not in own:
+        listing = (f"decoder.{name}.layers" for name in found if getattr(decoder, name) is not None)
+        told = next(listing, "decoder.pattern" if decoder.pattern else "")
+        alone = CALLED[found[0]] if len(found) == 1 and found[0] in ALONE else ""
+        raise ConfigError(
+            f"{told} leaves no block with attention" if told else "no block has attention",
+            f"for {alone} alone, use a config.json of its family" if alone else "give some of its layers attention",
+        )
     if both and any(block.latent_attention is not None for block in decoder.blocks):
         raise ConfigError("[latent_attention] with an [encoder] is not understood", "give the decoder [attention]")
-    if mamba and both:
-        raise ConfigError("[decoder.mamba] with an [encoder] is not understood: its blocks would read no source")
-    if mamba and norm.shared:
-        raise ConfigError("[decoder.mamba] with norm.shared is not understood", "leave norm.shared out")
-    if mamba and norm.order == "parallel":
-        raise ConfigError('[decoder.mamba] with norm.order = "parallel" is not understood', 'write "pre" or "post"')
+    for name in found:
+        if both:
+            raise ConfigError(f"[decoder.{name}] with an [encoder] is not understood: its blocks would read no source")
+        if norm.shared:
+            raise ConfigError(f"[decoder.{name}] with norm.shared is not understood", "leave norm.shared out")
+        if norm.order == "parallel":
+            raise ConfigError(
+                f'[decoder.{name}] with norm.order = "parallel" is not understood', 'write "pre" or "post"'
+            )

@@ -11,6 +11,8 @@ from tfacct.base.errors import ConfigError, cut
 from tfacct.families._base import MOST_LAYERS, shown
 from tfacct.families._own_names import WORD, Tables
 from tfacct.families._own_tables import (
+    ALONE,
+    LISTED,
     MIXERS,
     NETWORKS,
     OF_A_SIDE,
@@ -58,13 +60,12 @@ class Layers(NamedTuple):
 def layers_of(tables: Tables, side: str) -> Layers:
     """The layers of a side. Raises ConfigError for a pattern that does not fit."""
     own, count = tables[side], tables[side].get("layers")
-    here = (Place("", _parts(tables)), Place(side, _parts(own, "mamba")))
+    here = (Place("", _parts(tables)), Place(side, _parts(own, *LISTED)))
     if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_LAYERS:
         return Layers([here], [])  # refused when the number is checked
     pattern = _pattern(tables, side, count)
     every, first = ({int(number): _parts(table) for number, table in own.get(name, {}).items()} for name in PLACES)
-    listed = _listed(own.get("mamba"))
-    mamba = Place(side, {"mamba": {key: value for key, value in own.get("mamba", {}).items() if key != "layers"}})
+    listed = {name: _listed(own[name]) for name in LISTED if name in own}
     known: dict[Any, int] = {}
     chains: list[Chain] = []
     each = []
@@ -72,13 +73,14 @@ def layers_of(tables: Tables, side: str) -> Layers:
         kind = pattern[number % len(pattern)] if pattern else None
         often = tuple(n for n in sorted(every) if (number + 1) % n == 0)
         ahead = tuple(n for n in sorted(first, reverse=True) if number < n)
-        told = kind, often, ahead, number in listed
+        mixers = tuple(name for name, numbers in listed.items() if number in numbers)
+        told = kind, often, ahead, mixers
         if told not in known:
             known[told] = len(chains)
             further = [Place(f"{side}.{kind}", _parts(own[kind]))] if kind in own else []
             further += [Place(f"{side}.every.{n}", every[n]) for n in often]
             further += [Place(f"{side}.first.{n}", first[n]) for n in ahead]
-            chains.append((*here, *further, *([mamba] if number in listed else [])))
+            chains.append((*here, *further, *(_of_listed(side, name, own[name]) for name in mixers)))
         each.append(known[told])
     return Layers(chains, each)
 
@@ -87,10 +89,14 @@ def _parts(table: Tables, *without: str) -> dict[str, Tables]:
     return {name: table[name] for name in PARTS if name in table and name not in without}
 
 
-def _listed(mamba: Tables | None) -> set[int]:
+def _listed(mixer: Tables) -> set[int]:
     """Layers that `[decoder.mamba]` lists; what is no number is refused when they are checked."""
-    given = (mamba or {}).get("layers")
+    given = mixer.get("layers")
     return {number for number in given if isinstance(number, int)} if isinstance(given, list) else set()
+
+
+def _of_listed(side: str, name: str, mixer: Tables) -> Place:
+    return Place(side, {name: {key: value for key, value in mixer.items() if key != "layers"}})
 
 
 def _pattern(tables: Tables, side: str, count: int) -> list[str]:
@@ -141,8 +147,8 @@ def merged(chain: Chain) -> Tables:
             for place in chain:
                 keys |= place.parts.get(name, {})
             found[name] = {key: value for key, value in keys.items() if not _taken_away(PARTS[name], key, value)}
-    if "mamba" in found and found["mamba"].get("network") is not True:
-        found = {"mamba": found["mamba"]}
+    if any(name in ALONE and keys.get("network") is not True for name, keys in found.items()):
+        return {name: keys for name, keys in found.items() if name in MIXERS}
     return found
 
 

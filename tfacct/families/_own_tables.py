@@ -58,7 +58,7 @@ class AttentionTable(Table):
         default_factory=lambda fields: fields["heads"], description="key/value heads; they divide `heads`"
     )
     head_dim: Count | None = Field(None, description="size of a head; heads · head_dim need not be `hidden`")
-    bias: Switch = Field(False, description="biases on the q, k and v projections")
+    bias: Switch = Field(False, description="biases on the q, k and v projections, and on the gate's")
     out_bias: Switch = Field(
         default_factory=lambda fields: fields["bias"], description="a bias on the output projection"
     )
@@ -67,8 +67,15 @@ class AttentionTable(Table):
         None,
         description="a norm on queries and keys, one scale of head_dim for all heads; not in cross attention",
     )
+    gate: Switch = Field(
+        False,
+        description="one more projection, as wide as the queries, gates what the heads read; not in cross attention",
+    )
     scores: Scores = Field("product", description='"distance": a score is max |q − k|: pointwise work, no product')
     rotated: Switch = Field(True, description="false: rotary positions leave its queries and keys out")
+    rotary_dim: Count | None = Field(
+        None, description="rotated elements of a head, where some are left out; even, at most `head_dim`"
+    )
     rotary_base: Real = Field(10_000.0, description="base of the rotary angles; no count depends on it")
 
 
@@ -144,12 +151,74 @@ class MambaTable(Table):
     activation: Activation = Field("silu", description="no count depends on it")
 
 
-class ListedMamba(MambaTable):
-    """Mamba in place of attention, in the decoder's blocks that are listed."""
+class Mamba2Table(Table):
+    """Mamba-2 in place of attention, in some of the decoder's blocks."""
+
+    uncounted: ClassVar = frozenset({"activation"})
+
+    heads: Count = Field(description="heads, each with a state of `head_dim` · `state`")
+    head_dim: Count = Field(description="size of a head")
+    groups: Count = Field(1, description="groups of heads that share what writes and reads; they divide `heads`")
+    state: Count = Field(128, description="elements in a channel's state")
+    kernel: Count = Field(4, description="tokens that the convolution sees")
+    chunk: Count = Field(256, description="tokens in a chunk; several new tokens run in whole chunks")
+    bias: Switch = Field(False, description="biases on the input and output projections")
+    conv_bias: Switch = Field(True, description="a bias on the convolution")
+    gated_norm: Switch = Field(True, description="a norm behind the gate")
+    network: Switch = Field(False, description="its blocks also have the feed-forward network")
+    activation: Activation = Field("silu", description="no count depends on it")
+
+
+class DeltaNetTable(Table):
+    """Gated DeltaNet in place of attention, in some of the decoder's blocks."""
+
+    uncounted: ClassVar = frozenset({"activation"})
+
+    heads: Count = Field(description="value heads, each with a state of `key_dim` · `value_dim`")
+    key_heads: Count = Field(
+        default_factory=lambda fields: fields["heads"], description="heads of queries and keys; they divide `heads`"
+    )
+    key_dim: Count = Field(description="size of a query or key head")
+    value_dim: Count = Field(default_factory=lambda fields: fields["key_dim"], description="size of a value head")
+    kernel: Count = Field(4, description="tokens that the convolution sees")
+    decay_rank: Count | None = Field(
+        None,
+        description="every channel of a key decays by itself, as in KDA: elements from which these decays, and the"
+        " gate, are computed; absent: one decay per head",
+    )
+    chunk: Count = Field(64, description="tokens in a chunk; several new tokens run in whole chunks")
+    activation: Activation = Field("silu", description="no count depends on it")
+
+
+class ShortConvolutionTable(Table):
+    """A gated short convolution in place of attention, in some of the decoder's blocks."""
+
+    kernel: Count = Field(3, description="tokens that the convolution sees")
+    bias: Switch = Field(False, description="biases on both projections and the convolution")
+
+
+class Listed(Table):
+    """The blocks that have a mixer in place of attention, where a side's table lists them."""
 
     layers: Annotated[list[UpTo], Field(min_length=1)] = Field(
         description="indices of the blocks that have it, from 0; the others have attention"
     )
+
+
+class ListedMamba(Listed, MambaTable):
+    """Mamba in place of attention, in the decoder's blocks that are listed."""
+
+
+class ListedMamba2(Listed, Mamba2Table):
+    """Mamba-2 in place of attention, in the decoder's blocks that are listed."""
+
+
+class ListedDeltaNet(Listed, DeltaNetTable):
+    """Gated DeltaNet in place of attention, in the decoder's blocks that are listed."""
+
+
+class ListedShortConvolution(Listed, ShortConvolutionTable):
+    """A gated short convolution in place of attention, in the decoder's blocks that are listed."""
 
 
 class NormTable(Table):
@@ -174,6 +243,9 @@ class BlockTable(Table):
     attention: AttentionTable | None = None
     latent_attention: LatentTable | None = None
     mamba: MambaTable | None = None
+    mamba2: Mamba2Table | None = None
+    delta_net: DeltaNetTable | None = None
+    short_convolution: ShortConvolutionTable | None = None
     feed_forward: FeedForwardTable | None = None
     experts: ExpertsTable | None = None
 
@@ -193,10 +265,27 @@ class SideTable(Table):
     """For each layer, which of `blocks` it is."""
     cross_attention: CrossTable | None = None
     mamba: ListedMamba | None = None
+    mamba2: ListedMamba2 | None = None
+    delta_net: ListedDeltaNet | None = None
+    short_convolution: ListedShortConvolution | None = None
 
 
 SIDES = ("encoder", "decoder")
-MIXERS = ("attention", "latent_attention", "mamba")
+LISTED: dict[str, type[Listed]] = {
+    "mamba": ListedMamba,
+    "mamba2": ListedMamba2,
+    "delta_net": ListedDeltaNet,
+    "short_convolution": ListedShortConvolution,
+}
+"""Mixers in place of attention, which a side's table gives to the blocks that it lists."""
+CALLED = {
+    "mamba": "Mamba",
+    "mamba2": "Mamba-2",
+    "delta_net": "DeltaNet",
+    "short_convolution": "short convolutions",
+}
+"""What texts call them."""
+MIXERS = ("attention", "latent_attention", *LISTED)
 NETWORKS = ("feed_forward", "experts")
 PLACES = ("every", "first")
 """Tables of a side whose own tables go by a number of layers."""
@@ -204,13 +293,18 @@ PARTS: dict[str, type[Table]] = {
     "attention": AttentionTable,
     "latent_attention": LatentTable,
     "mamba": MambaTable,
+    "mamba2": Mamba2Table,
+    "delta_net": DeltaNetTable,
+    "short_convolution": ShortConvolutionTable,
     "feed_forward": FeedForwardTable,
     "experts": ExpertsTable,
 }
-COMMON: dict[str, type[Table]] = {name: table for name, table in PARTS.items() if name != "mamba"}
+COMMON: dict[str, type[Table]] = {name: table for name, table in PARTS.items() if name not in LISTED}
 """Tables that each side may say anew, key by key."""
-LOOKING_BACK = ("latent_attention", "mamba")
+LOOKING_BACK = ("latent_attention", *LISTED)
 """Parts that only a decoder can have."""
+ALONE = tuple(name for name in LISTED if "network" in PARTS[name].model_fields)
+"""Mixers whose blocks have no network, unless their table says so."""
 ANY = "*"
 """In a name: whichever kind of block, or whichever number of layers."""
 
@@ -221,7 +315,7 @@ def _possible(side: str, part: str) -> bool:
 
 KEYS_OF: dict[str, type[Table]] = {"model": ModelTable, **COMMON, "norm": NormTable}
 KEYS_OF |= {f"{side}.{name}": table for side in SIDES for name, table in COMMON.items() if _possible(side, name)}
-KEYS_OF |= {"decoder.cross_attention": CrossTable, "decoder.mamba": ListedMamba}
+KEYS_OF |= {"decoder.cross_attention": CrossTable, **{f"decoder.{name}": table for name, table in LISTED.items()}}
 KEYS_OF |= {f"{side}.{ANY}.{name}": table for side in SIDES for name, table in PARTS.items() if _possible(side, name)}
 """Every table of keys but the sides themselves, which have their layers."""
 TABLES = (*KEYS_OF, *SIDES, *(f"{side}.{name}" for side in SIDES for name in (*PLACES, ANY)))

@@ -19,7 +19,6 @@ from tfacct.architecture.parts import (
     FeedForward,
     Head,
     LatentAttention,
-    Mamba,
     Norm,
     Positions,
     QKNorm,
@@ -34,12 +33,13 @@ from tfacct.families import _own_names as names
 from tfacct.families import _own_tables as tables
 from tfacct.families._base import FamilyConfig, config_error, even, share
 from tfacct.families._experts import check_active
+from tfacct.families._own_mixers import mixer
 from tfacct.families._own_tables import (
+    LISTED,
     AttentionTable,
     BlockTable,
     ExpertsTable,
     LatentTable,
-    MambaTable,
     ModelTable,
     NormTable,
     SideTable,
@@ -81,7 +81,7 @@ class Config(FamilyConfig):
         checks.check_tables(given)
         told = {side: layers.layers_of(given, side) for side in tables.SIDES if side in given}
         checks.check_parts(given, told)
-        own = ("layers", "pattern", "cross_attention", "mamba")
+        own = ("layers", "pattern", "cross_attention", *LISTED)
         sides = {
             side: {
                 **{key: given[side][key] for key in own if key in given[side]},
@@ -201,8 +201,8 @@ class Config(FamilyConfig):
                 yield _crossing(self.decoder, attention, self.model.source_hidden)
         elif table.latent_attention is not None:
             yield self._latent(table.latent_attention)
-        elif table.mamba is not None:
-            yield self._mamba(table.mamba)
+        else:
+            yield mixer(self.model.hidden, table)
         if table.experts is not None:
             yield self._experts(table.experts)
         elif table.feed_forward is not None:
@@ -214,11 +214,17 @@ class Config(FamilyConfig):
         hint = "give attention.head_dim, or sizes that divide"
         size = own.head_dim or share(self.model.hidden, own.heads, "model.hidden by attention.heads", hint)
         rotated = positions == "rotary" and own.rotated
+        turned = own.rotary_dim if own.rotary_dim is None else even(own.rotary_dim, "attention.rotary_dim")
+        if turned is not None and turned > size:
+            raise ConfigError(f"attention.rotary_dim {turned:,} is more than a head has, {size:,}")
+        turned = None if turned == size else turned
         return Attention(
             hidden=self.model.hidden,
             kv_heads=own.kv_heads,
             group=share(own.heads, own.kv_heads, "attention.heads by attention.kv_heads"),
-            head_dim=even(size, "attention.head_dim") if rotated else size,
+            head_dim=even(size, "attention.head_dim") if rotated and turned is None else size,
+            gated=own.gate,
+            rope_dim=turned,
             qkv_bias=own.bias,
             out_bias=own.out_bias,
             rotary=Rotary(own.rotary_base) if rotated else None,
@@ -231,29 +237,18 @@ class Config(FamilyConfig):
         )
 
     def _latent(self, own: LatentTable) -> LatentAttention:
+        rotated = self.model.positions == "rotary"
         return LatentAttention(
             hidden=self.model.hidden,
             heads=own.heads,
             kv_rank=own.kv_rank,
             nope_dim=own.nope_dim,
-            rope_dim=even(own.rope_dim, "latent_attention.rope_dim"),
+            rope_dim=even(own.rope_dim, "latent_attention.rope_dim") if rotated else own.rope_dim,
             value_dim=own.value_dim,
             q_rank=own.q_rank,
             bias=own.bias,
-            rotary=Rotary(own.rotary_base, None, "neighbours"),
+            rotary=Rotary(own.rotary_base, None, "neighbours") if rotated else None,
             form=self.model.latent_attention,
-        )
-
-    def _mamba(self, own: MambaTable) -> Mamba:
-        return Mamba(
-            hidden=self.model.hidden,
-            inner=own.inner,
-            state=own.state,
-            kernel=own.kernel,
-            rank=-(-self.model.hidden // 16) if own.rank is None else own.rank,
-            bias=own.bias,
-            conv_bias=own.conv_bias,
-            activation=own.activation,
         )
 
     def _experts(self, own: ExpertsTable) -> Experts:

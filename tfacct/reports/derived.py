@@ -127,6 +127,7 @@ def spelled_model(subject: LoadedModel, work: Workload | None) -> SpelledModel:
     explained, stacks = letters.explained(shape), block_letters(shape)
     meanings = {**LEGEND, **{name: letter.meaning for name, letter in explained.items()}, **block_meanings(shape)}
     windows = list(dict.fromkeys(group.axes[WINDOW] for group in subject.ledger.groups if WINDOW in group.axes))
+    lengths = list(dict.fromkeys(group.axes[CHUNK] for group in subject.ledger.groups if CHUNK in group.axes))
     legend: dict[str, Letter] = {}
 
     def named(name: str, value: int, meaning: str = "") -> Spelled:
@@ -144,7 +145,10 @@ def spelled_model(subject: LoadedModel, work: Workload | None) -> SpelledModel:
                 meaning = renamed(meanings[letter], own) if mark else meanings[letter]
                 bound[letter] = named(f"{letter}{mark}", group.bound(at, kept=kept)["S"], meaning)
         if CHUNK in group.axes and at:
-            bound |= {letter: named(letter, group.bound(at)[letter]) for letter in (CHUNKS, ONE_BY_ONE)}
+            own |= {CHUNKS: f"{CHUNKS}{lengths.index(group.axes[CHUNK]) + 1}"} if len(lengths) > 1 else {}
+            for letter in (CHUNKS, ONE_BY_ONE):
+                meaning = renamed(meanings[letter], own)
+                bound[letter] = named(own.get(letter, letter), group.bound(at)[letter], meaning)
         axes = {axis: named(own.get(axis, axis), size, meanings.get(axis, "")) if axis == WINDOW
                 else named(own.get(axis, axis), size) for axis, size in group.axes.items()}  # fmt: skip
         count = _counted(group, numbers, legend, meanings)
