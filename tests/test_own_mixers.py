@@ -72,11 +72,13 @@ def hybrid(**mixers: dict) -> dict:
 
 
 PLAIN = {
-    "mamba": {"inner": 58, "network": True},
+    "mamba": {"inner": 58},
     "mamba2": {"heads": 6, "head_dim": 10, "network": True},
     "delta_net": {"heads": 6, "key_dim": 10},
     "short_convolution": {},
 }
+BESIDE = {name: own for name, own in PLAIN.items() if name != "mamba"}
+"""Those that one model may have."""
 CHANGED = {
     "mamba2": {
         "heads": 8, "head_dim": 11, "groups": 2, "state": 129, "kernel": 5, "chunk": 7, "bias": True,
@@ -157,6 +159,10 @@ REFUSED = [
     (over(hybrid(mamba2=MAMBA2), norm__order="parallel"), '[decoder.mamba2] with norm.order = "parallel"'),
     (over(hybrid(delta_net=DELTA), encoder={"layers": 1}), "[decoder.delta_net] with an [encoder] is not understood"),
     (over(DECODER, encoder={"layers": 1, "delta_net": DELTA}), "[encoder] has no 'delta_net'"),
+    (
+        hybrid(mamba=PLAIN["mamba"], mamba2=MAMBA2),
+        "[mamba] and [mamba2] in one model are not understood: their states go by one name",
+    ),
     (over(DECODER, attention__rotary_dim=3), "attention.rotary_dim 3 is not even"),
     (over(DECODER, attention__rotary_dim=10), "attention.rotary_dim 10 is more than a head has, 8"),
     (over(DECODER, attention__rotary_dim=4, attention__rotated=False), "attention.rotary_dim with attention.rotated"),
@@ -217,7 +223,7 @@ def test_the_formula_of_all_mixers_is_the_count(of: str) -> None:
     from tfacct.reports.formula import formula
 
     chunked = {"chunk": 8}
-    own = subject("mine", hybrid(**{**PLAIN, "mamba2": {**MAMBA2, **chunked}, "delta_net": {**DELTA, **chunked}}))
+    own = subject("mine", hybrid(**{**BESIDE, "mamba2": {**MAMBA2, **chunked}, "delta_net": {**DELTA, **chunked}}))
     facts = formula(own, Request(), of=of).models[0]
     letters = {letter: sympy.Symbol(letter) for letter in facts["legend"]}
     values = {letters[letter]: about["value"] for letter, about in facts["legend"].items() if "value" in about}
@@ -233,6 +239,6 @@ def test_every_mixer_in_one_model_verifies() -> None:
     pytest.importorskip("fvcore")
     from tfacct.reports.verify import verify
 
-    own = hybrid(**{**PLAIN, "mamba2": MAMBA2, "delta_net": DELTA, "delta_net__kda": KDA})
+    own = hybrid(**{**BESIDE, "mamba2": MAMBA2, "delta_net": DELTA, "delta_net__kda": KDA})
     own = over(own, attention__gate=True, attention__rotary_dim=4, attention__bias=True)
     assert verify([subject("mine", own)], Request(ctx=29)).agrees

@@ -198,6 +198,10 @@ def _check_looking_back(norm: NormTable, decoder: SideTable, *, both: bool) -> N
         )
     if both and any(block.latent_attention is not None for block in decoder.blocks):
         raise ConfigError("[latent_attention] with an [encoder] is not understood", "give the decoder [attention]")
+    if set(ALONE) <= set(found):
+        raise ConfigError(
+            "[mamba] and [mamba2] in one model are not understood: their states go by one name", "write one of them"
+        )
     for name in found:
         if both:
             raise ConfigError(f"[decoder.{name}] with an [encoder] is not understood: its blocks would read no source")
