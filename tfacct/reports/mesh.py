@@ -32,7 +32,7 @@ def checked(mesh: Mesh) -> Mesh:
         given = option("sp", True) if mesh.sp else option("tp_plan", mesh.plan)
         raise UsageError(f"{given} divides what {option('tp')} does: it needs {option('tp', 2)} or more")
     if mesh.ranks == 1:
-        raise UsageError(f"one rank sends nothing: give {option('tp')} or {option('fsdp')}", f"such as {option('tp', 8)}")
+        raise UsageError("one rank sends nothing", f"give {option('tp', 8)} or {option('fsdp', 8)}")
     return mesh
 
 
