@@ -51,7 +51,7 @@ def kv(
         subjects,
         table,
         facts,
-        title=f"{who}{sentences.kept(subjects)} in {cached}, {where}",
+        title=f"{who}{sentences.kept_in(subjects, cached)}, {where}",
         convention=CONVENTION if sentences.attends(subjects) else STATE,
         answer=_answer(subjects, facts, cached),
         notes=lambda at: _notes(subjects[at], facts[at], request, cached),

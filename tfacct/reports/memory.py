@@ -60,7 +60,8 @@ def memory(
     else:
         table = _several(subjects, facts, fit)
         title = f"Memory to serve{f' on one of {tp:,} ranks' if whole else ''}"
-    kv = "" if cached.name == stored else f", {sentences.kept(subjects)} in {cached.name}"
+    kept = sentences.kept_in(subjects, cached.name)
+    kv = "" if kept.endswith(f" in {stored}") else f", {kept}"
     return compose.report(
         "memory",
         subjects,

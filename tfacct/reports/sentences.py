@@ -185,11 +185,21 @@ def state_notes(subjects: Sequence[LoadedModel]) -> list[str]:
     return [*_sized_notes(subjects), *_width_notes(subjects)]
 
 
+def kept_in(subjects: Sequence[LoadedModel], cached: str) -> str:
+    """What models keep between steps, and in what: `state in bf16 and fp32` where some has a dtype of its own."""
+    own = sorted({f"fp{bits}" for bits in _widths(subjects).values()} - {cached})
+    return f"{kept(subjects)} in {' and '.join((cached, *own))}"
+
+
+def _widths(subjects: Sequence[LoadedModel]) -> dict[str, int]:
+    """States that are kept in a dtype of their own → its bits."""
+    lines = (line for subject in subjects for group in subject.ledger.groups for line in group.lines)
+    return {paths.short(line.path): line.bits for line in lines if isinstance(line, State) and line.bits is not None}
+
+
 def _width_notes(subjects: Sequence[LoadedModel]) -> list[str]:
     """Names the states that are kept in a dtype of their own."""
-    lines = (line for subject in subjects for group in subject.ledger.groups for line in group.lines)
-    own = {paths.short(line.path): line.bits for line in lines if isinstance(line, State) and line.bits is not None}
-    return [f"{path} is kept in fp{bits}, whatever the dtype of the cache." for path, bits in own.items()]
+    return [f"{path} is kept in fp{bits}, whatever the dtype of the cache." for path, bits in _widths(subjects).items()]
 
 
 def _sized_notes(subjects: Sequence[LoadedModel]) -> list[str]:

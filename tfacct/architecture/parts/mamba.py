@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from tfacct.architecture.parts.part import Mixer
+from tfacct.architecture.parts.part import STATE_BITS, Mixer
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise, State
@@ -81,7 +81,7 @@ class Mamba(Mixer):
             Pointwise(f"{at}.gate", "B T Dx"),
             Matmul(f"{at}.out_proj", "B T Dx, Dx D -> B T D", bias=self.bias),
             State(f"{at}.conv_state", "B Dx Kc"),
-            State(f"{at}.scan_state", "B Dx Ns"),
+            State(f"{at}.scan_state", "B Dx Ns", STATE_BITS),
         )
 
     def _norms(self, at: str) -> Iterator[Line]:

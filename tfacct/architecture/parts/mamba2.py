@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from tfacct.architecture.parts.part import Mixer
+from tfacct.architecture.parts.part import STATE_BITS, Mixer
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import CHUNK, Line, Matmul, Pointwise, State
-
-STATE_BITS = 32
-"""Width of the states that are kept: the class computes and keeps them in fp32."""
 
 
 @record(kw_only=True)

@@ -8,6 +8,9 @@ from tfacct.base.record import record
 from tfacct.ledger.einsum import Size, evaluated
 from tfacct.ledger.lines import Line
 
+STATE_BITS = 32
+"""Width of the states of a recurrence: the classes compute and keep them in fp32, whatever the model's dtype."""
+
 
 @record
 class Part:
