@@ -13,6 +13,7 @@ from typing import Any
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, NotFoundError, UsageError, cut, nearest
 from tfacct.base.record import record
+from tfacct.base.spelling import spelled
 from tfacct.loading import files
 
 LARGEST = 10**21
@@ -111,7 +112,8 @@ def _advice(name: str) -> str:
     alike = [known for known in paths() if name.lower() in known][:4]
     named = " or ".join(filter(None, (", ".join(alike[:-1]), *alike[-1:])))
     found = f"did you mean {named}?" if alike else nearest(name.lower(), list(paths()))
-    return "; ".join(filter(None, (found, "`tfacct devices` lists all, `tfacct devices --template` begins a file")))
+    every = spelled("`tfacct devices` lists all, `tfacct devices --template` begins a file", "devices() lists all")
+    return "; ".join(filter(None, (found, every)))
 
 
 def budget(option: str, text: str) -> tuple[int, str]:
@@ -144,7 +146,7 @@ def _device(path: Path) -> Device:
     )
     rates = {name: _amount(path, f"[peak] {name}", value) for name, value in peak.items()}
     if not rates:
-        raise ConfigError(f"{path}: [peak] is missing", "`tfacct devices --template` shows a whole file")
+        raise ConfigError(f"{path}: [peak] is missing", _whole())
     if unknown := next((name for name in rates if name not in (*units.BITS, "fp4")), None):
         raise ConfigError(f"{path}: [peak] {cut(unknown)} is no dtype", nearest(unknown, [*units.BITS, "fp4"]))
     kind = source.get("kind", "own")
@@ -175,10 +177,14 @@ def _check(path: Path, table: Mapping[str, Any]) -> Check:
     return Check(dtype, factors[0] * factors[1] * factors[2], clock_from == "peak")
 
 
+def _whole() -> str:
+    return spelled("`tfacct devices --template` shows a whole file", "devices.TEMPLATE shows a whole file")
+
+
 def _table(path: Path, file: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     table = file.get(name, {})
     if not isinstance(table, Mapping):
-        raise ConfigError(f"{path}: [{name}] must be a table", "`tfacct devices --template` shows a whole file")
+        raise ConfigError(f"{path}: [{name}] must be a table", _whole())
     return table
 
 
