@@ -242,3 +242,14 @@ def test_every_mixer_in_one_model_verifies() -> None:
     own = hybrid(**{**BESIDE, "mamba2": MAMBA2, "delta_net": DELTA, "delta_net__kda": KDA})
     own = over(own, attention__gate=True, attention__rotary_dim=4, attention__bias=True)
     assert verify([subject("mine", own)], Request(ctx=29)).agrees
+
+
+@pytest.mark.slow
+def test_a_convolution_and_a_gated_part_rotated_head_are_proven() -> None:
+    """DeltaNet and Mamba-2 are proven with their families: it takes minutes."""
+    pytest.importorskip("torch")
+    from tfacct.reports.prove import prove
+
+    own = hybrid(short_convolution={"bias": True})
+    report = prove(subject("mine", over(own, attention__gate=True, attention__rotary_dim=4)))
+    assert report.agrees and len(report.rows) >= 9
