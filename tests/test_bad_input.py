@@ -370,7 +370,7 @@ def test_other_names_of_the_same_class(model_type: str, classes: object) -> None
     [
         ("blenderbot", "BlenderbotForConditionalGeneration", None),
         ("openai-gpt", "OpenAIGPTLMHeadModel", None),
-        ("deepseek_v32", "DeepseekV32ForCausalLM", None),
+        ("deepseek_v4", "DeepseekV4ForCausalLM", None),
         ("kimi_vl", "DeepseekV3ForCausalLM", "deepseek_v3"),
         ("lama", "LlamaForCausalLM", "llama"),
         (None, "MistralForCausalLM", "mistral"),
@@ -382,7 +382,11 @@ def test_an_unknown_model_type_is_guessed_by_its_class_and_never_by_its_spelling
         subject("mine", {"model_type": model_type, "architectures": [name]})
     hint = caught.value.hint or ""
     assert "did you mean" not in hint
-    assert f"its class {name} belongs to {says}: model_type={says!r}" == hint if says else "known: " in hint
+    assert (
+        f"its class {name} belongs to {says}: model_type={says!r}" == hint
+        if says
+        else "are known: docs/models.md" in hint
+    )
 
 
 def test_what_a_refusal_advises_works(run, tmp_path: Path) -> None:

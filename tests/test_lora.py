@@ -150,7 +150,7 @@ def test_a_layer_of_bitsandbytes_itself() -> None:
         ("llama-3.1-8b --adapters bf16", "go with --lora"),
         ("llama-3.1-8b --lora 16 --lora-dropout 1", "--lora-dropout is a share of 1, not 1.0"),
         ("llama-3.1-8b --weights nf4", "--weights nf4 goes with --lora"),
-        ("llama-3.1-8b --lora 16 --weights int3", "--weights is nf4, or as --dtype is, bf16, not int3"),
+        ("llama-3.1-8b --lora 16 --weights int3", "--weights is one of fp32, bf16, nf4, not int3"),
         ("gpt2 --lora 16", "gpt2 has not been measured with adapters hint: without --lora it is counted"),
         ("mistral-7b-v0.1 --lora 16", "adapters have not been measured with windows"),
         ("llama-3.1-8b --lora 16 --set num_hidden_layers=1", "on a single block"),

@@ -175,9 +175,10 @@ def test_a_budget_that_holds_no_token_of_so_many_sequences() -> None:
 
 
 def test_memory_of_several_is_the_tables() -> None:
-    subjects, request = [load(name).loaded for name in ("gpt2", "deepseek-v3")], Request()
+    unknown = {**load("gpt2").loaded.raw, "quantization_config": {"quant_method": "vptq"}}
+    subjects, request = [load("gpt2").loaded, load(unknown).loaded], Request()
     report = memory([*subjects, load("bert-base").loaded], request)
-    assert [model["model"] for model in report.models_left_out] == ["deepseek-v3"]
+    assert [model["model"] for model in report.models_left_out] == ["config"]
     chart = memory_chart([*subjects, load("bert-base").loaded], request, report)
     assert list(chart.x) == ["gpt2", "bert-base"]
     assert chart.series["weights"] == [facts["weights_bytes"] for facts in report.models]

@@ -74,13 +74,15 @@ class Spelled(int):
         return Spelled(-int(self), self.factors, not self.minus)
 
     def __floordiv__(self, other: int) -> Spelled:
-        """A quotient: with a minus before it rounded up, else without remainder."""
+        """A quotient: with a minus before it rounded up, else rounded down."""
         value = int(self) // int(other)
         if (rest := _without(self.factors, factors_of(other))) is not None:
             return Spelled(value, rest, self.minus)
         over, numbers = (f"{_operand(self, how)} / {_operand(other, how)}" for how in (in_letters, in_numbers))
         if self.minus:
             return Spelled(value, [Factor(f"⌈{over}⌉", f"⌈{numbers}⌉", -value)], minus=True)
+        if int(self) % int(other):
+            return Spelled(value, [Factor(f"⌊{over}⌋", f"⌊{numbers}⌋", value)])
         return Spelled(value, [Factor(over, numbers, value, sum=True)])
 
 

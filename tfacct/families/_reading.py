@@ -96,7 +96,12 @@ def _by_its_class(fields: Mapping[str, Any], instead: str | None = None) -> str:
         if owners:  # of two families that one class runs, the one that it is named after
             family = min(owners, key=lambda family: classes.ending(name, stems[family][:1]) is None)
             return f"its class {cut(name)} belongs to {family}: {setting('model_type', family)}"
-    return "; ".join(filter(None, (f"known: {', '.join(names())}", instead)))
+    return "; ".join(filter(None, (known(), instead)))
+
+
+def known() -> str:
+    """Hint for a family that is not known."""
+    return f"{len(names())} are known: docs/models.md and `tfacct models` list them"
 
 
 def _check_names(

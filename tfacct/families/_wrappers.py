@@ -203,7 +203,7 @@ def _known(raw: Mapping[str, Any], model_type: str, wrapper: Wrapper) -> Unwrapp
     if family not in names():
         raise ConfigError(
             f"the language model in {model_type!r} is of an unknown model_type {shown(family)}",
-            f"known: {', '.join(names())}",
+            f"{len(names())} are known: docs/models.md and `tfacct models` list them",
         )
     found = _inside({**inside, **filled, **heads, TIED: tied}, text, raw, ("text_config",))
     return found._replace(defaulted={**found.defaulted, **filled, **({} if said else {TIED: tied})})

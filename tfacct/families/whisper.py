@@ -49,6 +49,7 @@ class Config(Sides):
         "final_norm": "model.decoder.layer_norm",
         "lm_head": "proj_out",
     }
+    fixed: ClassVar = Sides.fixed | {"Fp", "Kf"}  # the stem's convolutions
     gotchas: ClassVar = (
         "The source is counted in positions of the encoder, of two frames each: 1,500 for the 3,000 frames of 30"
         " seconds. The class pads shorter audio to all of max_source_positions and takes no other length; another"

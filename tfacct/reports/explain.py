@@ -179,5 +179,7 @@ def _derivation(
     steps = [step for one in components for step in one.steps]
     if any("⌈" in step.letters for step in steps):
         rule = f"{rule}; ⌈ ⌉ is rounded up to a whole number"
+    if any("⌊" in step.letters for step in steps):
+        rule = f"{rule}; ⌊ ⌋ is rounded down"
     used = model.letters(steps)
     return Derivation(unit, rule, used, components, *said)
