@@ -190,8 +190,8 @@ def test_the_cache_reads_back(run, family: str, seed: int) -> None:
     table = printed(run, config, "--of", "kv", *options(step))
     in_bf16 = load(config).kv(**step).total
     *_, elements, held = table.pop("total")
-    mixers = subject("mine", config).architecture.having(Mixer)
-    states = [line for _, mixer in mixers for line in mixer.lines(mixer.name) if isinstance(line, State)]
+    mixers = {part.name: part for part in subject("mine", config).architecture.parts() if isinstance(part, Mixer)}
+    states = [line for mixer in mixers.values() for line in mixer.lines(mixer.name) if isinstance(line, State)]
     width = {line.path: 2 if line.bits is None else line.bits // 8 for line in states}
     assert evaluated(table.pop("=")[0], sizes) == number(elements)
     assert in_bf16 == number(held) == sum(width.get(path, 2) * number(row[2]) for path, row in table.items())

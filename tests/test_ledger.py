@@ -14,6 +14,7 @@ from tfacct.architecture.parts import (
     LatentAttention,
     Norm,
     Rotary,
+    TimeMix,
 )
 from tfacct.architecture.transformer import Transformer
 from tfacct.ledger import workload
@@ -145,6 +146,8 @@ def test_a_decode_step_reads_exactly_the_kv_cache(tiny_subject) -> None:
         made = {"expanded": heads * (8 + 4 + 10), "absorbed": 3 * 11 * (14 + 4 + 14)}[attention.form]
         assert read == 16 * layers * made
         assert sum(kept[path] for path in kept if path.endswith("_cache")) == 2 * layers * 3 * 11 * (14 + 4)
+    elif any(isinstance(part, TimeMix) for part in tiny_subject.architecture.parts()):
+        assert read == 0 < len(kept), "RWKV reads its sums in no product"
     elif attention is None:
         states = tiny_subject.ledger.states(at)  # of which the recurrence of Mamba-2 keeps numbers of 32 bits
         assert read == 16 * states["blocks.*.mamba.scan_state"] > 0

@@ -86,6 +86,13 @@ def test_a_mixer_is_proven_with_its_tokens_interpolated(edges_or_not: bool) -> N
     assert "attention" not in report.convention
 
 
+@WITH_EDGES
+def test_rwkv_is_proven_with_its_tokens_interpolated(edges_or_not: bool) -> None:
+    edges = (*COUNTS[:4], *(f"all four at {edge}" for edge in ("C = 0", "B = 1", "B = 1, C = 0")))
+    report = proven("rwkv-4-169m-pile", [*edges] if edges_or_not else COUNTS[:4])
+    assert "because the recurrence of RWKV runs over the tokens" in " ".join(report.notes)
+
+
 @pytest.mark.slow
 def test_a_mixer_with_every_bias_is_proven() -> None:
     proven("mamba-130m", MIXERS, use_bias=True, tie_word_embeddings=False)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
 from inspect import signature
 from typing import Any
 
@@ -12,6 +14,9 @@ import torch
 import transformers
 from torch.utils.flop_counter import FlopCounterMode
 from transformers.modeling_outputs import BaseModelOutput
+
+LOOPED = 2
+"""Tokens that a class's loop over them runs through, where it is cut short."""
 
 transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 
@@ -56,7 +61,7 @@ def run(
         return torch.zeros(batch, count, dtype=torch.long, device="meta")
 
     takes = signature(type(model).forward).parameters
-    keeps = "cache_params" if "cache_params" in takes else "past_key_values"
+    keeps = next((name for name in ("cache_params", "state") if name in takes), "past_key_values")
     before: dict[str, Any] = {}
     if not gives and keeps in takes:
         before = {keeps: transformers.DynamicCache(config=model.config)}
@@ -73,11 +78,12 @@ def run(
     if source and new_source:
         before |= read
     if old:
-        first = model(**(read if source else before), **_tokens(source, given(old)))
+        with _brief_recurrence(model.config):
+            first = model(**(read if source else before), **_tokens(source, given(old)))
         before |= {keeps: first[keeps] if held is None else held}
         if source and not new_source:
             before |= {"encoder_outputs": BaseModelOutput(last_hidden_state=first.encoder_last_hidden_state)}
-    with FlopCounterMode(display=False) as counter:
+    with _brief_recurrence(model.config), FlopCounterMode(display=False) as counter:
         result = model(**before, **_tokens(source, given(tokens)))
     root = type(model).__name__
     totals = {
@@ -92,6 +98,28 @@ def run(
     return {path: count for path, count in own.items() if count}, _cached(result.get(keeps) if held is None else held)
 
 
+@contextmanager
+def _brief_recurrence(config: Any) -> Iterator[None]:
+    """RWKV's class, its loop over the tokens cut short: it runs the first `LOOPED`, and the others would have the same
+    shapes. The loop is pointwise work, in which the counter sees nothing, and takes a second for each hundred tokens.
+    """
+    if config.model_type != "rwkv":
+        yield
+        return
+    modeling: Any = import_module("transformers.models.rwkv.modeling_rwkv")
+    whole = modeling.rwkv_linear_attention
+
+    def first(decay: Any, bonus: Any, key: Any, value: Any, **states: Any) -> Any:
+        _, kept = whole(decay, bonus, key[:, :LOOPED], value[:, :LOOPED], **states)
+        return torch.zeros_like(key), kept
+
+    modeling.rwkv_linear_attention = first
+    try:
+        yield
+    finally:
+        modeling.rwkv_linear_attention = whole
+
+
 def _tokens(source: int, tokens: Any) -> dict[str, Any]:
     """Name that the class has for the new tokens: with an encoder, the usual one is the source's."""
     return {"decoder_input_ids" if source else "input_ids": tokens}
@@ -101,6 +129,8 @@ def _cached(past: Any) -> dict[str, int]:
     """Elements of what each layer keeps: its own keys and values, or its states, then those of the source."""
     if past is None:
         return {}
+    if isinstance(past, list):
+        return _stacked(past)
     sides = (getattr(past, "self_attention_cache", past), getattr(past, "cross_attention_cache", None))
     found: dict[str, int] = {}
     for first, cache in zip((0, 2), sides, strict=True):
@@ -108,6 +138,15 @@ def _cached(past: Any) -> dict[str, int]:
             for which, kept in enumerate(_kept_by(layer), start=first):
                 found[f"blocks.{number}.{which}"] = kept.numel()
     return found
+
+
+def _stacked(states: list[Any]) -> dict[str, int]:
+    """Elements of what each layer of RWKV keeps; a tensor holds those of all: the last token in front of its network,
+    that in front of its mixer, and three for the recurrence."""
+    of_network, of_mixer, *sums = [state.select(-1, 0).numel() for state in states]
+    own = (of_mixer, sum(sums), of_network)
+    layers = range(states[0].shape[-1])
+    return {f"blocks.{number}.{which}": count for number in layers for which, count in enumerate(own)}
 
 
 def _kept_by(layer: Any) -> list[Any]:

@@ -9,12 +9,15 @@ from tfacct.reference.delta import DeltaNet
 from tfacct.reference.mamba import Mamba
 from tfacct.reference.mamba2 import Mamba2
 from tfacct.reference.mixing import Mixer, ShortConvolution
+from tfacct.reference.rwkv import ChannelMix, TimeMix
 
 MODULES: dict[type[parts.Mixer], Any] = {
     parts.Mamba: Mamba,
     parts.Mamba2: Mamba2,
     parts.ShortConvolution: ShortConvolution,
     parts.DeltaNet: DeltaNet,
+    parts.TimeMix: TimeMix,
+    parts.ChannelMix: ChannelMix,
 }
 
 

@@ -115,7 +115,7 @@ def _unfused(subjects: Sequence[LoadedModel]) -> list[str]:
     if sentences.attends(subjects):
         said += "; keys and values once for all the query heads that share them. Fused attention never moves the T × S"
         said += " scores"
-    return [f"{said}.", *dict.fromkeys(mixer.unfused for mixer in sentences.mixers(subjects))]
+    return [f"{said}.", *dict.fromkeys(mixer.unfused for mixer in sentences.mixers(subjects) if mixer.unfused)]
 
 
 def _activations(subjects: Sequence[LoadedModel]) -> str:

@@ -16,6 +16,7 @@ from tfacct.architecture.parts.norm import Norm
 from tfacct.architecture.parts.part import Mixer, Part
 from tfacct.architecture.parts.per_layer import PerLayerEmbedding, PerLayerInput
 from tfacct.architecture.parts.residual import Residual
+from tfacct.architecture.parts.rwkv import ChannelMix, TimeMix
 from tfacct.ledger.paths import ENCODER, MTP
 
 _READ: tuple[type[Part], ...] = (
@@ -30,6 +31,8 @@ _READ: tuple[type[Part], ...] = (
         Mamba2,
         ShortConvolution,
         DeltaNet,
+        TimeMix,
+        ChannelMix,
         Norm,
         Head,
         Pooler,
@@ -47,6 +50,7 @@ __all__ = [
     "MIXERS",
     "OF_SOURCE",
     "Attention",
+    "ChannelMix",
     "Classes",
     "CrossAttention",
     "DeltaNet",
@@ -77,4 +81,5 @@ __all__ = [
     "ShortConvolution",
     "Stem",
     "Temperature",
+    "TimeMix",
 ]

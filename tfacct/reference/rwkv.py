@@ -1,0 +1,156 @@
+"""The reference model's RWKV-4: means of all tokens so far, and a network that sees the token before.
+
+Peng et al., "RWKV" (arXiv 2305.13048), section 3 and appendix D; transformers' RwkvSelfAttention and RwkvFeedForward.
+
+Shapes: x is (batch, tokens, channels); what a channel keeps is (batch, tokens, channels, 3).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tfacct.architecture import parts
+from tfacct.reference.mixing import Mixer, States
+from tfacct.reference.modules import Activation, Linear, Work
+
+NOTHING = -1e38
+"""Exponent of sums over no token: every other one is larger."""
+
+
+class Mixture(Work):
+    """Token and the one before, weighted channel by channel."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(hidden))
+
+    def forward(self, x: Tensor, before: Tensor) -> Tensor:
+        return x * self.weight + before * (1 - self.weight)
+
+
+def added(one: Tensor, other: Tensor) -> Tensor:
+    """Sums over the tokens of both, each (…, 3): that of weighted values, that of weights, and the exponent of both."""
+    exponent = torch.maximum(one[..., 2], other[..., 2])
+    shares = [torch.exp(part[..., 2] - exponent).unsqueeze(-1) for part in (one, other)]
+    sums = shares[0] * one[..., :2] + shares[1] * other[..., :2]
+    return torch.cat((sums, exponent.unsqueeze(-1)), dim=-1)
+
+
+def alone(key: Tensor, value: Tensor) -> Tensor:
+    """Sums over one token."""
+    return torch.stack((value, torch.ones_like(value), key), dim=-1)
+
+
+class Recurrence(Work):
+    """Sums after each token, in which every token before it has decayed once more: equation 16 of the paper, by the
+    stable form of its appendix D.
+
+    All tokens at once, as a scan whose reach doubles in each round (Hillis and Steele, "Data Parallel Algorithms",
+    1986).
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(channels))
+
+    def forward(self, key: Tensor, value: Tensor, before: Tensor) -> Tensor:
+        decay, sums = -torch.exp(self.weight), alone(key, value)
+        first = added(self._decayed(before.unsqueeze(1), decay), sums[:, :1])
+        sums = torch.cat((first, sums[:, 1:]), dim=1)
+        reach, tokens = 1, key.shape[1]
+        while reach < tokens:
+            later = added(self._decayed(sums[:, :-reach], decay * reach), sums[:, reach:])
+            sums = torch.cat((sums[:, :reach], later), dim=1)
+            reach *= 2
+        return sums
+
+    @staticmethod
+    def _decayed(sums: Tensor, decay: Tensor) -> Tensor:
+        return torch.cat((sums[..., :2], (sums[..., 2] + decay).unsqueeze(-1)), dim=-1)
+
+
+class Mean(Work):
+    """Weighted mean of the values: of the tokens before, and of the token itself, whose key has a bonus."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(channels))
+
+    def forward(self, before: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        sums = added(before, alone(key + self.weight, value))
+        return sums[..., 0] / sums[..., 1]
+
+
+class Received(Work):
+    """What a token lets through."""
+
+    def forward(self, x: Tensor, gate: Tensor) -> Tensor:
+        return torch.sigmoid(gate) * x
+
+
+def shifted(x: Tensor, past: States | None) -> tuple[Tensor, Tensor]:
+    """The token before each, and the last one, which is kept."""
+    first = torch.zeros_like(x[:, :1]) if past is None else past[0].unsqueeze(1)
+    return torch.cat((first, x.narrow(1, 0, x.shape[1] - 1)), dim=1), x[:, -1].clone()
+
+
+class TimeMix(Mixer):
+    """Means of the values of all tokens so far."""
+
+    caches = ("shift_state", "sum_state")
+
+    @staticmethod
+    def kept(part: parts.TimeMix, batch: int) -> tuple[tuple[int, ...], ...]:
+        """The last token, and each channel's sums with their exponent."""
+        return (batch, part.hidden), (batch, part.inner, 3)
+
+    def __init__(self, part: parts.TimeMix) -> None:
+        super().__init__()
+        hidden, inner = part.hidden, part.inner
+        self.k_mix, self.v_mix, self.r_mix = Mixture(hidden), Mixture(hidden), Mixture(hidden)
+        self.k_proj, self.v_proj, self.r_proj = (Linear(hidden, inner, bias=False) for _ in "kvr")
+        self.recurrence, self.mean, self.gate = Recurrence(inner), Mean(inner), Received()
+        self.o_proj = Linear(inner, hidden, bias=False)
+
+    def forward(self, x: Tensor, past: States | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Result, the last token, and the sums behind it."""
+        before, last = shifted(x, past)
+        key, value = self.k_proj(self.k_mix(x, before)), self.v_proj(self.v_mix(x, before))
+        gate = self.r_proj(self.r_mix(x, before))
+        if past is None:
+            nothing = torch.zeros_like(key[:, 0])
+            old = torch.stack((nothing, nothing, nothing + NOTHING), dim=-1)
+        else:
+            old = past[1]
+        sums = self.recurrence(key, value, old)
+        earlier = torch.cat((old.unsqueeze(1), sums.narrow(1, 0, x.shape[1] - 1)), dim=1)
+        out: Tensor = self.o_proj(self.gate(self.mean(earlier, key, value), gate))
+        # A copy: a view would hold all of them.
+        return out, last, sums[:, -1].clone()
+
+
+class ChannelMix(Mixer):
+    """Network whose result is gated."""
+
+    caches = ("shift_state",)
+
+    @staticmethod
+    def kept(part: parts.ChannelMix, batch: int) -> tuple[tuple[int, ...], ...]:
+        """The last token."""
+        return ((batch, part.hidden),)
+
+    def __init__(self, part: parts.ChannelMix) -> None:
+        super().__init__()
+        self.k_mix, self.r_mix = Mixture(part.hidden), Mixture(part.hidden)
+        self.up_proj = Linear(part.hidden, part.width, bias=False)
+        self.act = Activation("relu2")
+        self.down_proj = Linear(part.width, part.hidden, bias=False)
+        self.r_proj = Linear(part.hidden, part.hidden, bias=False)
+        self.gate = Received()
+
+    def forward(self, x: Tensor, past: States | None) -> tuple[Tensor, Tensor]:
+        """Result, and the last token."""
+        before, last = shifted(x, past)
+        out = self.down_proj(self.act(self.up_proj(self.k_mix(x, before))))
+        return self.gate(out, self.r_proj(self.r_mix(x, before))), last
