@@ -27,4 +27,11 @@ def drawn(draw: Draw) -> Fields:
 def sized(of: Distinct) -> Sized:
     config, sizes = _sizes.bart_like(of, rows=0)
     config |= {"max_source_positions": of.J, "max_target_positions": of.P, "num_mel_bins": of.more[2]}
-    return without(config, "max_position_embeddings"), {**sizes, "Penc": of.J, "Mf": of.more[2], "Fp": 2, "Kf": 3, "Dk": 3 * sizes["D"]}
+    return without(config, "max_position_embeddings"), {
+        **sizes,
+        "Penc": of.J,
+        "Mf": of.more[2],
+        "Fp": 2,
+        "Kf": 3,
+        "Dk": 3 * sizes["D"],
+    }
