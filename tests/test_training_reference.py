@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import Ran
 from tests.families import SHAPES, names, room, sampled
 from tfacct import load
-from tfacct.architecture.parts import Attention, LatentAttention, Mixer
+from tfacct.architecture.parts import Attention, Disentangled, LatentAttention, Mixer
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
@@ -32,8 +32,17 @@ def unruled(model: LoadedModel) -> str:
     parts = (part for part in model.architecture.parts() if isinstance(part, (LatentAttention, Mixer)))
     if any(getattr(part, "value_norm", None) is not None for part in model.architecture.parts()):
         return "keys that are values or another layer's"
-    if any(isinstance(part, Attention) and part.value_dim is not None for part in model.architecture.parts()):
+    attentions = [part for part in model.architecture.parts() if isinstance(part, Attention)]
+    if any(part.value_dim is not None for part in attentions):
         return "values of a size of their own"
+    if any(part.qk_norm is not None and not part.qk_norm.learned for part in attentions):
+        return "norms of queries and keys without a weight"
+    if any(isinstance(part, Disentangled) for part in attentions):
+        return "Disentangled"
+    if any(part.gated for part in attentions) and not any(
+        isinstance(part, Mixer) for part in model.architecture.parts()
+    ):
+        return "attention with a gate"
     return next((type(part).__name__ for part in parts), "nothing")
 
 

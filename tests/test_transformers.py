@@ -56,10 +56,14 @@ LAYER_COUNTS = (
 
 def with_few_layers(whole: LoadedModel) -> LoadedModel:
     """The first seven layers: as many as it takes to see each kind of layer that a preset has."""
-    counts = [name for name in LAYER_COUNTS if name in whole.raw]
-    fields = {**whole.raw, **{count: min(whole.raw[count], 7) for count in counts}}
+    counts, borrows = [name for name in LAYER_COUNTS if name in whole.raw], whole.raw.get("num_kv_shared_layers")
+    period = whole.raw["layer_types"].index("full_attention") + 1 if borrows else 0
+    most = 2 * period if borrows else 7  # Gemma 4's: layers of each kind that keep keys, and that borrow them
+    fields = {**whole.raw, **{count: min(whole.raw[count], most) for count in counts}}
+    if borrows:
+        fields["num_kv_shared_layers"] = period
     if fields.get("layer_types"):
-        fields["layer_types"] = fields["layer_types"][:7]
+        fields["layer_types"] = fields["layer_types"][:most]
     if fields.get("attn_layer_indices"):  # Bamba's
         fields["attn_layer_indices"] = [3]
     if fields.get("hybrid_override_pattern"):  # Nemotron-H's
