@@ -132,7 +132,8 @@ def test_tokens_off_the_line_are_not_proven(monkeypatch: pytest.MonkeyPatch) -> 
     assert {row["what"]: row["evidence"] for row in report.rows}["forward"] != "no assumption"
 
 
-SLOW = ("deepseek-v2-lite", "gpt-oss-20b", "transformer-base", "gemma-2-2b", "t5-small")  # half a minute each
+# Half a minute each.
+SLOW = ("deepseek-v2-lite", "gpt-oss-20b", "transformer-base", "gemma-2-2b", "t5-small", "opt-350m", "falcon-40b")
 
 
 @pytest.mark.parametrize(
@@ -142,6 +143,7 @@ def test_every_kind_of_block_is_proven_with_symbols(name: str, said: list[str]) 
     proven(name, said)
 
 
+@pytest.mark.slow
 @WITH_EDGES
 def test_scores_for_distances_are_proven_on_both_sides(edges_or_not: bool) -> None:
     proven("t5-small", KINDS["t5-small"] if edges_or_not else COUNTS[:4])

@@ -140,7 +140,7 @@ FAMILIES = [name for name in families.names() if families.config_class(name).hf_
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_random_configs_agree(family: str) -> None:
-    random_agreement(family, 12)
+    random_agreement(family, 8)
 
 
 @pytest.mark.slow
@@ -206,7 +206,7 @@ def random_class(family: str, examples: int) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_random_bodies_and_classes_agree(family: str) -> None:
-    random_class(family, 6)
+    random_class(family, 4)
 
 
 @pytest.mark.slow

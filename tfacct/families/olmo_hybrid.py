@@ -36,7 +36,7 @@ class Config(DeltaLike):
     linear_num_key_heads: Count = Field(default_factory=_heads)
     linear_num_value_heads: Count = Field(default_factory=_heads)
     linear_key_head_dim: Count = Field(
-        default_factory=lambda fields: int(0.75 * fields["hidden_size"] / fields["linear_num_key_heads"])
+        default_factory=lambda fields: 3 * fields["hidden_size"] // 4 // fields["linear_num_key_heads"]
     )
     linear_value_head_dim: Count = Field(default_factory=lambda fields: 2 * fields["linear_key_head_dim"])
     linear_conv_kernel_dim: Count = 4
