@@ -81,14 +81,15 @@ def test_of_several_models_each_has_its_own_notes(run) -> None:
     assert [len(notes) for notes in defaulted] == [int(bool(model["defaulted"])) for model in models]
 
 
-def test_models_that_a_comparison_goes_without_stand_in_its_json(run) -> None:
+def test_models_that_a_comparison_goes_without_stand_in_its_json(run, tmp_path) -> None:
     document = json.loads(run("kv", "gpt2", "bert-base", "--json").out)
     assert [model["model"] for model in document["models"]] == ["gpt2"]
     assert document["models_left_out"] == [{"model": "bert-base", "why": "nothing is kept between steps"}]
-    document = json.loads(run("memory", "gpt2", "gpt-oss-20b", "--json").out)
-    assert document["models_left_out"] == [
-        {"model": "gpt-oss-20b", "why": "the size of quantized weights is not guessed"}
-    ]
+    file = tmp_path / "odd.json"
+    file.write_text(json.dumps({**TINY["gpt2"], "quantization_config": {"quant_method": "vptq"}}))
+    document = json.loads(run("memory", "gpt2", str(file), "--json").out)
+    why = 'quant_method = "vptq" is not known: its bytes are not guessed'
+    assert document["models_left_out"] == [{"model": "odd.json", "why": why}]
     assert json.loads(run("memory", "gpt2", "--json").out)["models_left_out"] == []
 
 
