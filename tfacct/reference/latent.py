@@ -61,6 +61,8 @@ class LatentAttention(nn.Module):
         if self.angles is not None and self.q_rotary is not None and self.k_rotary is not None:
             turn = step.turn(self.angles)
             turned, shared = self.q_rotary(turned, *turn), self.k_rotary(shared, *turn)
+        else:
+            shared = shared.clone()  # else the cache would hold the whole product that it is a part of
         run = {"expanded": self._expanded, "absorbed": self._absorbed, "unpacked": self._unpacked}[part.form]
         mixed, kept = run(plain, turned, latent, shared, step, past)
         return self.o_proj(mixed.transpose(1, 2).flatten(2)), *kept, *index

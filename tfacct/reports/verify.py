@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
+from tfacct.ledger.lines import CHUNK
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table, Tick, unwatched
@@ -48,10 +50,11 @@ def verify(
     if against not in (None, "transformers"):
         raise UsageError(f"{option('against')} knows transformers, not {against!r}")
     subjects, stepless = counting.steppable(subjects, request)
-    verified = []
-    for done, subject in enumerate(subjects):
+    verified: list[_Verified] = []
+    asked_for = [_within_reach(subject, request) for subject in subjects]
+    for done, (subject, own) in enumerate(zip(subjects, asked_for, strict=True)):
         progress(subject.name, done, len(subjects))
-        work = counting.workload(subject, request)
+        work = counting.workload(subject, own)
         asked = _ask(subject, work, all_layers, against is not None)
         verified.append(_Verified(subject, work, asked, traced_blocks(subject, all_layers)))
     one = verified[0] if len(verified) == 1 else None
@@ -62,17 +65,29 @@ def verify(
         subjects,
         table,
         [_facts(v) for v in verified],
-        title=_title(what, compose.of_workload(subjects, request)),
+        title=_title(what, compose.of_workload(subjects, asked_for[0] if one else request)),
         convention=conventions.products_convention(request, False, subjects),
         answer=verdict([(v.subject, v.checks) for v in verified]),
         notes=lambda at: _notes(verified[at], all_layers),
-        requests=[request],
+        requests=asked_for,
         defaults=[],
         hints=_classless(subjects) if against else (),
         left_out=stepless,
         headline="total_flops",
         agrees=all(v.agrees for v in verified),
     )
+
+
+IN_CHUNKS = 1024
+"""Tokens at which a model that runs in chunks is asked, where no context was named: its reference model loops over the
+chunks, and holds a matrix for each."""
+
+
+def _within_reach(subject: LoadedModel, request: Request) -> Request:
+    """The request, at fewer tokens where a recurrence in chunks would take gigabytes."""
+    if request.ctx is not None or not any(CHUNK in group.axes for group in subject.ledger.groups):
+        return request
+    return replace(request, ctx=min(subject.context, IN_CHUNKS))
 
 
 def _title(what: str, of: str) -> str:
