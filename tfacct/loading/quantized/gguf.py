@@ -122,13 +122,13 @@ def mix(subject: LoadedModel, name: str) -> Storage:
     usual = MIXES[name]
 
     def choose(tensor: Stored) -> Format | None:
-        if tensor.role == "other":
+        if tensor.role == "other" or (tensor.role == "table" and tensor.path != "embed.weight"):
             return None
         if tensor.role == "head" or (tensor.role == "table" and model.tied):
             fits = tensor.inputs % TYPES[usual][0] == 0
             return _type("Q8_0" if not fits or usual == "Q8_0" else "Q6_K", tensor)
         if tensor.role == "table":
-            return _type(usual, tensor) if tensor.path == "embed.weight" else None
+            return _type(usual, tensor)
         leaf, number = paths.module_of(tensor.path).rpartition(".")[2], paths.parse(tensor.path).number
         rule = RULES.get(leaf)
         return _type((rule(model, int(number)) if rule else None) or usual, tensor)
