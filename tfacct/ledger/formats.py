@@ -80,6 +80,46 @@ def gptq(bits: int = 4, group: int | None = 128) -> Format:
     return Format("gptq", matrix, about)
 
 
+def scaled(
+    name: str,
+    bits: int,
+    *,
+    packed: bool,
+    scale: int,
+    group: int | None = None,
+    block: tuple[int, int] | None = None,
+    whole: bool = False,
+    zero: int | None = None,
+    tensor: int = 0,
+    indexed: bool = False,
+) -> Format:
+    """Numbers of `bits`, packed into int32 along the inputs or each in bytes of its own, with a scale of `scale` bytes
+    for each output and group of inputs, for each `block`, or for the `whole` tensor.
+
+    `zero`: bits of a zero point beside each scale, packed along the outputs where the numbers are packed. `tensor`:
+    bytes besides. `indexed`: the number of each input's group, in 32 bits. compressed-tensors, `compressors`.
+    """
+
+    def scales(outputs: Size, inputs: Size) -> tuple[Size, Size]:
+        if whole:
+            return 1, 1
+        if block is not None:
+            return rounded_up(outputs, block[0]), rounded_up(inputs, block[1])
+        return outputs, grouped(inputs, group)
+
+    def matrix(outputs: Size, inputs: Size) -> Size:
+        down, across = scales(outputs, inputs)
+        numbers = WORD * outputs * _words(inputs, bits) if packed else outputs * inputs * rounded_up(bits, 8)
+        zeros = 0
+        if zero is not None:
+            zeros = WORD * _words(down, zero) * across if packed else down * across * rounded_up(zero, 8)
+        return numbers + scale * down * across + zeros + tensor + (WORD * inputs if indexed else 0)
+
+    per = "each tensor" if whole else f"blocks of {block[0]} × {block[1]}" if block else _of(group)
+    zeros = f" and a {zero}-bit zero point" if zero is not None else ""
+    return Format(name, matrix, f"{bits}-bit numbers, {per} with a {8 * scale}-bit scale{zeros}")
+
+
 CODE, NESTED_CODE, OFFSET = 16 * 4, 256 * 4, 4
 """Bytes of bitsandbytes' tables: the 16 numbers of 4 bits, the 256 of a scale's 8 bits, and the mean of the scales."""
 
@@ -103,22 +143,17 @@ def bnb4(*, double: bool = True, name: str = "nf4", tables: bool = True) -> Form
 def rows8(name: str, scale: int = 4) -> Format:
     """8 bits a number, and a scale of `scale` bytes for each output: bitsandbytes (`SCB`), FBGEMM (`weight_scale`)."""
     about = f"8-bit numbers, and a {8 * scale}-bit scale for each output"
-    return Format(name, lambda outputs, inputs: outputs * inputs + scale * outputs, about)
+    return scaled(name, 8, packed=False, scale=scale)._replace(about=about)
 
 
 def fp8(block: tuple[int, int] | None = (128, 128), *, scale: int = 4, static: bool = False) -> Format:
     """8 bits a number (E4M3), and a scale of `scale` bytes for each block of outputs × inputs, or for the tensor:
     `weight_scale_inv` of DeepSeek-V3. `static`: one of 32 bits for the activations (`activation_scale`)."""
-    more = 4 if static else 0
-
-    def matrix(outputs: Size, inputs: Size) -> Size:
-        scales = rounded_up(outputs, block[0]) * rounded_up(inputs, block[1]) if block else 1
-        return outputs * inputs + scale * scales + more
-
-    if block is None:
-        return Format("fp8-tensor", matrix, "8-bit numbers, a 32-bit scale for each tensor")
-    about = f"8-bit numbers, blocks of {block[0]} × {block[1]} with a {8 * scale}-bit scale"
-    return Format("fp8-block", matrix, about)
+    name, per = ("fp8-tensor", "a 32-bit scale for each tensor")
+    if block is not None:
+        name, per = "fp8-block", f"blocks of {block[0]} × {block[1]} with a {8 * scale}-bit scale"
+    taken = scaled(name, 8, packed=False, scale=scale, block=block, whole=block is None, tensor=4 if static else 0)
+    return taken._replace(about=f"8-bit numbers, {per}")
 
 
 def affine(bits: int, group: int, scale: int = 2) -> Format:
@@ -163,43 +198,3 @@ def ternary() -> Format:
     """Four outputs of 2 bits in a byte, and a 16-bit scale for the tensor: BitNet, `BitLinear`."""
     about = "2-bit numbers, and a 16-bit scale for each tensor"
     return Format("bitnet", lambda outputs, inputs: rounded_up(outputs, 4) * inputs + 2, about)
-
-
-def scaled(
-    name: str,
-    bits: int,
-    *,
-    packed: bool,
-    scale: int,
-    group: int | None = None,
-    block: tuple[int, int] | None = None,
-    whole: bool = False,
-    zero: int | None = None,
-    tensor: int = 0,
-    indexed: bool = False,
-) -> Format:
-    """Numbers of `bits`, packed into int32 along the inputs or each in bytes of its own, with a scale of `scale` bytes
-    for each output and group of inputs, for each `block`, or for the `whole` tensor.
-
-    `zero`: bits of a zero point beside each scale, packed along the outputs where the numbers are packed. `tensor`:
-    bytes besides. `indexed`: the number of each input's group, in 32 bits. compressed-tensors, `compressors`.
-    """
-
-    def scales(outputs: Size, inputs: Size) -> tuple[Size, Size]:
-        if whole:
-            return 1, 1
-        if block is not None:
-            return rounded_up(outputs, block[0]), rounded_up(inputs, block[1])
-        return outputs, grouped(inputs, group)
-
-    def matrix(outputs: Size, inputs: Size) -> Size:
-        down, across = scales(outputs, inputs)
-        numbers = WORD * outputs * _words(inputs, bits) if packed else outputs * inputs * rounded_up(bits, 8)
-        zeros = 0
-        if zero is not None:
-            zeros = WORD * _words(down, zero) * across if packed else down * across * rounded_up(zero, 8)
-        return numbers + scale * down * across + zeros + tensor + (WORD * inputs if indexed else 0)
-
-    per = "each tensor" if whole else f"blocks of {block[0]} × {block[1]}" if block else _of(group)
-    zeros = f" and a {zero}-bit zero point" if zero is not None else ""
-    return Format(name, matrix, f"{bits}-bit numbers, {per} with a {8 * scale}-bit scale{zeros}")

@@ -11,7 +11,7 @@ from tfacct.base import units
 from tfacct.base.errors import ConfigError, TfacctError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
-from tfacct.ledger.storage import BF16, width
+from tfacct.ledger.storage import BF16, Storage, width
 from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading.model import LoadedModel
 
@@ -98,10 +98,18 @@ class Counting:
             raise UsageError(f"moved bytes are counted for a plain forward pass: leave {others} out")
         _, cached = dtypes(self.dtype, self.kv_dtype)
         weighed = any(metric.name in (*WEIGHED, *MOVED) for metric in metrics)
-        known = weighed or not unweighed([subject], self.dtype)
-        weights = subject.storage(self.dtype) if known else BF16
+        weights = self._weights(subject, weighed=weighed)
         step = self._step(subject, work, metrics)
         return Point(subject.ledger, work, weights, width(cached), self.masked, self.train, step=step)
+
+    def _weights(self, subject: LoadedModel, *, weighed: bool) -> Storage:
+        """Storage of the weights; bf16 where it is not known and no metric is of it."""
+        try:
+            return subject.storage(self.dtype)
+        except TfacctError:
+            if weighed:
+                raise
+            return BF16
 
     def _step(
         self, subject: LoadedModel, work: Workload, metrics: Sequence[Metric]
@@ -194,33 +202,38 @@ def keeping(subjects: Sequence[LoadedModel]) -> tuple[list[LoadedModel], list[Le
     return keeps, LeftOut.of(others, "nothing is kept between steps")
 
 
-def unweighed(subjects: Sequence[LoadedModel], dtype: str | None) -> dict[str, str]:
-    """Names of those whose weights' bytes are not known → why."""
-    found: dict[str, str] = {}
+def storages(
+    subjects: Sequence[LoadedModel], dtype: str | None
+) -> tuple[list[tuple[LoadedModel, Storage]], dict[str, str]]:
+    """Models with the storage of their weights; and names of those whose bytes are not known → why."""
+    known: list[tuple[LoadedModel, Storage]] = []
+    why: dict[str, str] = {}
     for subject in subjects:
         try:
-            subject.storage(dtype)
+            known.append((subject, subject.storage(dtype)))
         except TfacctError as error:
-            found[subject.name] = error.message.removeprefix(f"{subject.name}: ")
-    return found
+            why[subject.name] = error.message.removeprefix(f"{subject.name}: ")
+    return known, why
+
+
+def unweighed(subjects: Sequence[LoadedModel], dtype: str | None) -> dict[str, str]:
+    """Names of those whose weights' bytes are not known → why."""
+    return storages(subjects, dtype)[1]
 
 
 def with_known_bytes(subjects: Sequence[LoadedModel], dtype: str | None) -> tuple[list[LoadedModel], list[LeftOut]]:
     """Those whose weights' bytes are known, and the others. Raises TfacctError where none is left."""
-    why = unweighed(subjects, dtype)
-    known = [subject for subject in subjects if subject.name not in why]
+    known, why = storages(subjects, dtype)
     if not known:
         subjects[0].storage(dtype)
-    others = [subject for subject in subjects if subject.name in why]
-    alike = dict.fromkeys(why[subject.name] for subject in others)
-    return known, [
-        LeftOut(tuple(name for name in why if why[name] == said), said, f"give another {option('dtype')}")
-        for said in alike
-    ]
+    alike: dict[str, list[str]] = {}
+    for name, said in why.items():
+        alike.setdefault(said, []).append(name)
+    advice = f"give another {option('dtype')}"
+    return [subject for subject, _ in known], [LeftOut(tuple(names), said, advice) for said, names in alike.items()]
 
 
 def stored_name(subjects: Sequence[LoadedModel], dtype: str | None) -> str:
     """What the weights of these models are stored in, in a word or two."""
-    why = unweighed(subjects, dtype)
-    names = list(dict.fromkeys(subject.storage(dtype).name for subject in subjects if subject.name not in why))
+    names = list(dict.fromkeys(how.name for _, how in storages(subjects, dtype)[0]))
     return names[0] if len(names) == 1 else f"{DEFAULT_DTYPE}, or as their configs say"

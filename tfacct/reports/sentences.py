@@ -231,10 +231,9 @@ def unweighed_notes(why: Mapping[str, str]) -> list[str]:
 
 def storage_notes(subjects: Sequence[LoadedModel], dtype: str | None) -> list[str]:
     """What a narrow format takes, what is stored of it, and what stays wide; nothing of models stored wide."""
-    why = counting.unweighed(subjects, dtype)
     found: dict[str, list[tuple[LoadedModel, Storage]]] = {}
-    for subject in subjects:
-        if subject.name not in why and (how := subject.storage(dtype)).narrow:
+    for subject, how in counting.storages(subjects, dtype)[0]:
+        if how.narrow:
             found.setdefault(f"{how.name} {how.about} {how.wide.name} {sorted(how.takes)}", []).append((subject, how))
     return [_stored_so(alike, named=dtype is not None, alone=len(subjects) == len(alike)) for alike in found.values()]
 
