@@ -81,6 +81,20 @@ def beside_shared(config: Any, experts: int, shared: int, **own: Any) -> Experts
     )
 
 
+def beside_gated(config: Any) -> Experts:
+    """Qwen's experts: beside them one shared network of a width of its own, behind a gate. Raises ConfigError."""
+    check_active(config.num_experts_per_tok, config.num_experts, ("num_experts_per_tok", "num_experts"))
+    return Experts(
+        hidden=config.hidden_size,
+        experts=config.num_experts,
+        active=config.num_experts_per_tok,
+        width=config.moe_intermediate_size,
+        shared=config.shared_expert_intermediate_size,
+        shared_gate=True,
+        activation=config.activation,
+    )
+
+
 def dense_or_sparse(given: list[str] | None, layers: int) -> list[bool]:
     """Booleans, one for each layer: whether it has experts. `given` are the config's mlp_layer_types; without them the
     first layer is dense and all others have experts. Raises ConfigError."""

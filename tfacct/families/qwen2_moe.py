@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from tfacct.architecture.parts import Experts
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Switch, UpTo
-from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, SHARED_PATHS, check_active, with_experts
+from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, SHARED_PATHS, beside_gated, with_experts
 from tfacct.families._layers import windows
 from tfacct.families._qwen_like import QwenLike
 
@@ -65,16 +64,7 @@ class Config(QwenLike):
 
     def architecture(self) -> Transformer:
         """Dense layers where decoder_sparse_step and mlp_only_layers say so."""
-        check_active(self.num_experts_per_tok, self.num_experts, ("num_experts_per_tok", "num_experts"))
-        experts = Experts(
-            hidden=self.hidden_size,
-            experts=self.num_experts,
-            active=self.num_experts_per_tok,
-            width=self.moe_intermediate_size,
-            shared=self.shared_expert_intermediate_size,
-            shared_gate=True,
-            activation=self.activation,
-        )
+        experts = beside_gated(self)
         dense = self.feed_forward()
         routed = with_experts(self.num_hidden_layers, self.decoder_sparse_step, self.mlp_only_layers)
         per_layer = list(zip(self.windows(), routed, strict=True))

@@ -3,11 +3,10 @@ token passes through."""
 
 from typing import ClassVar
 
-from tfacct.architecture.parts import Experts
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Layers
 from tfacct.families._endings import DECODER
-from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, SHARED_PATHS, check_active
+from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, SHARED_PATHS, beside_gated
 from tfacct.families._qwen_delta import TENSORS, QwenDelta
 from tfacct.families.qwen3_5_text import Config as Qwen3_5
 
@@ -36,14 +35,4 @@ class Config(QwenDelta):
 
     def architecture(self) -> Transformer:
         """Experts beside a shared network, in every layer."""
-        check_active(self.num_experts_per_tok, self.num_experts, ("num_experts_per_tok", "num_experts"))
-        experts = Experts(
-            hidden=self.hidden_size,
-            experts=self.num_experts,
-            active=self.num_experts_per_tok,
-            width=self.moe_intermediate_size,
-            shared=self.shared_expert_intermediate_size,
-            shared_gate=True,
-            activation=self.activation,
-        )
-        return self.of_two_kinds(self.kinds(), [experts] * self.num_hidden_layers)
+        return self.of_two_kinds(self.kinds(), [beside_gated(self)] * self.num_hidden_layers)

@@ -4,11 +4,10 @@ gated shared network that every token passes through."""
 from collections.abc import Mapping
 from typing import ClassVar
 
-from tfacct.architecture.parts import Experts
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Layers, UpTo
 from tfacct.families._delta_like import delta_paths
-from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, SHARED_PATHS, check_active, with_experts
+from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, SHARED_PATHS, beside_gated, with_experts
 from tfacct.families._qwen_delta import BEHIND, TENSORS, QwenDelta
 
 
@@ -50,16 +49,7 @@ class Config(QwenDelta):
 
     def architecture(self) -> Transformer:
         """Experts beside a shared network, in all layers but those that are dense."""
-        check_active(self.num_experts_per_tok, self.num_experts, ("num_experts_per_tok", "num_experts"))
-        experts = Experts(
-            hidden=self.hidden_size,
-            experts=self.num_experts,
-            active=self.num_experts_per_tok,
-            width=self.moe_intermediate_size,
-            shared=self.shared_expert_intermediate_size,
-            shared_gate=True,
-            activation=self.activation,
-        )
+        experts = beside_gated(self)
         dense = self.feed_forward()
         routed = with_experts(self.num_hidden_layers, self.decoder_sparse_step, self.mlp_only_layers)
         networks = [experts if some else dense for some in routed]
