@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 import tfacct
-from tfacct.accounts.sharding import Mesh, collectives, stored_elements
+from tfacct.accounts.sharding.mesh import Mesh
+from tfacct.accounts.sharding.rules import collectives
+from tfacct.accounts.sharding.shards import stored_elements
 from tfacct.ledger.workload import Workload
 
 KINDS = {

@@ -97,7 +97,7 @@ class Costs(Asked):
         `tp` and `fsdp`: ranks that divide them; `rank_params` is then what the fullest one stores. Raises TfacctError
         for a model that such ranks do not divide.
         """
-        from tfacct.accounts.sharding import Mesh
+        from tfacct.accounts.sharding.mesh import Mesh
         from tfacct.reports.mesh import checked
         from tfacct.reports.params import params
 

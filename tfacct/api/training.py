@@ -109,7 +109,7 @@ class Trainable(Asked):
         product by product, as torch's plan has it, or together, as Megatron does. `dtype`: of what is sent.
         Raises TfacctError for a mesh that does not divide what it must, and for a model with a part that has no rule.
         """
-        from tfacct.accounts.sharding import Mesh
+        from tfacct.accounts.sharding.mesh import Mesh
         from tfacct.reports.comms import comms
 
         return answered(

@@ -94,7 +94,7 @@ def params(
     chosen = ask.subjects(which)
     mesh = None
     if (tp, fsdp) != (1, 1):
-        from tfacct.accounts.sharding import Mesh
+        from tfacct.accounts.sharding.mesh import Mesh
         from tfacct.reports.mesh import checked
 
         mesh = checked(Mesh(tp, fsdp=fsdp))

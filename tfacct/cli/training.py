@@ -139,7 +139,7 @@ def comms(
     output: opt.Output,
 ) -> None:
     """What each rank sends: for one new token, for --tokens, or in a training step."""
-    from tfacct.accounts.sharding import Mesh
+    from tfacct.accounts.sharding.mesh import Mesh
     from tfacct.reports.comms import comms
 
     ranks = Mesh(mesh.tp, mesh.sp, mesh.fsdp, mesh.tp_plan.value)

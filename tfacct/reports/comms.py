@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from tfacct.accounts.sharding import LIVES, Collective, Mesh, collectives, stored_elements
+from tfacct.accounts.sharding.mesh import LIVES, Mesh
+from tfacct.accounts.sharding.rules import Collective, collectives
+from tfacct.accounts.sharding.shards import stored_elements
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError, listed
 from tfacct.ledger.workload import Request, whole_sequences

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tfacct.accounts.sharding import LIVES, Mesh, check, divisors, gathered
+from tfacct.accounts.sharding.mesh import LIVES, Mesh, check, divisors
+from tfacct.accounts.sharding.shards import gathered
 from tfacct.architecture.blocks import Stack
 from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Norm, Part, Positions, Residual
 from tfacct.architecture.transformer import Transformer

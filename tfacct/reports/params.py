@@ -7,7 +7,8 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
-from tfacct.accounts.sharding import Mesh, shard
+from tfacct.accounts.sharding.mesh import Mesh
+from tfacct.accounts.sharding.shards import shard
 from tfacct.architecture.parts import HEADINGS
 from tfacct.base import units
 from tfacct.ledger import paths
