@@ -47,7 +47,7 @@ class Product(NamedTuple):
         """
         left, right, out = (activations.bytes(elements) for elements in self.line.operands(self.axes))
         if self.line.weight_axes() is not None and not self.line.idles(self.axes):
-            stored = _stored(self.line.parameters()[0], self.axes, self.experts)
+            stored = as_stored(self.line.parameters()[0], self.axes, self.experts)
             read = self._each(weights, stored._replace(copies=self.line.touched(self.axes)))
             left, right = self.count * left, self.count * right
             return (read, right, self.count * out) if self.line.weighs_left else (left, read, self.count * out)
@@ -90,10 +90,10 @@ class Tensor(NamedTuple):
     @property
     def stored(self) -> Stored:
         """The tensor as a storage format sees it."""
-        return _stored(self.parameter, self.axes, self.experts)._replace(path=self.path)
+        return as_stored(self.parameter, self.axes, self.experts)._replace(path=self.path)
 
 
-def _stored(parameter: Parameter, axes: Axes, experts: bool) -> Stored:
+def as_stored(parameter: Parameter, axes: Axes, experts: bool) -> Stored:
     """The parameter as a storage format sees it, in a model with or without `experts`."""
     path, elements = parameter.path, size(axes, parameter.axes)
     if parameter.embedding:

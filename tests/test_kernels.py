@@ -1,0 +1,168 @@
+"""Kernels of a step against the ledger that they come from: the same FLOPs, weights and cache, on any devices."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import pytest
+
+from tfacct.accounts.kernels import Kernel, Split, kernels, way_of
+from tfacct.accounts.sharding.mesh import Mesh
+from tfacct.accounts.sharding.rules import collectives
+from tfacct.base.errors import ConfigError
+from tfacct.ledger.groups import Ledger
+from tfacct.ledger.storage import BF16, BF16_EACH, storage
+from tfacct.ledger.workload import Workload
+from tfacct.loading import presets
+from tfacct.loading.find import find
+
+FP8 = storage("fp8")
+STEPS = {"prefill": Workload(40, 40, 3), "chunk": Workload(5000, 16, 3), "decode": Workload(5000, 1, 12)}
+REFUSED = (
+    "mamba",
+    "mamba2",
+    "falcon_mamba",
+    "bamba",
+    "jamba",
+    "nemotron_h",
+    "granitemoehybrid",
+    "lfm2",
+    "lfm2_moe",
+    "rwkv",
+)
+REFUSED += ("kimi_linear", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid")  # recurrences
+REFUSED += ("deepseek_v32", "glm_moe_dsa")  # an indexer
+BORROWS = ("gemma-4-e2b-text", "gemma-4-e4b-text")
+
+
+def added(each: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for counts in each:
+        total.update(counts)
+    return dict(total)
+
+
+def decoders() -> list[str]:
+    """One preset for each family of decoders that keeps something, and those of the measured points."""
+    found: dict[str, str] = {}
+    for name in presets.names():
+        model = find(name)
+        if model.keeps and model.architecture.encoder is None:
+            found.setdefault(model.family, name)
+    return sorted(
+        {*found.values(), "llama-3.1-70b", "qwen3-32b", "qwen3-235b-a22b", "gpt-oss-120b", "deepseek-v3", *BORROWS}
+    )
+
+
+def lowered(name: str, step: str, split: Split | None = None) -> list[Kernel]:
+    return kernels(find(name).ledger, STEPS[step].axes(), FP8, BF16_EACH, BF16_EACH, split)
+
+
+@pytest.mark.parametrize("name", decoders())
+def test_kernels_add_up_to_the_ledger(name: str) -> None:
+    model = find(name)
+    if model.family in REFUSED:
+        with pytest.raises(ConfigError, match="no kernel is known for"):
+            lowered(name, "decode")
+        return
+    for step, work in STEPS.items():
+        at, found = work.axes(), lowered(name, step)
+        way = Ledger(way_of(model.ledger, at).groups)
+        assert sum(kernel.flops for kernel in found) == way.total_flops(at, masked=True)
+        assert added(kernel.weights for kernel in found) == model.ledger.weight_bytes(FP8)
+        assert added(kernel.kept for kernel in found) == model.ledger.state_bytes(at, BF16_EACH)
+    kept = sum(model.ledger.state_bytes(at, BF16_EACH).values())
+    read = sum(kernel.cache for kernel in lowered(name, "decode"))
+    assert read > kept if name in BORROWS else read == kept  # keys that other blocks borrow are read again
+
+
+@pytest.mark.parametrize("name", decoders())
+def test_devices_hold_and_do_at_least_the_whole(name: str) -> None:
+    if find(name).family in REFUSED:
+        return
+    for split in (Split(2), Split(8), Split(3), Split(8, ep=8), Split(16, ep=4), Split(1, dp=4, ep=4)):
+        for step in ("prefill", "decode"):
+            whole, each = lowered(name, step), lowered(name, step, split)
+            for count in (_flops, _weights, _kept):
+                assert split.devices * count(each) >= count(whole)
+
+
+def _flops(every: list[Kernel]) -> int:
+    return sum(kernel.flops for kernel in every)
+
+
+def _weights(every: list[Kernel]) -> int:
+    return sum(sum(kernel.weights.values()) for kernel in every)
+
+
+def _kept(every: list[Kernel]) -> int:
+    return sum(sum(kernel.kept.values()) for kernel in every)
+
+
+def test_devices_divide_evenly_what_they_can() -> None:
+    # Llama-3.1-70B: 64 query heads, 8 key/value heads, width 28,672 and 128,256 tokens all divide by 8; only norms,
+    # 161 · 8,192 numbers of 2 bytes, are on each device.
+    whole, each = lowered("llama-3.1-70b", "decode"), lowered("llama-3.1-70b", "decode", Split(8))
+    assert 8 * _flops(each) == _flops(whole)
+    assert 8 * _kept(each) == _kept(whole)
+    assert 8 * _weights(each) - _weights(whole) == 7 * 161 * 8192 * 2
+    # 16 devices have a key/value head each, twice in all: k_proj and v_proj run twice, attention itself does not.
+    twice = lowered("llama-3.1-70b", "decode", Split(16))
+    assert 16 * _kept(twice) == 2 * _kept(whole)
+    assert 16 * _flops(twice) - _flops(whole) == 80 * 2 * (2 * 12 * 8192 * 8 * 128)
+
+
+def test_experts_are_divided_by_number_or_by_width() -> None:
+    # Qwen3-30B-A3B: 48 blocks, 128 experts of width 768 over 2,048, 8 for each token.
+    for split, experts in ((Split(4), (128, 8, 128)), (Split(4, ep=4), (32, 8, 128)), (Split(4, ep=2), (64, 8, 128))):
+        (up,) = (one for one in lowered("qwen3-30b-a3b", "decode", split) if one.name == "mlp.experts.gate_up_proj")
+        assert up.experts == experts
+        assert 4 * sum(up.weights.values()) == 48 * 128 * 2 * 2048 * 768
+        assert 4 * up.flops == 48 * 2 * (2 * 12 * 8 * 2048 * 768)
+        assert up.rows == 12
+
+
+def test_what_is_fused() -> None:
+    names = {kernel.name: kernel.times for kernel in lowered("llama-3.1-8b", "decode", Split(2))}
+    assert names == {
+        "embed": 1,
+        "embed all-reduce": 1,
+        "attn.qkv_proj": 32,
+        "attn.attention": 32,
+        "attn.o_proj": 32,
+        "mlp.gate_up_proj": 32,
+        "mlp.down_proj": 32,
+        "norms, activations, rotary": 1,  # behind the blocks; 4 · 32 within them
+        "attn all-reduce": 32,
+        "mlp all-reduce": 32,
+        "lm_head": 1,
+    }
+    inside = [one.times for one in lowered("llama-3.1-8b", "decode") if one.kind == "pointwise"]
+    assert inside == [4 * 32, 1]
+
+
+def test_attention_never_moves_pairs() -> None:
+    # Llama-3.1-8B, 40 new tokens of 3 sequences: queries and results of 32 heads of 128 in bf16, and the keys and
+    # values of 8 heads.
+    (one,) = (kernel for kernel in lowered("llama-3.1-8b", "prefill") if kernel.kind == "attention")
+    assert one.moved == 32 * 2 * (3 * 40 * 32 * 128) * 2
+    assert one.cache == 32 * 2 * (3 * 40 * 8 * 128) * 2
+
+
+def test_a_latent_is_absorbed_in_decode_and_unpacked_in_prefill() -> None:
+    decode = {kernel.name: kernel for kernel in lowered("deepseek-v3", "decode", Split(8)) if kernel.times == 58}
+    prefill = {kernel.name: kernel for kernel in lowered("deepseek-v3", "prefill") if kernel.times == 58}
+    assert "attn.k_b_v_b_proj" in prefill and "attn.k_b_v_b_proj" not in decode
+    # Latent and rotary key, 512 + 64 numbers of 5,000 tokens and 12 sequences, are read once, and on every device.
+    assert decode["attn.attention"].cache == 58 * 12 * 5000 * 576 * 2
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "qwen3-32b", "gemma-2-9b", "mistral-7b-v0.3"])
+def test_all_reduces_are_those_of_the_mesh(name: str) -> None:
+    at = STEPS["decode"].axes()
+    asked = collectives(find(name).ledger, Mesh(4), at, 16)
+    found = kernels(find(name).ledger, at, BF16, BF16_EACH, BF16_EACH, Split(4))
+    sent = [kernel for kernel in found if kernel.kind == "all-reduce"]
+    assert sum(kernel.times for kernel in sent) == sum(one.calls for one in asked)
+    assert sum(kernel.moved for kernel in sent) == sum(one.bytes for one in asked)

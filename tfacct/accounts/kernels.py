@@ -1,0 +1,321 @@
+"""A ledger's lines as the kernels that a serving engine launches, on one of the devices that share the model.
+
+Letters alone decide, as they do for a mesh (`sharding`):
+1. Products with weights that read the same letters in one module are one kernel: queries, keys and values; gate and up.
+2. Scores, softmax and values are one kernel. It reads queries, keys and values and writes the result; T × S is not
+   moved. Where the right operands have no heads, both are one latent, which is read once.
+3. Products of a bank of experts are one grouped kernel over the tokens' experts.
+4. All work that is no product is four launches a block: two norms with the addition before them, the rotation, the
+   activation.
+5. `tp` divides N, K, F, Fs and V, and Fe of a bank by its own number; key/value heads are not divided below one. A
+   divided letter that is contracted leaves a partial sum: an all-reduce of the result, one for a part.
+FLOPs are those of the pairs that a mask keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from tfacct.base.errors import ConfigError
+from tfacct.base.record import record
+from tfacct.ledger import paths
+from tfacct.ledger.einsum import Axes, Letters, letters, rounded_up, size
+from tfacct.ledger.evaluated import as_stored, kept_bytes
+from tfacct.ledger.groups import Group, Ledger
+from tfacct.ledger.lines import ACTIVE, EXPERTS, Line, Matmul, Parameter, Pointwise, State, Table, Unused
+from tfacct.ledger.storage import Storage, Stored, Width
+from tfacct.ledger.workload import OF_STEPS
+
+Kind: TypeAlias = Literal["gemm", "experts", "attention", "pointwise", "lookup", "all-reduce"]
+LAUNCHES = 4
+"""Launches of a block for all of its work that is no product."""
+WIDTHS = ("F", "Fs", "V")
+"""Letters that `tp` divides beside the heads; Fe where it is no bank's."""
+
+
+@record
+class Split:
+    """Devices: `tp` that share heads and widths, `dp` groups of them with sequences of their own. Experts are divided
+    among all of them: `ep` parts of the bank, and each expert's width among the rest."""
+
+    tp: int = 1
+    dp: int = 1
+    ep: int = 1
+
+    @property
+    def devices(self) -> int:
+        """Number of devices."""
+        return self.tp * self.dp
+
+    @property
+    def each_expert(self) -> int:
+        """Number of devices that share one expert's width."""
+        return int(rounded_up(self.devices, self.ep))
+
+
+class Kernel(NamedTuple):
+    """A kernel on one device, in all blocks of its kind together.
+
+    `times`: launches. `flops`: of the pairs that a mask keeps. `read`: bytes of the weights that it can read, of a bank
+    all experts; `format` is how they are stored. `weights`: bytes that are stored, by path, where it is the first to
+    read them. `cache`: bytes of keys and values read; `kept`: bytes that stay for the next step, by path. `moved`:
+    bytes of activations read and written; of an all-reduce, of its results. `rows`: new tokens that it runs over, of a
+    bank before each is sent to its experts; of attention, those of one sequence. `experts`: of a bank, how many there
+    are here, how many a token is sent to, and of how many. `over`: devices of an all-reduce.
+    """
+
+    name: str
+    kind: Kind
+    times: int
+    flops: int = 0
+    read: int = 0
+    format: str = ""
+    weights: Mapping[str, int] = {}
+    cache: int = 0
+    kept: Mapping[str, int] = {}
+    moved: int = 0
+    rows: int = 0
+    experts: tuple[int, int, int] | None = None
+    over: int = 1
+
+
+def way_of(ledger: Ledger, at: Axes) -> Ledger:
+    """The way that engines run a step: latent attention with unpacked keys where all tokens are new, else absorbed."""
+    if ledger.instead is None:
+        return ledger
+    unpacks = [any(_unpacks(line) for group in way.groups for line in group.lines) for way in ledger.ways]
+    wanted = bool(at["T"] == at["S"])
+    return next((way for way, does in zip(ledger.ways, unpacks, strict=True) if does is wanted), ledger.ways[0])
+
+
+def _unpacks(line: object) -> bool:
+    return isinstance(line, Matmul) and line.weight_axes() is not None and "S" in line.einsum.left
+
+
+def kernels(
+    ledger: Ledger, at: Axes, weights: Storage, activations: Width, cache: Width, split: Split | None = None
+) -> list[Kernel]:
+    """Every kernel of a step on one device. Raises ConfigError for a line that has no kernel here."""
+    way, split = way_of(ledger, at), split or Split()
+    made: list[Kernel] = []
+    owned: set[str] = set()
+    for group in way.groups:
+        made += _Lowered(group, at, weights, activations, cache, split, way.experts, owned).kernels()
+    return made
+
+
+class _Lowered:
+    """A group of blocks on one device: sizes of its letters there, and its kernels."""
+
+    def __init__(
+        self,
+        group: Group,
+        at: Axes,
+        weights: Storage,
+        activations: Width,
+        cache: Width,
+        split: Split,
+        experts: bool,
+        owned: set[str],
+    ) -> None:
+        self.group, self.split, self.has_experts, self.owned = group, split, experts, owned
+        self.weights, self.activations, self.cache = weights, activations, cache
+        local = _divided(group.axes, split)
+        own = {**at, "B": rounded_up(at["B"], split.dp)}
+        whole = Group((), local, group.count, group.numbers)
+        self.axes, self.kept = whole.bound(own), whole.bound(own, kept=True)
+        each = {"Fe": rounded_up(group.axes["Fe"], split.each_expert)} if "Fe" in group.axes else {}
+        self.bank = Group((), {**local, **each}).bound(at)
+
+    def kernels(self) -> list[Kernel]:
+        """Its kernels in the order of their first lines, then its pointwise work and its all-reduces."""
+        found: list[Kernel] = []
+        for lines in _fused(self.group.lines):
+            first = lines[0]
+            if isinstance(first, Table):
+                found.append(self._lookup(first))
+            elif first.weight_axes() is None:
+                found.append(self._attention(lines))
+            else:
+                found.append(self._products(lines))
+        if (others := self._pointwise()) is not None:
+            found.append(others)
+        return [*found, *self._reduced()]
+
+    def _products(self, lines: Sequence[Matmul]) -> Kernel:
+        first, count = lines[0], self.group.count
+        axes = self.bank if first.bank else self.axes
+        flops = sum(line.flops(axes, masked=True) for line in lines)
+        left, out = size(axes, first.einsum.left), sum(size(axes, line.einsum.out) for line in lines)
+        experts = None
+        if first.bank:
+            of, parts = axes[EXPERTS], self.split.ep
+            flops, left, out = (rounded_up(number, parts) for number in (flops, left, out))
+            experts = rounded_up(of, parts), axes[ACTIVE], of
+        every = [parameter for line in lines for parameter in line.parameters()]
+        return Kernel(
+            _named(lines),
+            "experts" if first.bank else "gemm",
+            count,
+            count * flops,
+            sum(self._stored(one) for one in every),
+            self.weights.dtype(self._tensor(first.parameters()[0])),
+            self._own(every),
+            moved=count * self.activations.bytes(left + out),
+            rows=size(axes, tuple(axis for axis in first.einsum.left if axis in OF_STEPS)),
+            experts=experts,
+        )
+
+    def _attention(self, lines: Sequence[Matmul]) -> Kernel:
+        scores, values = lines
+        axes, count = self.axes, self.group.count
+        moved = size(axes, scores.einsum.left) + size(axes, values.einsum.out)
+        keys, read = scores.einsum.right, [size(axes, line.einsum.right) for line in lines]
+        states = [line for line in self.group.lines if isinstance(line, State)]
+        once = not {"K", "N"} & {*keys, *values.einsum.right} or [letters(one.spec) for one in states] == [keys]
+        kept = {line.path: count * kept_bytes(line, self.kept, self.cache) for line in states}
+        return Kernel(
+            f"{paths.short(paths.module_of(scores.path))}.attention",
+            "attention",
+            count,
+            count * sum(line.flops(axes, masked=True) for line in lines),
+            cache=count * self.cache.bytes(max(read) if once else sum(read)),
+            kept=kept,
+            moved=count * self.activations.bytes(moved),
+            rows=axes["T"],
+        )
+
+    def _lookup(self, line: Table) -> Kernel:
+        every = line.parameters()
+        row = size(self.axes, every[0].axes[1:])
+        moved = self.activations.bytes(2 * self.axes["B"] * self.axes["T"] * row)
+        return Kernel(paths.short(line.path), "lookup", 1, weights=self._own(every), moved=moved)
+
+    def _pointwise(self) -> Kernel | None:
+        """All work that is no product, less what runs inside attention: what has T and S, or a number for a head."""
+        lines = [line for line in self.group.lines if isinstance(line, (Pointwise, Unused))]
+        if not lines:
+            return None
+        count = self.group.count
+        run = [line for line in lines if isinstance(line, Pointwise) and not {"S"} & {*letters(line.spec)}]
+        elements = sum(
+            size(self.bank if ACTIVE in letters(line.spec) else self.axes, letters(line.spec)) for line in run
+        )
+        every = [parameter for line in lines for parameter in line.parameters()]
+        return Kernel(
+            "norms, activations, rotary",
+            "pointwise",
+            count * (LAUNCHES if paths.repeated(lines[0].path) else 1),
+            read=sum(self._stored(one) for one in every),
+            weights=self._own(every),
+            moved=count * self.activations.bytes(2 * elements),
+            rows=self.axes["B"] * self.axes["T"],
+        )
+
+    def _reduced(self) -> Iterator[Kernel]:
+        """Partial sums of each part, those of its experts and of what stands beside them together."""
+        found: dict[tuple[str, Letters], tuple[int, int]] = {}
+        for line in self.group.lines:
+            if isinstance(line, Table) and "V" in letters(line.spec):
+                part, made, contracted = line.path, ("B", "T", *letters(line.spec)[1:]), {"V"}
+            elif isinstance(line, Matmul) and line.weight_axes() is not None:
+                part, made = str(paths.parse(line.path)._replace(leaf="")), line.einsum.out
+                contracted = set(line.einsum.every) - set(made)
+            else:
+                continue
+            bank = isinstance(line, Matmul) and bool(line.bank)
+            over = self.split.devices if bank else self.split.tp
+            divides = {"K", "N", *WIDTHS, "Fe"}
+            if over == 1 or not contracted & divides:
+                continue
+            result = tuple(axis for axis in made if axis != ACTIVE)
+            known, elements = found.get((part, result), (1, 0))
+            found[part, result] = max(known, over), max(elements, size(self.bank if bank else self.axes, result))
+        for (part, _), (over, elements) in found.items():
+            moved = self.group.count * self.activations.bytes(elements)
+            yield Kernel(f"{paths.short(part)} all-reduce", "all-reduce", self.group.count, moved=moved, over=over)
+
+    def _tensor(self, parameter: Parameter) -> Stored:
+        axes = {**self.bank, EXPERTS: rounded_up(self.bank[EXPERTS], self.split.ep)} if parameter.bank else self.axes
+        return as_stored(parameter, axes, self.has_experts)
+
+    def _stored(self, parameter: Parameter) -> int:
+        """Bytes of a tensor in all blocks, each of which reads its own."""
+        tensor = self._tensor(parameter)
+        if self.weights.by_block and self.group.numbers and paths.repeated(parameter.path):
+            named = (paths.numbered(parameter.path, number) for number in self.group.numbers)
+            return sum(self.weights.bytes(tensor._replace(path=path)) for path in named)
+        return int(self.group.count * self.weights.bytes(tensor))
+
+    def _own(self, every: Sequence[Parameter]) -> dict[str, int]:
+        """Bytes stored of those tensors that no kernel before it reads: a tied head reads the table."""
+        found: dict[str, int] = {}
+        for one in every:
+            shared = not paths.repeated(one.path)
+            if one.path in found or (shared and one.path in self.owned):
+                continue
+            if shared:
+                self.owned.add(one.path)
+            found[one.path] = self._stored(one)
+        return found
+
+
+def _divided(axes: Axes, split: Split) -> dict[str, int]:
+    """Sizes of a group's letters on one device, rounded up. Heads that read one key/value head stay beside it."""
+    local = dict(axes)
+    for letter in ("N", *WIDTHS, "Fe"):
+        if letter in local:
+            local[letter] = rounded_up(local[letter], split.tp)
+    if "K" in local:
+        local["K"] = rounded_up(local["K"], split.tp)
+        local["G"] = rounded_up(local["N"], local["K"])
+    return local
+
+
+def _fused(lines: Sequence[Line]) -> list[list[Any]]:
+    """Lines that are one kernel, in the order of the first of each. Raises ConfigError for one that has none here."""
+    found: dict[Any, list[Any]] = {}
+    for line in lines:
+        if isinstance(line, State) and "S" not in letters(line.spec):
+            raise _refused(line.path)
+        if isinstance(line, Table):
+            found[line.path] = [line]
+        elif isinstance(line, Matmul):
+            every, module = {*line.einsum.every}, paths.module_of(line.path)
+            if {"I", "J"} & every:
+                raise _refused(line.path)
+            if line.weight_axes() is not None:
+                found.setdefault((module, line.einsum.left, line.bank), []).append(line)
+            elif line.mask != "chosen" and (_scores(line) or _values(line)):
+                found.setdefault(module, []).append(line)
+            else:
+                raise _refused(line.path)
+    for key, alike in found.items():
+        if isinstance(key, str) and isinstance(alike[0], Matmul) and [_scores(one) for one in alike] != [True, False]:
+            raise _refused(alike[0].path)
+    return list(found.values())
+
+
+def _scores(line: Matmul) -> bool:
+    return {"T", "S"} <= {*line.einsum.out}
+
+
+def _values(line: Matmul) -> bool:
+    return {"T", "S"} <= {*line.einsum.left} and "T" not in line.einsum.right
+
+
+def _refused(path: str) -> ConfigError:
+    return ConfigError(
+        f"no kernel is known for {paths.short(path)}", "decoders of attention, networks and experts have kernels"
+    )
+
+
+def _named(lines: Sequence[Matmul]) -> str:
+    """Name of a fused product: `attn.qkv_proj`, `mlp.gate_up_proj`."""
+    first = paths.short(lines[0].path)
+    if len(lines) == 1:
+        return first
+    stems = [line.path.rpartition(".")[2].removesuffix("_proj") for line in lines]
+    joined = ("" if all(len(stem) == 1 for stem in stems) else "_").join(stems)
+    return f"{paths.module_of(first)}.{joined}{'_proj' if first.endswith('_proj') else ''}"
