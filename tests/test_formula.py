@@ -197,7 +197,9 @@ def test_the_cache_reads_back(run, family: str, seed: int) -> None:
     assert in_bf16 == number(held) == sum(width.get(path, 2) * number(row[2]) for path, row in table.items())
     latent = config.get("latent_attention", "unpacked") != "unpacked"
     kept = ["attn.latent_cache", "attn.rotary_cache"] if latent else ["attn.k_cache", "attn.v_cache"]
-    kept = [line.path for line in states] or [*kept, *(["attn.index_cache"] if "index_topk" in config else [])]
+    kept = [*kept, *(["attn.index_cache"] if "index_topk" in config else [])]
+    attends = bool(subject("mine", config).architecture.attentions)
+    kept = [*(line.path for line in states), *(kept if attends or not states else [])]
     assert list(table) == [*kept, *(["cross.k_cache", "cross.v_cache"] if "J" in sizes else [])]
     for path, (axes, count, value, held) in table.items():
         assert evaluated(count, sizes) == number(value) == sizes["L"] * prod(sizes[axis] for axis in axes.split())

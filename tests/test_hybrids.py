@@ -42,6 +42,16 @@ def test_short_convolutions_by_hand() -> None:
     assert conv == {"in_proj": 20 * 2048 * 6144, "conv": 20 * 2048 * 3, "out_proj": 20 * 2048 * 2048}
 
 
+def test_both_in_one_layer_by_hand() -> None:
+    """falcon-h1-0.5b: D = 1,024, 24 heads of 64 with a state of 128, 8 query heads and 2 key heads of 64, 36 blocks."""
+    mamba = 1024 * 3352 + 1792 * 4 + 24 * 64 * 128 + 1536 * 1024
+    attention = 1024 * (512 + 2 * 128) + 2 * 512 * 700 + 512 * 1024
+    model = load("falcon-h1-0.5b")
+    both = 36 * (mamba + attention + 3 * 1024 * 2048)
+    assert model.flops(ctx=700, decode=True).total == 2 * (both + 1024 * 32784)
+    assert model.kv(ctx=700).total == 36 * (4 * 1792 * 2 + 24 * 64 * 128 * 4 + 2 * 700 * 2 * 64 * 2)
+
+
 @pytest.mark.parametrize(
     ("family", "fields", "says"),
     [
@@ -54,6 +64,9 @@ def test_short_convolutions_by_hand() -> None:
         ("mamba2", {"head_dim": 13}, "num_heads · head_dim = 78 contradicts expand · hidden_size = 84"),
         ("mamba2", {"n_groups": 4}, "num_heads by n_groups: 6 is not divisible by 4"),
         ("bamba", {"mamba_d_head": 5}, "contradicts mamba_expand · hidden_size = 96"),
+        ("falcon_h1", {"mamba_d_ssm": 84, "mamba_d_head": 5}, "mamba_n_heads · mamba_d_head = 28 · 5 contradicts"),
+        ("falcon_h1", {"mamba_d_ssm": 85}, "mamba_d_ssm by mamba_n_heads: 85 is not divisible by 28"),
+        ("falcon_h1", {"mlp_multipliers": [1.0]}, "mlp_multipliers"),
         ("bamba", {"mamba_rms_norm": True}, "mamba_rms_norm = true changes the counts"),
         ("granitemoehybrid", {"mlp_bias": True}, "mlp_bias = true changes the counts"),
         ("granitemoehybrid", {"num_experts_per_tok": 0}, "num_experts_per_tok must be at least 1, not 0"),

@@ -21,6 +21,7 @@ from tfacct.architecture.parts import (
     Part,
     PerLayerInput,
     Residual,
+    Scale,
 )
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
@@ -41,9 +42,9 @@ class Sublayer:
     """A part whose result is added to the stream. Its paths carry the part's name.
 
     The block's order decides where `norm` stands; `post_norm` is the norm of the result, before the addition, and
-    `factor` multiplies what is added (transformers' GraniteDecoderLayer), `after` the sum
-    (Gemma4TextDecoderLayer). A part
-    that is not called is not added either, and must come with a norm that is not called.
+    `factor` multiplies what is added (transformers' GraniteDecoderLayer), `after` the sum (Gemma4TextDecoderLayer),
+    `scale` what the part reads. One that stands `beside` reads what the sublayer before it read (FalconH1DecoderLayer).
+    A part that is not called is not added either, and must come with a norm that is not called.
     """
 
     part: Added
@@ -51,6 +52,8 @@ class Sublayer:
     post_norm: Norm | None = None
     factor: float | None = None
     after: float | None = None
+    scale: float | None = None
+    beside: bool = False
 
     @property
     def name(self) -> str:
@@ -63,9 +66,11 @@ class Sublayer:
         return bool(getattr(self.part, "called", True))
 
     def normed(self) -> Iterator[Named]:
-        """Norm, where it has one, by the name in its paths."""
+        """Norm and factor of what it reads, where it has them, by their names in paths."""
         if self.norm is not None:
             yield f"{self.name}_norm", self.norm
+        if self.scale is not None:
+            yield f"{self.name}_scale", Scale(hidden=self.part.hidden, factor=self.scale)
 
     def result(self) -> Iterator[Named]:
         """Part and the norm of its result, by their names in paths."""
@@ -84,7 +89,8 @@ class Block:
     """Sublayers, each added to the stream x that it reads.
 
     `pre`: x + part(norm(x)), one after the other. `post`: norm(x + part(x)). `parallel`: all read the same x, and a
-    sublayer without a norm reads the result of the first one's norm.
+    sublayer without a norm reads the result of the first one's norm. In a block that is `pre`, one that stands `beside`
+    another reads the same norm's result.
     """
 
     sublayers: tuple[Sublayer, ...]

@@ -211,7 +211,7 @@ class Transformer:
 
         def block(old: Block, change: Callable[[Any], Any]) -> Block:
             def sublayer(one: Sublayer) -> Sublayer:
-                return Sublayer(change(one.part), change(one.norm), change(one.post_norm), one.factor, one.after)
+                return replace(one, part=change(one.part), norm=change(one.norm), post_norm=change(one.post_norm))
 
             return replace(old, sublayers=tuple(sublayer(one) for one in old.sublayers))
 

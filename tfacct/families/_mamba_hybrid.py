@@ -1,4 +1,5 @@
-"""Shared by Bamba and Granite 4.0: Mamba-2 in some layers, attention in the others, fields of the same names."""
+"""Shared by Bamba, Granite 4.0 and Falcon-H1: Mamba-2 and attention, each in layers of its own or both in one, with
+fields of the same names."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
@@ -29,7 +30,7 @@ HeadSize = Annotated[Count | str, BeforeValidator(_size)]
 
 
 class MambaHybrid(LlamaLike):
-    """The fields of Mamba-2 that both spell alike, with their classes' defaults."""
+    """The fields of Mamba-2 that all spell alike, with their classes' defaults."""
 
     mamba_n_heads: Count = 128
     mamba_d_head: HeadSize = AUTO
@@ -52,12 +53,11 @@ class MambaHybrid(LlamaLike):
 
     def mixer(self) -> Mamba2:
         """The mixer of a layer without attention. Raises ConfigError."""
-        heads, wide = self.mamba_n_heads, self.mamba_expand * self.hidden_size
-        even = share(wide, heads, "mamba_expand · hidden_size by mamba_n_heads")
+        heads, (wide, named) = self.mamba_n_heads, self.width()
+        even = share(wide, heads, f"{named} by mamba_n_heads")
         if self.mamba_d_head not in (AUTO, even):
             raise ConfigError(
-                f"mamba_n_heads · mamba_d_head = {heads:,} · {self.mamba_d_head:,} contradicts mamba_expand ·"
-                f" hidden_size = {wide:,}"
+                f"mamba_n_heads · mamba_d_head = {heads:,} · {self.mamba_d_head:,} contradicts {named} = {wide:,}"
             )
         return Mamba2(
             hidden=self.hidden_size,
@@ -72,8 +72,12 @@ class MambaHybrid(LlamaLike):
             **self.of_mixer(),
         )
 
+    def width(self) -> tuple[int, str]:
+        """Number of channels of all heads, and the fields that say it."""
+        return self.mamba_expand * self.hidden_size, "mamba_expand · hidden_size"
+
     def of_mixer(self) -> dict[str, Any]:
-        """What no count of the mixer depends on."""
+        """What a family says of its mixer beside the sizes."""
         return {"activation": self.hidden_act, "eps": self.rms_norm_eps}
 
     def kinds(self) -> list[str]:

@@ -191,6 +191,7 @@ class Attention(Heads):
         if part.qk_norm is not None:
             self.q_norm = qk_norm(part.qk_norm, self.queries if self.together else part.head_dim)
             self.k_norm = qk_norm(part.qk_norm, self.keys if self.together else part.head_dim)
+        self.k_scale = None if part.key_scale is None else Scale(part.key_scale)
         self.v_scale = None if part.value_scale is None else Scale(part.value_scale)
         self.v_norm = None if part.value_norm is None else PlainRMSNorm(part.head_dim, part.value_norm)
         if part.borrowed:
@@ -219,6 +220,7 @@ class Attention(Heads):
             return (self._result(x, q, k, v, step, k.shape[2] - q.shape[2]),)
         q, k = self.q_proj(x), self.k_proj(x)
         v = k if self.v_proj is None else self.v_proj(x)
+        k = k if self.k_scale is None else self.k_scale(k)
         v = v if self.v_scale is None else self.v_scale(v)
         if self.together and self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)

@@ -18,7 +18,7 @@ from tfacct.reference.experts import Experts
 from tfacct.reference.latent import LatentAttention
 from tfacct.reference.mixers import module_of
 from tfacct.reference.mixing import Mixer
-from tfacct.reference.modules import Add, FeedForward, Head, MtpProjection, norm
+from tfacct.reference.modules import Add, FeedForward, Head, MtpProjection, Scale, norm
 from tfacct.reference.per_layer import PerLayerInput
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
@@ -40,6 +40,7 @@ class Block(nn.Module):
         super().__init__()
         self.order = block.order
         self.names = [sublayer.name for sublayer in block.sublayers if sublayer.called]
+        self.together = _together(block)
         norms = {f"{own.name}_norm": own.norm for own in block.sublayers}
         shared = next((norm for norm in norms.values() if norm is not None and norm.shared), None)
         self.shared_norm = own_norm(shared)  # it stands first, so that what is shared goes by its name
@@ -47,6 +48,7 @@ class Block(nn.Module):
         for sublayer in block.sublayers:
             name, module = sublayer.name, _built(sublayer.part, angles, fused=fused, keep_all=keep_all)
             self.add_module(f"{name}_norm", own_norm(sublayer.norm))
+            self.add_module(f"{name}_scale", None if sublayer.scale is None else Scale(sublayer.scale))
             self.add_module(name, module)
             self.add_module(f"{name}_post_norm", own_norm(sublayer.post_norm))
             self.add_module(f"{name}_add", Add(sublayer.factor, sublayer.after))
@@ -68,9 +70,13 @@ class Block(nn.Module):
             for name, result in zip(self.names, results, strict=True):
                 x = getattr(self, f"{name}_add")(x, result)
             return x, *kept
+        shared: Tensor | None = None
         for name in self.names:
             norm, add = getattr(self, f"{name}_norm"), getattr(self, f"{name}_add")
-            if self.order == "pre":
+            if self.order == "pre" and name in self.together:
+                shared = through(norm, x) if shared is None else shared
+                x = add(x, self._result(name, shared, step, past[len(kept) :], source, kept))
+            elif self.order == "pre":
                 x = add(x, self._result(name, through(norm, x), step, past[len(kept) :], source, kept))
             else:
                 x = through(norm, add(x, self._result(name, x, step, past[len(kept) :], source, kept)))
@@ -81,6 +87,7 @@ class Block(nn.Module):
     ) -> Tensor:
         """Result that a sublayer adds to the stream. Its states go to `kept`; `past` begins with those kept before."""
         module = getattr(self, name)
+        x = through(getattr(self, f"{name}_scale"), x)
         if isinstance(module, (FeedForward, Experts)):
             out = module(x)
         else:
@@ -94,6 +101,12 @@ class Block(nn.Module):
             kept += own
         result: Tensor = through(getattr(self, f"{name}_post_norm"), out)
         return result
+
+
+def _together(block: blocks.Block) -> frozenset[str]:
+    """Names of the sublayers of which one stands beside the other."""
+    pairs = zip(block.sublayers, block.sublayers[1:], strict=False)
+    return frozenset(one.name for pair in pairs if pair[1].beside for one in pair)
 
 
 def _built(part: parts.Part, angles: Angles | None, *, fused: bool, keep_all: bool) -> nn.Module:

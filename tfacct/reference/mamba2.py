@@ -101,6 +101,21 @@ class GroupNorm(Work):
         return normed.flatten(2) * self.weight
 
 
+class Factors(Work):
+    """A token's gate, input, both vectors and steps, each times a constant."""
+
+    def __init__(self, part: parts.Mamba2) -> None:
+        super().__init__()
+        vectors = part.groups * part.state
+        assert part.factors is not None
+        self.sizes = [part.inner, part.inner, vectors, vectors, part.heads]
+        self.factors = part.factors
+
+    def forward(self, x: Tensor) -> Tensor:
+        pieces = zip(torch.split(x, self.sizes, dim=-1), self.factors, strict=True)
+        return torch.cat([piece * factor for piece, factor in pieces], dim=-1)
+
+
 class Mamba2(Mixer):
     """Mamba-2: new tokens in chunks, one token behind others by itself."""
 
@@ -124,12 +139,14 @@ class Mamba2(Mixer):
         self.recurrence, self.read_out = OneToken(), Product(1)
         self.skip, self.gate = Skip(part.heads), Activation("silu")
         self.out_norm = GroupNorm(part.groups, part.group * part.head_dim, part.eps) if part.gated_norm else None
-        self.out_proj = Linear(part.inner, part.hidden, bias=part.bias)
+        self.out_proj = Linear(part.inner, part.hidden, bias=part.bias if part.out_bias is None else part.out_bias)
+        self.in_scale = None if part.factors is None else Factors(part)
 
     def forward(self, x: Tensor, past: States | None) -> tuple[Tensor, Tensor, Tensor]:
         """Result, and the two states at the end of the step."""
         part, one = self.part, past is not None and x.shape[1] == 1
-        gate, channels, step = torch.split(self.in_proj(x), [part.inner, part.channels, part.heads], dim=-1)
+        made = self.in_proj(x) if self.in_scale is None else self.in_scale(self.in_proj(x))
+        gate, channels, step = torch.split(made, [part.inner, part.channels, part.heads], dim=-1)
         channels, last = self.conv.over(channels, past)
         vectors = part.groups * part.state
         inner, entry, exit_ = torch.split(self.conv_act(channels), [part.inner, vectors, vectors], dim=-1)
@@ -138,9 +155,14 @@ class Mamba2(Mixer):
         decay, step = self.decay(step).transpose(1, 2), step.transpose(1, 2).unsqueeze(-1)
         run = self._one if one else self._in_chunks
         out, state = run(inner * step, entry, exit_, decay, None if past is None else past[1])
-        mixed = self.gate(self.skip(out, inner).transpose(1, 2).flatten(2), gate)
-        mixed = mixed if self.out_norm is None else self.out_norm(mixed)
-        return self.out_proj(mixed), last, state
+        return self.out_proj(self._gated(self.skip(out, inner).transpose(1, 2).flatten(2), gate)), last, state
+
+    def _gated(self, mixed: Tensor, gate: Tensor) -> Tensor:
+        """What was read, gated, and normed before or behind it where there is a norm."""
+        if self.out_norm is not None and self.part.norm_first:
+            mixed = self.out_norm(mixed)
+        gated: Tensor = self.gate(mixed, gate)
+        return gated if self.out_norm is None or self.part.norm_first else self.out_norm(gated)
 
     def _for_heads(self, x: Tensor) -> Tensor:
         """Vectors by head: those of one group are the same."""

@@ -319,6 +319,7 @@ class FeedForward(nn.Module):
         self.called = part.called
         self.norm = None if part.norm is None else norm(parts.Norm(hidden=part.hidden, kind=part.norm, eps=part.eps))
         self.gate_proj = made(part.hidden, part.width, bias=part.bias) if part.gated else None
+        self.gate_scale = None if part.gate_scale is None else Scale(part.gate_scale)
         self.up_proj = made(part.hidden, part.width, bias=part.bias)
         self.act = Activation(part.activation)
         self.down_proj = made(part.width, part.hidden, bias=part.bias or part.down_bias)
@@ -326,6 +327,7 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = x if self.norm is None else self.norm(x)
         gate = None if self.gate_proj is None else self.gate_proj(x)
+        gate = gate if self.gate_scale is None else self.gate_scale(gate)
         out: Tensor = self.down_proj(self.act(self.up_proj(x), gate))
         return out
 

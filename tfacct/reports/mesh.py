@@ -128,6 +128,8 @@ def _of_stack(stack: Stack) -> Iterator[str]:
         yield "blocks that share their weights"
     if stack.block.order != "pre":
         yield {"parallel": "parallel sublayers", "post": "norms behind the addition"}[stack.block.order]
+    if any(sublayer.beside for sublayer in stack.block.sublayers):
+        yield "parallel sublayers"
     for _, part in stack.block.parts():
         yield from _of_part(part)
 

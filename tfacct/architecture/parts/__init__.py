@@ -15,7 +15,7 @@ from tfacct.architecture.parts.mtp import MtpProjection
 from tfacct.architecture.parts.norm import Norm
 from tfacct.architecture.parts.part import Mixer, Part
 from tfacct.architecture.parts.per_layer import PerLayerEmbedding, PerLayerInput
-from tfacct.architecture.parts.residual import Residual
+from tfacct.architecture.parts.residual import Residual, Scale
 from tfacct.architecture.parts.rwkv import ChannelMix, TimeMix
 from tfacct.ledger.paths import ENCODER, MTP
 
@@ -77,6 +77,7 @@ __all__ = [
     "RelativeBias",
     "Residual",
     "Rotary",
+    "Scale",
     "Segments",
     "ShortConvolution",
     "Stem",

@@ -98,7 +98,7 @@ class Attention(Grouped):
     `keys_as_values`: values are the result of the keys' projection; `value_norm`: a norm without weight of each head's
     values. `borrowed`: keys and values are those of the last block before it that has its own, and of the same window
     (transformers' Gemma4TextAttention). `value_dim`: size of a head's values, None for head_dim; `value_scale`
-    multiplies them (MiMoV2FlashAttention).
+    multiplies them (MiMoV2FlashAttention), `key_scale` the keys (FalconH1Attention).
     """
 
     hidden: Size
@@ -112,6 +112,7 @@ class Attention(Grouped):
     borrowed: bool = False
     value_dim: Size | None = None
     value_scale: float | None = None
+    key_scale: float | None = None
     qkv_bias: bool = False
     key_bias: bool = True
     out_bias: bool = False
@@ -196,6 +197,8 @@ class Attention(Grouped):
 
     def _keys_and_values(self, at: str) -> Iterator[Line]:
         yield Matmul(f"{at}.k_proj", "B T D, D K H -> B T K H", bias=self.qkv_bias and self.key_bias)
+        if self.key_scale is not None:
+            yield Pointwise(f"{at}.k_scale", "B T K H", sums=True)
         if not self.keys_as_values:
             own = self.of_values
             yield Matmul(f"{at}.v_proj", f"B T D, D K {own} -> B T K {own}", bias=self.qkv_bias)

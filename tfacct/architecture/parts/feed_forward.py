@@ -35,7 +35,8 @@ class FeedForward(Part):
     another's.
 
     `down_bias`: a bias of the last product alone. `activation`: its name in configs; no count depends on it. `norm`: a
-    norm of its own in front of its first product. If not `called`, it is stored and its sublayer never runs.
+    norm of its own in front of its first product. `gate_scale` multiplies the gate before it is activated. If not
+    `called`, it is stored and its sublayer never runs.
     """
 
     hidden: Size
@@ -46,6 +47,7 @@ class FeedForward(Part):
     activation: str = "gelu_new"
     norm: Literal["layer", "rms"] | None = None
     eps: float = 1e-5
+    gate_scale: float | None = None
     called: bool = True
 
     name: ClassVar[str] = "mlp"
@@ -58,4 +60,6 @@ class FeedForward(Part):
         if self.norm is not None:
             shift = "D" if self.norm == "layer" else ""
             lines = (Pointwise(f"{at}.norm", "B T D", weight="D", bias=shift), *lines)
+        if self.gate_scale is not None:
+            lines = (lines[0], Pointwise(f"{at}.gate_scale", "B T F", sums=True), *lines[1:])
         return lines if self.called else tuple(Unused(line) for line in lines if line.parameters())

@@ -23,8 +23,10 @@ class Mamba2(Mixer):
     A depthwise convolution in front gives each channel, those of the vectors too, a weighted sum of its last `kernel`
     tokens. Several new tokens run in chunks of `chunk`, padded to whole ones: inside a chunk tokens meet as in
     attention, and the state is read and written once for each chunk. The token of a decode step is taken by itself.
-    `gated_norm`: an RMSNorm behind the gate, of each group by itself. `bias`: biases of the first and the last product;
-    `conv_bias`: that of the convolution. `least_step`: the step size is no smaller in chunks.
+    `gated_norm`: an RMSNorm of each group by itself, behind the gate or, if `norm_first`, in front of it. `bias`: bias
+    of the first product, and of the last one too if `out_bias` does not say otherwise; `conv_bias`: that of the
+    convolution. `least_step`: the step size is no smaller in chunks. `factors`: of a token's gate, input, both vectors
+    and steps (transformers' FalconH1Mixer); no count depends on them.
     """
 
     hidden: Size
@@ -34,8 +36,11 @@ class Mamba2(Mixer):
     state: Size
     kernel: Size
     bias: bool = False
+    out_bias: bool | None = None
     conv_bias: bool = True
     gated_norm: bool = True
+    norm_first: bool = False
+    factors: tuple[float, ...] | None = None
     activation: str = "silu"
     eps: float = 1e-5
     least_step: float = 0.0
@@ -96,9 +101,12 @@ class Mamba2(Mixer):
     def lines(self, at: str) -> tuple[Line, ...]:
         """Projection and convolution, the recurrence in chunks and by one token, the gated norm, the output, and what
         is kept: the convolution's last tokens, and each head's state."""
-        norm = Pointwise(f"{at}.out_norm", "B T Nm Hm", weight="Nm Hm")
+        norm, gate = Pointwise(f"{at}.out_norm", "B T Nm Hm", weight="Nm Hm"), Pointwise(f"{at}.gate", "B T Nm Hm")
+        ends = (gate, norm) if self.gated_norm else (gate,)
+        scaled = () if self.factors is None else (Pointwise(f"{at}.in_scale", "B T Di", sums=True),)
         return (
             Matmul(f"{at}.in_proj", "B T D, D Di -> B T Di", bias=self.bias),
+            *scaled,
             Matmul(f"{at}.conv", "B T Dm Kc, Dm Kc -> B T Dm", bias=self.conv_bias),
             Pointwise(f"{at}.conv_act", "B T Dm"),
             Pointwise(f"{at}.step", "B T Km Gm", bias="Km Gm"),
@@ -107,9 +115,12 @@ class Mamba2(Mixer):
             Pointwise(f"{at}.recurrence", "B Tr Nm Hm Ns"),
             Matmul(f"{at}.read_out", "B Tr Nm Hm Ns, B Tr Nm Ns -> B Tr Nm Hm"),
             Pointwise(f"{at}.skip", "B T Nm Hm", weight="Nm"),
-            Pointwise(f"{at}.gate", "B T Nm Hm"),
-            *((norm,) if self.gated_norm else ()),
-            Matmul(f"{at}.out_proj", "B T Nm Hm, Nm Hm D -> B T D", bias=self.bias),
+            *(reversed(ends) if self.norm_first else ends),
+            Matmul(
+                f"{at}.out_proj",
+                "B T Nm Hm, Nm Hm D -> B T D",
+                bias=self.bias if self.out_bias is None else self.out_bias,
+            ),
             State(f"{at}.conv_state", "B Dm Kc"),
             State(f"{at}.scan_state", "B Nm Hm Ns", STATE_BITS),
         )

@@ -1,4 +1,4 @@
-"""The addition that ends a sublayer."""
+"""The addition that ends a sublayer, and the factor of what one reads."""
 
 from __future__ import annotations
 
@@ -27,3 +27,18 @@ class Residual(Part):
         scale = () if self.factor is None else (Pointwise(f"{at}.scale", "B T D", sums=True),)
         after = () if self.after is None else (Pointwise(f"{at}.sum_scale", "B T D", sums=True),)
         return (*scale, Pointwise(at, "B T D", sums=True), *after)
+
+
+@record(kw_only=True)
+class Scale(Part):
+    """Factor of what a sublayer reads. No count depends on it."""
+
+    hidden: Size
+    factor: float
+
+    letters: ClassVar[dict[str, str]] = {"hidden": "D"}
+    legend: ClassVar[dict[str, str]] = {"D": "hidden size"}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """The multiplication."""
+        return (Pointwise(at, "B T D", sums=True),)
