@@ -12,7 +12,7 @@ from tfacct.reports.training import Recipe
 Pick: TypeAlias = Callable[[list[Any]], Any]
 Config: TypeAlias = dict[str, Any]
 
-EAGER = ("gemma2", "gpt_oss")
+EAGER = ("bloom", "gemma2", "gpt_oss")
 """Families whose classes refuse sdpa."""
 
 

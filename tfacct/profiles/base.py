@@ -36,7 +36,8 @@ class Habits:
     theirs. `clamped`: experts' gate and up are bounded. `scored`: experts are scored by a sigmoid in fp32.
     `repeats_angles`: each block repeats the angles for neighbours that turn together. `joins_inside`: halves of heads
     go with the function that joins them. `casts_scales`: norms cast their weights to fp32. `wide_corrections`: what
-    corrects experts' scores is stored in fp32.
+    corrects experts' scores is stored in fp32. `starts_biased`: scores are added to their biases by distance as their
+    product is made. `written_gelu`: the gradient of the network's GELU is written out in Python.
     """
 
     embedding: bool = False
@@ -71,6 +72,8 @@ class Habits:
     casts_scales: bool = False
     joins_inside: bool = False
     wide_corrections: bool = False
+    starts_biased: bool = False
+    written_gelu: bool = False
 
 
 class Profile(Protocol):
@@ -132,8 +135,6 @@ def _unruled_ends(shape: Transformer) -> Iterator[str]:
         yield "positions that are not learned"
     if shape.segments is not None or shape.bias is not None:
         yield "segments or biases of scores"
-    if shape.embed_norm is not None:
-        yield "a norm of the embeddings"
     if head is not None and (head.transform is not None or head.scale is not None):
         yield "a head with a transform or a scale"
 

@@ -48,7 +48,8 @@ class Transformers(Attending):
             raise ConfigError(f"{self.name}: no rule for {type(part).__name__} that shares its norm with a part behind")
         if type(part) is FeedForward:
             behind, fused = self.habits.norms_behind, self.habits.fused_gate
-            run = network(at, reads, part, self._waiting(), stream=behind, fused=fused)
+            written = self.habits.written_gelu
+            run = network(at, reads, part, self._waiting(), stream=behind, fused=fused, written=written)
             stays = (Held("B T D"),) if self.habits.lingers else ()
             early = (Held("B T D"),) if self.habits.scales_results else ()
             # The forward pass's moment is where a block that runs again may stop.
@@ -92,6 +93,7 @@ class Transformers(Attending):
             kept.append(Kept("positions", "B T" if own else "T", by=("pos_embed",), role="index"))
             order.append("pos_embed")
             moments.append(Moment("pos_embed", (Held("T D"),) if self.batch > 1 and not own else ()))
+        normed = Run() if shape.embed_norm is None else self._embeddings(shape.embed_norm)
         role: Role = "full" if self.habits.wide_angles else "work"
         for turn, rotary in self._turns(shape).items():
             turned = "H" if rotary.rope_dim is None else "Hr"
@@ -104,7 +106,14 @@ class Transformers(Attending):
             kept.append(Kept("mask", "B T S", by=(AGAIN,)))
             order.append(AGAIN)
         mask = dropout("embed.drop") if self.habits.embedding else Run()
-        return joined(Run(tuple(order), tuple(kept), tuple(moments)), mask)
+        return joined(Run(tuple(order), tuple(kept), tuple(moments)), normed, mask)
+
+    def _embeddings(self, part: Norm) -> Run:
+        """The norm of the embeddings, which nothing else reads."""
+        if part.kind != "layer" or self.habits.embedding:
+            raise ConfigError(f"{self.name}: no rule for this norm of the embeddings")
+        run = self.part("embed_norm", "embed.sum", part)
+        return run._replace(moments=(Moment(run.order[0], (Held("B T D"),)),), ahead=())
 
     def back(self, shape: Transformer) -> Run:
         """Final norm, head and loss. At batch 1 the shifted labels are a view of labels one longer."""
@@ -136,6 +145,8 @@ class Transformers(Attending):
         learned = shape.positions is not None
         unused = {False: self.habits.full_mask, True: self.habits.window_mask}
         mask = [held for held, _ in masks(shape, self.attention, self.tokens, unused)]
+        if self.habits.starts_biased:
+            return (Held("B N T"), *mask)
         if self.habits.norms_behind:
             return (Held("T", "index"), *mask)  # block 0 keeps the embeddings
         if self.habits.own_positions:
@@ -151,6 +162,8 @@ class Transformers(Attending):
     def handed(self, shape: Transformer) -> tuple[Handed, ...]:
         """What blocks are handed beside the stream and the angles: positions, and the masks of their attention."""
         own = () if self.habits.hands_mask else masks(shape, self.attention, self.tokens)
+        if self.habits.starts_biased:
+            return (Handed(Held("B N T")), *own)
         if self.habits.own_positions:
             return (Handed(Held("B T", "index")), *own)
         own = (*own, *map(Handed, self._own_angles(shape)))

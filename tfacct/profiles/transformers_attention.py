@@ -58,7 +58,8 @@ class Attending:
         return ROTARY_WINDOWED if self.habits.angles_apart and windowed else ROTARY
 
     def _check_attention(self, part: Attention) -> None:
-        if part.alibi or part.biased or not part.causal:
+        alibi = part.alibi and not (self.habits.starts_biased and self.attention == "eager")
+        if alibi or part.biased or not part.causal:
             raise ConfigError(f"{self.name}: no rule for attention with biases of scores")
         if part.sinks and (self.attention == "sdpa" or not self.habits.narrow_softmax):
             raise ConfigError(f"{self.name}: no rule for attention with sinks")

@@ -28,6 +28,8 @@ ACTIVATIONS: Mapping[str, Activation] = {
 }
 """torch's own activations keep their input, relu its result alone; `gelu_new` and `gelu_fast` are written out in Python
 (transformers' NewGELUActivation and FastGELUActivation)."""
+WRITTEN = 6
+"""Tensors that the gradient of BloomGelu holds: its steps are torch's own operations, one after the other."""
 STREAM = "stream"
 """The stream behind the last block."""
 
@@ -115,17 +117,24 @@ def scaled_wide(
 
 
 def network(
-    at: str, reads: str, part: FeedForward, beside: tuple[Held, ...] = (), *, stream: bool = False, fused: bool = False
+    at: str,
+    reads: str,
+    part: FeedForward,
+    beside: tuple[Held, ...] = (),
+    *,
+    stream: bool = False,
+    fused: bool = False,
+    written: bool = False,
 ) -> Run:
     """A feed-forward network; gated, its activated half multiplies the other. `beside`: gradients behind it.
 
     `stream`: it reads the stream itself, whose gradient takes up that of what up_proj read. `fused`: gate and up are
-    halves of one product.
+    halves of one product. `written`: the activation's gradient is written out in Python.
     """
     if part.norm is not None or part.activation not in ACTIVATIONS:
         raise ConfigError(f"transformers: no rule for a network with the activation {part.activation!r}")
     up, down, act = f"{at}.up_proj.weight", f"{at}.down_proj.weight", f"{at}.act"
-    held = Held("B T F", times=ACTIVATIONS[part.activation].holds)
+    held = Held("B T F", times=WRITTEN if written else ACTIVATIONS[part.activation].holds)
     if not part.gated:
         return Run(
             (up, act, down),
