@@ -20,6 +20,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -40,8 +41,9 @@ from tfacct.families._fields import CHANGES_COUNTS, HARMLESS, OF_OTHER_LAYERS, R
 from tfacct.families._own_tables import KEYS_OF, LISTED, CrossTable, SideTable, Table
 from tfacct.families._wrappers import TEXTS, WRAPPERS
 from tfacct.ledger.workload import Workload
-from tfacct.loading import presets
+from tfacct.loading import index, presets
 from tfacct.loading.model import LoadedModel
+from tfacct.reports.models import listed
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -459,12 +461,23 @@ def metric_names() -> str:
     return METRIC_NAMES.format("".join(f'    "{name}",\n' for name in (*METRICS, *STEP_METRICS)))
 
 
+def preset_index() -> str:
+    """presets/index.json: every preset's file, and what `models` says of it."""
+    files = {name: (presets.folder() / f"{name}.toml").read_bytes() for name in presets.names()}
+    return index.text(
+        (data, index.Entry(tomllib.loads(data.decode()), listed(presets.load(name)))) for name, data in files.items()
+    )
+
+
 def documents() -> dict[Path, str]:
     """Every page as it should be."""
     whole = {ROOT / "docs" / "cli.md": cli_reference, ROOT / "docs" / "models.md": models_page}
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     wanted = {page: refreshed(page.read_text(encoding="utf-8")) for page in pages if page not in whole}
-    names = {ROOT / "tfacct" / "api" / "metric_names.py": metric_names()}
+    names = {
+        ROOT / "tfacct" / "api" / "metric_names.py": metric_names(),
+        presets.folder() / index.FILE: preset_index(),
+    }
     return wanted | {page: text() for page, text in whole.items()} | schemas() | notebooks() | names
 
 

@@ -15,6 +15,7 @@ from tfacct.ledger.workload import Request
 from tfacct.output import signs
 
 if TYPE_CHECKING:  # pydantic is behind these: help and completion do without
+    from tfacct.loading.index import Listed
     from tfacct.loading.model import LoadedModel
     from tfacct.output.chart import Chart
     from tfacct.output.report import Report
@@ -76,18 +77,30 @@ def subject(one: opt.One) -> LoadedModel:
     return _find(one.model, read_sets(one.sets or ()))
 
 
-def presets(which: opt.Presets, words: Collection[str] = ()) -> list[LoadedModel]:
+def presets(which: opt.Presets) -> list[LoadedModel]:
     """The presets that the filters leave."""
     from tfacct.loading import presets
 
     changed = read_sets(which.sets or ())
-    limit = None if which.max_params is None else units.read_count("--max-params", which.max_params)
     try:
-        return presets.load_all(changed, family=which.family, max_params=limit, words=words)
+        return presets.load_all(changed, family=which.family, max_params=_limit(which))
     except TfacctError as error:
         if changed:
             error.hint = "--set without a MODEL changes every preset: name one, or narrow with --family"
         raise
+
+
+def listed(which: opt.Presets, words: Collection[str]) -> Sequence[LoadedModel | Listed]:
+    """The presets that the filters leave, as a list shows them."""
+    from tfacct.loading import presets
+
+    if which.sets:
+        return presets.load_all(read_sets(which.sets), family=which.family, max_params=_limit(which), words=words)
+    return presets.list_all(family=which.family, max_params=_limit(which), words=words)
+
+
+def _limit(which: opt.Presets) -> int | None:
+    return None if which.max_params is None else units.read_count("--max-params", which.max_params)
 
 
 def _find(model: str, changed: Mapping[str, Any] | None = None, also: Iterable[str] = ()) -> LoadedModel:

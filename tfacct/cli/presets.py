@@ -27,7 +27,7 @@ def models(
     """The presets, by family and size."""
     from tfacct.reports.models import models
 
-    report = models(ask.presets(chosen, words or ()))
+    report = models(ask.listed(chosen, words or ()))
     ask.show(report, output)
 
 

@@ -75,6 +75,11 @@ class LoadedModel:
         return None if self.architecture.encoder is None else self.config.source
 
     @property
+    def parameters(self) -> int:
+        """Number of stored parameters."""
+        return sum(self.ledger.parameters().values())
+
+    @property
     def keeps(self) -> bool:
         """True if anything stays for a next step. An encoder alone keeps nothing."""
         return self.ledger.keeps

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tfacct import families
 from tfacct.base.errors import ConfigError, NotFoundError, cut, listed, nearest
 from tfacct.loading import files
 from tfacct.loading.model import WITNESSES, LoadedModel, Provenance, subject
 
+if TYPE_CHECKING:
+    from tfacct.loading.index import Listed
+
+OneT = TypeVar("OneT", LoadedModel, "LoadedModel | Listed")
 NEEDED = {"source": ("url", "kind"), "expect": ("parameters", "from"), "config": ("model_type",)}
 KINDS = ("copied", "transcribed")
 ABOUT = ("source", "expect")
@@ -43,7 +47,7 @@ def load(name: str, sets: Mapping[str, object] | None = None) -> LoadedModel:
 
 def source(name: str) -> Mapping[str, Any]:
     """Return the source given in the file of the preset `name`."""
-    about: dict[str, Any] = _read(folder() / f"{name}.toml").get("source", {})
+    about: dict[str, Any] = _indexed(folder() / f"{name}.toml")[0].get("source", {})
     return about
 
 
@@ -61,8 +65,21 @@ def _family(file: Mapping[str, Any]) -> Any:
     return families.OWN if _is_own(file) else file["config"]["model_type"]
 
 
+def _indexed(path: Path) -> tuple[dict[str, Any], Listed | None]:
+    """A preset's file, and how a list shows it if the index knows: it is parsed only if the index does not hold it."""
+    from tfacct.loading import index
+
+    data = files.read(path)
+    known = index.entry(path, data)
+    return (_parsed(path, data), None) if known is None else known
+
+
 def _read(path: Path) -> dict[str, Any]:
-    file = files.parse_toml(str(path), files.read(path))
+    return _parsed(path, files.read(path))
+
+
+def _parsed(path: Path, data: bytes) -> dict[str, Any]:
+    file = files.parse_toml(str(path), data)
     _check_about(path, file)
     if _is_own(file):
         return file
@@ -159,6 +176,23 @@ def load_all(
 ) -> list[LoadedModel]:
     """Presets by family and size: all, or those of one family, of at most `max_params` parameters, with all
     of the `words` in their name or family."""
+    return _chosen(lambda path, file, _: _subject(path, file, sets), family, max_params, words)
+
+
+def list_all(
+    *, family: str | None = None, max_params: int | None = None, words: Collection[str] = ()
+) -> list[LoadedModel | Listed]:
+    """The same presets as the index lists them; those that it does not know are loaded."""
+    return _chosen(lambda path, file, known: known or _subject(path, file, None), family, max_params, words)
+
+
+def _chosen(
+    load: Callable[[Path, dict[str, Any], Listed | None], OneT],
+    family: str | None,
+    max_params: int | None,
+    words: Collection[str],
+) -> list[OneT]:
+    """Presets as `load` gives them, by family and size."""
     if family is not None and family not in families.names():
         known = f"known: {', '.join(families.names())}"
         raise NotFoundError(f"no family {family!r}", nearest(family, families.names()) or known)
@@ -166,13 +200,13 @@ def load_all(
     spoken = False
     for name in names():
         path = folder() / f"{name}.toml"
-        file = _read(path)
+        file, listed_ = _indexed(path)
         if not all(word.casefold() in f"{name} {_family(file)}" for word in words):
             continue
         spoken = True
         if family is None or _family(file) == family:
-            found = _subject(path, file, sets)
-            sized.append((found.family, sum(found.ledger.parameters().values()), found))
+            found = load(path, file, listed_)
+            sized.append((found.family, found.parameters, found))
     if not spoken:
         close = nearest("-".join(words), [*names(), *families.names()])
         raise NotFoundError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tfacct.base import units
 from tfacct.base.errors import listed
@@ -14,6 +14,11 @@ from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import counting
 from tfacct.reports.counting import LeftOut
 
+if TYPE_CHECKING:
+    from tfacct.loading.index import Listed
+
+Subject: TypeAlias = "LoadedModel | Listed"
+"""A model that is asked, or one that a list shows."""
 SHORT = 3
 """Fields, or models, that one line names."""
 UNCOUNTED = (Column("unknown", "unknown"), Column("left_out", "left out"))
@@ -22,7 +27,7 @@ UNCOUNTED = (Column("unknown", "unknown"), Column("left_out", "left out"))
 
 def report(
     command: str,
-    subjects: Sequence[LoadedModel],
+    subjects: Sequence[Subject],
     table: Table,
     facts: Sequence[Mapping[str, Any]],
     *,
@@ -35,7 +40,7 @@ def report(
     of_table: Iterable[str] = (),
     requests: Sequence[Request] = (),
     settings: Sequence[Sequence[LoadedModel]] | None = None,
-    defaults: Sequence[LoadedModel] | None = None,
+    defaults: Sequence[Subject] | None = None,
     hints: Iterable[str] = (),
     left_out: Sequence[LeftOut] = (),
     headline: str = "",
@@ -51,13 +56,13 @@ def report(
     each; `settings`: the same models with other fields, where there are several of each; `defaults`: those whose
     defaults are named.
     """
-    groups = settings or [[subject] for subject in subjects]
+    groups = settings or [[subject] for subject in subjects if isinstance(subject, LoadedModel)]
     asked = list(requests) * len(groups) if len(requests) == 1 else list(requests)
     past = context_hints(groups, requests[0]) if len(requests) == 1 else _past_each(groups, asked)
-    every = [subject for group in groups for subject in group]
+    every = [subject for group in settings for subject in group] if settings else subjects
     about = subjects[len(subjects) - len(facts) :]
 
-    def said(at: slice, own: Sequence[LoadedModel]) -> list[str]:
+    def said(at: slice, own: Sequence[Subject]) -> list[str]:
         return [*notes(at), *details(at), *defaulted_notes(own)]
 
     everyone, named = slice(None), subjects if defaults is None else defaults
@@ -101,7 +106,7 @@ def report(
     )
 
 
-def facts_of(subject: LoadedModel) -> dict[str, Any]:
+def facts_of(subject: Subject) -> dict[str, Any]:
     """Who was counted, and what of it was not: the same first keys in every JSON."""
     return {
         "model": subject.name,
@@ -119,7 +124,7 @@ def _past_each(groups: Sequence[Sequence[LoadedModel]], requests: Sequence[Reque
     return list(dict.fromkeys(hint for hints in each for hint in hints))
 
 
-def _with_uncounted(sections: Sequence[Sequence[Row]], about: Sequence[LoadedModel]) -> tuple[tuple[Row, ...], ...]:
+def _with_uncounted(sections: Sequence[Sequence[Row]], about: Sequence[Subject]) -> tuple[tuple[Row, ...], ...]:
     """The rows with what of each model was not counted: as many rows of each, or a section of each."""
     names = [{"unknown": ", ".join(s.unknown), "left_out": ", ".join(s.left_out)} for s in about]
     if len(sections) == len(about):
@@ -152,7 +157,7 @@ def of_workload(subjects: Sequence[LoadedModel], request: Request, *, of: str = 
     return f"{of if ' new token' in words else at}{words}"
 
 
-def name_of(subject: LoadedModel) -> str:
+def name_of(subject: Subject) -> str:
     """The model's name with what was set over it: `gpt2-xl (n_layer=2)`."""
     if not subject.changed:
         return subject.name
@@ -172,7 +177,7 @@ def spoken(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _defaulted(subjects: Sequence[LoadedModel]) -> str:
+def _defaulted(subjects: Sequence[Subject]) -> str:
     """One line that names the fields left to a class's defaults, or says who names them."""
     silent = [subject for subject in subjects if subject.defaulted and subject.family != OWN]
     if not silent:
@@ -186,7 +191,7 @@ def _defaulted(subjects: Sequence[LoadedModel]) -> str:
     return f"defaulted: {fields} field{'' if fields == 1 else 's'} of {names}; tfacct show MODEL names them"
 
 
-def defaulted_notes(subjects: Sequence[LoadedModel]) -> list[str]:
+def defaulted_notes(subjects: Sequence[Subject]) -> list[str]:
     """Names every field that the config left to its class; for many models, says where to look."""
     silent = [subject for subject in subjects if subject.defaulted]
     if not silent:
@@ -200,7 +205,7 @@ def defaulted_notes(subjects: Sequence[LoadedModel]) -> list[str]:
     return notes
 
 
-def answering_hints(subjects: Sequence[LoadedModel]) -> list[str]:
+def answering_hints(subjects: Sequence[Subject]) -> list[str]:
     """Says which presets answer for other names."""
     return list(dict.fromkeys(f"hint: {subject.answers}" for subject in subjects if subject.answers))
 
@@ -211,7 +216,7 @@ def shared_defaults(settings: Sequence[LoadedModel]) -> dict[str, Any]:
     return {field: value for field, value in first if all(s.defaulted.get(field) == value for s in settings)}
 
 
-def unknown_hints(subjects: Sequence[LoadedModel]) -> list[str]:
+def unknown_hints(subjects: Sequence[Subject]) -> list[str]:
     """Names the fields that nobody here knows, and the models beside the language model."""
     unknown = [
         f"warning: {subject.name}: unknown fields, not counted if they add anything: {listed(subject.unknown)}"

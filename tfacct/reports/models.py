@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tfacct.loading.index import Listed
 from tfacct.loading.model import WITNESSES, LoadedModel, Provenance
 from tfacct.output.report import Column, Report, Row
 from tfacct.reports import cells, compose
@@ -13,7 +14,15 @@ from tfacct.reports import latent_attention as latent
 ALL = slice(None)
 
 
-def models(subjects: Sequence[LoadedModel]) -> Report:
+def listed(subject: LoadedModel | Listed) -> Listed:
+    """A preset as the list shows it."""
+    if isinstance(subject, Listed):
+        return subject
+    said = subject.name, subject.family, subject.defaulted, subject.unknown, subject.left_out
+    return Listed(*said, _facts(subject), subject.answers)
+
+
+def models(presets: Sequence[LoadedModel | Listed]) -> Report:
     """Every preset with its shape and source."""
     columns = (
         Column("model", "model"),
@@ -27,14 +36,15 @@ def models(subjects: Sequence[LoadedModel]) -> Report:
         Column("from", "fields", drop=5),
         Column("expected_from", "checked against", drop=6),
     )
-    facts = tuple(_facts(subject) for subject in subjects)
+    subjects = [listed(preset) for preset in presets]
+    facts = tuple({name: fact for name, fact in subject.facts.items() if name != "latent"} for subject in subjects)
     rows = tuple(
         {
             "model": subject.name,
             "family": subject.family,
             **{name: cells.each_of(value) for name, value in fact.items()},
         }
-        | ({} if latent.form(subject) is None else {"kv_heads": "latent"})
+        | ({"kv_heads": "latent"} if subject.facts["latent"] else {})
         for subject, fact in zip(subjects, facts, strict=True)
     )
     return compose.report(
@@ -52,12 +62,13 @@ def models(subjects: Sequence[LoadedModel]) -> Report:
 def _facts(subject: LoadedModel) -> dict[str, Any]:
     shape, source = subject.architecture, subject.provenance
     return {
-        "total_params": sum(subject.ledger.parameters().values()),
+        "total_params": subject.parameters,
         "context": subject.context,
         "layers": sum(stack.count for stack in shape.every_stack),
         "hidden": shape.embed.hidden,
         "heads": cells.of_attention(subject, "heads"),
         "kv_heads": cells.of_attention(subject, "kv_heads") if latent.form(subject) is None else None,
+        "latent": latent.form(subject) is not None,
         "from": source.kind if source else None,
         "url": (source.url or None) if source else None,
         "expected_from": source.expected_from if source else None,

@@ -1,0 +1,85 @@
+"""An index of the presets, so that a command about all of them need not parse and read each: their files as JSON, and
+what `models` says of them. An entry holds for the very bytes that it was made of, and for no others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tfacct.base.record import record
+
+FILE = "index.json"
+"""Beside the presets: written with the documentation."""
+
+
+@record
+class Listed:
+    """A preset as a list shows it: what every report says of a model, and `facts` of its shape and its source."""
+
+    name: str
+    family: str
+    defaulted: Mapping[str, Any]
+    unknown: tuple[str, ...]
+    left_out: tuple[str, ...]
+    facts: Mapping[str, Any]
+    answers: str = ""
+
+    @property
+    def changed(self) -> Mapping[str, Any]:
+        """Fields that the user set: none, for the index is of files as they are."""
+        return {}
+
+    @property
+    def parameters(self) -> int:
+        """Number of stored parameters."""
+        return int(self.facts["total_params"])
+
+
+class Entry(NamedTuple):
+    """A preset in the index."""
+
+    file: dict[str, Any]
+    """The TOML file, parsed and checked."""
+    listed: Listed
+
+
+def entry(path: Path, data: bytes) -> Entry | None:
+    """Entry of the preset whose file has these bytes; None if the index has none, or one of other bytes."""
+    made = _index(path.with_name(FILE)).get(path.stem)
+    if made is None or made["digest"] != _digest(data):
+        return None
+    listed = {
+        **made["listed"],
+        "unknown": tuple(made["listed"]["unknown"]),
+        "left_out": tuple(made["listed"]["left_out"]),
+    }
+    return Entry(made["file"], Listed(path.stem, **listed))
+
+
+def text(entries: Iterable[tuple[bytes, Entry]]) -> str:
+    """The index of presets, each with the bytes of its file: one line for each."""
+    lines = []
+    for data, (file, listed) in entries:
+        said = {name: getattr(listed, name) for name in ("family", "defaulted", "unknown", "left_out", "facts")}
+        made = {"digest": _digest(data), "listed": said, "file": file}
+        lines.append(f"{json.dumps(listed.name)}: {json.dumps(made, ensure_ascii=False)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _digest(data: bytes) -> str:
+    return blake2b(data, digest_size=16).hexdigest()
+
+
+@cache
+def _index(path: Path) -> Mapping[str, Any]:
+    """The index; empty where there is none, as in a checkout before its documentation was written."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
