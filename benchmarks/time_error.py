@@ -1,0 +1,307 @@
+"""Errors of `tfacct time` and `tfacct serve` on measured points: python benchmarks/time_error.py FOLDER
+
+FOLDER holds serving.csv, throughput.csv and training.csv, whose columns docs/time.md lists. No point of them is part of
+the project. Constants are fitted anew with each cell (device × model × engine × weights) left out, so a cell's errors
+are those of a prediction that never saw it. The exit code is 1 where an error is above its limit, or no longer what
+tfacct/accounts/validated.py says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import dataclasses
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from math import exp, log
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from tfacct.accounts.kernels import Split
+from tfacct.accounts.serving import Host, Loop, Served
+from tfacct.accounts.timing import CONSTANTS, Constants
+from tfacct.accounts.validated import VALIDATED, Class, Metric, Validation
+from tfacct.base.errors import TfacctError
+from tfacct.ledger.storage import BF16_EACH, Storage, storage, width
+from tfacct.loading import devices
+from tfacct.loading.find import find
+from tfacct.loading.model import LoadedModel
+
+DEVICES = {
+    "h100": "h100-sxm",
+    "h200": "h200-sxm",
+    "b200": "b200-hgx",
+    "b300": "b300-hgx",
+    "a100": "a100-sxm-80gb",
+    "a100_40gb": "a100-sxm-40gb",
+    "a100_80gb": "a100-sxm-80gb",
+    "h100_80gb": "h100-sxm",
+    "rtxpro6000": "rtx-pro-6000",
+}
+MODELS = {"kimi-k2.5": "kimi-k2", "minimax-m2.5": "minimax-m2"}
+"""Presets of the same shape, under another name."""
+ONLY_EXPERTS = {("kimi-k2.5", "int4")}
+"""Checkpoints whose config quantizes the experts alone, where the format takes all matrices."""
+RIDGE = 12.0
+"""How firmly a fit stays at the constants as they are: the error of a row that moves one by a factor e costs as much as
+this, squared."""
+FIXED = ("prompt", "budget", "host", "request", "attention_prefill", "attention")
+Array: TypeAlias = Any
+NEAR = 0.2
+CLASSES: tuple[Class, ...] = ("dense", "experts")
+
+
+class Row(NamedTuple):
+    """A measured run, and all that its prediction depends on."""
+
+    id: str
+    cell: str
+    loop: Loop
+    dense: bool
+    groups: dict[str, str]
+    request: float
+    token: float
+
+    @property
+    def prompts_first(self) -> bool:
+        return self.groups["engine"] == "sglang"
+
+
+@cache
+def model(name: str) -> LoadedModel:
+    return find(MODELS.get(name, name))
+
+
+@cache
+def stored(name: str, weights: str) -> Storage:
+    every = storage(weights)
+    if (name, weights) not in ONLY_EXPERTS:
+        return every
+    return replace(every, choose=lambda tensor: every.choose(tensor) if tensor.role == "expert" else None)
+
+
+@cache
+def device(name: str) -> devices.Device:
+    plain = name.removesuffix("_sxm")
+    return devices.load(DEVICES.get(plain, plain))
+
+
+def read(path: Path) -> tuple[list[Row], list[str]]:
+    """Rows that are usable, and why others are not."""
+    rows, left = [], []
+    for one in csv.DictReader(path.open()):
+        if one.get("usable", "yes") != "yes":
+            left.append(one["usable"])
+            continue
+        loaded = model(one["model"])
+        experts = loaded.ledger.experts
+        split = Split(int(one["attn_tp"]), int(one["attn_dp"]), int(one["moe_ep"]) if experts else 1)
+        kept = width("fp8") if float(one["kv_bytes"]) == 1 else BF16_EACH
+        weights = stored(one["model"], one["weights"])
+        host = Host(loaded.ledger, device(one["device"]), split, weights, BF16_EACH, kept)
+        ttft, tpot, new = float(one["ttft_ms"]) / 1e3, float(one["tpot_ms"]) / 1e3, float(one["osl_mean"])
+        groups = {
+            "device": device(one["device"]).id,
+            "engine": one["engine"],
+            "dtype": one["weights"],
+            "model": one["model"],
+        }
+        measured = ttft + (new - 1) * tpot, tpot
+        sizes = int(one["concurrency"]), round(float(one["isl_mean"])), round(new)
+        try:
+            loop = host.loop(*sizes)
+        except TfacctError as error:
+            left.append(error.message)
+            continue
+        rows.append(Row(one["id"], one["cell"], loop, not experts, groups, *measured))
+    return rows, left
+
+
+METRICS: dict[Metric, tuple[Callable[[Row, Any], float], Callable[[Row], float]]] = {
+    "request": (lambda _, served: served.request, lambda row: row.request),
+    "token": (lambda row, served: served.expected_token(row.prompts_first), lambda row: row.token),
+}
+
+
+def logs(rows: Sequence[Row], constants: Constants) -> Array:
+    """Logarithm of predicted over measured, a column for each metric."""
+    found = []
+    for row in rows:
+        served = row.loop.served(constants)
+        found.append([log(predicted(row, served) / measured(row)) for predicted, measured in METRICS.values()])
+    return np.array(found)
+
+
+def fields() -> list[str]:
+    return [one.name for one in dataclasses.fields(Constants) if one.name not in FIXED]
+
+
+def slopes(rows: Sequence[Row], start: Array) -> Array:
+    """Change of the logarithms with that of each constant: rows × metrics × constants."""
+    small, each = 0.02, []
+    for name in fields():
+        moved = replace(CONSTANTS, **{name: getattr(CONSTANTS, name) * exp(small)})
+        each.append((logs(rows, moved) - start) / small)
+    return np.stack(each, axis=2)
+
+
+def fitted(start: Array, slope: Array, cells: Array) -> Constants:
+    """Constants that fit best, all cells counting by the root of their rows; large errors count by their size only."""
+    number = np.array([(cells == cell).sum() for cell in cells])
+    weight = np.repeat(1 / np.sqrt(number), start.shape[1])
+    weight /= weight.mean()
+    errors, change = start.reshape(-1), slope.reshape(-1, slope.shape[2])
+    move = np.zeros(change.shape[1])
+    for _ in range(12):
+        left = errors + change @ move
+        each = weight / np.sqrt(1 + (left / 0.12) ** 2)
+        matrix = (change * each[:, None]).T @ change + RIDGE**2 * np.eye(len(move))
+        move = np.clip(-np.linalg.solve(matrix, (change * each[:, None]).T @ errors), -0.5, 0.5)
+    return replace(
+        CONSTANTS, **{name: getattr(CONSTANTS, name) * exp(by) for name, by in zip(fields(), move, strict=True)}
+    )
+
+
+def held_out(rows: Sequence[Row]) -> tuple[Array, Constants]:
+    """Logarithms where each cell is predicted by a fit to the others; and the fit to all."""
+    cells = np.array([row.cell for row in rows])
+    start = logs(rows, CONSTANTS)
+    slope = slopes(rows, start)
+    found = np.zeros_like(start)
+    for cell in np.unique(cells):
+        seen = cells != cell
+        constants = fitted(start[seen], slope[seen], cells[seen])
+        found[~seen] = logs([row for row in rows if row.cell == cell], constants)
+    return found, fitted(start, slope, cells)
+
+
+def quantile(values: Array, weights: Array, share: float) -> float:
+    order = np.argsort(values)
+    passed = np.cumsum(weights[order]) / weights.sum()
+    return float(values[order][np.searchsorted(passed, share)])
+
+
+def interval(left: Array, cells: Array) -> tuple[float, float]:
+    """Factors between which 80 % of measured times lie, every cell weighing the same."""
+    weights = np.array([1 / (cells == cell).sum() for cell in cells])
+    return exp(quantile(-left, weights, 0.1)), exp(quantile(-left, weights, 0.9))
+
+
+def covered(left: Array, cells: Array) -> Array:
+    """Whether each measured time lies in the interval of the other cells' errors."""
+    inside = np.zeros(len(left), bool)
+    for cell in np.unique(cells):
+        low, high = interval(left[cells != cell], cells[cells != cell])
+        own = np.exp(-left[cells == cell])
+        inside[cells == cell] = (low <= own) & (own <= high)
+    return inside
+
+
+def line(what: str, left: Array) -> str:
+    off = np.abs(np.exp(left) - 1)
+    near = 100 * (off <= NEAR).mean()
+    return (
+        f"{what:44} {len(left):5} {100 * np.median(off):7.1f} {100 * np.quantile(off, 0.9):7.1f} {near:7.1f}"
+        f" {np.exp(np.median(left)):6.2f}"
+    )
+
+
+HEAD = f"{'':44} {'runs':>5} {'median%':>7} {'p90%':>7} {'<=20%':>7} {'bias':>6}"
+
+
+def tables(title: str, left: Array, groups: dict[str, Array]) -> None:
+    print(f"\n{title}\n{HEAD}")
+    print(line("all", left))
+    for kind, names in groups.items():
+        for name in np.unique(names):
+            print(line(f"{kind} {name}", left[names == name]))
+
+
+LIMITS = {"dense": (0.09, 0.10, 0.85), "experts": (0.14, 0.14, 0.65)}
+"""Largest median error of a request and of a token, and the least share of runs within 20 %."""
+
+
+def checked(kind: Class, metric: Metric, left: Array, cells: Array, by: Sequence[str]) -> list[str]:
+    """What is above its limit, or not what the project says of itself."""
+    off, broken = np.abs(np.exp(left) - 1), []
+    low, high = interval(left, cells)
+    on = {name: list(by).count(name) for name in sorted(set(by))}
+    inside = float(covered(left, cells).mean())
+    near = float((off <= NEAR).mean())
+    found = Validation(kind, metric, len(left), len(set(cells)), on, float(np.median(off)), near, inside, low, high)
+    print(f"80 % interval: x {low:.2f} to {high:.2f}, covers {100 * inside:.1f} % of held-out runs")
+    request, token, least = LIMITS[kind]
+    if found.median > (request if metric == "request" else token) or near < least or not 0.7 <= inside <= 0.95:
+        broken.append(f"{kind} {metric} is above its limit")
+    said = VALIDATED[kind, metric]
+    shares = zip(
+        (said.median, said.near, said.coverage, said.low, said.high),
+        (found.median, found.near, found.coverage, found.low, found.high),
+        strict=True,
+    )
+    if said.runs != found.runs or said.on != found.on:
+        print(f"{kind} {metric}: these are not the runs that the project names")
+    elif any(abs(one - other) > 0.0051 for one, other in shares):
+        broken.append(f"{kind} {metric} is no longer {said}, but {found}")
+    return broken
+
+
+def serving(path: Path) -> list[str]:
+    rows, left_out = read(path)
+    print(f"{path.name}: {len(rows)} runs; left out: {len(left_out)} ({'; '.join(sorted(set(left_out)))})")
+    held, constants = held_out(rows)
+    cells, broken = np.array([row.cell for row in rows]), []
+    for kind in CLASSES:
+        own = np.array([row.dense is (kind == "dense") for row in rows])
+        some = [row for row in rows if row.dense is (kind == "dense")]
+        if not some:
+            continue
+        by = {name: np.array([row.groups[name] for row in some]) for name in ("device", "engine", "dtype")}
+        for number, metric in enumerate(METRICS):
+            left = held[own][:, number]
+            groups = by if metric == "token" else {**by, "cell": cells[own]}
+            tables(f"{kind}: time of a {metric}, each cell held out", left, groups)
+            broken += checked(kind, metric, left, cells[own], [str(name) for name in by["device"]])
+        worst = max(set(cells[own]), key=lambda cell: np.median(np.abs(np.exp(held[cells == cell, 0]) - 1)))
+        print(f"worst cell: {worst}")
+        loops = [(row, row.loop.served()) for row in some]
+        below = fmean(each.request_bound <= row.request and each.decode.bound <= row.token for row, each in loops)
+        naive = median(abs(naive_request(each) / row.request - 1) for row, each in loops)
+        print(f"bound at most measured: {100 * below:.2f} %; as a prediction it errs {100 * naive:.1f} % (median)")
+        if below < 0.99:
+            broken.append(f"{kind}: a bound is above what was measured")
+    print("\nas the constants stand, nothing held out")
+    now = logs(rows, CONSTANTS)
+    for kind in CLASSES:
+        own = np.array([row.dense is (kind == "dense") for row in rows])
+        for number, metric in enumerate(METRICS):
+            if own.any():
+                print(line(f"{kind} {metric}", now[own, number]))
+    print("\nfit to all:", ", ".join(f"{name} {getattr(constants, name):.3g}" for name in fields()))
+    return broken
+
+
+def naive_request(loop: Served) -> float:
+    """Seconds of a request by a plain roofline: each step at the peaks."""
+    return loop.users * loop.prefill.bound / loop.prompts + loop.new * loop.decode.bound
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder
+    if not (folder / "serving.csv").exists():
+        print(f"time_error: no measured points at {folder}, so no estimate of time is validated here")
+        return
+    broken = serving(folder / "serving.csv")
+    print("\n".join(["", *(broken or ["all errors within their limits"])]))
+    sys.exit(bool(broken))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""A closed loop of users: what holds whatever the scheduler, and brackets for what it decides. Estimates all.
+
+Where `users` requests are in flight at all times, each lives as long as all their prompts and its own tokens take:
+
+    first token + (new − 1) · time per token = users · prefill + new · decode(users)
+
+The left side is a request; how it falls into a first token and the others is the scheduler's affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tfacct.accounts.kernels import Kernel, Split, kernels
+from tfacct.accounts.memory import largest_that_fits
+from tfacct.accounts.timing import CONSTANTS, Constants, Device, Step, step
+from tfacct.base.record import record
+from tfacct.ledger.einsum import rounded_up
+from tfacct.ledger.groups import Ledger
+from tfacct.ledger.storage import Storage, Width
+from tfacct.ledger.workload import Workload
+
+
+class Loop(NamedTuple):
+    """A closed loop as kernels: of `prompts` that are taken in at once, and of a step that gives each user a token.
+
+    `prompt` and `new` are tokens of one request; `groups` of users have devices of their own.
+    """
+
+    device: Device
+    users: int
+    prompt: int
+    new: int
+    prompts: int
+    groups: int
+    prefill: list[Kernel]
+    decode: list[Kernel]
+
+    def served(self, constants: Constants = CONSTANTS) -> Served:
+        """The loop in seconds."""
+        first, others = rounded_up(self.prompts, self.groups), rounded_up(self.users, self.groups)
+        prefill = step(self.prefill, self.device, first, self.prompt, constants)
+        decode = step(self.decode, self.device, others, 1, constants)
+        return Served(self.users, self.new, self.prompts, prefill, decode, constants)
+
+
+class Served(NamedTuple):
+    """A closed loop in seconds."""
+
+    users: int
+    new: int
+    prompts: int
+    prefill: Step
+    decode: Step
+    constants: Constants
+
+    @property
+    def prompt(self) -> float:
+        """Seconds of the engine for one prompt."""
+        return self.prefill.seconds / self.prompts
+
+    @property
+    def request(self) -> float:
+        """Seconds of a request."""
+        return self.users * self.prompt + self.new * self.decode.seconds + self.constants.request
+
+    @property
+    def request_bound(self) -> float:
+        """Seconds of a request at the peaks, the FLOPs of prompts overlapped with the reading of decode steps."""
+        compute = self.users * self.prefill.compute / self.prompts + self.new * self.decode.compute
+        return max(compute, self.new * self.decode.memory)
+
+    @property
+    def token(self) -> tuple[float, float]:
+        """Seconds from token to token: if prompts wait for no one's tokens, and if all of them cut in."""
+        least = self.decode.seconds
+        return least, least + (self.users - 1) / self.new * self.prompt
+
+    def expected_token(self, prompts_first: bool = False) -> float:
+        """Seconds from token to token as engines were measured: most of others' prefill falls between tokens."""
+        share = self.constants.interleaved_first if prompts_first else self.constants.interleaved
+        least, most = self.token
+        return least + share * (most - least)
+
+    @property
+    def rate(self) -> float:
+        """New tokens per second of all users."""
+        return self.users * self.new / self.request
+
+
+@record
+class Host:
+    """A model on devices: all that a step's time depends on beside its size."""
+
+    ledger: Ledger
+    device: Device
+    split: Split
+    weights: Storage
+    activations: Width
+    cache: Width
+
+    def kernels(self, work: Workload) -> list[Kernel]:
+        """Kernels of a step on one device."""
+        return kernels(self.ledger, work.axes(), self.weights, self.activations, self.cache, self.split)
+
+    def step(self, work: Workload) -> Step:
+        """Seconds of a step."""
+        sequences = rounded_up(work.batch, self.split.dp)
+        return step(self.kernels(work), self.device, sequences, work.tokens)
+
+    def loop(self, users: int, prompt: int, new: int) -> Loop:
+        """A closed loop of users; tokens are decoded at the middle of an answer."""
+        prompts = min(users, self.split.dp * max(1, CONSTANTS.budget // prompt))
+        prefill = self.kernels(Workload(prompt, prompt, prompts, "last"))
+        decode = self.kernels(Workload(prompt + new // 2, 1, users))
+        return Loop(self.device, users, prompt, new, prompts, self.split.dp, prefill, decode)
+
+    def stored(self) -> int:
+        """Bytes of weights on one device."""
+        return sum(sum(kernel.weights.values()) for kernel in self.kernels(Workload(1, 1, 1)))
+
+    def kept(self, context: int, sequences: int) -> int:
+        """Bytes of the cache on one device, of so many sequences of all."""
+        found = self.kernels(Workload(context, 1, sequences))
+        return sum(sum(kernel.kept.values()) for kernel in found)
+
+    def capacity(self, context: int, budget: int, limit: int = 1_000_000) -> int:
+        """Largest number of sequences whose cache fits beside the weights into so many bytes of each device."""
+        free = budget - self.stored()
+        return 0 if free < 0 else largest_that_fits(lambda users: self.kept(context, users), free, limit)
+
+
+def largest_within(seconds: float, users: int, loop: Callable[[int], float]) -> int:
+    """Largest number of users, at most `users`, whose time by `loop` is at most `seconds`; 0 if that of one is not."""
+    low, high = 0, users + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if loop(middle) <= seconds else (low, middle)
+    return low

@@ -1,0 +1,205 @@
+"""Seconds of a step: an estimate, from its kernels and the peaks of a device. Never a count.
+
+A product takes the time of its FLOPs and that of its bytes, bent into one another, and a launch:
+
+    t = ((FLOPs / (peak · c))^q + (bytes / (bandwidth · m))^q)^(1/q) + launch
+
+One set of constants serves every device: they were fitted together on published runs (docs/time.md) of which none is
+here. What they miss, they miss by engine and by model, and `validated` says by how much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf
+from typing import Literal, NamedTuple, Protocol, TypeAlias
+
+from tfacct.accounts.kernels import Kernel
+from tfacct.base.record import record
+
+Limit: TypeAlias = Literal["compute", "memory", "launch", "link", "host"]
+UNITS: Mapping[str, str] = {
+    "fp8": "fp8",
+    "fp8-block": "fp8",
+    "nvfp4": "fp4",
+    "mxfp4": "fp4",
+    "fp16": "fp16",
+    "fp32": "fp32",
+}
+"""Units that multiply weights of a format, where a device has them. All others are unpacked and multiplied in bf16."""
+
+
+class Device(Protocol):
+    """What of a device a step needs: bytes per second of memory and link (one way), and FLOPs per second by dtype."""
+
+    @property
+    def bandwidth(self) -> int: ...
+    @property
+    def link(self) -> int | None: ...
+    @property
+    def peak(self) -> Mapping[str, int]: ...
+
+
+@record
+class Constants:
+    """Constants of the law. Shares are of a device's peak, of its bandwidth or of its link; times are in seconds.
+
+    Fitted: on published runs of engines that serve (docs/time.md), all devices together.
+    """
+
+    wide: float = 0.75
+    """Share of the peak that large products of bf16 attain. Fitted."""
+    fp8: float = 0.58
+    """The same of fp8 units, activations' quantization included. Fitted."""
+    fp4: float = 0.45
+    """The same of fp4 units. Fitted."""
+    memory: float = 0.79
+    """Share of the bandwidth at which products read weights. Fitted."""
+    bend: float = 1.43
+    """Exponent q between the larger of two times (infinite) and their sum (1). Fitted."""
+    launch: float = 2.8e-6
+    """Seconds of a product's launch and its tail. Fitted."""
+    launch_narrow: float = 5.5e-6
+    """The same where weights are narrower than 16 bits, scales and quantization of activations included. Fitted."""
+    keys: float = 0.87
+    """Share of the bandwidth at which keys and values are read. Fitted."""
+    attention: float = 0.67
+    """Share of the bf16 peak that attention over long prompts attains. Fitted on kernels."""
+    prompt: float = 1550.0
+    """Tokens of a prompt at which attention attains half of that. Fitted on kernels."""
+    attention_prefill: float = 8e-6
+    """Seconds of a launch of attention over a prompt. Fitted on kernels."""
+    attention_decode: float = 4e-6
+    """Seconds of a launch of attention of one new token. Fitted."""
+    experts_wide: float = 0.148
+    """Share of the bf16 peak that a bank of experts attains, uneven loads included. Fitted."""
+    experts_fp8: float = 0.25
+    """The same of fp8 units. Fitted."""
+    experts_fp4: float = 0.45
+    """The same of fp4 units. Fitted."""
+    experts_memory: float = 0.715
+    """Share of the bandwidth at which experts' weights are read. Fitted."""
+    skew: float = 0.79
+    """Experts that are touched, over those that an even routing would touch. Fitted."""
+    experts_launch: float = 20e-6
+    """Seconds of a launch over a bank, half of a layer's sorting and gathering. Fitted."""
+    link: float = 0.5
+    """Share of the link, one way, that an all-reduce attains. Fitted."""
+    reduce: float = 8.3e-6
+    """Seconds of an all-reduce of nothing; times 0.6 + 0.1 for each device. Fitted."""
+    pointwise: float = 2e-6
+    """Seconds of a launch of work that is no product. Fitted."""
+    pointwise_memory: float = 0.6
+    """Share of the bandwidth at which such work reads and writes. Fitted."""
+    engine: float = 0.5e-3
+    """Seconds of an engine between two steps. Fitted."""
+    sequence: float = 5e-6
+    """Seconds of an engine for each sequence of a decode step: sampling, text. Fitted."""
+    host: float = 7e-6
+    """Least seconds for each launch of a prefill, which is not recorded as a graph. Read off traces."""
+    request: float = 0.02
+    """Seconds of a request outside the model: HTTP, tokenizer, queue. Fitted."""
+    interleaved: float = 0.87
+    """Share of others' prefill that falls between a request's tokens, where an engine mixes both. Fitted."""
+    interleaved_first: float = 0.5
+    """The same where an engine runs waiting prompts first (SGLang). Fitted."""
+    budget: int = 8192
+    """Prompt tokens that an engine takes in one step. The default of engines."""
+
+
+CONSTANTS = Constants()
+
+
+class Timed(NamedTuple):
+    """A kernel with its seconds, and what most of them go to."""
+
+    kernel: Kernel
+    seconds: float
+    limit: Limit
+
+
+class Step(NamedTuple):
+    """A step: its kernels, the engine's seconds beside them, and what no device of these peaks goes below.
+
+    `compute` and `memory` are the seconds of all FLOPs at the peak and of weights and cache at the bandwidth; the
+    bound is the larger, as if both overlapped wholly.
+    """
+
+    kernels: list[Timed]
+    engine: float
+    compute: float
+    memory: float
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the step."""
+        return sum(one.seconds for one in self.kernels) + self.engine
+
+    @property
+    def bound(self) -> float:
+        """Seconds at the peaks."""
+        return max(self.compute, self.memory)
+
+
+def units_of(device: Device, stored: str) -> str:
+    """Name of the units that multiply weights of this format: its own where the device has them, else bf16, or fp16 or
+    fp32 where there is none of these."""
+    wanted = UNITS.get(stored.split("+")[0], "bf16")
+    return next((name for name in (wanted, "bf16", "fp16", "fp32") if name in device.peak), next(iter(device.peak)))
+
+
+def step(kernels: Sequence[Kernel], device: Device, sequences: int, new: int, constants: Constants = CONSTANTS) -> Step:
+    """Seconds of a step of so many sequences on one device, with `new` tokens of each."""
+    prefill = new > 1
+    timed = [_timed(kernel, device, constants, prefill) for kernel in kernels]
+    engine = constants.engine + (0.0 if prefill else constants.sequence * sequences)
+    if prefill:
+        least = constants.host * sum(kernel.times for kernel in kernels)
+        engine += max(0.0, least - sum(one.seconds for one in timed))
+    compute = sum(kernel.flops / device.peak[units_of(device, kernel.format)] for kernel in kernels)
+    memory = sum(kernel.cache + _read(kernel, constants) for kernel in kernels) / device.bandwidth
+    return Step(timed, engine, compute, memory)
+
+
+def _read(kernel: Kernel, c: Constants) -> float:
+    """Bytes of weights that are read: of a bank, those of the experts that some token is sent to."""
+    if kernel.experts is None:
+        return kernel.read
+    here, chosen, of = kernel.experts
+    touched = here * (1 - (1 - chosen / of) ** kernel.rows) * c.skew
+    return kernel.read * min(1.0, max(touched, min(1.0, here)) / here)
+
+
+def _timed(kernel: Kernel, device: Device, c: Constants, prefill: bool) -> Timed:
+    if kernel.kind == "all-reduce":
+        return _reduced(kernel, device, c)
+    if kernel.kind in ("pointwise", "lookup"):
+        launch, moving = kernel.times * c.pointwise, kernel.moved / (device.bandwidth * c.pointwise_memory)
+        return Timed(kernel, launch + moving, "launch" if launch > moving else "memory")
+    if kernel.kind == "attention":
+        peak = device.peak[units_of(device, "bf16")] * c.attention
+        share = max(kernel.rows / (kernel.rows + c.prompt), 0.1) if prefill else 1.0
+        compute, moving = kernel.flops / (peak * share), (kernel.cache + kernel.moved) / (device.bandwidth * c.keys)
+        launch = kernel.times * (c.attention_prefill if prefill else c.attention_decode)
+    else:
+        units, bank = units_of(device, kernel.format), kernel.experts is not None
+        attained = {
+            "fp8": c.experts_fp8 if bank else c.fp8,
+            "fp4": c.experts_fp4 if bank else c.fp4,
+        }.get(units, c.experts_wide if bank else c.wide)
+        compute = kernel.flops / (device.peak[units] * attained)
+        reading = device.bandwidth * (c.experts_memory if bank else c.memory)
+        moving = (_read(kernel, c) + kernel.moved) / reading
+        plain = c.launch if kernel.format in ("bf16", "fp16", "fp32") else c.launch_narrow
+        launch = kernel.times * (c.experts_launch if bank else plain)
+    both = (compute**c.bend + moving**c.bend) ** (1 / c.bend)
+    limit: Limit = "launch" if launch > max(compute, moving) else "compute" if compute > moving else "memory"
+    return Timed(kernel, both + launch, limit)
+
+
+def _reduced(kernel: Kernel, device: Device, c: Constants) -> Timed:
+    """An all-reduce: a ring's bytes over the link, and the devices' agreement."""
+    ring = 2 * (kernel.over - 1) / kernel.over * kernel.moved
+    sending = ring / (device.link * c.link) if device.link else inf
+    waiting = kernel.times * c.reduce * (0.6 + 0.1 * kernel.over)
+    return Timed(kernel, sending + waiting, "link" if sending > waiting else "launch")

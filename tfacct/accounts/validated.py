@@ -1,0 +1,48 @@
+"""How far estimates of time were off, on measured runs that the constants had not seen. benchmarks/time_error.py prints
+these figures, and fails where they no longer hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+from tfacct.base.record import record
+
+Class: TypeAlias = Literal["dense", "experts"]
+Metric: TypeAlias = Literal["request", "token"]
+
+
+@record
+class Validation:
+    """Errors of one class of models in one metric. Each cell (device × model × engine × weights) was predicted by
+    constants fitted to the others.
+
+    `runs` are measured runs, `on` how many of them by device; `median` and `coverage` are shares of 1; `low` and `high`
+    are the factors between which 80 % of measured times lie, all cells weighing the same. `coverage`: the share of runs
+    that lie in the interval of the other cells.
+    """
+
+    kind: Class
+    metric: Metric
+    runs: int
+    cells: int
+    on: Mapping[str, int]
+    median: float
+    near: float
+    coverage: float
+    low: float
+    high: float
+
+
+DENSE = {"b200-hgx": 120, "h100-sxm": 389, "h200-sxm": 117}
+EXPERTS = {"b200-hgx": 490, "b300-hgx": 162, "h100-sxm": 160, "h200-sxm": 309}
+VALIDATED: Mapping[tuple[Class, Metric], Validation] = {
+    (one.kind, one.metric): one
+    for one in (
+        Validation("dense", "request", 626, 9, DENSE, 0.049, 0.939, 0.874, 0.71, 1.14),
+        Validation("dense", "token", 626, 9, DENSE, 0.059, 0.891, 0.887, 0.72, 1.24),
+        Validation("experts", "request", 1121, 21, EXPERTS, 0.133, 0.684, 0.798, 0.81, 1.42),
+        Validation("experts", "token", 1121, 21, EXPERTS, 0.135, 0.674, 0.791, 0.79, 1.39),
+    )
+}
+"""By class and metric: the time of a request, and that from token to token."""
