@@ -6,6 +6,7 @@ import pytest
 
 from tests.conftest import TINY
 from tfacct import load
+from tfacct.architecture.parts import Experts
 from tfacct.base.errors import ConfigError
 from tfacct.loading.model import subject
 
@@ -42,6 +43,21 @@ def test_short_convolutions_by_hand() -> None:
     assert conv == {"in_proj": 20 * 2048 * 6144, "conv": 20 * 2048 * 3, "out_proj": 20 * 2048 * 2048}
 
 
+@pytest.mark.parametrize(
+    ("name", "token"),
+    [
+        ("nemotron-3-nano-30b-a3b", 2688 * 128 + 6 * 2 * 2688 * 1856 + 2 * 2688 * 3712),
+        ("nemotron-3-super-120b-a12b", 4096 * 512 + 2 * 4096 * 1024 + 22 * 2 * 1024 * 2688 + 2 * 4096 * 5376),
+    ],
+)
+def test_experts_of_two_matrices_by_hand(name: str, token: int) -> None:
+    """A token passes the router, the products around the latent, its experts of two matrices and the shared network."""
+    model = load(name)
+    (layers,) = {stack.count for stack, _ in model.loaded.architecture.having(Experts)}
+    lines = model.flops(ctx=9, decode=True).models[0]["lines"]
+    assert sum(line["flops"] for line in lines if ".mlp." in line["path"]) == 2 * layers * token
+
+
 def test_both_in_one_layer_by_hand() -> None:
     """falcon-h1-0.5b: D = 1,024, 24 heads of 64 with a state of 128, 8 query heads and 2 key heads of 64, 36 blocks."""
     mamba = 1024 * 3352 + 1792 * 4 + 24 * 64 * 128 + 1536 * 1024
@@ -70,8 +86,8 @@ def test_both_in_one_layer_by_hand() -> None:
         ("bamba", {"mamba_rms_norm": True}, "mamba_rms_norm = true changes the counts"),
         ("granitemoehybrid", {"mlp_bias": True}, "mlp_bias = true changes the counts"),
         ("granitemoehybrid", {"num_experts_per_tok": 0}, "num_experts_per_tok must be at least 1, not 0"),
-        ("nemotron_h", {"hybrid_override_pattern": "ME*-"}, "layers of experts are not understood here"),
-        ("nemotron_h", {"num_hidden_layers": 5}, "names 4 layers, and num_hidden_layers is 5"),
+        ("nemotron_h", {"num_experts_per_tok": 11}, "num_experts_per_tok = 11 is more than n_routed_experts = 10"),
+        ("nemotron_h", {"num_hidden_layers": 6}, "names 5 layers, and num_hidden_layers is 6"),
         ("nemotron_h", {"tie_word_embeddings": True}, "tie_word_embeddings = true changes the counts"),
     ],
 )

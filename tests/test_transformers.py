@@ -67,7 +67,8 @@ def with_few_layers(whole: LoadedModel) -> LoadedModel:
     if fields.get("attn_layer_indices"):  # Bamba's
         fields["attn_layer_indices"] = [3]
     if fields.get("hybrid_override_pattern"):  # Nemotron-H's
-        fields |= {"hybrid_override_pattern": "M-M*-MM"}
+        other = "E" if "E" in fields["hybrid_override_pattern"] else "-"
+        fields |= {"hybrid_override_pattern": f"M{other}M*{other}MM"}
     if fields.get("attention_types"):  # GPT-Neo's
         kinds = [kind for names, times in fields["attention_types"] for kind in names * times]
         fields["attention_types"] = [[kinds[:7], 1]]

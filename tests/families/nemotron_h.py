@@ -7,13 +7,17 @@ from tests.families._mamba2 import letters
 from tests.families._sizes import Distinct, Sized, grouped
 
 TINY = {
-    "model_type": "nemotron_h", "vocab_size": 211, "hidden_size": 48, "hybrid_override_pattern": "M-*M",
+    "model_type": "nemotron_h", "vocab_size": 211, "hidden_size": 48, "hybrid_override_pattern": "M-*EM",
     "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 20, "intermediate_size": 71,
     "max_position_embeddings": 103, "mamba_num_heads": 6, "mamba_head_dim": 14, "n_groups": 2, "ssm_state_size": 5,
     "conv_kernel": 8, "chunk_size": 12, "use_bias": True, "mlp_bias": True, "time_step_min": 1e-9,
+    "n_routed_experts": 10, "num_experts_per_tok": 4, "moe_intermediate_size": 37, "moe_latent_size": 31,
+    "moe_shared_expert_intermediate_size": 29,
 }  # fmt: skip
+LOGITS = {"": {**TINY, "hybrid_override_pattern": "M-*M"}}  # without experts, which the class weighs by sigmoids
+VARIANTS = {"moe without a latent": {**TINY, "moe_latent_size": None, "mlp_bias": False}}
 SILENT = {"expand": 2, "use_mamba_kernels": False, "attention_bias": True, "mamba_proj_bias": True, "n_group": 1}
-REQUIRED = {"hybrid_override_pattern": "M*-"}
+REQUIRED = {"hybrid_override_pattern": "M*-E"}
 
 
 def drawn(draw: Draw) -> Fields:
@@ -21,17 +25,21 @@ def drawn(draw: Draw) -> Fields:
     heads, groups = draw(SMALL) * (kv := draw(SMALL)), draw(st.integers(1, 3))
     fields: Fields = {"num_attention_heads": heads, "num_key_value_heads": kv, "vocab_size": draw(VOCAB)}
     fields |= {"hidden_size": draw(WIDTH), "intermediate_size": draw(WIDTH), "head_dim": draw(EVEN)}
-    names = {"M": "linear_attention", "*": "full_attention", "-": "mlp"}
+    names = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
     kinds = [*draw(st.lists(st.sampled_from(list(names)), max_size=4)), "*"]
     listed = {"layers_block_type": [names[kind] for kind in kinds]}
     fields |= listed if draw(ON) else {"hybrid_override_pattern": "".join(kinds), "num_hidden_layers": len(kinds)}
     fields |= {"mamba_num_heads": groups * draw(st.integers(1, 3)), "mamba_head_dim": draw(SMALL), "n_groups": groups}
+    count = draw(st.integers(2, 6))  # of a group the class looks at two
+    fields |= {"n_routed_experts": count, "num_experts_per_tok": draw(st.integers(1, count))}
+    fields |= {"moe_intermediate_size": draw(SMALL), "moe_shared_expert_intermediate_size": draw(WIDTH)}
+    some(draw, fields, moe_latent_size=st.none() | SMALL)
     sizes = {"ssm_state_size": st.integers(2, 7), "conv_kernel": st.integers(1, 9), "chunk_size": st.integers(2, 7)}
     return some(draw, fields, **sizes, use_bias=ON, use_conv_bias=ON, mlp_bias=ON)
 
 
 def sized(of: Distinct) -> Sized:
-    """Attention in all layers, Mamba-2 in all, or networks in all, by turns."""
+    """Attention in all layers, or Mamba-2 in all, by turns."""
     config, sizes = grouped(of, num_hidden_layers=None, tie_word_embeddings=False)
     if of.seed % 2:
         Km, Gm, Hm, Ns, Kc, Pc, *_ = of.more

@@ -1,16 +1,17 @@
-"""Nemotron-H: one operator in each layer, Mamba-2, attention or a network of two matrices; no positions."""
+"""Nemotron-H and Nemotron 3: one operator in each layer, Mamba-2, attention, a network or experts; no positions."""
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import Attention, FeedForward, Mamba2, Norm
+from tfacct.architecture.parts import Attention, Experts, FeedForward, Mamba2, Norm
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
-from tfacct.families._base import Count, Layers, Real, Switch, UpTo, Word, share
+from tfacct.families._base import Count, FamilyConfig, Layers, Real, Switch, UpTo, Word, share, validate
 from tfacct.families._endings import DECODER
+from tfacct.families._experts import check_active
 from tfacct.families._layers import LayerTypes
 from tfacct.families._llama_like import LlamaLike
 from tfacct.families._mixing import MAMBA2_EXTRA, mamba2_more, mamba2_paths, mamba2_tensors, passed
@@ -20,6 +21,15 @@ MAMBA, FULL, MLP, MOE = "linear_attention", "full_attention", "mlp", "moe"
 LETTERS = {"M": MAMBA, "*": FULL, "-": MLP, "E": MOE}
 """Kinds of layers in hybrid_override_pattern."""
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
+OF_EXPERTS = (
+    "n_routed_experts",
+    "num_experts_per_tok",
+    "moe_intermediate_size",
+    "moe_shared_expert_intermediate_size",
+    "moe_latent_size",
+)
+"""Fields that say something of layers of experts only."""
+TWO = ("up_proj", "down_proj")
 OLDER = {"mamba": MAMBA, "attention": FULL}
 
 
@@ -50,6 +60,11 @@ class Config(LlamaLike):
     time_step_min: Real = 0.001
     layer_norm_epsilon: Real = 1e-5
     num_nextn_predict_layers: UpTo = 0
+    n_routed_experts: Count = 8
+    num_experts_per_tok: Count = 2
+    moe_intermediate_size: Count = 7688
+    moe_shared_expert_intermediate_size: Count = 7688
+    moe_latent_size: Count | None = None
 
     stems: ClassVar = ("NemotronH",)
     uncounted: ClassVar = LlamaLike.uncounted | {
@@ -62,6 +77,7 @@ class Config(LlamaLike):
     }
     aliases: ClassVar = {
         "layer_types": "layers_block_type",
+        "num_local_experts": "n_routed_experts",
         "attention_head_dim": "head_dim",
         "mamba_n_groups": "n_groups",
         "mamba_d_conv": "conv_kernel",
@@ -72,11 +88,9 @@ class Config(LlamaLike):
     harmless: ClassVar = frozenset(
         """
         attention_bias expand mamba_dt_init_floor mamba_dt_limit mamba_dt_max mamba_expand mamba_proj_bias
-        mamba_ssm_cache_dtype moe_intermediate_size moe_latent_size moe_shared_expert_intermediate_size
-        moe_shared_expert_overlap mtp_hybrid_override_pattern mtp_layers_block_type n_group n_routed_experts
-        n_shared_experts num_experts_per_tok num_logits_to_keep rescale_prenorm_residual residual_in_fp32
-        routed_scaling_factor time_step_floor time_step_limit time_step_max time_step_rank topk_group
-        use_mamba_kernels
+        mamba_ssm_cache_dtype moe_shared_expert_overlap mtp_hybrid_override_pattern mtp_layers_block_type n_group
+        n_shared_experts num_logits_to_keep rescale_prenorm_residual residual_in_fp32 routed_scaling_factor
+        time_step_floor time_step_limit time_step_max time_step_rank topk_group use_mamba_kernels
         """.split()
     )
     heads: ClassVar = DECODER
@@ -87,16 +101,27 @@ class Config(LlamaLike):
         **{f"blocks.*.attn.{name}": f"model.layers.*.mixer.{name}" for name in PROJECTIONS},
         "blocks.*.attn.scores": "model.layers.*.mixer",
         "blocks.*.attn.values": "model.layers.*.mixer",
-        **{f"blocks.*.mlp.{name}": f"model.layers.*.mixer.{name}" for name in ("up_proj", "down_proj")},
+        **{f"blocks.*.mlp.{name}": f"model.layers.*.mixer.{name}" for name in TWO},
+        "blocks.*.mlp.router": "model.layers.*.mixer.gate",
+        **{f"blocks.*.mlp.experts.{name}": "model.layers.*.mixer.experts" for name in TWO},
+        **{f"blocks.*.mlp.shared.{name}": f"model.layers.*.mixer.shared_experts.{name}" for name in TWO},
+        "blocks.*.mlp.latent_down": "model.layers.*.mixer.fc1_latent_proj",
+        "blocks.*.mlp.latent_up": "model.layers.*.mixer.fc2_latent_proj",
         **mamba2_paths("model.layers.*.mixer"),
         "final_norm": "model.norm_f",
         "lm_head": "lm_head",
     }
-    hf_tensors: ClassVar[Mapping[str, str]] = mamba2_tensors("model.layers.*.mixer")
+    hf_tensors: ClassVar[Mapping[str, str]] = {
+        **mamba2_tensors("model.layers.*.mixer"),
+        **{f"blocks.*.mlp.experts.{name}.weight": f"model.layers.*.mixer.experts.{name}" for name in TWO},
+    }
     class_extra: ClassVar = MAMBA2_EXTRA
     gotchas: ClassVar = (
         "Each layer is one operator behind a norm: M or linear_attention is Mamba-2, * or full_attention is attention,"
-        " - or mlp is a network of two matrices. Layers of experts (E, moe) are not understood here and refused.",
+        " - or mlp is a network of two matrices, E or moe is experts of two matrices each beside a shared network.",
+        "The shared network is as wide as moe_shared_expert_intermediate_size, whatever n_shared_experts says. With"
+        " moe_latent_size the experts read and make tokens of that width, between two products that all of them share;"
+        " router and shared network read the whole stream.",
         "The list decides how many layers there are; a num_hidden_layers that differs is refused, though the class"
         " takes the list. attention_bias and mamba_proj_bias are not read by the class; use_bias is on both products of"
         " Mamba-2.",
@@ -115,10 +140,8 @@ class Config(LlamaLike):
             raise ConfigError("layers_block_type or hybrid_override_pattern must name the layers")
         kinds = [LETTERS.get(name, OLDER.get(name, name)) for name in listed]
         for number, kind in enumerate(kinds):
-            if kind == MOE:
-                raise ConfigError(f"{field}[{number}] = {listed[number]!r}: layers of experts are not understood here")
             if kind not in LETTERS.values():
-                raise ConfigError(f"{field}[{number}] = {listed[number]!r} is not understood: write one of M * -")
+                raise ConfigError(f"{field}[{number}] = {listed[number]!r} is not understood: write one of M * - E")
         if not kinds or self.num_hidden_layers not in (None, len(kinds)):
             raise ConfigError(f"{field} names {len(kinds):,} layers, and num_hidden_layers is {self.num_hidden_layers}")
         return kinds
@@ -144,16 +167,48 @@ class Config(LlamaLike):
             least_step=self.time_step_min,
         )
 
+    def experts(self) -> Experts:
+        """Experts beside a shared network, none of them gated. Raises ConfigError."""
+        active, experts = self.num_experts_per_tok, self.n_routed_experts
+        check_active(active, experts, ("num_experts_per_tok", "n_routed_experts"))
+        return Experts(
+            hidden=self.hidden_size,
+            experts=experts,
+            active=active,
+            width=self.moe_intermediate_size,
+            shared=self.moe_shared_expert_intermediate_size,
+            shared_bias=self.mlp_bias,
+            activation=self.mlp_hidden_act,
+            gated=False,
+            latent=self.moe_latent_size,
+        )
+
+    @classmethod
+    def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
+        """The checked fields; those of experts take no default where no layer has any."""
+        config, defaulted, unknown = validate(cls, raw)
+        assert isinstance(config, Config)
+        routed = MOE in config.kinds()
+        kept = {name: value for name, value in defaulted.items() if routed or name not in OF_EXPERTS}
+        return config, kept, unknown
+
     def architecture(self) -> Transformer:
         """A block for each operator."""
         if self.tie_word_embeddings:
             raise self.refused("tie_word_embeddings", True)
-        network = FeedForward(
-            hidden=self.hidden_size, width=self.intermediate_size, bias=self.mlp_bias, activation=self.mlp_hidden_act
+        kinds, network = (
+            self.kinds(),
+            FeedForward(
+                hidden=self.hidden_size,
+                width=self.intermediate_size,
+                bias=self.mlp_bias,
+                activation=self.mlp_hidden_act,
+            ),
         )
-        kinds = self.kinds()
-        parts: dict[str, Attention | Mamba2 | FeedForward]
+        parts: dict[str, Attention | Mamba2 | FeedForward | Experts]
         parts = {FULL: self.attention(rotary=None), MAMBA: self.mixer(), MLP: network}
+        if MOE in kinds:
+            parts[MOE] = self.experts()
         made = {kind: Block.of(parts[kind], norm=self.norm()) for kind in dict.fromkeys(kinds)}
         return self.decoder([made[kind] for kind in kinds])
 

@@ -292,6 +292,8 @@ class Reference:
         """Experts: gate and up each keep their own rows of the tokens that they were sent."""
         if part.norms is not None:
             raise ConfigError(f"{self.name}: no rule for experts between norms of their own")
+        if not part.gated or part.latent is not None:
+            raise ConfigError(f"{self.name}: no rule for experts without a gate or behind a latent")
         own, routing, weighting = f"{at}.experts", f"{at}.routing", f"{at}.weighting"
         gate, up, down, act = (f"{own}.{which}" for which in ("gate_proj", "up_proj", "down_proj", "act"))
         yield Kept(reads, "B T D", by=(f"{at}.router.weight",))

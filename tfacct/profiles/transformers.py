@@ -55,6 +55,8 @@ class Transformers(Attending):
             # The forward pass's moment is where a block that runs again may stop.
             return run._replace(ahead=(Moment(run.order[-1], stays),), early=early)
         if isinstance(part, Experts):
+            if not part.gated or part.latent is not None:
+                raise ConfigError(f"{self.name}: no rule for experts without a gate or behind a latent")
             if self.habits.clamped and part.bias and part.shared is None:
                 return clamped_experts(at, reads, part)
             if self.habits.scored:

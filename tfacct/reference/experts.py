@@ -70,13 +70,15 @@ class Networks(nn.Module):
 
     def __init__(self, part: parts.Experts) -> None:
         super().__init__()
-        self.gate_proj = Bank(part.experts, part.hidden, part.width, part.bias)
-        self.up_proj = Bank(part.experts, part.hidden, part.width, part.bias)
+        size = part.hidden if part.latent is None else part.latent
+        self.gate_proj = Bank(part.experts, size, part.width, part.bias) if part.gated else None
+        self.up_proj = Bank(part.experts, size, part.width, part.bias)
         self.act = Activation(part.activation)
-        self.down_proj = Bank(part.experts, part.width, part.hidden, part.bias)
+        self.down_proj = Bank(part.experts, part.width, size, part.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.down_proj(self.act(self.up_proj(x), self.gate_proj(x)))
+        gate = None if self.gate_proj is None else self.gate_proj(x)
+        out: Tensor = self.down_proj(self.act(self.up_proj(x), gate))
         return out
 
 
@@ -94,12 +96,16 @@ class Experts(nn.Module):
                 RMSNorm(part.hidden, part.norms) for _ in range(5)
             )
         self.root = part.hidden**-0.5
+        self.latent_down = self.latent_up = None
+        if part.latent is not None:
+            self.latent_down = Linear(part.hidden, part.latent, bias=part.shared_bias)
+            self.latent_up = Linear(part.latent, part.hidden, bias=part.shared_bias)
         self.shared = None
         if part.shared_width is not None:
             network = parts.FeedForward(
                 hidden=part.hidden,
                 width=part.shared_width,
-                gated=True,
+                gated=part.gated,
                 bias=part.shared_bias,
                 activation=part.activation,
             )
@@ -109,13 +115,15 @@ class Experts(nn.Module):
             self.shared_add = Add()
 
     def forward(self, x: Tensor) -> Tensor:
-        batch, tokens, hidden = x.shape
+        batch, tokens, _ = x.shape
         scores = self.routing(self.router(x if self.router_norm is None else self.router_norm(x) * self.root))
         turns = torch.arange(batch * tokens * self.active, device=x.device).view(batch, tokens, self.active)
         weights = torch.gather(scores, 2, turns % scores.shape[2]).unsqueeze(3)
         read = x if self.experts_norm is None else self.experts_norm(x)
-        sent = read.unsqueeze(2).expand(batch, tokens, self.active, hidden)
+        read = read if self.latent_down is None else self.latent_down(read)
+        sent = read.unsqueeze(2).expand(batch, tokens, self.active, read.shape[2])
         out: Tensor = self.weighting(self.experts(sent), weights).sum(dim=2)
+        out = out if self.latent_up is None else self.latent_up(out)
         out = out if self.experts_post_norm is None else self.experts_post_norm(out)
         if self.shared is None:
             return out

@@ -7,6 +7,7 @@ Qwen2MoeSparseMoeBlock.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from tfacct.architecture.parts.feed_forward import projections
@@ -18,11 +19,13 @@ from tfacct.ledger.lines import Line, Matmul, Pointwise
 
 @record(kw_only=True)
 class Experts(Part):
-    """Gated networks of `width`: `experts` are stored, and each token is sent to `active` of them.
+    """Networks of `width`, gated or not: `experts` are stored, and each token is sent to `active` of them.
 
+    `latent`: the experts read and make tokens of this width, between two products of their own for all of them
+    (transformers' NemotronHMoE).
     `shared`: width of one more network that every token passes; `shared_alike`: it has one as wide as an expert, in
-    place of a width of its own. `shared_gate`: its result is weighted by one number per
-    token. `bias`: the router's and the experts' products have biases; `shared_bias`: those of the shared network do.
+    place of a width of its own. `shared_gate`: its result is weighted by one number per token. `bias`: the router's and
+    the experts' products have biases; `shared_bias`: those of the shared network do, and those around the latent.
     `choice_bias`: the router chooses by scores with one more number for each expert, stored with the weights and not
     trained (transformers' Ernie4_5_MoeTopKRouter). `norms`: ε of norms of their own, where the router, the experts and
     the shared network each read the stream through one, and the last two have one behind them; a number for each expert
@@ -41,6 +44,8 @@ class Experts(Part):
     choice_bias: bool = False
     norms: float | None = None
     activation: str = "silu"
+    gated: bool = True
+    latent: Size | None = None
 
     name: ClassVar[str] = "mlp"
     letters: ClassVar[dict[str, str]] = {
@@ -49,6 +54,7 @@ class Experts(Part):
         "active": "A",
         "width": "Fe",
         "shared": "Fs",
+        "latent": "Dl",
     }
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
@@ -56,6 +62,7 @@ class Experts(Part):
         "A": "experts that each token is sent to",
         "Fe": "width of one expert",
         "Fs": "width of the shared network",
+        "Dl": "width of a token in the experts",
         "U": "1: the gate of the shared network",
     }
 
@@ -80,7 +87,6 @@ class Experts(Part):
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Router, products of the experts, and those of the shared network."""
-        experts = f"{at}.experts"
         normed = {
             name: (Pointwise(f"{at}.{name}", "B T D", weight="D"),) if self.norms is not None else ()
             for name in ("router_norm", "experts_norm", "experts_post_norm", "shared_norm", "shared_post_norm")
@@ -95,19 +101,30 @@ class Experts(Part):
                 bias="E" if self.choice_bias else "",
             ),
             *normed["experts_norm"],
-            Matmul(f"{experts}.gate_proj", "B T A D, D Fe -> B T A Fe", bias=self.bias, bank="E"),
-            Matmul(f"{experts}.up_proj", "B T A D, D Fe -> B T A Fe", bias=self.bias, bank="E"),
-            Pointwise(f"{experts}.act", "B T A Fe"),
-            Matmul(f"{experts}.down_proj", "B T A Fe, Fe D -> B T A D", bias=self.bias, bank="E"),
-            Pointwise(f"{at}.weighting", "B T A D"),
+            *self._of_tokens(at),
             *normed["experts_post_norm"],
         )
         if self.shared_width is None:
             return routed
-        own = projections(f"{at}.shared", self.shared_axis, gated=True, bias=self.shared_bias)
+        own = projections(f"{at}.shared", self.shared_axis, gated=self.gated, bias=self.shared_bias)
         shared = (*normed["shared_norm"], *own, *normed["shared_post_norm"])
         added = Pointwise(f"{at}.shared_add", "B T D", sums=True)
         if not self.shared_gate:
             return (*routed, *shared, added)
         gate = Matmul(f"{at}.shared_gate", "B T D, D U -> B T U")
         return (*routed, *shared, gate, Pointwise(f"{at}.shared_weighting", "B T D"), added)
+
+    def _of_tokens(self, at: str) -> Iterator[Line]:
+        """Products of the experts that a token is sent to, weighted; those around the latent, where there is one."""
+        experts, of = f"{at}.experts", "D" if self.latent is None else "Dl"
+        into = f"B T A {of}, {of} Fe -> B T A Fe"
+        if self.latent is not None:
+            yield Matmul(f"{at}.latent_down", "B T D, D Dl -> B T Dl", bias=self.shared_bias)
+        if self.gated:
+            yield Matmul(f"{experts}.gate_proj", into, bias=self.bias, bank="E")
+        yield Matmul(f"{experts}.up_proj", into, bias=self.bias, bank="E")
+        yield Pointwise(f"{experts}.act", "B T A Fe")
+        yield Matmul(f"{experts}.down_proj", f"B T A Fe, Fe {of} -> B T A {of}", bias=self.bias, bank="E")
+        yield Pointwise(f"{at}.weighting", f"B T A {of}")
+        if self.latent is not None:
+            yield Matmul(f"{at}.latent_up", "B T Dl, Dl D -> B T D", bias=self.shared_bias)
