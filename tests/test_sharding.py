@@ -283,7 +283,14 @@ def test_one_new_token() -> None:
         ("llama-3.1-8b --tp 2 --train --tokens 5", "whole sequences"),
         ("llama-3.1-8b --tp 2 --dtype int4", "ranks send fp32, bf16, fp16, not int4"),
         ("gpt2 --fsdp 7 --train", "pads attn_norm.weight (768)"),
-        ("mixtral-8x7b --tp 2", "no rule for Experts on a mesh"),
+        ("mixtral-8x7b --tp 2 --sp --tokens 2", "no rule for experts beside --sp"),
+        ("mixtral-8x7b --fsdp 3 --ep 3", "--ep 3 does not divide E = 8 (experts) sizes that divide all: 1, 2, 4, 8"),
+        ("mixtral-8x7b --ep 8", "among the 1 ranks of --tp and --fsdp, a batch's ranks together give --fsdp 8 too"),
+        ("mixtral-8x7b --tp 4 --fsdp 2 --ep 2", "sizes that they have: 4, 8"),
+        ("mixtral-8x7b --fsdp 8 --ep 8 --imbalance 9", "over the mean: from 1 to 8"),
+        ("mixtral-8x7b --tp 8 --ep 8 --imbalance 2", "is of tokens that go to experts, and none do here"),
+        ("llama-3.1-8b --fsdp 8 --ep 8", "llama-3.1-8b has no experts for --ep 8 to divide"),
+        ("phi-3.5-moe --tp 2 --train", "sums experts, and --tp sends, was not compared it was for mixtral"),
         ("deepseek-v3 --tp 2", "no rule for LatentAttention on a mesh"),
         ("mamba-130m --tp 2", "no rule for Mamba on a mesh"),
         ("t5-base --tp 2", "no rule for an encoder on a mesh"),
@@ -327,8 +334,8 @@ def test_a_budget_is_of_one_rank(run) -> None:
     }.items():
         ran = run(*asked, *more.split())
         assert ran.code == 2 and said in ran.err
-    refused = run("memory", "mixtral-8x7b", "--tp", "2")
-    assert refused.code == 2 and "no rule for Experts" in refused.err
+    refused = run("memory", "deepseek-v3", "--tp", "2")
+    assert refused.code == 2 and "no rule for LatentAttention" in refused.err
     assert run("memory", "llama-3.1-70b", "--tp", "0").code == 2
     rows = run("memory", "llama-3.1-70b", "llama-3.1-8b", "--ctx", "8k", "--tp", "8").out
     assert "on one of 8 ranks" in rows and "134 GiB" in rows

@@ -196,6 +196,8 @@ class MeshFacts(TypedDict):
     fsdp: int
     tp_plan: Literal["torch", "megatron"]
     ranks: int
+    ep: int
+    imbalance: float
 
 
 class Undivided(TypedDict):
@@ -219,10 +221,10 @@ class CollectiveLine(TypedDict):
 class Collectives(TypedDict):
     """Collectives of one kind. `bytes` are those of the results on one rank, `sent_bytes` what it sends in a ring."""
 
-    kind: Literal["all-reduce", "all-gather", "reduce-scatter"]
-    over: Literal["tp", "fsdp"]
+    kind: Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all"]
+    over: Literal["tp", "fsdp", "ep"]
     when: Literal["forward", "backward"]
-    of: Literal["stream", "shared weights", "weights"]
+    of: Literal["stream", "shared weights", "weights", "experts"]
     calls: int
     bytes: int
     sent_bytes: int

@@ -92,6 +92,8 @@ class Trainable(Asked):
         sp: bool = False,
         fsdp: int = 1,
         tp_plan: Literal["torch", "megatron"] = "torch",
+        ep: int = 1,
+        imbalance: float = 1,
         train: bool = False,
         dtype: str | None = None,
         **step: Unpack[Step],
@@ -106,12 +108,14 @@ class Trainable(Asked):
 
         `tp` ranks divide heads, widths and the vocabulary, with `sp` the tokens of the stream too; `fsdp` groups of
         them divide the weights, each with a batch of its own. `tp_plan`: whether gradients of one tensor are reduced
-        product by product, as torch's plan has it, or together, as Megatron does. `dtype`: of what is sent.
+        product by product, as torch's plan has it, or together, as Megatron does. `ep` of the ranks divide the experts,
+        whose fullest receives `imbalance` times the mean. `dtype`: of what is sent.
         Raises TfacctError for a mesh that does not divide what it must, and for a model with a part that has no rule.
         """
+        from fractions import Fraction
+
         from tfacct.accounts.sharding.mesh import Mesh
         from tfacct.reports.comms import comms
 
-        return answered(
-            CommsReport, comms([self.loaded], request(step), Mesh(tp, sp, fsdp, tp_plan), train=train, dtype=dtype)
-        )
+        mesh = Mesh(tp, sp, fsdp, tp_plan, ep, Fraction(str(imbalance)))
+        return answered(CommsReport, comms([self.loaded], request(step), mesh, train=train, dtype=dtype))

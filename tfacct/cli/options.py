@@ -296,6 +296,15 @@ TpPlan = Annotated[
 ]
 
 
+Ep = Annotated[
+    int, typer.Option(metavar="N", help="Of these ranks, how many divide the experts.", rich_help_panel=_MESH)
+]
+Imbalance = Annotated[
+    float,
+    typer.Option(metavar="X", help="What the fullest rank of --ep receives, over the mean.", rich_help_panel=_MESH),
+]
+
+
 @dataclass(repr=False, eq=False)
 class Mesh:
     """The ranks among which a model is divided."""
@@ -304,6 +313,8 @@ class Mesh:
     sp: Sp = False
     fsdp: Fsdp = 1
     tp_plan: TpPlan = PlanChoice.torch
+    ep: Ep = 1
+    imbalance: Imbalance = 1
 
 
 @dataclass(repr=False, eq=False)

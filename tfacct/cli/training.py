@@ -139,8 +139,10 @@ def comms(
     output: opt.Output,
 ) -> None:
     """What each rank sends: for one new token, for --tokens, or in a training step."""
+    from fractions import Fraction
+
     from tfacct.accounts.sharding.mesh import Mesh
     from tfacct.reports.comms import comms
 
-    ranks = Mesh(mesh.tp, mesh.sp, mesh.fsdp, mesh.tp_plan.value)
+    ranks = Mesh(mesh.tp, mesh.sp, mesh.fsdp, mesh.tp_plan.value, mesh.ep, Fraction(str(mesh.imbalance)))
     ask.show(comms(ask.subjects(which), ask.request(step), ranks, train=train, dtype=dtype), output)

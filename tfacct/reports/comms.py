@@ -7,17 +7,20 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tfacct.accounts.sharding.mesh import LIVES, Mesh
-from tfacct.accounts.sharding.rules import Collective, collectives
+from tfacct.accounts.sharding.rules import collectives
+from tfacct.accounts.sharding.sends import Collective
 from tfacct.accounts.sharding.shards import stored_elements
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError, listed
+from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import compose, counting
-from tfacct.reports.mesh import COMPARED, DTYPES, check_rows, check_ruled, checked
+from tfacct.reports.mesh import COMPARED, DTYPES, check_rows, check_ruled, checked, routing_bits
 
-_ORDER = ("all-gather", "reduce-scatter", "all-reduce")
+_ORDER = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all")
+_OVER = ("tp", "ep", "fsdp")
 _ABOUT = (
     "Bytes are those of the results on one rank. What a rank sends is that of a ring: of a gather and a scatter all"
     " shares but one, of an all-reduce twice as much.",
@@ -89,20 +92,27 @@ class Counted(NamedTuple):
         return sorted(found.values(), key=_place)
 
 
-def _place(lines: Sequence[Collective]) -> tuple[bool, bool, int]:
+def _place(lines: Sequence[Collective]) -> tuple[int, bool, int]:
     """Where collectives of a kind stand in a table: by mesh axis, pass and kind."""
     first = lines[0]
-    return first.over == "fsdp", first.when == "backward", _ORDER.index(first.kind)
+    return _OVER.index(first.over), first.when == "backward", _ORDER.index(first.kind)
 
 
 def _of(subject: LoadedModel, request: Request, mesh: Mesh, train: bool, dtype: str) -> Counted:
     check_ruled(subject, mesh)
     work = counting.workload(subject, request)
     try:
-        lines = collectives(subject.ledger, mesh, work.axes(), units.dtype_bits(dtype), train=train)
+        bits = units.dtype_bits(dtype)
+        shares = routing_bits(subject, mesh, bits, train=train)
+        lines = collectives(subject.ledger, mesh, work.axes(), bits, train=train, shares=shares)
     except UsageError as error:
         error.message = f"{subject.name}: {error.message}"
         raise
+    if mesh.imbalance != 1 and not any(line.kind == "all-to-all" for line in lines):
+        said = f"{option('imbalance', f'{float(mesh.imbalance):g}')} is of tokens that go to experts, and none do here"
+        raise UsageError(
+            said, f"ranks of one batch have all its tokens: {option('ep')} above {option('tp')} sends them"
+        )
     if subject.family not in COMPARED:
         check_rows(subject, mesh)
     return Counted(work, lines, stored_elements(subject.ledger, mesh), sum(subject.ledger.parameters().values()))
@@ -134,10 +144,10 @@ def _answer(subjects: Sequence[LoadedModel], every: Sequence[Counted], train: bo
         least, most = (pick(zip(every, subjects, strict=True), key=lambda each: each[0].sent) for pick in (min, max))
         ends = [f"{units.binary(each.sent)} ({subject.name})" for each, subject in (least, most)]
         return f"Each rank sends from {ends[0]} to {ends[1]}."
-    over = {axis: sum(line.sent for line in one.lines if line.over == axis) for axis in ("tp", "fsdp")}
+    over = {axis: sum(line.sent for line in one.lines if line.over == axis) for axis in _OVER}
     parts = [f"{units.binary(sent)} over {axis}" for axis, sent in over.items() if sent]
     calls = sum(line.calls for line in one.lines)
-    named = f"{' and '.join(parts)}, " if len(parts) > 1 else ""
+    named = f"{', '.join(parts[:-1])} and {parts[-1]}, " if len(parts) > 1 else ""
     return f"{pass_} sends {units.binary(one.sent)} from each rank: {named}{calls:,} collectives."
 
 
@@ -148,7 +158,9 @@ def _because(lines: Sequence[Collective]) -> str:
         if first.kind == "reduce-scatter":
             return "gradients contract B"
         return "blocks again" if first.when == "backward" else "weights are divided"
-    letters = [letter for letter in (*LIVES, "T") if any(line.because == letter for line in lines)]
+    if first.kind == "all-to-all":
+        return "E is divided"
+    letters = [letter for letter in (*LIVES, "E", "T") if any(line.because == letter for line in lines)]
     named = " ".join(letters)
     if first.of == "shared weights":
         return f"weights contract {named}"  # norms', positions'
@@ -209,6 +221,12 @@ def _notes(subjects: Sequence[LoadedModel], every: Sequence[Counted], mesh: Mesh
         notes.append(
             "Each rank of fsdp has a batch of its own. Weights are gathered block by block, as fully_shard does."
         )
+    if any(line.kind == "all-to-all" for one in every for line in one.lines):
+        notes.append(
+            "Tokens are dealt out to the ranks of ep evenly."
+            if mesh.imbalance == 1
+            else f"The fullest rank of ep receives {float(mesh.imbalance):g} times as many tokens as the mean."
+        )
     if mesh.fsdp > 1 and any(subject.quantized for subject in subjects):
         notes.append("The config stores its weights quantized; here they are sent unpacked.")
     return notes
@@ -218,12 +236,17 @@ def _facts(one: Counted, mesh: Mesh, train: bool, dtype: str) -> dict[str, Any]:
     return {
         "workload": counting.workload_facts(one.work, dtype=dtype),
         "train": train,
-        "mesh": {"tp": mesh.tp, "sp": mesh.sp, "fsdp": mesh.fsdp, "tp_plan": mesh.plan, "ranks": mesh.ranks},
+        "mesh": _mesh(mesh),
         "rank_params": one.stored,
         "total_params": one.whole,
         "sent_bytes": one.sent,
         "collectives": [{**_row(lines), "of": lines[0].of, "lines": _lines(lines)} for lines in one.together],
     }
+
+
+def _mesh(mesh: Mesh) -> dict[str, Any]:
+    own = {"tp": mesh.tp, "sp": mesh.sp, "fsdp": mesh.fsdp, "tp_plan": mesh.plan, "ranks": mesh.ranks}
+    return {**own, "ep": mesh.ep, "imbalance": float(mesh.imbalance)}
 
 
 def _lines(lines: Sequence[Collective]) -> list[dict[str, Any]]:

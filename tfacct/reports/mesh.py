@@ -8,7 +8,7 @@ from dataclasses import replace
 from tfacct.accounts.sharding.mesh import LIVES, Mesh, check, divisors
 from tfacct.accounts.sharding.shards import gathered
 from tfacct.architecture.blocks import Stack
-from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Norm, Part, Positions, Residual
+from tfacct.architecture.parts import Attention, Embedding, Experts, FeedForward, Head, Norm, Part, Positions, Residual
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError, UsageError, listed
 from tfacct.base.spelling import option
@@ -19,29 +19,69 @@ from tfacct.loading.model import LoadedModel
 COMPARED = frozenset(("gemma", "gemma2", "gemma3_text", "llama", "mistral", "qwen2", "qwen3", "starcoder2"))
 """Families whose classes were compared under torch's plans, also where `fsdp` does not divide the rows of a tensor."""
 
+ROUTED = {"mixtral": "fp32", "qwen2_moe": "own", "qwen3_moe": "own"}
+"""Families of experts whose classes were compared, and the dtype of the weights that sum a token's experts: fp32, or
+that of the stream."""
+
 DTYPES = ("fp32", "bf16", "fp16")
 """Dtypes in which ranks hold and send numbers."""
 
 
 def checked(mesh: Mesh) -> Mesh:
     """The mesh, where its sizes and its plan make sense. Raises UsageError."""
-    for name, value in (("tp", mesh.tp), ("fsdp", mesh.fsdp)):
+    for name, value in (("tp", mesh.tp), ("fsdp", mesh.fsdp), ("ep", mesh.ep)):
         check_size(option(name), value)
     if mesh.plan not in ("torch", "megatron"):
         raise UsageError(f"{option('tp_plan')} is torch or megatron, not {mesh.plan!r}")
     if mesh.tp == 1 and (mesh.sp or mesh.plan != "torch"):
         given = option("sp", True) if mesh.sp else option("tp_plan", mesh.plan)
         raise UsageError(f"{given} divides what {option('tp')} does: it needs {option('tp', 2)} or more")
+    _check_experts(mesh)
     if mesh.ranks == 1:
         raise UsageError("one rank sends nothing", f"give {option('tp', 8)} or {option('fsdp', 8)}")
     return mesh
 
 
+def _check_experts(mesh: Mesh) -> None:
+    """Raises UsageError for ranks that cannot divide experts."""
+    if mesh.ep > 1 and (mesh.ep % mesh.tp or mesh.ranks % mesh.ep):
+        sizes = [mesh.tp * n for n in divisors([mesh.fsdp]) if mesh.tp * n > 1]
+        raise UsageError(
+            f"{option('ep', mesh.ep)} divides experts among the {mesh.ranks:,} ranks of {option('tp')} and"
+            f" {option('fsdp')}, a batch's ranks together",
+            f"sizes that they have: {', '.join(map(str, sizes))}" if sizes else f"give {option('fsdp', mesh.ep)} too",
+        )
+    if mesh.imbalance < 1 or mesh.imbalance > mesh.ep:
+        raise UsageError(
+            f"{option('imbalance')} is what the fullest rank of {option('ep')} receives over the mean: from 1 to"
+            f" {mesh.ep:,}"
+        )
+
+
+def routing_bits(subject: LoadedModel, mesh: Mesh, bits: int, *, train: bool) -> int:
+    """Bits of the weights by which a token's experts are summed, where they, their gradients or what is summed by them
+    are sent. Raises ConfigError for a class that was not asked."""
+    sent = mesh.tp > 1 and (train or mesh.ep not in (1, mesh.tp))
+    if not sent or not any(isinstance(part, Experts) for part in subject.architecture.parts()):
+        return bits
+    if subject.family not in ROUTED:
+        said = (
+            f"{subject.name}: the dtype in which its class sums experts, which {option('tp')} sends, was not compared"
+        )
+        raise ConfigError(said, f"it was for {listed(sorted(ROUTED))}")
+    return max(bits, 32) if ROUTED[subject.family] == "fp32" else bits
+
+
 def check_ruled(subject: LoadedModel, mesh: Mesh) -> None:
     """Raises ConfigError for a model with a part that has no rule on this mesh."""
     if said := unruled(subject.architecture):
-        kinds = "decoders of attention, feed-forward networks and norms have rules"
+        kinds = "decoders of attention, feed-forward networks, experts and norms have rules"
         raise ConfigError(f"{subject.name}: no rule for {said} on a mesh", kinds)
+    experts = any(isinstance(part, Experts) for part in subject.architecture.parts())
+    if mesh.sp and experts:
+        raise ConfigError(f"{subject.name}: no rule for experts beside {option('sp', True)}")
+    if mesh.ep > 1 and not experts:
+        raise ConfigError(f"{subject.name} has no experts for {option('ep', mesh.ep)} to divide")
     if mesh.sp and subject.architecture.positions is not None:
         raise ConfigError(f"{subject.name}: no rule for a table of positions beside {option('sp', True)}")
     if mesh.sp and subject.architecture.embed.scaled:  # inside its module torch needs whole sums, outside it does not
@@ -91,9 +131,12 @@ def divisible(subjects: Sequence[LoadedModel], dtype: str | None) -> Sequence[Lo
 def check_rows(subject: LoadedModel, mesh: Mesh) -> None:
     """Refuse a padding that depends on how a class lays its tensors out, fused or transposed, where that was not
     compared. Outside the blocks every class has the same tables and vectors."""
-    every = [one for where, _, shards in gathered(subject.ledger, mesh) if where for one in shards]
-    sizes = {one.path: [size for size in (one.rows, one.columns) if size > 1] for one in every}
-    padded = next((path for path, own in sizes.items() if any(size % mesh.fsdp for size in own)), None)
+    sizes, ranks = {}, {}
+    for unit in gathered(subject.ledger, mesh):
+        for one in unit.shards if unit.what else ():
+            sizes[one.path] = [size for size in (one.rows, one.columns) if size > 1]
+            ranks[one.path] = unit.ranks
+    padded = next((path for path, own in sizes.items() if any(size % ranks[path] for size in own)), None)
     if padded is not None:
         shape = " × ".join(f"{size:,}" for size in sizes[padded])
         fitting = divisors([size for own in sizes.values() for size in own])
@@ -149,6 +192,9 @@ def _of_part(part: Part) -> Iterator[str]:
         case FeedForward():
             if part.norm is not None or not part.called:
                 yield "a network with a norm of its own, or one that is never called"
+        case Experts():
+            if part.norms is not None:
+                yield "experts with norms of their own"
         case Norm():
             if part.shared or part.narrow or not part.called:
                 yield "norms that are shared, narrow or never called"

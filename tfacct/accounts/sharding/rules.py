@@ -3,47 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple, TypeAlias
 
+from tfacct.accounts.sharding.experts import of_experts
 from tfacct.accounts.sharding.mesh import TOKENS, Mesh, check
+from tfacct.accounts.sharding.sends import Collective, Kind, Of, When, collective
 from tfacct.accounts.sharding.shards import gathered
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import Axes, Letters, letters, rounded_up, size, whole_bytes
+from tfacct.ledger.einsum import Axes, Letters, letters, size, whole_bytes
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import Matmul, Pointwise, Table
 
-Kind: TypeAlias = Literal["all-reduce", "all-gather", "reduce-scatter"]
-When: TypeAlias = Literal["forward", "backward"]
-Of: TypeAlias = Literal["stream", "shared weights", "weights"]
 
-
-class Collective(NamedTuple):
-    """A collective as a line: `what` is the line of the ledger that needs it, `calls` how many times it runs in a step,
-    `bytes` those of all results on one rank, `because` the letter it follows from. `of`: the stream, weights that every
-    rank of `tp` has, or the weights of an `fsdp` unit. `sent`: bytes that one rank sends in a ring."""
-
-    what: str
-    kind: Kind
-    over: Literal["tp", "fsdp"]
-    when: When
-    of: Of
-    calls: int
-    bytes: int
-    sent: int
-    because: str
-
-
-def collectives(ledger: Ledger, mesh: Mesh, at: Axes, bits: int, *, train: bool = False) -> list[Collective]:
-    """Every collective of a forward pass, or with `train` of a training step, in numbers of so many bits.
+def collectives(
+    ledger: Ledger, mesh: Mesh, at: Axes, bits: int, *, train: bool = False, shares: int | None = None
+) -> list[Collective]:
+    """Every collective of a forward pass, or with `train` of a training step, in numbers of so many bits. `shares`:
+    bits of the weights by which a token's experts are summed, where those are others.
 
     Raises UsageError for a mesh that does not divide what it must.
     """
     check(ledger, mesh, at)
     found: list[Collective] = []
-    if mesh.tp > 1:
-        for group in ledger.groups:
-            found += _of_group(group, mesh, at, bits, train)
-    if mesh.fsdp > 1:
+    for group in ledger.groups if mesh.tp > 1 else ():
+        found += _of_group(group, mesh, at, bits, train)
+    for group in ledger.groups if mesh.ranks > 1 else ():
+        found += of_experts(group, mesh, at, bits, shares or bits, train)
+    if mesh.ranks > mesh.tp or mesh.copies > 1:
         found += _of_weights(ledger, mesh, bits, train)
     return found
 
@@ -56,13 +41,13 @@ def _of_group(group: Group, mesh: Mesh, at: Axes, bits: int, train: bool) -> Ite
     def sent(what: str, kind: Kind, when: When, operand: Letters, because: str, of: Of = "stream") -> Collective:
         elements = size(axes, operand)
         result = elements // mesh.tp if kind == "reduce-scatter" else elements
-        return _collective(what, kind, "tp", when, of, group.count, whole_bytes(result, bits), mesh.tp, because)
+        return collective(what, kind, "tp", when, of, group.count, whole_bytes(result, bits), mesh.tp, because)
 
     whole: set[tuple[str, str, Letters]] = set()
     reduced: set[tuple[str, Letters]] = set()
     for line in _products(group):
         letter = mesh.divided(line.einsum.every)
-        if letter is None:
+        if letter is None or line.bank:
             continue
         reads = paths.module_of(line.path)
         for when in whens:
@@ -112,33 +97,16 @@ def _shared(group: Group) -> Iterator[tuple[str, Letters, Letters]]:
             yield f"{line.path}.weight", ("B", "T", "D"), letters(line.spec)
 
 
-def _collective(
-    what: str,
-    kind: Kind,
-    over: Literal["tp", "fsdp"],
-    when: When,
-    of: Of,
-    calls: int,
-    result: int,
-    ranks: int,
-    because: str,
-) -> Collective:
-    """A collective whose result has so many bytes, and what one rank sends for it in a ring: all but its own share of a
-    gather's result, as many shares of a scatter's, and both for an all-reduce."""
-    shares = {"all-gather": 1, "all-reduce": 2, "reduce-scatter": 1}[kind]
-    share = result if kind == "reduce-scatter" else rounded_up(result, ranks)
-    sent = shares * (ranks - 1) * share
-    return Collective(what, kind, over, when, of, calls, calls * result, calls * sent, because)
-
-
 def _of_weights(ledger: Ledger, mesh: Mesh, bits: int, train: bool) -> Iterator[Collective]:
     """Collectives over `fsdp`, which gathers weights before they are read and scatters their gradients."""
-    for what, count, shards in gathered(ledger, mesh):
-        part = whole_bytes(sum(one.elements for one in shards), bits)
-        steps: list[tuple[Kind, When, int]] = [("all-gather", "forward", mesh.fsdp * part)]
+    for unit in gathered(ledger, mesh):
+        if unit.ranks == 1:
+            continue
+        part = whole_bytes(sum(one.elements for one in unit.shards), bits)
+        steps: list[tuple[Kind, When, int]] = [("all-gather", "forward", unit.ranks * part)]
         if train:
             # Blocks let go of their weights behind the forward pass; what is in no block stays.
-            steps += [("all-gather", "backward", mesh.fsdp * part)] if what else []
+            steps += [("all-gather", "backward", unit.ranks * part)] if unit.what else []
             steps.append(("reduce-scatter", "backward", part))
         for kind, when, result in steps:
-            yield _collective(what, kind, "fsdp", when, "weights", count, result, mesh.fsdp, "B")
+            yield collective(unit.what, kind, "fsdp", when, "weights", unit.times, result, unit.ranks, "B")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from math import prod
 from typing import NamedTuple
 
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, rounded_up
-from tfacct.ledger.groups import Group, Ledger
-from tfacct.ledger.lines import Parameter
+from tfacct.ledger.groups import Ledger
+from tfacct.ledger.lines import EXPERTS, GATE, Parameter
 
 
 class Shard(NamedTuple):
@@ -28,38 +28,51 @@ class Shard(NamedTuple):
 
 
 def shard(parameter: Parameter, axes: Axes, mesh: Mesh) -> Shard:
-    """A tensor on one rank. Its rows are the outputs of a product, the rows of a table, and all of a vector."""
-    if parameter.embedding:
+    """A tensor on one rank. Its rows are the outputs of a product, the rows of a table, the experts of a bank, and all
+    of a vector."""
+    if parameter.embedding or parameter.bank:
         along = parameter.axes[:1]
     elif parameter.inputs:
         along = tuple(axis for axis in parameter.axes if axis not in parameter.inputs)
-    else:
-        along = parameter.axes
-    letter = mesh.divided(parameter.axes)
-    local = {axis: axes[axis] // mesh.tp if axis == letter else axes[axis] for axis in parameter.axes}
+    else:  # a router's rows are experts, and a gate has one
+        along = tuple(axis for axis in parameter.axes if axis in (EXPERTS, GATE)) or parameter.axes
+    ways = {mesh.divided(parameter.axes, parameter.bank): mesh.tp}
+    if parameter.bank:
+        ways[parameter.axes[0]] = mesh.ep
+    local = {axis: axes[axis] // ways.get(axis, 1) for axis in parameter.axes}
     rows = prod(local[axis] for axis in along)
     columns = prod(size_ for axis, size_ in local.items() if axis not in along)
-    return Shard(parameter.path, rows, columns, rounded_up(rows, mesh.fsdp))
+    return Shard(parameter.path, rows, columns, rounded_up(rows, mesh.copies if parameter.bank else mesh.fsdp))
 
 
-def gathered(ledger: Ledger, mesh: Mesh) -> Iterator[tuple[str, int, list[Shard]]]:
-    """Weights that are gathered together: those of a block, for each kind of blocks with their number, then all that
-    is in no block."""
+class Unit(NamedTuple):
+    """Weights that are gathered together, among so many ranks: those of a block, `times` times, those of its experts
+    where `ep` divides them, or (`what` is empty) all that is in no block."""
+
+    what: str
+    times: int
+    ranks: int
+    shards: list[Shard]
+
+
+def gathered(ledger: Ledger, mesh: Mesh) -> Iterator[Unit]:
+    """Weights that are gathered together, for each kind of blocks."""
     root: dict[str, Shard] = {}
     for group in ledger.groups:
-        own = {one.path: one for one in _shards(group, mesh)}
-        if any(map(paths.repeated, own)):
-            yield next(iter(own)).split("*")[0] + "*", group.count, list(own.values())
-        else:
+        weights = {one.path: one for line in group.lines for one in line.parameters()}
+        own = {path: shard(one, group.axes, mesh) for path, one in weights.items()}
+        if not any(map(paths.repeated, own)):
             root = {**own, **root}
+            continue
+        what = next(iter(own)).split("*")[0] + "*"
+        apart = [own[path] for path, one in weights.items() if one.bank and mesh.ep > 1]
+        yield Unit(what, group.count, mesh.fsdp, [one for one in own.values() if one not in apart])
+        if apart:
+            yield Unit(paths.holder_of(apart[0].path), group.count, mesh.copies, apart)
     if root:
-        yield "", 1, list(root.values())
+        yield Unit("", 1, mesh.fsdp, list(root.values()))
 
 
 def stored_elements(ledger: Ledger, mesh: Mesh) -> int:
     """Number of elements that the fullest rank stores, padding included."""
-    return sum(count * one.elements for _, count, shards in gathered(ledger, mesh) for one in shards)
-
-
-def _shards(group: Group, mesh: Mesh) -> Iterable[Shard]:
-    return (shard(own, group.axes, mesh) for line in group.lines for own in line.parameters())
+    return sum(unit.times * one.elements for unit in gathered(ledger, mesh) for one in unit.shards)

@@ -1,0 +1,233 @@
+"""What experts send, against transformers' own plans under a process group that sends nothing."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from contextlib import ExitStack
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+import tfacct
+from tests.test_sharding import built, fake_ranks
+from tfacct.accounts.sharding.mesh import Mesh
+from tfacct.accounts.sharding.rules import collectives
+from tfacct.accounts.sharding.shards import stored_elements
+from tfacct.ledger.workload import Workload
+from tfacct.reports.mesh import routing_bits
+
+KINDS = {
+    "all_reduce": "all-reduce",
+    "allreduce_": "all-reduce",
+    "all_gather_into_tensor": "all-gather",
+    "_allgather_base_": "all-gather",
+    "_reduce_scatter_base_": "reduce-scatter",
+    "all_to_all_single": "all-to-all",
+}
+"""torch's operations."""
+
+Counted = dict[tuple[str, str], Counter[int]]
+"""When, kind → how many calls have a result of so many bytes."""
+
+SIZES: dict[str, dict[str, str]] = {
+    "mixtral": {"num_local_experts": "E", "num_experts_per_tok": "A", "intermediate_size": "F"},
+    "qwen3_moe": {"num_experts": "E", "num_experts_per_tok": "A", "moe_intermediate_size": "F"},
+}
+
+
+def random_config(kind: str, rng: random.Random, mesh: Mesh) -> dict[str, Any]:
+    """A small config whose letters the mesh divides."""
+    kv, group = mesh.tp * rng.choice((1, 2)), rng.choice((1, 2))
+    sizes = {"E": mesh.ep * rng.randint(2, 3), "A": 2, "F": mesh.tp * rng.randint(3, 9)}
+    return {
+        "model_type": kind,
+        "hidden_size": kv * group * rng.randint(2, 5),
+        "num_attention_heads": kv * group,
+        "num_key_value_heads": kv,
+        "head_dim": 2 * rng.randint(1, 5),
+        "intermediate_size": mesh.tp * rng.randint(3, 15),
+        "vocab_size": mesh.tp * rng.randint(5, 20),
+        "num_hidden_layers": rng.randint(1, 3),
+        "max_position_embeddings": 128,
+        "tie_word_embeddings": False,
+        **{field: sizes[letter] for field, letter in SIZES[kind].items()},
+    }
+
+
+def accounted(config: dict[str, Any], mesh: Mesh, batch: int, tokens: int, *, train: bool, bits: int = 32) -> Counted:
+    loaded = tfacct.load(config).loaded
+    found: Counted = {}
+    shares = routing_bits(loaded, mesh, bits, train=train)
+    at = Workload(tokens, tokens, batch).axes()
+    for one in collectives(loaded.ledger, mesh, at, bits, train=train, shares=shares):
+        assert one.bytes % one.calls == 0
+        found.setdefault((one.when, one.kind), Counter())[one.bytes // one.calls] += one.calls
+    return found
+
+
+def watched(found: Counted, when: str) -> Any:
+    """Counts the collectives that run inside."""
+    import torch
+    from torch.distributed.tensor import DTensor
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Watched(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if any(issubclass(kind, DTensor) for kind in types):
+                return NotImplemented  # it runs first, and what it sends on the way comes here
+            result = func(*args, **(kwargs or {}))
+            name = func.overloadpacket.__name__
+            if func.namespace in ("_c10d_functional", "c10d") and name in KINDS:
+                of = args[0] if func.namespace == "c10d" else result
+                of = of[0] if isinstance(of, list) else of
+                assert isinstance(of, torch.Tensor)
+                found.setdefault((when, KINDS[name]), Counter())[of.numel() * of.element_size()] += 1
+            return result
+
+    return Watched()
+
+
+def balanced(model: Any) -> None:
+    """Let every router deal the tokens out evenly, as all ranks do alike."""
+    import torch
+
+    def dealt(forward: Any, experts: int) -> Any:
+        def run(*args: Any) -> Any:
+            logits, weights, chosen = forward(*args)
+            return logits, weights, (torch.arange(chosen.numel()) % experts).view_as(chosen)
+
+        return run
+
+    for name, module in model.named_modules():
+        if name.endswith("mlp.gate"):
+            module.forward = dealt(module.forward, module.num_experts)
+
+
+def planned(model: Any, mesh: Mesh) -> None:
+    """Divide a model by transformers' own plans."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from transformers.distributed import DistributedConfig
+    from transformers.distributed.expert_parallel import apply_expert_parallelism
+    from transformers.distributed.tensor_parallel import apply_tensor_parallelism
+
+    asked = DistributedConfig(tp_size=mesh.tp, fsdp_size=mesh.fsdp, ep_size=mesh.ep)
+    by_tensors, by_experts, _ = model._resolve_parallel_plans(asked)
+    ranks = init_device_mesh("cpu", (mesh.fsdp, mesh.tp), mesh_dim_names=("fsdp", "tp"))
+    if mesh.tp > 1:
+        apply_tensor_parallelism(model, ranks["tp"], by_tensors)
+    if mesh.ep > 1:
+        divided = init_device_mesh("cpu", (mesh.copies, mesh.ep), mesh_dim_names=("efsdp", "ep"))
+        apply_expert_parallelism(model, divided["ep"], ranks["tp"], by_experts)
+    if mesh.fsdp == 1:
+        return
+    for block in model.model.layers:
+        if mesh.ep > 1 and mesh.copies > 1:
+            fully_shard(block.mlp.experts, mesh=divided["efsdp"])
+        apart = set(block.mlp.experts.parameters()) if mesh.ep > 1 and mesh.copies == 1 else set()
+        fully_shard(block, mesh=ranks["fsdp"], ignored_params=apart)
+    apart = {p for block in model.model.layers for p in block.mlp.experts.parameters()} if apart else apart
+    fully_shard(model, mesh=ranks["fsdp"], ignored_params=apart)
+
+
+def witnessed(model: Any, mesh: Mesh, batch: int, tokens: int, *, train: bool) -> tuple[Counted, int]:
+    """Collectives, and the elements that rank 0 stores, the fullest one."""
+    import torch
+
+    found: Counted = {}
+    model.set_experts_implementation("eager")
+    balanced(model)
+
+    def told(received: Any, sent: Any, group: Any) -> None:  # every rank sends this one what it sends itself
+        received.copy_(sent[:1].expand_as(sent))
+        found.setdefault(("forward", "all-to-all"), Counter())[sent.numel() * sent.element_size()] += 1
+
+    with fake_ranks(mesh.ranks), ExitStack() as stack:
+        planned(model, mesh)
+        local = sum(getattr(weight, "_local_tensor", weight).numel() for weight in model.parameters())
+        stack.enter_context(patch("transformers.distributed.expert_parallel.all_to_all_single", told))
+        if not train:
+            stack.enter_context(torch.no_grad())
+        ids = torch.zeros(batch, tokens, dtype=torch.long)
+        with watched(found, "forward"):
+            logits = model(input_ids=ids, position_ids=torch.arange(tokens)[None]).logits
+        if train:
+            with watched(found, "backward"):
+                logits.sum().backward()
+    return found, local
+
+
+MESHES = {
+    "tp": Mesh(tp=2),
+    "ep": Mesh(tp=2, ep=2),
+    "ep-own": Mesh(fsdp=2, ep=2),
+    "ep-copies": Mesh(fsdp=4, ep=2),
+    "ep-all": Mesh(tp=2, fsdp=2, ep=4),
+}
+
+
+def compared(kind: str, mesh: str, seed: int, *, train: bool, bits: int = 32) -> None:
+    import torch
+
+    rng, own = random.Random(f"{kind} {mesh} {seed}"), MESHES[mesh]
+    config = random_config(kind, rng, own)
+    experts = next(config[field] for field, letter in SIZES[kind].items() if letter == "E")
+    batch, tokens = 2, experts * own.tp * rng.randint(1, 2)
+    model = built(config).to(torch.bfloat16 if bits == 16 else torch.float32)
+    seen, local = witnessed(model, own, batch, tokens, train=train)
+    if own.tp > 1:  # the plan gathers the logits
+        key, logits = ("forward", "all-gather"), batch * tokens * config["vocab_size"] * bits // 8
+        assert seen[key][logits] >= 1
+        seen[key] -= Counter({logits: 1})
+        seen = {one: sizes for one, sizes in seen.items() if sizes}
+    assert accounted(config, own, batch, tokens, train=train, bits=bits) == seen, config
+    assert stored_elements(tfacct.load(config).loaded.ledger, own) == local
+
+
+VIEW = pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
+"""Logits of `tp` are a view, of which FSDP warns."""
+
+
+@VIEW
+@pytest.mark.parametrize(
+    ("kind", "mesh", "train"),
+    [("mixtral", "tp", True), ("qwen3_moe", "ep", False), ("mixtral", "ep", True), ("qwen3_moe", "ep-own", True)],
+)
+def test_experts_send_what_transformers_does(kind: str, mesh: str, train: bool) -> None:
+    compared(kind, mesh, 0, train=train)
+
+
+@VIEW
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("kind", SIZES)
+def test_experts_of_random_configs_send_what_transformers_does(kind: str, mesh: str) -> None:
+    for seed in range(1, 4):
+        for train in (False, True):
+            compared(kind, mesh, seed, train=train, bits=16 if seed == 3 else 32)
+
+
+def test_tokens_go_to_experts_and_come_back() -> None:
+    # mixtral-8x7b has 32 blocks; 4,096 tokens of 4,096 numbers in bf16 go to 2 of 8 experts each, which 8 ranks have.
+    sent = 4096 * 2 * 4096 * 2
+    step = tfacct.load("mixtral-8x7b").comms(fsdp=8, ep=8, train=True, ctx="4k")
+    rows = {(one["over"], one["when"], one["kind"]): (one["calls"], one["bytes"]) for one in step.collectives}
+    # Before them go 8 numbers of 8 bytes: how many tokens each expert gets.
+    assert rows["ep", "forward", "all-to-all"] == (96, 32 * (2 * sent + 8 * 8))
+    assert rows["ep", "backward", "all-to-all"] == (64, 32 * 2 * sent)
+    # Experts are on one rank each: 32 blocks of 8 experts of 3 products; a router and attention are divided by fsdp.
+    experts = 32 * 3 * 4096 * 14336
+    assert step.rank_params == experts + (46_702_792_704 - 8 * experts) // 8
+    uneven = tfacct.load("mixtral-8x7b").comms(fsdp=8, ep=8, imbalance=1.5, train=True, ctx="4k")
+    more = next(one["bytes"] for one in uneven.collectives if one["kind"] == "all-to-all" and one["when"] == "backward")
+    assert 2 * more == 5 * 32 * sent
+
+
+def test_ranks_of_one_batch_add_up_what_their_experts_make() -> None:
+    # 32 blocks: attention's sum and the experts' for each, and the table's.
+    for more in ({}, {"ep": 8}):
+        token = tfacct.load("mixtral-8x7b").comms(tp=8, **more)
+        assert sum(one["bytes"] for one in token.collectives) == (2 * 32 + 1) * 4096 * 2
+    assert tfacct.load("mixtral-8x7b").memory(tp=8).total_params == tfacct.load("mixtral-8x7b").comms(tp=8).rank_params

@@ -1,0 +1,49 @@
+"""A collective as a line, and what one rank sends for it."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import ceil
+from typing import Literal, NamedTuple, TypeAlias
+
+from tfacct.ledger.einsum import rounded_up
+
+Kind: TypeAlias = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all"]
+Over: TypeAlias = Literal["tp", "fsdp", "ep"]
+When: TypeAlias = Literal["forward", "backward"]
+Of: TypeAlias = Literal["stream", "shared weights", "weights", "experts"]
+
+
+class Collective(NamedTuple):
+    """A collective as a line: `what` is the line of the ledger that needs it, `calls` how many times it runs in a step,
+    `bytes` those of all results on one rank, `because` the letter it follows from. `of`: the stream, weights that every
+    rank of `tp` has, the weights of an `fsdp` unit, or what goes to experts and comes back. `sent`: bytes that one rank
+    sends, in a ring or to each other rank."""
+
+    what: str
+    kind: Kind
+    over: Over
+    when: When
+    of: Of
+    calls: int
+    bytes: int
+    sent: int
+    because: str
+
+
+def collective(
+    what: str, kind: Kind, over: Over, when: When, of: Of, calls: int, result: int, ranks: int, because: str
+) -> Collective:
+    """A collective whose result has so many bytes, and what one rank sends for it in a ring: all but its own share of a
+    gather's result, as many shares of a scatter's, and both for an all-reduce."""
+    shares = {"all-gather": 1, "all-reduce": 2, "reduce-scatter": 1}[kind]
+    share = result if kind == "reduce-scatter" else rounded_up(result, ranks)
+    sent = shares * (ranks - 1) * share
+    return Collective(what, kind, over, when, of, calls, calls * result, calls * sent, because)
+
+
+def to_all(what: str, when: When, calls: int, given: int | Fraction, result: int | Fraction, ranks: int) -> Collective:
+    """An all-to-all over `ep`: of what a rank gives, a share goes to each rank, its own among them. Bytes are rounded
+    up, where an imbalance leaves a part of one."""
+    sent = ceil(Fraction(given * (ranks - 1), ranks))
+    return Collective(what, "all-to-all", "ep", when, "experts", calls, calls * ceil(result), calls * sent, "E")
