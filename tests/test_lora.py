@@ -28,6 +28,9 @@ MEASURED = [
     ("qwen2.5-7b", 2, 3000, "8:q_proj,v_proj", "fp32", 0.05, "none", 36_325_104_676, 58_865_502_760),
     ("mistral-7b-v0.3", 1, 4096, "64:o_proj,down_proj", "fp32", 0.0, "full", 1_677_770_764, 17_467_793_928),
     ("qwen3-8b", 1, 2048, "16", "fp32", 0.1, "none", 25_736_594_284, 44_781_972_840),
+    ("mistral-7b-v0.1", 1, 4096, "64", "fp32", 0.0, "none", 42_118_185_484, 58_321_314_824),  # across its windows
+    ("gemma-3-4b-text", 1, 4096, "16", "fp32", 0.05, "none", 40_962_282_068, 57_434_052_178),
+    ("qwen2.5-7b", 1, 4096, "64", "bf16", 0.0, "none", 26_802_815_660, 47_339_843_752),
 ]
 
 
@@ -152,7 +155,6 @@ def test_a_layer_of_bitsandbytes_itself() -> None:
         ("llama-3.1-8b --weights nf4", "--weights nf4 goes with --lora"),
         ("llama-3.1-8b --lora 16 --weights int3", "--weights is one of fp32, bf16, nf4, not int3"),
         ("gpt2 --lora 16", "gpt2 has not been measured with adapters hint: without --lora it is counted"),
-        ("mistral-7b-v0.1 --lora 16", "adapters have not been measured with windows"),
         ("llama-3.1-8b --lora 16 --set num_hidden_layers=1", "on a single block"),
         ("llama-3.1-8b --lora 16 --set vocab_size=8000", "vocabularies of twice the hidden size"),
     ],

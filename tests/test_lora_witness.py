@@ -15,6 +15,10 @@ from tfacct.witness.step import by_modules, grouped, known_modules
 pytest.importorskip("transformers")
 pytest.importorskip("peft")
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral")
+FURTHER = (
+    *("cwm", "gemma", "gemma2", "gemma3_text", "granite", "helium", "internlm3", "iquestcoder", "olmo2", "olmo3"),
+    *("seed_oss", "smollm3"),
+)
 
 
 def check(family: str, seed: int, *, packed: bool = False) -> bool:
@@ -24,7 +28,8 @@ def check(family: str, seed: int, *, packed: bool = False) -> bool:
     config, recipe, work = drawn(family, seed)
     config |= {"num_hidden_layers": max(2, config["num_hidden_layers"]), "vocab_size": 2 * config["hidden_size"] + seed}
     pick = random.Random(seed)
-    config |= {"sliding_window": None, "use_sliding_window": False} if "sliding_window" in config else {}
+    if len(config.get("layer_types") or ()) != config["num_hidden_layers"]:
+        config["layer_types"] = None
     model = subject(family, config, {}, None)
     every = [path.rpartition(".")[2] for path in products(model)]
     names = pick.sample(every, pick.randint(1, len(every)))
@@ -37,7 +42,7 @@ def check(family: str, seed: int, *, packed: bool = False) -> bool:
         return False
     recipe = replace(recipe, adapters=pick.choice(["fp32", recipe.dtype])).checked()
     step = step_of(model, work, recipe)
-    run = keeping.trainable(config, recipe.attention, recipe.dtype, checkpoint=recipe.checkpoint)
+    run = keeping.trainable(model.of_class, recipe.attention, recipe.dtype, checkpoint=recipe.checkpoint)
     own = adapting.scales(adapting.packed(run)) if packed else []
     beside = sum(tensor.nbytes for tensor in own)  # no parameters
     adapting.adapted(run, rank, names, wide=recipe.adapters == "fp32", dropout=dropout)
@@ -61,6 +66,20 @@ def test_a_step_with_adapters_is_pefts_own(family: str, seed: int) -> None:
     check(family, seed)
 
 
+@pytest.mark.parametrize("family", FURTHER)
+@pytest.mark.parametrize("seed", range(2))
+def test_a_step_of_a_further_family_with_adapters_is_pefts_own(family: str, seed: int) -> None:
+    check(family, seed)
+
+
+@pytest.mark.parametrize(
+    ("family", "seed"), [("gemma3_text", 112), ("gemma2", 102), ("granite", 105), ("olmo2", 111), ("olmo2", 106)]
+)
+def test_what_blocks_that_run_again_hold_beside_adapters(family: str, seed: int) -> None:
+    """Norms behind parts need what they keep at once; embeddings that are scaled stay themselves."""
+    check(family, seed)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_step_with_weights_in_4_bits_is_bitsandbytes_own(family: str) -> None:
     pytest.importorskip("bitsandbytes")
@@ -68,13 +87,13 @@ def test_a_step_with_weights_in_4_bits_is_bitsandbytes_own(family: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FAMILIES + FURTHER)
 def test_many_steps_with_weights_in_4_bits_are_bitsandbytes_own(family: str) -> None:
     pytest.importorskip("bitsandbytes")
     assert sum(check(family, seed, packed=True) for seed in range(100, 200)) > 75
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FAMILIES + FURTHER)
 def test_many_steps_with_adapters_are_pefts_own(family: str) -> None:
     assert sum(check(family, seed) for seed in range(100, 300)) > 150

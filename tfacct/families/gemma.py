@@ -14,7 +14,7 @@ class Config(GemmaLike):
     intermediate_size: Count = 24576
     num_key_value_heads: Count = 16
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "autocast"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "autocast", "lora"})
     changes_training: ClassVar = frozenset({"use_bidirectional_attention"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 256000,

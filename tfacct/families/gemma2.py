@@ -19,7 +19,7 @@ class Config(GemmaWindows):
         "num_hidden_layers": 26,
         "num_attention_heads": 8,
     }
-    trains: ClassVar = frozenset({"eager", "accumulate", "selective"})  # the class refuses sdpa
+    trains: ClassVar = frozenset({"eager", "accumulate", "selective", "lora"})  # the class refuses sdpa
     habits: ClassVar = frozenset({"norms_around", "full_mask", "window_mask"})
     stems: ClassVar = ("Gemma2",)
     gotchas: ClassVar = (

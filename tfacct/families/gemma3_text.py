@@ -21,7 +21,7 @@ class Config(GemmaWindows):
     sliding_window_pattern: Count = 6
     rope_local_base_freq: Real = 10_000.0
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "lora"})
     habits: ClassVar = frozenset({"norms_around", "full_mask", "window_mask", "angles_apart", "norms_last"})
     changes_training: ClassVar = frozenset({"attn_logit_softcapping"})  # the class does not bound the scores
     stems: ClassVar = ("Gemma3", "Gemma3Text")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfacct.ledger.kept import AGAIN, ROTARY, Held, Kept, Moment, Pass, Run, Section
+from tfacct.ledger.kept import AGAIN, TURNS, Handed, Held, Kept, Moment, Pass, Run, Section
 from tfacct.profiles.adapters_parts import (
     RANK,
     STREAMS,
@@ -25,6 +25,8 @@ TABLES = ("embed", "pos_embed")
 """Operations of weights that are not called so."""
 TOKENS = "tokens"
 ATTENTION, NETWORK = "blocks.*.attn", "blocks.*.mlp"
+NORMS = frozenset(f"{sublayer}_norm" for sublayer in (ATTENTION, NETWORK))
+"""What sublayers read, where norms stand in front of them."""
 EMBEDDED = Held("B T D", "cast")
 """Embeddings that wait in 16 bits alone, for block 0 keeps them in fp32; with adapters it need not."""
 
@@ -37,8 +39,10 @@ def adapted(run: Pass, adapters: Adapters) -> Pass:
         for numbers, start in ((section.numbers[:first], adapters.embedded), (section.numbers[first:], True)):
             if numbers:
                 blocks.append(Section(_frozen(section.run, adapters, start), axes, len(numbers), numbers))
-    front = _front(run.front.run, adapters, any(ROTARY in section.run.order for section in blocks))
+    turned = frozenset(turn for turn in TURNS if any(turn in section.run.order for section in blocks))
+    front = _front(run.front.run, adapters, turned)
     batch = tuple(line for line in run.front.run.kept if line.path == TOKENS)  # is there, trained table or not
+    scaled = Handed(Held("B T D"))  # embeddings that require a gradient stay beside what is made of them
     waiting = tuple(held._replace(role="work") if held == EMBEDDED else held for held in run.waiting)
     return run._replace(
         front=run.front._replace(run=front),
@@ -46,6 +50,7 @@ def adapted(run: Pass, adapters: Adapters) -> Pass:
         back=run.back._replace(run=_frozen(run.back.run, adapters, start=True)),
         buffers=(*run.buffers, *batch),
         waiting=run.waiting if adapters.embedded else waiting,
+        handed=(*run.handed, *((scaled,) if adapters.embedded and adapters.remakes else ())),
     )
 
 
@@ -74,14 +79,19 @@ def _sources(run: Run) -> dict[str, tuple[str, ...]]:
     The one before is the empty name.
     """
     q, k, v = ends(run)
-    norm, act = f"{NETWORK}_norm.weight", f"{NETWORK}.act"
+    act, (gate, up) = f"{NETWORK}.act", (f"{NETWORK}.{which}_proj.weight" for which in ("gate", "up"))
+    front = run.order[run.order.index(gate) - 1] if gate in run.order else ""  # a norm, or the end of attention
     return {
         **{f"{ATTENTION}.{which}_proj.weight": (f"{ATTENTION}_norm.weight",) for which in "kv"},
-        **dict.fromkeys((ROTARY, f"{ATTENTION}.scores"), (q, k)),
+        **{
+            next((name for name in run.order if name.startswith(f"{ATTENTION}.{which}_norm.")), ""): (made,)
+            for which, made in (("q", f"{ATTENTION}.q_proj.weight"), ("k", f"{ATTENTION}.k_proj.weight"))
+        },
+        **dict.fromkeys((*TURNS, f"{ATTENTION}.scores"), (q, k)),
         f"{ATTENTION}.values": ("", v),
         f"{ATTENTION}.sdpa": (q, k, v),
-        f"{NETWORK}.up_proj.weight": (norm,),
-        f"{NETWORK}.product": (act, f"{NETWORK}.up_proj.weight"),
+        up: (front,),
+        f"{NETWORK}.product": (act, up),
     }
 
 
@@ -108,9 +118,9 @@ def _other(run: Run, line: Kept, name: str) -> str | None:
     return None
 
 
-def _front(run: Run, adapters: Adapters, turned: bool) -> Run:
+def _front(run: Run, adapters: Adapters, turned: frozenset[str]) -> Run:
     """What stands in front of the blocks: its tables are frozen, and the angles serve whatever block turns by them."""
-    live = {AGAIN, *((ROTARY,) if turned else ())}
+    live = {AGAIN, *turned}
     if adapters.embedded:
         live.update(name for name in run.order if name not in TABLES)
     return Run(tuple(name for name in run.order if name in live), tuple(_needed(run, frozenset(live), adapters)))
@@ -123,27 +133,39 @@ def _frozen(run: Run, adapters: Adapters, start: bool) -> Run:
     kept = list(_needed(run, live, adapters))
     moments = [of_queries(each, live) for each in run.moments if each.at in live and not _weighs(each, adapters)]
     ahead = [each._replace(held=(*each.held, *local(each.at))) for each in run.ahead if each.at in live]
-    early: tuple[Held, ...] = ()
+    early = run.early
     for name in run.order:
         product = _product(name)
         order += [name] if name in live else []
         if product not in adapters.products:
             continue
-        beside, early = around(product, adapters, live), ()
-        if adapters.packed:  # whose weight autograd does not keep
-            early = (Held(adapters.products[product].reads),)
+        beside, early = around(product, adapters, live), run.early
+        last = not _needed_behind(run, name, live)
+        if adapters.packed and last:  # whose weight autograd does not keep
+            early = (*run.early, Held(adapters.products[product].reads))
         moments += of_product(product, adapters, beside) if beside.there else ()
         if product in adapters.on:
             forwards = next((moment.held for moment in run.ahead if moment.at == name), ())
             own = of_adapter(product, adapters, beside, forwards)
-            early = own.early
+            early = own.early if last else run.early
             order += own.order
             kept += own.kept
             moments += own.moments
             ahead += own.ahead
     lone = tuple(f"blocks.*.{sublayer}." for sublayer in STREAMS if not passes(sublayer, live))
     moments = [moment._replace(alone=True) if moment.at.startswith(lone) else moment for moment in moments]
+    normed = frozenset(name.removesuffix(WEIGHT) for name in run.order)
+    ahead = [
+        each._replace(held=tuple(held for held in each.held if held.path not in NORMS or held.path in normed))
+        for each in ahead
+    ]
     return Run(tuple(order), tuple(kept), tuple(moments), tuple(ahead), early)
+
+
+def _needed_behind(run: Run, operation: str, live: frozenset[str]) -> bool:
+    """True if gradients need a kept tensor before they come to an operation: of a norm, or of a dropout."""
+    behind = live.intersection(run.order[run.order.index(operation) + 1 :])
+    return any(not behind.isdisjoint(line.by) for line in run.kept)
 
 
 def _product(operation: str) -> str:

@@ -15,6 +15,8 @@ BESIDE = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 """Products that read one tensor, in their order: backwards, the gradients of what they make wait for each other."""
 STREAMS = {"attn": ("blocks.*.in",), "mlp": ("blocks.*.in", "blocks.*.mid")}
 """What of the stream a sublayer's caller holds while it runs forwards."""
+FIRST = ("q_proj", "up_proj")
+"""Products that read what a sublayer does, of attention and of a network."""
 LOCALS = {
     "o_proj": Held("B T N H", path="blocks.*.attn.values"),
     "up_proj": Held("B T F", path="blocks.*.mlp.act.result"),
@@ -37,7 +39,8 @@ class Adapters(NamedTuple):
 
     `wide`: they are in fp32 and the pass is not, so each casts its input. `drops`: they drop numbers of it. `embedded`:
     the embeddings require a gradient, as they do where blocks run again. `packed`: the weights are in 4 bits,
-    and an adapter's result is cast before it is added, not the sum.
+    and an adapter's result is cast before it is added, not the sum. `apart`: the gradient of a part's result is not the
+    stream's. `remakes`: block 0 does not read the embeddings themselves.
     """
 
     rank: int
@@ -47,6 +50,8 @@ class Adapters(NamedTuple):
     drops: bool = False
     embedded: bool = False
     packed: bool = False
+    apart: bool = False
+    remakes: bool = False
 
     @property
     def role(self) -> Role:
@@ -90,7 +95,7 @@ def around(product: str, adapters: Adapters, live: frozenset[str]) -> Around:
         tuple(Held(adapters.products[name].makes) for name in made),
         (Held(adapters.products[product].reads),) if behind and there else (),
         makes or STREAM,
-        bool(makes) or not passes(owner.rpartition(".")[2], live),
+        bool(makes) or adapters.apart or not passes(owner.rpartition(".")[2], live),
         there,
     )
 
@@ -103,7 +108,7 @@ def _beside(leaf: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def passes(sublayer: str, live: frozenset[str]) -> bool:
     """True if what is in front of a sublayer requires the stream's gradient."""
-    return any(name.startswith(f"blocks.*.{sublayer}_norm.") for name in live)
+    return any(f"blocks.*.{sublayer}.{first}{WEIGHT}" in live for first in FIRST)
 
 
 def of_adapter(product: str, adapters: Adapters, beside: Around, forwards: tuple[Held, ...]) -> Run:

@@ -75,6 +75,11 @@ class Habits:
     starts_biased: bool = False
     written_gelu: bool = False
 
+    @property
+    def apart(self) -> bool:
+        """True if the gradient of a part's result is not the stream's: behind a dropout, norm or scale."""
+        return self.residual or self.norms_behind or self.norms_around or self.scales_results
+
 
 class Profile(Protocol):
     """A way to run a model."""

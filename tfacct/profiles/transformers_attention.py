@@ -41,9 +41,7 @@ class Attending:
 
     def _waiting(self) -> tuple[Held, ...]:
         """The gradient behind a part's dropout, norm or scale, where it has one; else the stream's gradient is all."""
-        habits = self.habits
-        own = habits.residual or habits.norms_behind or habits.norms_around or habits.scales_results
-        return (Held("B T D"),) if own else ()
+        return (Held("B T D"),) if self.habits.apart else ()
 
     def _turning(self, at: str, part: Attention) -> Run:
         """What turning queries and keys keeps: the angles, where each block repeats them for both of two neighbours."""

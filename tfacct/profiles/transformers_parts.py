@@ -103,13 +103,12 @@ def scaled_wide(
     weight, every = run.order[-1], " ".join(filter(None, ("B T", heads, last)))
     upcast, root, _ = run.kept
     scaled = Kept(f"{at}.scaled", every, by=(weight,), role="full")
-    cast = Kept(
-        f"{at}.plus_one" if plus_one else f"{at}.scales", last, by=(weight,), role="full" if plus_one else "copy"
-    )
+    made, multiplied = f"{at}.plus_one" if plus_one else f"{at}.scales", f"{at}.multiplied"
+    cast = Kept(made, last, by=(multiplied,), role="full" if plus_one else "copy")  # for what it scales, frozen or not
     own = (scaled, cast) if plus_one or casts else (scaled,)
     variance = () if plus_one else (Held("B T", "full"),)
     return Run(
-        run.order,
+        (*run.order[:-1], multiplied, weight),
         (upcast, root, *own),
         (Moment(weight, (Held(every, "full", 3), Held(last, "cast"), *beside)), run.moments[-1]),
         (Moment(weight, (Held(every, "full"), Held(every, "cast"), *variance)),),

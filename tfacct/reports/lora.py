@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfacct.accounts.training import Adapter
 from tfacct.accounts.updates import Parameter
-from tfacct.architecture.parts import Attention
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
@@ -106,8 +105,6 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
         return "adapters on a single block have not been measured"
     if shape.embed.vocab < NARROW * shape.embed.hidden:
         return "adapters have been measured with vocabularies of twice the hidden size or more"
-    if any(isinstance(part, Attention) and part.window is not None for part in shape.attentions):
-        return "adapters have not been measured with windows"
     return None
 
 
@@ -124,7 +121,9 @@ class Lent(NamedTuple):
 
 def lent(subject: LoadedModel, recipe: Recipe, run: Pass) -> Lent:
     """Adapters of a recipe on a model, and its pass with them."""
-    asked = read(recipe.lora or "")
+    from tfacct.reports.training import habits
+
+    asked, shape, own = read(recipe.lora or ""), subject.architecture, habits(subject)
     on = chosen(subject, asked)
     wide = recipe.adapters == "fp32"
     each = FULL if wide else FULL // 2
@@ -137,8 +136,8 @@ def lent(subject: LoadedModel, recipe: Recipe, run: Pass) -> Lent:
             side = prod(int(group.axes[axis]) for axis in axes if axis not in WORKLOAD)
             path = f"{line.path}.lora_{which}.weight"
             made.append(Adapter(path, asked.rank * side, each * asked.rank * side, group.numbers))
-            shape = (asked.rank, side) if which == "A" else (side, asked.rank)
-            handed.append(Parameter(shape, len(group.numbers), number))
+            sides = (asked.rank, side) if which == "A" else (side, asked.rank)
+            handed.append(Parameter(sides, len(group.numbers), number))
     packed = recipe.weights == NF4
     how = Adapters(
         asked.rank,
@@ -148,6 +147,8 @@ def lent(subject: LoadedModel, recipe: Recipe, run: Pass) -> Lent:
         drops=recipe.lora_dropout > 0,
         embedded=recipe.checkpoint == "full",
         packed=packed,
+        apart=own.apart,
+        remakes=shape.embed.factor is not None or shape.positions is not None or own.embedding,
     )
     run = adapted(run, how)
     if packed:
