@@ -290,7 +290,7 @@ def test_one_new_token() -> None:
         ("mixtral-8x7b --fsdp 8 --ep 8 --imbalance 9", "over the mean: from 1 to 8"),
         ("mixtral-8x7b --tp 8 --ep 8 --imbalance 2", "is of tokens that go to experts, and none do here"),
         ("llama-3.1-8b --fsdp 8 --ep 8", "llama-3.1-8b has no experts for --ep 8 to divide"),
-        ("phi-3.5-moe --tp 2 --train", "sums experts, and --tp sends, was not compared it was for mixtral"),
+        ("phi-3.5-moe --tp 2 --train", "sums experts, which --tp sends, was not compared it was for mixtral"),
         ("deepseek-v3 --tp 2", "no rule for LatentAttention on a mesh"),
         ("mamba-130m --tp 2", "no rule for Mamba on a mesh"),
         ("t5-base --tp 2", "no rule for an encoder on a mesh"),

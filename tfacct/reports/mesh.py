@@ -193,8 +193,8 @@ def _of_part(part: Part) -> Iterator[str]:
             if part.norm is not None or not part.called:
                 yield "a network with a norm of its own, or one that is never called"
         case Experts():
-            if part.norms is not None:
-                yield "experts with norms of their own"
+            if part.norms is not None or part.latent is not None:
+                yield "experts with norms of their own, or of a narrower token"
         case Norm():
             if part.shared or part.narrow or not part.called:
                 yield "norms that are shared, narrow or never called"
