@@ -31,6 +31,7 @@ COMMANDS = [
       for fit in ("", " --fit 2TiB")),
     "train llama-3.1-405b --ctx 8k", "train llama-3.1-8b --ctx 8k --fit 80GiB", "train llama-3.1-8b qwen3-8b --ctx 4k",
     *(f"comms llama-3.1-70b {mesh}" for mesh in ("--tp 8", "--tp 8 --sp --fsdp 8 --train --ctx 8k")),
+    "train llama-3.1-70b --ctx 8k --tp 8 --sp --fsdp 8", "train llama-3.1-8b --ctx 8k --fsdp 8 --fit 16GiB",
     "comms llama-3.1-8b qwen3-8b --fsdp 8 --train", "memory llama-3.1-70b --tp 8 --fit 8xh100-sxm",
     "memory llama-3.1-70b llama-3.1-8b --tp 8", "params llama-3.1-70b --tp 8 --fsdp 3", "params gpt2 qwen3-8b --fsdp 8",
     *(f"kv {models}" for models in ("llama-3.1-405b", "deepseek-v3", "mamba-130m", "t5-base", " ".join(THREE), "")),

@@ -81,7 +81,11 @@ ASKED: dict[str, list[list[str]]] = {
     "measure": [["measure", "gpt2", "--ctx", "8", "--steps", "1", "--set", "n_layer=2"]],
     "models": [["models"]],
     "show": [["show", "gpt2"], ["show", "lecture-transformer"]],
-    "train": [["train"], ["train", "llama-3.1-8b", "--ctx", "4k", "--fit", "80GiB"]],
+    "train": [
+        ["train"],
+        ["train", "llama-3.1-8b", "--ctx", "4k", "--fit", "80GiB"],
+        ["train", "llama-3.1-8b", "--ctx", "4k", "--tp", "2", "--fsdp", "2"],
+    ],
     "comms": [["comms", "llama-3.1-8b", "--tp", "8"], ["comms", "qwen3-8b", "--tp", "2", "--fsdp", "2", "--train"]],
     "metrics": [["metrics"]],
     "devices": [["devices"]],

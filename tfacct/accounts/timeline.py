@@ -28,7 +28,8 @@ SECOND = 1
 
 
 class Instant(NamedTuple):
-    """What is alive at one instant, in bytes. `operation`: what runs there."""
+    """What is alive at one instant, in bytes. `operation`: what runs there. `gathered`: weights that other ranks
+    store."""
 
     name: str
     operation: str
@@ -37,11 +38,12 @@ class Instant(NamedTuple):
     gradients: Size
     kept: Size
     held: Size
+    gathered: Size = 0
 
     @property
     def total(self) -> Size:
         """Bytes of all together."""
-        return self.weights + self.states + self.gradients + self.kept + self.held
+        return self.weights + self.states + self.gradients + self.kept + self.held + self.gathered
 
 
 def timeline(step: Step) -> list[Instant]:
@@ -49,7 +51,7 @@ def timeline(step: Step) -> list[Instant]:
 
     Instants inside the forward pass, of blocks that run again, and block 1 are there only where they decide.
     """
-    whole = Timeline(step)
+    whole = Timeline(step) if step.units is None else _in_units()(step)
     ends = list(_ends_of_stacks(step))
     always = [
         whole.forward_ends(),
@@ -66,6 +68,12 @@ def timeline(step: Step) -> list[Instant]:
     behind = BEHIND + sum(end > number for end, _ in ends)
     place = 0 if fullest.gradients == 0 else behind
     return [*always[:place], fullest, *always[place:]]
+
+
+def _in_units() -> type[Timeline]:
+    from tfacct.accounts.timeline_units import UnitTimeline
+
+    return UnitTimeline
 
 
 def peak(instants: Iterable[Instant]) -> Instant:
@@ -91,7 +99,7 @@ class Timeline:
         self.weights = step.weights
         self.again = step.closures()
         front = self.run.front
-        self.stream = step.stored.bytes(step.at["B"] * step.at["T"] * front.axes["D"])
+        self.stream = step.bytes(front, (step.input,))
         self.kept_front = step.kept_in(front)
         self.inside = [step.kept_in(section) for section in self.run.blocks]
         self.kept_blocks = sum(part.count * kept for part, kept in zip(self.run.blocks, self.inside, strict=True))
@@ -125,10 +133,14 @@ class Timeline:
         kind = kind_of(section.numbers)
         return sum(self.gradients.get((kind, operation), 0) for operation in operations)
 
+    def left(self, section: Section) -> Size:
+        """Bytes of the gradients that a block leaves behind its backward pass."""
+        return self.finished(section, section.run.order)
+
     def _beside_blocks(self) -> tuple[dict[int, Size], dict[int, Size]]:
         """Bytes kept in front of each block, and of the gradients of all that is behind it, by its number."""
         kinds = [(number, kind) for kind, part in enumerate(self.run.blocks) for number in part.numbers]
-        each = [self.finished(part, part.run.order) for part in self.run.blocks]
+        each = [self.left(part) for part in self.run.blocks]
         kept, done = self.kept_front, self.finished(self.run.back, self.run.back.run.order)
         in_front: dict[int, Size] = {}
         behind: dict[int, Size] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tfacct.ledger.einsum import Axes, Size
@@ -50,6 +50,18 @@ class Angles(NamedTuple):
     first: int
 
 
+class Units(NamedTuple):
+    """Weights that `ranks` ranks share and gather unit by unit, as fully_shard does: elements that the fullest rank
+    stores, padding included, of a block by the first of its kind, of what is in no block, and of all. `stored`: their
+    dtype, that of the gradients once they are scattered, and of the optimizer's state."""
+
+    ranks: int
+    stored: Width
+    blocks: Mapping[int, int]
+    root: int
+    whole: int
+
+
 class Step(NamedTuple):
     """A training step to account for: the pass, the model's ledger, and how its tensors are stored.
 
@@ -58,7 +70,8 @@ class Step(NamedTuple):
     caller keeps the logits. `unsure`: how many bytes less it may hold while it updates, by the order of the parameters.
     `adapters` are trained in place of the model's own weights, where there are any; `frozen` are the bytes of these,
     where they are not stored as the pass is. `wide`: the dtype of weights, gradients and the stream under autocast,
-    where it is not the pass's.
+    where it is not the pass's. `kept_input`: what a checkpointed block keeps, where that is a part of its input.
+    `units`: the weights, where ranks share them.
     """
 
     run: Pass
@@ -74,6 +87,8 @@ class Step(NamedTuple):
     adapters: tuple[Adapter, ...] = ()
     frozen: Size | None = None
     wide: Width | None = None
+    kept_input: Kept | None = None
+    units: Units | None = None
 
     @property
     def stored(self) -> Width:
@@ -83,7 +98,7 @@ class Step(NamedTuple):
     @property
     def input(self) -> Kept:
         """All that a checkpointed block keeps."""
-        return INPUT if self.wide is None else WIDE_INPUT
+        return self.kept_input or (INPUT if self.wide is None else WIDE_INPUT)
 
     @property
     def hands(self) -> bool:
@@ -101,7 +116,9 @@ class Step(NamedTuple):
 
     @property
     def parameters(self) -> Size:
-        """Bytes of the parameters, those of adapters among them."""
+        """Bytes of the parameters, those of adapters among them; of one rank, where ranks share them."""
+        if self.units is not None:
+            return self.units.stored.bytes(self.units.whole)
         if self.frozen is not None:
             return self.frozen + self.adapter_bytes
         own = sum(self.stored.bytes(t.count * t.elements) for t in self.ledger.tensors())

@@ -149,6 +149,9 @@ class TrainReport(_Common):
     peak_instant: str | None
     peak_least_bytes: int | None
     exact: bool
+    mesh: each.MeshFacts | None
+    sent_bytes: int | None
+    whole: each.UndividedStep | None
     instants: list[each.Instant]
     fit: each.TrainFit | None
 

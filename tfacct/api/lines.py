@@ -242,7 +242,17 @@ class Instant(TypedDict):
     gradients_bytes: int
     kept_bytes: int
     held_bytes: int
+    gathered_bytes: int
     total_bytes: int
+
+
+class UndividedStep(TypedDict):
+    """The training step of the whole model, beside what one rank holds."""
+
+    weights_bytes: int
+    optimizer_bytes: int
+    gradients_bytes: int
+    kept_bytes: int
 
 
 class Lora(TypedDict):

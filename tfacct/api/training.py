@@ -32,6 +32,12 @@ class Trainable(Asked):
         adapters: str = "fp32",
         lora_dropout: float = 0.0,
         weights: str | None = None,
+        tp: int = 1,
+        sp: bool = False,
+        fsdp: int = 1,
+        tp_plan: Literal["torch", "megatron"] = "torch",
+        ep: int = 1,
+        imbalance: float = 1,
         fit: int | str | None = None,
         by: By = "instant",
         **step: Unpack[Whole],
@@ -55,12 +61,21 @@ class Trainable(Asked):
         an eighth at a time. `lora`: a rank, or a rank and products (`"16:q_proj,v_proj"`), of adapters that alone are
         trained; `adapters`: their dtype; `lora_dropout`: the share of their inputs that they drop. `fit` (bytes, or
         `"80GiB"`) adds the largest context and batch, and what would make more fit.
+        `tp`, `sp`, `fsdp`, `tp_plan`, `ep`, `imbalance`: a mesh, as `comms` has it; all is of one rank then, a budget
+        too.
+
+        >>> rank = load("llama-3.1-70b").train(ctx="8k", checkpoint="full", weights="fp32", tp=8, sp=True, fsdp=8)
+        >>> rank.mesh["ranks"], rank.weights_bytes, rank.peak_instant
+        (64, 4410183680, 'block 1, backward')
+
         Raises TfacctError for a model whose step has not been measured.
         """
+        from tfacct.reports.ranks import mesh_of, of_one
         from tfacct.reports.train import train
         from tfacct.reports.training import Recipe
 
-        budget, card = budget_of(fit)
+        mesh = mesh_of(tp, sp, fsdp, tp_plan, ep, imbalance)
+        budget, card = budget_of(of_one(fit, 1 if mesh is None else mesh.ranks))
         rank = None if lora is None else str(lora)
         recipe = Recipe(
             dtype,
@@ -74,6 +89,7 @@ class Trainable(Asked):
             adapters,
             lora_dropout,
             weights,
+            mesh,
         )
         report = train([self.loaded], request(step), recipe, as_=as_, fit=budget, card=card, by=by)
 

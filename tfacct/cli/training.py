@@ -83,6 +83,7 @@ def train(
         str | None,
         typer.Option(metavar="SIZE", help="Add what fits, and what would make more fit: 80GiB, 80GB."),
     ] = None,
+    mesh: opt.Mesh,
     by: Annotated[ByChoice, typer.Option(help="One row per instant, kept tensor, or part of the model.")] = (
         ByChoice.instant
     ),
@@ -91,9 +92,11 @@ def train(
     output: opt.Output,
 ) -> None:
     """Bytes of a training step, instant by instant, and its peak."""
+    from tfacct.reports.ranks import mesh_of, of_one
     from tfacct.reports.train import train
     from tfacct.reports.training import Recipe
 
+    ranks = mesh_of(mesh.tp, mesh.sp, mesh.fsdp, mesh.tp_plan.value, mesh.ep, mesh.imbalance)
     recipe = Recipe(
         dtype,
         optimizer,
@@ -106,8 +109,9 @@ def train(
         adapters=adapters,
         lora_dropout=lora_dropout,
         weights=weights,
+        mesh=ranks,
     )
-    budget, card = ask.budget(fit)
+    budget, card = ask.budget(of_one(fit, 1 if ranks is None else ranks.ranks))
     ask.check_plot(picture)
     chosen = ask.subjects(which)
     report = train(chosen, ask.request(whole), recipe, as_=as_.value, fit=budget, card=card, by=by.value)

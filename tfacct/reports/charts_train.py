@@ -17,6 +17,7 @@ PARTS = {
     "weights": ("weights_bytes", look.BLUE),
     "moments": ("optimizer_bytes", look.SKY),
     "gradients": ("gradients_bytes", look.GREEN),
+    "gathered": ("gathered_bytes", look.PURPLE),
     "kept": ("kept_bytes", look.ORANGE),
     "held": ("held_bytes", look.VERMILION),
 }

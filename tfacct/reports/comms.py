@@ -17,7 +17,7 @@ from tfacct.ledger.workload import Request, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import compose, counting
-from tfacct.reports.mesh import COMPARED, DTYPES, check_rows, check_ruled, checked, routing_bits
+from tfacct.reports.mesh import COMPARED, DTYPES, check_rows, check_ruled, checked, facts, routing_bits
 
 _ORDER = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all")
 _OVER = ("tp", "ep", "fsdp")
@@ -236,17 +236,12 @@ def _facts(one: Counted, mesh: Mesh, train: bool, dtype: str) -> dict[str, Any]:
     return {
         "workload": counting.workload_facts(one.work, dtype=dtype),
         "train": train,
-        "mesh": _mesh(mesh),
+        "mesh": facts(mesh),
         "rank_params": one.stored,
         "total_params": one.whole,
         "sent_bytes": one.sent,
         "collectives": [{**_row(lines), "of": lines[0].of, "lines": _lines(lines)} for lines in one.together],
     }
-
-
-def _mesh(mesh: Mesh) -> dict[str, Any]:
-    own = {"tp": mesh.tp, "sp": mesh.sp, "fsdp": mesh.fsdp, "tp_plan": mesh.plan, "ranks": mesh.ranks}
-    return {**own, "ep": mesh.ep, "imbalance": float(mesh.imbalance)}
 
 
 def _lines(lines: Sequence[Collective]) -> list[dict[str, Any]]:

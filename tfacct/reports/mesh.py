@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from tfacct.accounts.sharding.mesh import LIVES, Mesh, check, divisors
 from tfacct.accounts.sharding.shards import gathered
@@ -70,6 +71,12 @@ def routing_bits(subject: LoadedModel, mesh: Mesh, bits: int, *, train: bool) ->
         )
         raise ConfigError(said, f"it was for {listed(sorted(ROUTED))}")
     return max(bits, 32) if ROUTED[subject.family] == "fp32" else bits
+
+
+def facts(mesh: Mesh) -> dict[str, Any]:
+    """A mesh, as in the JSON."""
+    own = {"tp": mesh.tp, "sp": mesh.sp, "fsdp": mesh.fsdp, "tp_plan": mesh.plan, "ranks": mesh.ranks}
+    return {**own, "ep": mesh.ep, "imbalance": float(mesh.imbalance)}
 
 
 def check_ruled(subject: LoadedModel, mesh: Mesh) -> None:

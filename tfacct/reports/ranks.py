@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.loading.model import LoadedModel
 
+if TYPE_CHECKING:
+    from tfacct.accounts.sharding.mesh import Mesh, Plan
+
 Budget = TypeVar("Budget", int | str | None, str | None)
+
+
+def mesh_of(tp: int, sp: bool, fsdp: int, plan: Plan, ep: int, imbalance: float) -> Mesh | None:
+    """The mesh of these options; None where none divides anything."""
+    from tfacct.accounts.sharding.mesh import Mesh
+
+    mesh = Mesh(tp, sp, fsdp, plan, ep, Fraction(str(imbalance)))
+    return None if mesh == Mesh() else mesh
 
 
 def as_one_has_them(subjects: Sequence[LoadedModel], tp: int, dtype: str | None) -> Sequence[LoadedModel]:

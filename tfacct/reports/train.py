@@ -18,7 +18,7 @@ from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import LeftOut
 from tfacct.reports.train_fit import budgeted, levers
 from tfacct.reports.train_tables import by_part, kept_lines, parts, several, tensors, timeline
-from tfacct.reports.training import Recipe, Trained, refusal, trained
+from tfacct.reports.training import FP32, Recipe, Trained, refusal, trained
 
 CHUNKED = (
     f"The loss is computed in {CHUNKS} chunks of the tokens, under torch.utils.checkpoint: the training loop's own, not"
@@ -60,16 +60,18 @@ def train(
         table = tensors(one) if by == "tensor" else parts(one)
     else:
         table = levers(fits) if fits and fits["changes"] else timeline(one)
+    facts = [_facts(each, fits) for each in every]
     who = "Training steps" if one is None else f"{compose.name_of(subjects[0])}: a training step"
+    who += "" if recipe.mesh is None else f" on one of {recipe.mesh.ranks:,} ranks"
     return compose.report(
         "train",
         subjects,
         table,
-        [_facts(each, fits) for each in every],
+        facts,
         title=f"{who} in {recipe.dtype}, {compose.workload_words(subjects, request)}, {recipe.words}",
         answer=_answer(every, fits, fit),
         convention=f"as transformers runs it with {recipe.attention}: {TRAINING}",
-        notes=lambda at: [*_notes(every[at]), *filter(None, [card])],
+        notes=lambda at: [*_notes(every[at], facts[at]), *filter(None, [card])],
         counted=recipe.counted,
         details=lambda _: _DETAILS,
         requests=[request],
@@ -121,7 +123,7 @@ def _answer(every: Sequence[Trained], fits: dict[str, Any] | None, fit: int | No
     return f"{verb} fit in {size}: needs {needs}; {at_most}."
 
 
-def _notes(every: Sequence[Trained]) -> list[str]:
+def _notes(every: Sequence[Trained], facts: Sequence[dict[str, Any]]) -> list[str]:
     if len(every) != 1:
         return []
     (one,) = every
@@ -136,6 +138,7 @@ def _notes(every: Sequence[Trained]) -> list[str]:
         *([CHUNKED] if one.recipe.loss == "chunked" else []),
         f"Kept for the backward pass: {units.binary(one.step.kept())} ({named}).",
         *(_lent(one) if one.recipe.lora is not None else [_stored(one.recipe)]),
+        *(_of_rank(one, facts[0]) if one.recipe.mesh is not None else []),
         *([UNPACKED] if one.subject.quantized else []),
     ]
 
@@ -150,6 +153,10 @@ def _stored(recipe: Recipe) -> str:
             f"Weights, gradients and the stream are in fp32. The pass runs under torch.autocast in {recipe.dtype}: it"
             f" casts each weight of a product once, and the casts stay {until}."
         )
+    if recipe.weights == FP32 and recipe.shares_weights:
+        return (
+            f"Weights, gradients and moments are stored in fp32; the pass and what is gathered are in {recipe.dtype}."
+        )
     only = "" if recipe.full else ": no fp32 copy of the weights"
     return f"Weights and gradients are in {recipe.dtype}{only}."
 
@@ -158,6 +165,20 @@ def _adapters(one: Trained) -> dict[str, Any]:
     from tfacct.reports import lora
 
     return lora.facts(one)
+
+
+def _of_rank(one: Trained, facts: dict[str, Any]) -> list[str]:
+    from tfacct.reports import train_ranks
+
+    return train_ranks.notes(one, facts)
+
+
+def _divided(one: Trained) -> dict[str, Any]:
+    if one.recipe.mesh is None:
+        return {"mesh": None, "sent_bytes": None, "whole": None}
+    from tfacct.reports import train_ranks
+
+    return train_ranks.facts(one)
 
 
 def _lent(one: Trained) -> list[str]:
@@ -183,7 +204,8 @@ def _facts(one: Trained, fits: dict[str, Any] | None) -> dict[str, Any]:
         "peak_bytes": one.peak.total,
         "peak_instant": one.peak.name,
         "peak_least_bytes": one.least,
-        "exact": one.least == one.peak.total,
+        "exact": one.exact,
+        **_divided(one),
         "instants": [
             {
                 "instant": each.name,
@@ -193,6 +215,7 @@ def _facts(one: Trained, fits: dict[str, Any] | None) -> dict[str, Any]:
                 "gradients_bytes": each.gradients,
                 "kept_bytes": each.kept,
                 "held_bytes": each.held,
+                "gathered_bytes": each.gathered,
                 "total_bytes": each.total,
             }
             for each in one.instants

@@ -25,8 +25,12 @@ def budgeted(one: Trained, budget: int) -> dict[str, Any]:
         work = replace(one.work, context=context, tokens=context, batch=batch)
         return int(trained(one.subject, work, recipe).peak.total)
 
+    mesh = one.recipe.mesh
+    least = mesh.tp if mesh is not None and mesh.sp else 1  # tokens that ranks divide
+
     def longest(recipe: Recipe) -> int | None:
-        return largest_that_fits(lambda n: total(n, one.work.batch, recipe), budget, LONGEST) or None
+        most = largest_that_fits(lambda n: total(least * n, one.work.batch, recipe), budget, LONGEST // least)
+        return least * most or None
 
     batch = largest_that_fits(lambda n: total(one.work.context, n), budget, LONGEST) or None
     changes = [] if one.peak.total <= budget else list(_changes(one, budget))

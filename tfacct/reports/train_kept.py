@@ -33,6 +33,8 @@ def train_kept(
 ) -> Report:
     """Bytes that a training step keeps as `as_` runs it. Raises UsageError for a model with a part that has no rule."""
     who = runner(as_)
+    if recipe.mesh is not None:
+        raise UsageError(f"no mesh is counted as {who.who} runs a step", "leave its ranks out")
     check(recipe, as_)
     if fit is not None:
         raise UsageError(f"{option('fit')} needs the peak, which is not counted as {who.who} runs it")
@@ -125,6 +127,9 @@ def _facts(one: Kept, as_: str) -> dict[str, Any]:
         "peak_instant": None,
         "peak_least_bytes": None,
         "exact": as_ == REFERENCE,
+        "mesh": None,
+        "sent_bytes": None,
+        "whole": None,
         "instants": [],
         "lines": kept_lines(one),
         "fit": None,

@@ -81,6 +81,7 @@ def timeline(one: Trained) -> Table:
         Column("weights", "weights", "bytes", drop=3),
         Column("states", "moments", "bytes", drop=3, empty="–"),
         Column("gradients", "gradients", "bytes", drop=2, empty="–"),
+        *((Column("gathered", "gathered", "bytes", drop=2, empty="–"),) if one.step.units is not None else ()),
         Column("kept", "kept", "bytes", drop=1, empty="–"),
         Column("held", "held", "bytes", drop=2, empty="–"),
         Column("total", "total", "bytes"),
@@ -94,6 +95,7 @@ def timeline(one: Trained) -> Table:
             "gradients": each.gradients or None,
             "kept": each.kept or None,
             "held": each.held or None,
+            "gathered": each.gathered or None,
             "total": each.total,
             "peak": "peak" if each is one.peak else None,
         }
@@ -102,7 +104,7 @@ def timeline(one: Trained) -> Table:
     totals: tuple[Row, ...] = (
         {
             "instant": "peak",
-            **dict.fromkeys(("weights", "states", "gradients", "kept", "held"), ""),
+            **dict.fromkeys(("weights", "states", "gradients", "gathered", "kept", "held"), ""),
             "total": one.peak.total,
         },
     )

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, get_args
 
 from tfacct import families
 from tfacct.accounts.optimizers import optimizer
+from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.timeline import Instant, peak, timeline
 from tfacct.accounts.training import Adapter, Step
 from tfacct.architecture.parts import Attention, Experts, LatentAttention
@@ -48,7 +49,8 @@ class Recipe:
     tokens at once, or chunk by chunk, the head run again for each. `lora`: rank of peft's adapters, and their products
     if not all have one; `adapters`: their dtype; `lora_dropout`: the share of their inputs that they drop. `weights`:
     how they are stored, if not in `dtype`: in fp32, the pass under autocast, or in 4 bits, the frozen ones of the
-    blocks' products beside adapters."""
+    blocks' products beside adapters. `mesh`: the ranks that divide it; with `fsdp` and `weights` in fp32 they are cast
+    before they are gathered, and nothing runs under autocast."""
 
     dtype: str = "bf16"
     optimizer: str = "adamw"
@@ -61,6 +63,7 @@ class Recipe:
     adapters: str = FP32
     lora_dropout: float = 0.0
     weights: str | None = None
+    mesh: Mesh | None = None
 
     def checked(self) -> Recipe:
         """The same, its names as the house spells them. Raises TfacctError for one that is not known."""
@@ -88,12 +91,21 @@ class Recipe:
             raise UsageError(f"{option('weights')} is one of {known}, not {self.weights}")
         if self.weights == NF4 and (self.lora is None or dtype == FP32):
             raise UsageError(f"{option('weights', NF4)} goes with {option('lora')} and a pass in 16 bits")
+        if self.mesh is not None:
+            from tfacct.reports.mesh import checked
+
+            checked(self.mesh)
         return replace(self, dtype=dtype, adapters=adapters, weights=None if self.weights == dtype else self.weights)
 
     @property
     def autocast(self) -> bool:
         """True if the weights are in fp32, and the pass casts them."""
-        return self.weights == FP32 and not self.full
+        return self.weights == FP32 and not self.full and not self.shares_weights
+
+    @property
+    def shares_weights(self) -> bool:
+        """True if ranks share the weights, and gather them."""
+        return self.mesh is not None and self.mesh.fsdp > 1
 
     @property
     def words(self) -> str:
@@ -105,6 +117,7 @@ class Recipe:
             "logits held": self.hold_logits,
             "loss in chunks": self.loss == "chunked",
             "autocast over weights in fp32": self.autocast,
+            "weights in fp32": self.weights == FP32 and self.shares_weights,
         }
         lora = (
             []
@@ -118,6 +131,7 @@ class Recipe:
         """What is counted of its bytes."""
         peft = "" if self.lora is None else " and peft" if self.weights is None else ", peft and bitsandbytes"
         cast = " under torch.autocast" if self.autocast else ""
+        cast += " on torch's plan of ranks" if self.mesh is not None and self.mesh.tp > 1 else ""
         return f"as transformers 5 with {self.attention}{peft}{cast}: every tensor that autograd keeps or makes"
 
     @property
@@ -133,6 +147,10 @@ class Recipe:
 
 def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
     """Reason why a model's training step is not counted; None if it is."""
+    if recipe.mesh is not None:
+        from tfacct.reports import train_ranks
+
+        return train_ranks.refusal(subject, recipe)
     why = _unmeasured(subject, recipe)
     if why is None:
         try:
@@ -217,6 +235,10 @@ def _no_autocast(subject: LoadedModel, recipe: Recipe) -> str | None:
 
 def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
     """The training step of a model. Raises UsageError for one that is not counted."""
+    if recipe.mesh is not None:
+        from tfacct.reports import train_ranks
+
+        return train_ranks.step_of(subject, work, recipe)
     why = _unmeasured(subject, recipe)
     if why is not None:
         raise UsageError(f"{subject.name}: {why}", _advice(subject, recipe))
@@ -243,6 +265,8 @@ def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
 
 def unsure(subject: LoadedModel, recipe: Recipe) -> bool:
     """True if the order of the parameters decides what the optimizer holds while it updates."""
+    if recipe.mesh is not None:
+        return False  # no such optimizer is counted there
     update = optimizer(recipe.optimizer).update(
         stored(subject), width(FP32 if recipe.autocast else recipe.dtype).bits // 8
     )
@@ -313,6 +337,11 @@ class Trained(NamedTuple):
         """The least bytes of the peak: fewer where the optimizer's step decides, and the parameters' order in it."""
         *others, update = self.instants
         return max(int(update.total - self.step.unsure), *(int(each.total) for each in others))
+
+    @property
+    def exact(self) -> bool:
+        """True if no byte of the peak is unsure: of a rank of `tp`, what its collectives hold is not counted."""
+        return self.least == self.peak.total and (self.recipe.mesh is None or self.recipe.mesh.tp == 1)
 
 
 def trained(subject: LoadedModel, work: Workload, recipe: Recipe) -> Trained:

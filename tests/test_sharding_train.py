@@ -1,0 +1,226 @@
+"""A training step on one rank: against torch's own tracker of FSDP2 on real tensors, and what autograd saves under
+torch's plans of tensor parallelism."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from typing import Any
+
+import pytest
+
+import tfacct
+from tests.test_sharding import MESHES, built, fake_ranks, plan_of, random_config
+from tfacct.accounts.sharding.mesh import Mesh
+from tfacct.accounts.timeline import timeline
+from tfacct.accounts.training import Step
+from tfacct.ledger.kept import Section
+from tfacct.ledger.workload import Workload
+from tfacct.reports.training import Recipe, step_of
+
+
+def without_seeds(step: Step) -> Step:
+    """A step whose attention keeps no seeds: the kernels of a CPU do not."""
+
+    def bare(section: Section) -> Section:
+        run = section.run
+        return section._replace(run=run._replace(kept=tuple(line for line in run.kept if line.role != "seed")))
+
+    return step._replace(run=step.run._replace(blocks=tuple(map(bare, step.run.blocks))))
+
+
+def tracked(config: dict[str, Any], ranks: int, batch: int, tokens: int, mixed: bool) -> tuple[int, dict[str, Any]]:
+    """What torch's tracker sees of a second step on real tensors: bytes at the peak, and snapshots by module."""
+    import torch
+    from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    cpu = torch.device("cpu")
+    with fake_ranks(ranks), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = built(config)
+        if not mixed:
+            model = model.to(torch.bfloat16)
+            for module in model.modules():  # frequencies stay as they are where weights are made in bf16
+                for name, buffer in module.named_buffers(recurse=False):
+                    module._buffers[name] = buffer.float()
+        mesh = init_device_mesh("cpu", (ranks,))
+        policy = {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16)} if mixed else {}
+        for block in model.model.layers:
+            fully_shard(block, mesh=mesh, **policy)
+        fully_shard(model, mesh=mesh, **policy)
+        update = torch.optim.AdamW(model.parameters(), foreach=True)
+        ids = torch.zeros(batch, tokens, dtype=torch.long)
+        tracker = FSDPMemTracker(model, update)
+        tracker.track_inputs((ids,))
+        with tracker:
+            for first in (True, False):
+                model(input_ids=ids, labels=ids).loss.backward()
+                update.step()
+                update.zero_grad()
+                if first:
+                    tracker.reset_mod_stats()
+        most = tracker.get_tracker_snapshot("peak")[cpu]["Total"]
+        found: dict[str, Any] = {}
+        for stats in tracker.memory_tracking.values():
+            for state, snapshots in stats.snapshots.items():
+                parts = {getattr(kind, "name", str(kind)): size for kind, size in snapshots[-1][cpu].items()}
+                found[f"{stats.mod_fqn.partition('.')[2]} {getattr(state, 'name', state)}"] = parts
+    return int(most), found
+
+
+def fsdp_compared(kind: str, seed: int) -> None:
+    rng = random.Random(f"{kind} {seed}")
+    ranks, mixed = rng.choice((2, 3, 4)), rng.choice((True, False))
+    config = {**random_config(kind, rng, Mesh()), "num_hidden_layers": rng.choice((2, 3)), "vocab_size": 97}
+    config["head_dim"] = 8 * rng.randint(1, 2)
+    batch, tokens = rng.randint(2, 3), rng.choice((16, 32))
+    most, parts = tracked(config, ranks, batch, tokens, mixed)
+    recipe = Recipe(optimizer="adamw-foreach", weights="fp32" if mixed else None, mesh=Mesh(fsdp=ranks))
+    step = without_seeds(step_of(tfacct.load(config).loaded, Workload(tokens, tokens, batch), recipe))
+    instants = {one.name: one for one in timeline(step)}
+    assert max(one.total for one in instants.values()) == most, (config, recipe)
+    last = config["num_hidden_layers"] - 1
+    for name, number in ((f"block {n}, backward", n) for n in (last, 0)):
+        own, there = instants[name], parts[f"model.layers.{number} PEAK_BW"]
+        frequencies = there["BUFFER"] + there["INP"]
+        assert there["SHARDED_PARAM"] + frequencies == own.weights + there["INP"], (config, recipe)
+        assert there["OPT"] == own.states
+        assert there["UNSHARDED_PARAM"] + there["ALL_GATHER"] == own.gathered
+        assert there["Total"] == own.total, (config, recipe, own)
+    there = parts[" AFT_POST_BW"]
+    assert there["SHARDED_GRAD"] == instants["optimizer step"].gradients
+
+
+@pytest.mark.parametrize(("kind", "seed"), [("llama", 0), ("qwen3", 1)])
+def test_a_rank_of_fsdp_is_as_torchs_tracker_sees_it(kind: str, seed: int) -> None:
+    fsdp_compared(kind, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3"])
+def test_random_ranks_of_fsdp_are_as_torchs_tracker_sees_them(kind: str) -> None:
+    for seed in range(2, 10):
+        fsdp_compared(kind, seed)
+
+
+def saved_on_one_rank(config: dict[str, Any], mesh: Mesh, batch: int, tokens: int, dtype: str) -> int:
+    """Bytes that autograd saves on a rank under torch's plan, each storage once, without parameters and buffers."""
+    import torch
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor.parallel import loss_parallel, parallelize_module
+
+    from tfacct.reference import keeping
+
+    def local(tensor: Any) -> Any:
+        return (tensor._local_tensor if isinstance(tensor, DTensor) else tensor).untyped_storage()
+
+    found: dict[int, Any] = {}
+    with fake_ranks(mesh.tp):
+        model = keeping.trainable(tfacct.load(config).loaded.of_class, "sdpa", dtype)
+        parallelize_module(model, init_device_mesh("cpu", (mesh.tp,)), plan_of(model, mesh))
+        if config["tie_word_embeddings"]:
+            model.lm_head.weight = model.model.embed_tokens.weight
+        own = {local(tensor)._cdata for tensor in (*model.parameters(), *model.buffers())}
+
+        def save(tensor: Any) -> Any:
+            storage = local(tensor)
+            if storage._cdata not in own:
+                found[storage._cdata] = storage  # kept, or its address would be another's next
+            return tensor
+
+        ids = torch.zeros(batch, tokens, dtype=torch.long, device="meta")
+        places = torch.arange(tokens, device="meta")[None]
+        hooks = torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor)
+        with keeping.as_on_cuda(), loss_parallel(), hooks:
+            model(input_ids=ids, labels=ids, position_ids=places, use_cache=False)
+    return sum(storage.nbytes() for storage in found.values())
+
+
+def tp_compared(kind: str, mesh: str, seed: int) -> None:
+    rng, own = random.Random(f"{kind} {mesh} {seed}"), MESHES[mesh]
+    config = {**random_config(kind, rng, own), "head_dim": 8 * rng.randint(1, 3)}
+    batch, tokens = rng.randint(1, 3), own.tp * rng.randint(2, 9)
+    recipe = Recipe(optimizer="none", mesh=own)
+    step = step_of(tfacct.load(config).loaded, Workload(tokens, tokens, batch), recipe)
+    assert step.kept() == saved_on_one_rank(config, own, batch, tokens, "bf16"), (config, own, batch, tokens)
+
+
+TP = [("llama", "tp"), ("llama", "sp"), ("qwen3", "sp"), ("starcoder2", "sp"), ("qwen2", "megatron")]
+
+
+@pytest.mark.parametrize(("kind", "mesh"), TP)
+def test_what_a_rank_keeps_is_what_autograd_saves_there(kind: str, mesh: str) -> None:
+    tp_compared(kind, mesh, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh", ["tp", "sp", "megatron"])
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3", "starcoder2"])
+def test_what_random_ranks_keep_is_what_autograd_saves_there(kind: str, mesh: str) -> None:
+    for seed in range(1, 9):
+        tp_compared(kind, mesh, seed)
+
+
+def test_llama_70b_on_64_ranks_by_hand() -> None:
+    rank = tfacct.load("llama-3.1-70b").train(ctx="8k", checkpoint="full", weights="fp32", tp=8, sp=True, fsdp=8)
+    # 80 blocks of 855,654,400 parameters, of which two norms are whole on each rank of tp; a table, a head, a norm.
+    block = (855_654_400 - 2 * 8192) // 8 + 2 * 8192
+    root = 2 * 128_256 * 8192 // 8 + 8192
+    stored = (80 * block + root) // 8
+
+    assert rank.weights_bytes == rank.gradients_bytes == 4 * stored
+    # Two moments as wide, and a counter for each of 9 tensors of a block, the table, the norm and the head.
+    assert rank.optimizer_bytes == 8 * stored + 4 * (80 * 9 + 3)
+    at = {each["instant"]: each for each in rank.instants}
+    # What is in no block stays gathered, and the last block is on its way while the loss runs backwards.
+    assert at["loss, backward"]["gathered_bytes"] == 2 * root + 2 * block
+    assert at["block 1, backward"]["gathered_bytes"] == 2 * root + 2 * 2 * block
+    # A block keeps a part of its input: 8,192 tokens among 8 ranks.
+    assert next(line for line in rank.lines if line["path"] == "blocks.*.in")["bytes"] == 80 * 2 * 1024 * 8192
+    assert rank.sent_bytes == tfacct.load("llama-3.1-70b").comms(tp=8, sp=True, fsdp=8, train=True, ctx="8k").sent_bytes
+    assert rank.whole["weights_bytes"] == 4 * 70_553_706_496 and not rank.exact
+
+
+def test_the_divided_step_is_the_whole_one_where_nothing_is_divided() -> None:
+    model, work = tfacct.load("llama-3.2-1b").loaded, Workload(1024, 1024, 2)
+    whole, shared = (step_of(model, work, Recipe(mesh=mesh)) for mesh in (None, Mesh(fsdp=2)))
+    assert shared.kept() == whole.kept()  # each rank has a batch of its own
+    assert 2 * shared.parameters == whole.parameters
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("llama-3.1-70b --tp 16", "does not divide K = 8 (key/value heads)"),
+        ("llama-3.1-8b --tp 2 --sp --ctx 4095", "--tp 2 does not divide T = 4,095 (tokens)"),
+        ("mixtral-8x7b --tp 2", "Experts"),
+        ("llama-3.1-8b --fsdp 2 --lora 16", "adapters are not counted on a mesh"),
+        ("llama-3.1-8b --fsdp 2 --loss chunked", "a loss in chunks is not counted on a mesh"),
+        ("llama-3.1-8b --fsdp 2 --accumulate", "gradients of earlier batches are not counted on a mesh"),
+        ("llama-3.1-8b --fsdp 2 --optimizer adafactor", "adafactor is not counted on a mesh"),
+        ("llama-3.1-8b --fsdp 2 --as reference", "no mesh is counted as the reference model runs a step"),
+        ("llama-3.1-8b --tp 2 --weights fp32", "--fsdp casts weights before they are gathered"),
+        ("llama-3.1-8b --sp", "it needs --tp 2 or more"),
+    ],
+)
+def test_a_step_that_is_not_counted_is_refused_by_name(run: Any, arguments: str, said: str) -> None:
+    ran = run("train", *arguments.split())
+    words = " ".join(ran.err.split())
+    assert ran.code == 2 and said in words and "Traceback" not in words, words
+
+
+def test_the_table_and_its_notes(run: Any) -> None:
+    ran = run("train", "llama-3.1-8b", "--ctx", "8k", "--tp", "8", "--fsdp", "2", "--fit", "16xh100-sxm")
+    words = " ".join(ran.out.split())
+    assert "a training step on one of 16 ranks" in words and "gathered" in words
+    assert "The whole model on one card" in words and "from each rank" in words
+    assert "Fits in 81,559 MiB" in words
+    assert "on one of" not in run("train", "llama-3.1-8b", "--ctx", "8k").out
+
+
+def test_the_longest_context_is_one_that_ranks_divide() -> None:
+    fit = tfacct.load("llama-3.2-1b").train(ctx="8k", tp=8, sp=True, fit="40GiB").fit
+    assert fit["largest_context"] % 8 == 0 and fit["largest_context"] > 8192

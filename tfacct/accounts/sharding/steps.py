@@ -1,0 +1,103 @@
+"""What one rank keeps, gathers and updates in a training step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tfacct.accounts.sharding.mesh import LIVES, Mesh
+from tfacct.accounts.sharding.shards import gathered, stored_elements
+from tfacct.accounts.training import ENDS, Step, Units
+from tfacct.accounts.updates import Parameter
+from tfacct.ledger import paths
+from tfacct.ledger.einsum import letters, renamed
+from tfacct.ledger.groups import Ledger
+from tfacct.ledger.kept import AGAIN, Held, Kept, Moment, Run, Section
+from tfacct.ledger.storage import Width
+
+PART = "Tsp"
+"""The tokens of one rank under sequence parallelism."""
+
+
+def units(ledger: Ledger, mesh: Mesh, stored: Width) -> Units:
+    """The weights of a model whose ranks share them unit by unit, as its ledger of all ranks has them."""
+    kinds = iter([group.numbers[0] for group in ledger.groups if group.numbers])
+    found: dict[int, int] = {}
+    for unit in gathered(ledger, mesh):
+        found[next(kinds) if unit.what else ENDS] = sum(one.elements for one in unit.shards)
+    root = found.pop(ENDS, 0)
+    return Units(mesh.fsdp, stored, found, root, stored_elements(ledger, mesh))
+
+
+def updated(ledger: Ledger, mesh: Mesh) -> list[Parameter]:
+    """The parameters of the fullest rank, for an optimizer that takes each number by itself."""
+    return [
+        Parameter((one.elements,), unit.times, number if unit.what else None)
+        for number, unit in enumerate(gathered(ledger, mesh))
+        for one in unit.shards
+    ]
+
+
+def along_tokens(step: Step, mesh: Mesh) -> Step:
+    """A step whose stream lives divided along its tokens: what norms and dropouts of it keep is a part, what products
+    read is whole."""
+    run = step.run
+    axes = {PART: step.at["T"] // mesh.tp}
+
+    def section(one: Section) -> Section:
+        return one._replace(run=_along(one.run), axes={**one.axes, **axes})
+
+    changed = run._replace(
+        front=section(run.front),
+        blocks=tuple(map(section, run.blocks)),
+        back=section(run.back),
+        waiting=tuple(map(_part, run.waiting)),
+    )
+    return step._replace(run=changed, kept_input=_kept(step.input))
+
+
+def vocabulary(step: Step) -> Step:
+    """A step whose loss is that of a divided vocabulary: its gradient is a sum, beside both of its terms."""
+    back = step.run.back.run
+    moments = tuple(
+        moment._replace(held=tuple(held._replace(times=held.times + 1) for held in moment.held))
+        if moment.at == "loss.softmax"
+        else moment
+        for moment in back.moments
+    )
+    return step._replace(run=step.run._replace(back=step.run.back._replace(run=back._replace(moments=moments))))
+
+
+def _along(run: Run) -> Run:
+    def moment(one: Moment) -> Moment:
+        return one._replace(held=tuple(map(_tokens, one.held))) if _of_stream([one.at]) else one
+
+    return run._replace(
+        kept=tuple(map(_kept, run.kept)),
+        moments=tuple(map(moment, run.moments)),
+        ahead=tuple(map(moment, run.ahead)),
+        early=tuple(map(_part, run.early)),
+    )
+
+
+def _kept(line: Kept) -> Kept:
+    if not _of_stream(line.by) or _divided(line.spec):
+        return line
+    return Kept(line.path, renamed(line.spec, {"T": PART}), line.by, line.role, line.times)
+
+
+def _part(held: Held) -> Held:
+    return _tokens(held) if "D" in letters(held.spec) else held  # positions are whole
+
+
+def _tokens(held: Held) -> Held:
+    return held if _divided(held.spec) else held._replace(spec=renamed(held.spec, {"T": PART}))
+
+
+def _divided(spec: str) -> bool:
+    return any(letter in LIVES for letter in letters(spec))
+
+
+def _of_stream(operations: Iterable[str]) -> bool:
+    """True if all of these work on the stream: norms, dropouts of results, blocks that run again."""
+    names = [name.removeprefix(f"{paths.in_every(paths.BLOCKS, '')}.").split(".") for name in operations]
+    return all(name[0].endswith("norm") or name[0] == AGAIN or name[1:] == ["drop"] for name in names)

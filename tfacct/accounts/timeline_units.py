@@ -1,0 +1,91 @@
+"""The timeline of a rank whose weights are gathered unit by unit, as torch's fully_shard gathers them.
+
+A block's weights are gathered into a buffer, copied out of it, and let go of behind its forward pass; the buffer stays
+until the next block's is full. Backwards a block's weights are gathered again while the block behind it runs (the
+prefetch that fully_shard does by default), and the buffer that its gradients are scattered from stays until the next
+block's gradients are. What is in no block is gathered once and stays to the end, its gradients with it
+(`torch.distributed.fsdp._fully_shard._fsdp_param_group`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tfacct.accounts.timeline import LOSS, Instant, Timeline, peak
+from tfacct.accounts.training import ENDS, Step, Units, kind_of
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.kept import Section
+
+GATHER = "all-gather"
+
+
+class UnitTimeline(Timeline):
+    """The sums of a timeline, with weights gathered and gradients scattered unit by unit."""
+
+    def __init__(self, step: Step) -> None:
+        super().__init__(step)
+        units = self._units
+        self.order = {number: part for part in self.run.blocks for number in part.numbers}
+        blocks = sum(part.count * self.finished(part, part.run.order) for part in self.run.blocks)
+        self.scattered: Size = sum(part.count * self.left(part) for part in self.run.blocks)
+        self.all_gradients += self.scattered - blocks
+        self.root = step.pass_.bytes(units.ranks * units.root)
+
+    @property
+    def _units(self) -> Units:
+        assert self.step.units is not None
+        return self.step.units
+
+    def left(self, section: Section) -> Size:
+        """Bytes of a block's gradients once they are scattered."""
+        return self._units.stored.bytes(self._units.blocks[kind_of(section.numbers)])
+
+    def unit(self, number: int) -> Size:
+        """Bytes of a block's weights, or gradients, of all ranks; 0 where no block has this number."""
+        part = self.order.get(number)
+        return 0 if part is None else self.step.pass_.bytes(self._units.ranks * self._units.blocks[part.numbers[0]])
+
+    def forward_ends(self) -> Instant:
+        """The loss is known, and the weights of all blocks are let go of."""
+        return super().forward_ends()._replace(gathered=self.root)
+
+    def behind(self) -> Iterator[Instant]:
+        """The backward pass of loss and head, while the last block is gathered."""
+        last = self.unit(max(self.order))
+        return (instant._replace(gathered=self.root + last) for instant in super().behind())
+
+    def block(self, number: int, section: Section) -> Instant:
+        """The backward pass of one block at its fullest: while it runs, or once its weights are copied out."""
+        runs = super().block(number, section)
+        scatters, next_ = self.unit(number + 1), self.unit(number - 1)
+        runs = runs._replace(held=runs.held + scatters, gathered=self.root + self.unit(number) + next_)
+        kept = self.in_front[number] - self._turned(number) + self.step.kept_in(section)
+        held = scatters + self.stream + self.logits + 2 * LOSS + self.step.closures(number)
+        there = self.instant(runs.name, GATHER, self.done_behind[number], kept, held)
+        return peak((runs, there._replace(gathered=self.root + 2 * self.unit(number))))
+
+    def front(self) -> Iterator[Instant]:
+        """The backward pass of what stands in front of the blocks, beside the gradients that block 0 scatters."""
+        scatters = self.unit(min(self.order))
+        for instant in super().front():
+            yield instant._replace(held=instant.held + scatters, gathered=self.root)
+
+    def update(self) -> Instant:
+        """The optimizer's step, of what the rank stores."""
+        ends = self._units.stored.bytes(self._units.root)
+        return super().update()._replace(gradients=self.scattered + ends)
+
+    def _forward(self) -> Iterator[tuple[int, Instant]]:
+        first = min(self.order)
+        waiting = self.held(self.run.front, self.run.waiting)
+        starts = self.instant("first block gathered", GATHER, 0, self.kept_front, waiting)
+        yield ENDS, starts._replace(gathered=2 * self.root + self.unit(first))
+        for number, instant in super()._forward():
+            behind = max(self.order)
+            buffer = self.unit(behind) if number == ENDS else 2 * self.unit(number)
+            yield number, instant._replace(gathered=self.root + buffer)
+
+    def _again(self, number: int, section: Section) -> Iterator[Instant]:
+        gathered, scatters = self.root + self.unit(number) + self.unit(number - 1), self.unit(number + 1)
+        for instant in super()._again(number, section):
+            yield instant._replace(held=instant.held + scatters, gathered=gathered)

@@ -1,0 +1,152 @@
+"""A training step as one rank of a mesh takes it: which are counted, and what is said of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from tfacct.accounts.optimizers import optimizer
+from tfacct.accounts.sharding.mesh import Mesh
+from tfacct.accounts.sharding.rules import collectives
+from tfacct.accounts.sharding.steps import along_tokens, units, updated, vocabulary
+from tfacct.accounts.training import Step
+from tfacct.architecture.parts import Attention, FeedForward
+from tfacct.base import units as numbers
+from tfacct.base.errors import TfacctError, UsageError
+from tfacct.base.spelling import option
+from tfacct.ledger.storage import width
+from tfacct.ledger.workload import Workload
+from tfacct.loading.model import LoadedModel
+from tfacct.reports import mesh as meshes
+from tfacct.reports import training
+from tfacct.reports.stored import stored
+from tfacct.reports.training import FP32, Recipe, Trained
+
+
+def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
+    """Reason why one rank's training step is not counted; None if it is."""
+    assert recipe.mesh is not None
+    try:
+        one = _on_rank(subject, recipe.mesh)
+    except TfacctError as error:
+        return error.message.removeprefix(f"{subject.name}: ")
+    return next(_unruled(subject, recipe), None) or training.refusal(one, _alone(recipe))
+
+
+def _alone(recipe: Recipe) -> Recipe:
+    """The recipe of what one rank computes: on weights that it has gathered, in the dtype of the pass."""
+    return replace(recipe, mesh=None, weights=None if recipe.shares_weights else recipe.weights)
+
+
+def _on_rank(subject: LoadedModel, mesh: Mesh) -> LoadedModel:
+    meshes.check_ruled(subject, mesh)
+    meshes.check_divided(subject, replace(mesh, sp=False))
+    return meshes.on_ranks([subject], mesh.tp)[0]
+
+
+def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
+    mesh = recipe.mesh
+    assert mesh is not None
+    how = optimizer(recipe.optimizer)
+    apart = [part for _, part in _blocks(subject) if not isinstance(part, (Attention, FeedForward))]
+    if mesh.tp > 1 and apart:
+        yield f"a rank's step with {type(apart[0]).__name__} is counted under {option('fsdp')} alone"
+    if mesh.ep > 1:
+        yield f"experts that {option('ep')} divides are not counted in a training step"
+    if recipe.lora is not None:
+        yield "adapters are not counted on a mesh"
+    if recipe.loss != "whole":
+        yield "a loss in chunks is not counted on a mesh"
+    if recipe.checkpoint == "attention":
+        yield "attention that runs again is not counted on a mesh"
+    if recipe.accumulate:
+        yield "gradients of earlier batches are not counted on a mesh"
+    if recipe.weights == FP32 and not recipe.full and mesh.tp > 1 and mesh.fsdp == 1:
+        yield f"autocast is not counted on a mesh: {option('fsdp')} casts weights before they are gathered"
+    if recipe.attention == "eager" and mesh.sp:
+        yield f"eager attention is not counted beside {option('sp', True)}"
+    if how.bits is not None or how.factored or how.hidden is not None or how.name.endswith("for-loop"):
+        yield f"{how.name} is not counted on a mesh: optimizers that take each number by itself are"
+
+
+def _blocks(subject: LoadedModel) -> Iterator[tuple[str, Any]]:
+    for stack in subject.architecture.stacks:
+        yield from ((sublayer.name, sublayer.part) for sublayer in stack.block.sublayers)
+
+
+def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
+    """The training step of one rank. Raises TfacctError for one that is not counted."""
+    mesh = recipe.mesh
+    assert mesh is not None
+    one = _on_rank(subject, mesh)
+    why = next(_unruled(subject, recipe), None)
+    if why is not None:
+        raise UsageError(f"{subject.name}: {why}")
+    if mesh.sp and work.tokens % mesh.tp:
+        raise UsageError(
+            f"{option('tp', mesh.tp)} does not divide T = {work.tokens:,} (tokens)",
+            f"{option('sp', True)} divides the tokens: ask for a multiple of {mesh.tp}",
+        )
+    step = training.step_of(one, work, _alone(recipe))
+    if mesh.tp > 1:
+        step = vocabulary(step)
+    if mesh.sp:
+        step = along_tokens(step, mesh)
+    if mesh.fsdp > 1:
+        each, how = width(recipe.weights or recipe.dtype), optimizer(recipe.optimizer)
+        own = updated(subject.ledger, mesh)
+        states, update = how.states(own, each.bits // 8), how.update(own, each.bits // 8)
+        step = step._replace(units=units(subject.ledger, mesh, each), states=states, update=update.most)
+    return step
+
+
+def facts(one: Trained) -> dict[str, Any]:
+    """What a report has of a mesh: its ranks, what a rank sends, and the whole model."""
+    mesh = one.recipe.mesh
+    assert mesh is not None
+    each = width(one.recipe.weights or one.recipe.dtype)
+    tensors = stored(one.subject)
+    weights = each.bytes(sum(tensor.copies * tensor.elements for tensor in tensors))
+    alone = training.step_of(one.subject, one.work, _alone(one.recipe))
+    return {
+        "mesh": meshes.facts(mesh),
+        "sent_bytes": sent(one),
+        "whole": {
+            "weights_bytes": weights,
+            "optimizer_bytes": optimizer(one.recipe.optimizer).states(tensors, each.bits // 8),
+            "gradients_bytes": weights,
+            "kept_bytes": alone.kept(),
+        },
+    }
+
+
+def sent(one: Trained) -> int:
+    """Bytes that one rank sends in a step."""
+    assert one.recipe.mesh is not None
+    bits = numbers.dtype_bits(one.recipe.dtype)
+    found = collectives(one.subject.ledger, one.recipe.mesh, one.work.axes(), bits, train=True)
+    return sum(each.sent for each in found)
+
+
+def notes(one: Trained, found: dict[str, Any]) -> list[str]:
+    """What is said of a rank's step."""
+    mesh, recipe, whole = one.recipe.mesh, one.recipe, found["whole"]
+    assert mesh is not None
+    named = {"weights": "of weights", "optimizer": "of moments", "gradients": "of gradients", "kept": "kept"}
+    sizes = (f"{numbers.binary(whole[f'{name}_bytes'])} {what}" for name, what in named.items())
+    said = [f"The whole model on one card, with a batch as large: {', '.join(sizes)}."]
+    if mesh.fsdp > 1:
+        said.append(
+            "Each rank of fsdp has a batch of its own. Weights are gathered block by block, the next one while a block"
+            " runs backwards, as fully_shard does; what is in no block stays."
+        )
+    if mesh.tp > 1:
+        stream = "so are the stream's tokens, but for what products read" if mesh.sp else "the stream is whole on each"
+        said.append(
+            f"The ranks of tp divide heads, networks and the loss's vocabulary; {stream}. What their collectives hold"
+            " on the way is not counted."
+        )
+    again = " What blocks send when they run again is not in it." if recipe.checkpoint == "full" and mesh.tp > 1 else ""
+    said.append(f"A step sends {numbers.binary(found['sent_bytes'])} from each rank.{again}")
+    return said
