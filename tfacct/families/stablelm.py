@@ -25,6 +25,9 @@ class Config(PartRotated):
     qk_layernorm: Switch = False
     use_parallel_residual: Switch = False
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective"})
+    dropouts: ClassVar = {"network": ("hidden_dropout", 0.0), "attention": ("attention_dropout", 0.0)}
+    habits: ClassVar = frozenset({"rejoins", "lingers"})
     stems: ClassVar = ("StableLm", "StableLM", "StableLMEpoch")  # older files write LM, the first ones Epoch
     uncounted: ClassVar = PartRotated.uncounted | {"layer_norm_eps"}
     aliases: ClassVar = {"norm_eps": "layer_norm_eps", "rope_pct": "partial_rotary_factor"}

@@ -19,29 +19,31 @@ from tfacct.ledger.kept import Handed, Held, Kept, Moment, Pass, Run, Section, j
 class Habits:
     """What a class does beside its parts.
 
-    `embedding`, `residual` and `attention`: it drops numbers there. `narrow_softmax`: the softmax of eager attention
-    runs in the pass's dtype, not in fp32. `fused`: queries, keys and values come from one product. `lingers`:
-    attention's result stays until its block ends. `hands_mask`: blocks that run again keep eager attention's mask.
-    `shared_out`: the shares of a token's experts are made to sum to 1. `narrow_shares`: they are cast to the pass's
-    dtype. `wide_norms`: the weights of norms scale in fp32, before the cast. `wide_angles`: the angles are in fp32.
-    `norms_behind`: parts read the stream itself, and their results are normed. `own_positions`: each sequence's
-    positions are worked out from a mask of its own. `full_mask`, `window_mask`: the mask of full attention, or of
-    windows, is made even where no block needs it. `norms_around`: parts have norms in front and behind.
-    `angles_apart`: windowed blocks turn by angles of their own. `norms_last`: queries and keys are normed once all
-    products are there. `rejoins`: what is turned of a head is joined with the rest of it, which lays queries and keys
-    out head by head. `fused_gate`: gate and up come from one product. `sliced`: queries, keys and values are slices of
-    theirs. `drops_inside`: attention and network drop numbers of their results themselves. `undropped_stay`: embeddings
-    stay beside what a dropout leaves. `scales_results`: a constant multiplies parts' results before they are added.
-    `always_angles`: angles are made even where no block turns by them. `half_angles`: both halves of a head share
-    theirs. `clamped`: experts' gate and up are bounded. `scored`: experts are scored by a sigmoid in fp32.
-    `repeats_angles`: each block repeats the angles for neighbours that turn together. `joins_inside`: halves of heads
-    go with the function that joins them. `casts_scales`: norms cast their weights to fp32. `wide_corrections`: what
-    corrects experts' scores is stored in fp32. `starts_biased`: scores are added to their biases by distance as their
-    product is made. `written_gelu`: the gradient of the network's GELU is written out in Python.
+    `embedding`, `residual`, `network` and `attention`: it drops numbers there, of the network's result alone.
+    `narrow_softmax`: the softmax of eager attention runs in the pass's dtype, not in fp32. `fused`: queries, keys and
+    values come from one product. `lingers`: attention's result stays until its block ends, if the network follows it.
+    `hands_mask`: blocks that run again keep eager attention's mask. `shared_out`: the shares of a token's experts are
+    made to sum to 1. `narrow_shares`: they are cast to the pass's dtype. `wide_norms`: the weights of norms scale in
+    fp32, before the cast. `wide_angles`: the angles are in fp32. `norms_behind`: parts read the stream itself, and
+    their results are normed. `own_positions`: each sequence's positions are worked out from a mask of its own.
+    `full_mask`, `window_mask`: the mask of full attention, or of windows, is made even where no block needs it.
+    `norms_around`: parts have norms in front and behind. `angles_apart`: windowed blocks turn by angles of their own.
+    `norms_last`: queries and keys are normed once all products are there. `rejoins`: what is turned of a head is joined
+    with the rest of it, which lays queries and keys out head by head. `fused_gate`: gate and up come from one product.
+    `sliced`: queries, keys and values are slices of theirs. `drops_inside`: attention and network drop numbers of their
+    results themselves. `undropped_stay`: embeddings stay beside what a dropout leaves. `scales_results`: a constant
+    multiplies parts' results before they are added. `always_angles`: angles are made even where no block turns by them.
+    `half_angles`: both halves of a head share theirs. `clamped`: experts' gate and up are bounded. `scored`: experts
+    are scored by a sigmoid in fp32. `repeats_angles`: each block repeats the angles for neighbours that turn together.
+    `joins_inside`: halves of heads go with the function that joins them. `casts_scales`: norms cast their weights to
+    fp32. `wide_corrections`: what corrects experts' scores is stored in fp32. `starts_biased`: scores are added to
+    their biases by distance as their product is made. `written_gelu`: the gradient of the network's GELU is written out
+    in Python.
     """
 
     embedding: bool = False
     residual: bool = False
+    network: bool = False
     attention: bool = False
     narrow_softmax: bool = False
     fused: bool = False
@@ -87,6 +89,10 @@ class Profile(Protocol):
     @property
     def name(self) -> str:
         """Name, for a reader."""
+
+    @property
+    def lingers(self) -> bool:
+        """True if the result of a block's first part stays until the block ends, if its parts follow each other."""
 
     def part(self, at: str, reads: str, part: Part, *, waits: bool = False) -> Run:
         """What a part of a block keeps. `waits`: a gradient of what it reads is there from the part behind it. Raises
@@ -157,7 +163,13 @@ def _block(block: Block, profile: Profile) -> Run:
     between = (f"mid{number or ''}" for number in range(len(block.sublayers) - 1))
     reads = (paths.in_every(paths.BLOCKS, name) for name in ("in", *between))
     sublayers = zip(block.sublayers, reads, strict=True)
-    return joined(*(_sublayer(sublayer, read, profile) for sublayer, read in sublayers))
+    first, *others = (_sublayer(sublayer, read, profile) for sublayer, read in sublayers)
+    return joined(first, *map(_beside_first, others) if profile.lingers else others)
+
+
+def _beside_first(run: Run) -> Run:
+    """A run whose forward pass has the result of the block's first part beside it."""
+    return run._replace(ahead=tuple(m._replace(held=(*m.held, Held("B T D"))) for m in run.ahead))
 
 
 def _side_by_side(block: Block, profile: Profile) -> Run:

@@ -49,11 +49,10 @@ class Transformers(Attending):
         if type(part) is FeedForward:
             behind, fused = self.habits.norms_behind, self.habits.fused_gate
             written = self.habits.written_gelu
-            run = network(at, reads, part, self._waiting(), stream=behind, fused=fused, written=written)
-            stays = (Held("B T D"),) if self.habits.lingers else ()
+            run = network(at, reads, part, self._waiting(network=True), stream=behind, fused=fused, written=written)
             early = (Held("B T D"),) if self.habits.scales_results else ()
             # The forward pass's moment is where a block that runs again may stop.
-            return run._replace(ahead=(Moment(run.order[-1], stays),), early=early)
+            return run._replace(ahead=(Moment(run.order[-1], ()),), early=early)
         if isinstance(part, Experts):
             if not part.gated or part.latent is not None:
                 raise ConfigError(f"{self.name}: no rule for experts without a gate or behind a latent")
@@ -76,10 +75,10 @@ class Transformers(Attending):
 
     def dropped(self, at: str) -> Run:
         """The end of a sublayer: a dropout, where the class has one, and the sum with the stream."""
-        name = f"{at}.drop"
-        mask = dropout(name) if self.habits.residual else Run((name,))
-        stays = self.habits.lingers and at != paths.in_every(paths.BLOCKS, "attn")
-        more = stays or self.habits.scales_results
+        name, attends = f"{at}.drop", at == paths.in_every(paths.BLOCKS, "attn")
+        drops = self.habits.residual or (self.habits.network and not attends)
+        mask = dropout(name) if drops else Run((name,))
+        more = self.habits.scales_results
         return joined(mask, Run((), (), (), (Moment(name, (Held("B T D", times=3 if more else 2),)),)))
 
     def front(self, shape: Transformer) -> Run:

@@ -39,9 +39,15 @@ class Attending:
         """Name of the profile."""
         return f"transformers with {self.attention}"
 
-    def _waiting(self) -> tuple[Held, ...]:
+    @property
+    def lingers(self) -> bool:
+        """True if the result of a block's first part stays until the block ends, if its parts follow each other."""
+        return self.habits.lingers
+
+    def _waiting(self, *, network: bool = False) -> tuple[Held, ...]:
         """The gradient behind a part's dropout, norm or scale, where it has one; else the stream's gradient is all."""
-        return (Held("B T D"),) if self.habits.apart else ()
+        own = self.habits.apart or (network and self.habits.network)
+        return (Held("B T D"),) if own else ()
 
     def _turning(self, at: str, part: Attention) -> Run:
         """What turning queries and keys keeps: the angles, where each block repeats them for both of two neighbours."""
