@@ -93,10 +93,11 @@ def alone(family: str) -> bool:
 
 
 def asked(ours: LoadedModel, work: Workload, source: int = SOURCE) -> Workload:
-    """The workload as a model can be asked for it: an encoder alone takes all tokens at once, and a source is read in
-    the first step, all that there is where the class wants it so."""
+    """The workload as a model can be asked for it: an encoder alone takes all tokens at once, of an
+    image at least one patch, and a source is read in the first step, all that there is where the class wants it so."""
     if not ours.keeps:
-        return replace(work, context=work.tokens)
+        tokens = max(work.tokens, 1 + (getattr(ours.architecture.embed, "front", None) or 0))
+        return replace(work, context=tokens, tokens=tokens)
     if ours.source is None:
         return work
     if ours.config.class_source_whole:

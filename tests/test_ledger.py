@@ -20,9 +20,9 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.ledger import workload
 from tfacct.ledger.einsum import SpecError, chunks, one_by_one, pairs, whole_bytes
 from tfacct.ledger.groups import Group, Ledger
-from tfacct.ledger.lines import CHUNK, WINDOWS, Matmul, Pointwise, State, Table
+from tfacct.ledger.lines import CHUNK, FRONT, WINDOWS, Matmul, Pointwise, State, Table
 from tfacct.ledger.storage import BF16_EACH, storage, width
-from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE, Workload
+from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE, PATCHES, Workload
 
 SIZES = {"B": 2, "T": 3, "S": 5, "D": 7, "K": 11, "G": 13, "H": 17, "N": 11 * 13, "F": 19}
 
@@ -241,7 +241,7 @@ def test_every_letter_is_explained_once_and_every_spec_uses_explained_letters(ti
         for line in part.lines("x"):
             used = set(getattr(line, "of", line).spec.replace(",", " ").replace("->", " ").split())
             used |= set(getattr(line, "bank", None) or ())
-            bound = {CHUNKS, ONE_BY_ONE} if CHUNK in part.axes() else set()
+            bound = {CHUNKS, ONE_BY_ONE} if CHUNK in part.axes() else {PATCHES} if FRONT in part.axes() else set()
             assert used <= set(workload.AXES) | bound | set(part.axes()), f"{line.path}: {used}"
             lettered |= used
         # A part says the size of every letter that it writes, and of no other but its window.

@@ -33,7 +33,9 @@ def theirs(config: dict):
     torch.manual_seed(0)
     plain = {"attn_implementation": "eager", **({"experts_implementation": "eager"} if "experts" in str(made) else {})}
     auto = families.read(config).config.ending.auto
-    built = getattr(transformers, auto).from_config(made, **plain).double().eval()
+    maker = getattr(transformers, auto)
+    made = getattr(maker, "from_config" if auto.startswith("Auto") else "_from_config")(made, **plain)
+    built = made.double().eval()
     with torch.no_grad():
         for parameter in built.parameters():  # larger than its own initialisation, so that biases and norms matter
             parameter.normal_(std=0.3)
@@ -52,6 +54,10 @@ def ours(about: LoadedModel, stranger, *, fused: bool = False) -> model.Decoder:
             *words, tensor = starred.split(".")
             if starred in tensors and parameter.dim() < 3:  # a convolution's matrix has an axis of 1 there
                 source = stranger.get_parameter(tensors[starred].replace("*", number))
+                if source.numel() > parameter.numel():  # q, k and v of a pooler
+                    start = taken.get(tensors[starred], 0)
+                    taken[tensors[starred]] = start + len(parameter)
+                    source = source[start : start + len(parameter)]
                 parameter.copy_(source.reshape(parameter.shape))
                 continue
             if starred in tensors:  # a bank of experts
@@ -62,7 +68,7 @@ def ours(about: LoadedModel, stranger, *, fused: bool = False) -> model.Decoder:
                 continue
             module = stranger.get_submodule(table[".".join(words)].replace("*", number))
             source = getattr(module, tensor)
-            if source.dim() == 3:  # a convolution's kernels
+            if source.dim() > 2:  # a convolution's kernels
                 source = source.flatten(1)
             if type(module).__name__ == "Conv1D" and tensor == "weight":
                 source = source.T  # GPT-2's class keeps its matrices the other way round

@@ -31,7 +31,11 @@ class Pair:
             for name, parameter in self.stranger.named_parameters() if not self.about.family.endswith("t5") else ():
                 if "norm" in name.lower() and name.endswith("weight"):
                     parameter += 1  # near one: what a source says is not lost on its way through many norms
-        self.tokens = torch.randint(0, self.about.architecture.embed.vocab, (BATCH, TOKENS))
+        self.image = None
+        if hasattr(self.stranger, "config") and self.stranger.main_input_name == "pixel_values":
+            self.image, self.tokens = pictured(config)
+        else:
+            self.tokens = torch.randint(0, self.about.architecture.embed.vocab, (BATCH, TOKENS))
         self.source = torch.randint(0, config["vocab_size"], (BATCH, SOURCE)) if self.about.source else None
         self.seen = SOURCE
         if self.about.config.class_source_whole:  # frames of audio
@@ -39,14 +43,35 @@ class Pair:
             self.source = torch.randn(BATCH, config["num_mel_bins"], 2 * self.seen, dtype=torch.float64)
         for given in (self.tokens, self.source) if self.source is not None else (self.tokens,):
             given[given == config.get("pad_token_id")] += 1  # padding has no position in RoBERTa's class, and M2M-100's
+        if self.about.family == "clip_text_model":  # whose class takes the largest for the end of the text
+            self.tokens[:, -1] = config["vocab_size"] - 1
+            self.tokens[:, :-1].clamp_(max=config["vocab_size"] - 2)
 
     def logits(self) -> torch.Tensor:
+        if self.image is not None:
+            return result(self.stranger(pixel_values=self.image), self.about)
         if self.source is None:
-            return self.stranger(self.tokens).logits
+            return result(self.stranger(self.tokens), self.about)
         return self.stranger(self.source, decoder_input_ids=self.tokens).logits
 
     def mine(self, **how: bool) -> Any:
         return ours(self.about, self.stranger, **how)
+
+
+def pictured(config: dict) -> tuple[torch.Tensor, torch.Tensor]:
+    """Images, and the patches that they are made of; what is left over at two sides belongs to none."""
+    size, patch, channels = (config[name] for name in ("image_size", "patch_size", "num_channels"))
+    image = torch.randn(BATCH, channels, size, size, dtype=torch.float64)
+    side = size // patch
+    whole = image[:, :, : side * patch, : side * patch].unflatten(3, (side, patch)).unflatten(2, (side, patch))
+    return image, whole.permute(0, 2, 4, 1, 3, 5).reshape(BATCH, side**2, -1)
+
+
+def result(said: Any, about: LoadedModel) -> torch.Tensor:
+    """Logits, or what a body gives: its pooler's vector, or a stream."""
+    pooled = about.architecture.pooler is not None
+    names = ("logits", *(("image_embeds", "text_embeds", "pooler_output") if pooled else ()), "last_hidden_state")
+    return next(said[name] for name in names if name in said and said[name] is not None)
 
 
 @pytest.fixture(params=CONFIGS)

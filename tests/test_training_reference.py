@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import Ran
 from tests.families import SHAPES, names, room, sampled
 from tfacct import load
-from tfacct.architecture.parts import Attention, Disentangled, LatentAttention, Mixer
+from tfacct.architecture.parts import Attention, Disentangled, LatentAttention, Mixer, Patches, Picked
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
@@ -35,6 +35,10 @@ def unruled(model: LoadedModel) -> str:
     attentions = [part for part in model.architecture.parts() if isinstance(part, Attention)]
     if any(part.value_dim is not None for part in attentions):
         return "values of a size of their own"
+    if isinstance(model.architecture.embed, Patches):
+        return "patches of images"
+    if isinstance(model.architecture.pooler, Picked):
+        return "a pooler of this kind"
     if any(part.qk_norm is not None and not part.qk_norm.learned for part in attentions):
         return "norms of queries and keys without a weight"
     if any(isinstance(part, Disentangled) for part in attentions):
@@ -96,7 +100,7 @@ def test_every_activation_of_the_reference_model_has_a_rule() -> None:
     pytest.importorskip("torch")
     from tfacct.reference.modules import ACTIVATIONS
 
-    assert ACTIVATIONS.keys() == rules.INPUT | rules.RESULT | rules.SQUARED
+    assert ACTIVATIONS.keys() == rules.INPUT | rules.RESULT | rules.SQUARED | rules.GATING
 
 
 def test_a_layer_of_gpt2_by_hand() -> None:

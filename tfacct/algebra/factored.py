@@ -203,6 +203,7 @@ def _written(term: Term, letters: Sequence[str], style: Style) -> str:
     ]
     if term.inside:
         total = " + ".join(_written(one, letters, style) for one in term.inside)
+        total = total.replace("+ -", "− " if style is TEXT else "- ")
         opening, closing = style.brackets if factors or term.coefficient != 1 else ("", "")
         factors.append(f"{opening}{total}{closing}")
     if term.coefficient != 1 or not factors:

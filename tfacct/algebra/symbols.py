@@ -20,10 +20,31 @@ from tfacct.ledger import paths, workload
 from tfacct.ledger.einsum import Axes, Size, renamed
 from tfacct.ledger.evaluated import Product
 from tfacct.ledger.groups import KEPT, SEEN, Ledger
-from tfacct.ledger.lines import CHUNK, WINDOW, WINDOWS, Matmul
-from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE, Workload
+from tfacct.ledger.lines import CHUNK, FRONT, WINDOW, WINDOWS, Matmul
+from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE, PATCHES, Workload
 
-ORDER = ("B", "T", CHUNKS, "I", "C", "Cw", "O", BLOCKS, "Lw", "Le", "Lu", "D", "N", "K", "G", "H", "F", "V", "P")
+ORDER = (
+    "B",
+    "T",
+    PATCHES,
+    CHUNKS,
+    "I",
+    "C",
+    "Cw",
+    "O",
+    BLOCKS,
+    "Lw",
+    "Le",
+    "Lu",
+    "D",
+    "N",
+    "K",
+    "G",
+    "H",
+    "F",
+    "V",
+    "P",
+)
 """How letters follow each other in a product; others come behind them as they appear, and S is last."""
 LEGEND = {
     **workload.AXES,
@@ -33,6 +54,7 @@ LEGEND = {
     SEEN: "keys a windowed block sees, T + min(S − T, W − 1)",
     KEPT: "keys a windowed block keeps, min(S, W)",
     CHUNKS: "chunks of new tokens, T / Pc rounded up; 0 in a decode step",  # the number for Pc, where it is fixed
+    PATCHES: "patches of the image, T − Xc",  # the number for Xc, where it is fixed
     ONE_BY_ONE: "tokens that the recurrence takes one by one: 1 in a decode step, else 0",
 }
 """The letters that belong to no part."""
@@ -200,6 +222,7 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     """
     import sympy
 
+    whole = cached  # as a proof wants it: S is C + T, and patches are T less the tokens in front of them
     explained, stacks = letters.explained(shape), block_letters(shape)
     _one_size_each(shape)
     windowed = WINDOW in explained
@@ -218,6 +241,7 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     seen = [SEEN, KEPT] if windowed and not cached else []
     seen += [CHUNKS] if any(letter.own == CHUNK for letter in explained.values()) else []
     seen += [ONE_BY_ONE] if _multiplies(shape, ONE_BY_ONE) else []
+    seen += [PATCHES] if FRONT in explained and not whole else []
     base = {name: letter.own for name, letter in explained.items()}
     symbols = {
         letter: sympy.Symbol(letter, positive=True, integer=True)
@@ -228,8 +252,8 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     symbolic = with_sizes(shape, symbols.__getitem__, fixed)
     legend = LEGEND | _in_every_kind(explained) | {name: letter.meaning for name, letter in explained.items()}
     legend |= block_meanings(shape)
-    lengths = {} if CHUNK in free else {CHUNK: str(letters.sizes(shape).get(CHUNK))}
-    legend |= {CHUNKS: renamed(LEGEND[CHUNKS], lengths)}
+    numbers = {letter: str(letters.sizes(shape).get(letter)) for letter in (CHUNK, FRONT) if letter not in free}
+    legend |= {letter: renamed(LEGEND[letter], numbers) for letter in (CHUNKS, PATCHES)}
     axes = {name: size for group in symbolic.ledger().groups for name, size in group.named().items()}
     at = Workload(context=keys, tokens=symbols["T"], batch=symbols["B"]).axes()
     at |= {"I": symbols["I"], "J": symbols["J"]} if reads else {}
@@ -238,6 +262,7 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     if CHUNKS in symbols:
         one = symbols.get(ONE_BY_ONE, sympy.Symbol(ONE_BY_ONE))  # which most products do not have
         at |= {CHUNKS: symbols[CHUNKS], ONE_BY_ONE: one}
+    at |= {PATCHES: symbols[PATCHES]} if PATCHES in symbols else {}
     return SymbolicModel(
         ledger=symbolic.ledger(),
         at=at,

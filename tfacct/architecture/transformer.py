@@ -12,6 +12,7 @@ from tfacct.architecture.letters import Names
 from tfacct.architecture.parts import (
     CHOSEN,
     Attention,
+    AttentionPooler,
     Classes,
     Distances,
     Embedding,
@@ -22,7 +23,9 @@ from tfacct.architecture.parts import (
     LatentAttention,
     Norm,
     Part,
+    Patches,
     PerLayerEmbedding,
+    Picked,
     Pooler,
     Positions,
     RelativeBias,
@@ -69,11 +72,11 @@ def _there(named: dict[str, Part | None]) -> dict[str, Part]:
 class Transformer:
     """Tables, stacks of blocks, a norm and a head. Blocks of different kinds are different stacks.
 
-    With an `encoder` it is the decoder of an encoder-decoder. `mtp` heads run behind the head. A body has no `head`; it
-    may have a `pooler`, and scores of `classes`.
+    With an `encoder` it is the decoder of an encoder-decoder. An image encoder has patches for a token
+    table. `mtp` heads run behind the head. A body has no `head`; it may have a `pooler`, and scores of `classes`.
     """
 
-    embed: Embedding
+    embed: Embedding | Patches
     stacks: tuple[Stack, ...]
     final_norm: Norm | None
     head: Head | None
@@ -83,7 +86,7 @@ class Transformer:
     segments: Segments | None = None
     bias: RelativeBias | None = None
     encoder: Encoder | None = None
-    pooler: Pooler | None = None
+    pooler: Pooler | AttentionPooler | Picked | None = None
     classes: Classes | None = None
     distances: Distances | None = None
     per_layer: PerLayerEmbedding | None = None

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 from pydantic_core import core_schema
 
-from tfacct.architecture.parts import Attention, Part, Pooler, Rotary
+from tfacct.architecture.parts import Attention, AttentionPooler, Part, Picked, Pooler, Rotary
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError, nearest
 from tfacct.base.spelling import setting
@@ -152,7 +152,7 @@ class FamilyConfig(BaseModel):
         """The transformer these fields describe, with a language model's head."""
         raise NotImplementedError
 
-    def pooler(self, hidden: Any) -> Pooler:
+    def pooler(self, hidden: Any) -> Pooler | AttentionPooler | Picked | None:
         """Pooler in front of the classes, or behind a body's blocks, where the ending has one."""
         return Pooler(hidden=hidden)
 

@@ -26,6 +26,8 @@ ENDINGS = (
     "ForMultipleChoice",
     "ForNextSentencePrediction",
     "DoubleHeadsModel",
+    "ForImageClassification",
+    "ModelWithProjection",
     "EncoderModel",
     "Model",
 )

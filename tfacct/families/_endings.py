@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Any, Literal
 
-from tfacct.architecture.parts import Classes, Pooler
+from tfacct.architecture.parts import AttentionPooler, Classes, Picked, Pooler
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
@@ -20,7 +20,8 @@ DEFAULT_LABELS = 2
 class Ending:
     """How the names of some transformers classes end, and what those classes have behind the blocks.
 
-    `auto` builds the class. `pooler`: it has the one that the family's `pooler` gives. `paths` are those of what stands
+    `auto` builds the class. `pooler`: it has the one that the family's `pooler` gives; `first`: it has none,
+    and scores the first position. `paths` are those of what stands
     behind the blocks, ours → the class's, where the family's own table does not have them. `body`: where the class has
     its body, if not where the family's table says; in a bare body's own names nothing stands before it. `side`: the
     only side there is, of a model that has two. `gives`: whether it gives back what it keeps between steps. `picks`: of
@@ -31,6 +32,7 @@ class Ending:
     auto: str
     head: Literal["lm", "none", "classes"] = "lm"
     pooler: bool = False
+    first: bool = False
     bias: bool = False
     paths: Mapping[str, str] = field(default_factory=dict)
     body: str | None = None
@@ -40,14 +42,14 @@ class Ending:
     scores: int | None = None
     obeys: bool = True
 
-    def on(self, shape: Transformer, classes: int, pooler: Pooler | None) -> Transformer:
+    def on(self, shape: Transformer, classes: int, pooler: Pooler | AttentionPooler | Picked | None) -> Transformer:
         """The model with this behind its blocks instead of a language model's head."""
         if self.head == "lm":
             return shape
         if shape.mtp is not None:
             raise ConfigError("layers that predict further tokens (MTP) need a language model's head: there is none")
         hidden = shape.embed.hidden
-        pooled = pooler is not None and pooler.reads != "each"
+        pooled = self.first or (pooler is not None and getattr(pooler, "reads", "") != "each")
         scores = (
             Classes(hidden=hidden, classes=classes, bias=self.bias, pooled=pooled) if self.head == "classes" else None
         )

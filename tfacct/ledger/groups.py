@@ -25,9 +25,9 @@ from tfacct.ledger.einsum import (
     smaller,
 )
 from tfacct.ledger.evaluated import Product, Tensor, kept_bytes, same_sizes
-from tfacct.ledger.lines import ACTIVE, CHUNK, POSITIONS, WINDOW, Line, LineT, Matmul, Pointwise, State
+from tfacct.ledger.lines import ACTIVE, CHUNK, FRONT, POSITIONS, WINDOW, Line, LineT, Matmul, Pointwise, State
 from tfacct.ledger.storage import Storage, Width
-from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE
+from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE, PATCHES
 
 SEEN, KEPT = "Sw", "Sk"
 """Letters, in formulas, of the keys that a windowed block sees in a step and of those that it keeps."""
@@ -59,12 +59,15 @@ class Group:
 
         In a window of W, S is bound to the keys that the new tokens see, T + min(S − T, W − 1), or with `kept` to those
         that stay for the next step, min(S, W). `at` may bind both itself, as SEEN and KEPT: symbols for them keep
-        formulas free of `min`. Where a recurrence runs in chunks, CHUNKS and ONE_BY_ONE are bound alike.
+        formulas free of `min`. Where a recurrence runs in chunks, CHUNKS and ONE_BY_ONE are bound alike, and
+        PATCHES where learned tokens stand in front of them.
         """
         axes = {**self.axes, **at}
         if CHUNK in self.axes and CHUNKS not in at:
             axes[CHUNKS] = chunks(at["T"], at["S"], self.axes[CHUNK])
             axes[ONE_BY_ONE] = one_by_one(at["T"], at["S"])
+        if FRONT in self.axes and PATCHES not in at:
+            axes[PATCHES] = at["T"] - self.axes[FRONT]
         if WINDOW in self.axes:
             window = self.axes[WINDOW]
             axes[POSITIONS] = at["S"]

@@ -24,7 +24,9 @@ AXES = {
 
 CHUNKS, ONE_BY_ONE = "Nc", "Tr"
 """Axes that a step binds where a recurrence runs in chunks: how many there are, and the tokens taken one by one."""
-OF_STEPS = frozenset((*AXES, CHUNKS, ONE_BY_ONE))
+PATCHES = "Ti"
+"""The axis that a step binds where learned tokens stand in front of an image's patches: the tokens less those."""
+OF_STEPS = frozenset((*AXES, CHUNKS, ONE_BY_ONE, PATCHES))
 """Axes that no weight has."""
 
 LARGEST = 10**12

@@ -11,7 +11,18 @@ from collections.abc import Iterator
 from itertools import chain
 
 from tfacct.architecture.blocks import Block, Sublayer
-from tfacct.architecture.parts import Attention, Disentangled, Experts, FeedForward, Head, Norm, Part, Pooler, QKNorm
+from tfacct.architecture.parts import (
+    Attention,
+    Disentangled,
+    Embedding,
+    Experts,
+    FeedForward,
+    Head,
+    Norm,
+    Part,
+    Pooler,
+    QKNorm,
+)
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
@@ -26,6 +37,8 @@ INPUT = frozenset(("gelu", "gelu_new", "gelu_pytorch_tanh", "silu", "swish"))
 """Activations that keep their input: torch's own, each one operation."""
 SQUARED = frozenset(("relu2",))
 """Activations that are the square of another, whose result they keep."""
+GATING = frozenset(("quick_gelu",))
+"""Activations that are their input times a sigmoid of it: both are kept."""
 
 
 @record
@@ -44,8 +57,14 @@ class Reference:
 
     def passed(self, shape: Transformer) -> Pass:
         """The pass of a model. Raises ConfigError for a part without a rule, by its name."""
-        for part, there in (("an encoder", shape.encoder), ("multi-token prediction", shape.mtp)):
-            if there is not None:
+        ruled = {
+            "an encoder": shape.encoder is None,
+            "multi-token prediction": shape.mtp is None,
+            "patches of images": isinstance(shape.embed, Embedding),
+            "a pooler of this kind": shape.pooler is None or isinstance(shape.pooler, Pooler),
+        }
+        for part, known in ruled.items():
+            if not known:
                 raise ConfigError(f"{self.name}: no rule for {part}")
         everywhere = {axis: size for part in shape.parts() for axis, size in part.axes().items()}
         blocks = tuple(
@@ -99,7 +118,7 @@ class Reference:
         if shape.final_norm is not None:
             yield from self._norm("final_norm", reads, shape.final_norm)
             reads = "final_norm"
-        if shape.pooler is not None:
+        if isinstance(shape.pooler, Pooler):
             spec = "B T D" if shape.pooler.reads == "each" else "B D"
             yield from self._pooler(reads, shape.pooler, spec)
             reads = "pooler.act" if shape.pooler.norm_eps is None else "pooler.norm"
@@ -263,12 +282,14 @@ class Reference:
 
     def _activated(self, at: str, reads: str, name: str, spec: str, by: tuple[str, ...] = ()) -> Iterator[Kept]:
         """An activation, and its result where `by` need it."""
-        if name not in RESULT | INPUT | SQUARED:
+        if name not in RESULT | INPUT | SQUARED | GATING:
             raise ConfigError(f"{self.name}: no rule for the activation {name!r}")
-        if name in INPUT:
+        if name in INPUT | GATING:
             yield Kept(reads, spec, by=(at,))
         if name in SQUARED:
             yield Kept(f"{at}.root", spec, by=(at,))
+        if name in GATING:
+            yield Kept(f"{at}.sigmoid", spec, by=(at,))
         if needed := (*((at,) if name in RESULT else ()), *by):
             yield Kept(at, spec, by=needed)
 

@@ -174,7 +174,7 @@ class Attention(Heads):
         super().__init__(part)
         self.window, self.keep_all, self.angles, self.rope_dim = part.window, keep_all, angles, part.rope_dim
         self.causal, self.borrowed = part.causal, part.borrowed
-        self.caches = ("k_cache", "v_cache") if part.causal and not part.borrowed else ()
+        self.caches = ("k_cache", "v_cache") if part.keeps else ()
         if part.borrowed:
             self.k_proj = None  # type: ignore[assignment]
         if part.borrowed or part.keys_as_values:
@@ -243,7 +243,7 @@ class Attention(Heads):
         if step.lent is not None:
             step.lent[self.window] = (k, v)
         result = self._result(x, q, k, v, step, old)
-        return (result, self._kept(k), self._kept(v)) if self.causal else (result,)
+        return (result, self._kept(k), self._kept(v)) if self.caches else (result,)
 
     def _result(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, step: Step, old: int) -> Tensor:
         mixed = self._mixed(q, k, v, step, old).transpose(1, 2).flatten(2)

@@ -29,7 +29,8 @@ def build(config: Mapping[str, Any], auto: str = "AutoModelForCausalLM") -> Any:
         made.use_cache = True
     with torch.device("meta"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        built = getattr(transformers, auto).from_config(
+        maker = getattr(transformers, auto)  # a class of its own, where no automatic one knows it
+        built = getattr(maker, "from_config" if auto.startswith("Auto") else "_from_config")(
             made, attn_implementation="eager", **({"experts_implementation": "batched_mm"} if _routed(made) else {})
         )
     for module in built.modules():
@@ -77,6 +78,8 @@ def run(
         before, read = {**before, **masks}, {**read, **masks}
     if source and new_source:
         before |= read
+    if reads == "pixel_values":
+        return _of_image(model, batch, tokens), {}
     if old:
         with _brief_recurrence(model.config):
             first = model(**(read if source else before), **_tokens(source, given(old)))
@@ -85,6 +88,22 @@ def run(
             before |= {"encoder_outputs": BaseModelOutput(last_hidden_state=first.encoder_last_hidden_state)}
     with _brief_recurrence(model.config), FlopCounterMode(display=False) as counter:
         result = model(**before, **_tokens(source, given(tokens)))
+    return _own(model, counter), _cached(result.get(keeps) if held is None else held)
+
+
+def _of_image(model: Any, batch: int, tokens: int) -> dict[str, int]:
+    """FLOPs that each module computes itself of an image, one row of patches, with as many tokens."""
+    config = model.config
+    first = 0 if config.model_type.startswith("siglip") else 1  # the class token
+    sides = config.patch_size, config.patch_size * (tokens - first)
+    image = torch.zeros(batch, config.num_channels, *sides, device="meta")
+    with FlopCounterMode(display=False) as counter:
+        model(pixel_values=image, interpolate_pos_encoding=True)
+    return _own(model, counter)
+
+
+def _own(model: Any, counter: FlopCounterMode) -> dict[str, int]:
+    """FLOPs that each module computed itself, less those of the modules in it."""
     root = type(model).__name__
     totals = {
         path.removeprefix(f"{root}.").removeprefix(root): sum(counts.values())
@@ -95,7 +114,7 @@ def run(
     for path, total in totals.items():
         if path:
             own[parent(path, totals)] -= total
-    return {path: count for path, count in own.items() if count}, _cached(result.get(keeps) if held is None else held)
+    return {path: count for path, count in own.items() if count}
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from tfacct.base.record import record
 from tfacct.reference import blocks
 from tfacct.reference.blocks import Kept, MtpHead, own_norm, run, share, through
 from tfacct.reference.distances import Distances, RelativeBias
+from tfacct.reference.images import AttentionPooler, Patches, Picked
 from tfacct.reference.mixers import module_of
 from tfacct.reference.modules import ACTIVATIONS, Classes, Head, Pooler, Positions, Segments, Sines, Stem, Tokens
 from tfacct.reference.per_layer import PerLayerEmbedding, PerLayerInput
@@ -33,6 +35,14 @@ def _positions(part: parts.Positions | None) -> nn.Module | None:
     if part is None:
         return None
     return Positions(part) if part.stored else Sines(part)
+
+
+def _pooler(part: parts.Pooler | parts.AttentionPooler | parts.Picked | None, last: bool) -> nn.Module | None:
+    if isinstance(part, parts.AttentionPooler):
+        return AttentionPooler(part)
+    if isinstance(part, parts.Picked):
+        return Picked(part)
+    return None if part is None else Pooler(part, last)
 
 
 class Encoder(nn.Module):
@@ -79,7 +89,8 @@ class Decoder(nn.Module):
         super().__init__()
         self.recompute = recompute
         self.windowed = any(stack.block.window is not None for stack in shape.stacks)
-        self.embed = Tokens(shape.embed)
+        table: Any = Patches(shape.embed) if isinstance(shape.embed, parts.Patches) else Tokens(shape.embed)
+        self.embed = table
         self.pos_embed = _positions(shape.positions)
         self.type_embed = None if shape.segments is None else Segments(shape.segments)
         self.rel_bias = None if shape.bias is None else RelativeBias(shape.bias, both_ways=_sees_all(shape.stacks))
@@ -88,7 +99,7 @@ class Decoder(nn.Module):
         if shape.encoder is not None:
             self.encoder = Encoder(shape.encoder, fused=fused, recompute=recompute)
             if self.encoder.embed is not None and shape.encoder.embed is not None and shape.encoder.embed.shared:
-                self.encoder.embed.weight = self.embed.weight
+                self.encoder.embed.weight = table.weight
         self.embed_norm = own_norm(shape.embed_norm)
         self.per_layer = None if shape.per_layer is None else PerLayerEmbedding(shape.per_layer)
         self.lends = any(isinstance(part, parts.Attention) and part.borrowed for part in shape.attentions)
@@ -97,8 +108,8 @@ class Decoder(nn.Module):
         last = logits == "last"
         self.lm_head = None if shape.head is None else Head(shape.head, last)
         if self.lm_head is not None and shape.head is not None and shape.head.tied:
-            self.lm_head.weight = self.embed.weight
-        self.pooler = None if shape.pooler is None else Pooler(shape.pooler, last)
+            self.lm_head.weight = table.weight
+        self.pooler = _pooler(shape.pooler, last)
         self.classifier = None if shape.classes is None else Classes(shape.classes, last)
         self.mtp = nn.ModuleList()
         if shape.mtp is not None and shape.head is not None and self.lm_head is not None:
@@ -118,12 +129,12 @@ class Decoder(nn.Module):
         `positions` of the new tokens: a cache of a window does not tell them. `source`: the tokens that the encoder
         reads, in the first step only.
         """
+        x = self.embed(tokens)
         if positions is None:
             if past and self.windowed:
                 raise ValueError("a model with windows needs the positions of its new tokens")
             old = self._old(past)
-            positions = torch.arange(old, old + tokens.shape[1], device=tokens.device)
-        x = self.embed(tokens)
+            positions = torch.arange(old, old + x.shape[1], device=tokens.device)
         if self.pos_embed is not None:
             x = self.pos_embed(x, positions.to(tokens.device))
         if self.type_embed is not None:
@@ -262,7 +273,8 @@ def inputs(
     source: int = 0,
     new_source: int = 0,
 ) -> Inputs:
-    """Inputs for `tokens` new tokens of `context`: token 0 throughout, and zeros where there is a past.
+    """Inputs for `tokens` new tokens of `context`: token 0 throughout, patches of zeros for an image, and zeros where
+    there is a past.
 
     `in_window`: number of old tokens that a windowed block still has, if it is not to be computed. Of `source` tokens
     `new_source` are read now: all, or none.
@@ -280,6 +292,9 @@ def inputs(
             past += [torch.zeros(size, device=device, dtype=dtype) for size in sizes]
     positions = torch.arange(old, context, device="meta" if device == "meta" else "cpu")
     given = torch.zeros(batch, tokens, dtype=torch.long, device=device)
+    if isinstance(shape.embed, parts.Patches):  # the backward pass goes on to what pixels were made of
+        patches, numbers = tokens - (shape.embed.front or 0), shape.embed.channels * shape.embed.pixels
+        given = torch.zeros(batch, patches, numbers, device=device, dtype=dtype).requires_grad_()
     return Inputs(given, tuple(past) if old else (), positions, read)
 
 
@@ -297,7 +312,7 @@ def _kept_sizes(part: parts.Part, batch: int, tokens: int, source: int) -> tuple
     match part:
         case parts.Mixer():
             return module_of(part).kept(part, batch)
-        case parts.Attention() if part.causal and not part.borrowed:
+        case parts.Attention() if part.keeps:
             size = part.head_dim if part.value_dim is None else part.value_dim
             return (batch, part.kv_heads, tokens, part.head_dim), (batch, part.kv_heads, tokens, size)
         case parts.CrossAttention() if source:

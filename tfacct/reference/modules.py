@@ -161,13 +161,15 @@ class Pooler(Linear):
 
 
 class Classes(Linear):
-    """Scores of classes: of all positions, of the last, or of what was pooled."""
+    """Scores of classes: of all positions, of the last, of what was pooled, or, where nothing was, of the first."""
 
     def __init__(self, part: parts.Classes, last: bool) -> None:
         super().__init__(part.hidden, part.classes, bias=part.bias)
-        self.last = last and not part.pooled
+        self.last, self.pooled = last and not part.pooled, part.pooled
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.pooled and x.dim() > 2:
+            x = x[:, 0]
         return super().forward(x[:, -1:] if self.last else x)
 
 
@@ -280,10 +282,16 @@ def relu2(x: Tensor) -> Tensor:
     return nn.functional.relu(x).square()
 
 
+def quick_gelu(x: Tensor) -> Tensor:
+    """CLIP's approximation of GELU."""
+    return x * torch.sigmoid(x * 1.702)
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": nn.functional.gelu,
     "gelu_new": partial(nn.functional.gelu, approximate="tanh"),
     "gelu_pytorch_tanh": partial(nn.functional.gelu, approximate="tanh"),
+    "quick_gelu": quick_gelu,
     "relu": nn.functional.relu,
     "relu2": relu2,
     "silu": nn.functional.silu,

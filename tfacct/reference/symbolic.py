@@ -40,14 +40,15 @@ def polynomials(
     letters: Iterable[str],
     fixed: Mapping[str, int] | None = None,
     factors: Mapping[str, Sequence[int | str]] | None = None,
-    rests: Mapping[str, str] | None = None,
+    rests: Mapping[str, str | int] | None = None,
 ) -> Polynomials:
     """Forward and backward FLOPs, parameters and cached elements of a model whose sizes are symbols.
 
     `open_shape` makes the model from a size for each of `letters`. The workload's letters are B, T and C, the tokens
     already in the cache, with Cw of them in a window, and J, the source that is read, or, with `fixed` I = 0, was. A
     symbol stands for sizes of at least 2: those that `fixed` names are that number instead. A size with factors,
-    numbers or other letters, is these times its symbol; one with a rest is its symbol and that other size together.
+    numbers or other letters, is these times its symbol; one with a rest is its symbol and that other size or
+    number together.
     """
     fixed = fixed or {}
     env, own, mode = _opened(letters, fixed)
@@ -79,7 +80,7 @@ def kept(
     dtype: str,
     fixed: Mapping[str, int],
     factors: Mapping[str, Sequence[int | str]],
-    rests: Mapping[str, str],
+    rests: Mapping[str, str | int],
 ) -> Polynomials:
     """Bytes that autograd saves in a training pass of a model whose sizes are symbols, over whole sequences.
 
@@ -134,14 +135,15 @@ def _sizes(
     own: Mapping[str, Any],
     fixed: Mapping[str, int],
     factors: Mapping[str, Sequence[int | str]],
-    rests: Mapping[str, str],
+    rests: Mapping[str, str | int],
 ) -> dict[str, Any]:
     """The sizes that are made of the symbols: multiples of numbers, then wholes, then multiples of others."""
     sizes, there = dict(own), [letter for letter in own if letter not in fixed]
     for letter in there:
         sizes[letter] = prod((n for n in factors.get(letter, ()) if isinstance(n, int)), start=own[letter])
     for letter in (letter for letter in there if letter in rests):
-        sizes[letter] = own[letter] + sizes[rests[letter]]
+        share = rests[letter]
+        sizes[letter] = own[letter] + (share if isinstance(share, int) else sizes[share])
     for letter in there:
         sizes[letter] = prod((sizes[n] for n in factors.get(letter, ()) if isinstance(n, str)), start=sizes[letter])
     return sizes

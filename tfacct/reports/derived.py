@@ -14,9 +14,9 @@ from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import AXIS, Axes, renamed, size
 from tfacct.ledger.groups import KEPT, SEEN, Group, Ledger
-from tfacct.ledger.lines import ACTIVE, CHUNK, WINDOW, Matmul, State
+from tfacct.ledger.lines import ACTIVE, CHUNK, FRONT, WINDOW, Matmul, State
 from tfacct.ledger.storage import Storage, Width
-from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE, Workload
+from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE, PATCHES, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.derivation import Letter, Step
 
@@ -149,6 +149,9 @@ def spelled_model(subject: LoadedModel, work: Workload | None) -> SpelledModel:
             for letter in (CHUNKS, ONE_BY_ONE):
                 meaning = renamed(meanings[letter], own)
                 bound[letter] = named(own.get(letter, letter), group.bound(at)[letter], meaning)
+        if FRONT in group.axes and at:
+            meaning = renamed(meanings[PATCHES], {FRONT: str(group.axes[FRONT])})
+            bound[PATCHES] = named(PATCHES, group.bound(at)[PATCHES], meaning)
         axes = {axis: named(own.get(axis, axis), size, meanings.get(axis, "")) if axis == WINDOW
                 else named(own.get(axis, axis), size) for axis, size in group.axes.items()}  # fmt: skip
         count = _counted(group, numbers, legend, meanings)

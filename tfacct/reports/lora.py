@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfacct.accounts.training import Adapter
 from tfacct.accounts.updates import Parameter
+from tfacct.architecture.parts import Embedding
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
@@ -103,7 +104,7 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
             return f"{name!r} names no product of its blocks, which are {known}"
     if sum(stack.count for stack in shape.stacks) < 2:
         return "adapters on a single block have not been measured"
-    if shape.embed.vocab < NARROW * shape.embed.hidden:
+    if isinstance(shape.embed, Embedding) and shape.embed.vocab < NARROW * shape.embed.hidden:
         return "adapters have been measured with vocabularies of twice the hidden size or more"
     return None
 

@@ -188,7 +188,13 @@ def _of_part(part: Part) -> Iterator[str]:
     """What of a part has no rule."""
     match part:
         case Attention():
-            if not part.causal or part.score_function != "product" or part.biased or part.buckets is not None:
+            if (
+                not part.causal
+                or not part.keep
+                or part.score_function != "product"
+                or part.biased
+                or part.buckets is not None
+            ):
                 yield "attention that is not plain"
             if part.gated or part.borrowed or part.keys_as_values or part.temperature is not None:
                 yield "attention with gated, borrowed or shared projections"

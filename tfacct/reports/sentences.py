@@ -55,17 +55,29 @@ def shared_notes(subjects: Sequence[LoadedModel]) -> list[str]:
     return [f"All {count:,} blocks run with the weights of one, which are stored once." for count in shared]
 
 
+READ = {
+    "first": "the first position",
+    "last": "the last position",
+    "end": "the position at the end of the text",
+    "mean": "the mean of the positions",
+    "each": "every position",
+    "all": "all positions",
+}
+"""What a pooler reads."""
+
+
 def head_notes(subjects: Sequence[LoadedModel]) -> list[str]:
     """Result of one model without a language model's head, in place of logits over its tokens."""
     shape = subjects[0].architecture if len(subjects) == 1 else None
     if shape is None or shape.head is not None:
         return []
     if shape.classes is None:
-        gives = "the pooler reads the first position of each sequence" if shape.pooler else "no logits are computed"
+        reads = READ.get(getattr(shape.pooler, "reads", "all"))
+        gives = f"the pooler reads {reads} of each sequence" if shape.pooler else "no logits are computed"
         return [f"There is no language model's head: {gives}."]
-    if shape.pooler is not None and shape.classes.pooled:
-        read = {"first": "its first position", "mean": "the mean of its positions"}[shape.pooler.reads]
-        return [f"Classes are scored once per sequence: the pooler reads {read}."]
+    if shape.classes.pooled:
+        who = "the pooler" if shape.pooler is not None else "the classifier"
+        return [f"Classes are scored once per sequence: {who} reads {READ[getattr(shape.pooler, 'reads', 'first')]}."]
     if not subjects[0].config.ending.picks:
         return ["The classifier scores every position."]
     return [

@@ -10,7 +10,7 @@ from tfacct.architecture.letters import Letter, explained
 from tfacct.architecture.parts import Mixer
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.record import record
-from tfacct.ledger.lines import CHUNK, WINDOWS
+from tfacct.ledger.lines import CHUNK, FRONT, WINDOWS
 from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE
 
 WORKLOAD = ("B", "T", "C", "Cw", "J")
@@ -43,11 +43,13 @@ class Sizes:
         self.declared: Mapping[str, Letter] = {
             name: letter
             for name, letter in explained(shape).items()
-            if letter.made is None and letter.own not in (*WINDOWS, CHUNK)
+            if letter.made is None and letter.own not in (*WINDOWS, CHUNK, FRONT)
         }
         lengths = {part.axes()[CHUNK] for part in shape.parts() if CHUNK in part.axes()}
         self.chunk: int | None = max(lengths, default=None)
         """Tokens in a chunk of a recurrence, where one runs in chunks: then T is a number in every trace."""
+        self.front: int = next((part.axes()[FRONT] for part in shape.parts() if FRONT in part.axes()), 0)
+        """Learned tokens in front of an image's patches: T is so many more than there are patches."""
         self.recurs = any(part.recurs for part in shape.parts())
         """Whether new tokens are run one by one: then T is a number in every trace."""
         self.recurrence = next((part.recurrence for _, part in shape.having(Mixer) if part.recurs), "")
@@ -73,10 +75,11 @@ class Sizes:
         return range(2, self.tokens_degree + 4), (self.chunk + 2, 2 * self.chunk + 3)
 
     @property
-    def whole(self) -> dict[str, str]:
-        """Letter → the letter of a share that is cut off it: it is that share and a rest."""
+    def whole(self) -> dict[str, str | int]:
+        """Letter → the letter of a share that is cut off it, or a number that is: it is that share and a rest."""
         declared = self.declared.items()
-        return {letter.at_most: name for name, letter in declared if letter.at_most is not None and letter.cut}
+        cut = {letter.at_most: name for name, letter in declared if letter.at_most is not None and letter.cut}
+        return {**cut, **({"T": self.front} if self.front else {})}
 
     def edges(self) -> list[Edge]:
         """What a symbol leaves out, each in a run of its own: the step's cases, sizes of which a part says that 1 is a
@@ -84,6 +87,7 @@ class Sizes:
         step = {*(letter for letter in WORKLOAD if letter in self.symbols), *({"I"} & set(self.symbols))}
         step -= {"T"} if self.recurs else set()
         alone = [{name: 1} for name, letter in self.declared.items() if letter.case]
+        alone += [{"T": self.front + 1}] if self.front else []
         cases = [case for case in (*CASES, *alone, *MORE_CASES) if case.keys() <= step | self.declared.keys()]
         return [*(self._edge(case) for case in cases), self._rest()]
 
@@ -111,7 +115,10 @@ class Sizes:
         """What the proof asks of sizes beyond being at least 2."""
         declared = self.declared.items()
         even = [f"{name} a multiple of {letter.multiple}" for name, letter in declared if letter.multiple > 1]
-        cut = [f"{whole} at least {share} + 2" for whole, share in self.whole.items()]
+        cut = [
+            f"{whole} at least {share + 2 if isinstance(share, int) else f'{share} + 2'}"
+            for whole, share in self.whole.items()
+        ]
         return [*even, *cut, *(f"B a multiple of {name}" for name, letter in declared if letter.dealt)]
 
     def factors(self, fixed: Mapping[str, int]) -> dict[str, tuple[int | str, ...]]:
@@ -137,7 +144,8 @@ class Sizes:
         sizes: dict[str, Any] = {**self.symbols, **fixed}
         factors, found = self.factors(fixed), {}
         for letter, symbol in theirs.items():
-            size = sizes[letter] - (sizes[self.whole[letter]] if letter in self.whole else 0)
+            share = self.whole.get(letter, 0)
+            size = sizes[letter] - (share if isinstance(share, int) else sizes[share])
             for factor in factors.get(letter, ()):
                 size /= factor if isinstance(factor, int) else sizes[factor]
             found[symbol] = size

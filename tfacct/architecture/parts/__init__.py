@@ -1,13 +1,14 @@
 """The parts a transformer is put together from: their sizes, their axes, their lines."""
 
 from tfacct.architecture.parts.attention import Attention, Grouped, QKNorm, Rotary, Temperature
-from tfacct.architecture.parts.classes import Classes, Pooler
+from tfacct.architecture.parts.classes import Classes, Picked, Pooler
 from tfacct.architecture.parts.convolution import ShortConvolution
 from tfacct.architecture.parts.cross import OF_SOURCE, CrossAttention, Disentangled, Distances, RelativeBias
 from tfacct.architecture.parts.delta import DeltaNet
 from tfacct.architecture.parts.embedding import Embedding, Head, Positions, Segments, Stem
 from tfacct.architecture.parts.experts import Experts
 from tfacct.architecture.parts.feed_forward import FeedForward
+from tfacct.architecture.parts.images import AttentionPooler, Patches
 from tfacct.architecture.parts.latent import CHOSEN, Form, LatentAttention
 from tfacct.architecture.parts.mamba import Mamba
 from tfacct.architecture.parts.mamba2 import Mamba2
@@ -50,6 +51,7 @@ __all__ = [
     "MIXERS",
     "OF_SOURCE",
     "Attention",
+    "AttentionPooler",
     "ChannelMix",
     "Classes",
     "CrossAttention",
@@ -69,8 +71,10 @@ __all__ = [
     "MtpProjection",
     "Norm",
     "Part",
+    "Patches",
     "PerLayerEmbedding",
     "PerLayerInput",
+    "Picked",
     "Pooler",
     "Positions",
     "QKNorm",

@@ -85,7 +85,8 @@ class Attention(Grouped):
 
     `head_dim` is a size of its own: heads · head_dim need not be the hidden size. Without `key_bias` the keys have no
     bias where queries and values have one. If it is not `causal`, every token
-    sees all tokens and nothing is kept between steps. `window`: number of keys that a query sees, its own the last of
+    sees all tokens and nothing is kept between steps; nor is it if the part does not `keep`, which then takes whole
+    sequences only (CLIPTextModel). `window`: number of keys that a query sees, its own the last of
     them, or, if not `causal`, in the middle of an odd number; `chunked`: of as many positions, counted from the first,
     it sees those up to itself (transformers' Llama4TextAttention). `rope_dim`: number of a head's elements that are
     rotated, None for all. `sinks`: one learned score per head that belongs to no key. `clip` bounds the elements of
@@ -128,6 +129,7 @@ class Attention(Grouped):
     alibi: bool = False
     scale: float | None = None
     causal: bool = True
+    keep: bool = True
     biased: bool = False
     buckets: Size | None = None
     furthest: int = 128
@@ -187,8 +189,13 @@ class Attention(Grouped):
             Matmul(f"{at}.values", f"B K G T S, B S K {own} -> B T K G {own}", mask=mask),
             *((Pointwise(f"{at}.gate", "B T N H"),) if self.gated else ()),
             Matmul(f"{at}.o_proj", f"B T N {own}, N {own} D -> B T D", bias=self.out_bias),
-            *(kept if self.causal and not self.borrowed else ()),
+            *(kept if self.keeps else ()),
         )
+
+    @property
+    def keeps(self) -> bool:
+        """True if keys and values of its own stay for a next step."""
+        return self.causal and self.keep and not self.borrowed
 
     @property
     def of_values(self) -> str:

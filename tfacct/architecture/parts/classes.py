@@ -1,7 +1,7 @@
 """Ends of a model that predicts no tokens: a pooler, and scores of classes.
 
-As in transformers' BertPooler and in its classes ForSequenceClassification; with a product of every position in front,
-as in its ElectraDiscriminatorPredictions and ModernBertForTokenClassification.
+As in transformers' BertPooler and CLIPVisionModelWithProjection, and in its classes ForSequenceClassification; with a
+product of every position in front, as in its ElectraDiscriminatorPredictions and ModernBertForTokenClassification.
 """
 
 from __future__ import annotations
@@ -45,8 +45,32 @@ class Pooler(Part):
 
 
 @record(kw_only=True)
+class Picked(Part):
+    """Vector of one position of each sequence, `first`, `last` or that of the text's `end`: behind a LayerNorm, with
+    `norm_eps`, and behind a product that makes it `width` long, with `width`. Without either it is only read.
+    """
+
+    hidden: Size
+    reads: Literal["first", "last", "end"] = "first"
+    norm_eps: float | None = None
+    width: Size | None = None
+    bias: bool = False
+
+    name: ClassVar[str] = "pooler"
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "Dj"}
+    legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Dj": "width of the vector of a whole sequence"}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Norm and product, where they are."""
+        norm = Pointwise(f"{at}.norm", "B D", weight="D", bias="D")
+        product = Matmul(f"{at}.project", "B D, D Dj -> B Dj", bias=self.bias)
+        return (*(() if self.norm_eps is None else (norm,)), *(() if self.width is None else (product,)))
+
+
+@record(kw_only=True)
 class Classes(Part):
-    """Scores of classes for the O positions that the workload asks for, or, `pooled`, for each sequence.
+    """Scores of classes for the O positions that the workload asks for, or, `pooled`, for each sequence: of its
+    pooler's vector, or where there is none of its first position's.
 
     With one class it is a reward model: one number for each position or sequence.
     """

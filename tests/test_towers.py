@@ -1,0 +1,110 @@
+"""Encoders of images and of the texts beside them: patches by hand, published totals, and what is said."""
+
+import pytest
+
+from tfacct import load
+from tfacct.base.errors import ConfigError
+from tfacct.loading.model import subject
+
+
+def test_vit_base_by_hand() -> None:
+    """google/vit-base-patch16-224: 86,567,656 parameters, as its page says.
+
+    Patches 3 · 16² · 768 + 768, a class token, 197 positions; twelve layers of 4 · (768² + 768), a network of 3,072 and
+    two norms; a norm; 1,000 classes of the class token.
+    """
+    ours = load("vit-base-patch16-224")
+    layer = 4 * (768**2 + 768) + (2 * 768 * 3072 + 3072 + 768) + 2 * 2 * 768
+    front = 3 * 16**2 * 768 + 768 + 768 + 197 * 768
+    head = 2 * 768 + 768 * 1000 + 1000
+    assert ours.params().models[0]["total_params"] == front + 12 * layer + head == 86_567_656
+    facts = ours.flops().models[0]
+    blocks = 12 * (2 * 197 * (4 * 768**2 + 2 * 768 * 3072) + 4 * 197**2 * 768)
+    # The product of patches runs over 196 of 197 tokens, the classes over one.
+    assert facts["total_flops"] == 2 * 196 * 3 * 16**2 * 768 + blocks + 2 * 768 * 1000
+    assert facts["workload"]["tokens"] == 197
+    # An image of 384 pixels: 24² patches and the class token.
+    assert load("vit-base-patch16-224", image_size=384).flops().models[0]["workload"]["tokens"] == 577
+
+
+@pytest.mark.parametrize(
+    ("image", "text", "more", "total"),
+    [
+        ("clip-vit-base-patch32-vision", "clip-vit-base-patch32-text", 1, 151_277_313),
+        ("clip-vit-large-patch14-vision", "clip-vit-large-patch14-text", 1, 427_616_513),
+        ("clip-vit-large-patch14-336-vision", "clip-vit-large-patch14-text", 1, 427_944_193),
+        ("siglip-base-patch16-224-vision", "siglip-base-patch16-224-text", 2, 203_155_970),
+        ("siglip-so400m-patch14-384-vision", "siglip-so400m-patch14-384-text", 2, 877_960_498),
+    ],
+)
+def test_both_encoders_are_the_published_total(image: str, text: str, more: int, total: int) -> None:
+    """With the scale of the scores, of SigLIP their bias too: what the published files hold."""
+    both = sum(load(name).params().models[0]["total_params"] for name in (image, text))
+    assert both + more == total
+
+
+def test_siglips_pooler_by_hand() -> None:
+    """A query, three projections, an output, a norm and a network; k and v of all 196 positions, the rest of one."""
+    fields = {"model_type": "siglip_vision_model"}
+    whole, bare = (subject("mine", {**fields, "vision_use_head": head}) for head in (True, False))
+    more = sum(whole.ledger.parameters().values()) - sum(bare.ledger.parameters().values())
+    assert more == 768 + 4 * (768**2 + 768) + 2 * 768 + (2 * 768 * 3072 + 3072 + 768)
+    at = {"B": 5, "T": 196, "S": 196, "O": 196}
+    flops = sum(whole.ledger.flops(at).values()) - sum(bare.ledger.flops(at).values())
+    assert flops == 2 * 5 * (2 * 768**2 + 2 * 196 * 768**2 + 2 * 196 * 768 + 2 * 768 * 3072)
+
+
+def test_a_causal_text_is_read_whole(run) -> None:
+    """CLIP's texts have a causal mask, and its class keeps nothing: --masked halves the pairs, and nothing decodes."""
+    ran = run("flops", "clip-vit-base-patch32-text", "--decode")
+    assert ran.code == 2 and "nothing is kept between steps" in ran.err
+    text = load("clip-vit-base-patch32-text").loaded
+    at = {"B": 1, "T": 77, "S": 77, "O": 77}
+    whole, masked = (text.ledger.flops(at, masked=flag)["blocks.*.attn.scores"] for flag in (False, True))
+    assert (whole, masked) == (12 * 2 * 77**2 * 512, 12 * 77 * 78 * 512)
+
+
+def test_what_a_pooler_reads_is_said(run) -> None:
+    said = {
+        "vit-base-patch16-224": "once per sequence: the classifier reads the first position.",
+        "clip-vit-base-patch32-vision": "the pooler reads the first position of each sequence",
+        "clip-vit-base-patch32-text": "the pooler reads the position at the end of the text",
+        "siglip-base-patch16-224-text": "the pooler reads the last position",
+        "siglip-base-patch16-224-vision": "the pooler reads all positions",
+    }
+    for name, words in said.items():
+        ran = run("flops", name, columns=120)
+        assert ran.code == 0 and words in " ".join(ran.out.split()), name
+
+
+def test_patches_are_a_letter_of_their_own(run) -> None:
+    ran = run("flops", "vit-base-patch16-224", "--explain", columns=120)
+    assert "patches of the image, T − 1" in ran.out
+    assert "2·B·Ti·Cc·Px·D = 2 · 1 · 196 · 3 · 256 · 768 = 231,211,008 FLOPs" in " ".join(ran.out.split())
+    ran = run("formula", "vit-base-patch16-224", columns=120)
+    assert ran.code == 0 and "patches of the image, T − 1" in " ".join(ran.out.split())
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"model_type": "vit", "image_size": 15}, "image_size 15 is smaller than patch_size 16"),
+        ({"model_type": "vit", "pooler_output_size": 7}, "pooler_output_size = 7 changes the counts"),
+        ({"model_type": "vit", "image_size": [224, 196]}, "image_size must be a whole number"),
+        ({"model_type": "vit", "hidden_size": 770}, "is not divisible"),
+        ({"model_type": "vit", "architectures": ["ViTForMaskedImageModeling"]}, "names no class of vit"),
+    ],
+)
+def test_what_is_not_understood_is_refused(fields: dict, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        subject("mine", fields)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["vit-base-patch16-224", "siglip-base-patch16-224-vision", "clip-vit-base-patch32-text"]
+)
+def test_a_tower_proves(run, name: str) -> None:
+    pytest.importorskip("torch")
+    ran = run("verify", "--prove", name)
+    assert ran.code == 0 and "NOT" not in ran.out

@@ -1,0 +1,45 @@
+"""CLIP's encoder of texts: causal, although it reads whole texts and keeps nothing."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from tfacct.architecture.parts import Picked
+from tfacct.architecture.transformer import Transformer
+from tfacct.families._base import Count, Word
+from tfacct.families._endings import Ending
+from tfacct.families._towers import TextTower, class_table
+
+
+class Config(TextTower):
+    """`CLIPTextConfig`, with its class's defaults."""
+
+    hidden_size: Count = 512
+    intermediate_size: Count = 2048
+    num_attention_heads: Count = 8
+    projection_dim: Count = 512
+    hidden_act: Word = "quick_gelu"
+
+    stems: ClassVar = ("CLIPText",)
+    body: ClassVar = "text_model."
+    heads: ClassVar[Mapping[str, Ending]] = {
+        "Model": Ending("AutoModel", "none", body=""),
+        "ModelWithProjection": Ending(
+            "CLIPTextModelWithProjection", "none", pooler=True, paths={"pooler.project": "text_projection"}
+        ),
+    }
+    hf_paths: ClassVar = class_table("text_model.", "token_embedding", ("final_norm", "final_layer_norm"))
+    gotchas: ClassVar = (
+        "A text is read whole: its mask is causal, nothing is kept, and there is no decode step.",
+        "CLIPTextModel gives the vector at the end of the text as it is. CLIPTextModelWithProjection makes of it one of"
+        " projection_dim numbers, without a bias, and so does CLIPModel.",
+    )
+
+    def pooler(self, hidden: Any) -> Picked:
+        """Projection of the vector at the end of the text."""
+        return Picked(hidden=hidden, reads="end", width=self.projection_dim)
+
+    def architecture(self) -> Transformer:
+        """Tables of tokens and positions, pre-norm blocks and a norm."""
+        return Transformer(
+            **self.tables(), stacks=(self.stack(causal=True, keep=False),), final_norm=self.norm(), head=None
+        )

@@ -1,0 +1,94 @@
+"""The reference model's ends of an image encoder: patches in front, and poolers of whole images.
+
+Shapes: patches are (batch, patches, channels · pixels), x is (batch, tokens, hidden).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tfacct.architecture import parts
+from tfacct.reference.attention import Softmax, by_head
+from tfacct.reference.modules import Activation, Add, LayerNorm, Linear, Product
+
+
+class Token(nn.Module):
+    """Learned vectors that stand for no input."""
+
+    def __init__(self, count: int, hidden: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(count, hidden))
+
+    def forward(self, batch: int) -> Tensor:
+        return self.weight.unsqueeze(0).expand(batch, -1, -1)
+
+
+class Patches(nn.Module):
+    """One product for every patch, and the class token in front of them."""
+
+    def __init__(self, part: parts.Patches) -> None:
+        super().__init__()
+        self.project = Linear(part.channels * part.pixels, part.hidden, bias=part.bias)
+        if part.front is not None:
+            self.add_module("class", Token(part.front, part.hidden))
+
+    def forward(self, patches: Tensor) -> Tensor:
+        rows: Tensor = self.project(patches)
+        front = self._modules.get("class")
+        return rows if front is None else torch.cat((front(rows.shape[0]), rows), dim=1)
+
+    def widened(self, rows: Tensor) -> Tensor:
+        """Rows behind the other tables and their norm: as they are."""
+        return rows
+
+
+class Picked(nn.Module):
+    """The vector of one position of each sequence. On any text the last position is its end."""
+
+    def __init__(self, part: parts.Picked) -> None:
+        super().__init__()
+        self.at = 0 if part.reads == "first" else -1
+        self.norm = None if part.norm_eps is None else LayerNorm((part.hidden,), part.norm_eps)
+        self.project = None if part.width is None else Linear(part.hidden, part.width, bias=part.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        vector = x[:, self.at]
+        vector = vector if self.norm is None else self.norm(vector)
+        return vector if self.project is None else self.project(vector)
+
+
+class Network(nn.Module):
+    """Up, activation, down."""
+
+    def __init__(self, hidden: int, width: int, activation: str) -> None:
+        super().__init__()
+        self.up_proj, self.down_proj = Linear(hidden, width), Linear(width, hidden)
+        self.act = Activation(activation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.down_proj(self.act(self.up_proj(x)))
+        return out
+
+
+class AttentionPooler(nn.Module):
+    """What a learned query reads of all positions, and a network behind a norm."""
+
+    def __init__(self, part: parts.AttentionPooler) -> None:
+        super().__init__()
+        self.heads, self.head_dim, width = part.heads, part.head_dim, part.heads * part.head_dim
+        self.probe = Token(part.probes, part.hidden)
+        self.q_proj, self.k_proj, self.v_proj = (Linear(part.hidden, width) for _ in range(3))
+        self.scores, self.values = Product(1), Product(1)
+        self.softmax = Softmax(part.head_dim**-0.5)
+        self.o_proj = Linear(width, part.hidden)
+        self.norm = LayerNorm((part.hidden,), part.eps)
+        self.mlp, self.add = Network(part.hidden, part.width, part.activation), Add()
+
+    def forward(self, x: Tensor) -> Tensor:
+        q = by_head(self.q_proj(self.probe(x.shape[0])), self.heads, self.head_dim)
+        k, v = (by_head(made(x), self.heads, self.head_dim) for made in (self.k_proj, self.v_proj))
+        mixed = self.values(self.softmax(self.scores(q, k.transpose(2, 3)), None), v)
+        read = self.o_proj(mixed.transpose(1, 2).flatten(2))
+        result: Tensor = self.add(read, self.mlp(self.norm(read)))
+        return result[:, 0]
