@@ -24,6 +24,8 @@ from tfacct.loading.model import LoadedModel, subject
 
 # Nothing in this process, or begun by it, asks the real hub: huggingface_hub reads these when it is imported.
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_ENDPOINT": "http://127.0.0.1:9"}
+# Models of the tests are tiny: threads that wait for each other on shared cores cost ten times their work.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def tiny(name: str, **sets: object) -> LoadedModel:
