@@ -128,7 +128,7 @@ def test_what_is_fused() -> None:
         "attn.o_proj": 32,
         "mlp.gate_up_proj": 32,
         "mlp.down_proj": 32,
-        "norms, activations, rotary": 1,  # behind the blocks; 4 · 32 within them
+        "pointwise": 1,  # behind the blocks; 4 · 32 within them
         "attn all-reduce": 32,
         "mlp all-reduce": 32,
         "lm_head": 1,

@@ -34,6 +34,9 @@ COMMANDS = [
     "train llama-3.1-70b --ctx 8k --tp 8 --sp --fsdp 8", "train llama-3.1-8b --ctx 8k --fsdp 8 --fit 16GiB",
     "comms llama-3.1-8b qwen3-8b --fsdp 8 --train", "memory llama-3.1-70b --tp 8 --fit 8xh100-sxm",
     "memory llama-3.1-70b llama-3.1-8b --tp 8", "params llama-3.1-70b --tp 8 --fsdp 3", "params gpt2 qwen3-8b --fsdp 8",
+    *(f"time llama-3.1-70b --on {on} --dtype fp8 --ctx 8k{step}" for on in ("4xh100-sxm", "8xmi300x")
+      for step in (" --batch 32", " --prefill", " --batch 8 --bound-only")),
+    "time deepseek-v3 --on 8xb200-hgx --ep 8 --batch 64 --ctx 8k --tokens 2",
     *(f"kv {models}" for models in ("llama-3.1-405b", "deepseek-v3", "mamba-130m", "t5-base", " ".join(THREE), "")),
     *(f"formula {name}" for name in ("llama", "deepseek_v3", "deepseek-v3", "t5-base --of params", "mamba-130m",
                                      "llama-3.1-8b --of kv", "mixtral-8x7b --of train", "gemma-3-4b-text")),

@@ -87,6 +87,11 @@ ASKED: dict[str, list[list[str]]] = {
         ["train", "llama-3.1-8b", "--ctx", "4k", "--tp", "2", "--fsdp", "2"],
     ],
     "comms": [["comms", "llama-3.1-8b", "--tp", "8"], ["comms", "qwen3-8b", "--tp", "2", "--fsdp", "2", "--train"]],
+    "time": [
+        ["time", "llama-3.1-8b", "--on", "h100-sxm"],
+        ["time", "qwen3-30b-a3b", "--on", "2xmi300x", "--prefill", "--ctx", "1k"],
+        ["time", "deepseek-v3", "--on", "8xb200-hgx", "--ep", "8", "--bound-only"],
+    ],
     "metrics": [["metrics"]],
     "devices": [["devices"]],
     "conventions": [["conventions"]],

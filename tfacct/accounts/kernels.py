@@ -204,7 +204,7 @@ class _Lowered:
         )
         every = [parameter for line in lines for parameter in line.parameters()]
         return Kernel(
-            "norms, activations, rotary",
+            "pointwise",
             "pointwise",
             count * (LAUNCHES if paths.repeated(lines[0].path) else 1),
             read=sum(self._stored(one) for one in every),

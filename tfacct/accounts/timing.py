@@ -111,11 +111,13 @@ CONSTANTS = Constants()
 
 
 class Timed(NamedTuple):
-    """A kernel with its seconds, and what most of them go to."""
+    """A kernel with its seconds, and what most of them go to. `bytes`: all that it moves; of a bank, experts that some
+    token is sent to."""
 
     kernel: Kernel
     seconds: float
     limit: Limit
+    bytes: float
 
 
 class Step(NamedTuple):
@@ -165,9 +167,9 @@ def _read(kernel: Kernel, c: Constants) -> float:
     """Bytes of weights that are read: of a bank, those of the experts that some token is sent to."""
     if kernel.experts is None:
         return kernel.read
-    here, chosen, of = kernel.experts
-    touched = here * (1 - (1 - chosen / of) ** kernel.rows) * c.skew
-    return kernel.read * min(1.0, max(touched, min(1.0, here)) / here)
+    _, chosen, of = kernel.experts
+    even = 1 - (1 - chosen / of) ** kernel.rows
+    return kernel.read * max(c.skew * even, chosen / of)
 
 
 def _timed(kernel: Kernel, device: Device, c: Constants, prefill: bool) -> Timed:
@@ -175,7 +177,7 @@ def _timed(kernel: Kernel, device: Device, c: Constants, prefill: bool) -> Timed
         return _reduced(kernel, device, c)
     if kernel.kind in ("pointwise", "lookup"):
         launch, moving = kernel.times * c.pointwise, kernel.moved / (device.bandwidth * c.pointwise_memory)
-        return Timed(kernel, launch + moving, "launch" if launch > moving else "memory")
+        return Timed(kernel, launch + moving, "launch" if launch > moving else "memory", kernel.moved)
     if kernel.kind == "attention":
         peak = device.peak[units_of(device, "bf16")] * c.attention
         share = max(kernel.rows / (kernel.rows + c.prompt), 0.1) if prefill else 1.0
@@ -194,7 +196,7 @@ def _timed(kernel: Kernel, device: Device, c: Constants, prefill: bool) -> Timed
         launch = kernel.times * (c.experts_launch if bank else plain)
     both = (compute**c.bend + moving**c.bend) ** (1 / c.bend)
     limit: Limit = "launch" if launch > max(compute, moving) else "compute" if compute > moving else "memory"
-    return Timed(kernel, both + launch, limit)
+    return Timed(kernel, both + launch, limit, _read(kernel, c) + kernel.cache + kernel.moved)
 
 
 def _reduced(kernel: Kernel, device: Device, c: Constants) -> Timed:
@@ -202,4 +204,4 @@ def _reduced(kernel: Kernel, device: Device, c: Constants) -> Timed:
     ring = 2 * (kernel.over - 1) / kernel.over * kernel.moved
     sending = ring / (device.link * c.link) if device.link else inf
     waiting = kernel.times * c.reduce * (0.6 + 0.1 * kernel.over)
-    return Timed(kernel, sending + waiting, "link" if sending > waiting else "launch")
+    return Timed(kernel, sending + waiting, "link" if sending > waiting else "launch", ring)

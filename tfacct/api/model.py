@@ -6,13 +6,14 @@ from typing import Any
 
 from tfacct.api.account import Costs
 from tfacct.api.asked import Source, loaded
+from tfacct.api.estimates import Estimated
 from tfacct.api.explore import Explored
 from tfacct.api.training import Trainable
 from tfacct.api.trust import Trusted
 from tfacct.api.utilization import Rated
 
 
-class Model(Costs, Rated, Trainable, Explored, Trusted):
+class Model(Costs, Rated, Trainable, Estimated, Explored, Trusted):
     """A model to ask about. Made by `load`. Each method returns the Report that the command of the same name prints."""
 
 

@@ -286,3 +286,29 @@ def decimal_bytes(value: int) -> str:
     '17.2 GB'
     """
     return _scaled(value, 1000, DECIMAL)
+
+
+def seconds(value: Fraction | float) -> str:
+    """Text of a time with three significant digits.
+
+    >>> seconds(0.0203), seconds(2.4e-6), seconds(7.218), seconds(7200)
+    ('20.3 ms', '2.40 µs', '7.22 s', '7,200 s')
+    """
+    for unit, per in (("s", 1), ("ms", 1000), ("µs", 10**6)):
+        if value * per >= 0.9995 or (unit == "µs" and value):
+            return f"{three(value * per)} {unit}"
+    return "0 s"
+
+
+def three(value: Fraction | float) -> str:
+    """Text of a number with three significant digits: `0.0123`, `4.50`, `20.3`, `1,234`.
+
+    >>> three(0.01234), three(4.5), three(20.31), three(1234.4)
+    ('0.0123', '4.50', '20.3', '1,234')
+    """
+    number, places = abs(float(value)), 2
+    while number and number < 0.9995 and places < 12:
+        number, places = number * 10, places + 1
+    for limit in (9.995, 99.95):
+        places -= number >= limit
+    return f"{float(value):,.{max(places, 0)}f}"

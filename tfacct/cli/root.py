@@ -78,7 +78,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-ACCOUNT, EXPLORE, PRESETS, TRUST = "Account", "Explore", "Presets", "Trust"
+ACCOUNT, ESTIMATE, EXPLORE, PRESETS, TRUST = "Account", "Estimate", "Explore", "Presets", "Trust"
 
 
 def command(panel: str, example: str) -> Callable[[Function], Function]:

@@ -22,6 +22,8 @@ MOST = 1_000_000
 """Devices that one budget may count."""
 KINDS = ("vendor", "secondary", "unread", "own")
 """Origin of the figures: a page of the maker's, another's, one that was not read again, or the user's."""
+NAMED = re.compile(r"(?:(\d{1,9})x)?(\S+\.toml|[a-z][\w.-]*)", re.IGNORECASE | re.ASCII)
+"""A device, or how many of it: `4xh100-sxm`."""
 TEMPLATE = """name = "My card"                  # save as ~/.config/tfacct/devices/my-card.toml
 vendor = "ACME"
 
@@ -121,17 +123,25 @@ def budget(option: str, text: str) -> tuple[int, str]:
 
     Raises UsageError, NotFoundError, ConfigError.
     """
-    named = re.fullmatch(r"(?:(\d{1,9})x)?(\S+\.toml|[a-z][\w.-]*)", text.strip(), re.IGNORECASE | re.ASCII)
-    if named is None:
+    if NAMED.fullmatch(text.strip()) is None:
         return units.read_bytes(option, text), ""
-    count, device = int(named[1] or 1), load(named[2])
-    if not 1 <= count <= MOST:
-        raise UsageError(f"{option} {text}: 1 to {MOST:,} devices")
+    count, device = several(option, text)
     each = f"{device.memory:,} bytes {_seen(device)}"
     if count == 1:
         return device.memory, f"The budget is {device.id}'s memory: {each}."
     said = f"The budget is the memory of {count:,} × {device.id}, {each} each"
     return count * device.memory, f"{said}, as if the model were divided evenly among them."
+
+
+def several(option: str, text: str) -> tuple[int, Device]:
+    """Number of devices and the device: `h100-sxm` is one, `4xh100-sxm` are four. Raises TfacctError."""
+    named = NAMED.fullmatch(text.strip())
+    if named is None:
+        raise UsageError(f"{option} must name a device, not {cut(text)!r}", "for example h100-sxm, or 4xh100-sxm")
+    count = int(named[1] or 1)
+    if not 1 <= count <= MOST:
+        raise UsageError(f"{option} {cut(text)}: 1 to {MOST:,} devices")
+    return count, load(named[2])
 
 
 def _seen(device: Device) -> str:

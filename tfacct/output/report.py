@@ -43,6 +43,8 @@ Kind: TypeAlias = Literal[
     "bar",
     "amount",
     "verdict",
+    "seconds",
+    "rate",
 ]
 
 
@@ -105,6 +107,8 @@ class Column(NamedTuple):
         if isinstance(cell, tuple):
             if self.kind == "shares":
                 return " → ".join("–" if share is None else units.percent(share) for share in cell)
+            if self.kind == "seconds":
+                return " … ".join(units.seconds(number) for number in cell if number is not None)
             return " × ".join(f"{number:,}" for number in cell)
         match self.kind:
             case "share":
@@ -115,6 +119,10 @@ class Column(NamedTuple):
                 return f"{float(cell):,.12g}"
             case "ratio":
                 return units.decimals(cell, 2)
+            case "seconds":
+                return f"{float(cell):.9f} s" if exact else units.seconds(cell)
+            case "rate":
+                return units.three(cell)
             case "gigabytes":
                 return units.decimal_bytes(round(cell))
             case "flops" | "params" | "bytes" if not exact:

@@ -1,0 +1,98 @@
+"""Estimates as they are shown: never like a count, with an interval, and with what they were measured against."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tfacct
+from tests.conftest import Ran
+from tfacct.accounts.timing import CONSTANTS
+from tfacct.base.errors import TfacctError
+
+LLAMA = tfacct.load("llama-3.1-70b")
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_an_estimate_never_looks_like_a_count(run: Callable[..., Ran]) -> None:
+    ran = run("time", "llama-3.1-70b", "--on", "4xh100-sxm", "--dtype", "fp8", "--ctx", "8k", "--batch", "32")
+    assert ran.code == 0
+    out = words(ran.out)
+    assert "Estimate. Dense models, runs never fitted: median error" in out and "389 of them on this device" in out
+    assert out.count("≈") == 3 and "in 4 of 5 cases" in out and "80% interval" in out and "never below" in out
+
+
+def test_a_step_re_adds_to_its_kernels() -> None:
+    step = LLAMA.time(on="4xh100-sxm", dtype="fp8", ctx="8k", batch=32)
+    assert step.estimate is True
+    assert sum(one["seconds"] for one in step.kernels) + step.engine_seconds == pytest.approx(step.value_seconds)
+    low, high = step.interval_80_seconds
+    assert step.bound_seconds < low < step.value_seconds < high
+    assert step.tokens_per_second == pytest.approx(32 / step.value_seconds)
+    assert step.assumptions["bend"] == CONSTANTS.bend
+    assert step.validation["points"] == 626 and step.validation["points_on_device"] == 389
+    # FLOPs on four devices are those of `flops --masked --decode`.
+    whole = LLAMA.flops(ctx="8k", decode=True, batch=32, masked=True).total_flops
+    assert 4 * sum(one["flops"] for one in step.kernels) == whole
+
+
+def test_a_bound_is_no_estimate() -> None:
+    # Llama-3.1-8B in bf16, one token at context 8,192: 15,009,849,344 bytes of weights are read, all but the table of
+    # 128,256 · 4,096 tokens of 2 bytes, and 8,192 · 131,072 of cache, over 3.35 TB/s.
+    step = tfacct.load("llama-3.1-8b").time(on="h100-sxm", ctx="8k", bound_only=True)
+    assert step.estimate is False and step.value_seconds is step.validation is step.interval_80_seconds is None
+    assert step.bound_seconds == pytest.approx((16_060_522_496 - 128_256 * 4096 * 2 + 8192 * 131_072) / 3.35e12)
+    assert "≈" not in step.answer
+
+
+@pytest.mark.parametrize("on", ["mi300x", "tpu-v5p", "gaudi3", "m3-ultra"])
+def test_no_error_is_claimed_where_nothing_was_measured(on: str) -> None:
+    step = tfacct.load("qwen3-8b").time(on=on, ctx=1024)
+    assert step.validation is None and step.interval_80_seconds is None and step.value_seconds > 0
+    assert "was measured, so its error is not known" in step.notes[0]
+
+
+def test_a_device_without_measured_runs_says_so() -> None:
+    step = tfacct.load("qwen3-8b").time(on="a100-sxm-80gb", ctx=1024)
+    assert step.validation["points_on_device"] == 0
+    assert "none of them on this device" in words(" ".join(step.notes))
+
+
+def test_narrow_weights_without_units_are_multiplied_in_bf16() -> None:
+    model = tfacct.load("llama-3.1-8b")
+    said = {on: words(" ".join(model.time(on=on, dtype="fp8", ctx=1024).notes)) for on in ("a100-sxm-80gb", "h100-sxm")}
+    assert "multiplied in bf16" in said["a100-sxm-80gb"] and "multiplied in fp8" in said["h100-sxm"]
+
+
+@pytest.mark.parametrize(
+    ("model", "asked", "message"),
+    [
+        ("gpt2", {"on": "h100"}, "unknown device 'h100'"),
+        ("gpt2", {"on": "24GiB"}, "must name a device"),
+        ("gpt2", {"on": "0xh100-sxm"}, "devices"),
+        ("llama-3.1-70b", {"on": "h100-sxm"}, "of weights do not fit"),
+        ("llama-3.1-8b", {"on": "h100-sxm", "batch": 4096, "ctx": 8192}, "of cache do not fit"),
+        ("llama-3.1-70b", {"on": "3xh100-sxm"}, "3 devices do not divide 64 query heads"),
+        ("llama-3.1-8b", {"on": "2xh100-sxm", "ep": 2}, "has no experts"),
+        ("qwen3-30b-a3b", {"on": "2xh100-sxm", "ep": 4}, "does not divide 2 devices"),
+        ("mamba-130m", {"on": "h100-sxm"}, "no kernel is known for mamba"),
+        ("bert-base", {"on": "h100-sxm"}, "no estimate for an encoder"),
+        ("t5-small", {"on": "h100-sxm"}, "no estimate for an encoder"),
+        ("gpt2", {"on": "h100-sxm", "prefill": True, "decode": True}, "does not go with"),
+        ("gpt2", {"on": "h100-sxm", "prefill": True, "tokens": 3}, "does not go with"),
+    ],
+)
+def test_what_is_refused(model: str, asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(TfacctError, match=message):
+        tfacct.load(model).time(**asked)
+
+
+def test_json_says_that_it_is_an_estimate(run: Callable[..., Ran]) -> None:
+    (one,) = json.loads(run("time", "gpt2", "--on", "l4", "--prefill", "--json").out)["models"]
+    assert one["estimate"] is True and one["on"]["device"] == "l4" and one["workload"]["tokens"] == 1024

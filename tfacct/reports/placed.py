@@ -1,0 +1,196 @@
+"""A model on devices, where every estimate of time begins, and the sentences that tell an estimate from a count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+from tfacct.accounts.kernels import Split
+from tfacct.accounts.serving import Host
+from tfacct.accounts.timing import CONSTANTS, units_of
+from tfacct.accounts.validated import VALIDATED, Metric, Validation
+from tfacct.base import units
+from tfacct.base.errors import ConfigError, TfacctError, UsageError
+from tfacct.base.record import record
+from tfacct.base.spelling import option, spelled
+from tfacct.ledger.storage import width
+from tfacct.ledger.workload import Workload, check_size
+from tfacct.loading import devices
+from tfacct.loading.model import LoadedModel
+from tfacct.reports import counting
+
+MEASURED = "NVIDIA"
+"""The maker of all devices that have measured runs."""
+CROWD = 1000
+"""Sequences above which a bank of experts was measured too rarely."""
+CONVENTION = (
+    "an estimate: seconds by a fitted law over FLOPs, bytes and launches; FLOPs and bytes are counted, per device"
+)
+
+
+@record
+class Placed:
+    """A model on `count` devices of one kind, its weights stored as `dtype` says."""
+
+    subject: LoadedModel
+    device: devices.Device
+    count: int
+    dtype: str
+    cache: str
+    host: Host
+
+    @property
+    def where(self) -> str:
+        """The devices in words: `4 × H100 SXM5 80GB`."""
+        return self.device.name if self.count == 1 else f"{self.count:,} × {self.device.name}"
+
+    @property
+    def validation(self) -> Validation:
+        """Errors of whole requests of models of this class."""
+        return VALIDATED["experts" if self.subject.ledger.experts else "dense", "request"]
+
+    def error(self, metric: Metric = "request", sequences: int = 1) -> Validation | None:
+        """Errors on measured runs of this class of models; None where none was like this."""
+        if self.device.vendor != MEASURED or (self.subject.ledger.experts and sequences > CROWD):
+            return None
+        return VALIDATED[self.validation.kind, metric]
+
+    def facts(self) -> dict[str, Any]:
+        """The devices, as they stand in the JSON."""
+        split = self.host.split
+        place = {"device": self.device.id, "count": self.count, "tp": split.tp, "ep": split.ep}
+        return {**place, "memory_bytes": self.device.memory, "dtype": self.dtype, "kv_dtype": self.cache}
+
+
+def placed(
+    subject: LoadedModel, on: str, *, dtype: str | None = None, kv_dtype: str | None = None, ep: int = 1
+) -> Placed:
+    """The model on the devices that `on` names. Raises TfacctError."""
+    count, device = devices.several(option("on"), on)
+    check_size(option("ep"), ep)
+    return put(subject, count, device, dtype=dtype, kv_dtype=kv_dtype, ep=ep)
+
+
+def put(
+    subject: LoadedModel,
+    count: int,
+    device: devices.Device,
+    *,
+    dtype: str | None = None,
+    kv_dtype: str | None = None,
+    ep: int = 1,
+) -> Placed:
+    """The model on so many devices. Raises TfacctError for one that has no kernels, or that they do not divide."""
+    if subject.architecture.mtp is not None or subject.architecture.encoder is not None or not subject.keeps:
+        raise ConfigError(f"{subject.name}: no estimate for {_odd(subject)}", "decoders that keep a cache have one")
+    if ep > 1 and not subject.ledger.experts:
+        raise UsageError(f"{subject.name} has no experts, so {option('ep')} does not apply", "leave it out")
+    if count % ep:
+        raise UsageError(f"{option('ep', ep)} does not divide {count:,} devices")
+    if count > 1 and device.link is None:
+        raise UsageError(f"no link between devices is known for {device.id}", "ask for one device")
+    _check_heads(subject, count)
+    storage = subject.storage(dtype)
+    name, wide = counting.dtypes(dtype)
+    cache = counting.dtypes(dtype, kv_dtype)[1]
+    host = Host(subject.ledger, device, Split(count, 1, ep), storage, width(wide), width(cache))
+    try:
+        host.kernels(Workload(1, 1, 1))
+    except ConfigError as error:
+        error.message = f"{subject.name}: {error.message}"
+        raise
+    return Placed(subject, device, count, storage.name if dtype is None else name, cache, host)
+
+
+def _odd(subject: LoadedModel) -> str:
+    if subject.architecture.mtp is not None:
+        return "multi-token prediction heads"
+    return "an encoder"
+
+
+def _check_heads(subject: LoadedModel, count: int) -> None:
+    """Raises UsageError for devices that would have unequal numbers of query heads."""
+    heads = {group.axes["N"] for group in subject.ledger.groups if "N" in group.axes}
+    if any(whole % count for whole in heads):
+        fitting = [n for n in range(1, max(heads) + 1) if all(whole % n == 0 for whole in heads)]
+        said = f"{subject.name}: {count:,} devices do not divide {units.between(heads)} query heads"
+        raise UsageError(said, f"numbers that do: {', '.join(map(str, fitting))}")
+
+
+def check_room(one: Placed, context: int, sequences: int) -> None:
+    """Raises UsageError where the weights, or the cache beside them, do not fit the devices."""
+    stored, kept = one.host.stored(), one.host.kept(context, sequences)
+    if stored + kept > one.device.memory:
+        what = f"{units.binary(stored)} of weights"
+        if stored <= one.device.memory:
+            what += f" and {units.binary(kept)} of cache"
+        raise UsageError(
+            f"{one.subject.name}: {what} do not fit into the {units.binary(one.device.memory)} of each {one.device.id}",
+            spelled(f"`tfacct fit {one.subject.name}` says how many devices hold it", "ask for more of them"),
+        )
+
+
+def error_said(one: Placed, sequences: int = 1) -> str:
+    """The sentence that every estimate carries: what it was measured against."""
+    error, kind = one.error("request", sequences), one.validation.kind
+    models = "Models with experts" if kind == "experts" else "Dense models"
+    if error is None and one.device.vendor != MEASURED:
+        maker = one.device.vendor or "this maker"
+        return f"Estimate. No run on devices of {maker} was measured, so its error is not known."
+    if error is None:
+        return f"Estimate. Experts under more than {CROWD:,} sequences were hardly measured, so its error is not known."
+    here = error.on.get(one.device.id, 0)
+    return (
+        f"Estimate. {models}, runs never fitted: median error {units.percent(error.median)} (time of a request) on"
+        f" {error.runs:,} measured runs, {f'{here:,} of them' if here else 'none of them'} on this device."
+    )
+
+
+def stored_said(one: Placed) -> str:
+    """How weights are stored and in what they are multiplied."""
+    units_, wide = units_of(one.device, one.dtype), one.host.activations.name
+    said = f"FLOPs and bytes are per device. Weights {one.dtype}, activations {wide}, cache {one.cache}."
+    if units.is_narrow(one.dtype.split("+")[0]) or one.dtype.split("+")[0] not in units.BITS:
+        said += f" Narrow weights are multiplied in {units_}."
+    return said
+
+
+def validation_facts(one: Placed, sequences: int = 1) -> dict[str, Any] | None:
+    """Errors on measured runs, as they stand in the JSON; null where none was like this."""
+    error = one.error("request", sequences)
+    if error is None:
+        return None
+    return {
+        "class": error.kind,
+        "metric": error.metric,
+        "points": error.runs,
+        "cells": error.cells,
+        "points_on_device": error.on.get(one.device.id, 0),
+        "median_error": error.median,
+        "coverage": error.coverage,
+    }
+
+
+def assumptions() -> dict[str, float]:
+    """Every constant of the law."""
+    return {field.name: getattr(CONSTANTS, field.name) for field in fields(CONSTANTS)}
+
+
+def interval(one: Placed, seconds: float, sequences: int = 1) -> tuple[float, float] | None:
+    """Seconds between which 80 % of such runs lie; None where no error is known."""
+    error = one.error("request", sequences)
+    return None if error is None else (seconds * error.low, seconds * error.high)
+
+
+def through(values: Sequence[float]) -> str:
+    """Two times in one unit: `16.3 … 23.8 ms`."""
+    low, high = map(units.seconds, values)
+    return f"{low.split()[0]} … {high}" if low.split()[1] == high.split()[1] else f"{low} … {high}"
+
+
+def named(error: TfacctError, subject: LoadedModel) -> TfacctError:
+    """The error with the model's name in front."""
+    if not error.message.startswith(subject.name):
+        error.message = f"{subject.name}: {error.message}"
+    return error
