@@ -17,7 +17,7 @@ from tfacct.ledger.workload import Request, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import compose, counting
-from tfacct.reports.mesh import COMPARED, DTYPES, check_rows, check_ruled, checked, facts, routing_bits
+from tfacct.reports.mesh import COMPARED, DTYPES, check_rows, check_ruled, checked, facts, routing_bits, uneven
 
 _ORDER = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all")
 _OVER = ("tp", "ep", "fsdp")
@@ -160,7 +160,7 @@ def _because(lines: Sequence[Collective]) -> str:
         return "blocks again" if first.when == "backward" else "weights are divided"
     if first.kind == "all-to-all":
         return "E is divided"
-    letters = [letter for letter in (*LIVES, "E", "T") if any(line.because == letter for line in lines)]
+    letters = [letter for letter in (*LIVES, "G", "E", "T") if any(line.because == letter for line in lines)]
     named = " ".join(letters)
     if first.of == "shared weights":
         return f"weights contract {named}"  # norms', positions'
@@ -221,6 +221,7 @@ def _notes(subjects: Sequence[LoadedModel], every: Sequence[Counted], mesh: Mesh
         notes.append(
             "Each rank of fsdp has a batch of its own. Weights are gathered block by block, as fully_shard does."
         )
+    notes += uneven(subjects, mesh)
     if any(line.kind == "all-to-all" for one in every for line in one.lines):
         notes.append(
             "Tokens are dealt out to the ranks of ep evenly."

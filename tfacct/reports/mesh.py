@@ -6,10 +6,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tfacct.accounts.sharding.mesh import LIVES, Mesh, check, divisors
+from tfacct.accounts.sharding.mesh import LIVES, Mesh, check, divisors, padded, replicated
 from tfacct.accounts.sharding.shards import gathered
 from tfacct.architecture.blocks import Stack
-from tfacct.architecture.parts import Attention, Embedding, Experts, FeedForward, Head, Norm, Part, Positions, Residual
+from tfacct.architecture.parts import (
+    Attention,
+    Embedding,
+    Experts,
+    FeedForward,
+    Grouped,
+    Head,
+    Norm,
+    Part,
+    Positions,
+    Residual,
+)
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError, UsageError, listed
 from tfacct.base.spelling import option
@@ -118,11 +129,29 @@ def _on_rank(subject: LoadedModel, mesh: Mesh) -> LoadedModel:
     check_divided(subject, mesh)
 
     def divided(part: Part) -> Part:
-        sizes = {field: getattr(part, field) // mesh.tp for field, letter in part.sizes().items() if letter in LIVES}
+        own = {field: (letter, getattr(part, field)) for field, letter in part.sizes().items() if letter in LIVES}
+        sizes = {field: mesh.share(letter, whole) for field, (letter, whole) in own.items()}
+        if isinstance(part, Grouped):
+            sizes["group"] = part.heads // mesh.tp // sizes["kv_heads"]  # of one that several ranks have, fewer
         return replace(part, **sizes) if sizes else part
 
     shape = subject.architecture.mapped(divided)
     return replace(subject, architecture=shape, ledger=shape.ledger())
+
+
+def uneven(subjects: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
+    """Sentences on one model's heads that several ranks have, and on letters of which the last ranks have fewer."""
+    if len(subjects) != 1 or mesh.tp == 1:
+        return []
+    ledger = subjects[0].ledger
+    said = [
+        f"Of {heads:,} key/value heads each is on {mesh.tp // heads:,} ranks: its weights, and what is kept of it."
+        for heads in replicated(ledger, mesh)
+    ]
+    for letter, whole in padded(ledger, mesh):
+        share = mesh.share(letter, whole)
+        said.append(f"{letter} = {whole:,} is not divided evenly: the fullest rank has {share:,}, the last ones fewer.")
+    return said
 
 
 def divisible(subjects: Sequence[LoadedModel], dtype: str | None) -> Sequence[LoadedModel]:

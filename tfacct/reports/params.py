@@ -41,7 +41,7 @@ def params(subjects: Sequence[LoadedModel], mesh: Mesh | None = None) -> Report:
         title=title,
         convention=CONVENTION,
         answer=_answer(subjects, facts),
-        notes=lambda at: [*_notes(subjects[at], facts[at]), *([ON_RANKS] if mesh and mesh.fsdp > 1 else [])],
+        notes=lambda at: [*_notes(subjects[at], facts[at]), *_of_mesh(subjects[at], mesh)],
         counted="every stored tensor once, biases and norms included",
         hints=_differing(subjects, facts),
         headline="total_params",
@@ -49,6 +49,14 @@ def params(subjects: Sequence[LoadedModel], mesh: Mesh | None = None) -> Report:
 
 
 ON_RANKS = "One rank: the fullest. A tensor whose rows fsdp does not divide is padded."
+
+
+def _of_mesh(subjects: Sequence[LoadedModel], mesh: Mesh | None) -> list[str]:
+    if mesh is None:
+        return []
+    from tfacct.reports.mesh import uneven
+
+    return [*uneven(subjects, mesh), *([ON_RANKS] if mesh.fsdp > 1 else [])]
 
 
 def _of_ranks(mesh: Mesh | None) -> str:

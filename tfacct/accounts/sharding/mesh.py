@@ -10,12 +10,14 @@ from typing import Literal, TypeAlias
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
-from tfacct.ledger.einsum import Axes, Letters
+from tfacct.ledger.einsum import Axes, Letters, Size, rounded_up
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import EXPERTS, Matmul
 
 LIVES = ("K", "N", "F", "Fe", "Fs", "V")
 """Letters that `tp` divides: heads, widths of networks, the vocabulary."""
+HEADS = ("K", "N")
+"""Those that stay whole numbers on every rank."""
 TOKENS = ("T", "O")
 """Letters of the stream that `sp` divides beside them."""
 NAMES = {
@@ -56,6 +58,18 @@ class Mesh:
         """Number of ranks that have the same experts; `fsdp` divides what each of these has among them."""
         return self.ranks // self.ep if self.ep > 1 else self.fsdp
 
+    def fits(self, letter: str, axes: Axes, ranks: int) -> bool:
+        """True if so many ranks of `tp` divide a letter. Fewer key/value heads than ranks are on several each. Of
+        a width or a vocabulary the last ranks may have fewer, if `fsdp` does not divide that again."""
+        whole = axes[letter]
+        if letter == "K" and ranks > whole:
+            return bool(ranks % whole == 0)
+        return bool(whole % ranks == 0 or (letter not in (*HEADS, "T") and self.fsdp == 1 and whole > ranks))
+
+    def share(self, letter: str | None, whole: Size) -> Size:
+        """Size of a divided letter on the fullest rank of `tp`."""
+        return whole if letter is None else rounded_up(whole, self.tp)
+
     def divided(self, every: Letters, bank: bool = False) -> str | None:
         """Rule 1: the letter of a product, or of a tensor, that `tp` divides; None if it has none of them. Those of
         experts that `ep` divides are whole."""
@@ -66,26 +80,38 @@ class Mesh:
 
 def check(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
     """Raises UsageError if a letter that the mesh divides has no size that it divides."""
-    sizes = {(letter, group.axes[letter]) for group in ledger.groups for letter in _lives(group, mesh)}
+    everywhere = [(group.axes, letter) for group in ledger.groups for letter in _lives(group, mesh)]
     if mesh.sp:
-        sizes.add(("T", at["T"]))
+        everywhere.append((at, "T"))
     banks = [group.axes[EXPERTS] for group in ledger.groups if EXPERTS in group.axes]
     uneven = [whole for whole in banks if whole % mesh.ep]
     if uneven:
         fitting = ", ".join(map(str, divisors(banks)))
         said = f"{option('ep', mesh.ep)} does not divide E = {uneven[0]:,} ({NAMES['E']})"
         raise UsageError(said, f"sizes that divide all: {fitting}")
-    wrong = sorted((letter, whole) for letter, whole in sizes if whole % mesh.tp)
-    if wrong:
-        named = ", ".join(f"{letter} = {whole:,} ({NAMES[letter]})" for letter, whole in wrong)
-        fitting = ", ".join(map(str, divisors([whole for _, whole in sizes])))
-        tokens = wrong[-1][0] == wrong[0][0] == "T"
-        raise UsageError(
-            f"{option('tp', mesh.tp)} does not divide {named}",
-            f"{option('sp', True)} divides the tokens: ask for a multiple of {mesh.tp}"
-            if tokens
-            else f"sizes that divide all: {fitting}",
-        )
+    wrong = sorted({(letter, axes[letter]) for axes, letter in everywhere if not mesh.fits(letter, axes, mesh.tp)})
+    if not wrong:
+        return
+    named = ", ".join(f"{letter} = {whole:,} ({NAMES[letter]})" for letter, whole in wrong)
+    said = f"{option('tp', mesh.tp)} does not divide {named}"
+    if wrong[0][0] == wrong[-1][0] == "T":
+        raise UsageError(said, f"{option('sp', True)} divides the tokens: ask for a multiple of {mesh.tp}")
+    heads = {axes[letter] for axes, letter in everywhere if letter == "N"}
+    tried = divisors(heads or {whole for _, whole in wrong})
+    possible = [n for n in tried if all(mesh.fits(letter, axes, n) for axes, letter in everywhere if letter != "T")]
+    raise UsageError(said, f"sizes that divide all: {', '.join(map(str, possible))}")
+
+
+def replicated(ledger: Ledger, mesh: Mesh) -> list[int]:
+    """Numbers of key/value heads that are fewer than the ranks of `tp`, so that several ranks have each."""
+    found = {group.axes["K"] for group in ledger.groups if "K" in _lives(group, mesh)}
+    return sorted(heads for heads in found if heads < mesh.tp)
+
+
+def padded(ledger: Ledger, mesh: Mesh) -> list[tuple[str, int]]:
+    """Letters, with their sizes, of which the last ranks of `tp` have fewer than the first."""
+    found = {(letter, group.axes[letter]) for group in ledger.groups for letter in _lives(group, mesh)}
+    return sorted((letter, whole) for letter, whole in found if letter not in HEADS and whole % mesh.tp)
 
 
 def _lives(group: Group, mesh: Mesh) -> Iterator[str]:

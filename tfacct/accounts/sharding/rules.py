@@ -66,10 +66,24 @@ def _of_group(group: Group, mesh: Mesh, at: Axes, bits: int, train: bool) -> Ite
             if together:
                 reduced.add((reads, made))
             yield sent(line.path, "reduce-scatter" if mesh.sp else "all-reduce", when, made, letter)
+    if train and mesh.tp > axes.get("K", mesh.tp):
+        yield from _of_copied_heads(group, mesh, axes, bits)
     for path, spec, weight in _shared(group) if train else ():
         letter = mesh.divided(spec) or ("T" if mesh.sp else None)
         if letter is not None and letter not in weight:
             yield sent(path, "all-reduce", "backward", weight, letter, "shared weights")
+
+
+def _of_copied_heads(group: Group, mesh: Mesh, axes: Axes, bits: int) -> Iterator[Collective]:
+    """A key/value head that several ranks have is read by other query heads on each: the gradients of its weights sum
+    over G, which these divide."""
+    ranks = mesh.tp // axes["K"]
+    for line in _products(group):
+        for one in line.parameters() if mesh.divided(line.einsum.every) == "K" else ():
+            result = whole_bytes(size({**axes, "K": 1}, one.axes), bits)
+            yield collective(
+                one.path, "all-reduce", "tp", "backward", "shared weights", group.count, result, ranks, "G"
+            )
 
 
 def _streams(operand: Letters, letter: str) -> bool:

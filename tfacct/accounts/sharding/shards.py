@@ -36,10 +36,10 @@ def shard(parameter: Parameter, axes: Axes, mesh: Mesh) -> Shard:
         along = tuple(axis for axis in parameter.axes if axis not in parameter.inputs)
     else:  # a router's rows are experts, and a gate has one
         along = tuple(axis for axis in parameter.axes if axis in (EXPERTS, GATE)) or parameter.axes
-    ways = {mesh.divided(parameter.axes, parameter.bank): mesh.tp}
+    letter = mesh.divided(parameter.axes, parameter.bank)
+    local = {axis: mesh.share(axis, axes[axis]) if axis == letter else axes[axis] for axis in parameter.axes}
     if parameter.bank:
-        ways[parameter.axes[0]] = mesh.ep
-    local = {axis: axes[axis] // ways.get(axis, 1) for axis in parameter.axes}
+        local[parameter.axes[0]] //= mesh.ep
     rows = prod(local[axis] for axis in along)
     columns = prod(size_ for axis, size_ in local.items() if axis not in along)
     return Shard(parameter.path, rows, columns, rounded_up(rows, mesh.copies if parameter.bank else mesh.fsdp))
