@@ -275,7 +275,11 @@ def test_one_new_token() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("llama-3.1-70b --tp 16", "--tp 16 does not divide K = 8 (key/value heads) sizes that divide all: 1, 2, 4, 8"),
+        (
+            "llama-3.1-70b --tp 3",
+            "--tp 3 does not divide K = 8 (key/value heads), N = 64 (query heads) sizes that divide all: 1, 2, 4, 8",
+        ),
+        ("gpt2 --tp 2 --fsdp 2", "--tp 2 does not divide V = 50,257 (vocabulary) sizes that divide all: 1"),
         ("llama-3.1-70b --tp 8 --sp", "--tp 8 does not divide T = 1 (new tokens)"),
         ("llama-3.1-8b", "one rank sends nothing"),
         ("llama-3.1-8b --sp --fsdp 2", "it needs --tp 2 or more"),
@@ -356,5 +360,29 @@ def test_parameters_of_one_rank(run) -> None:
     assert lines["blocks.*.attn_norm.weight"] == 80 * 2731
     ran = run("params", "llama-3.1-8b", "gpt2", "--fsdp", "8")
     assert "on one of 8 ranks" in ran.out and "one rank" in ran.out
-    assert run("params", "gpt2", "--tp", "2").code == run("params", "gpt2", "--tp", "0").code == 2
+    assert run("params", "gpt2", "--tp", "5").code == run("params", "gpt2", "--tp", "0").code == 2
     assert "rank" not in run("params", "gpt2").out
+
+
+def test_heads_that_several_ranks_have(run) -> None:
+    model = tfacct.load("llama-3.1-70b")  # of 8 key/value heads each is on two of 16 ranks, 4 of 64 query heads on one
+    one = model.memory(ctx="8k", tp=16)
+    assert one.kv_cache_bytes == 2 * 80 * 8192 * 128 * 2 == model.memory(ctx="8k", tp=8).kv_cache_bytes
+    heads = 2 * 4 * 128 + 2 * 128  # q and o, k and v
+    blocks = 80 * (8192 * heads + 3 * 8192 * 28672 // 16 + 2 * 8192)
+    assert one.total_params == blocks + 2 * 128_256 // 16 * 8192 + 8192 == model.comms(tp=16).rank_params
+    *_, copies = model.comms(tp=16, train=True, ctx="8k").collectives
+    lines = copies["lines"]
+    assert copies["calls"] == 160  # k's and v's weights among the ranks that have them
+    assert {line["because"] for line in lines} == {"G"} and lines[0]["bytes"] == 80 * 8192 * 128 * 2
+    words = " ".join(run("comms", "llama-3.1-70b", "--tp", "16").out.split())
+    assert "Of 8 key/value heads each is on 2 ranks: its weights, and what is kept of it." in words
+
+
+def test_uneven_widths() -> None:
+    model = tfacct.load("gpt2")  # 50,257 rows of two ranks: 25,129 and 25,128
+    whole = {line["path"]: line["rank_params"] for line in model.params(tp=2).lines}
+    assert whole["embed.weight"] == 25_129 * 768
+    assert (
+        "V = 50,257 is not divided evenly: the fullest rank has 25,129, the last ones fewer." in model.comms(tp=2).notes
+    )
