@@ -43,6 +43,24 @@ def test_short_convolutions_by_hand() -> None:
     assert conv == {"in_proj": 20 * 2048 * 6144, "conv": 20 * 2048 * 3, "out_proj": 20 * 2048 * 2048}
 
 
+def test_a_gated_recurrence_by_hand() -> None:
+    """recurrentgemma-2b: 18 layers of 2,560 channels in 10 blocks, and 8 of attention with one key head of 256; three
+    matrices of 2,560 · 7,680 in all 26. A channel keeps three tokens in bf16, and one number in fp32."""
+    lru = 3 * 2560 * 2560 + 4 * 2560 + 2 * 10 * 256 * 256
+    attention = 2 * 2560 * 2560 + 2 * 2560 * 256 + 2 * 2560 * 512
+    model = load("recurrentgemma-2b")
+    blocks = 18 * lru + 8 * attention + 26 * 3 * 2560 * 7680
+    assert model.flops(ctx=512, decode=True).total == 2 * (blocks + 2560 * 256000)
+    assert model.kv(ctx=512).total == 18 * (3 * 2560 * 2 + 2560 * 4) + 8 * 2 * 512 * 256 * 2
+    assert model.kv(ctx=4096).total == model.kv(ctx=2048).total
+
+
+# "RecurrentGemma" (arXiv 2404.07839), table 1, to the digits printed there.
+@pytest.mark.parametrize(("size", "total"), [("2b", 2.68e9), ("9b", 8.58e9)])
+def test_the_papers_totals_of_recurrentgemma(size: str, total: float) -> None:
+    assert float(f"{load(f'recurrentgemma-{size}').params().total:.2e}") == total
+
+
 @pytest.mark.parametrize(
     ("name", "token"),
     [
@@ -80,6 +98,10 @@ def test_both_in_one_layer_by_hand() -> None:
         ("mamba2", {"head_dim": 13}, "num_heads · head_dim = 78 contradicts expand · hidden_size = 84"),
         ("mamba2", {"n_groups": 4}, "num_heads by n_groups: 6 is not divisible by 4"),
         ("bamba", {"mamba_d_head": 5}, "contradicts mamba_expand · hidden_size = 96"),
+        ("recurrent_gemma", {"conv1d_width": 1}, "conv1d_width = 1 changes the counts"),
+        ("recurrent_gemma", {"lru_width": 100}, "lru_width by num_attention_heads: 100 is not divisible by 6"),
+        ("recurrent_gemma", {"block_types": ["mamba"]}, "block_types[0] = 'mamba' is not understood"),
+        ("recurrent_gemma", {"block_types": []}, "block_types names no kind of layer"),
         ("falcon_h1", {"mamba_d_ssm": 84, "mamba_d_head": 5}, "mamba_n_heads · mamba_d_head = 28 · 5 contradicts"),
         ("falcon_h1", {"mamba_d_ssm": 85}, "mamba_d_ssm by mamba_n_heads: 85 is not divisible by 28"),
         ("falcon_h1", {"mlp_multipliers": [1.0]}, "mlp_multipliers"),

@@ -47,9 +47,9 @@ def slips(line: Line, letters: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _same(subject: LoadedModel, spec: str) -> str:
-    """The spec with one letter for two that are one size by definition: Dt, Dp and Do are D, Qc is Pc, G is N where all
-    queries share one key head, and an encoder alone has T = S."""
-    spec = spec.replace("Dt", "D").replace("Dp", "D").replace("Do", "D").replace("Qc", "Pc")
+    """The spec with one letter for two that are one size by definition: Dt, Dp and Do are D, Qc is Pc, Ob is Hb, G is N
+    where all queries share one key head, and an encoder alone has T = S."""
+    spec = spec.replace("Dt", "D").replace("Dp", "D").replace("Do", "D").replace("Qc", "Pc").replace("Ob", "Hb")
     if {getattr(part, "kv_heads", None) for part in subject.architecture.attentions} == {1}:
         spec = " ".join("N" if word == "G" else word for word in spec.split())
     return spec if subject.keeps else spec.replace("S", "T")

@@ -21,6 +21,7 @@ from tfacct.base.record import record
 from tfacct.reference.attention import Alibi, Clip, Distance, OutputGate, Sinks, Softmax, Temperature
 from tfacct.reference.blocks import Block
 from tfacct.reference.experts import Bank, Routing, Weighting
+from tfacct.reference.lru import BlockGate
 from tfacct.reference.mixing import Convolution
 from tfacct.reference.model import Decoder, Inputs
 from tfacct.reference.modules import Activation, Add, PerHead, Product, RMSNorm, Scale, Softcap, Work
@@ -29,7 +30,7 @@ from tfacct.reference.rotary import Rotary
 PRODUCTS = ("linear", "matmul", "bmm", "addmm")
 """Names that fvcore has for the operators that the counted path may use."""
 
-PRODUCT_MODULES = (nn.Linear, Product, Bank, PerHead, Convolution)
+PRODUCT_MODULES = (nn.Linear, Product, Bank, PerHead, Convolution, BlockGate)
 """The modules that run one product each, and whose paths are those of lines."""
 
 POINTWISE = frozenset(
@@ -246,6 +247,10 @@ def seen(model: Decoder, given: Inputs) -> Seen:
             elif isinstance(module, PerHead):
                 batch, heads, tokens, k = args[0].shape
                 dims = (batch * tokens, k, out.shape[-1], heads)
+                found.products[path] = Ran(*dims, args[0].numel(), module.weight.numel(), out.numel())
+            elif isinstance(module, BlockGate):
+                blocks, size, _ = module.weight.shape
+                dims = (out.numel() // (blocks * size), size, size, blocks)
                 found.products[path] = Ran(*dims, args[0].numel(), module.weight.numel(), out.numel())
             elif isinstance(module, Convolution):
                 channels, kernel = module.weight.shape

@@ -18,6 +18,12 @@ from transformers.modeling_outputs import BaseModelOutput
 LOOPED = 2
 """Tokens that a class's loop over them runs through, where it is cut short."""
 
+LOOPS = {
+    "rwkv": ("rwkv.modeling_rwkv", "", "rwkv_linear_attention"),
+    "recurrent_gemma": ("recurrent_gemma.modeling_recurrent_gemma", "RecurrentGemmaRglru", "_rnn_scan"),
+}
+"""Types whose class loops over the tokens → its module, the class that holds the loop if one does, the loop."""
+
 transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 
 
@@ -88,7 +94,8 @@ def run(
             before |= {"encoder_outputs": BaseModelOutput(last_hidden_state=first.encoder_last_hidden_state)}
     with _brief_recurrence(model.config), FlopCounterMode(display=False) as counter:
         result = model(**before, **_tokens(source, given(tokens)))
-    return _own(model, counter), _cached(result.get(keeps) if held is None else held)
+    cached = _cached(result.get(keeps) if held is None else held)
+    return _own(model, counter), {**cached, **_on_modules(model)}
 
 
 def _of_image(model: Any, batch: int, tokens: int) -> dict[str, int]:
@@ -119,24 +126,32 @@ def _own(model: Any, counter: FlopCounterMode) -> dict[str, int]:
 
 @contextmanager
 def _brief_recurrence(config: Any) -> Iterator[None]:
-    """RWKV's class, its loop over the tokens cut short: it runs the first `LOOPED`, and the others would have the same
-    shapes. The loop is pointwise work, in which the counter sees nothing, and takes a second for each hundred tokens.
+    """RWKV's and RecurrentGemma's classes, their loop over the tokens cut short: it runs the first `LOOPED`, and the
+    others would have the same shapes. The loop is pointwise work, in which the counter sees nothing, and takes a second
+    for each hundred tokens.
     """
-    if config.model_type != "rwkv":
+    if config.model_type not in LOOPS:
         yield
         return
-    modeling: Any = import_module("transformers.models.rwkv.modeling_rwkv")
-    whole = modeling.rwkv_linear_attention
+    module, owner, name = LOOPS[config.model_type]
+    held: Any = import_module(f"transformers.models.{module}")
+    held = getattr(held, owner) if owner else held
+    whole = getattr(held, name)
 
-    def first(decay: Any, bonus: Any, key: Any, value: Any, **states: Any) -> Any:
+    def rwkv(decay: Any, bonus: Any, key: Any, value: Any, **states: Any) -> Any:
         _, kept = whole(decay, bonus, key[:, :LOOPED], value[:, :LOOPED], **states)
         return torch.zeros_like(key), kept
 
-    modeling.rwkv_linear_attention = first
+    def lru(own: Any, hidden_states: Any, recurrent_gate: Any, reset: Any, recurrent_states: Any) -> Any:
+        some = (each[:, :LOOPED] for each in (hidden_states, recurrent_gate, reset))
+        _, kept = whole(own, *some, recurrent_states)
+        return torch.zeros_like(hidden_states), kept
+
+    setattr(held, name, lru if owner else rwkv)
     try:
         yield
     finally:
-        modeling.rwkv_linear_attention = whole
+        setattr(held, name, whole)
 
 
 def _tokens(source: int, tokens: Any) -> dict[str, Any]:
@@ -157,6 +172,18 @@ def _cached(past: Any) -> dict[str, int]:
             for which, kept in enumerate(_kept_by(layer), start=first):
                 found[f"blocks.{number}.{which}"] = kept.numel()
     return found
+
+
+def _on_modules(model: Any) -> dict[str, int]:
+    """Elements of the states that RecurrentGemma's modules hold themselves, beside the cache."""
+    layers = getattr(model, "model", model).layers if model.config.model_type == "recurrent_gemma" else ()
+    blocks = {number: layer.temporal_block for number, layer in enumerate(layers)}
+    return {
+        f"blocks.{number}.{which}": kept.numel()
+        for number, block in blocks.items()
+        if hasattr(block, "rg_lru")
+        for which, kept in enumerate((block.conv1d_state, block.rg_lru.recurrent_states))
+    }
 
 
 def _stacked(states: list[Any]) -> dict[str, int]:

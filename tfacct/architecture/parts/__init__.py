@@ -10,6 +10,7 @@ from tfacct.architecture.parts.experts import Experts
 from tfacct.architecture.parts.feed_forward import FeedForward
 from tfacct.architecture.parts.images import AttentionPooler, Patches
 from tfacct.architecture.parts.latent import CHOSEN, Form, LatentAttention
+from tfacct.architecture.parts.lru import GatedRecurrence
 from tfacct.architecture.parts.mamba import Mamba
 from tfacct.architecture.parts.mamba2 import Mamba2
 from tfacct.architecture.parts.mtp import MtpProjection
@@ -34,6 +35,7 @@ _READ: tuple[type[Part], ...] = (
         DeltaNet,
         TimeMix,
         ChannelMix,
+        GatedRecurrence,
         Norm,
         Head,
         Pooler,
@@ -62,6 +64,7 @@ __all__ = [
     "Experts",
     "FeedForward",
     "Form",
+    "GatedRecurrence",
     "Grouped",
     "Head",
     "LatentAttention",

@@ -1,0 +1,119 @@
+"""The reference model's RG-LRU: a convolution over the last tokens, and a decayed sum for each channel.
+
+De et al., "Griffin" (arXiv 2402.19427), equations 1 to 6; transformers' RecurrentGemmaRecurrentBlock.
+
+Shapes: x is (batch, tokens, channels).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tfacct.architecture import parts
+from tfacct.reference.mixing import Convolution, Gate, Mixer, States
+from tfacct.reference.modules import Activation, Linear, Work
+
+DECAY = -8.0
+"""Factor of a decay's logarithm: c of the paper's equation 6."""
+
+
+class LastTokens(Convolution):
+    """The convolution of a mixer that keeps one token less than it sees."""
+
+    def over(self, x: Tensor, past: States | None) -> tuple[Tensor, Tensor]:
+        batch, tokens, channels = x.shape
+        before = x.new_zeros(batch, self.kernel - 1, channels) if past is None else past[0].transpose(1, 2)
+        seen = torch.cat((before, x), dim=1)
+        out: Tensor = self(seen)
+        # A copy: a view would hold all of them.
+        return out, seen.narrow(1, tokens, self.kernel - 1).transpose(1, 2).clone()
+
+
+class BlockGate(nn.Module):
+    """Product of the channels of each block with the block's own matrix."""
+
+    def __init__(self, blocks: int, size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(blocks, size, size))
+        self.bias = nn.Parameter(torch.empty(blocks, size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, tokens, _ = x.shape
+        blocks, size, _ = self.weight.shape
+        of_block = x.reshape(batch * tokens, blocks, size).transpose(0, 1)
+        out = (of_block @ self.weight).transpose(0, 1) + self.bias
+        return out.reshape(batch, tokens, blocks * size)
+
+
+class Decay(Work):
+    """Logarithm of a token's decay, of each channel: below 0."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(channels))
+
+    def forward(self, gate: Tensor) -> Tensor:
+        return DECAY * torch.sigmoid(gate) * nn.functional.softplus(self.weight)
+
+
+class Input(Work):
+    """What a token adds: its channels, gated, and less the more of the sum it leaves; the first token of all adds them
+    whole."""
+
+    def forward(self, x: Tensor, gate: Tensor, decay: Tensor, first: bool) -> Tensor:
+        share = torch.sqrt(1 - torch.exp(2 * decay))
+        if first:
+            share = torch.cat((torch.ones_like(share[:, :1]), share.narrow(1, 1, x.shape[1] - 1)), dim=1)
+        return x * torch.sigmoid(gate) * share
+
+
+class Recurrence(Work):
+    """Sum behind each token: hₜ = exp(decayₜ) · hₜ₋₁ + inputₜ, of every channel.
+
+    All tokens at once, as a scan whose reach doubles in each round (Hillis and Steele, "Data Parallel Algorithms",
+    1986): the decay of the later half of a stretch carries over the sum of the earlier one.
+    """
+
+    def forward(self, added: Tensor, decay: Tensor, before: Tensor | None) -> Tensor:
+        decay, state = torch.exp(decay), added
+        if before is not None:
+            state = torch.cat((state[:, :1] + decay[:, :1] * before.unsqueeze(1), state[:, 1:]), dim=1)
+        reach, tokens = 1, added.shape[1]
+        while reach < tokens:
+            carried = decay[:, reach:] * state[:, :-reach]
+            state = torch.cat((state[:, :reach], state[:, reach:] + carried), dim=1)
+            decay = torch.cat((decay[:, :reach], decay[:, reach:] * decay[:, :-reach]), dim=1)
+            reach *= 2
+        return state
+
+
+class GatedRecurrence(Mixer):
+    """RG-LRU between a convolution and a gate."""
+
+    caches = ("conv_state", "lru_state")
+
+    @staticmethod
+    def kept(part: parts.GatedRecurrence, batch: int) -> tuple[tuple[int, ...], ...]:
+        """The tokens that the next convolution sees, and the sum of every channel."""
+        return (batch, part.width, part.before), (batch, part.width)
+
+    def __init__(self, part: parts.GatedRecurrence) -> None:
+        super().__init__()
+        width = part.width
+        self.y_proj, self.x_proj = (Linear(part.hidden, width, bias=True) for _ in "yx")
+        self.act, self.gate = Activation(part.activation), Gate()
+        self.conv = LastTokens(width, part.before + 1, bias=True)
+        self.input_gate, self.decay_gate = (BlockGate(part.blocks, part.block_dim) for _ in "ia")
+        self.decay, self.input, self.recurrence = Decay(width), Input(), Recurrence()
+        self.out_proj = Linear(width, part.hidden, bias=True)
+
+    def forward(self, x: Tensor, past: States | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Result, and the two states at the end of the step."""
+        gate = self.act(self.y_proj(x))
+        inner, last = self.conv.over(self.x_proj(x), past)
+        decay = self.decay(self.decay_gate(inner))
+        added = self.input(inner, self.input_gate(inner), decay, past is None)
+        sums = self.recurrence(added, decay, None if past is None else past[1])
+        out: Tensor = self.out_proj(self.gate(sums, gate))
+        return out, last, sums[:, -1].clone()
