@@ -8,6 +8,7 @@ import pytest
 from tests.training_configs import drawn
 from tfacct.accounts.timeline import peak, timeline
 from tfacct.loading.model import subject
+from tfacct.profiles.chunked import CHUNKS
 from tfacct.reports.lora import products
 from tfacct.reports.training import refusal, step_of
 from tfacct.witness.step import by_modules, grouped, known_modules
@@ -21,9 +22,10 @@ FURTHER = (
 )
 
 
-def check(family: str, seed: int, *, packed: bool = False) -> bool:
+def check(family: str, seed: int, *, packed: bool = False, chunked: bool = False) -> bool:
     """Compare bytes by module, and the peak; False if adapters are not counted on this model."""
     from tfacct.reference import adapting, keeping
+    from tfacct.reference.chunked import loss_in_chunks
 
     config, recipe, work = drawn(family, seed)
     config |= {"num_hidden_layers": max(2, config["num_hidden_layers"]), "vocab_size": 2 * config["hidden_size"] + seed}
@@ -36,6 +38,8 @@ def check(family: str, seed: int, *, packed: bool = False) -> bool:
     rank, dropout = pick.choice([1, 4, 7]), pick.choice([0.0, 0.0, 0.1])
     recipe = replace(recipe, lora=f"{rank}:{','.join(names)}", lora_dropout=dropout)
     recipe = replace(recipe, accumulate=pick.random() < 0.2, hold_logits=pick.random() < 0.2)
+    if chunked:
+        recipe = replace(recipe, loss="chunked", hold_logits=False)
     if packed or refusal(model, recipe) is not None:
         recipe = replace(recipe, dtype="bf16", weights="nf4" if packed else None)
     if refusal(model, recipe) is not None:
@@ -46,11 +50,13 @@ def check(family: str, seed: int, *, packed: bool = False) -> bool:
     own = adapting.scales(adapting.packed(run)) if packed else []
     beside = sum(tensor.nbytes for tensor in own)  # no parameters
     adapting.adapted(run, rank, names, wide=recipe.adapters == "fp32", dropout=dropout)
+    if chunked:
+        run = loss_in_chunks(run, CHUNKS)
     saved = keeping.kept(run, work.batch, work.tokens)
     loop = {"accumulate": recipe.accumulate, "holds_logits": recipe.hold_logits}
     most = keeping.peak(run, work.batch, work.tokens, **loop)
     assert step.kept() == sum(each.bytes for each in saved), (config, recipe, work)
-    if recipe.checkpoint == "none":
+    if recipe.checkpoint == "none" and not chunked:
         known = known_modules(model)
         assert by_modules(model, step, known) == grouped(saved, known), (config, recipe, work)
     found = peak(instant for instant in timeline(step) if instant.name != "optimizer step")
@@ -80,6 +86,12 @@ def test_what_blocks_that_run_again_hold_beside_adapters(family: str, seed: int)
     check(family, seed)
 
 
+@pytest.mark.parametrize("family", ["llama", "gemma"])
+def test_a_loss_in_chunks_beside_adapters(family: str) -> None:
+    """The head is frozen, and what it reads is kept nevertheless, for it runs again."""
+    assert check(family, 2, chunked=True)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_step_with_weights_in_4_bits_is_bitsandbytes_own(family: str) -> None:
     pytest.importorskip("bitsandbytes")
@@ -97,3 +109,9 @@ def test_many_steps_with_weights_in_4_bits_are_bitsandbytes_own(family: str) -> 
 @pytest.mark.parametrize("family", FAMILIES + FURTHER)
 def test_many_steps_with_adapters_are_pefts_own(family: str) -> None:
     assert sum(check(family, seed) for seed in range(100, 300)) > 150
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES + FURTHER)
+def test_many_steps_with_adapters_and_a_loss_in_chunks_are_pefts_own(family: str) -> None:
+    assert sum(check(family, seed, chunked=True) for seed in range(100, 150)) > 30

@@ -37,7 +37,7 @@ class Config(LlamaLike):
     rms_norm_eps: Real = 1e-5
     rope_parameters: Fields | None = ROPE
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "autocast", "lora"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "autocast", "lora", "chunked"})
     stems: ClassVar = ("Cwm",)
     heads: ClassVar = DECODER
     gotchas: ClassVar = (

@@ -22,7 +22,7 @@ class Config(LlamaLike):
     attention_bias: Switch = False
     rms_norm_eps: Real = 1e-5
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "lora"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "lora", "chunked"})
     habits: ClassVar = frozenset({"wide_norms", "wide_angles", "norms_behind"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 50304,

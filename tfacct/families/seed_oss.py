@@ -22,7 +22,7 @@ class Config(LlamaLike):
     attention_out_bias: Switch = False
     mlp_bias: Switch = False
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "autocast", "lora"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "autocast", "lora", "chunked"})
     dropouts: ClassVar = {
         "residual": ("residual_dropout", 0.1),
         "attention": ("attention_dropout", 0.1),

@@ -20,7 +20,7 @@ class Config(LatentLike):
     max_position_embeddings: Count = 131072
     tie_word_embeddings: Switch = True
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked"})
     stems: ClassVar = ("Youtu",)
     heads: ClassVar = DECODER
     harmless: ClassVar = LatentLike.harmless | {"embedding_initializer_range"}

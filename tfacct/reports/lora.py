@@ -92,8 +92,6 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
         return None
     if recipe.checkpoint == "attention":
         return "adapters have not been measured with attention that runs again"
-    if recipe.loss == "chunked":
-        return "adapters have not been measured with a loss in chunks"
     shape, asked = subject.architecture, read(recipe.lora)
     if LORA not in subject.config.trains:
         return f"the training step of {subject.family} has not been measured with adapters"

@@ -176,7 +176,9 @@ def pass_of(
     profile = kind(recipe.attention, habits(subject), recipe.full, batch, work.tokens)
     whole = passed(shape or subject.architecture, profile, kernel or kernel_letters(work.tokens))
     whole = attention_again(whole) if recipe.checkpoint == "attention" else whole
-    return loss_in_chunks(whole, work.batch, work.tokens) if recipe.loss == "chunked" else whole
+    if recipe.loss == CHUNKED:
+        return loss_in_chunks(whole, work.batch, work.tokens, frozen=recipe.lora is not None)
+    return whole
 
 
 def _autocast() -> type[Transformers]:
