@@ -126,7 +126,9 @@ class Timeline:
 
     def instant(self, name: str, operation: str, gradients: Size, kept: Size, held: Size) -> Instant:
         """An instant with the weights and the optimizer's state, which are always there."""
-        return Instant(name, operation, self.weights, self.step.states, self.earlier + gradients, kept, held)
+        return Instant(
+            name, operation, self.weights, self.step.states, self.earlier + gradients, kept, held + self.step.buckets
+        )
 
     def finished(self, section: Section, operations: Iterable[str]) -> Size:
         """Bytes of the gradients that some operations of one block, or of an end, finish."""

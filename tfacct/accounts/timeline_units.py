@@ -29,12 +29,16 @@ class UnitTimeline(Timeline):
         blocks = sum(part.count * self.finished(part, part.run.order) for part in self.run.blocks)
         self.scattered: Size = sum(part.count * self.left(part) for part in self.run.blocks)
         self.all_gradients += self.scattered - blocks
-        self.root = step.pass_.bytes(units.ranks * units.root)
+        self.root = self._whole(units.root)
 
     @property
     def _units(self) -> Units:
         assert self.step.units is not None
         return self.step.units
+
+    def _whole(self, elements: int) -> Size:
+        """Bytes of all shares of a unit, where they are gathered."""
+        return self.step.pass_.bytes(self._units.ranks * elements) if self._units.gathers else 0
 
     def left(self, section: Section) -> Size:
         """Bytes of a block's gradients once they are scattered."""
@@ -43,7 +47,7 @@ class UnitTimeline(Timeline):
     def unit(self, number: int) -> Size:
         """Bytes of a block's weights, or gradients, of all ranks; 0 where no block has this number."""
         part = self.order.get(number)
-        return 0 if part is None else self.step.pass_.bytes(self._units.ranks * self._units.blocks[part.numbers[0]])
+        return 0 if part is None else self._whole(self._units.blocks[part.numbers[0]])
 
     def forward_ends(self) -> Instant:
         """The loss is known, and the weights of all blocks are let go of."""

@@ -60,6 +60,7 @@ class Units(NamedTuple):
     blocks: Mapping[int, int]
     root: int
     whole: int
+    gathers: bool = True
 
 
 class Step(NamedTuple):
@@ -71,7 +72,7 @@ class Step(NamedTuple):
     `adapters` are trained in place of the model's own weights, where there are any; `frozen` are the bytes of these,
     where they are not stored as the pass is. `wide`: the dtype of weights, gradients and the stream under autocast,
     where it is not the pass's. `kept_input`: what a checkpointed block keeps, where that is a part of its input.
-    `units`: the weights, where ranks share them.
+    `units`: the weights, where ranks share them. `buckets`: bytes that gradients are reduced in.
     """
 
     run: Pass
@@ -89,6 +90,7 @@ class Step(NamedTuple):
     wide: Width | None = None
     kept_input: Kept | None = None
     units: Units | None = None
+    buckets: Size = 0
 
     @property
     def stored(self) -> Width:
@@ -117,7 +119,7 @@ class Step(NamedTuple):
     @property
     def parameters(self) -> Size:
         """Bytes of the parameters, those of adapters among them; of one rank, where ranks share them."""
-        if self.units is not None:
+        if self.units is not None and self.units.gathers:
             return self.units.stored.bytes(self.units.whole)
         if self.frozen is not None:
             return self.frozen + self.adapter_bytes

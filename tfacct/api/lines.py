@@ -198,6 +198,8 @@ class MeshFacts(TypedDict):
     ranks: int
     ep: int
     imbalance: float
+    dp: int
+    zero: int
 
 
 class Undivided(TypedDict):
@@ -222,8 +224,8 @@ class Collectives(TypedDict):
     """Collectives of one kind. `bytes` are those of the results on one rank, `sent_bytes` what it sends in a ring."""
 
     kind: Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all"]
-    over: Literal["tp", "fsdp", "ep"]
-    when: Literal["forward", "backward"]
+    over: Literal["tp", "fsdp", "ep", "dp"]
+    when: Literal["forward", "backward", "update"]
     of: Literal["stream", "shared weights", "weights", "experts"]
     calls: int
     bytes: int

@@ -38,6 +38,8 @@ class Trainable(Asked):
         tp_plan: Literal["torch", "megatron"] = "torch",
         ep: int = 1,
         imbalance: float = 1,
+        dp: int = 1,
+        zero: Literal[0, 1, 2, 3] = 0,
         fit: int | str | None = None,
         by: By = "instant",
         **step: Unpack[Whole],
@@ -61,8 +63,8 @@ class Trainable(Asked):
         an eighth at a time. `lora`: a rank, or a rank and products (`"16:q_proj,v_proj"`), of adapters that alone are
         trained; `adapters`: their dtype; `lora_dropout`: the share of their inputs that they drop. `fit` (bytes, or
         `"80GiB"`) adds the largest context and batch, and what would make more fit.
-        `tp`, `sp`, `fsdp`, `tp_plan`, `ep`, `imbalance`: a mesh, as `comms` has it; all is of one rank then, a budget
-        too.
+        `tp`, `sp`, `fsdp`, `tp_plan`, `ep`, `imbalance`, `dp`, `zero`: a mesh, as `comms` has it; all is of one rank
+        then, a budget too.
 
         >>> rank = load("llama-3.1-70b").train(ctx="8k", checkpoint="full", weights="fp32", tp=8, sp=True, fsdp=8)
         >>> rank.mesh["ranks"], rank.weights_bytes, rank.peak_instant
@@ -74,7 +76,7 @@ class Trainable(Asked):
         from tfacct.reports.train import train
         from tfacct.reports.training import Recipe
 
-        mesh = mesh_of(tp, sp, fsdp, tp_plan, ep, imbalance)
+        mesh = mesh_of(tp, sp, fsdp, tp_plan, ep, imbalance, dp, zero)
         budget, card = budget_of(of_one(fit, 1 if mesh is None else mesh.ranks))
         rank = None if lora is None else str(lora)
         recipe = Recipe(
@@ -110,6 +112,8 @@ class Trainable(Asked):
         tp_plan: Literal["torch", "megatron"] = "torch",
         ep: int = 1,
         imbalance: float = 1,
+        dp: int = 1,
+        zero: Literal[0, 1, 2, 3] = 0,
         train: bool = False,
         dtype: str | None = None,
         **step: Unpack[Step],
@@ -125,7 +129,8 @@ class Trainable(Asked):
         `tp` ranks divide heads, widths and the vocabulary, with `sp` the tokens of the stream too; `fsdp` groups of
         them divide the weights, each with a batch of its own. `tp_plan`: whether gradients of one tensor are reduced
         product by product, as torch's plan has it, or together, as Megatron does. `ep` of the ranks divide the experts,
-        whose fullest receives `imbalance` times the mean. `dtype`: of what is sent.
+        whose fullest receives `imbalance` times the mean. `dp`: copies of all these ranks, each with a batch of its
+        own, which divide moments (`zero=1`), gradients too (2), or all as `fsdp` does (3). `dtype`: of what is sent.
         Raises TfacctError for a mesh that does not divide what it must, and for a model with a part that has no rule.
         """
         from fractions import Fraction
@@ -133,5 +138,5 @@ class Trainable(Asked):
         from tfacct.accounts.sharding.mesh import Mesh
         from tfacct.reports.comms import comms
 
-        mesh = Mesh(tp, sp, fsdp, tp_plan, ep, Fraction(str(imbalance)))
+        mesh = Mesh(tp, sp, fsdp, tp_plan, ep, Fraction(str(imbalance)), dp, zero)
         return answered(CommsReport, comms([self.loaded], request(step), mesh, train=train, dtype=dtype))

@@ -305,6 +305,25 @@ Imbalance = Annotated[
 ]
 
 
+Dp = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        help="Copies of these ranks (DDP; beside --fsdp HSDP), each with a batch.",
+        rich_help_panel=_MESH,
+    ),
+]
+Zero = Annotated[
+    int,
+    typer.Option(
+        metavar="STAGE",
+        help="What --dp divides, as ZeRO: moments (1), gradients too (2), weights too (3: --fsdp).",
+        rich_help_panel=_MESH,
+        show_default=False,
+    ),
+]
+
+
 @dataclass(repr=False, eq=False)
 class Mesh:
     """The ranks among which a model is divided."""
@@ -315,6 +334,8 @@ class Mesh:
     tp_plan: TpPlan = PlanChoice.torch
     ep: Ep = 1
     imbalance: Imbalance = 1
+    dp: Dp = 1
+    zero: Zero = 0
 
 
 @dataclass(repr=False, eq=False)

@@ -96,7 +96,7 @@ def train(
     from tfacct.reports.train import train
     from tfacct.reports.training import Recipe
 
-    ranks = mesh_of(mesh.tp, mesh.sp, mesh.fsdp, mesh.tp_plan.value, mesh.ep, mesh.imbalance)
+    ranks = mesh_of(mesh.tp, mesh.sp, mesh.fsdp, mesh.tp_plan.value, mesh.ep, mesh.imbalance, mesh.dp, mesh.zero)
     recipe = Recipe(
         dtype,
         optimizer,
@@ -148,5 +148,6 @@ def comms(
     from tfacct.accounts.sharding.mesh import Mesh
     from tfacct.reports.comms import comms
 
-    ranks = Mesh(mesh.tp, mesh.sp, mesh.fsdp, mesh.tp_plan.value, mesh.ep, Fraction(str(mesh.imbalance)))
+    most = Fraction(str(mesh.imbalance))
+    ranks = Mesh(mesh.tp, mesh.sp, mesh.fsdp, mesh.tp_plan.value, mesh.ep, most, mesh.dp, mesh.zero)
     ask.show(comms(ask.subjects(which), ask.request(step), ranks, train=train, dtype=dtype), output)

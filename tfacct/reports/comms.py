@@ -20,7 +20,8 @@ from tfacct.reports import compose, counting
 from tfacct.reports.mesh import COMPARED, DTYPES, check_rows, check_ruled, checked, facts, routing_bits, uneven
 
 _ORDER = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all")
-_OVER = ("tp", "ep", "fsdp")
+_OVER = ("tp", "ep", "fsdp", "dp")
+_WHEN = ("forward", "backward", "update")
 _ABOUT = (
     "Bytes are those of the results on one rank. What a rank sends is that of a ring: of a gather and a scatter all"
     " shares but one, of an all-reduce twice as much.",
@@ -39,6 +40,8 @@ def comms(
     """Collectives of one new token, of `tokens` of them, or with `train` of a training step. Raises UsageError, and
     ConfigError for a model with a part that has no rule."""
     mesh = checked(mesh)
+    if not train and mesh.ranks == mesh.dp:
+        raise UsageError(f"{option('dp', mesh.dp)} sends gradients alone", f"{option('train', True)} counts them")
     name = units.dtype_name(dtype or counting.DEFAULT_DTYPE)
     if name not in DTYPES:
         raise UsageError(f"ranks send {listed(DTYPES)}, not {name}")
@@ -85,17 +88,17 @@ class Counted(NamedTuple):
     def together(self) -> list[list[Collective]]:
         """Lines of one kind, over one axis, in one pass and of one sort of tensor."""
         found: dict[tuple[str, ...], list[Collective]] = {}
-        for when in ("forward", "backward"):
+        for when in _WHEN:
             for line in self.lines:
                 if line.when == when:
                     found.setdefault((line.over, line.when, line.kind, line.of), []).append(line)
         return sorted(found.values(), key=_place)
 
 
-def _place(lines: Sequence[Collective]) -> tuple[int, bool, int]:
+def _place(lines: Sequence[Collective]) -> tuple[int, int, int]:
     """Where collectives of a kind stand in a table: by mesh axis, pass and kind."""
     first = lines[0]
-    return _OVER.index(first.over), first.when == "backward", _ORDER.index(first.kind)
+    return _OVER.index(first.over), _WHEN.index(first.when), _ORDER.index(first.kind)
 
 
 def _of(subject: LoadedModel, request: Request, mesh: Mesh, train: bool, dtype: str) -> Counted:
@@ -154,6 +157,8 @@ def _answer(subjects: Sequence[LoadedModel], every: Sequence[Counted], train: bo
 def _because(lines: Sequence[Collective]) -> str:
     """The reason of collectives of one kind, from the letters of their lines."""
     first = lines[0]
+    if first.over == "dp":
+        return "gradients contract B" if first.when == "backward" else "moments are divided"
     if first.over == "fsdp":
         if first.kind == "reduce-scatter":
             return "gradients contract B"
@@ -222,6 +227,8 @@ def _notes(subjects: Sequence[LoadedModel], every: Sequence[Counted], mesh: Mesh
             "Each rank of fsdp has a batch of its own. Weights are gathered block by block, as fully_shard does."
         )
     notes += uneven(subjects, mesh)
+    if mesh.dp > 1:
+        notes.append(of_copies(mesh))
     if any(line.kind == "all-to-all" for one in every for line in one.lines):
         notes.append(
             "Tokens are dealt out to the ranks of ep evenly."
@@ -231,6 +238,17 @@ def _notes(subjects: Sequence[LoadedModel], every: Sequence[Counted], mesh: Mesh
     if mesh.fsdp > 1 and any(subject.quantized for subject in subjects):
         notes.append("The config stores its weights quantized; here they are sent unpacked.")
     return notes
+
+
+def of_copies(mesh: Mesh) -> str:
+    """What copies of the ranks divide, and how they reduce gradients."""
+    said = f"{mesh.dp:,} copies have a batch each"
+    if mesh.zero:
+        also = " and gradients" if mesh.zero > 1 else ""
+        return f"{said} and divide moments{also}, as ZeRO {mesh.zero} does; sums are scattered block by block."
+    if mesh.fsdp > 1:
+        return f"{said}; they reduce the gradients that fsdp has scattered, as HSDP does."
+    return f"{said}; gradients are reduced in buckets of 25 MiB, as DistributedDataParallel does, the first of 1 MiB."
 
 
 def _facts(one: Counted, mesh: Mesh, train: bool, dtype: str) -> dict[str, Any]:

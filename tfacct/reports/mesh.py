@@ -27,6 +27,7 @@ from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.workload import check_size
 from tfacct.loading.model import LoadedModel
+from tfacct.reports.stored import stored
 
 COMPARED = frozenset(("gemma", "gemma2", "gemma3_text", "llama", "mistral", "qwen2", "qwen3", "starcoder2"))
 """Families whose classes were compared under torch's plans, also where `fsdp` does not divide the rows of a tensor."""
@@ -41,17 +42,39 @@ DTYPES = ("fp32", "bf16", "fp16")
 
 def checked(mesh: Mesh) -> Mesh:
     """The mesh, where its sizes and its plan make sense. Raises UsageError."""
-    for name, value in (("tp", mesh.tp), ("fsdp", mesh.fsdp), ("ep", mesh.ep)):
+    for name, value in (("tp", mesh.tp), ("fsdp", mesh.fsdp), ("ep", mesh.ep), ("dp", mesh.dp)):
         check_size(option(name), value)
     if mesh.plan not in ("torch", "megatron"):
         raise UsageError(f"{option('tp_plan')} is torch or megatron, not {mesh.plan!r}")
     if mesh.tp == 1 and (mesh.sp or mesh.plan != "torch"):
         given = option("sp", True) if mesh.sp else option("tp_plan", mesh.plan)
         raise UsageError(f"{given} divides what {option('tp')} does: it needs {option('tp', 2)} or more")
+    mesh = _checked_copies(mesh)
     _check_experts(mesh)
     if mesh.ranks == 1:
         raise UsageError("one rank sends nothing", f"give {option('tp', 8)} or {option('fsdp', 8)}")
     return mesh
+
+
+def _checked_copies(mesh: Mesh) -> Mesh:
+    """The mesh; ranks that divide weights too, by ZeRO's third stage, are those of `fsdp`. Raises UsageError."""
+    if mesh.zero not in (0, 1, 2, 3):
+        raise UsageError(f"{option('zero')} is 1, 2 or 3, not {mesh.zero}", f"{option('dp', 8)} alone divides nothing")
+    if mesh.zero and (mesh.dp == 1 or mesh.fsdp > 1):
+        raise UsageError(f"{option('zero', mesh.zero)} is of {option('dp')} without {option('fsdp')}")
+    if mesh.dp > 1 and mesh.ep > 1:
+        raise UsageError(f"{option('ep')} is not counted beside {option('dp')}", f"give {option('fsdp')} in its place")
+    return replace(mesh, fsdp=mesh.dp, dp=1, zero=0) if mesh.zero == 3 else mesh
+
+
+def check_buckets(subject: LoadedModel, mesh: Mesh) -> None:
+    """Refuse buckets of gradients where a class fuses tensors: which ones share a bucket was not compared."""
+    if mesh.dp > 1 and mesh.fsdp == 1 and not mesh.zero and len(stored(subject)) < len(subject.ledger.tensors()):
+        raise ConfigError(
+            f"{subject.name}: its class fuses products, and which of them share a bucket of {option('dp')} was not"
+            " compared",
+            f"{option('fsdp')} is counted, and {option('zero')} too",
+        )
 
 
 def _check_experts(mesh: Mesh) -> None:
@@ -87,7 +110,7 @@ def routing_bits(subject: LoadedModel, mesh: Mesh, bits: int, *, train: bool) ->
 def facts(mesh: Mesh) -> dict[str, Any]:
     """A mesh, as in the JSON."""
     own = {"tp": mesh.tp, "sp": mesh.sp, "fsdp": mesh.fsdp, "tp_plan": mesh.plan, "ranks": mesh.ranks}
-    return {**own, "ep": mesh.ep, "imbalance": float(mesh.imbalance)}
+    return {**own, "ep": mesh.ep, "imbalance": float(mesh.imbalance), "dp": mesh.dp, "zero": mesh.zero}
 
 
 def check_ruled(subject: LoadedModel, mesh: Mesh) -> None:
@@ -95,6 +118,7 @@ def check_ruled(subject: LoadedModel, mesh: Mesh) -> None:
     if said := unruled(subject.architecture):
         kinds = "decoders of attention, feed-forward networks, experts and norms have rules"
         raise ConfigError(f"{subject.name}: no rule for {said} on a mesh", kinds)
+    check_buckets(subject, mesh)
     experts = any(isinstance(part, Experts) for part in subject.architecture.parts())
     if mesh.sp and experts:
         raise ConfigError(f"{subject.name}: no rule for experts beside {option('sp', True)}")

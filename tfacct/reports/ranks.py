@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 Budget = TypeVar("Budget", int | str | None, str | None)
 
 
-def mesh_of(tp: int, sp: bool, fsdp: int, plan: Plan, ep: int, imbalance: float) -> Mesh | None:
+def mesh_of(
+    tp: int, sp: bool, fsdp: int, plan: Plan, ep: int, imbalance: float, dp: int = 1, zero: int = 0
+) -> Mesh | None:
     """The mesh of these options; None where none divides anything."""
     from tfacct.accounts.sharding.mesh import Mesh
 
-    mesh = Mesh(tp, sp, fsdp, plan, ep, Fraction(str(imbalance)))
+    mesh = Mesh(tp, sp, fsdp, plan, ep, Fraction(str(imbalance)), dp, zero)
     return None if mesh == Mesh() else mesh
 
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from tfacct.accounts.optimizers import optimizer
-from tfacct.accounts.sharding.mesh import Mesh
+from tfacct.accounts.sharding.mesh import Mesh, padded, replicated
+from tfacct.accounts.sharding.replicas import along_copies, buckets
 from tfacct.accounts.sharding.rules import collectives
 from tfacct.accounts.sharding.steps import along_tokens, units, updated, vocabulary
 from tfacct.accounts.training import Step
@@ -20,6 +21,7 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.reports import mesh as meshes
 from tfacct.reports import training
+from tfacct.reports.comms import of_copies
 from tfacct.reports.stored import stored
 from tfacct.reports.training import FP32, Recipe, Trained
 
@@ -52,6 +54,8 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
     apart = [part for _, part in _blocks(subject) if not isinstance(part, (Attention, FeedForward))]
     if mesh.tp > 1 and apart:
         yield f"a rank's step with {type(apart[0]).__name__} is counted under {option('fsdp')} alone"
+    if mesh.tp > 1 and (replicated(subject.ledger, mesh) or padded(subject.ledger, mesh)):
+        yield f"a rank's step is counted where {option('tp')} divides heads, networks and the vocabulary evenly"
     if mesh.ep > 1:
         yield f"experts that {option('ep')} divides are not counted in a training step"
     if recipe.lora is not None:
@@ -62,7 +66,7 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
         yield "attention that runs again is not counted on a mesh"
     if recipe.accumulate:
         yield "gradients of earlier batches are not counted on a mesh"
-    if recipe.weights == FP32 and not recipe.full and mesh.tp > 1 and mesh.fsdp == 1:
+    if recipe.weights == FP32 and not recipe.full and mesh.fsdp == 1:
         yield f"autocast is not counted on a mesh: {option('fsdp')} casts weights before they are gathered"
     if recipe.attention == "eager" and mesh.sp:
         yield f"eager attention is not counted beside {option('sp', True)}"
@@ -93,11 +97,18 @@ def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
         step = vocabulary(step)
     if mesh.sp:
         step = along_tokens(step, mesh)
-    if mesh.fsdp > 1:
+    if mesh.dp > 1 and mesh.fsdp == 1 and not mesh.zero:
+        bits = width(recipe.weights or recipe.dtype).bits
+        step = step._replace(buckets=sum(buckets(subject.ledger, mesh, bits)))
+    shares = along_copies(mesh) if mesh.zero else mesh
+    if shares.fsdp > 1:
         each, how = width(recipe.weights or recipe.dtype), optimizer(recipe.optimizer)
-        own = updated(subject.ledger, mesh)
+        own = updated(subject.ledger, shares)
         states, update = how.states(own, each.bits // 8), how.update(own, each.bits // 8)
-        step = step._replace(units=units(subject.ledger, mesh, each), states=states, update=update.most)
+        step = step._replace(states=states, update=update.most)
+        if mesh.zero != 1:
+            parts = units(subject.ledger, shares, each)
+            step = step._replace(units=parts._replace(gathers=not mesh.zero))
     return step
 
 
@@ -141,6 +152,10 @@ def notes(one: Trained, found: dict[str, Any]) -> list[str]:
             "Each rank of fsdp has a batch of its own. Weights are gathered block by block, the next one while a block"
             " runs backwards, as fully_shard does; what is in no block stays."
         )
+    if mesh.dp > 1:
+        stays = " The buckets stay beside the gradients." if one.step.buckets else ""
+        engine = " What an engine gathers gradients in is not counted." if mesh.zero else ""
+        said.append(f"{of_copies(mesh)}{stays}{engine}")
     if mesh.tp > 1:
         stream = "so are the stream's tokens, but for what products read" if mesh.sp else "the stream is whole on each"
         said.append(

@@ -81,7 +81,11 @@ def timeline(one: Trained) -> Table:
         Column("weights", "weights", "bytes", drop=3),
         Column("states", "moments", "bytes", drop=3, empty="–"),
         Column("gradients", "gradients", "bytes", drop=2, empty="–"),
-        *((Column("gathered", "gathered", "bytes", drop=2, empty="–"),) if one.step.units is not None else ()),
+        *(
+            (Column("gathered", "gathered", "bytes", drop=2, empty="–"),)
+            if one.step.units is not None and one.step.units.gathers
+            else ()
+        ),
         Column("kept", "kept", "bytes", drop=1, empty="–"),
         Column("held", "held", "bytes", drop=2, empty="–"),
         Column("total", "total", "bytes"),

@@ -91,11 +91,14 @@ class Recipe:
             raise UsageError(f"{option('weights')} is one of {known}, not {self.weights}")
         if self.weights == NF4 and (self.lora is None or dtype == FP32):
             raise UsageError(f"{option('weights', NF4)} goes with {option('lora')} and a pass in 16 bits")
-        if self.mesh is not None:
+        mesh = self.mesh
+        if mesh is not None:
             from tfacct.reports.mesh import checked
 
-            checked(self.mesh)
-        return replace(self, dtype=dtype, adapters=adapters, weights=None if self.weights == dtype else self.weights)
+            mesh = checked(mesh)
+        return replace(
+            self, mesh=mesh, dtype=dtype, adapters=adapters, weights=None if self.weights == dtype else self.weights
+        )
 
     @property
     def autocast(self) -> bool:
@@ -342,8 +345,9 @@ class Trained(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """True if no byte of the peak is unsure: of a rank of `tp`, what its collectives hold is not counted."""
-        return self.least == self.peak.total and (self.recipe.mesh is None or self.recipe.mesh.tp == 1)
+        """True if no byte of the peak is unsure: what collectives of `tp`, and of ZeRO, hold is not counted."""
+        mesh = self.recipe.mesh
+        return self.least == self.peak.total and (mesh is None or (mesh.tp == 1 and not mesh.zero))
 
 
 def trained(subject: LoadedModel, work: Workload, recipe: Recipe) -> Trained:

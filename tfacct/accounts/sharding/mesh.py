@@ -39,7 +39,8 @@ class Mesh:
     """Ranks: `fsdp` groups of `tp` each. `sp`: the stream's tokens are divided too. `plan`: whether products that read
     one tensor each reduce its gradient, as torch's plan has it, or together, as Megatron does. `ep`: so many of the
     ranks divide the experts, which `tp` then leaves whole. `imbalance`: the pairs of token and expert that the fullest
-    of them receives, over the mean."""
+    of them receives, over the mean. `dp`: copies of all that, each with a batch of its own; `zero`: the stage of ZeRO
+    by which these divide moments (1) and gradients (2)."""
 
     tp: int = 1
     sp: bool = False
@@ -47,11 +48,13 @@ class Mesh:
     plan: Plan = "torch"
     ep: int = 1
     imbalance: Fraction = Fraction(1)
+    dp: int = 1
+    zero: int = 0
 
     @property
     def ranks(self) -> int:
         """Number of ranks."""
-        return self.tp * self.fsdp
+        return self.tp * self.fsdp * self.dp
 
     @property
     def copies(self) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tfacct.accounts.sharding.experts import of_experts
 from tfacct.accounts.sharding.mesh import TOKENS, Mesh, check
+from tfacct.accounts.sharding.replicas import of_replicas
 from tfacct.accounts.sharding.sends import Collective, Kind, Of, When, collective
 from tfacct.accounts.sharding.shards import gathered
 from tfacct.ledger import paths
@@ -30,6 +31,8 @@ def collectives(
         found += of_experts(group, mesh, at, bits, shares or bits, train)
     if mesh.ranks > mesh.tp or mesh.copies > 1:
         found += _of_weights(ledger, mesh, bits, train)
+    if mesh.dp > 1 and train:
+        found += of_replicas(ledger, mesh, bits)
     return found
 
 

@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple, TypeAlias
 from tfacct.ledger.einsum import rounded_up
 
 Kind: TypeAlias = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all"]
-Over: TypeAlias = Literal["tp", "fsdp", "ep"]
-When: TypeAlias = Literal["forward", "backward"]
+Over: TypeAlias = Literal["tp", "fsdp", "ep", "dp"]
+When: TypeAlias = Literal["forward", "backward", "update"]
 Of: TypeAlias = Literal["stream", "shared weights", "weights", "experts"]
 
 

@@ -1,0 +1,78 @@
+"""What copies of a model send, each with a batch of its own: rule 3 over gradients, and rule 2 where copies divide what
+an optimizer keeps.
+
+Li et al., "PyTorch Distributed" (arXiv 2006.15704), section 3.2.3: gradients are reduced in buckets, in the order in
+which they are ready. Rajbhandari et al., "ZeRO" (1910.02054), section 7.2.1: moments that are divided, and gradients
+with them, want a scatter of the sums and a gather of what was updated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tfacct.accounts.sharding.mesh import Mesh
+from tfacct.accounts.sharding.sends import Collective, Kind, When, collective
+from tfacct.accounts.sharding.shards import gathered, shard
+from tfacct.ledger import paths
+from tfacct.ledger.einsum import whole_bytes
+from tfacct.ledger.groups import Ledger
+
+MEBIBYTE = 2**20
+FIRST, OTHERS = 1 * MEBIBYTE, 25 * MEBIBYTE
+"""Bytes at which DistributedDataParallel closes a bucket: the first early, so that reducing starts early."""
+
+
+def of_replicas(ledger: Ledger, mesh: Mesh, bits: int) -> Iterator[Collective]:
+    """Collectives over `dp` of a training step."""
+    if mesh.zero:
+        for unit in gathered(ledger, along_copies(mesh)):
+            part = whole_bytes(sum(one.elements for one in unit.shards), bits)
+            steps: tuple[tuple[Kind, When, int], ...] = (
+                ("reduce-scatter", "backward", part),
+                ("all-gather", "update", mesh.dp * part),
+            )
+            for kind, when, result in steps:
+                yield collective(unit.what, kind, "dp", when, "weights", unit.times, result, mesh.dp, "B")
+    elif mesh.fsdp > 1:
+        for unit in gathered(ledger, mesh):
+            part = whole_bytes(sum(one.elements for one in unit.shards), bits)
+            yield collective(unit.what, "all-reduce", "dp", "backward", "weights", unit.times, part, mesh.dp, "B")
+    else:
+        for size in buckets(ledger, mesh, bits):
+            yield collective("gradients", "all-reduce", "dp", "backward", "weights", 1, size, mesh.dp, "B")
+
+
+def along_copies(mesh: Mesh) -> Mesh:
+    """The mesh whose copies divide what ranks of `fsdp` would."""
+    return replace(mesh, fsdp=mesh.dp, dp=1, zero=0)
+
+
+def buckets(ledger: Ledger, mesh: Mesh, bits: int) -> list[int]:
+    """Bytes of each bucket, once they follow the order in which gradients are ready, from the second step on."""
+    found: list[int] = []
+    held = 0
+    for size in reversed(_sizes(ledger, mesh, bits)):
+        held += size
+        if held >= (OTHERS if found else FIRST):
+            found.append(held)
+            held = 0
+    return [*found, held] if held else found
+
+
+def _sizes(ledger: Ledger, mesh: Mesh, bits: int) -> list[int]:
+    """Bytes of every tensor on one rank, in the order of the forward pass; a tied one is a table's."""
+    ends: dict[str, int] = {}
+    behind: list[str] = []
+    blocks: dict[int, list[int]] = {}
+    for group in ledger.groups:
+        own = {one.path: shard(one, group.axes, mesh) for line in group.lines for one in line.parameters()}
+        sizes = {path: whole_bytes(one.rows * one.columns, bits) for path, one in own.items()}
+        if any(map(paths.repeated, own)):
+            blocks.update((number, [*sizes.values()]) for number in group.numbers)
+        else:
+            behind += [path for path in sizes if blocks and path not in ends]
+            ends = {**sizes, **ends}
+    front = [size for path, size in ends.items() if path not in behind]
+    middle = (size for number in sorted(blocks) for size in blocks[number])
+    return [*front, *middle, *(ends[path] for path in behind)]
