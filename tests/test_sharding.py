@@ -294,8 +294,11 @@ def test_one_new_token() -> None:
         ("mixtral-8x7b --fsdp 8 --ep 8 --imbalance 9", "over the mean: from 1 to 8"),
         ("mixtral-8x7b --tp 8 --ep 8 --imbalance 2", "is of tokens that go to experts, and none do here"),
         ("llama-3.1-8b --fsdp 8 --ep 8", "llama-3.1-8b has no experts for --ep 8 to divide"),
-        ("phi-3.5-moe --tp 2 --train", "sums experts, which --tp sends, was not compared it was for mixtral"),
-        ("deepseek-v3 --tp 2", "no rule for LatentAttention on a mesh"),
+        ("phi-3.5-moe --tp 2 --train", "sums experts, which --tp sends, was not compared it was for deepseek_v2"),
+        ("deepseek-v3.2 --tp 2", "no rule for an indexer on a mesh"),
+        ("deepseek-v3 --tp 2 --sp --tokens 2", "no rule for experts beside --sp"),
+        ("deepseek-v3 --tp 3", "does not divide N = 128 (query heads)"),
+        ("deepseek-v3 --tp 2 --train --set latent_attention=absorbed", "no rule for absorbed latent attention"),
         ("mamba-130m --tp 2", "no rule for Mamba on a mesh"),
         ("t5-base --tp 2", "no rule for an encoder on a mesh"),
         ("bert-base --tp 2", "on a mesh"),
@@ -338,8 +341,8 @@ def test_a_budget_is_of_one_rank(run) -> None:
     }.items():
         ran = run(*asked, *more.split())
         assert ran.code == 2 and said in ran.err
-    refused = run("memory", "deepseek-v3", "--tp", "2")
-    assert refused.code == 2 and "no rule for LatentAttention" in refused.err
+    refused = run("memory", "mamba-130m", "--tp", "2")
+    assert refused.code == 2 and "no rule for Mamba" in refused.err
     assert run("memory", "llama-3.1-70b", "--tp", "0").code == 2
     rows = run("memory", "llama-3.1-70b", "llama-3.1-8b", "--ctx", "8k", "--tp", "8").out
     assert "on one of 8 ranks" in rows and "134 GiB" in rows

@@ -16,7 +16,7 @@ from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.sharding.rules import collectives
 from tfacct.accounts.sharding.shards import stored_elements
 from tfacct.ledger.workload import Workload
-from tfacct.reports.mesh import routing_bits
+from tfacct.reports.mesh import fused, routing_bits
 
 KINDS = {
     "all_reduce": "all-reduce",
@@ -35,6 +35,8 @@ SIZES: dict[str, dict[str, str]] = {
     "mixtral": {"num_local_experts": "E", "num_experts_per_tok": "A", "intermediate_size": "F"},
     "llama": {"intermediate_size": "F"},
     "qwen3": {"intermediate_size": "F"},
+    "deepseek_v2": {"n_routed_experts": "E", "num_experts_per_tok": "A", "moe_intermediate_size": "F"},
+    "deepseek_v3": {"n_routed_experts": "E", "num_experts_per_tok": "A", "moe_intermediate_size": "F"},
     "qwen3_moe": {"num_experts": "E", "num_experts_per_tok": "A", "moe_intermediate_size": "F"},
 }
 
@@ -45,17 +47,25 @@ def random_config(kind: str, rng: random.Random, mesh: Mesh) -> dict[str, Any]:
     sizes = {"E": mesh.ep * rng.randint(2, 3), "A": 2, "F": mesh.tp * rng.randint(3, 9)}
     odd = rng.randint(1, mesh.tp - 1) if mesh.fsdp == 1 and mesh.tp > 1 else 0  # fsdp does not divide uneven rows again
     sizes["F"] += odd
+    if kind.startswith("deepseek"):
+        kv, group = kv * mesh.fsdp, 2  # what the class fuses is not padded
+        sizes["F"] *= mesh.fsdp
+        latent = {"kv_lora_rank": 4 * rng.randint(3, 6), "q_lora_rank": rng.choice((None, 8))}
+        heads = {"qk_nope_head_dim": 2 * rng.randint(2, 4), "qk_rope_head_dim": 4, "v_head_dim": rng.randint(3, 7)}
+        more = {**latent, **heads, "n_group": 1, "topk_group": 1, "n_shared_experts": rng.randint(1, 2)}
+        more |= {"num_key_value_heads": kv * group, "first_k_dense_replace": rng.randint(0, 1)}
+    else:
+        more = {"num_key_value_heads": kv, "head_dim": 2 * rng.randint(1, 5)}
     return {
         "model_type": kind,
         "hidden_size": kv * group * rng.randint(2, 5),
         "num_attention_heads": kv * group,
-        "num_key_value_heads": kv,
-        "head_dim": 2 * rng.randint(1, 5),
-        "intermediate_size": mesh.tp * rng.randint(3, 15),
-        "vocab_size": mesh.tp * rng.randint(5, 20) + odd,
+        "intermediate_size": mesh.tp * mesh.fsdp * rng.randint(3, 15),
+        "vocab_size": mesh.tp * mesh.fsdp * rng.randint(5, 20) + odd,
         "num_hidden_layers": rng.randint(1, 3),
         "max_position_embeddings": 128,
         "tie_word_embeddings": False,
+        **more,
         **{field: sizes[letter] for field, letter in SIZES[kind].items()},
     }
 
@@ -65,7 +75,7 @@ def accounted(config: dict[str, Any], mesh: Mesh, batch: int, tokens: int, *, tr
     found: Counted = {}
     shares = routing_bits(loaded, mesh, bits, train=train)
     at = Workload(tokens, tokens, batch).axes()
-    for one in collectives(loaded.ledger, mesh, at, bits, train=train, shares=shares):
+    for one in collectives(loaded.ledger, mesh, at, bits, train=train, shares=shares, modules=fused(loaded)):
         assert one.bytes % one.calls == 0
         found.setdefault((one.when, one.kind), Counter())[one.bytes // one.calls] += one.calls
     return found
@@ -117,6 +127,11 @@ def planned(model: Any, mesh: Mesh) -> None:
     from transformers.distributed.expert_parallel import apply_expert_parallelism
     from transformers.distributed.tensor_parallel import apply_tensor_parallelism
 
+    if model.config.model_type == "deepseek_v3":  # has V2's attention, which its own plan leaves whole
+        from transformers import DeepseekV2Config
+
+        rules = {name: style for name, style in DeepseekV2Config.base_model_tp_plan.items() if "self_attn" in name}
+        model.tp_plan = {**model.tp_plan, **{f"model.{name}": style for name, style in rules.items()}}
     asked = DistributedConfig(tp_size=mesh.tp, fsdp_size=mesh.fsdp, ep_size=mesh.ep)
     by_tensors, by_experts, _ = model._resolve_parallel_plans(asked)
     ranks = init_device_mesh("cpu", (mesh.fsdp, mesh.tp), mesh_dim_names=("fsdp", "tp"))
@@ -127,13 +142,12 @@ def planned(model: Any, mesh: Mesh) -> None:
         apply_expert_parallelism(model, divided["ep"], ranks["tp"], by_experts)
     if mesh.fsdp == 1:
         return
-    for block in model.model.layers:
-        if mesh.ep > 1 and mesh.copies > 1:
-            fully_shard(block.mlp.experts, mesh=divided["efsdp"])
-        apart = set(block.mlp.experts.parameters()) if mesh.ep > 1 and mesh.copies == 1 else set()
+    every = [module for name, module in model.named_modules() if name.endswith("mlp.experts")]
+    apart = {weight for module in every for weight in module.parameters()} if mesh.copies == 1 else set()
+    for module in every if mesh.copies > 1 else ():
+        fully_shard(module, mesh=divided["efsdp"])
+    for block in (*model.model.layers, model):
         fully_shard(block, mesh=ranks["fsdp"], ignored_params=apart)
-    apart = {p for block in model.model.layers for p in block.mlp.experts.parameters()} if apart else apart
-    fully_shard(model, mesh=ranks["fsdp"], ignored_params=apart)
 
 
 def witnessed(model: Any, mesh: Mesh, batch: int, tokens: int, *, train: bool) -> tuple[Counted, int]:
@@ -205,6 +219,7 @@ VIEW = pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
     [
         ("llama", "tp", True),
         ("mixtral", "tp", True),
+        ("deepseek_v2", "tp", True),
         ("qwen3_moe", "ep", False),
         ("mixtral", "ep", True),
         ("qwen3_moe", "ep-own", True),
@@ -247,3 +262,21 @@ def test_ranks_of_one_batch_add_up_what_their_experts_make() -> None:
         token = tfacct.load("mixtral-8x7b").comms(tp=8, **more)
         assert sum(one["bytes"] for one in token.collectives) == (2 * 32 + 1) * 4096 * 2
     assert tfacct.load("mixtral-8x7b").memory(tp=8).total_params == tfacct.load("mixtral-8x7b").comms(tp=8).rank_params
+
+
+def test_a_latent_is_whole_on_every_rank() -> None:
+    model = tfacct.load("deepseek-v2-lite")
+    # 27 blocks; a token's 512 + 64 numbers in bf16 are on every rank, whatever divides its heads.
+    assert model.memory(ctx="8k", tp=8).kv_cache_bytes == 27 * 8192 * 576 * 2 == model.memory(ctx="8k").kv_cache_bytes
+    rows = {(one["when"], one["of"]): one for one in model.comms(tp=8, train=True, ctx="8k").collectives}
+    # Forward: attention of 27 blocks, the network of one, experts and a shared network of 26, the table.
+    assert sum(one["calls"] for (when, _), one in rows.items() if when == "forward") == 27 + 1 + 2 * 26 + 1
+    # Backward: q_proj, what k and v read (one product in the class), and the rotated key, which all heads share; gate
+    # and up of 27 networks, the head; experts: tokens and weights.
+    sums: Counter[str] = Counter()
+    for line in rows["backward", "stream"]["lines"]:
+        sums[line["what"]] += line["bytes"]
+    assert rows["backward", "stream"]["calls"] == 27 * (1 + 1 + 1 + 2) + 1
+    assert sums["blocks.*.attn.kv_a_proj"] == 27 * 8192 * 64 * 2
+    assert sums["blocks.*.attn.k_b_proj"] == 27 * 8192 * 512 * 2
+    assert rows["backward", "experts"]["bytes"] == 26 * 8192 * (2048 * 2 + 6 * 4)

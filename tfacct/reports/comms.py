@@ -17,7 +17,7 @@ from tfacct.ledger.workload import Request, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import compose, counting
-from tfacct.reports.mesh import COMPARED, DTYPES, check_rows, check_ruled, checked, facts, routing_bits, uneven
+from tfacct.reports.mesh import COMPARED, DTYPES, check_rows, check_ruled, checked, facts, fused, routing_bits, uneven
 
 _ORDER = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all")
 _OVER = ("tp", "ep", "fsdp", "dp")
@@ -107,7 +107,7 @@ def _of(subject: LoadedModel, request: Request, mesh: Mesh, train: bool, dtype: 
     try:
         bits = units.dtype_bits(dtype)
         shares = routing_bits(subject, mesh, bits, train=train)
-        lines = collectives(subject.ledger, mesh, work.axes(), bits, train=train, shares=shares)
+        lines = collectives(subject.ledger, mesh, work.axes(), bits, train=train, shares=shares, modules=fused(subject))
     except UsageError as error:
         error.message = f"{subject.name}: {error.message}"
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from tfacct.architecture.parts import (
     FeedForward,
     Grouped,
     Head,
+    LatentAttention,
     Norm,
     Part,
     Positions,
@@ -32,7 +34,7 @@ from tfacct.reports.stored import stored
 COMPARED = frozenset(("gemma", "gemma2", "gemma3_text", "llama", "mistral", "qwen2", "qwen3", "starcoder2"))
 """Families whose classes were compared under torch's plans, also where `fsdp` does not divide the rows of a tensor."""
 
-ROUTED = {"mixtral": "fp32", "qwen2_moe": "own", "qwen3_moe": "own"}
+ROUTED = {"mixtral": "fp32", "qwen2_moe": "own", "qwen3_moe": "own", "deepseek_v2": "fp32", "deepseek_v3": "fp32"}
 """Families of experts whose classes were compared, and the dtype of the weights that sum a token's experts: fp32, or
 that of the stream."""
 
@@ -113,15 +115,24 @@ def facts(mesh: Mesh) -> dict[str, Any]:
     return {**own, "ep": mesh.ep, "imbalance": float(mesh.imbalance), "dp": mesh.dp, "zero": mesh.zero}
 
 
+def fused(subject: LoadedModel) -> dict[str, str]:
+    """The module of its class for each of the products that are several in the ledger and one there."""
+    theirs = subject.config.hf_paths
+    several = Counter(theirs.values())
+    return {path: module for path, module in theirs.items() if several[module] > 1}
+
+
 def check_ruled(subject: LoadedModel, mesh: Mesh) -> None:
     """Raises ConfigError for a model with a part that has no rule on this mesh."""
     if said := unruled(subject.architecture):
-        kinds = "decoders of attention, feed-forward networks, experts and norms have rules"
+        kinds = "decoders of attention, latent or not, feed-forward networks, experts and norms have rules"
         raise ConfigError(f"{subject.name}: no rule for {said} on a mesh", kinds)
     check_buckets(subject, mesh)
     experts = any(isinstance(part, Experts) for part in subject.architecture.parts())
     if mesh.sp and experts:
         raise ConfigError(f"{subject.name}: no rule for experts beside {option('sp', True)}")
+    if mesh.sp and subject.architecture.having(LatentAttention):
+        raise ConfigError(f"{subject.name}: no rule for latent attention beside {option('sp', True)}")
     if mesh.ep > 1 and not experts:
         raise ConfigError(f"{subject.name} has no experts for {option('ep', mesh.ep)} to divide")
     if mesh.sp and subject.architecture.positions is not None:
@@ -258,6 +269,11 @@ def _of_part(part: Part) -> Iterator[str]:
         case FeedForward():
             if part.norm is not None or not part.called:
                 yield "a network with a norm of its own, or one that is never called"
+        case LatentAttention():
+            if part.index_top is not None:
+                yield "an indexer"
+            if part.form == "absorbed":
+                yield "absorbed latent attention"
         case Experts():
             if part.norms is not None or part.latent is not None:
                 yield "experts with norms of their own, or of a narrower token"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tfacct.accounts.sharding.experts import of_experts
 from tfacct.accounts.sharding.mesh import TOKENS, Mesh, check
@@ -16,17 +16,25 @@ from tfacct.ledger.lines import Matmul, Pointwise, Table
 
 
 def collectives(
-    ledger: Ledger, mesh: Mesh, at: Axes, bits: int, *, train: bool = False, shares: int | None = None
+    ledger: Ledger,
+    mesh: Mesh,
+    at: Axes,
+    bits: int,
+    *,
+    train: bool = False,
+    shares: int | None = None,
+    modules: Mapping[str, str] | None = None,
 ) -> list[Collective]:
     """Every collective of a forward pass, or with `train` of a training step, in numbers of so many bits. `shares`:
-    bits of the weights by which a token's experts are summed, where those are others.
+    bits of the weights by which a token's experts are summed, where those are others. `modules`: of products that the
+    model's class runs as one, its name.
 
     Raises UsageError for a mesh that does not divide what it must.
     """
     check(ledger, mesh, at)
     found: list[Collective] = []
     for group in ledger.groups if mesh.tp > 1 else ():
-        found += _of_group(group, mesh, at, bits, train)
+        found += _of_group(group, mesh, at, bits, train, modules or {})
     for group in ledger.groups if mesh.ranks > 1 else ():
         found += of_experts(group, mesh, at, bits, shares or bits, train)
     if mesh.ranks > mesh.tp or mesh.copies > 1:
@@ -36,7 +44,9 @@ def collectives(
     return found
 
 
-def _of_group(group: Group, mesh: Mesh, at: Axes, bits: int, train: bool) -> Iterator[Collective]:
+def _of_group(
+    group: Group, mesh: Mesh, at: Axes, bits: int, train: bool, modules: Mapping[str, str]
+) -> Iterator[Collective]:
     """Collectives over `tp` of one group of blocks."""
     axes = group.bound(at)
     whens: tuple[When, ...] = ("forward", "backward") if train else ("forward",)
@@ -63,12 +73,16 @@ def _of_group(group: Group, mesh: Mesh, at: Axes, bits: int, train: bool) -> Ite
                 yield sent(line.path, "all-gather", when, read, "T")
             if letter in made:
                 continue
-            together = when == "backward" and (mesh.sp or mesh.plan == "megatron")
-            if together and (reads, made) in reduced:
-                continue  # one tensor's gradients are added up before they are reduced
-            if together:
-                reduced.add((reads, made))
+            if when == "backward":
+                together = mesh.sp or mesh.plan == "megatron"
+                gradient = reads if together else modules.get(line.path, line.path), made
+                if gradient in reduced:
+                    continue  # one tensor's gradients are added up before they are reduced
+                reduced.add(gradient)
             yield sent(line.path, "reduce-scatter" if mesh.sp else "all-reduce", when, made, letter)
+    for line in _products(group) if train and "N" in axes else ():
+        if line.einsum.out[-1] == "Rs":  # of the latent's product all heads read the rotated part as it is
+            yield sent(line.path, "all-reduce", "backward", ("B", "T", "Hr"), "N")
     if train and mesh.tp > axes.get("K", mesh.tp):
         yield from _of_copied_heads(group, mesh, axes, bits)
     for path, spec, weight in _shared(group) if train else ():
