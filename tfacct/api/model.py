@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from tfacct.api.account import Costs
 from tfacct.api.asked import Source, loaded
@@ -15,6 +15,13 @@ from tfacct.api.utilization import Rated
 
 class Model(Costs, Rated, Trainable, Estimated, Explored, Trusted):
     """A model to ask about. Made by `load`. Each method returns the Report that the command of the same name prints."""
+
+    def part(self, part: Literal["text", "vision"], **sets: Any) -> Model:
+        """Return one of the models that a config of several holds: its language model, or the encoder of its images.
+
+        `sets`: fields over that one's config. Raises TfacctError.
+        """
+        return Model(self.loaded.of_part(part, sets))
 
 
 def load(source: Source, **sets: Any) -> Model:

@@ -49,6 +49,9 @@ def flops(
         ask.apart("--bytes", {**lines_only, "--masked": masked})
     if picture.plot is not None:
         ask.apart("--plot", {"--generate": generate, "--bytes": moved, **again})
+    if which.part is opt.PartChoice.both:  # an image's tokens are no text's
+        ask.apart("--part both", {"--ctx": step.ctx, "--tokens": step.tokens, "--decode": step.decode})
+        ask.apart("--part both", {"--generate": generate})
     request = ask.request(step, logits)
     chosen = ask.subjects(which)
     if generate is not None:

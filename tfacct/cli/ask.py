@@ -65,11 +65,24 @@ def apart_from(option: str, others: Mapping[str, object]) -> None:
 def subjects(which: opt.Which) -> list[LoadedModel]:
     """The models that were named; none named: every preset that the filters leave."""
     if not which.models:
+        if which.part is not None:
+            raise UsageError("--part is of one MODEL: name it")
         return presets(which)
     if which.family is not None or which.max_params is not None:
         raise UsageError("--family and --max-params filter the presets: leave the MODEL out")
     changed = read_sets(which.sets or ())
+    if which.part is not None:
+        return [one for model in which.models for one in _parts(_find(model), which.part, changed)]
     return [_find(model, changed) for model in which.models]
+
+
+def _parts(found: LoadedModel, part: opt.PartChoice, sets: Mapping[str, Any]) -> list[LoadedModel]:
+    """The part of a model that was asked for, or both."""
+    if part is opt.PartChoice.both:
+        if sets:
+            raise UsageError("--set changes one part, not --part both", "ask for --part text or --part vision")
+        return found.of_parts()
+    return [found.of_part("vision" if part is opt.PartChoice.vision else "text", sets)]
 
 
 def subject(one: opt.One) -> LoadedModel:

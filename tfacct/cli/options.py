@@ -61,6 +61,14 @@ class ProofChoice(StrEnum):
     grid = "grid"
 
 
+class PartChoice(StrEnum):
+    """Which models of several."""
+
+    text = "text"
+    vision = "vision"
+    both = "both"
+
+
 Models = Annotated[
     list[str] | None,
     typer.Argument(
@@ -192,6 +200,16 @@ MaxParams = Annotated[
     ),
 ]
 
+Part = Annotated[
+    PartChoice | None,
+    typer.Option(
+        help="Of a model of several models: the language model (default), the encoder of its images, or both and their"
+        " sum.",
+        rich_help_panel=_CONFIG,
+        show_default=False,
+    ),
+]
+
 _OUTPUT = "Output"
 Explain = Annotated[
     bool, typer.Option("--explain", help="Derive the total step by step, to check by hand.", rich_help_panel=_OUTPUT)
@@ -235,6 +253,7 @@ class Which(Presets):
     """The models: those named, or the presets that pass the filters."""
 
     models: Models = None
+    part: Part = None
 
 
 @dataclass(repr=False, eq=False)

@@ -1,7 +1,7 @@
 """From a config, and what the user set over it, to the transformer that it describes: `read` does it in one call."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError, NotFoundError, cut, nearest
@@ -33,8 +33,11 @@ class Reading(NamedTuple):
     """Fields that hold the configs of other models, which are not counted."""
 
 
-def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None) -> Reading:
-    """Read a config with the fields in `sets` over it: a `config.json`, or the tables of an own model.
+def read(
+    raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Literal["text", "vision"] = "text"
+) -> Reading:
+    """Read a config with the fields in `sets` over it: a `config.json`, or the tables of an own model. Of a model of
+    several models it is one `part`.
 
     Raises ConfigError where it cannot be counted, NotFoundError where a field in `sets` is none of the family's.
 
@@ -44,7 +47,7 @@ def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None) -> Readi
     ('llama', ('note',), 3)
     """
     changed = dict(sets or {})
-    said, left_out, filled = _language_model(_own_model(raw))
+    said, left_out, filled = _of_several(_own_model(raw), part)
     model_type = _model_type({**said, **changed})
     family = config_class(model_type)
     _check_names(said, changed, model_type, family)
@@ -68,13 +71,15 @@ def _own_model(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"model_type": OWN, **flattened({name: value for name, value in raw.items() if name != "model_type"})}
 
 
-def _language_model(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[str, ...], Mapping[str, Any]]:
-    """The language model in a config of several models, the fields of the others, and what was defaulted on the way."""
+def _of_several(
+    raw: Mapping[str, Any], part: Literal["text", "vision"]
+) -> tuple[Mapping[str, Any], tuple[str, ...], Mapping[str, Any]]:
+    """The part in a config of several models, the fields of the others, and what was defaulted on the way."""
     if raw.get("model_type", OWN) in names():
         return raw, (), {}
     from tfacct.families._wrappers import unwrapped
 
-    return unwrapped(raw)
+    return unwrapped(raw, part)
 
 
 def _model_type(fields: Mapping[str, Any]) -> str:

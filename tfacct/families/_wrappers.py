@@ -12,6 +12,7 @@ from tfacct.base.spelling import setting
 from tfacct.families import _classes as classes
 from tfacct.families._base import shown
 from tfacct.families._fields import changes_counts
+from tfacct.families._parts import PAIRS, Part, part_of
 from tfacct.families._rooms import config_class, names
 
 FIELDS = ("text_config", "llm_config", "language_config")
@@ -163,11 +164,13 @@ class Unwrapped(NamedTuple):
     defaulted: Mapping[str, Any] = {}
 
 
-def unwrapped(raw: Mapping[str, Any]) -> Unwrapped:
-    """The language model in a config of several; any other config as it is. Raises ConfigError."""
+def unwrapped(raw: Mapping[str, Any], part: Part = "text") -> Unwrapped:
+    """The language model in a config of several, or another part; any other config as it is. Raises ConfigError."""
     model_type = raw.get("model_type")
     if not isinstance(model_type, str):
         return Unwrapped(raw)
+    if part == "vision" or model_type in PAIRS:
+        return Unwrapped(*part_of(raw, model_type, part))
     if (wrapper := WRAPPERS.get(model_type)) is not None:
         return _known(raw, model_type, wrapper)
     if model_type in TEXTS:

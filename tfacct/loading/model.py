@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from tfacct import families
 from tfacct.architecture.parts import Form, Mixer
 from tfacct.architecture.transformer import Transformer
 from tfacct.base import units
-from tfacct.base.errors import ConfigError, NotFoundError
+from tfacct.base.errors import ConfigError, NotFoundError, UsageError
 from tfacct.base.record import record
+from tfacct.base.spelling import option
 from tfacct.families import FamilyConfig
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.storage import BF16, Storage, storage
@@ -63,6 +64,10 @@ class LoadedModel:
     """Configs of other models in the same file, which are not counted."""
     answers: str = ""
     """Note for the user where a preset answers for another name."""
+    whole: Mapping[str, Any] | None = None
+    """The config that it is a part of, where that holds other models."""
+    part: str = ""
+    """Which part of it, where the user asked for one; `both` of one of two that are counted together."""
 
     @property
     def context(self) -> int:
@@ -110,7 +115,22 @@ class LoadedModel:
     def with_fields(self, sets: Mapping[str, Any]) -> LoadedModel:
         """The same model with fields set over its config. Other models in its file stay left out."""
         changed = subject(self.name, self.raw, sets, self.provenance)
-        return replace(changed, left_out=self.left_out, answers=self.answers)
+        return replace(changed, left_out=self.left_out, answers=self.answers, whole=self.whole, part=self.part)
+
+    def of_part(self, part: Literal["text", "vision"], sets: Mapping[str, Any] | None = None) -> LoadedModel:
+        """One of the models that its config holds, with fields set over that one's. Raises TfacctError."""
+        if self.whole is None:
+            raise UsageError(
+                f"{self.name} holds no other models: {option('part', part)} does not apply", "leave it out"
+            )
+        found = subject(f"{self.name}:{part}", self.whole, sets, self.provenance, part)
+        return replace(found, part=part)
+
+    def of_parts(self) -> list[LoadedModel]:
+        """Both of the models that its config holds, to be counted together. Raises TfacctError."""
+        text, vision = self.of_part("text"), self.of_part("vision")
+        beside = tuple(name for name in vision.left_out if name != "text_config")
+        return [replace(one, left_out=beside, part="both") for one in (text, vision)]
 
     def with_layers(self, count: int) -> LoadedModel:
         """Return the model with `count` blocks in each stack."""
@@ -156,10 +176,11 @@ def subject(
     raw: Mapping[str, Any],
     sets: Mapping[str, Any] | None = None,
     provenance: Provenance | None = None,
+    part: Literal["text", "vision"] = "text",
 ) -> LoadedModel:
     """Read a config, with the fields in `sets` over it. Raises ConfigError, which names the model."""
     try:
-        reading = families.read(raw, sets)
+        reading = families.read(raw, sets, part)
     except (ConfigError, NotFoundError) as error:
         error.message = f"{name}: {error.message}"
         raise
@@ -175,4 +196,5 @@ def subject(
         provenance=provenance,
         changed=dict(sets or {}),
         left_out=reading.left_out,
+        whole=raw if reading.left_out else None,
     )

@@ -21,6 +21,14 @@ Subject: TypeAlias = "LoadedModel | Listed"
 """A model that is asked, or one that a list shows."""
 SHORT = 3
 """Fields, or models, that one line names."""
+BOTH = "both"
+"""The part that is one of two which are counted together."""
+SUMMED: Mapping[str, Callable[[int], str]] = {
+    "total_params": lambda total: f"{total:,} parameters",
+    "total_flops": lambda total: f"{units.si(total)} FLOPs",
+    "total_bytes": units.binary,
+}
+"""Headlines that two parts of one whole add up to, and how such a sum is said."""
 UNCOUNTED = (Column("unknown", "unknown"), Column("left_out", "left out"))
 """Columns of a CSV of several models: what of each was not counted."""
 
@@ -80,7 +88,7 @@ def report(
         columns=columns,
         sections=_with_uncounted(sections, about) if len(about) > 1 else sections,
         totals=totals,
-        answer=answer,
+        answer=(_together(about, facts, headline) if command != "verify" else "") or answer,
         notes=(*of_table, *notes(everyone)),
         counted=counted,
         defaulted=_defaulted(named),
@@ -225,12 +233,32 @@ def unknown_hints(subjects: Sequence[Subject]) -> list[str]:
     ]
     return [
         *unknown,
-        *(
-            f"warning: {subject.name}: only the language model is counted, not {listed(subject.left_out)}"
-            for subject in subjects
-            if subject.left_out
-        ),
+        *dict.fromkeys(_left_out(subject) for subject in subjects if subject.left_out),
     ]
+
+
+def _left_out(subject: Subject) -> str:
+    """Says which of several models is counted, and what is not."""
+    part = getattr(subject, "part", "")
+    if part == BOTH:
+        return f"warning: {_whole(subject)}: two models are counted, not {listed(subject.left_out)}"
+    shape = subject.architecture if isinstance(subject, LoadedModel) else None
+    reads = "language model" if shape is None or shape.head is not None else "text encoder"
+    which = "vision model" if part == "vision" else reads
+    return f"warning: {subject.name}: only the {which} is counted, not {listed(subject.left_out)}"
+
+
+def _whole(subject: Subject) -> str:
+    return subject.name.rpartition(":")[0]
+
+
+def _together(subjects: Sequence[Subject], facts: Sequence[Mapping[str, Any]], headline: str) -> str:
+    """What both parts of one whole come to; nothing of other models."""
+    names = {_whole(subject) for subject in subjects if getattr(subject, "part", "") == BOTH}
+    if len(facts) != 2 or len(names) != 1 or headline not in SUMMED:
+        return ""
+    total, without = sum(fact[headline] for fact in facts), listed(subjects[-1].left_out)
+    return f"{SUMMED[headline](total)} together, without {without}."
 
 
 def context_hints(groups: Sequence[Sequence[LoadedModel]], request: Request) -> list[str]:

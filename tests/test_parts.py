@@ -1,0 +1,175 @@
+"""Parts of models of several models: each is counted as the whole's class has it, and both are added up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.families import TINY
+from tests.test_wrappers import text_of
+from tfacct import load
+from tfacct.base.errors import TfacctError
+from tfacct.families._parts import PAIRS, VISIONS
+from tfacct.loading.model import subject
+from tfacct.witness.renamed import renamed
+
+LLAVA: dict[str, Any] = {
+    "architectures": ["LlavaForConditionalGeneration"],
+    "model_type": "llava",
+    "text_config": {"model_type": "llama", "vocab_size": 32064, "max_position_embeddings": 4096},
+    "vision_config": {
+        "model_type": "clip_vision_model", "hidden_size": 1024, "image_size": 336, "intermediate_size": 4096,
+        "num_attention_heads": 16, "num_hidden_layers": 24, "patch_size": 14, "projection_dim": 768,
+    },
+}  # fmt: skip
+"""LLaVA 1.5 7B, as its file has it."""
+
+
+@pytest.fixture
+def llava(tmp_path: Path) -> str:
+    path = tmp_path / "llava.json"
+    path.write_text(json.dumps(LLAVA))
+    return str(path)
+
+
+def built(raw: dict[str, Any]) -> dict[str, int]:
+    """Parameters of the whole's class by tensor."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    fields = {name: value for name, value in raw.items() if name != "model_type"}
+    made = transformers.AutoConfig.for_model(raw["model_type"], **fields)
+    pair = raw["model_type"] in PAIRS
+    with torch.device("meta"):
+        auto = transformers.AutoModel if pair else transformers.AutoModelForImageTextToText
+        whole = auto.from_config(made)
+    return {name: parameter.numel() for name, parameter in whole.named_parameters()}
+
+
+def ours(raw: dict[str, Any], part: str) -> dict[str, int]:
+    one = subject("mine", raw).of_part(part)
+    return renamed(one.ledger.parameters(unfolded=True), one.config.paths(), one.config.tensors())
+
+
+@pytest.mark.parametrize("whole", VISIONS)
+@pytest.mark.parametrize("said", [False, True], ids=["of its class", "of the other"])
+def test_the_vision_model_is_the_wholes(whole: str, said: bool) -> None:
+    """Of the type that its class expects where the config does not say, and of the other one."""
+    other = {"clip_vision_model": "siglip_vision_model", "siglip_vision_model": "clip_vision_model"}
+    tower = other[VISIONS[whole].tower] if said else VISIONS[whole].tower
+    vision = {name: value for name, value in TINY[tower].items() if said or name != "model_type"}
+    raw = {"model_type": whole, "text_config": text_of(whole), "vision_config": vision}
+    tensors = built(raw)
+    towers = ("model.vision_tower.", "model.vision_model.")
+    theirs = {
+        name.removeprefix(prefix): count
+        for name, count in tensors.items()
+        for prefix in towers
+        if name.startswith(prefix)
+    }
+    assert ours(raw, "vision") == theirs
+    assert any(f".{VISIONS[whole].between}." in name for name in tensors)
+
+
+@pytest.mark.parametrize("whole", PAIRS)
+def test_both_encoders_of_a_pair_are_the_wholes(whole: str) -> None:
+    pair = {part: {**TINY[f"{whole}_{part}_model"]} for part in ("text", "vision")}
+    raw = {"model_type": whole, **{f"{part}_config": config for part, config in pair.items()}, "projection_dim": 23}
+    tensors = built(raw)
+    for name in PAIRS[whole].between:
+        del tensors[name]
+    assert sum(sum(ours(raw, part).values()) for part in ("text", "vision")) == sum(tensors.values())
+    if whole == "clip":
+        assert ours(raw, "text") | ours(raw, "vision") == tensors
+    assert subject("mine", raw).family == f"{whole}_text_model"
+
+
+def test_clips_fields_under_their_older_name_come_first() -> None:
+    """As in its config class: what a `vision_config_dict` says, and its class's defaults, over a `vision_config`."""
+    older = {"hidden_size": 1024, "num_attention_heads": 16}
+    raw = {"model_type": "clip", "text_config": {}, "vision_config": {"hidden_size": 96}, "vision_config_dict": older}
+    assert subject("mine", raw).of_part("vision").config.model_dump()["hidden_size"] == 1024
+
+
+def test_both_add_up_and_what_joins_them_is_said(run, llava: str) -> None:
+    """6,738,939,904 of Vicuna 7B, 303,507,456 of CLIP's L/14 at 336. With the projector, 1,024 · 4,096 + 4,096 +
+    4,096² + 4,096, that is 7,063,427,072, the total of LLaVA 1.5 7B's file."""
+    ran = run("params", llava, "--part", "both")
+    assert "7,042,447,360 parameters together, without multi_modal_projector." in ran.out.splitlines()[1]
+    assert "two models are counted, not multi_modal_projector" in ran.err
+    assert 7_042_447_360 + 1024 * 4096 + 4096 + 4096**2 + 4096 == 7_063_427_072
+    document = json.loads(run("params", llava, "--part", "both", "--json").out)
+    assert document["answer"].startswith("7,042,447,360 parameters together")
+    assert [(one["model"], one["total_params"]) for one in document["models"]] == [
+        ("llava.json:text", 6_738_939_904),
+        ("llava.json:vision", 303_507_456),
+    ]
+    assert [one["left_out"] for one in document["models"]] == [["multi_modal_projector"]] * 2
+
+
+def test_a_part_alone_says_what_it_is_not(run, llava: str) -> None:
+    for command in ("params", "flops", "memory"):
+        ran = run(command, llava, "--part", "vision", "--json")
+        (model,) = json.loads(ran.out)["models"]
+        assert model["left_out"] == ["text_config", "multi_modal_projector"] and model["family"] == "clip_vision_model"
+        assert "only the vision model is counted, not text_config, multi_modal_projector" in ran.err
+    # 24² patches of 14 pixels and the class token
+    flops = load(LLAVA).part("vision").flops().models[0]
+    assert flops["workload"]["tokens"] == 577 == load(LLAVA).part("vision").loaded.context
+    plain, text = (run("params", llava, *part, "--json") for part in ((), ("--part", "text")))
+    (one,), (other,) = (json.loads(ran.out)["models"] for ran in (plain, text))
+    assert one["total_params"] == other["total_params"] and one["left_out"] == other["left_out"] == ["vision_config"]
+
+
+def test_fields_are_set_over_the_part(run, llava: str) -> None:
+    ran = run("flops", llava, "--part", "vision", "--set", "image_size=224", "--json")
+    assert json.loads(ran.out)["models"][0]["workload"]["tokens"] == 257
+    assert load(LLAVA).part("vision", image_size=224).loaded.context == 257
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (("--part", "both", "--set", "hidden_size=64"), "--set changes one part, not --part both"),
+        (("--part", "both", "--ctx", "64"), "--part both does not go with --ctx"),
+        (("--part", "sound"), "Invalid value for '--part'"),
+    ],
+)
+def test_what_a_part_does_not_go_with(run, llava: str, more: tuple, says: str) -> None:
+    ran = run("flops", llava, *more)
+    assert ran.code == 2 and says in " ".join(ran.err.split())
+
+
+def test_what_has_no_such_part_says_so(run, llava: str) -> None:
+    ran = run("flops", "gpt2", "--part", "vision")
+    assert ran.code == 2 and "gpt2 holds no other models: --part vision does not apply" in " ".join(ran.err.split())
+    ran = run("flops", "--part", "vision")
+    assert ran.code == 2 and "--part is of one MODEL" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"vision_config": {"model_type": "pixtral"}}, 'is of model_type "pixtral", which is not counted'),
+        ({"vision_config": 3}, "keeps its vision model in vision_config, which is missing"),
+        ({"quantization_config": {"quant_method": "fp8"}}, "is stored quantized"),
+    ],
+)
+def test_a_vision_model_that_is_not_understood_is_refused(change: dict, says: str) -> None:
+    with pytest.raises(TfacctError, match=says):
+        subject("mine", {**LLAVA, **change}).of_part("vision")
+
+
+def test_a_whole_whose_vision_model_is_not_counted_names_those_that_are() -> None:
+    raw = {"model_type": "internvl", "text_config": text_of("internvl"), "vision_config": {"depth": 2}}
+    with pytest.raises(TfacctError, match="the vision model in 'internvl' is not counted"):
+        subject("mine", raw).of_part("vision")
+
+
+def test_verify_asks_the_encoders_own_class(run, llava: str) -> None:
+    pytest.importorskip("transformers")
+    fields = [f"--set={one}" for one in ("hidden_size=64", "num_attention_heads=4", "image_size=56")]
+    ran = run("verify", llava, "--part", "vision", "--against", "transformers", *fields)
+    assert ran.code == 0 and "transformers, parameters" in ran.out

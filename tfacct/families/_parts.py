@@ -1,0 +1,87 @@
+"""Parts of a model of several models: the encoder of its images, and both encoders of a pair.
+
+Which class a whole builds for its images was asked of each in transformers 5.23; fields that its config leaves out are
+the encoder's own class's.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+from tfacct.base.errors import ConfigError
+from tfacct.families import _classes as classes
+from tfacct.families._base import shown
+from tfacct.families._rooms import names
+
+Part = Literal["text", "vision"]
+FIELDS: Mapping[Part, str] = {"text": "text_config", "vision": "vision_config"}
+TOWERS = ("clip_vision_model", "siglip_vision_model")
+"""Encoders of images that are counted in a whole."""
+
+
+class Vision(NamedTuple):
+    """The encoder of a whole's images: its type where the config does not say, and the module between it and the
+    language model."""
+
+    tower: str
+    between: str = "multi_modal_projector"
+
+
+CLIP, SIGLIP = map(Vision, TOWERS)
+VISIONS: Mapping[str, Vision] = {
+    "aya_vision": SIGLIP,
+    "cohere2_vision": SIGLIP,
+    "deepseek_vl": SIGLIP._replace(between="aligner"),
+    "gemma3": SIGLIP,
+    "llava": CLIP,
+    "llava_next": CLIP,
+    "llava_next_video": CLIP,
+    "llava_onevision": SIGLIP,
+    "paligemma": SIGLIP,
+    "vipllava": CLIP,
+}
+"""By the `model_type` of the whole."""
+
+
+class Pair(NamedTuple):
+    """Two encoders beside each other: how their classes begin and end, and what belongs to neither."""
+
+    stem: str
+    ending: str
+    between: tuple[str, ...]
+
+
+PAIRS: Mapping[str, Pair] = {
+    "clip": Pair("CLIP", "ModelWithProjection", ("logit_scale",)),
+    "siglip": Pair("Siglip", "Model", ("logit_scale", "logit_bias")),
+}
+PROJECTED = 512
+"""Width of CLIP's vectors where the whole does not say it."""
+
+
+def part_of(raw: Mapping[str, Any], model_type: str, part: Part) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The fields of one encoder, and what is not counted beside it. Raises ConfigError."""
+    pair = PAIRS.get(model_type)
+    if pair is None and model_type not in VISIONS:
+        known = ", ".join([*VISIONS, *PAIRS])
+        raise ConfigError(f"the vision model in {model_type!r} is not counted", f"counted in {known}")
+    if any(raw.get(field) for field in ("quantization_config", "compression_config")):
+        raise ConfigError(f"{model_type!r} is stored quantized: how its {part} model is stored is not understood")
+    own = FIELDS[part]
+    inside = (raw.get(f"{own}_dict") if pair else None) or raw.get(own)
+    if not isinstance(inside, Mapping):
+        raise ConfigError(f"model_type {model_type!r} keeps its {part} model in {own}, which is missing")
+    expected = f"{model_type}_{part}_model" if pair else VISIONS[model_type].tower
+    family = inside.get("model_type", expected)
+    if family not in ((expected,) if pair else TOWERS) or family not in names():
+        raise ConfigError(f"the {part} model in {model_type!r} is of model_type {shown(family)}, which is not counted")
+    fields = {**inside, "model_type": family, "architectures": None}
+    others = tuple(name for name in raw if name.endswith("_config") and name != own)
+    if pair is None:
+        return fields, (*others, VISIONS[model_type].between)
+    named = classes.named(raw.get("architectures"))
+    if any(name != f"{pair.stem}Model" for name in named):
+        raise ConfigError(f"architectures = {shown(named)} names no class of {model_type}: it is {pair.stem}Model")
+    if model_type == "clip":
+        fields["projection_dim"] = raw.get("projection_dim", PROJECTED)
+    fields["architectures"] = [f"{pair.stem}{part.capitalize()}{pair.ending}"]
+    return fields, (*others, *pair.between)
