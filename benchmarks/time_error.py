@@ -291,6 +291,42 @@ def naive_request(loop: Served) -> float:
     return loop.users * loop.prefill.bound / loop.prompts + loop.new * loop.decode.bound
 
 
+THROUGHPUT = (0.13, 0.90)
+"""Largest median error of the offline throughput of dense models, and the least share of runs within 20 %."""
+USE, RESERVE, MOST = 0.9, 2 * 10**9, 2048
+"""Share of the memory and bytes kept, as `serve` has them, and the largest batch of the engine that was measured."""
+
+
+def throughput(path: Path) -> list[str]:
+    """Offline throughput, with the batch that the cache has room for. The constants were not fitted to it."""
+    found: dict[Class, list[tuple[str, float]]] = {kind: [] for kind in CLASSES}
+    left_out = []
+    for one in csv.DictReader(path.open()):
+        loaded, chip = model(one["model"]), device(one["device"])
+        kept = BF16_EACH if one["weights"] == "bf16" else width("fp8")
+        split = Split(int(one["gpus"]))
+        host = Host(loaded.ledger, chip, split, stored(one["model"], one["weights"]), BF16_EACH, kept)
+        prompt, new = int(one["isl"]), int(one["osl"])
+        limit = min(MOST, int(float(one["requests"] or MOST)))
+        users = host.capacity(prompt + new, int(chip.memory * USE) - RESERVE, limit)
+        if not users or (split.devices > 1 and chip.link is None):
+            left_out.append(one["cell"])
+            continue
+        rate = host.loop(users, prompt, new).served().rate
+        kind: Class = "experts" if loaded.ledger.experts else "dense"
+        found[kind].append((chip.id, log(rate / float(one["output_tokens_per_s"]))))
+    broken = []
+    print(f"\n{path.name}; left out: {', '.join(left_out) or 'none'}")
+    for kind, each in found.items():
+        if each:
+            left = np.array([error for _, error in each])
+            tables(f"{kind}: offline throughput, never fitted", left, {"device": np.array([name for name, _ in each])})
+            off = np.abs(np.exp(left) - 1)
+            if kind == "dense" and (np.median(off) > THROUGHPUT[0] or (off <= NEAR).mean() < THROUGHPUT[1]):
+                broken.append("dense throughput is above its limit")
+    return broken
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
@@ -299,6 +335,8 @@ def main() -> None:
         print(f"time_error: no measured points at {folder}, so no estimate of time is validated here")
         return
     broken = serving(folder / "serving.csv")
+    if (folder / "throughput.csv").exists():
+        broken += throughput(folder / "throughput.csv")
     print("\n".join(["", *(broken or ["all errors within their limits"])]))
     sys.exit(bool(broken))
 

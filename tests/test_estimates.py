@@ -25,7 +25,7 @@ def test_an_estimate_never_looks_like_a_count(run: Callable[..., Ran]) -> None:
     assert ran.code == 0
     out = words(ran.out)
     assert "Estimate. Dense models, runs never fitted: median error" in out and "389 of them on this device" in out
-    assert out.count("≈") == 3 and "in 4 of 5 cases" in out and "80% interval" in out and "never below" in out
+    assert out.count("≈") == 4 and "in 4 of 5 cases" in out and "80% interval" in out and "never below" in out
 
 
 def test_a_step_re_adds_to_its_kernels() -> None:
@@ -96,3 +96,72 @@ def test_what_is_refused(model: str, asked: dict[str, Any], message: str) -> Non
 def test_json_says_that_it_is_an_estimate(run: Callable[..., Ran]) -> None:
     (one,) = json.loads(run("time", "gpt2", "--on", "l4", "--prefill", "--json").out)["models"]
     assert one["estimate"] is True and one["on"]["device"] == "l4" and one["workload"]["tokens"] == 1024
+
+
+def served(**asked: Any) -> Any:
+    return LLAMA.serve(on="4xh100-sxm", dtype="fp8", prompt=2048, new=256, **asked)
+
+
+def test_users_share_the_devices() -> None:
+    # 71,609,681,920 bytes of weights in fp8, tables and norms in bf16, a quarter of the matrices on each device; a
+    # request keeps 2,304 tokens of 80 · 2 · 2 · 128 · 2 bytes on each: 188,743,680.
+    report = served(price=2.5)
+    free = int(85_520_809_984 * 0.9) - 2 * 10**9
+    norms, matrices, tables = 161 * 8192 * 2, 68_451_041_280, 2 * 2 * 128_256 * 8192
+    assert report.largest_users == (free - norms - (matrices + tables) // 4) // 188_743_680 == 300
+    for line in report.lines:
+        low, high = line["token_seconds"]
+        assert low <= high and (low < high) == (line["users"] > 1)
+        assert line["bound_seconds"] < line["interval_80_seconds"][0] < line["value_seconds"]
+        assert line["tokens_per_second"] == pytest.approx(line["users"] * 256 / line["value_seconds"])
+        assert line["cost_per_million"] == pytest.approx(4 * 2.5 * 10**6 / (3600 * line["tokens_per_second"]))
+        assert line["first_token_seconds_most"] < line["value_seconds"]
+    rates = [line["tokens_per_second"] for line in report.lines]
+    assert rates == sorted(rates)
+
+
+def test_users_within_a_time() -> None:
+    within = served(users=1, within="50ms").within
+    assert within["seconds"] == 0.05 and 1 < within["users_least"] < within["users_most"] <= 300
+    line = served(users=within["users_least"]).lines[0]
+    assert line["token_seconds"][1] <= 0.05
+
+
+def test_no_single_first_token_under_load(run: Callable[..., Ran]) -> None:
+    ran = run("serve", "llama-3.1-70b", "--on", "4xh100-sxm", "--dtype", "fp8", "--prompt", "2k", "--new", "256")
+    out = words(ran.out)
+    assert "the scheduler's affair" in out and "Estimate." in out and "p99" not in out
+    assert "300 requests fits beside the weights: a count" in out
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"users": 301}, "the cache of 300 requests fits"),
+        ({"price": -1.0}, "must be above 0"),
+        ({"within": "50"}, "must be a time with its unit"),
+        ({"reserve": "79GB"}, "do not fit into"),
+        ({"use": 1.5}, "above 0 and at most 1"),
+        ({"users": 0}, "must be at least 1"),
+    ],
+)
+def test_what_serve_refuses(asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(TfacctError, match=message):
+        served(**asked)
+
+
+def test_how_many_devices_hold_a_model() -> None:
+    # Llama-3.1-405B in fp8: on each of 8 devices an eighth of the 8 key/value heads' cache; 16 hold each twice.
+    fitting = tfacct.load("llama-3.1-405b").fit(dtype="fp8", ctx="32k", batch=16)
+    found = {line["device"]: line for line in fitting.lines}
+    assert {name: found[name]["count"] for name in ("h100-sxm", "h200-sxm", "mi300x", "t4")} == {
+        "h100-sxm": 16, "h200-sxm": 8, "mi300x": 4, "t4": None
+    }  # fmt: skip
+    assert fitting.kv_cache_bytes == 16 * 32_768 * 126 * 2 * 8 * 128 * 2
+    assert found["h200-sxm"]["kv_cache_bytes_each"] * 8 == fitting.kv_cache_bytes
+    assert found["h100-sxm"]["kv_cache_bytes_each"] * 8 == fitting.kv_cache_bytes
+    for line in fitting.lines:
+        if line["count"]:
+            assert line["weights_bytes_each"] + line["kv_cache_bytes_each"] <= line["usable_bytes"]
+            assert line["weights_bytes_each"] * line["count"] >= fitting.weights_bytes
+    assert "≈" not in fitting.answer and "stimate" not in str(fitting)

@@ -252,6 +252,8 @@ ANSWERS: dict[str, Callable[[], Report]] = {
     "memory": lambda: LLAMA.memory(ctx=19, fit="1MiB"),
     "train": lambda: LLAMA.train(ctx=19, attention="eager", fit="1MiB"),
     "comms": lambda: LLAMA.comms(fsdp=2, train=True, ctx=19),
+    "serve": lambda: LLAMA.serve(on="h100-sxm", prompt=19, new=5, users=[1, 3], price=2.5),
+    "fit": lambda: LLAMA.fit(on="h100-sxm", ctx=19),
     "time": lambda: LLAMA.time(on="h100-sxm", ctx=19),
     "kv": lambda: LLAMA.kv(ctx=19),
     "formula": lambda: LLAMA.formula(ctx=19),

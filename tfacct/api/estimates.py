@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, TypedDict, Unpack
 
 from tfacct.api import lines as each
 from tfacct.api.answer import answered
 from tfacct.api.answers import _Common
 from tfacct.api.asked import Asked
-from tfacct.api.keywords import request, spelled_out
-from tfacct.ledger.workload import Step
+from tfacct.api.keywords import request, size, sizes, spelled_out
+from tfacct.base import units
+from tfacct.base.spelling import option
+from tfacct.ledger.workload import Step, Whole
 
 
 class OnDevices(TypedDict):
@@ -67,8 +70,75 @@ class TimeReport(_Common):
     assumptions: dict[str, float]
 
 
+class Within(TypedDict):
+    """Users whose tokens come within a time: at least, if prompts cut in, and at most, if they wait."""
+
+    seconds: float
+    users_least: int
+    users_most: int
+
+
+class ServedUsers(TypedDict):
+    """A closed loop of users: all an estimate. `value_seconds` is a request's time, `token_seconds` a bracket."""
+
+    users: int
+    prompts_at_once: int
+    token_seconds: list[float]
+    value_seconds: float
+    interval_80_seconds: list[float] | None
+    bound_seconds: float
+    first_token_seconds_most: float
+    tokens_per_second_each: float
+    tokens_per_second: float
+    cost_per_million: float | None
+    cost_per_million_80: list[float] | None
+
+
+class ServeReport(_Common):
+    """Estimated request time, rates and cost by the number of users."""
+
+    _line = ServedUsers
+
+    on: OnDevices
+    estimate: bool
+    prompt: int
+    new_tokens: int
+    use: float
+    reserve_bytes: int
+    price_per_hour: float | None
+    largest_users: int
+    within: Within | None
+    validation: Validated | None
+    assumptions: dict[str, float]
+
+
+class FittingDevice(TypedDict):
+    """The fewest of a device that hold a model, and bytes on each; null where none do."""
+
+    device: str
+    memory_bytes: int
+    usable_bytes: int
+    count: int | None
+    weights_bytes_each: int | None
+    kv_cache_bytes_each: int | None
+
+
+class FitReport(_Common):
+    """How many of each device hold the weights and the cache: a count."""
+
+    _line = FittingDevice
+
+    workload: each.Workload
+    kv_dtype: str
+    use: float
+    reserve_bytes: int
+    weights_bytes: int
+    kv_cache_bytes: int
+    total_bytes: int
+
+
 class Estimated(Asked):
-    """Questions about time."""
+    """Questions about time, users and devices."""
 
     @spelled_out
     def time(
@@ -106,3 +176,81 @@ class Estimated(Asked):
             bound_only=bound_only,
         )
         return answered(TimeReport, report)
+
+    def serve(
+        self,
+        *,
+        on: str,
+        prompt: int | str,
+        new: int | str,
+        users: int | Sequence[int] | str | None = None,
+        within: float | str | None = None,
+        price: float | None = None,
+        use: float = 0.9,
+        reserve: int | str = "2GB",
+        dtype: str | None = None,
+        kv_dtype: str | None = None,
+        ep: int = 1,
+    ) -> ServeReport:
+        """Estimated request time, tokens per second and cost, by how many users are served at once.
+
+        >>> from tfacct import load
+        >>> served = load("llama-3.1-8b").serve(on="h100-sxm", prompt="2k", new=256, users=[1, 16], within="50ms")
+        >>> served.largest_users, [line["users"] for line in served.lines]
+        (195, [1, 16])
+
+        `prompt`, `new`: tokens of a request. `users`: requests in flight at all times. `within`: seconds (or `"50ms"`)
+        from token to token; `price`: of one device for an hour. `use`, `reserve`: share of a device's memory that an
+        engine may take, and bytes of it for itself. Raises TfacctError.
+        """
+        from tfacct.reports.serve import Load, serve
+
+        asked = (users,) if isinstance(users, int) else users if users is None else tuple(sizes("users", users))
+        load = Load(
+            size("prompt", prompt),
+            size("new", new),
+            asked,
+            use,
+            units.read_bytes(option("reserve"), reserve) if isinstance(reserve, str) else reserve,
+            price,
+            units.read_seconds(option("within"), within) if isinstance(within, str) else within,
+        )
+        return answered(ServeReport, serve(self.loaded, on, load, dtype=dtype, kv_dtype=kv_dtype, ep=ep))
+
+    @spelled_out
+    def fit(
+        self,
+        *,
+        on: str | Sequence[str] | None = None,
+        ep: int = 1,
+        dtype: str | None = None,
+        kv_dtype: str | None = None,
+        use: float = 0.9,
+        reserve: int | str = "2GB",
+        **whole: Unpack[Whole],
+    ) -> FitReport:
+        """How many of each device hold the weights and the cache: a count.
+
+        >>> from tfacct import load
+        >>> fitting = load("llama-3.1-405b").fit(on=["h100-sxm", "mi300x"], dtype="fp8", ctx="32k", batch=16)
+        >>> [(line["device"], line["count"]) for line in fitting.lines]
+        [('h100-sxm', 16), ('mi300x', 4)]
+
+        `on`: devices; all without it. `use`, `reserve`: share of a device's memory that an engine may take, and bytes
+        of it for itself. Raises TfacctError.
+        """
+        from tfacct.loading import devices
+        from tfacct.reports.fit import fit
+
+        named = [on] if isinstance(on, str) else on or list(devices.paths())
+        report = fit(
+            self.loaded,
+            request(whole),
+            [devices.load(name) for name in named],
+            dtype=dtype,
+            kv_dtype=kv_dtype,
+            ep=ep,
+            use=use,
+            reserve=units.read_bytes(option("reserve"), reserve) if isinstance(reserve, str) else reserve,
+        )
+        return answered(FitReport, report)

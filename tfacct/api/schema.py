@@ -30,6 +30,8 @@ KINDS: Mapping[str, type[Answer]] = {
     "train": answers.TrainReport,
     "comms": answers.CommsReport,
     "time": estimates.TimeReport,
+    "serve": estimates.ServeReport,
+    "fit": estimates.FitReport,
     "checkpoint": answers.CheckpointReport,
     "measure": answers.MeasureReport,
     "models": answers.ModelsReport,

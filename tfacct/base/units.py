@@ -288,6 +288,20 @@ def decimal_bytes(value: int) -> str:
     return _scaled(value, 1000, DECIMAL)
 
 
+def read_seconds(option: str, text: str) -> float:
+    """Seconds of a time as a user writes it.
+
+    >>> read_seconds("--within", "50ms"), read_seconds("--within", "1.5 s")
+    (0.05, 1.5)
+
+    Raises UsageError, which names the `option`.
+    """
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s)", text.strip(), re.ASCII)
+    if match is None or not float(match[1]):
+        raise UsageError(f"{option} must be a time with its unit, not {text!r}", "for example 50ms or 2s")
+    return float(match[1]) / (1000 if match[2] == "ms" else 1)
+
+
 def seconds(value: Fraction | float) -> str:
     """Text of a time with three significant digits.
 

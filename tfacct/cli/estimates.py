@@ -6,7 +6,7 @@ import typer
 
 from tfacct.cli import ask, complete
 from tfacct.cli import options as opt
-from tfacct.cli.root import ESTIMATE, command
+from tfacct.cli.root import ACCOUNT, ESTIMATE, command
 
 _ON = "Devices"
 On = Annotated[
@@ -60,3 +60,94 @@ def time(
         ask.subject(one), asked, on, prefill=prefill, dtype=dtype, kv_dtype=kv_dtype, ep=ep, bound_only=bound_only
     )
     ask.show(report, output)
+
+
+Use = Annotated[
+    float,
+    typer.Option(metavar="SHARE", help="Share of a device's memory that an engine may take.", rich_help_panel=_ON),
+]
+Reserve = Annotated[
+    str, typer.Option(metavar="SIZE", help="Memory of each device that it keeps for itself.", rich_help_panel=_ON)
+]
+
+
+@command(ESTIMATE, "tfacct serve llama-3.1-70b --on 4xh100-sxm --dtype fp8 --prompt 2k --new 256 --price 2.50")
+def serve(
+    *,
+    one: opt.One,
+    on: On,
+    ep: Ep = 1,
+    prompt: Annotated[
+        str, typer.Option(metavar="T", help="Tokens of a prompt; 2k is 2,048.", rich_help_panel="Workload")
+    ],
+    new: Annotated[str, typer.Option(metavar="N", help="New tokens of a request.", rich_help_panel="Workload")],
+    users: Annotated[
+        str | None,
+        typer.Option(
+            metavar="U[,U…]",
+            help="Requests in flight at all times. Default: some numbers up to what fits.",
+            rich_help_panel="Workload",
+            show_default=False,
+        ),
+    ] = None,
+    within: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Add how many users get their tokens within this time: 50ms."),
+    ] = None,
+    price: Annotated[
+        float | None, typer.Option(metavar="P", help="Price of one device for an hour, in your currency.")
+    ] = None,
+    use: Use = 0.9,
+    reserve: Reserve = "2GB",
+    dtype: opt.Dtype = None,
+    kv_dtype: opt.KvDtype = None,
+    output: opt.Output,
+) -> None:
+    """Estimate of request time, tokens per second and cost, by how many users are served at once."""
+    from tfacct.base import ranges, units
+    from tfacct.reports.serve import Load, serve
+
+    load = Load(
+        units.read_tokens("--prompt", prompt),
+        units.read_tokens("--new", new),
+        None if users is None else tuple(ranges.read_some("--users", users, grouped=False)),
+        use,
+        units.read_bytes("--reserve", reserve),
+        price,
+        None if within is None else units.read_seconds("--within", within),
+    )
+    ask.show(serve(ask.subject(one), on, load, dtype=dtype, kv_dtype=kv_dtype, ep=ep), output)
+
+
+@command(ACCOUNT, "tfacct fit llama-3.1-405b --dtype fp8 --ctx 32k --batch 16")
+def fit(
+    *,
+    one: opt.One,
+    on: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DEVICE",
+            help="Only this device. Repeatable. Default: all.",
+            show_default=False,
+            autocompletion=complete.device,
+            rich_help_panel=_ON,
+        ),
+    ] = None,
+    ep: Ep = 1,
+    ctx: opt.Ctx = None,
+    batch: opt.Batch = "1",
+    dtype: opt.Dtype = None,
+    kv_dtype: opt.KvDtype = None,
+    use: Use = 0.9,
+    reserve: Reserve = "2GB",
+    output: opt.Output,
+) -> None:
+    """How many of each device hold the weights and the cache."""
+    from tfacct.base import units
+    from tfacct.loading import devices
+    from tfacct.reports.fit import fit
+
+    found = [devices.load(name) for name in (on or devices.paths())]
+    kept = {"use": use, "reserve": units.read_bytes("--reserve", reserve)}
+    asked = ask.request(opt.Whole(ctx, batch))
+    ask.show(fit(ask.subject(one), asked, found, dtype=dtype, kv_dtype=kv_dtype, ep=ep, **kept), output)  # type: ignore[arg-type]

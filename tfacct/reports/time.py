@@ -119,7 +119,7 @@ def _table(rows: list[Alike], step: Step, one: Placed, work: Workload) -> Table:
         Column("flops", "FLOPs", "flops", drop=2),
         Column("bytes", "bytes", "bytes", drop=2),
         Column("limit", "limit", drop=5),
-        Column("seconds", "time", "seconds"),
+        Column("seconds", "≈ time", "seconds"),
         Column("share", "share", "share", drop=4),
     )
     return columns, (tuple(shown),), tuple(totals)

@@ -1,0 +1,163 @@
+"""How many of each device hold a model's weights and its cache: a count, not an estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from tfacct.base import units
+from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option
+from tfacct.ledger.workload import Request
+from tfacct.loading import devices
+from tfacct.loading.model import LoadedModel
+from tfacct.output.report import Column, Report, Row, Table
+from tfacct.reports import compose, counting
+from tfacct.reports.pages import usable
+from tfacct.reports.placed import put
+from tfacct.reports.serve import RESERVE, USE
+
+MOST = 1024
+"""Devices that one model is divided among."""
+
+
+class Share(NamedTuple):
+    """Bytes on each of so many devices."""
+
+    devices: int
+    weights: int
+    cache: int
+
+    @property
+    def total(self) -> int:
+        """Bytes of both."""
+        return self.weights + self.cache
+
+
+class Needed(NamedTuple):
+    """A device, the bytes of it that may be used, and the fewest that hold the model; None if none do."""
+
+    device: devices.Device
+    usable: int
+    share: Share | None
+
+
+def fit(
+    subject: LoadedModel,
+    request: Request,
+    found: Sequence[devices.Device],
+    *,
+    dtype: str | None = None,
+    kv_dtype: str | None = None,
+    ep: int = 1,
+    use: float = USE,
+    reserve: int = RESERVE,
+) -> Report:
+    """How many of each device hold the weights and the cache at the end of a step. Raises TfacctError."""
+    if request.tokens is not None or request.decode:
+        raise UsageError(f"{option('tokens')} and {option('decode')} change nothing that is kept", "leave them out")
+    work = counting.workload(subject, request)
+    every = list(_shares(subject, work.context, work.batch, dtype, kv_dtype, ep))
+    whole = every[0]
+    needed = []
+    for device in found:
+        free = max(0, (usable(device.memory, use) or 0) - reserve)
+        fitting = (one for one in every if one.total <= free and one.devices % ep == 0)
+        if device.link is None:
+            fitting = (one for one in fitting if one.devices == 1)
+        needed.append(Needed(device, free, next(fitting, None)))
+    weights, cache = units.binary(whole.weights), units.binary(whole.cache)
+    named = put(subject, 1, found[0], dtype=dtype, kv_dtype=kv_dtype)
+    words = compose.workload_words([subject], request)
+    return compose.report(
+        "fit",
+        [subject],
+        _table(needed, whole),
+        [_facts(named.dtype, named.cache, work, use, reserve, whole, needed)],
+        title=f"{compose.name_of(subject)}: {weights} of weights and {cache} of cache, {named.dtype}, {words}",
+        convention="weights and cache as stored; each device holds its share, and what is not divided",
+        answer=_answer(needed),
+        notes=lambda _: [
+            f"Usable: {use:g} of the memory, less {units.decimal_bytes(reserve)} for the engine. Needed: weights and"
+            " cache over that. In use: the next power of two that divides the query heads; norms, and key/value heads"
+            " beyond their number, are on several. A device without a known link is asked about alone.",
+        ],
+        requests=[request],
+    )
+
+
+def _shares(
+    subject: LoadedModel, context: int, batch: int, dtype: str | None, kv_dtype: str | None, ep: int
+) -> Iterator[Share]:
+    """Bytes on each device, for 1, 2, 4 … of them, as far as they divide the query heads."""
+    heads = [group.axes["N"] for group in subject.ledger.groups if "N" in group.axes]
+    reference = devices.load("h100-sxm")
+    for count in (1 << power for power in range(MOST.bit_length())):
+        if all(whole % count == 0 for whole in heads):
+            parts = ep if count % ep == 0 else 1
+            host = put(subject, count, reference, dtype=dtype, kv_dtype=kv_dtype, ep=parts).host
+            yield Share(count, host.stored(), host.kept(context, batch))
+
+
+def _table(needed: Sequence[Needed], whole: Share) -> Table:
+    rows: list[Row] = [
+        {
+            "device": one.device.id,
+            "usable_bytes": one.usable,
+            "needs": None if not one.usable else Fraction(whole.total, one.usable),
+            "count": None if one.share is None else one.share.devices,
+            "each_bytes": None if one.share is None else one.share.total,
+            "left_bytes": None if one.share is None else one.usable - one.share.total,
+        }
+        for one in needed
+    ]
+    columns = (
+        Column("device", "device"),
+        Column("usable_bytes", "usable each", "bytes"),
+        Column("needs", "needed", "ratio", empty="–"),
+        Column("count", "in use", "count", empty="none"),
+        Column("each_bytes", "on each", "bytes", drop=3, empty="–"),
+        Column("left_bytes", "left on each", "bytes", drop=2, empty="–"),
+    )
+    return columns, (tuple(rows),), ()
+
+
+def _answer(needed: Sequence[Needed]) -> str:
+    holding = [one for one in needed if one.share is not None]
+    if not holding:
+        return "None of these devices hold it." if len(needed) > 1 else "No number of this device holds it."
+    if len(needed) == 1:
+        share = holding[0].share
+        assert share is not None
+        return f"It takes {share.devices:,} × {holding[0].device.id}."
+    fewest = min(one.share.devices for one in holding if one.share is not None)
+    names = [one.device.id for one in holding if one.share is not None and one.share.devices == fewest]
+    more = f" and {len(names) - 3} others" if len(names) > 3 else ""
+    none = f"; no number of the other {len(needed) - len(holding)} does" if len(holding) < len(needed) else ""
+    return f"The fewest that hold it are {fewest:,}, of {', '.join(names[:3])}{more}{none}."
+
+
+def _facts(
+    dtype: str, cache: str, work: Any, use: float, reserve: int, whole: Share, needed: Sequence[Needed]
+) -> dict[str, Any]:
+    return {
+        "workload": counting.workload_facts(work, dtype=dtype),
+        "kv_dtype": cache,
+        "use": use,
+        "reserve_bytes": reserve,
+        "weights_bytes": whole.weights,
+        "kv_cache_bytes": whole.cache,
+        "total_bytes": whole.total,
+        "lines": [
+            {
+                "device": one.device.id,
+                "memory_bytes": one.device.memory,
+                "usable_bytes": one.usable,
+                "count": None if one.share is None else one.share.devices,
+                "weights_bytes_each": None if one.share is None else one.share.weights,
+                "kv_cache_bytes_each": None if one.share is None else one.share.cache,
+            }
+            for one in needed
+        ],
+    }

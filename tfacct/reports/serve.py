@@ -1,0 +1,259 @@
+"""A closed loop of users on devices: request time, rates and cost as estimates, and brackets for what a scheduler
+decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from tfacct.accounts.serving import Served, largest_within
+from tfacct.accounts.timing import CONSTANTS
+from tfacct.base import units
+from tfacct.base.errors import UsageError
+from tfacct.base.record import record
+from tfacct.base.spelling import option
+from tfacct.ledger.workload import Request, Workload, check_size
+from tfacct.loading.model import LoadedModel
+from tfacct.output.report import Column, Report, Row, Table
+from tfacct.reports import compose
+from tfacct.reports.pages import usable
+from tfacct.reports.placed import (
+    CONVENTION,
+    Placed,
+    assumptions,
+    error_said,
+    placed,
+    stored_said,
+    validation_facts,
+)
+
+USERS = (1, 8, 32, 64, 128, 256, 512)
+USE, RESERVE = 0.9, 2 * 10**9
+"""Share of a device's memory that an engine may take, and bytes of each that it needs for itself."""
+HOUR, MILLION = 3600, 10**6
+
+
+@record
+class Load:
+    """Requests of `prompt` tokens that get `new` ones; how many `users` at once, None for a few numbers up to what
+    fits. `use`, `reserve`: share of a device's memory that may be used, and bytes of it that an engine takes.
+    `price`: of a device for an hour. `within`: seconds from token to token that users put up with."""
+
+    prompt: int
+    new: int
+    users: tuple[int, ...] | None = None
+    use: float = USE
+    reserve: int = RESERVE
+    price: float | None = None
+    within: float | None = None
+
+    @property
+    def words(self) -> str:
+        """Requests in words."""
+        return f"prompts of {self.prompt:,}, answers of {self.new:,}"
+
+    def checked(self) -> Load:
+        """The load. Raises UsageError."""
+        for name in ("prompt", "new"):
+            check_size(option(name), getattr(self, name))
+        for users in self.users or ():
+            check_size(option("users"), users)
+        if self.price is not None and not 0 < self.price < MILLION:
+            raise UsageError(
+                f"{option('price')} must be above 0, not {self.price:g}", "of one device for an hour: 2.50"
+            )
+        if not isinstance(self.reserve, int) or self.reserve < 0:
+            raise UsageError(f"{option('reserve')} must be a number of bytes, not {self.reserve!r}")
+        return self
+
+
+class Loaded(NamedTuple):
+    """A closed loop, its cost and the interval of its request."""
+
+    served: Served
+    interval: tuple[float, float] | None
+    cost: float | None
+
+    @property
+    def each(self) -> float:
+        """New tokens per second of one user."""
+        return self.served.rate / self.served.users
+
+
+def serve(
+    subject: LoadedModel,
+    on: str,
+    load: Load,
+    *,
+    dtype: str | None = None,
+    kv_dtype: str | None = None,
+    ep: int = 1,
+) -> Report:
+    """Request time, rates and cost by the number of users. Raises TfacctError, also where not one request fits."""
+    load = load.checked()
+    one = placed(subject, on, dtype=dtype, kv_dtype=kv_dtype, ep=ep)
+    free = (usable(one.device.memory, load.use) or 0) - load.reserve
+    fitting = one.host.capacity(load.prompt + load.new, free)
+    if not fitting:
+        raise _no_room(one, load, free)
+    loops = [_loaded(one, load, users) for users in _users(load, fitting)]
+    target = None if load.within is None else _target(one, load, fitting, load.within)
+    return compose.report(
+        "serve",
+        [subject],
+        _table(loops, load),
+        [_facts(one, load, fitting, loops, target)],
+        title=f"{compose.name_of(subject)}: {one.where}, {one.dtype}, {load.words}",
+        convention=CONVENTION,
+        answer=_answer(loops),
+        notes=lambda _: _notes(one, load, fitting, target),
+        requests=[Request(ctx=load.prompt + load.new)],
+    )
+
+
+def _no_room(one: Placed, load: Load, free: int) -> UsageError:
+    stored, kept = one.host.stored(), one.host.kept(load.prompt + load.new, 1)
+    left = f"what {option('use', str(load.use))} and {option('reserve')} leave of each {one.device.id}"
+    return UsageError(
+        f"{one.subject.name}: {units.binary(stored)} of weights and {units.binary(kept)} of cache for one request do"
+        f" not fit into {units.binary(max(free, 0))}, {left}",
+        "ask for more devices",
+    )
+
+
+def _users(load: Load, fitting: int) -> list[int]:
+    """Numbers of users to ask about. Raises UsageError for one whose cache does not fit."""
+    if load.users is not None:
+        if max(load.users) > fitting:
+            raise UsageError(
+                f"{option('users', max(load.users))}: the cache of {fitting:,} requests fits",
+                "ask for no more than that",
+            )
+        return list(load.users)
+    most = min(fitting, 2 * USERS[-1])
+    return [*(users for users in USERS if users < most), most]
+
+
+def _loaded(one: Placed, load: Load, users: int) -> Loaded:
+    served = one.host.loop(users, load.prompt, load.new).served()
+    error = one.error("request", users)
+    between = None if error is None else (served.request * error.low, served.request * error.high)
+    cost = None if load.price is None else load.price * one.count * MILLION / (served.rate * HOUR)
+    return Loaded(served, between, cost)
+
+
+def _target(one: Placed, load: Load, fitting: int, within: float) -> tuple[int, int]:
+    """Largest numbers of users whose tokens come within a time, if prompts cut in and if they wait."""
+
+    def token(users: int, end: int) -> float:
+        return one.host.loop(users, load.prompt, load.new).served().token[end]
+
+    most = largest_within(within, fitting, lambda users: token(users, 0))
+    return largest_within(within, most, lambda users: token(users, 1)), most
+
+
+def _table(loops: Sequence[Loaded], load: Load) -> Table:
+    rows: list[Row] = []
+    for loop in loops:
+        served = loop.served
+        low, high = (Fraction(end) for end in served.token)
+        rows.append(
+            {
+                "users": served.users,
+                "token_seconds": (low, None if low == high else high),
+                "request_seconds": Fraction(served.request),
+                "tokens_per_second_each": Fraction(loop.each),
+                "tokens_per_second": Fraction(served.rate),
+                "cost_per_million": None if loop.cost is None else Fraction(loop.cost),
+            }
+        )
+    cost = (Column("cost_per_million", "≈ price of 1 M new", "rate"),) if load.price is not None else ()
+    columns = (
+        Column("users", "users", "count"),
+        Column("token_seconds", "≈ from token to token", "seconds", keys=("token_seconds_low", "token_seconds_high")),
+        Column("request_seconds", "≈ request", "seconds"),
+        Column("tokens_per_second_each", "≈ tok/s each", "rate", drop=2),
+        Column("tokens_per_second", "≈ tok/s all", "rate"),
+        *cost,
+    )
+    return columns, (tuple(rows),), ()
+
+
+def _answer(loops: Sequence[Loaded]) -> str:
+    served, cost = loops[-1].served, loops[-1].cost
+    users = "1 user" if served.users == 1 else f"{served.users:,} users"
+    million = "" if cost is None else f", ≈ {units.three(cost)} for a million"
+    rate = units.three(served.rate)
+    return f"{users}: ≈ {rate} new tokens/s{million}; a request takes ≈ {units.seconds(served.request)}."
+
+
+def _notes(one: Placed, load: Load, fitting: int, target: tuple[int, int] | None) -> list[str]:
+    alone = one.host.step(Workload(load.prompt, load.prompt, 1, "last")).seconds + CONSTANTS.request
+    each = one.host.loop(min(fitting, USERS[-1]), load.prompt, load.new).served().prompt
+    said = [error_said(one)]
+    error = one.error()
+    if error is not None:
+        said.append(
+            f"Each request: × {error.low:.2f} … {error.high:.2f}, an interval of 80% (it held"
+            f" {units.percent(error.coverage)} of the measured runs); rates and prices follow it."
+        )
+    said += [
+        "From token to token: first if prompts wait for no one's tokens, then if all of them cut in.",
+        f"First token: ≈ {units.seconds(alone)} alone; with others it is the scheduler's affair, up to users ×"
+        f" {units.seconds(each)}.",
+        f"The cache of {fitting:,} requests fits beside the weights: a count, with {load.use:g} of each device's memory"
+        f" and {units.decimal_bytes(load.reserve)} of that kept for the engine.",
+    ]
+    if target is not None and load.within is not None:
+        cut_in, wait = target
+        said.append(
+            f"Within {units.seconds(load.within)} from token to token: {cut_in:,} users if prompts cut in, {wait:,} if"
+            " they wait. An estimate."
+        )
+    if load.price is not None:
+        said.append(f"Price: {load.price:g} for a device and an hour, as given.")
+    return [*said, stored_said(one)]
+
+
+def _facts(
+    one: Placed, load: Load, fitting: int, loops: Sequence[Loaded], target: tuple[int, int] | None
+) -> dict[str, Any]:
+    within = None if target is None else {"seconds": load.within, "users_least": target[0], "users_most": target[1]}
+    return {
+        "on": one.facts(),
+        "estimate": True,
+        "prompt": load.prompt,
+        "new_tokens": load.new,
+        "use": load.use,
+        "reserve_bytes": load.reserve,
+        "price_per_hour": load.price,
+        "largest_users": fitting,
+        "within": within,
+        "lines": [_line(loop) for loop in loops],
+        "validation": validation_facts(one, loops[-1].served.users),
+        "assumptions": assumptions(),
+    }
+
+
+def _line(loop: Loaded) -> dict[str, Any]:
+    served, ends = loop.served, loop.interval
+    return {
+        "users": served.users,
+        "prompts_at_once": served.prompts,
+        "token_seconds": list(served.token),
+        "value_seconds": served.request,
+        "interval_80_seconds": None if ends is None else list(ends),
+        "bound_seconds": served.request_bound,
+        "first_token_seconds_most": served.users * served.prompt + CONSTANTS.request,
+        "tokens_per_second_each": loop.each,
+        "tokens_per_second": served.rate,
+        "cost_per_million": loop.cost,
+        "cost_per_million_80": _cost_ends(loop),
+    }
+
+
+def _cost_ends(loop: Loaded) -> list[float] | None:
+    if loop.cost is None or loop.interval is None:
+        return None
+    return [loop.cost * end / loop.served.request for end in loop.interval]
