@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tfacct.accounts.metrics import Metric, Point
-from tfacct.accounts.timeline import peak, timeline
+from tfacct.accounts.timeline import Timeline, peak, timeline
 from tfacct.accounts.training import Step
 from tfacct.base.errors import UsageError
 from tfacct.ledger.einsum import Size
@@ -17,8 +17,7 @@ def step_of(point: Point) -> Step:
 
 
 def _gradients(point: Point) -> Size:
-    *_, update = timeline(step_of(point))
-    return update.gradients
+    return Timeline(step_of(point)).all_gradients
 
 
 def fullest(point: Point) -> str:

@@ -219,11 +219,14 @@ class DiffReport(_Common):
 class _Stepped(_Common):
     """Metrics, with the recipe where one is of a training step."""
 
-    _optional: ClassVar[tuple[str, ...]] = ("optimizer", "checkpoint", "attention", "loss", "lora", "weights_dtype")
+    _optional: ClassVar[tuple[str, ...]] = (
+        *("optimizer", "checkpoint", "attention", "loss", "lora", "weights_dtype", "profile"),
+    )
 
+    profile: Literal["transformers", "reference", "fused"]
     optimizer: str
     checkpoint: Literal["none", "full", "attention"]
-    attention: Literal["sdpa", "eager"]
+    attention: Literal["sdpa", "eager"] | None
     loss: Literal["whole", "chunked"]
     lora: str | None
     weights_dtype: str

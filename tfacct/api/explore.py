@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
 from tfacct.api.answer import answered
 from tfacct.api.answers import DiffReport, FormulaReport, SolveReport, SweepReport
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from tfacct.output.chart import Chart
 
+As: TypeAlias = Literal["transformers", "reference", "fused"]
+
 
 class Explored(Asked):
     """Questions about what changes the costs."""
@@ -28,7 +30,7 @@ class Explored(Asked):
         self,
         *,
         of: Literal["flops", "params", "kv", "train", "kept"] = "flops",
-        as_: Literal["transformers", "reference", "fused"] = "transformers",
+        as_: As = "transformers",
         dtype: str | None = None,
         checkpoint: Literal["none", "full", "attention"] | None = None,
         attention: Literal["sdpa", "eager"] | None = None,
@@ -74,6 +76,7 @@ class Explored(Asked):
         adapters: str | None = None,
         lora_dropout: float | None = None,
         weights: str | None = None,
+        as_: As | None = None,
         to_optimizer: str | None = None,
         to_checkpoint: Literal["none", "full", "attention"] | None = None,
         to_attention: Literal["sdpa", "eager"] | None = None,
@@ -82,6 +85,7 @@ class Explored(Asked):
         to_adapters: str | None = None,
         to_lora_dropout: float | None = None,
         to_weights: str | None = None,
+        to_as: As | None = None,
         **sets: Any,
     ) -> DiffReport:
         """FLOPs, parameters and bytes before and after a change: of fields (`sets`), workload or dtype, or to `other`.
@@ -109,6 +113,7 @@ class Explored(Asked):
                 "adapters": adapters,
                 "lora_dropout": lora_dropout,
                 "weights": weights,
+                "as_": as_,
             }
         )
         terms = Counting(dtype, kv_dtype, masked, train, recipe)
@@ -122,6 +127,7 @@ class Explored(Asked):
                 "adapters": to_adapters,
                 "lora_dropout": to_lora_dropout,
                 "weights": to_weights,
+                "as_": to_as,
             }
         )
         report = diff(self.loaded, new, before, after, terms=terms, to=stored, every=all)
@@ -155,6 +161,7 @@ class Explored(Asked):
         adapters: str | None = None,
         lora_dropout: float | None = None,
         weights: str | None = None,
+        as_: As | None = None,
         **sets: Sequence[Any] | str,
     ) -> SweepReport:
         """Metrics by name at every combination of contexts, batches and values of fields, in exact numbers.
@@ -183,6 +190,7 @@ class Explored(Asked):
                 "adapters": adapters,
                 "lora_dropout": lora_dropout,
                 "weights": weights,
+                "as_": as_,
             }
         )
         report = sweep(
@@ -221,6 +229,7 @@ class Explored(Asked):
         adapters: str | None = None,
         lora_dropout: float | None = None,
         weights: str | None = None,
+        as_: As | None = None,
         **step: Unpack[Step],
     ) -> SolveReport:
         """Largest `unknown` up to which an equation is not yet overtaken: ctx, batch, or a whole number in the config.
@@ -247,6 +256,7 @@ class Explored(Asked):
                 "adapters": adapters,
                 "lora_dropout": lora_dropout,
                 "weights": weights,
+                "as_": as_,
             }
         )
         terms = Counting(dtype, kv_dtype, masked, train, recipe)
@@ -275,6 +285,7 @@ class Explored(Asked):
         adapters: str | None = None,
         lora_dropout: float | None = None,
         weights: str | None = None,
+        as_: As | None = None,
         **knobs: Any,
     ) -> np.ndarray[Any, Any]:
         """Array of a metric at every element of the knobs: `evaluate("total_flops", ctx=np.arange(1, 10**6))`.
@@ -300,6 +311,7 @@ class Explored(Asked):
                 "adapters": adapters,
                 "lora_dropout": lora_dropout,
                 "weights": weights,
+                "as_": as_,
             }
         )
         terms = Counting(dtype, kv_dtype, masked, train, recipe)

@@ -78,9 +78,10 @@ def diff(
     to_adapters: Annotated[str | None, typer.Option(metavar="DTYPE", help="Dtype of its adapters.")] = None,
     to_lora_dropout: Annotated[float | None, typer.Option(metavar="SHARE", help="What they drop.")] = None,
     to_weights: Annotated[str | None, typer.Option(metavar="FORMAT", help="Its weights in training.")] = None,
+    to_as: Annotated[opt.AsChoice | None, typer.Option(help="Who runs its training step.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Also list the rows that do not change.")] = False,
     counted: opt.Counted,
-    trained: opt.Trained,
+    trained: opt.Run,
     picture: opt.Picture,
     output: opt.Output,
 ) -> None:
@@ -107,6 +108,7 @@ def diff(
             "adapters": to_adapters,
             "lora_dropout": to_lora_dropout,
             "weights": to_weights,
+            "as_": to_as,
         }
     )
     report = diff(old, new, before, after, terms=terms, to=to, every=every)
@@ -164,7 +166,7 @@ def sweep(
     decode: opt.Decode = False,
     source: opt.Source = None,
     counted: opt.Counted,
-    trained: opt.Trained,
+    trained: opt.Run,
     picture: opt.Picture,
     output: opt.Output,
 ) -> None:
@@ -224,7 +226,7 @@ def solve(
     ],
     step: opt.Step,
     counted: opt.Counted,
-    trained: opt.Trained,
+    trained: opt.Run,
     one: opt.One,
     output: opt.Output,
 ) -> None:

@@ -19,6 +19,7 @@ from tfacct.cli.recipe_options import AttentionChoice as AttentionChoice
 from tfacct.cli.recipe_options import Kept as Kept
 from tfacct.cli.recipe_options import LossChoice as LossChoice
 from tfacct.cli.recipe_options import RecomputeChoice as RecomputeChoice
+from tfacct.cli.recipe_options import Run as Run
 from tfacct.cli.recipe_options import Trained as Trained
 
 

@@ -57,6 +57,15 @@ As = Annotated[
         rich_help_panel=_STEP,
     ),
 ]
+RunBy = Annotated[
+    AsChoice | None,
+    typer.Option(
+        "--as",
+        help="Who runs it: of the reference model, and of Megatron, all but the peak. Default: transformers.",
+        rich_help_panel=_STEP,
+        show_default=False,
+    ),
+]
 Attention = Annotated[
     AttentionChoice | None,
     typer.Option(help="How transformers runs it. Default: sdpa.", rich_help_panel=_STEP, show_default=False),
@@ -133,3 +142,10 @@ class Trained(Kept):
     adapters: Adapters = None
     lora_dropout: LoraDropout = None
     weights: Weights = None
+
+
+@dataclass(repr=False, eq=False)
+class Run(Trained):
+    """The same, and who runs it."""
+
+    as_: RunBy = None

@@ -92,9 +92,9 @@ def counted_at_length(
 
 def _recipes(terms: counting.Counting, to: counting.Counting | None) -> str:
     """How a model is trained, on either side, and what is counted of it."""
-    recipes = [side.recipe for side in (terms, to or terms)]
-    words = dict.fromkeys(f"{recipe.dtype} with {recipe.words}" for recipe in recipes)
-    return ", ".join((" → ".join(words), " → ".join(dict.fromkeys(recipe.counted for recipe in recipes))))
+    sides = (terms, to or terms)
+    words = dict.fromkeys(f"{side.recipe.dtype} with {side.recipe.words}" for side in sides)
+    return ", ".join((" → ".join(words), " → ".join(dict.fromkeys(side.counts for side in sides))))
 
 
 def stepped(metrics: Sequence[Metric]) -> bool:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tfacct.reports.training import Recipe
 
 DEFAULT_DTYPE = "bf16"
+AS, TRANSFORMERS = "as_", "transformers"
+"""Who runs a training step, among the fields of a recipe that were named; and who does where nobody is."""
 
 
 @record
@@ -64,7 +66,39 @@ class Counting:
         """How a model is trained. Raises TfacctError for a name that is not known."""
         from tfacct.reports.training import Recipe
 
-        return Recipe(self.dtype or DEFAULT_DTYPE, **dict(self.trained)).checked()
+        fields = {name: value for name, value in self.trained if name != AS}
+        return Recipe(self.dtype or DEFAULT_DTYPE, **fields).checked()
+
+    @property
+    def as_(self) -> str:
+        """Who runs a training step, by the name that `as` takes."""
+        return str(dict(self.trained).get(AS, TRANSFORMERS))
+
+    @property
+    def told(self) -> dict[str, Metric]:
+        """Metrics of a training step that are counted as it is run."""
+        from tfacct.accounts.step_metrics import PEAK, STEP_METRICS
+
+        mine = self.as_ == TRANSFORMERS
+        return {name: metric for name, metric in STEP_METRICS.items() if mine or name != PEAK}
+
+    @property
+    def untold(self) -> str | None:
+        """Why no peak is told; None if one is."""
+        if self.as_ == TRANSFORMERS:
+            return None
+        from tfacct.reports.kept_as import runner
+
+        return f"Peaks are left out: as {runner(self.as_).who} runs a step, only what it keeps is counted."
+
+    @property
+    def counts(self) -> str:
+        """Who runs a training step, and what is counted of its bytes."""
+        if self.as_ == TRANSFORMERS:
+            return self.recipe.counted
+        from tfacct.reports.kept_as import runner
+
+        return runner(self.as_).counted
 
     def stored(self, dtype: str | None, kv_dtype: str | None) -> Counting:
         """The same with another dtype of the weights, the cache or both; None leaves it."""
@@ -76,10 +110,10 @@ class Counting:
 
     def untrained(self, subject: LoadedModel, work: Workload) -> str | None:
         """Reason why the bytes of a training step are not counted; None if they are."""
-        from tfacct.accounts.step_metrics import STEP_METRICS, step_of
+        from tfacct.accounts.step_metrics import step_of
 
         try:
-            step_of(self.point(subject, work, list(STEP_METRICS.values())))
+            step_of(self.point(subject, work, list(self.told.values())))
         except (ConfigError, UsageError) as error:
             return error.message.removeprefix(f"{subject.name}: ")
         return None
@@ -87,7 +121,8 @@ class Counting:
     def check_recipe(self, metrics: Sequence[Metric], needs: str) -> None:
         """Refuse a recipe where nothing that is asked for needs one; `needs` says what would."""
         for name, _ in self.trained if not any(metric.of_step for metric in metrics) else ():
-            raise UsageError(f"{option(name)} is of a training step's bytes: it needs {needs}")
+            needed = needs.replace("peak_bytes", "kept_bytes") if name == AS else needs  # no peak is told of others
+            raise UsageError(f"{option(name)} is of a training step's bytes: it needs {needed}")
 
     def point(self, subject: LoadedModel, work: Workload, metrics: Sequence[Metric] = ()) -> Point:
         """The model at a workload. Raises UsageError where one of the metrics would be a guess."""
@@ -124,9 +159,24 @@ class Counting:
             raise UsageError(f"{asked} is of a training step, which takes whole sequences: leave {parts} out")
         if work.logits == "last":
             raise UsageError(f"{asked} is of a training step, which computes all logits: leave {option('logits')} out")
+        if self.as_ != TRANSFORMERS:
+            return self._kept_step(subject, metrics)
         from tfacct.reports.training import stepper
 
         return stepper(subject, self.recipe)
+
+    def _kept_step(self, subject: LoadedModel, metrics: Sequence[Metric]) -> Callable[[Workload], Step]:
+        """The same of somebody of whose step no peak is told."""
+        from functools import cache
+
+        from tfacct.reports.kept_as import check, kept_step, runner
+
+        who, recipe = runner(self.as_), self.recipe
+        untold = next((metric.name for metric in metrics if metric.of_step and metric.name not in self.told), None)
+        if untold is not None:
+            raise UsageError(f"{untold} is not counted as {who.who} runs a step", who.peak)
+        check(recipe, self.as_)
+        return cache(lambda work: kept_step(subject, work, recipe, self.as_))
 
     def recipe_facts(self, metrics: Sequence[Metric]) -> dict[str, Any]:
         """The recipe as it stands in the JSON, where a metric is of a training step."""
@@ -134,7 +184,9 @@ class Counting:
             return {}
         recipe = self.recipe
         named = {name: getattr(recipe, name) for name in ("optimizer", "checkpoint", "attention", "loss", "lora")}
-        return {**named, "weights_dtype": recipe.weights or recipe.dtype}
+        if self.as_ != TRANSFORMERS:  # of the transformers classes alone
+            named["attention"] = None
+        return {**named, "weights_dtype": recipe.weights or recipe.dtype, "profile": self.as_}
 
     def facts(self, work: Workload, weights: str | None) -> dict[str, Any]:
         """The workload as it stands in the JSON. `weights`: what they are stored in, where that was said."""

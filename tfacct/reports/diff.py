@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -64,8 +64,9 @@ def diff(
     metrics = [METRICS[name] for name in TOTALS if not (unknown and name in WEIGHED)]
     works = counting.workload(old, before), _there(new, after)
     untrained = _untrained(((old, works[0], terms), (new, works[1], to)))
+    told = {name: metric for name, metric in terms.told.items() if name in to.told}
     if terms.train and not untrained:
-        metrics += STEP_METRICS.values()
+        metrics += told.values()
     to.check_recipe(metrics, option("train"))
     points = [terms.point(old, works[0], metrics), to.point(new, works[1], metrics)]
     stored, alike = conventions.dtypes([old, new], terms, to), terms.trained == to.trained
@@ -88,6 +89,7 @@ def diff(
             *conventions.of_models([old, new], metrics, terms, to),
             *sentences.unweighed_notes(unknown),
             *(f"Bytes of a training step are left out: {why}." for why in untrained),
+            *(dict.fromkeys(filter(None, (terms.untold, to.untold))) if terms.train and not untrained else ()),
             *(sentences.window_notes([new], masked=terms.masked) if old.family == new.family else ()),
             *latent.notes([(old, points[0].work), (new, points[1].work)], metrics, masked=terms.masked),
         ]
@@ -103,7 +105,7 @@ def diff(
                 "new": _side(new, points[1], to, metrics, weighed=not unknown),
                 "lines": [_facts(line) | dict(zip(SHARES, line["shares"], strict=True)) for line in (*flops, *params)],
                 "totals": [_facts(line) for line in totals],
-                "left_out": [*(WEIGHED if unknown else ()), *(STEP_METRICS if untrained else ())],
+                "left_out": [*(WEIGHED if unknown else ()), *_untold(terms, () if untrained else told)],
             }
         ],
         title=f"{' → '.join(_names(old, new, before, after))}{_stored(stored, kept)}{_taught(terms, to, metrics)}",
@@ -132,10 +134,16 @@ def _untrained(sides: Sequence[tuple[LoadedModel, Workload, Counting]]) -> list[
     return [f"{', '.join(names)}: {why}" for why, names in reasons.items() if why]
 
 
+def _untold(terms: Counting, told: Collection[str]) -> list[str]:
+    """Metrics of a training step that are not counted on both sides, where it was asked for."""
+    return [name for name in STEP_METRICS if terms.train and name not in told]
+
+
 def _taught(terms: Counting, to: Counting, metrics: Sequence[Metric]) -> str:
     """What of the recipe changes, after a title."""
-    new = to.recipe_facts(metrics)
-    changed = (f"{name} {old} → {new[name]}" for name, old in terms.recipe_facts(metrics).items() if old != new[name])
+    sides = terms.recipe_facts(metrics), to.recipe_facts(metrics)
+    both = (name for name in sides[0] if terms.as_ == to.as_ or name != "attention")
+    changed = (f"{name} {old} → {new}" for name in both for old, new in [[side[name] for side in sides]] if old != new)
     said = ", ".join(changed)
     return said and f"; {said}"
 
