@@ -83,8 +83,9 @@ def kinds(subject: LoadedModel) -> list[str]:
     return [of for of in UNITS if of != "kv" or subject.keeps]
 
 
-UNSAID = ("deberta-v2", "whisper")
-"""Families with products of a table of distances, or of frames of audio, that no token pays for: no sentence yet."""
+UNSAID = ("deberta-v2", "vit", "whisper")
+"""Families with products of a table of distances, of frames of audio, or of patches, that no token pays for: no
+sentence yet."""
 
 
 @pytest.mark.parametrize("name", presets.names())
