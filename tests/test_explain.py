@@ -83,7 +83,7 @@ def kinds(subject: LoadedModel) -> list[str]:
     return [of for of in UNITS if of != "kv" or subject.keeps]
 
 
-UNSAID = ("deberta-v2", "vit", "whisper")
+UNSAID = ("clip_vision_model", "deberta-v2", "vit", "whisper")
 """Families with products of a table of distances, of frames of audio, or of patches, that no token pays for: no
 sentence yet."""
 

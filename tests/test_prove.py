@@ -11,7 +11,7 @@ from tests.conftest import SHAPES, tiny
 from tfacct.algebra.symbols import in_symbols
 from tfacct.architecture import letters
 from tfacct.architecture.parts import CrossAttention, FeedForward
-from tfacct.ledger.lines import CHUNK, FRONT, Matmul, WINDOWS
+from tfacct.ledger.lines import CHUNK, FRONT, WINDOWS, Matmul
 from tfacct.loading import presets
 from tfacct.output.report import Report
 from tfacct.reports.prove import _report, prove
