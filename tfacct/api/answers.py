@@ -162,6 +162,8 @@ class CommsReport(_Common):
     workload: each.Workload
     train: bool
     mesh: each.MeshFacts
+    after_head: Literal["divided", "gathered", "loss"]
+    reduce_dtype: str
     rank_params: int
     total_params: int
     sent_bytes: int

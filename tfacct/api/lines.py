@@ -226,7 +226,7 @@ class Collectives(TypedDict):
     kind: Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all"]
     over: Literal["tp", "fsdp", "ep", "dp"]
     when: Literal["forward", "backward", "update"]
-    of: Literal["stream", "shared weights", "weights", "experts"]
+    of: Literal["stream", "shared weights", "weights", "experts", "logits"]
     calls: int
     bytes: int
     sent_bytes: int

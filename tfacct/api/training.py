@@ -116,6 +116,8 @@ class Trainable(Asked):
         zero: Literal[0, 1, 2, 3] = 0,
         train: bool = False,
         dtype: str | None = None,
+        after_head: Literal["divided", "gathered", "loss"] = "divided",
+        reduce_dtype: str | None = None,
         **step: Unpack[Step],
     ) -> CommsReport:
         """Collectives of the ranks of a mesh, for one new token, for `tokens` of them, or with `train` in a training
@@ -131,6 +133,8 @@ class Trainable(Asked):
         product by product, as torch's plan has it, or together, as Megatron does. `ep` of the ranks divide the experts,
         whose fullest receives `imbalance` times the mean. `dp`: copies of all these ranks, each with a batch of its
         own, which divide moments (`zero=1`), gradients too (2), or all as `fsdp` does (3). `dtype`: of what is sent.
+        `after_head`: whether logits stay divided, are gathered, or go into a divided loss. `reduce_dtype`: of gradients
+        that are summed over batches.
         Raises TfacctError for a mesh that does not divide what it must, and for a model with a part that has no rule.
         """
         from fractions import Fraction
@@ -139,4 +143,7 @@ class Trainable(Asked):
         from tfacct.reports.comms import comms
 
         mesh = Mesh(tp, sp, fsdp, tp_plan, ep, Fraction(str(imbalance)), dp, zero)
-        return answered(CommsReport, comms([self.loaded], request(step), mesh, train=train, dtype=dtype))
+        report = comms(
+            [self.loaded], request(step), mesh, train=train, dtype=dtype, after=after_head, reduce_dtype=reduce_dtype
+        )
+        return answered(CommsReport, report)

@@ -48,6 +48,14 @@ class OfChoice(StrEnum):
     kept = "kept"
 
 
+class AfterHeadChoice(StrEnum):
+    """What becomes of logits that ranks divide."""
+
+    divided = "divided"
+    gathered = "gathered"
+    loss = "loss"
+
+
 class PlanChoice(StrEnum):
     """Who divides products."""
 

@@ -139,6 +139,18 @@ def comms(
             autocompletion=complete.kv_dtype,
         ),
     ] = None,
+    after_head: Annotated[
+        opt.AfterHeadChoice, typer.Option(help="Logits: left divided, gathered, or put into a divided loss.")
+    ] = opt.AfterHeadChoice.divided,
+    reduce_dtype: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DTYPE",
+            help="In which gradients are summed over batches. Default: as sent.",
+            show_default=False,
+            autocompletion=complete.kv_dtype,
+        ),
+    ] = None,
     which: opt.Which,
     output: opt.Output,
 ) -> None:
@@ -150,4 +162,13 @@ def comms(
 
     most = Fraction(str(mesh.imbalance))
     ranks = Mesh(mesh.tp, mesh.sp, mesh.fsdp, mesh.tp_plan.value, mesh.ep, most, mesh.dp, mesh.zero)
-    ask.show(comms(ask.subjects(which), ask.request(step), ranks, train=train, dtype=dtype), output)
+    report = comms(
+        ask.subjects(which),
+        ask.request(step),
+        ranks,
+        train=train,
+        dtype=dtype,
+        after=after_head.value,
+        reduce_dtype=reduce_dtype,
+    )
+    ask.show(report, output)

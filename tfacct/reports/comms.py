@@ -17,6 +17,7 @@ from tfacct.ledger.workload import Request, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import compose, counting
+from tfacct.reports.comms_ends import COUNTED, Ends, ends_of
 from tfacct.reports.mesh import COMPARED, DTYPES, check_rows, check_ruled, checked, facts, fused, routing_bits, uneven
 
 _ORDER = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all")
@@ -25,7 +26,7 @@ _WHEN = ("forward", "backward", "update")
 _ABOUT = (
     "Bytes are those of the results on one rank. What a rank sends is that of a ring: of a gather and a scatter all"
     " shares but one, of an all-reduce twice as much.",
-    "Logits stay divided along the vocabulary; neither gathering them nor a loss is counted.",
+    "Logits stay divided along the vocabulary, unless they are gathered or a loss is computed of their parts.",
 )
 
 
@@ -36,10 +37,14 @@ def comms(
     *,
     train: bool = False,
     dtype: str | None = None,
+    after: str = "divided",
+    reduce_dtype: str | None = None,
 ) -> Report:
-    """Collectives of one new token, of `tokens` of them, or with `train` of a training step. Raises UsageError, and
-    ConfigError for a model with a part that has no rule."""
+    """Collectives of one new token, of `tokens` of them, or with `train` of a training step. `after`: whether logits
+    stay divided, are gathered, or go into a divided loss. `reduce_dtype`: of gradients that are summed over batches.
+    Raises UsageError, and ConfigError for a model with a part that has no rule."""
     mesh = checked(mesh)
+    ends = ends_of(mesh, train, after, reduce_dtype)
     if not train and mesh.ranks == mesh.dp:
         raise UsageError(f"{option('dp', mesh.dp)} sends gradients alone", f"{option('train', True)} counts them")
     name = units.dtype_name(dtype or counting.DEFAULT_DTYPE)
@@ -49,7 +54,7 @@ def comms(
         raise whole_sequences("train")
     if not train and request.tokens is None:
         request = replace(request, decode=True)
-    found, left_out = _counted(subjects, lambda subject: _of(subject, request, mesh, train, name))
+    found, left_out = _counted(subjects, lambda subject: _of(subject, request, mesh, train, name, ends))
     subjects, every = [subject for subject in subjects if subject.name in found], list(found.values())
     alone = len(subjects) == 1
     who = f"{compose.name_of(subjects[0])}: what" if alone else "What"
@@ -58,12 +63,12 @@ def comms(
         "comms",
         subjects,
         rows,
-        [_facts(one, mesh, train, name) for one in every],
+        [_facts(one, mesh, train, name, ends) for one in every],
         title=f"{who} one of {mesh.ranks:,} ranks sends in {name}, {compose.workload_words(subjects, request)}",
         convention="collectives as torch runs them; bytes of the results on one rank, sent bytes as in a ring",
         answer=_answer(subjects, every, train),
         notes=lambda at: _notes(subjects[at], every[at], mesh),
-        counted="the collectives of products, norms and weights; no loss, no optimizer, no gathered logits",
+        counted=f"the collectives of products, norms and weights{COUNTED[ends.after]}",
         details=lambda _: _ABOUT,
         requests=[request],
         left_out=left_out,
@@ -101,13 +106,22 @@ def _place(lines: Sequence[Collective]) -> tuple[int, int, int]:
     return _OVER.index(first.over), _WHEN.index(first.when), _ORDER.index(first.kind)
 
 
-def _of(subject: LoadedModel, request: Request, mesh: Mesh, train: bool, dtype: str) -> Counted:
+def _of(subject: LoadedModel, request: Request, mesh: Mesh, train: bool, dtype: str, ends: Ends) -> Counted:
     check_ruled(subject, mesh)
     work = counting.workload(subject, request)
     try:
         bits = units.dtype_bits(dtype)
-        shares = routing_bits(subject, mesh, bits, train=train)
-        lines = collectives(subject.ledger, mesh, work.axes(), bits, train=train, shares=shares, modules=fused(subject))
+        lines = collectives(
+            subject.ledger,
+            mesh,
+            work.axes(),
+            bits,
+            train=train,
+            shares=routing_bits(subject, mesh, bits, train=train),
+            modules=fused(subject),
+            after=ends.after,
+            reduced=None if ends.reduced is None else units.dtype_bits(ends.reduced),
+        )
     except UsageError as error:
         error.message = f"{subject.name}: {error.message}"
         raise
@@ -163,6 +177,8 @@ def _because(lines: Sequence[Collective]) -> str:
         if first.kind == "reduce-scatter":
             return "gradients contract B"
         return "blocks again" if first.when == "backward" else "weights are divided"
+    if first.of == "logits":
+        return "V is divided" if first.kind == "all-gather" else "the loss contracts V"
     if first.kind == "all-to-all":
         return "E is divided"
     letters = [letter for letter in (*LIVES, "G", "E", "T") if any(line.because == letter for line in lines)]
@@ -251,11 +267,13 @@ def of_copies(mesh: Mesh) -> str:
     return f"{said}; gradients are reduced in buckets of 25 MiB, as DistributedDataParallel does, the first of 1 MiB."
 
 
-def _facts(one: Counted, mesh: Mesh, train: bool, dtype: str) -> dict[str, Any]:
+def _facts(one: Counted, mesh: Mesh, train: bool, dtype: str, ends: Ends) -> dict[str, Any]:
     return {
         "workload": counting.workload_facts(one.work, dtype=dtype),
         "train": train,
         "mesh": facts(mesh),
+        "after_head": ends.after,
+        "reduce_dtype": ends.reduced or dtype,
         "rank_params": one.stored,
         "total_params": one.whole,
         "sent_bytes": one.sent,

@@ -136,7 +136,8 @@ def sent(one: Trained) -> int:
     """Bytes that one rank sends in a step."""
     assert one.recipe.mesh is not None
     bits = numbers.dtype_bits(one.recipe.dtype)
-    found = collectives(one.subject.ledger, one.recipe.mesh, one.work.axes(), bits, train=True)
+    modules = meshes.fused(one.subject)
+    found = collectives(one.subject.ledger, one.recipe.mesh, one.work.axes(), bits, train=True, modules=modules)
     return sum(each.sent for each in found)
 
 

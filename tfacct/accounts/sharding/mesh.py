@@ -59,7 +59,7 @@ class Mesh:
     @property
     def copies(self) -> int:
         """Number of ranks that have the same experts; `fsdp` divides what each of these has among them."""
-        return self.ranks // self.ep if self.ep > 1 else self.fsdp
+        return self.tp * self.fsdp // self.ep if self.ep > 1 else self.fsdp
 
     def fits(self, letter: str, axes: Axes, ranks: int) -> bool:
         """True if so many ranks of `tp` divide a letter. Fewer key/value heads than ranks are on several each. Of

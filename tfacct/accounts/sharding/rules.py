@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from tfacct.accounts.sharding.experts import of_experts
+from tfacct.accounts.sharding.logits import AfterHead, of_logits
 from tfacct.accounts.sharding.mesh import TOKENS, Mesh, check
 from tfacct.accounts.sharding.replicas import of_replicas
 from tfacct.accounts.sharding.sends import Collective, Kind, Of, When, collective
@@ -24,10 +25,13 @@ def collectives(
     train: bool = False,
     shares: int | None = None,
     modules: Mapping[str, str] | None = None,
+    after: AfterHead = "divided",
+    reduced: int | None = None,
 ) -> list[Collective]:
     """Every collective of a forward pass, or with `train` of a training step, in numbers of so many bits. `shares`:
     bits of the weights by which a token's experts are summed, where those are others. `modules`: of products that the
-    model's class runs as one, its name.
+    model's class runs as one, its name. `after`: what becomes of logits. `reduced`: bits in which gradients of weights
+    are summed over batches, where those are others.
 
     Raises UsageError for a mesh that does not divide what it must.
     """
@@ -37,10 +41,11 @@ def collectives(
         found += _of_group(group, mesh, at, bits, train, modules or {})
     for group in ledger.groups if mesh.ranks > 1 else ():
         found += of_experts(group, mesh, at, bits, shares or bits, train)
+    found += of_logits(ledger, mesh, at, bits, after)
     if mesh.ranks > mesh.tp or mesh.copies > 1:
-        found += _of_weights(ledger, mesh, bits, train)
+        found += _of_weights(ledger, mesh, bits, train, reduced or bits)
     if mesh.dp > 1 and train:
-        found += of_replicas(ledger, mesh, bits)
+        found += of_replicas(ledger, mesh, reduced or bits)
     return found
 
 
@@ -128,16 +133,17 @@ def _shared(group: Group) -> Iterator[tuple[str, Letters, Letters]]:
             yield f"{line.path}.weight", ("B", "T", "D"), letters(line.spec)
 
 
-def _of_weights(ledger: Ledger, mesh: Mesh, bits: int, train: bool) -> Iterator[Collective]:
+def _of_weights(ledger: Ledger, mesh: Mesh, bits: int, train: bool, reduced: int) -> Iterator[Collective]:
     """Collectives over `fsdp`, which gathers weights before they are read and scatters their gradients."""
     for unit in gathered(ledger, mesh):
         if unit.ranks == 1:
             continue
-        part = whole_bytes(sum(one.elements for one in unit.shards), bits)
+        elements = sum(one.elements for one in unit.shards)
+        part = whole_bytes(elements, bits)
         steps: list[tuple[Kind, When, int]] = [("all-gather", "forward", unit.ranks * part)]
         if train:
             # Blocks let go of their weights behind the forward pass; what is in no block stays.
             steps += [("all-gather", "backward", unit.ranks * part)] if unit.what else []
-            steps.append(("reduce-scatter", "backward", part))
+            steps.append(("reduce-scatter", "backward", whole_bytes(elements, reduced)))
         for kind, when, result in steps:
             yield collective(unit.what, kind, "fsdp", when, "weights", unit.times, result, unit.ranks, "B")

@@ -11,14 +11,14 @@ from tfacct.ledger.einsum import rounded_up
 Kind: TypeAlias = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all"]
 Over: TypeAlias = Literal["tp", "fsdp", "ep", "dp"]
 When: TypeAlias = Literal["forward", "backward", "update"]
-Of: TypeAlias = Literal["stream", "shared weights", "weights", "experts"]
+Of: TypeAlias = Literal["stream", "shared weights", "weights", "experts", "logits"]
 
 
 class Collective(NamedTuple):
     """A collective as a line: `what` is the line of the ledger that needs it, `calls` how many times it runs in a step,
     `bytes` those of all results on one rank, `because` the letter it follows from. `of`: the stream, weights that every
-    rank of `tp` has, the weights of an `fsdp` unit, or what goes to experts and comes back. `sent`: bytes that one rank
-    sends, in a ring or to each other rank."""
+    rank of `tp` has, the weights of an `fsdp` unit, what goes to experts and comes back, or logits. `sent`: bytes that
+    one rank sends, in a ring or to each other rank."""
 
     what: str
     kind: Kind
