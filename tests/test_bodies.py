@@ -223,3 +223,15 @@ def test_verify_asks_the_class_itself(run) -> None:
     pytest.importorskip("transformers")
     ran = run("verify", "gpt2", "--ctx", "9", "--against", "transformers", "--set", BODY.format("GPT2Model"))
     assert ran.code == 0 and "transformers, cached elements" in ran.out
+
+
+def test_debertas_convolution_by_hand() -> None:
+    """Of v2-xlarge: 3 · 1,536² + 1,536 and a norm, once; all channels of three tokens for each token."""
+    whole, without = load("deberta-v2-xlarge"), load("deberta-v2-xlarge", conv_kernel_size=0)
+    more = whole.params().models[0]["total_params"] - without.params().models[0]["total_params"]
+    assert more == 3 * 1536**2 + 1536 + 2 * 1536 == 7_082_496
+    flops = [model.flops(ctx=7, batch=5).models[0]["total_flops"] for model in (whole, without)]
+    assert flops[0] - flops[1] == 2 * 5 * 7 * 3 * 1536**2
+    for fields in ({"conv_groups": 2}, {"conv_kernel_size": 4}):
+        with pytest.raises(TfacctError, match="changes the counts and is not understood"):
+            load("deberta-v2-xlarge", **fields)

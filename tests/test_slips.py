@@ -29,7 +29,7 @@ WORKLOADS = (
 IN_CHUNKS = (Workload(context=190, tokens=150, batch=9), Workload(context=23, tokens=1, batch=9))
 """Several chunks of a recurrence, and its one token."""
 # The variants that bring lines of their own. With one key head, or as many as query heads, letters have equal sizes.
-BRING = ("windowed", "absorbed", "post-norm", "own", "moe")
+BRING = ("windowed", "absorbed", "post-norm", "own", "moe", "with a convolution")
 NAMES = [*TINY, *(name for name in VARIANTS if any(word in name for word in BRING))]
 
 
@@ -47,9 +47,16 @@ def slips(line: Line, letters: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _same(subject: LoadedModel, spec: str) -> str:
-    """The spec with one letter for two that are one size by definition: Dt, Dp and Do are D, Qc is Pc, Ob is Hb, G is N
-    where all queries share one key head, and an encoder alone has T = S."""
-    spec = spec.replace("Dt", "D").replace("Dp", "D").replace("Do", "D").replace("Qc", "Pc").replace("Ob", "Hb")
+    """The spec with one letter for two that are one size by definition: Dt, Dp, Dn and Do are D, Qc is Pc, Ob is Hb, G
+    is N where all queries share one key head, and an encoder alone has T = S."""
+    spec = (
+        spec.replace("Dt", "D")
+        .replace("Dp", "D")
+        .replace("Dn", "D")
+        .replace("Do", "D")
+        .replace("Qc", "Pc")
+        .replace("Ob", "Hb")
+    )
     if {getattr(part, "kv_heads", None) for part in subject.architecture.attentions} == {1}:
         spec = " ".join("N" if word == "G" else word for word in spec.split())
     return spec if subject.keeps else spec.replace("S", "T")

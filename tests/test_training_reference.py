@@ -35,6 +35,8 @@ def unruled(model: LoadedModel) -> str:
     attentions = [part for part in model.architecture.parts() if isinstance(part, Attention)]
     if any(part.value_dim is not None for part in attentions):
         return "values of a size of their own"
+    if model.architecture.beside is not None:
+        return "a convolution beside a block"
     if isinstance(model.architecture.embed, Patches):
         return "patches of images"
     if isinstance(model.architecture.pooler, Picked):

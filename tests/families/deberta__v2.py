@@ -15,6 +15,7 @@ VARIANTS = {
     "with weights of their own": {**OWN, "norm_rel_ebd": "none", "position_biased_input": True, "legacy": False},
     "one way": {**OWN, "pos_att_type": ["c2p"]},
     "absolute": {**TINY, "relative_attention": False, "norm_rel_ebd": "none", "position_biased_input": True},
+    "with a convolution": {**TINY, "conv_kernel_size": 3},
 }
 LOGITS = {
     "": TINY,
@@ -23,6 +24,7 @@ LOGITS = {
     "one way": VARIANTS["one way"],
     "the other way": {**OWN, "pos_att_type": ["p2c"]},
     "absolute": VARIANTS["absolute"],
+    "with a convolution": {**TINY, "conv_kernel_size": 5, "conv_act": "gelu"},
 }
 SILENT = {"pooler_dropout": 0.3, "pooler_hidden_act": "relu", "conv_act": "gelu"}
 REQUIRED = {**LAYERS, "num_attention_heads": 4}
@@ -37,6 +39,7 @@ def drawn(draw: Draw) -> Fields:
     if fields["relative_attention"]:
         some(draw, fields, norm_rel_ebd=st.sampled_from(["none", "layer_norm"]))
     sizes = {"type_vocab_size": st.integers(0, 4), "max_position_embeddings": st.integers(25, 40)}
+    sizes |= {"conv_kernel_size": st.sampled_from([0, 1, 3, 7]), "conv_act": st.sampled_from(["gelu", "tanh"])}
     return some(draw, fields, position_biased_input=ON, **sizes)
 
 

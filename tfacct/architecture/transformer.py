@@ -17,6 +17,7 @@ from tfacct.architecture.parts import (
     Distances,
     Embedding,
     FeedForward,
+    FirstConvolution,
     Form,
     Grouped,
     Head,
@@ -74,6 +75,7 @@ class Transformer:
 
     With an `encoder` it is the decoder of an encoder-decoder. An image encoder has patches for a token
     table. `mtp` heads run behind the head. A body has no `head`; it may have a `pooler`, and scores of `classes`.
+    `beside`: a convolution of what the first block reads, added behind it.
     """
 
     embed: Embedding | Patches
@@ -90,13 +92,14 @@ class Transformer:
     classes: Classes | None = None
     distances: Distances | None = None
     per_layer: PerLayerEmbedding | None = None
+    beside: FirstConvolution | None = None
 
     def ends(self) -> tuple[dict[str, Part], dict[str, Part]]:
         """Parts before the blocks and parts behind them, by their names in paths."""
         front: dict[str, Part | None]
         front = {"embed": self.embed, "pos_embed": self.positions, "type_embed": self.segments}
         front |= {"rel_bias": self.bias, "rel_embed": self.distances, "embed_norm": self.embed_norm}
-        front |= {"per_layer": self.per_layer}
+        front |= {"per_layer": self.per_layer, "first_conv": self.beside}
         back: dict[str, Part | None] = {"final_norm": self.final_norm, "lm_head": self.head}
         return _there(front), _there({**back, "pooler": self.pooler, "classifier": self.classes})
 

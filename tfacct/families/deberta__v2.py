@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from tfacct.architecture.parts import Attention, Disentangled, Distances, Pooler, Positions
+from tfacct.architecture.parts import Attention, Disentangled, Distances, FirstConvolution, Pooler, Positions
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, Real, Switch, UpTo, Word
@@ -58,11 +58,13 @@ class Config(BertLike):
     pooler_hidden_size: Count | None = None
     pooler_hidden_act: Word = "gelu"
     conv_kernel_size: UpTo = 0
+    conv_groups: Count = 1
+    conv_act: Word = "tanh"
     legacy: Switch = True
 
     stems: ClassVar = ("DebertaV2",)
-    uncounted: ClassVar = BertLike.uncounted | {"pooler_hidden_act", "legacy"}
-    harmless: ClassVar = frozenset("conv_act conv_groups attention_type max_seq_length summary_last_token".split())
+    uncounted: ClassVar = BertLike.uncounted | {"pooler_hidden_act", "legacy", "conv_groups", "conv_act"}
+    harmless: ClassVar = frozenset("attention_type max_seq_length summary_last_token".split())
     heads: ClassVar = {
         **ENCODING,
         "Model": BODY,
@@ -75,6 +77,8 @@ class Config(BertLike):
         **{ours: f"{BODY_AT}{theirs}" for ours, theirs in TABLES.items()},
         "rel_embed": f"{BODY_AT}encoder.rel_embeddings",
         "rel_embed.norm": f"{BODY_AT}encoder.LayerNorm",
+        "first_conv": f"{BODY_AT}encoder.conv.conv",
+        "first_conv.norm": f"{BODY_AT}encoder.conv.LayerNorm",
         **{f"blocks.*.{ours}": f"{BODY_AT}encoder.layer.*.{theirs}" for ours, theirs in THEIRS.items()},
     }
     hf_tensors: ClassVar = {"lm_head.bias": "cls.predictions.bias"}
@@ -87,8 +91,10 @@ class Config(BertLike):
         " means max_position_embeddings. share_att_key: its products are with the weights of keys and queries.",
         "DebertaV2Model has no pooler. position_biased_input = false, as version 3 has it, means no table of"
         " positions.",
-        "The convolution of v2-xlarge (conv_kernel_size), and an embedding_size, attention_head_size or"
-        " pooler_hidden_size of their own are refused.",
+        "The convolution of v2-xlarge (conv_kernel_size) reads what the first block reads, all channels of some tokens"
+        " around each one, zeros at the ends included; it is added to what that block gives. Convolutions in groups,"
+        " and those of an even number of tokens, are refused.",
+        "An embedding_size, attention_head_size or pooler_hidden_size of their own are refused.",
     )
 
     def class_paths(self) -> Mapping[str, str]:
@@ -161,9 +167,12 @@ class Config(BertLike):
         super().check()
         heads = self.hidden_size // self.num_attention_heads
         own = {"embedding_size": self.hidden_size, "pooler_hidden_size": self.hidden_size, "attention_head_size": heads}
-        for name, understood in {**own, "conv_kernel_size": 0}.items():
+        for name, understood in own.items():
             if getattr(self, name) not in (None, understood):
                 raise self.refused(name, getattr(self, name))
+        if self.conv_kernel_size and (self.conv_groups != 1 or self.conv_kernel_size % 2 == 0):
+            name = "conv_groups" if self.conv_groups != 1 else "conv_kernel_size"
+            raise self.refused(name, getattr(self, name))
         if self.relative_attention and not self.kinds:
             raise self.refused("pos_att_type", self.pos_att_type)
         if not self.relative_attention and self.normed:  # a norm of nothing, which the class stores
@@ -172,6 +181,10 @@ class Config(BertLike):
     def architecture(self) -> Transformer:
         """BERT's, with a table of distances in front."""
         shape = super().architecture()
+        if self.conv_kernel_size:
+            kernel, act = self.conv_kernel_size, self.conv_act
+            conv = FirstConvolution(hidden=self.hidden_size, kernel=kernel, activation=act, eps=self.layer_norm_eps)
+            shape = replace(shape, beside=conv)
         if not self.relative_attention:
             return shape
         table = Distances(buckets=self.rows, hidden=self.hidden_size, normed=self.normed, eps=self.layer_norm_eps)

@@ -49,6 +49,8 @@ CHOSEN = "Sx"
 WINDOWS = frozenset((WINDOW, AROUND, CHOSEN))
 CHUNK = "Pc"
 """The axis of the tokens in a chunk of a recurrence; the ledger binds by it how many chunks there are."""
+BESIDE = "Kb"
+"""The axis of the tokens around one that a convolution sees, an odd number; it binds nothing."""
 FRONT = "Xc"
 """The axis of the learned tokens in front of an image's patches; the ledger binds by it how many patches there are."""
 

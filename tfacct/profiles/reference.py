@@ -60,6 +60,7 @@ class Reference:
         ruled = {
             "an encoder": shape.encoder is None,
             "multi-token prediction": shape.mtp is None,
+            "a convolution beside a block": shape.beside is None,
             "patches of images": isinstance(shape.embed, Embedding),
             "a pooler of this kind": shape.pooler is None or isinstance(shape.pooler, Pooler),
         }

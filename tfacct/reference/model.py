@@ -19,7 +19,18 @@ from tfacct.reference.blocks import Kept, MtpHead, own_norm, run, share, through
 from tfacct.reference.distances import Distances, RelativeBias
 from tfacct.reference.images import AttentionPooler, Patches, Picked
 from tfacct.reference.mixers import module_of
-from tfacct.reference.modules import ACTIVATIONS, Classes, Head, Pooler, Positions, Segments, Sines, Stem, Tokens
+from tfacct.reference.modules import (
+    ACTIVATIONS,
+    Classes,
+    FirstConvolution,
+    Head,
+    Pooler,
+    Positions,
+    Segments,
+    Sines,
+    Stem,
+    Tokens,
+)
 from tfacct.reference.per_layer import PerLayerEmbedding, PerLayerInput
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
@@ -104,6 +115,7 @@ class Decoder(nn.Module):
         self.per_layer = None if shape.per_layer is None else PerLayerEmbedding(shape.per_layer)
         self.lends = any(isinstance(part, parts.Attention) and part.borrowed for part in shape.attentions)
         self.blocks = _blocks(shape.stacks, fused=fused, keep_all=keep_all)
+        self.first_conv = None if shape.beside is None else FirstConvolution(shape.beside)
         self.final_norm = own_norm(shape.final_norm)
         last = logits == "last"
         self.lm_head = None if shape.head is None else Head(shape.head, last)
@@ -155,9 +167,12 @@ class Decoder(nn.Module):
             own = [name for name in block.states if read is None or not name.startswith("cross.")]
             return tuple(islice(rest, len(own)))
 
-        for block in self.blocks:
+        first = x
+        for number, block in enumerate(self.blocks):
             x, *own = run(block, self.recompute, x, step, before(block), read)
             kept += own
+            if number == 0 and self.first_conv is not None:
+                x = self.first_conv(first, x)
         logits = [self._head(through(self.final_norm, x))]
         for ahead in self.mtp:
             assert isinstance(ahead, MtpHead)

@@ -100,6 +100,22 @@ class Stem(nn.Module):
         return out
 
 
+class FirstConvolution(Linear):
+    """A convolution around each token, unfolded into one product, added to a stream; (batch, tokens, hidden)."""
+
+    def __init__(self, part: parts.FirstConvolution) -> None:
+        super().__init__(part.hidden * part.kernel, part.hidden)
+        self.kernel, self.act, self.add = part.kernel, Activation(part.activation), Add()
+        self.norm = LayerNorm((part.hidden,), part.eps)
+
+    def forward(self, x: Tensor, stream: Tensor) -> Tensor:  # type: ignore[override]
+        nothing = [torch.zeros_like(x.narrow(1, 0, 1))] * (self.kernel // 2)
+        around = torch.cat((*nothing, x, *nothing), dim=1)
+        seen = torch.stack([around.narrow(1, first, x.shape[1]) for first in range(self.kernel)], dim=-1)
+        out: Tensor = self.norm(self.add(stream, self.act(super().forward(seen.flatten(2)))))
+        return out
+
+
 class Softcap(nn.Module):
     """Bounded values, cap · tanh(x · factor / cap). "Gemma 2" (arXiv 2408.00118), section 2, and its class."""
 

@@ -10,7 +10,7 @@ from tfacct.architecture.letters import Letter, explained
 from tfacct.architecture.parts import Mixer
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.record import record
-from tfacct.ledger.lines import CHUNK, FRONT, WINDOWS
+from tfacct.ledger.lines import BESIDE, CHUNK, FRONT, WINDOWS
 from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE
 
 WORKLOAD = ("B", "T", "C", "Cw", "J")
@@ -43,7 +43,7 @@ class Sizes:
         self.declared: Mapping[str, Letter] = {
             name: letter
             for name, letter in explained(shape).items()
-            if letter.made is None and letter.own not in (*WINDOWS, CHUNK, FRONT)
+            if letter.made is None and letter.own not in (*WINDOWS, BESIDE, CHUNK, FRONT)
         }
         lengths = {part.axes()[CHUNK] for part in shape.parts() if CHUNK in part.axes()}
         self.chunk: int | None = max(lengths, default=None)

@@ -2,7 +2,7 @@
 
 from tfacct.architecture.parts.attention import Attention, Grouped, QKNorm, Rotary, Temperature
 from tfacct.architecture.parts.classes import Classes, Picked, Pooler
-from tfacct.architecture.parts.convolution import ShortConvolution
+from tfacct.architecture.parts.convolution import FirstConvolution, ShortConvolution
 from tfacct.architecture.parts.cross import OF_SOURCE, CrossAttention, Disentangled, Distances, RelativeBias
 from tfacct.architecture.parts.delta import DeltaNet
 from tfacct.architecture.parts.embedding import Embedding, Head, Positions, Segments, Stem
@@ -23,6 +23,7 @@ from tfacct.ledger.paths import ENCODER, MTP
 
 _READ: tuple[type[Part], ...] = (
     *(Embedding, PerLayerEmbedding, Positions, Segments, RelativeBias, Distances),
+    FirstConvolution,
     *(
         Attention,
         LatentAttention,
@@ -63,6 +64,7 @@ __all__ = [
     "Embedding",
     "Experts",
     "FeedForward",
+    "FirstConvolution",
     "Form",
     "GatedRecurrence",
     "Grouped",
