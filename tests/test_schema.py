@@ -87,6 +87,10 @@ ASKED: dict[str, list[list[str]]] = {
         ["train", "llama-3.1-8b", "--ctx", "4k", "--tp", "2", "--fsdp", "2"],
     ],
     "comms": [["comms", "llama-3.1-8b", "--tp", "8"], ["comms", "qwen3-8b", "--tp", "2", "--fsdp", "2", "--train"]],
+    "plan": [
+        ["plan", "llama-3.1-8b", "--gpus", "8", "--fit", "h100-sxm", "--batch", "16", "--ctx", "8k"],
+        ["plan", "llama-3.1-8b", "--gpus", "8", "--fit", "24GB", "--batch", "16", "--ctx", "8k", "--train"],
+    ],
     "time": [
         ["time", "llama-3.1-8b", "--on", "h100-sxm"],
         ["time", "qwen3-30b-a3b", "--on", "2xmi300x", "--prefill", "--ctx", "1k"],

@@ -27,8 +27,13 @@ class UnitTimeline(Timeline):
         units = self._units
         self.order = {number: part for part in self.run.blocks for number in part.numbers}
         blocks = sum(part.count * self.finished(part, part.run.order) for part in self.run.blocks)
-        self.scattered: Size = sum(part.count * self.left(part) for part in self.run.blocks)
-        self.all_gradients += self.scattered - blocks
+        self.scattered: Size = sum(part.count * self._scattered(part) for part in self.run.blocks)
+        self.ends = units.stored.bytes(units.root)
+        if units.accumulates:  # each sum is added to its own, and goes
+            self.earlier = self.scattered + self.ends
+            self.all_gradients -= blocks
+        else:
+            self.all_gradients += self.scattered - blocks
         self.root = self._whole(units.root)
 
     @property
@@ -41,7 +46,10 @@ class UnitTimeline(Timeline):
         return self.step.pass_.bytes(self._units.ranks * elements) if self._units.gathers else 0
 
     def left(self, section: Section) -> Size:
-        """Bytes of a block's gradients once they are scattered."""
+        """Bytes that a block's gradients add once they are scattered."""
+        return 0 if self._units.accumulates else self._scattered(section)
+
+    def _scattered(self, section: Section) -> Size:
         return self._units.stored.bytes(self._units.blocks[kind_of(section.numbers)])
 
     def unit(self, number: int) -> Size:
@@ -76,8 +84,7 @@ class UnitTimeline(Timeline):
 
     def update(self) -> Instant:
         """The optimizer's step, of what the rank stores."""
-        ends = self._units.stored.bytes(self._units.root)
-        return super().update()._replace(gradients=self.scattered + ends)
+        return super().update()._replace(gradients=self.scattered + self.ends)
 
     def _forward(self) -> Iterator[tuple[int, Instant]]:
         first = min(self.order)

@@ -53,7 +53,8 @@ class Angles(NamedTuple):
 class Units(NamedTuple):
     """Weights that `ranks` ranks share and gather unit by unit, as fully_shard does: elements that the fullest rank
     stores, padding included, of a block by the first of its kind, of what is in no block, and of all. `stored`: their
-    dtype, that of the gradients once they are scattered, and of the optimizer's state."""
+    dtype, that of the gradients once they are scattered, and of the optimizer's state. `gathers`: the weights are
+    shared too. `accumulates`: scattered gradients of earlier batches are there."""
 
     ranks: int
     stored: Width
@@ -61,6 +62,7 @@ class Units(NamedTuple):
     root: int
     whole: int
     gathers: bool = True
+    accumulates: bool = False
 
 
 class Step(NamedTuple):

@@ -10,7 +10,7 @@ from inspect import get_annotations
 from types import NoneType, UnionType
 from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from tfacct.api import answers, estimates
+from tfacct.api import answers, estimates, plans
 from tfacct.api.answer import Answer
 from tfacct.output.report import SCHEMA
 
@@ -29,6 +29,7 @@ KINDS: Mapping[str, type[Answer]] = {
     "verify-prove": answers.ProveReport,
     "train": answers.TrainReport,
     "comms": answers.CommsReport,
+    "plan": plans.PlanReport,
     "time": estimates.TimeReport,
     "serve": estimates.ServeReport,
     "fit": estimates.FitReport,

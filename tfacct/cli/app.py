@@ -1,6 +1,6 @@
 """Every command, in the order of the help."""
 
-from tfacct.cli import account, training, estimates, explore, presets, trust  # isort: skip
+from tfacct.cli import account, training, plan, estimates, explore, presets, trust  # isort: skip
 from tfacct.cli.root import app
 
-__all__ = ["account", "app", "estimates", "explore", "presets", "training", "trust"]
+__all__ = ["account", "app", "estimates", "explore", "plan", "presets", "training", "trust"]

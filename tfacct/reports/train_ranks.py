@@ -29,14 +29,21 @@ from tfacct.reports.training import FP32, Recipe, Trained
 def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
     """Reason why one rank's training step is not counted; None if it is."""
     assert recipe.mesh is not None
+    return unruled(subject, recipe) or training.refusal(_on_rank(subject, recipe.mesh), alone(recipe))
+
+
+def unruled(subject: LoadedModel, recipe: Recipe) -> str | None:
+    """Reason why a mesh does not go with a model or a recipe; None if it does."""
+    assert recipe.mesh is not None
     try:
-        one = _on_rank(subject, recipe.mesh)
+        meshes.check_ruled(subject, recipe.mesh)
+        meshes.check_divided(subject, replace(recipe.mesh, sp=False))
     except TfacctError as error:
         return error.message.removeprefix(f"{subject.name}: ")
-    return next(_unruled(subject, recipe), None) or training.refusal(one, _alone(recipe))
+    return next(_unruled(subject, recipe), None)
 
 
-def _alone(recipe: Recipe) -> Recipe:
+def alone(recipe: Recipe) -> Recipe:
     """The recipe of what one rank computes: on weights that it has gathered, in the dtype of the pass."""
     return replace(recipe, mesh=None, weights=None if recipe.shares_weights else recipe.weights)
 
@@ -64,8 +71,6 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
         yield "a loss in chunks is not counted on a mesh"
     if recipe.checkpoint == "attention":
         yield "attention that runs again is not counted on a mesh"
-    if recipe.accumulate:
-        yield "gradients of earlier batches are not counted on a mesh"
     if recipe.weights == FP32 and not recipe.full and mesh.fsdp == 1:
         yield f"autocast is not counted on a mesh: {option('fsdp')} casts weights before they are gathered"
     if recipe.attention == "eager" and mesh.sp:
@@ -92,24 +97,34 @@ def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
             f"{option('tp', mesh.tp)} does not divide T = {work.tokens:,} (tokens)",
             f"{option('sp', True)} divides the tokens: ask for a multiple of {mesh.tp}",
         )
-    step = training.step_of(one, work, _alone(recipe))
-    if mesh.tp > 1:
+    return shared(subject, computed(one, work, recipe), recipe)
+
+
+def computed(one: LoadedModel, work: Workload, recipe: Recipe) -> Step:
+    """The step of the model that a rank of `tp` has, the stream and the loss as its ranks divide them."""
+    assert recipe.mesh is not None
+    step = training.step_of(one, work, alone(recipe))
+    if recipe.mesh.tp > 1:
         step = vocabulary(step)
-    if mesh.sp:
-        step = along_tokens(step, mesh)
+    return along_tokens(step, recipe.mesh) if recipe.mesh.sp else step
+
+
+def shared(subject: LoadedModel, step: Step, recipe: Recipe) -> Step:
+    """The step where further ranks share weights, gradients or moments, or reduce gradients in buckets."""
+    mesh, each = recipe.mesh, width(recipe.weights or recipe.dtype)
+    assert mesh is not None
     if mesh.dp > 1 and mesh.fsdp == 1 and not mesh.zero:
-        bits = width(recipe.weights or recipe.dtype).bits
-        step = step._replace(buckets=sum(buckets(subject.ledger, mesh, bits)))
+        step = step._replace(buckets=sum(buckets(subject.ledger, mesh, each.bits)))
     shares = along_copies(mesh) if mesh.zero else mesh
-    if shares.fsdp > 1:
-        each, how = width(recipe.weights or recipe.dtype), optimizer(recipe.optimizer)
-        own = updated(subject.ledger, shares)
-        states, update = how.states(own, each.bits // 8), how.update(own, each.bits // 8)
-        step = step._replace(states=states, update=update.most)
-        if mesh.zero != 1:
-            parts = units(subject.ledger, shares, each)
-            step = step._replace(units=parts._replace(gathers=not mesh.zero))
-    return step
+    if shares.fsdp == 1:
+        return step
+    own, how = updated(subject.ledger, shares), optimizer(recipe.optimizer)
+    states, update = how.states(own, each.bits // 8), how.update(own, each.bits // 8)
+    step = step._replace(states=states, update=update.most)
+    if mesh.zero == 1:
+        return step
+    parts = units(subject.ledger, shares, each)._replace(gathers=not mesh.zero, accumulates=recipe.accumulate)
+    return step._replace(units=parts, accumulate=False)
 
 
 def facts(one: Trained) -> dict[str, Any]:
@@ -119,7 +134,7 @@ def facts(one: Trained) -> dict[str, Any]:
     each = width(one.recipe.weights or one.recipe.dtype)
     tensors = stored(one.subject)
     weights = each.bytes(sum(tensor.copies * tensor.elements for tensor in tensors))
-    alone = training.step_of(one.subject, one.work, _alone(one.recipe))
+    undivided = training.step_of(one.subject, one.work, alone(one.recipe))
     return {
         "mesh": meshes.facts(mesh),
         "sent_bytes": sent(one),
@@ -127,7 +142,7 @@ def facts(one: Trained) -> dict[str, Any]:
             "weights_bytes": weights,
             "optimizer_bytes": optimizer(one.recipe.optimizer).states(tensors, each.bits // 8),
             "gradients_bytes": weights,
-            "kept_bytes": alone.kept(),
+            "kept_bytes": undivided.kept(),
         },
     }
 

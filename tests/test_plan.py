@@ -1,0 +1,102 @@
+"""Divisions of devices: which hold a model, in which order, and whether each command gives what its row says."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tfacct
+from tests.conftest import Ran
+
+LLAMA = "llama-3.1-8b"
+
+
+def test_every_row_is_what_its_command_says() -> None:
+    model = tfacct.load(LLAMA)
+    found = model.plan(gpus=16, fit="80GB", train=True, ctx="8k", batch=64, recipe={"checkpoint": "full"})
+    assert found.fitting == len(found.divisions) > 10
+    for row in (*found.divisions[::3], *found.larger):
+        mesh = {name: row[name] for name in ("tp", "sp", "fsdp", "dp", "zero")}
+        assert row["tp"] * row["fsdp"] * row["dp"] == 16
+        assert row["batch"] * row["times"] * row["fsdp"] * row["dp"] == 64
+        step = model.train(ctx="8k", batch=row["batch"], checkpoint="full", accumulate=row["times"] > 1, **mesh)
+        assert step.peak_bytes == row["bytes"], row
+        assert (row in found.divisions) == (row["bytes"] <= 80 * 10**9)
+        if row["times"] == 1:
+            assert step.sent_bytes == row["sent_bytes"]
+        elif row["fsdp"] > 1:
+            assert row["sent_bytes"] == row["times"] * step.sent_bytes
+
+
+def test_as_many_sequences_at_a_time_as_fit() -> None:
+    model = tfacct.load(LLAMA)
+    found = model.plan(gpus=8, fit="80GB", train=True, ctx="8k", batch=64, recipe={"checkpoint": "full"})
+    row = next(row for row in found.divisions if row["fsdp"] == 8)
+    again = model.train(ctx="8k", batch=2 * row["batch"], checkpoint="full", accumulate=row["times"] > 2, fsdp=8)
+    assert row["times"] > 1 and again.peak_bytes > 80 * 10**9
+
+
+def test_the_least_sent_comes_first() -> None:
+    found = tfacct.load("llama-3.1-70b").plan(gpus=64, fit="80GB", train=True, ctx="8k", batch=512)
+    sent = [row["sent_bytes"] for row in found.divisions]
+    assert sent == sorted(sent) and found.fitting + len(found.larger) == found.tried
+
+
+@pytest.mark.parametrize("more", ["--train --checkpoint full --weights fp32", ""])
+def test_a_command_runs(run: Callable[..., Ran], more: str) -> None:
+    asked = ["plan", LLAMA, "--gpus", "4", "--fit", "80GB", "--ctx", "4k", "--batch", "8", *more.split()]
+    found = tfacct.load(LLAMA)
+    recipe: dict[str, Any] = {"checkpoint": "full", "weights": "fp32"} if more else {}
+    row = found.plan(gpus=4, fit="80GB", ctx="4k", batch=8, train=bool(more), recipe=recipe).divisions[0]
+    program, *words = shlex.split(row["command"])
+    ran = run(*words)
+    assert program == "tfacct" and ran.code == 0, ran.err
+    assert " ".join(row["command"].split()) in " ".join(run(*asked).out.split())
+
+
+def test_serving_by_hand() -> None:
+    found = tfacct.load("llama-3.1-70b").plan(gpus=8, fit="80GB", ctx="8k", batch=64)
+    assert [(row["tp"], row["dp"], row["batch"]) for row in found.divisions] == [(4, 2, 32), (8, 1, 64)]
+    # Four ranks: 161 norms of 8,192 on each, a quarter of the rest; two key/value heads of 32 sequences.
+    norms = 161 * 8192
+    weights = 2 * ((70_553_706_496 - norms) // 4 + norms)
+    assert found.divisions[0]["bytes"] == weights + 2 * 80 * 8192 * 2 * 128 * 2 * 32
+    # 161 all-reduces of 32 tokens, of which a ring of 4 sends 3 of 4 shares twice.
+    assert found.divisions[0]["sent_bytes"] == 161 * 2 * 3 * (32 * 8192 * 2) // 4
+
+
+def test_where_nothing_fits_the_nearest_is_said(run: Callable[..., Ran]) -> None:
+    asked = ("plan", "llama-3.1-405b", "--fit", "80GB", "--ctx", "8k", "--batch", "8")
+    words = " ".join(run(*asked, "--gpus", "8").out.split())
+    assert "None of 4 divisions of 8 devices holds it in 80 GB: the nearest, --tp 8, needs" in words
+    one = " ".join(run(*asked, "--gpus", "1").out.split())
+    assert "The one division of 1 device, no division, needs" in one and "more than 80 GB" in one, one
+
+
+def test_the_answer_comes_first(run: Callable[..., Ran]) -> None:
+    out = run("plan", "llama-3.1-70b", "--gpus", "64", "--fit", "80GB", "--ctx", "8k", "--batch", "512", "--train").out
+    words = " ".join(out.split())
+    assert "divisions of 64 devices hold it in 80 GB; the least is sent by --" in words
+    assert "The first is tfacct train llama-3.1-70b --ctx 8192 --" in words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("t5-base --gpus 8 --fit 80GB --train --ctx 512 --batch 8", "t5-base: no division of 8 devices is counted"),
+        (f"{LLAMA} --gpus 8 --fit 80GB --train --lora 16 --batch 8", "adapters are not counted on a mesh"),
+        (f"{LLAMA} --gpus 3 --fit 80GB --train --batch 8", "do not divide 8 sequences"),
+        (f"{LLAMA} --gpus 8 --fit 80GB --checkpoint full", "--checkpoint goes with --train"),
+        (f"{LLAMA} --gpus 8 --fit 80GB --train --kv-dtype fp8", "--train does not go with --kv-dtype"),
+        (f"{LLAMA} --gpus 0 --fit 80GB", "--gpus"),
+        (f"{LLAMA} --gpus 8 --fit 4xh100-sxm", "4xh100-sxm are not 8 cards"),
+        (f"{LLAMA} --gpus 9999999 --fit 80GB", "--gpus is at most 1,048,576"),
+    ],
+)
+def test_what_is_not_counted_is_refused_by_name(run: Callable[..., Ran], arguments: str, said: str) -> None:
+    ran = run("plan", *arguments.split())
+    words = " ".join(ran.err.split())
+    assert ran.code == 2 and said in words and "Traceback" not in words, words

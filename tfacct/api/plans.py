@@ -1,0 +1,94 @@
+"""How devices divide a model."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict, Unpack
+
+from tfacct.api import lines as each
+from tfacct.api.answer import answered
+from tfacct.api.answers import _Common
+from tfacct.api.asked import Asked, budget_of
+from tfacct.api.keywords import request, spelled_out
+from tfacct.ledger.workload import Whole
+
+
+class PlannedDivision(TypedDict):
+    """A division of devices: its mesh, the sequences that a rank takes at a time and how often in a step, what it needs
+    and sends, and the command that asks for it."""
+
+    tp: int
+    sp: bool
+    fsdp: int
+    dp: int
+    zero: int
+    batch: int
+    times: int
+    bytes: int
+    sent_bytes: int
+    command: str
+
+
+class PlanReport(_Common):
+    """Divisions of devices that hold a model."""
+
+    workload: each.Workload
+    train: bool
+    gpus: int
+    budget_bytes: int
+    fitting: int
+    tried: int
+    not_counted: dict[str, int]
+    divisions: list[PlannedDivision]
+    larger: list[PlannedDivision]
+
+
+class Planned(Asked):
+    """Questions about divisions."""
+
+    @spelled_out
+    def plan(
+        self,
+        *,
+        gpus: int,
+        fit: int | str,
+        train: bool = False,
+        dtype: str | None = None,
+        kv_dtype: str | None = None,
+        recipe: dict[str, Any] | None = None,
+        **step: Unpack[Whole],
+    ) -> PlanReport:
+        """Divisions of `gpus` devices, each with `fit` (bytes, `"80GB"`, or a device's name), that hold the model, or
+        with `train` a training step; the one that sends least comes first. The batch is that of all devices.
+
+        >>> from tfacct import load
+        >>> plan = load("llama-3.1-8b").plan(gpus=8, fit="80GB", train=True, ctx="4k", batch=64)
+        >>> plan.divisions[0]["command"]
+        'tfacct train llama-3.1-8b --ctx 4096 --dp 8 --zero 1 --batch 1 --accumulate'
+        >>> load("llama-3.1-70b").plan(gpus=8, fit="80GB", ctx="8k", batch=64).answer
+        '2 divisions of 8 devices hold it in 80 GB; the least is sent by --tp 4.'
+
+        `recipe`: keywords of `train`, as `{"checkpoint": "full"}`. Raises TfacctError where no division is counted.
+        """
+        from tfacct.base.errors import UsageError
+        from tfacct.reports.plan import plan
+        from tfacct.reports.ranks import of_one
+        from tfacct.reports.training import Recipe
+
+        if recipe and not train:
+            raise UsageError("recipe goes with train=True")
+        budget, card = budget_of(of_one(fit, gpus))
+        assert budget is not None
+        how = Recipe(dtype or "bf16", **(recipe or {})).checked() if train else None
+        asked = request(step)
+        report = plan(
+            self.loaded,
+            asked,
+            gpus=gpus,
+            fit=budget,
+            recipe=how,
+            given=recipe,
+            dtype=dtype,
+            kv_dtype=kv_dtype,
+            card=card,
+        )
+        return answered(PlanReport, report)

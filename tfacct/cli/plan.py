@@ -1,0 +1,51 @@
+"""How devices divide a model. (Annotations are not postponed: that keeps the start short.)"""
+
+from typing import Annotated
+
+import typer
+
+from tfacct.base.errors import UsageError
+from tfacct.cli import ask
+from tfacct.cli import options as opt
+from tfacct.cli.root import ACCOUNT, command
+
+
+@command(ACCOUNT, "tfacct plan llama-3.1-70b --gpus 64 --fit 80GB --ctx 8k --batch 512 --train --checkpoint full")
+def plan(
+    *,
+    one: opt.One,
+    gpus: Annotated[int, typer.Option(metavar="N", help="Devices, all alike.", min=1)],
+    fit: Annotated[str, typer.Option(metavar="SIZE", help="Memory of each: 80GB, 80GiB, h100-sxm.")],
+    whole: opt.Whole,
+    train: Annotated[bool, typer.Option("--train", help="A training step, in place of serving.")] = False,
+    dtype: opt.Dtype = None,
+    kv_dtype: opt.KvDtype = None,
+    trained: opt.Trained,
+    output: opt.Output,
+) -> None:
+    """Divisions of devices that hold a model, the one that sends least first."""
+    from tfacct.reports.counting import named_of
+    from tfacct.reports.plan import plan
+    from tfacct.reports.ranks import of_one
+    from tfacct.reports.training import Recipe
+
+    given = dict(named_of(vars(trained)))
+    if given and not train:
+        raise UsageError(f"--{next(iter(given)).replace('_', '-')} goes with --train")
+    if train:
+        ask.apart("--train", {"--kv-dtype": kv_dtype})
+    budget, card = ask.budget(of_one(fit, gpus))
+    assert budget is not None
+    recipe = Recipe(dtype or "bf16", **given).checked() if train else None
+    report = plan(
+        ask.subject(one),
+        ask.request(whole),
+        gpus=gpus,
+        fit=budget,
+        recipe=recipe,
+        given=given,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        card=card,
+    )
+    ask.show(report, output)

@@ -1,0 +1,168 @@
+"""The ways in which devices can divide a model, and what a rank of each takes and sends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from tfacct.accounts.memory import footprint
+from tfacct.accounts.sharding.mesh import Mesh, divisors
+from tfacct.accounts.sharding.rules import collectives
+from tfacct.accounts.timeline import peak, timeline
+from tfacct.accounts.training import Step
+from tfacct.base import units
+from tfacct.base.errors import TfacctError
+from tfacct.base.spelling import option
+from tfacct.ledger.einsum import rounded_up
+from tfacct.ledger.storage import Width
+from tfacct.ledger.workload import Workload
+from tfacct.loading.model import LoadedModel
+from tfacct.reports import mesh as meshes
+from tfacct.reports import train_ranks
+from tfacct.reports.training import Recipe
+from tfacct.reports.training import refusal as alone_refused
+
+
+class Division(NamedTuple):
+    """A mesh, the sequences that a rank takes at a time and how often in a step, the bytes that it needs and sends."""
+
+    mesh: Mesh
+    batch: int
+    times: int
+    bytes: int
+    sent: int
+
+
+class Tried(NamedTuple):
+    """Divisions that fit, those that do not with as few sequences as can be, and why others are not counted."""
+
+    fitting: list[Division]
+    larger: list[Division]
+    refused: list[str]
+
+    @property
+    def counted(self) -> int:
+        """Number of divisions that are counted."""
+        return len(self.fitting) + len(self.larger)
+
+
+def in_training(subject: LoadedModel, recipe: Recipe, work: Workload, devices: int, budget: int) -> Tried:
+    """Divisions of a training step whose batch is that of all devices."""
+    return _Training(subject, recipe, work, budget).tried(devices)
+
+
+def in_serving(subject: LoadedModel, work: Workload, devices: int, budget: int, dtype: str | None, kv: Width) -> Tried:
+    """Divisions of a model that is served: copies of so many ranks, each with its part of the batch; what a rank sends
+    for one new token of each sequence. `dtype`: of the weights, `kv` that of the cache."""
+    stored = subject.storage(dtype)
+    sends = units.dtype_bits(stored.name if stored.name in meshes.DTYPES else "bf16")
+    found = Tried([], [], [])
+    for tp in divisors([devices]):
+        mesh = Mesh(tp, dp=devices // tp)
+        try:
+            one = meshes.on_ranks(meshes.divisible([subject], dtype), tp)[0] if tp > 1 else subject
+        except TfacctError as error:
+            found.refused.append(_said(subject, error))
+            continue
+        own = replace(work, batch=rounded_up(work.batch, mesh.dp))
+        needs = footprint(one.ledger, own.axes(), stored, kv).total
+        step = replace(own, tokens=1).axes()
+        sent = sum(each.sent for each in collectives(subject.ledger, Mesh(tp), step, sends)) if tp > 1 else 0
+        (found.fitting if needs <= budget else found.larger).append(Division(mesh, own.batch, 1, needs, sent))
+    return _sorted(found)
+
+
+def _sorted(found: Tried) -> Tried:
+    found.fitting.sort(key=lambda one: (one.sent, one.bytes))
+    found.larger.sort(key=lambda one: one.bytes)
+    return found
+
+
+def _said(subject: LoadedModel, error: TfacctError) -> str:
+    return error.message.removeprefix(f"{subject.name}: ")
+
+
+class _Training:
+    """The steps of all divisions; what a rank computes is the same in many of them."""
+
+    def __init__(self, subject: LoadedModel, recipe: Recipe, work: Workload, budget: int) -> None:
+        self.subject, self.recipe, self.work, self.budget = subject, recipe, work, budget
+        self.ranks: dict[int, LoadedModel] = {}
+        self.whys: dict[int, str | None] = {}
+        self.steps: dict[tuple[int, bool, int, bool], Step] = {}
+        self.kept: dict[tuple[int, bool, int, bool], int] = {}
+
+    def tried(self, devices: int) -> Tried:
+        found = Tried([], [], [])
+        for mesh in _meshes(devices):
+            why = self._refused(mesh)
+            if why is not None:
+                found.refused.append(why)
+                continue
+            one = self._fullest(mesh)
+            (found.fitting if one.bytes <= self.budget else found.larger).append(one)
+        return _sorted(found)
+
+    def _refused(self, mesh: Mesh) -> str | None:
+        groups = mesh.fsdp * mesh.dp
+        if self.work.batch % groups:
+            return f"{groups:,} groups of ranks do not divide {self.work.batch:,} sequences"
+        if mesh.sp and self.work.tokens % mesh.tp:
+            return f"{mesh.tp:,} ranks do not divide {self.work.tokens:,} tokens"
+        heads = max((part.heads for part in self.subject.architecture.attentions), default=1)
+        if mesh.tp > heads:
+            return f"{option('tp')} divides no more ranks than heads"
+        recipe = replace(self.recipe, mesh=mesh)
+        if (why := train_ranks.unruled(self.subject, recipe)) is not None:
+            return why
+        if mesh.tp not in self.whys:
+            self.ranks[mesh.tp] = meshes.on_ranks([self.subject], mesh.tp)[0]
+            self.whys[mesh.tp] = alone_refused(self.ranks[mesh.tp], train_ranks.alone(recipe))
+        return self.whys[mesh.tp]
+
+    def _fullest(self, mesh: Mesh) -> Division:
+        """A division with as many sequences at a time as fit, or with one."""
+        own = self.work.batch // (mesh.fsdp * mesh.dp)
+        sizes = divisors([own])
+        least, most = 0, len(sizes)  # of the places whose size fits, behind which none does
+        best = self._needs(mesh, sizes[0], own)
+        while most - least > 1 and best <= self.budget:
+            middle = (least + most) // 2
+            needs = self._needs(mesh, sizes[middle], own)
+            if needs <= self.budget:
+                least, best = middle, needs
+            else:
+                most = middle
+        batch = sizes[least]
+        return Division(mesh, batch, own // batch, best, self._sent(mesh, batch, own // batch))
+
+    def _needs(self, mesh: Mesh, batch: int, own: int) -> int:
+        """Bytes at the peak; of more sequences than one no more than show that they do not fit."""
+        recipe = replace(self.recipe, mesh=mesh, accumulate=batch < own)
+        key = mesh.tp, mesh.sp, batch, recipe.accumulate
+        if key not in self.steps:
+            work = replace(self.work, batch=batch)
+            self.steps[key] = train_ranks.computed(self.ranks[mesh.tp], work, recipe)
+            self.kept[key] = int(self.steps[key].kept())
+        step = train_ranks.shared(self.subject, self.steps[key], recipe)
+        least = int(step.parameters + step.states) + self.kept[key]
+        return least if least > self.budget and batch > 1 else int(peak(timeline(step)).total)
+
+    def _sent(self, mesh: Mesh, batch: int, times: int) -> int:
+        """Bytes that a rank sends in a whole step: copies without shares of gradients reduce them once."""
+        at, bits = replace(self.work, batch=batch).axes(), units.dtype_bits(self.recipe.dtype)
+        once = mesh.fsdp == 1 and mesh.zero < 2
+        found = collectives(self.subject.ledger, mesh, at, bits, train=True) if mesh.ranks > 1 else []
+        return sum(
+            one.sent if one.when == "update" or (one.over == "dp" and once) else times * one.sent for one in found
+        )
+
+
+def _meshes(devices: int) -> Iterator[Mesh]:
+    for tp in divisors([devices]):
+        for fsdp in divisors([devices // tp]):
+            dp = devices // tp // fsdp
+            for zero in (0, 1, 2) if fsdp == 1 < dp else (0,):
+                for sp in (False, True) if tp > 1 else (False,):
+                    yield Mesh(tp, sp, fsdp, dp=dp, zero=zero)

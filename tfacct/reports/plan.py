@@ -1,0 +1,198 @@
+"""Which divisions of some devices hold a model, and which of them sends least."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfacct.base import units
+from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option
+from tfacct.ledger.storage import width
+from tfacct.ledger.workload import Request, Workload, check_size, whole_sequences
+from tfacct.loading.model import LoadedModel
+from tfacct.output.report import Column, Report, Row, Table
+from tfacct.reports import compose, counting
+from tfacct.reports.divisions import Division, Tried, in_serving, in_training
+from tfacct.reports.training import Recipe
+
+ROWS = 16
+"""Divisions that a table shows."""
+LARGEST = 2**20
+"""Devices beyond which nobody asks."""
+
+
+def plan(
+    subject: LoadedModel,
+    request: Request,
+    *,
+    gpus: int,
+    fit: int,
+    recipe: Recipe | None = None,
+    given: Mapping[str, Any] | None = None,
+    dtype: str | None = None,
+    kv_dtype: str | None = None,
+    card: str = "",
+) -> Report:
+    """Divisions of `gpus` devices with `fit` bytes each that hold a model, or with a `recipe` its training step, of
+    which `given` was asked for. The batch is that of all devices. Raises UsageError."""
+    check_size(option("gpus"), gpus)
+    if gpus > LARGEST:
+        raise UsageError(f"{option('gpus')} is at most {LARGEST:,}, not {gpus:,}")
+    if request.decode or request.tokens is not None:
+        raise whole_sequences("plan")
+    work = counting.workload(subject, request)
+    if recipe is not None:
+        tried = in_training(subject, recipe, work, gpus, fit)
+    else:
+        tried = in_serving(subject, work, gpus, fit, dtype, width(counting.dtypes(dtype, kv_dtype)[1]))
+    if not tried.counted:
+        why = Counter(tried.refused).most_common(1)[0][0]
+        raise UsageError(f"{subject.name}: no division of {_devices(gpus)} is counted: {why}")
+    command = _Command(subject, work, recipe, {**(given or {}), "dtype": dtype, "kv_dtype": kv_dtype})
+    stored = recipe.dtype if recipe is not None else subject.storage(dtype).name
+    what = "a training step" if recipe is not None else "serving"
+    also = f", {recipe.words}" if recipe is not None else ""
+    return compose.report(
+        "plan",
+        [subject],
+        _table(tried, command),
+        [_facts(tried, work, gpus, fit, recipe, stored, command)],
+        title=f"{compose.name_of(subject)}: divisions of {_devices(gpus)}, {what} in {stored},"
+        f" {compose.workload_words([subject], request)}{also}",
+        answer=_answer(tried, gpus, fit, command),
+        convention="each division as `train`, `memory` and `comms` count it",
+        notes=lambda _: [*_notes(tried, command), *filter(None, [card])],
+        counted="what one rank needs and sends; no time, no topology of the links, no experts among ranks, no pipeline",
+        requests=[request],
+        headline="fitting",
+    )
+
+
+class _Command:
+    """Words that ask for a division by itself."""
+
+    def __init__(self, subject: LoadedModel, work: Workload, recipe: Recipe | None, given: Mapping[str, Any]) -> None:
+        self.train = recipe is not None
+        sets = (f"--set {field}={compose.spoken(value)}" for field, value in subject.changed.items())
+        options = (f"--{name.replace('_', '-')} {value}" for name, value in given.items() if value is not None)
+        what = "train" if self.train else "memory"
+        self.start = " ".join([f"tfacct {what} {subject.name} --ctx {work.context}", *options, *sets])
+
+    def mesh(self, one: Division) -> str:
+        """The options of its mesh."""
+        mesh = one.mesh
+        sizes = {"tp": mesh.tp, "fsdp": mesh.fsdp, "dp": mesh.dp if self.train else 1}
+        words = [f"--{name} {size}" for name, size in sizes.items() if size > 1]
+        if mesh.sp:
+            words.insert(1, "--sp")
+        if mesh.zero:
+            words.append(f"--zero {mesh.zero}")
+        return " ".join(words) or "no division"
+
+    def more(self, one: Division) -> str:
+        """The options of its mesh and of its batch."""
+        mesh = "" if one.mesh.ranks == 1 or (not self.train and one.mesh.tp == 1) else f"{self.mesh(one)} "
+        return f"{mesh}--batch {one.batch}{' --accumulate' if one.times > 1 else ''}"
+
+    def whole(self, one: Division) -> str:
+        """All of it."""
+        return f"{self.start} {self.more(one)}"
+
+
+def _answer(tried: Tried, gpus: int, fit: int, command: _Command) -> str:
+    size = units.budget(fit)
+    if not tried.fitting:
+        nearest = tried.larger[0]
+        over = units.binary(nearest.bytes - fit)
+        needs = f"{command.mesh(nearest)}, needs {units.binary(nearest.bytes)}, {over} more"
+        if tried.counted == 1:
+            return f"The one division of {_devices(gpus)}, {needs} than {size}."
+        return f"None of {tried.counted:,} divisions of {_devices(gpus)} holds it in {size}: the nearest, {needs}."
+    count, best = len(tried.fitting), tried.fitting[0]
+    divisions = f"{count:,} divisions" if count > 1 else "One division"
+    hold = "hold" if count > 1 else "holds"
+    least = f"the least is sent by {command.mesh(best)}" if count > 1 else f"it is {command.mesh(best)}"
+    return f"{divisions} of {_devices(gpus)} {hold} it in {size}; {least}."
+
+
+def _devices(count: int) -> str:
+    return f"{count:,} device{'' if count == 1 else 's'}"
+
+
+def _table(tried: Tried, command: _Command) -> Table:
+    """Divisions that fit, the one that sends least first; where none does, those that need least."""
+    columns = (
+        Column("division", "division"),
+        Column("batch", "batch", "count", drop=2),
+        Column("times", "times", "count", drop=3) if command.train else Column("copies", "copies", "count", drop=3),
+        Column("bytes", "needs", "bytes"),
+        Column("sent_bytes", "sends", "bytes"),
+    )
+    rows: tuple[Row, ...] = tuple(
+        {
+            "division": command.mesh(one),
+            "batch": one.batch,
+            "times": one.times,
+            "copies": one.mesh.dp,
+            "bytes": one.bytes,
+            "sent_bytes": one.sent,
+        }
+        for one in (tried.fitting or tried.larger)[:ROWS]
+    )
+    return columns, (rows,), ()
+
+
+def _notes(tried: Tried, command: _Command) -> list[str]:
+    shown = tried.fitting or tried.larger
+    said = [f"The first is {command.whole(shown[0])}"]
+    if len(shown) > ROWS:
+        rest = "hold it too" if tried.fitting else "need more"
+        said.append(f"{len(shown) - ROWS:,} others {rest}; JSON has all.")
+    if command.train:
+        said.append(
+            "Batch: sequences that a rank takes at a time, as many as fit; times: how often in a step. What is sent is"
+            " that of the whole step: copies that share nothing reduce their gradients once, all others each time."
+        )
+    else:
+        said.append("Each copy takes its part of the batch. What is sent is that of one new token of each sequence.")
+    if tried.refused:
+        why, _ = Counter(tried.refused).most_common(1)[0]
+        many = len(tried.refused)
+        said.append(f"{many:,} other{'s are' if many > 1 else ' is'} not counted; most often: {why}.")
+    return said
+
+
+def _facts(
+    tried: Tried, work: Workload, gpus: int, fit: int, recipe: Recipe | None, stored: str, command: _Command
+) -> dict[str, Any]:
+    return {
+        "workload": counting.workload_facts(work, dtype=stored),
+        "train": recipe is not None,
+        "gpus": gpus,
+        "budget_bytes": fit,
+        "fitting": len(tried.fitting),
+        "tried": tried.counted,
+        "not_counted": dict(Counter(tried.refused)),
+        "divisions": _divisions(tried.fitting, command),
+        "larger": _divisions(tried.larger, command),
+    }
+
+
+def _divisions(found: Sequence[Division], command: _Command) -> list[dict[str, Any]]:
+    return [
+        {
+            "tp": one.mesh.tp,
+            "sp": one.mesh.sp,
+            "fsdp": one.mesh.fsdp,
+            "dp": one.mesh.dp,
+            "zero": one.mesh.zero,
+            "batch": one.batch,
+            "times": one.times,
+            "bytes": one.bytes,
+            "sent_bytes": one.sent,
+            "command": command.whole(one),
+        }
+        for one in found
+    ]
