@@ -10,27 +10,29 @@ from __future__ import annotations
 
 import argparse
 import csv
-import dataclasses
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from math import exp, log
+from math import log
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
+from fitting import Array, covered, fields, held_out, interval
 
+from tfacct.accounts import training_time
 from tfacct.accounts.kernels import Split
 from tfacct.accounts.serving import Host, Loop, Served
 from tfacct.accounts.timing import CONSTANTS, Constants
+from tfacct.accounts.training_time import TRAINING, Trained, TrainingConstants, Work, work_of
 from tfacct.accounts.validated import VALIDATED, Class, Metric, Validation
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.storage import BF16_EACH, Storage, storage, width
 from tfacct.loading import devices
 from tfacct.loading.find import find
-from tfacct.loading.model import LoadedModel
+from tfacct.loading.model import LoadedModel, subject
 
 DEVICES = {
     "h100": "h100-sxm",
@@ -50,8 +52,6 @@ ONLY_EXPERTS = {("kimi-k2.5", "int4")}
 RIDGE = 12.0
 """How firmly a fit stays at the constants as they are: the error of a row that moves one by a factor e costs as much as
 this, squared."""
-FIXED = ("prompt", "budget", "host", "request", "attention_prefill", "attention")
-Array: TypeAlias = Any
 NEAR = 0.2
 CLASSES: tuple[Class, ...] = ("dense", "experts")
 
@@ -137,71 +137,6 @@ def logs(rows: Sequence[Row], constants: Constants) -> Array:
     return np.array(found)
 
 
-def fields() -> list[str]:
-    return [one.name for one in dataclasses.fields(Constants) if one.name not in FIXED]
-
-
-def slopes(rows: Sequence[Row], start: Array) -> Array:
-    """Change of the logarithms with that of each constant: rows × metrics × constants."""
-    small, each = 0.02, []
-    for name in fields():
-        moved = replace(CONSTANTS, **{name: getattr(CONSTANTS, name) * exp(small)})
-        each.append((logs(rows, moved) - start) / small)
-    return np.stack(each, axis=2)
-
-
-def fitted(start: Array, slope: Array, cells: Array) -> Constants:
-    """Constants that fit best, all cells counting by the root of their rows; large errors count by their size only."""
-    number = np.array([(cells == cell).sum() for cell in cells])
-    weight = np.repeat(1 / np.sqrt(number), start.shape[1])
-    weight /= weight.mean()
-    errors, change = start.reshape(-1), slope.reshape(-1, slope.shape[2])
-    move = np.zeros(change.shape[1])
-    for _ in range(12):
-        left = errors + change @ move
-        each = weight / np.sqrt(1 + (left / 0.12) ** 2)
-        matrix = (change * each[:, None]).T @ change + RIDGE**2 * np.eye(len(move))
-        move = np.clip(-np.linalg.solve(matrix, (change * each[:, None]).T @ errors), -0.5, 0.5)
-    return replace(
-        CONSTANTS, **{name: getattr(CONSTANTS, name) * exp(by) for name, by in zip(fields(), move, strict=True)}
-    )
-
-
-def held_out(rows: Sequence[Row]) -> tuple[Array, Constants]:
-    """Logarithms where each cell is predicted by a fit to the others; and the fit to all."""
-    cells = np.array([row.cell for row in rows])
-    start = logs(rows, CONSTANTS)
-    slope = slopes(rows, start)
-    found = np.zeros_like(start)
-    for cell in np.unique(cells):
-        seen = cells != cell
-        constants = fitted(start[seen], slope[seen], cells[seen])
-        found[~seen] = logs([row for row in rows if row.cell == cell], constants)
-    return found, fitted(start, slope, cells)
-
-
-def quantile(values: Array, weights: Array, share: float) -> float:
-    order = np.argsort(values)
-    passed = np.cumsum(weights[order]) / weights.sum()
-    return float(values[order][np.searchsorted(passed, share)])
-
-
-def interval(left: Array, cells: Array) -> tuple[float, float]:
-    """Factors between which 80 % of measured times lie, every cell weighing the same."""
-    weights = np.array([1 / (cells == cell).sum() for cell in cells])
-    return exp(quantile(-left, weights, 0.1)), exp(quantile(-left, weights, 0.9))
-
-
-def covered(left: Array, cells: Array) -> Array:
-    """Whether each measured time lies in the interval of the other cells' errors."""
-    inside = np.zeros(len(left), bool)
-    for cell in np.unique(cells):
-        low, high = interval(left[cells != cell], cells[cells != cell])
-        own = np.exp(-left[cells == cell])
-        inside[cells == cell] = (low <= own) & (own <= high)
-    return inside
-
-
 def line(what: str, left: Array) -> str:
     off = np.abs(np.exp(left) - 1)
     near = 100 * (off <= NEAR).mean()
@@ -222,7 +157,7 @@ def tables(title: str, left: Array, groups: dict[str, Array]) -> None:
             print(line(f"{kind} {name}", left[names == name]))
 
 
-LIMITS = {"dense": (0.09, 0.10, 0.85), "experts": (0.14, 0.14, 0.65)}
+LIMITS = {"dense": (0.09, 0.10, 0.85), "experts": (0.14, 0.14, 0.65), "training": (0.08, 0.08, 0.9)}
 """Largest median error of a request and of a token, and the least share of runs within 20 %."""
 
 
@@ -254,7 +189,7 @@ def checked(kind: Class, metric: Metric, left: Array, cells: Array, by: Sequence
 def serving(path: Path) -> list[str]:
     rows, left_out = read(path)
     print(f"{path.name}: {len(rows)} runs; left out: {len(left_out)} ({'; '.join(sorted(set(left_out)))})")
-    held, constants = held_out(rows)
+    held, constants = held_out(rows, logs, CONSTANTS, RIDGE)
     cells, broken = np.array([row.cell for row in rows]), []
     for kind in CLASSES:
         own = np.array([row.dense is (kind == "dense") for row in rows])
@@ -282,7 +217,7 @@ def serving(path: Path) -> list[str]:
         for number, metric in enumerate(METRICS):
             if own.any():
                 print(line(f"{kind} {metric}", now[own, number]))
-    print("\nfit to all:", ", ".join(f"{name} {getattr(constants, name):.3g}" for name in fields()))
+    print("\nfit to all:", ", ".join(f"{name} {getattr(constants, name):.3g}" for name in fields(CONSTANTS)))
     return broken
 
 
@@ -327,6 +262,76 @@ def throughput(path: Path) -> list[str]:
     return broken
 
 
+class Training(NamedTuple):
+    """A measured training step."""
+
+    cell: str
+    device: devices.Device
+    work: Work
+    trained: Trained
+    seconds: float
+    utilization: float
+
+
+LOOSE = 0.1
+"""The same as RIDGE for training, whose constants its runs tell well."""
+STEP = (0.08, 0.16)
+"""Largest median error of a training step, and its largest ninth decile."""
+
+
+def training_logs(rows: Sequence[Training], constants: TrainingConstants) -> Array:
+    """Logarithm of predicted over measured."""
+    each = [(training_time.step(row.work, row.device, row.trained, constants).seconds, row.seconds) for row in rows]
+    return np.array([[log(predicted / measured)] for predicted, measured in each])
+
+
+def read_training(path: Path) -> list[Training]:
+    """Steps of MPT models, each built from its sizes. (Those of SHARD_GRAD_OP send a third less than is taken here.)"""
+    rows = []
+    for one in csv.DictReader(path.open()):
+        sizes = {
+            "d_model": "hidden",
+            "n_layers": "layers",
+            "n_heads": "heads",
+            "vocab_size": "vocab",
+            "max_seq_len": "seq",
+        }
+        config: dict[str, Any] = {name: int(one[column]) for name, column in sizes.items()}
+        config |= {
+            "model_type": "mpt",
+            "max_seq_len": int(one["seq"]),
+            "expansion_ratio": int(one["ffn"]) // int(one["hidden"]),
+        }
+        ledger = subject(one["model"], config).ledger
+        seq, batch, gpus, accumulate = (int(one[name]) for name in ("seq", "micro_batch", "gpus", "grad_accum"))
+        trained = Trained(seq, batch, gpus, accumulate, one["recompute"] == "True", "fp8" in one["precision"])
+        seconds = trained.tokens / float(one["tokens_per_s_gpu"])
+        work = work_of(ledger, trained)
+        mfu = float(one["mfu_published"]) / 100
+        rows.append(Training(one["cell"], device(one["device"]), work, trained, seconds, mfu))
+    return rows
+
+
+def training(path: Path) -> list[str]:
+    """Errors of training steps, and those of a constant utilization."""
+    rows = read_training(path)
+    held, constants = held_out(rows, training_logs, TRAINING, LOOSE)
+    left, cells = held[:, 0], np.array([row.cell for row in rows])
+    by = {"device": np.array([row.device.id for row in rows]), "cell": cells}
+    by["precision"] = np.array(["fp8" if row.trained.fp8 else "bf16" for row in rows])
+    by["recompute"] = np.array([str(row.trained.recompute) for row in rows])
+    print(f"\n{path.name}: {len(rows)} runs")
+    tables("training step under FSDP, each cell held out", left, by)
+    usual = median(row.utilization for row in rows)
+    print(line(f"constant utilization {usual:.3f}", np.array([log(row.utilization / usual) for row in rows])))
+    print("fit to all:", ", ".join(f"{name} {getattr(constants, name):.3g}" for name in fields(TRAINING)))
+    broken = checked("training", "step", left, cells, [row.device.id for row in rows])
+    off = np.abs(np.exp(left) - 1)
+    if np.median(off) > STEP[0] or np.quantile(off, 0.9) > STEP[1]:
+        broken.append("training step is above its limit")
+    return broken
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
@@ -337,6 +342,8 @@ def main() -> None:
     broken = serving(folder / "serving.csv")
     if (folder / "throughput.csv").exists():
         broken += throughput(folder / "throughput.csv")
+    if (folder / "training.csv").exists():
+        broken += training(folder / "training.csv")
     print("\n".join(["", *(broken or ["all errors within their limits"])]))
     sys.exit(bool(broken))
 

@@ -252,6 +252,7 @@ ANSWERS: dict[str, Callable[[], Report]] = {
     "memory": lambda: LLAMA.memory(ctx=19, fit="1MiB"),
     "train": lambda: LLAMA.train(ctx=19, attention="eager", fit="1MiB"),
     "comms": lambda: LLAMA.comms(fsdp=2, train=True, ctx=19),
+    "train_time": lambda: LLAMA.train_time(on="2xh100-sxm", ctx=19, tokens_total=10**9),
     "serve": lambda: LLAMA.serve(on="h100-sxm", prompt=19, new=5, users=[1, 3], price=2.5),
     "fit": lambda: LLAMA.fit(on="h100-sxm", ctx=19),
     "plan": lambda: LLAMA.plan(gpus=4, fit="1GB", train=True, ctx=16, batch=8, recipe={"attention": "eager"}),

@@ -96,6 +96,10 @@ ASKED: dict[str, list[list[str]]] = {
         ["time", "qwen3-30b-a3b", "--on", "2xmi300x", "--prefill", "--ctx", "1k"],
         ["time", "deepseek-v3", "--on", "8xb200-hgx", "--ep", "8", "--bound-only"],
     ],
+    "time-train": [
+        "time llama-3.1-8b --on 64xh100-sxm --train --ctx 4k --tokens-total 1e12".split(),
+        "time qwen3-8b --on gaudi3 --train --ctx 1k".split(),
+    ],
     "serve": [
         [
             "serve",
@@ -119,7 +123,13 @@ ASKED: dict[str, list[list[str]]] = {
     "conventions": [["conventions"]],
 }
 QUESTIONS = [(name, words) for name, asked in ASKED.items() for words in asked]
-SHOWN = {"training": "flops", "generate": "flops-generate", "traffic": "flops-bytes", "prove": "verify-prove"}
+SHOWN = {
+    "training": "flops",
+    "generate": "flops-generate",
+    "traffic": "flops-bytes",
+    "prove": "verify-prove",
+    "train_time": "time-train",
+}
 
 
 def refused(document: Any, name: str) -> list[str]:

@@ -8,8 +8,8 @@ from typing import Literal, TypeAlias
 
 from tfacct.base.record import record
 
-Class: TypeAlias = Literal["dense", "experts"]
-Metric: TypeAlias = Literal["request", "token"]
+Class: TypeAlias = Literal["dense", "experts", "training"]
+Metric: TypeAlias = Literal["request", "token", "step"]
 
 
 @record
@@ -36,6 +36,7 @@ class Validation:
 
 DENSE = {"b200-hgx": 120, "h100-sxm": 389, "h200-sxm": 117}
 EXPERTS = {"b200-hgx": 490, "b300-hgx": 162, "h100-sxm": 160, "h200-sxm": 309}
+STEPS = {"a100-sxm-40gb": 78, "a100-sxm-80gb": 26, "h100-sxm": 63}
 VALIDATED: Mapping[tuple[Class, Metric], Validation] = {
     (one.kind, one.metric): one
     for one in (
@@ -43,6 +44,7 @@ VALIDATED: Mapping[tuple[Class, Metric], Validation] = {
         Validation("dense", "token", 626, 9, DENSE, 0.059, 0.891, 0.887, 0.72, 1.24),
         Validation("experts", "request", 1121, 21, EXPERTS, 0.133, 0.684, 0.798, 0.81, 1.42),
         Validation("experts", "token", 1121, 21, EXPERTS, 0.135, 0.674, 0.791, 0.79, 1.39),
+        Validation("training", "step", 167, 18, STEPS, 0.024, 0.970, 0.796, 0.94, 1.09),
     )
 }
-"""By class and metric: the time of a request, and that from token to token."""
+"""By class and metric: the time of a request, and that from token to token; of a training step of dense models."""

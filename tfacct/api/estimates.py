@@ -30,8 +30,8 @@ class OnDevices(TypedDict):
 Validated = TypedDict(
     "Validated",
     {
-        "class": Literal["dense", "experts"],
-        "metric": Literal["request", "token"],
+        "class": Literal["dense", "experts", "training"],
+        "metric": Literal["request", "token", "step"],
         "points": int,
         "cells": int,
         "points_on_device": int,
@@ -66,6 +66,28 @@ class TimeReport(_Common):
     tokens_per_second: float | None
     engine_seconds: float | None
     kernels: list[TimedKernel]
+    validation: Validated | None
+    assumptions: dict[str, float]
+
+
+class TimeTrainReport(_Common):
+    """Estimated time of a training step under FSDP, beside that of a constant utilization."""
+
+    workload: each.Workload
+    train: bool
+    device: str
+    devices: int
+    accumulate: int
+    recompute: bool
+    estimate: bool
+    value_seconds: float
+    interval_80_seconds: list[float] | None
+    constant_utilization_seconds: float
+    parts_seconds: dict[str, float]
+    tokens_per_second_each: float
+    mfu: float
+    mfu_palm: float | None
+    days: float | None
     validation: Validated | None
     assumptions: dict[str, float]
 
@@ -176,6 +198,33 @@ class Estimated(Asked):
             bound_only=bound_only,
         )
         return answered(TimeReport, report)
+
+    @spelled_out
+    def train_time(
+        self,
+        *,
+        on: str,
+        accumulate: int = 1,
+        recompute: bool = False,
+        tokens_total: int | None = None,
+        dtype: str | None = None,
+        **whole: Unpack[Whole],
+    ) -> TimeTrainReport:
+        """Estimated seconds of a training step on devices that share it by FSDP, each with `batch` sequences.
+
+        >>> from tfacct import load
+        >>> step = load("mpt-7b").train_time(on="8xa100-sxm-40gb", ctx="2k", batch=6, recompute=True)
+        >>> step.validation["points"], sorted(step.parts_seconds)[:3]
+        (167, ['attention', 'gathers', 'head'])
+
+        `accumulate`: micro-batches before an update. `recompute`: blocks run again before their backward pass.
+        `tokens_total`: adds the days that so many take. `dtype`: bf16, or fp8 for the blocks' products. Raises
+        TfacctError, also for a model with experts: no step of one was measured.
+        """
+        from tfacct.reports.time_train import Trains, time_train
+
+        how = Trains(accumulate, recompute, tokens_total)
+        return answered(TimeTrainReport, time_train(self.loaded, request(whole), on, how, dtype=dtype))
 
     def serve(
         self,

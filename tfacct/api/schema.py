@@ -31,6 +31,7 @@ KINDS: Mapping[str, type[Answer]] = {
     "comms": answers.CommsReport,
     "plan": plans.PlanReport,
     "time": estimates.TimeReport,
+    "time-train": estimates.TimeTrainReport,
     "serve": estimates.ServeReport,
     "fit": estimates.FitReport,
     "checkpoint": answers.CheckpointReport,

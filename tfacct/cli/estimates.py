@@ -9,6 +9,7 @@ from tfacct.cli import options as opt
 from tfacct.cli.root import ACCOUNT, ESTIMATE, command
 
 _ON = "Devices"
+_TRAIN = "Training"
 On = Annotated[
     str,
     typer.Option(
@@ -45,6 +46,19 @@ def time(
         str | None,
         typer.Option(metavar="T", help="New tokens, out of the context. Default: 1.", rich_help_panel="Workload"),
     ] = None,
+    train: Annotated[
+        bool, typer.Option("--train", help="A training step; devices share it by FSDP.", rich_help_panel=_TRAIN)
+    ] = False,
+    accumulate: Annotated[
+        int, typer.Option(metavar="N", help="Micro-batches before an update.", rich_help_panel=_TRAIN)
+    ] = 1,
+    recompute: Annotated[
+        bool, typer.Option("--recompute", help="Blocks run again before their backward pass.", rich_help_panel=_TRAIN)
+    ] = False,
+    tokens_total: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="Add the days for so many tokens: 300e9.", rich_help_panel=_TRAIN),
+    ] = None,
     dtype: opt.Dtype = None,
     kv_dtype: opt.KvDtype = None,
     bound_only: Annotated[
@@ -52,7 +66,19 @@ def time(
     ] = False,
     output: opt.Output,
 ) -> None:
-    """Estimate of a step's time, kernel by kernel: one new token, or a prefill."""
+    """Estimate of a step's time, kernel by kernel: one new token, a prefill, or with --train a training step."""
+    if train:
+        ask.apart("--train", {"--decode": decode, "--prefill": prefill, "--tokens": tokens, "--ep": ep != 1})
+        ask.apart("--train", {"--kv-dtype": kv_dtype, "--bound-only": bound_only})
+        from tfacct.base import units
+        from tfacct.reports.time_train import Trains, time_train
+
+        total = None if tokens_total is None else units.read_tokens("--tokens-total", tokens_total)
+        how = Trains(accumulate, recompute, total)
+        ask.show(time_train(ask.subject(one), ask.request(opt.Whole(ctx, batch)), on, how, dtype=dtype), output)
+        return
+    ask.apart_from("--train", {"--accumulate": accumulate - 1 or None, "--recompute": recompute or None})
+    ask.apart_from("--train", {"--tokens-total": tokens_total})
     from tfacct.reports.time import time
 
     asked = ask.request(opt.Step(ctx, tokens, decode, batch))

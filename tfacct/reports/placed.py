@@ -174,7 +174,12 @@ def validation_facts(one: Placed, sequences: int = 1) -> dict[str, Any] | None:
 
 def assumptions() -> dict[str, float]:
     """Every constant of the law."""
-    return {field.name: getattr(CONSTANTS, field.name) for field in fields(CONSTANTS)}
+    return constants_of(CONSTANTS)
+
+
+def constants_of(constants: Any) -> dict[str, float]:
+    """Constants by name."""
+    return {field.name: getattr(constants, field.name) for field in fields(constants)}
 
 
 def interval(one: Placed, seconds: float, sequences: int = 1) -> tuple[float, float] | None:

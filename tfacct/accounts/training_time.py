@@ -1,0 +1,144 @@
+"""Seconds of a training step under FSDP: an estimate, from the kernels of its forward pass. Never a count.
+
+Products run once forward and twice backward, and once more where blocks are recomputed; attention two and a half times
+backward. Weights are gathered for both passes and gradients scattered, which overlaps with little; the optimizer reads
+and writes its part once a step.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import NamedTuple
+
+from tfacct.accounts.kernels import Kernel, kernels
+from tfacct.accounts.timing import Device
+from tfacct.base.record import record
+from tfacct.ledger.groups import Ledger
+from tfacct.ledger.storage import BF16, BF16_EACH
+from tfacct.ledger.workload import Workload
+
+NODE = 8
+"""Devices of one node."""
+UTILIZATION = 0.463
+"""Median utilization of the peak (MFU, all pairs) of the measured runs: the plainest of predictions."""
+
+
+@record
+class TrainingConstants:
+    """Constants of a training step. Shares are of a device's peak, bandwidth or link. Fitted: on published steps of
+    dense decoders under FSDP (docs/time.md), all devices together."""
+
+    products: float = 0.892
+    """Share of the bf16 peak that products attain. Fitted."""
+    products_hot: float = 0.77
+    """The same of devices with fp8 units, whose power does not last for more. Fitted."""
+    fp8: float = 0.657
+    """Share of the fp8 peak that products in fp8 attain. Fitted."""
+    attention: float = 0.32
+    """Share of the bf16 peak that attention attains, by the pairs that its mask keeps. Fitted."""
+    attention_hot: float = 0.178
+    """The same of devices with fp8 units. Fitted."""
+    pointwise: float = 4.27
+    """Times that work which is no product moves its operands and results. Fitted."""
+    logits: float = 27.7
+    """Bytes that loss and logits move for each logit. Fitted."""
+    launch: float = 5.2e-6
+    """Seconds of a launch. Fitted."""
+    link: float = 0.639
+    """Share of the link that gathers and scatters attain in a node. Fitted."""
+    link_far: float = 0.457
+    """The same between nodes, as many network cards as devices. Fitted."""
+    optimizer: float = 34.6
+    """Bytes that the optimizer moves for each of a device's parameters. Fitted."""
+    step: float = 6.85e-3
+    """Seconds of a step beside all that. Fitted."""
+
+
+TRAINING = TrainingConstants()
+
+
+@record
+class Trained:
+    """A training step: sequences of a micro-batch on each of `devices`, how many of these before an update, whether
+    blocks run again before their backward pass, and whether products are in fp8."""
+
+    context: int
+    batch: int
+    devices: int = 1
+    accumulate: int = 1
+    recompute: bool = False
+    fp8: bool = False
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a step on one device."""
+        return self.context * self.batch * self.accumulate
+
+
+class Parts(NamedTuple):
+    """Seconds of a step by what they go to, in the order in which they are shown."""
+
+    products: float
+    head: float
+    attention: float
+    pointwise: float
+    logits: float
+    launches: float
+    gathers: float
+    optimizer: float
+    rest: float
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the step."""
+        return sum(self)
+
+
+class Work(NamedTuple):
+    """What a step depends on: the kernels of a forward pass, its logits, and the model's parameters."""
+
+    forward: list[Kernel]
+    logits: int
+    parameters: int
+
+
+def work_of(ledger: Ledger, trained: Trained) -> Work:
+    """The work of one micro-batch. Raises ConfigError for a line that has no kernel."""
+    at = Workload(trained.context, trained.context, trained.batch).axes()
+    vocabulary = max(group.axes.get("V", 0) for group in ledger.groups)
+    made = kernels(ledger, at, BF16, BF16_EACH, BF16_EACH)
+    return Work(made, trained.batch * trained.context * vocabulary, sum(ledger.parameters().values()))
+
+
+def step(work: Work, device: Device, trained: Trained, c: TrainingConstants = TRAINING) -> Parts:
+    """Seconds of a step on each of the devices."""
+    passes = 4 if trained.recompute else 3
+    hot = "fp8" in device.peak
+    wide = device.peak["bf16"]
+    attained = wide * (c.products_hot if hot else c.products)
+    in_blocks = device.peak["fp8"] * c.fp8 if trained.fp8 else attained
+    of: dict[str, list[Kernel]] = {}
+    for kernel in work.forward:
+        of.setdefault("head" if kernel.name.startswith("lm_head") else kernel.kind, []).append(kernel)
+
+    def flops(kind: str) -> int:
+        return sum(kernel.flops for kernel in of.get(kind, ()))
+
+    attention = flops("attention") * (passes + 0.5) / (wide * (c.attention_hot if hot else c.attention))
+    moved = sum(kernel.moved for kernel in of.get("pointwise", ()))
+    launches = sum(kernel.times for kind in ("gemm", "attention", "pointwise") for kernel in of.get(kind, ()))
+    others = trained.devices - 1
+    sent = 3 * BF16_EACH.bytes(work.parameters) * others / trained.devices
+    rate = (device.link or 0) * (c.link if trained.devices <= NODE else c.link_far)
+    each = trained.accumulate
+    return Parts(
+        products=each * flops("gemm") * passes / in_blocks,
+        head=each * flops("head") * 3 / attained,
+        attention=each * attention,
+        pointwise=each * moved * c.pointwise * passes / device.bandwidth,
+        logits=each * work.logits * c.logits / device.bandwidth,
+        launches=each * launches * passes * c.launch,
+        gathers=each * (sent / rate if rate else inf if others else 0.0),
+        optimizer=work.parameters / trained.devices * c.optimizer / device.bandwidth,
+        rest=c.step,
+    )
