@@ -31,9 +31,9 @@ class Config(FamilyConfig):
     tie_word_embeddings: Switch = True
     activation_function: Word = "relu"
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora"})
     dropouts: ClassVar = {"residual": ("dropout", 0.1), "attention": ("attention_dropout", 0.0)}
-    habits: ClassVar = frozenset({"own_positions"})
+    habits: ClassVar = frozenset({"own_positions", "inline_network"})
     changes_training: ClassVar = frozenset({"layerdrop"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 50272,

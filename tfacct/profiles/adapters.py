@@ -27,6 +27,9 @@ TOKENS = "tokens"
 ATTENTION, NETWORK = "blocks.*.attn", "blocks.*.mlp"
 NORMS = frozenset(f"{sublayer}_norm" for sublayer in (ATTENTION, NETWORK))
 """What sublayers read, where norms stand in front of them."""
+ACTIVATED = f"{NETWORK}.act.result"
+GATED = frozenset((ACTIVATED, f"{NETWORK}.product"))
+"""What stands in a network beside its products, where it is gated; else its last product reads what is activated."""
 EMBEDDED = Held("B T D", "cast")
 """Embeddings that wait in 16 bits alone, for block 0 keeps them in fp32; with adapters it need not."""
 
@@ -154,12 +157,21 @@ def _frozen(run: Run, adapters: Adapters, start: bool) -> Run:
             ahead += own.ahead
     lone = tuple(f"blocks.*.{sublayer}." for sublayer in STREAMS if not passes(sublayer, live))
     moments = [moment._replace(alone=True) if moment.at.startswith(lone) else moment for moment in moments]
-    normed = frozenset(name.removesuffix(WEIGHT) for name in run.order)
-    ahead = [
-        each._replace(held=tuple(held for held in each.held if held.path not in NORMS or held.path in normed))
-        for each in ahead
-    ]
-    return Run(tuple(order), tuple(kept), tuple(moments), tuple(ahead), early)
+    there = tuple(each._replace(held=tuple(_there(run, adapters, each))) for each in ahead)
+    return Run(tuple(order), tuple(kept), tuple(moments), there, early)
+
+
+def _there(run: Run, adapters: Adapters, moment: Moment) -> Iterator[Held]:
+    """What a moment of the forward pass holds by name, of what the class's functions have."""
+    plain, down = f"{NETWORK}.product" not in run.order, moment.at.startswith(f"{NETWORK}.down_proj.")
+    absent = NORMS.difference(name.removesuffix(WEIGHT) for name in run.order)
+    if adapters.inline and down:
+        absent |= NORMS
+    for held in moment.held:
+        if plain and held.path in GATED:
+            yield from (held._replace(path=ACTIVATED),) if down else ()
+        elif held.path not in absent:
+            yield held
 
 
 def _needed_behind(run: Run, operation: str, live: frozenset[str]) -> bool:

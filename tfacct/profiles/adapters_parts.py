@@ -41,6 +41,7 @@ class Adapters(NamedTuple):
     the embeddings require a gradient, as they do where blocks run again. `packed`: the weights are in 4 bits,
     and an adapter's result is cast before it is added, not the sum. `apart`: the gradient of a part's result is not the
     stream's. `remakes`: block 0 does not read the embeddings themselves.
+    `inline`: the network's products are the block's own, and what the first one read is gone at the last.
     """
 
     rank: int
@@ -52,6 +53,7 @@ class Adapters(NamedTuple):
     packed: bool = False
     apart: bool = False
     remakes: bool = False
+    inline: bool = False
 
     @property
     def role(self) -> Role:

@@ -46,7 +46,7 @@ def norm(
     if part.kind == "rms":
         run = rms(at, "", "D", copy=reads if full else f"{at}.upcast", branches=branches and reads != STREAM)
         return scaled_wide(at, run, plus_one=part.less_one, casts=casts) if part.less_one or wide else run
-    by = (f"{at}.weight",)
+    weight, by = f"{at}.weight", (f"{at}.normed", f"{at}.weight")  # whether the weight is trained or not
     return Run(
         by,
         (
@@ -54,8 +54,8 @@ def norm(
             Kept(f"{at}.mean", "B T", by=by, role="full"),
             Kept(f"{at}.deviation", "B T", by=by, role="full"),
         ),
-        (Moment(by[0], (Held("B T D", times=2),)),),
-        (Moment(by[0], (Held("B T D"),)),),
+        (Moment(weight, (Held("B T D", times=2),)),),
+        (Moment(weight, (Held("B T D"),)),),
     )
 
 

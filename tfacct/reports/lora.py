@@ -147,6 +147,7 @@ def lent(subject: LoadedModel, recipe: Recipe, run: Pass) -> Lent:
         embedded=recipe.checkpoint == "full",
         packed=packed,
         apart=own.apart,
+        inline=own.inline_network,
         remakes=shape.embed.factor is not None or shape.positions is not None or own.embedding,
     )
     run = adapted(run, how)
