@@ -335,12 +335,8 @@ def test_a_budget_is_of_one_rank(run) -> None:
     asked = ("memory", "llama-3.1-70b", "--ctx", "8k", "--tp", "2")
     assert run(*asked, "--fit", "2xh100-sxm").out == run(*asked, "--fit", "h100-sxm").out
     assert "3xh100-sxm are not 2 cards" in run(*asked, "--fit", "3xh100-sxm").err
-    for more, said in {
-        "--dtype int4": "weights in int4 are not divided here",
-        "--explain": "--explain does not go with --tp",
-    }.items():
-        ran = run(*asked, *more.split())
-        assert ran.code == 2 and said in ran.err
+    ran = run(*asked, "--explain")
+    assert ran.code == 2 and "--explain does not go with --tp" in ran.err
     refused = run("memory", "mamba-130m", "--tp", "2")
     assert refused.code == 2 and "no rule for Mamba" in refused.err
     assert run("memory", "llama-3.1-70b", "--tp", "0").code == 2

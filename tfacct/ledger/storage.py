@@ -130,6 +130,24 @@ class Storage:
             raise SpecError(f"{tensor.path}: {self.name} depends on the block's number")
         return self.choose(tensor)
 
+    def cuts(self, whole: Stored, part: Stored) -> bool:
+        """True if a tensor that is divided into parts like this one has a block, group or word of its format cut.
+
+        What a format stores once for a tensor, an output or an input is on each part that has it.
+
+        >>> whole = Stored("matrix", elements=96 * 512, inputs=512)
+        >>> [storage("mxfp4").cuts(whole, Stored("matrix", 96 * inputs, inputs)) for inputs in (256, 128, 16)]
+        [False, False, True]
+        """
+        taken = self.format_of(whole)
+        if taken is None or whole.elements == part.elements:
+            return False
+        inputs_too = part.inputs != whole.inputs
+        once = taken.matrix(whole.outputs, 0) if inputs_too else taken.matrix(0, whole.inputs)
+        parts = whole.elements // part.elements
+        each, all_ = (taken.matrix(one.outputs, one.inputs) - once for one in (part, whole))
+        return bool(parts * part.elements != whole.elements or parts * each != all_)
+
     def dtype(self, tensor: Stored) -> str:
         """Name of the dtype or format that a tensor is stored in."""
         taken = self.format_of(tensor)

@@ -189,14 +189,22 @@ def uneven(subjects: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
     return said
 
 
-def divisible(subjects: Sequence[LoadedModel], dtype: str | None) -> Sequence[LoadedModel]:
-    """The models. Raises UsageError for formats whose blocks and scales a division of rows or columns may cut."""
-    for subject in subjects:
-        name = subject.storage(dtype).name
-        if name not in DTYPES:
-            said = f"{subject.name}: weights in {name} are not divided here"
-            raise UsageError(said, f"{option('dtype')} takes {listed(DTYPES)} on a mesh")
-    return subjects
+def check_formats(whole: LoadedModel, ranked: LoadedModel, dtype: str | None) -> None:
+    """Refuse weights in a format of which a division cuts blocks, groups or words, or whose blocks go by their
+    numbers. Raises UsageError."""
+    stored, own = whole.storage(dtype), ranked.storage(dtype)
+    if stored.name in DTYPES:
+        return
+    if stored.by_block:
+        raise UsageError(f"{whole.name}: weights in {stored.name} are not divided here")
+    for tensor, part in zip(whole.ledger.tensors(), ranked.ledger.tensors(), strict=True):
+        if stored.dtype(tensor.stored) != own.dtype(part.stored) or stored.cuts(tensor.stored, part.stored):
+            shapes = " × ".join(f"{size:,}" for size in (part.stored.outputs, part.stored.inputs))
+            what = f"{stored.dtype(tensor.stored)} in {paths.short(tensor.path)}"
+            raise UsageError(
+                f"{whole.name}: the division cuts blocks of {what}, of which a rank has {shapes}",
+                f"fewer ranks, or {option('dtype', 'bf16')}",
+            )
 
 
 def check_rows(subject: LoadedModel, mesh: Mesh) -> None:

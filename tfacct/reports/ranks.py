@@ -34,7 +34,10 @@ def as_one_has_them(subjects: Sequence[LoadedModel], tp: int, dtype: str | None)
         return subjects
     from tfacct.reports import mesh
 
-    return mesh.on_ranks(mesh.divisible(subjects, dtype), tp)
+    ranked = mesh.on_ranks(subjects, tp)
+    for whole, one in zip(subjects, ranked, strict=True):
+        mesh.check_formats(whole, one, dtype)
+    return ranked
 
 
 def beside(fact: dict[str, Any], whole: dict[str, Any], tp: int) -> dict[str, Any]:
