@@ -20,6 +20,7 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.reports import mesh as meshes
 from tfacct.reports import train_ranks
+from tfacct.reports.ranks import as_one_has_them
 from tfacct.reports.training import Recipe
 from tfacct.reports.training import refusal as alone_refused
 
@@ -61,12 +62,12 @@ def in_serving(subject: LoadedModel, work: Workload, devices: int, budget: int, 
     for tp in divisors([devices]):
         mesh = Mesh(tp, dp=devices // tp)
         try:
-            one = meshes.on_ranks(meshes.divisible([subject], dtype), tp)[0] if tp > 1 else subject
+            one = as_one_has_them([subject], tp, dtype)[0]
         except TfacctError as error:
             found.refused.append(_said(subject, error))
             continue
         own = replace(work, batch=rounded_up(work.batch, mesh.dp))
-        needs = footprint(one.ledger, own.axes(), stored, kv).total
+        needs = footprint(one.ledger, own.axes(), one.storage(dtype), kv).total
         step = replace(own, tokens=1).axes()
         sent = sum(each.sent for each in collectives(subject.ledger, Mesh(tp), step, sends)) if tp > 1 else 0
         (found.fitting if needs <= budget else found.larger).append(Division(mesh, own.batch, 1, needs, sent))
