@@ -29,6 +29,7 @@ class CohereLike(LlamaLike):
     logit_scale: Real = 0.0625
 
     uncounted: ClassVar = LlamaLike.uncounted | {"layer_norm_eps", "logit_scale"}
+    habits: ClassVar = frozenset({"turns_wide"})
     heads: ClassVar = DECODER
     harmless: ClassVar = frozenset(
         """

@@ -23,6 +23,8 @@ class Config(PartRotated):
     hidden_act: Word = "relu2"
     norm_eps: Real = 1e-5
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective"})
+    habits: ClassVar = frozenset({"rejoins", "joins_inside"})
     stems: ClassVar = ("Nemotron",)
     uncounted: ClassVar = PartRotated.uncounted | {"norm_eps"}
     aliases: ClassVar = {"rope_percent": "partial_rotary_factor", "rope_percentage": "partial_rotary_factor"}

@@ -24,6 +24,8 @@ class Config(LlamaLike):
     attention_bias: Switch = False
     clip_qkv: Real | None = None
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective"})
+    habits: ClassVar = frozenset({"wide_angles"})
     stems: ClassVar = ("Olmo", "OLMo")  # some files write OLMo
     uncounted: ClassVar = LlamaLike.uncounted | {"clip_qkv"}
     heads: ClassVar = CLASSIFYING

@@ -36,10 +36,10 @@ class Habits:
     `half_angles`: both halves of a head share theirs. `clamped`: experts' gate and up are bounded. `scored`: experts
     are scored by a sigmoid in fp32. `repeats_angles`: each block repeats the angles for neighbours that turn together.
     `joins_inside`: halves of heads go with the function that joins them. `casts_scales`: norms cast their weights to
-    fp32. `wide_corrections`: what corrects experts' scores is stored in fp32.
-    `inline_network`: products of networks are the block's own. `starts_biased`: scores are added to
-    their biases by distance as their product is made. `written_gelu`: the gradient of the network's GELU is written out
-    in Python.
+    fp32. `wide_corrections`: what corrects experts' scores is stored in fp32. `starts_biased`: scores are added to
+    their biases by distance as their product is made. `turns_wide`: queries and keys turn in fp32. `written_gelu`: the
+    gradient of the network's GELU is written out in Python. `inline_network`: products of networks are the
+    block's own.
     """
 
     embedding: bool = False
@@ -78,6 +78,7 @@ class Habits:
     starts_biased: bool = False
     written_gelu: bool = False
     inline_network: bool = False
+    turns_wide: bool = False
 
     @property
     def apart(self) -> bool:

@@ -153,11 +153,15 @@ class Transformers(Attending):
         if self.habits.own_positions:
             return (Held("B T D", times=2), Held("B T", "index"), Held("B T", "full"), *mask)
         first = shape.stacks[0].block.sublayers[0].norm
-        if not learned and first is not None and first.kind == "layer":  # which keeps what it reads
+        if (
+            not learned and first is not None and first.kind == "layer" and first.learned == "both"
+        ):  # it keeps its input
             dropped = self.habits.embedding and self.habits.undropped_stay
             return (*((Held("B T D"),) if dropped else ()), Held("T", "index"), *mask)
         # Without positions of their own in front, embeddings are what block 0 reads, which a pass in fp32 keeps.
-        embedded = (Held("B T D"), Held("T D")) if learned else (Held("B T D", "cast"), Held("T", "index"))
+        copies = first is None or first.kind == "rms" or first.learned == "none"
+        row = Held("B T D", "cast" if copies else "work")
+        embedded = (Held("B T D"), Held("T D")) if learned else (row, Held("T", "index"))
         return (*embedded, *mask, *self._own_angles(shape))
 
     def handed(self, shape: Transformer) -> tuple[Handed, ...]:

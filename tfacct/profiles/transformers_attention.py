@@ -19,6 +19,7 @@ from tfacct.profiles.transformers_ahead import ahead
 from tfacct.profiles.transformers_masks import ALIGNED, masked_sdpa, reaches
 from tfacct.profiles.transformers_parts import beside, rms, scaled_wide
 from tfacct.profiles.transformers_sinks import sunk
+from tfacct.profiles.transformers_turns import clipped, turned_by_wide, turned_halves, turned_wide
 
 
 @record
@@ -52,8 +53,12 @@ class Attending:
     def _turning(self, at: str, part: Attention) -> Run:
         """What turning queries and keys keeps: the angles, where each block repeats them for both of two neighbours."""
         turn, own, axes = self._turn(part), f"{at}.turned", "T H" if part.rope_dim is None else "T Hr"
+        if self.habits.turns_wide:
+            return turned_wide(turn)
+        if self.habits.wide_angles and not self.habits.rejoins:
+            return turned_by_wide(turn)
         if not self.habits.repeats_angles:
-            return Run((turn,))
+            return turned_halves(turn, axes.removeprefix("T ")) if self.habits.joins_inside else Run((turn,))
         role: Role = "full" if self.habits.wide_angles else "work"
         return Run((turn, own), tuple(Kept(f"{at}.{name}", axes, by=(own,), role=role) for name in ("cos", "sin")))
 
@@ -91,8 +96,9 @@ class Attending:
         out = Run((out_weight,), (), (Moment(out_weight, (Held("B T N H"), *self._waiting())),))
         rotation = self._turning(at, part) if turned else Run()
         if waits:
-            inner, out = (beside(run, Held("B T D")) for run in (inner, out))
-        return joined(self._projections(at, reads, part, waits=waits), rotation, inner, out)
+            rotation, inner, out = (beside(run, Held("B T D")) for run in (rotation, inner, out))
+        bounded = Run() if part.clip is None else clipped(at)
+        return joined(self._projections(at, reads, part, waits=waits), bounded, rotation, inner, out)
 
     def _projections(self, at: str, reads: str, part: Attention, *, waits: bool) -> Run:
         """Queries, keys and values, and the norms of queries and keys right behind their products or behind all."""
@@ -125,6 +131,9 @@ class Attending:
         first = 2 if self.habits.norms_behind or waits else 1
         summed = Moment(weights[first], (*all_of[:first], Held("B T D", times=3 if waits else 4 - first)))
         one[first] = one[first]._replace(moments=(*one[first].moments, summed))
+        if waits:
+            again = Moment(weights[1], (*all_of[:1], Held("B T D", times=3)))
+            one[1] = one[1]._replace(moments=(*one[1].moments, again))
         return joined(read, *one, q, k) if last else joined(read, one[0], q, one[1], k, one[2])
 
     def _normed(self, at: str, heads: str, how: QKNorm | None, *beside: Held) -> Run:

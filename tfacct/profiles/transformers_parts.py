@@ -9,6 +9,7 @@ from tfacct.architecture.parts import Experts, FeedForward, Norm
 from tfacct.base.errors import ConfigError
 from tfacct.ledger.kept import Held, Kept, Moment, Role, Run
 from tfacct.profiles.base import Habits
+from tfacct.profiles.transformers_layernorms import layer
 
 
 class Activation(NamedTuple):
@@ -25,6 +26,7 @@ ACTIVATIONS: Mapping[str, Activation] = {
     "gelu_new": Activation(keeps=("in", "half", "tanh", "sum"), holds=3),
     "gelu_fast": Activation(keeps=("in", "half", "tanh", "sum", "scaled", "cubic", "inner"), holds=3),
     "relu": Activation(keeps=()),
+    "relu2": Activation(keeps=("relu",), holds=4),
 }
 """torch's own activations keep their input, relu its result alone; `gelu_new` and `gelu_fast` are written out in Python
 (transformers' NewGELUActivation and FastGELUActivation)."""
@@ -46,17 +48,7 @@ def norm(
     if part.kind == "rms":
         run = rms(at, "", "D", copy=reads if full else f"{at}.upcast", branches=branches and reads != STREAM)
         return scaled_wide(at, run, plus_one=part.less_one, casts=casts) if part.less_one or wide else run
-    weight, by = f"{at}.weight", (f"{at}.normed", f"{at}.weight")  # whether the weight is trained or not
-    return Run(
-        by,
-        (
-            Kept(reads, "B T D", by=by),
-            Kept(f"{at}.mean", "B T", by=by, role="full"),
-            Kept(f"{at}.deviation", "B T", by=by, role="full"),
-        ),
-        (Moment(weight, (Held("B T D", times=2),)),),
-        (Moment(weight, (Held("B T D"),)),),
-    )
+    return layer(at, reads, part, full=full)
 
 
 def rms(
