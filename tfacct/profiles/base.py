@@ -38,8 +38,7 @@ class Habits:
     `joins_inside`: halves of heads go with the function that joins them. `casts_scales`: norms cast their weights to
     fp32. `wide_corrections`: what corrects experts' scores is stored in fp32. `starts_biased`: scores are added to
     their biases by distance as their product is made. `turns_wide`: queries and keys turn in fp32. `written_gelu`: the
-    gradient of the network's GELU is written out in Python. `inline_network`: products of networks are the
-    block's own.
+    gradient of the network's GELU is written out in Python. `inline_network`: products of networks are the block's own.
     """
 
     embedding: bool = False
