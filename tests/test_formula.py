@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import TINY, alone, tiny
-from tests.families import sampled
+from tests.families import SHAPES, sampled
 from tests.test_package import commanded, imported_by
 from tfacct import load
 from tfacct.accounts.passes import backward_flops, forward_flops
 from tfacct.algebra.factored import CODE, LATEX, TEXT, factored, latex_letter
-from tfacct.algebra.symbols import in_symbols
+from tfacct.algebra.symbols import block_letters, in_symbols
 from tfacct.architecture.blocks import Block, Stack
 from tfacct.architecture.letters import explained
 from tfacct.architecture.parts import Attention, FeedForward, Mixer
@@ -276,6 +276,12 @@ def test_a_shared_weight_and_a_fixed_size_are_said(run) -> None:
     assert "lm_head is tied to embed" in out and "G = 1 in every gpt2: K is written N." in out
     out = run("formula", "llama-3-8b").out
     assert "tied" not in out and "written N" not in out
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_no_two_kinds_of_blocks_are_counted_by_one_letter(name: str) -> None:
+    shape = subject(name, SHAPES[name]).architecture
+    assert len({*block_letters(shape)}) == len(shape.every_stack)
 
 
 @pytest.mark.parametrize("family", sorted(set(TINY) - {"own"}))

@@ -43,6 +43,18 @@ def test_short_convolutions_by_hand() -> None:
     assert conv == {"in_proj": 20 * 2048 * 6144, "conv": 20 * 2048 * 3, "out_proj": 20 * 2048 * 2048}
 
 
+def test_several_streams_by_hand() -> None:
+    """gemma-3n-e2b's language model, one token behind 255: D = 2,048, four streams, 8 query heads and 2 key heads of
+    256, F = 8,192, a rank of 64, rows of 256. Of 30 layers 20 have keys of their own, 16 of them behind a window."""
+    D, each = 2048, 30
+    streams = 2 * D * 4 + 4 * 16 + 4 * 4 + D * 16  # the router twice, both kinds of coefficients, the predictions
+    layer = streams + 2 * D * 2048 + 2 * 2048 * 256 + 2 * D * 64 + 3 * D * 8192 + 2 * D * 256
+    ends = 6 * D * D + D * 30 * 256 + D * 262400
+    model = load("gemma-3n-e2b-text")
+    assert model.flops(ctx=256, decode=True).total == 2 * (each * layer + 20 * 2 * D * 512 + ends)
+    assert model.kv(ctx=1024).total == (16 * 512 + 4 * 1024) * 2 * 2 * 256 * 2
+
+
 def test_a_gated_recurrence_by_hand() -> None:
     """recurrentgemma-2b: 18 layers of 2,560 channels in 10 blocks, and 8 of attention with one key head of 256; three
     matrices of 2,560 · 7,680 in all 26. A channel keeps three tokens in bf16, and one number in fp32."""
@@ -98,6 +110,11 @@ def test_both_in_one_layer_by_hand() -> None:
         ("mamba2", {"head_dim": 13}, "num_heads · head_dim = 78 contradicts expand · hidden_size = 84"),
         ("mamba2", {"n_groups": 4}, "num_heads by n_groups: 6 is not divisible by 4"),
         ("bamba", {"mamba_d_head": 5}, "contradicts mamba_expand · hidden_size = 96"),
+        ("gemma3n_text", {"altup_num_inputs": 3}, "altup_num_inputs = 3 changes the counts"),
+        ("gemma3n_text", {"altup_active_idx": 1}, "altup_active_idx = 1 changes the counts"),
+        ("gemma3n_text", {"intermediate_size": [7]}, "intermediate_size names 1 layers, and num_hidden_layers is 6"),
+        ("gemma3n_text", {"activation_sparsity_pattern": [0.5]}, "activation_sparsity_pattern names 1 layers"),
+        ("gemma3n_text", {"num_kv_shared_layers": 6}, "no layer before these has the keys they read"),
         ("recurrent_gemma", {"conv1d_width": 1}, "conv1d_width = 1 changes the counts"),
         ("recurrent_gemma", {"lru_width": 100}, "lru_width by num_attention_heads: 100 is not divisible by 6"),
         ("recurrent_gemma", {"block_types": ["mamba"]}, "block_types[0] = 'mamba' is not understood"),

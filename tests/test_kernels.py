@@ -32,9 +32,10 @@ def added(each: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def refused(model: LoadedModel) -> bool:
-    """True of recurrences, and of attention to keys that an indexer chooses."""
+    """True of recurrences, of several streams, and of attention to keys that an indexer chooses."""
     lines = [line for group in model.ledger.groups for line in group.lines]
     chooses = any(isinstance(line, Matmul) and line.mask == "chosen" for line in lines)
+    chooses |= model.architecture.streams is not None
     return chooses or any(isinstance(line, State) and "S" not in line.spec.split() for line in lines)
 
 

@@ -124,7 +124,8 @@ def test_a_decode_step_reads_exactly_the_kv_cache(tiny_subject) -> None:
     read = 0
     for group in tiny_subject.ledger.groups:
         for line in group.lines:
-            if isinstance(line, Matmul) and line.weight_axes() is None and "indexer" not in line.path:
+            beside = "indexer" in line.path or "altup" in line.path  # Gemma 3n's streams meet their coefficients
+            if isinstance(line, Matmul) and line.weight_axes() is None and not beside:
                 read += group.count * 16 * line.operands(group.bound(at))[0 if "mamba" in line.path else 1]
     kept = tiny_subject.ledger.state_bytes(at, BF16_EACH)
     index = {path: kept.pop(path) for path in [*kept] if path.endswith("index_cache")}

@@ -179,6 +179,14 @@ def exact_angles(about: LoadedModel, stranger) -> None:
                 setattr(stranger.get_submodule(path.rpartition(".")[0]), name, kept)
 
 
+def exact_scales(body, hidden: int) -> None:
+    """Gemma 3n's class keeps these factors in float32."""
+    for owner in (layer.altup for layer in body.layers):
+        owner.router_input_scale = torch.tensor(1 / hidden, dtype=torch.float64)
+    body.per_layer_projection_scale = torch.tensor(hidden**-0.5, dtype=torch.float64)
+    body.per_layer_input_scale = torch.tensor(2**-0.5, dtype=torch.float64)
+
+
 def test_logits_are_the_classs(pair) -> None:
     about, stranger, tokens = pair
     bound = 1e-4 if about.architecture.having(DeltaNet) else 2e-6  # the class norms in float32, and recurs in it
@@ -200,6 +208,8 @@ def test_without_the_classs_casts_they_are_equal_to_rounding(pair, monkeypatch: 
         )
     if (rows := about.architecture.per_layer) is not None:  # and √width
         stranger.model.embed_tokens_per_layer.embed_scale = torch.tensor(rows.width**0.5, dtype=torch.float64)
+    if about.architecture.streams is not None:
+        exact_scales(stranger.model, about.architecture.embed.hidden)
     mine = ours(about, stranger)
     try:
         torch.set_default_dtype(torch.float64)  # that of quotients of positions

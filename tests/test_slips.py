@@ -33,6 +33,10 @@ BRING = ("windowed", "absorbed", "post-norm", "own", "moe", "with a convolution"
 NAMES = [*TINY, *(name for name in VARIANTS if any(word in name for word in BRING))]
 
 
+ALIKE = {"Dt": "D", "Dp": "D", "Dn": "D", "Do": "D", "Qc": "Pc", "Ob": "Hb", "Xt": "Xs", "Xu": "Xs"}
+"""Letters that are another one's size by definition."""
+
+
 def slips(line: Line, letters: list[str]) -> Iterator[tuple[str, str]]:
     """(field, spec) for every letter of the line's specs replaced by every other letter."""
     if isinstance(line, Unused):
@@ -47,16 +51,10 @@ def slips(line: Line, letters: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _same(subject: LoadedModel, spec: str) -> str:
-    """The spec with one letter for two that are one size by definition: Dt, Dp, Dn and Do are D, Qc is Pc, Ob is Hb, G
-    is N where all queries share one key head, and an encoder alone has T = S."""
-    spec = (
-        spec.replace("Dt", "D")
-        .replace("Dp", "D")
-        .replace("Dn", "D")
-        .replace("Do", "D")
-        .replace("Qc", "Pc")
-        .replace("Ob", "Hb")
-    )
+    """The spec with one letter for two that are one size by definition, as `ALIKE` says. G is N where all queries share
+    one key head, and an encoder alone has T = S."""
+    for letter, same in ALIKE.items():
+        spec = spec.replace(letter, same)
     if {getattr(part, "kv_heads", None) for part in subject.architecture.attentions} == {1}:
         spec = " ".join("N" if word == "G" else word for word in spec.split())
     return spec if subject.keeps else spec.replace("S", "T")

@@ -59,7 +59,11 @@ def with_few_layers(whole: LoadedModel) -> LoadedModel:
     counts, borrows = [name for name in LAYER_COUNTS if name in whole.raw], whole.raw.get("num_kv_shared_layers")
     period = whole.raw["layer_types"].index("full_attention") + 1 if borrows else 0
     most = 2 * period if borrows else 7  # Gemma 4's: layers of each kind that keep keys, and that borrow them
+    if whole.raw.get("activation_sparsity_pattern"):  # Gemma 3n's, whose first layers have sparse gates
+        most = 3 * period
     fields = {**whole.raw, **{count: min(whole.raw[count], most) for count in counts}}
+    if fields.get("activation_sparsity_pattern"):
+        fields["activation_sparsity_pattern"] = [0.95] * period + [0.0] * 2 * period
     if borrows:
         fields["num_kv_shared_layers"] = period
     if fields.get("layer_types"):

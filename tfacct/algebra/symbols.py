@@ -58,7 +58,10 @@ LEGEND = {
     ONE_BY_ONE: "tokens that the recurrence takes one by one: 1 in a decode step, else 0",
 }
 """The letters that belong to no part."""
-MARKED = ("encoder", "attention", "latent", *MIXERS, "windowed", "experts", "unrotated", "borrowing")
+MARKED = (
+    *("encoder", "attention", "latent", *MIXERS, "windowed", "experts", "sparse", "unrotated", "borrowing"),
+    "following",
+)
 """Kinds of blocks that a letter of theirs tells from the rest."""
 
 
@@ -86,8 +89,9 @@ def with_sizes(shape: Transformer, size: Callable[[str], Size], fixed: frozenset
 
 def block_letters(shape: Transformer) -> list[str]:
     """The letter that counts the blocks of each stack: L, with Lw for windowed ones, Le for those of experts, or of an
-    encoder, Lu for those that do not rotate, Lb for those that borrow a cache, La, Lm and Lc for those of attention,
-    Mamba and convolutions, where there are others beside them."""
+    encoder, Ls for those whose gates are sparse, Lu for those that do not rotate, Lb for those that borrow a cache, Lf
+    for those that take over the keys that others choose, La, Lm and Lc for those of attention, Mamba and convolutions,
+    where there are others beside them."""
     return [
         BLOCKS + "".join(word[0] if word in MARKED else word if word.isdigit() else "" for word in kind.split())
         for kind in shape.kinds()

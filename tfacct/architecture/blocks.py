@@ -10,11 +10,13 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias, TypeVar
 
 from tfacct.architecture.parts import (
+    AltUp,
     Attention,
     CrossAttention,
     Experts,
     FeedForward,
     LatentAttention,
+    Laurel,
     Mixer,
     MtpProjection,
     Norm,
@@ -33,7 +35,7 @@ POSITIONS = "positions"
 """Trait of attention: whether queries and keys are rotated by their positions."""
 
 Named: TypeAlias = tuple[str, Part]
-Added: TypeAlias = Attention | LatentAttention | CrossAttention | Mixer | FeedForward | Experts | PerLayerInput
+Added: TypeAlias = Attention | LatentAttention | CrossAttention | Mixer | FeedForward | Experts | PerLayerInput | Laurel
 """Parts whose results are added to the stream."""
 
 
@@ -81,7 +83,9 @@ class Sublayer:
     def added(self) -> Iterator[Named]:
         """Addition to the stream, by its name in paths."""
         if self.called:
-            yield f"{self.name}_add", Residual(hidden=self.part.hidden, factor=self.factor, after=self.after)
+            others = isinstance(self.part, PerLayerInput) and self.part.others
+            add = Residual(hidden=self.part.hidden, factor=self.factor, after=self.after, others=others)
+            yield f"{self.name}_add", add
 
 
 @record
@@ -90,11 +94,13 @@ class Block:
 
     `pre`: x + part(norm(x)), one after the other. `post`: norm(x + part(x)). `parallel`: all read the same x, and a
     sublayer without a norm reads the result of the first one's norm. In a block that is `pre`, one that stands `beside`
-    another reads the same norm's result.
+    another reads the same norm's result. With `altup` there are several streams: it reads one of those predicted, and
+    what it makes of that corrects all.
     """
 
     sublayers: tuple[Sublayer, ...]
     order: Order = "pre"
+    altup: AltUp | None = None
 
     @classmethod
     def of(cls, *parts: Added, norm: Norm | None = None, post_norm: Norm | None = None, order: Order = "pre") -> Block:
@@ -103,6 +109,8 @@ class Block:
 
     def parts(self) -> Iterator[Named]:
         """Parts by their names in paths, in the order in which they run."""
+        if self.altup is not None:
+            yield self.altup.name, self.altup
         if self.order == "parallel":
             for sublayer in self.sublayers:
                 yield from (*sublayer.normed(), *sublayer.result())
@@ -140,8 +148,10 @@ class Block:
             found["sequence"] = " ".join([*([kind] if attends else []), *mixers])
         if attends:
             found["window"] = "full" if self.window is None else "windowed"
-        if routed or self.find(FeedForward):
-            found["network"] = "experts" if routed else "dense"
+        network = self.find(FeedForward)
+        if routed or network is not None:
+            sparse = network is not None and network.sparsity is not None
+            found["network"] = "experts" if routed else "sparse" if sparse else "dense"
         if isinstance(attention, LatentAttention) and attention.index_top is not None:
             found["keys"] = "choosing" if attention.indexes else "following"
         if isinstance(attention, Attention):

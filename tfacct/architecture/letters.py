@@ -34,6 +34,7 @@ MARKS = {
     "full": "full",
     "experts": "exp",
     "dense": "den",
+    "sparse": "spa",
     "choosing": "cho",
     "following": "fol",
     "borrowing": "bor",

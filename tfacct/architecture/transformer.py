@@ -22,6 +22,7 @@ from tfacct.architecture.parts import (
     Grouped,
     Head,
     LatentAttention,
+    Merged,
     Norm,
     Part,
     Patches,
@@ -32,6 +33,7 @@ from tfacct.architecture.parts import (
     RelativeBias,
     Segments,
     Stem,
+    Streams,
 )
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
@@ -93,14 +95,16 @@ class Transformer:
     distances: Distances | None = None
     per_layer: PerLayerEmbedding | None = None
     beside: FirstConvolution | None = None
+    streams: Streams | None = None
+    merged: Merged | None = None
 
     def ends(self) -> tuple[dict[str, Part], dict[str, Part]]:
         """Parts before the blocks and parts behind them, by their names in paths."""
         front: dict[str, Part | None]
         front = {"embed": self.embed, "pos_embed": self.positions, "type_embed": self.segments}
         front |= {"rel_bias": self.bias, "rel_embed": self.distances, "embed_norm": self.embed_norm}
-        front |= {"per_layer": self.per_layer, "first_conv": self.beside}
-        back: dict[str, Part | None] = {"final_norm": self.final_norm, "lm_head": self.head}
+        front |= {"per_layer": self.per_layer, "streams": self.streams, "first_conv": self.beside}
+        back: dict[str, Part | None] = {"merged": self.merged, "final_norm": self.final_norm, "lm_head": self.head}
         return _there(front), _there({**back, "pooler": self.pooler, "classifier": self.classes})
 
     @property
@@ -219,7 +223,7 @@ class Transformer:
             def sublayer(one: Sublayer) -> Sublayer:
                 return replace(one, part=change(one.part), norm=change(one.norm), post_norm=change(one.post_norm))
 
-            return replace(old, sublayers=tuple(sublayer(one) for one in old.sublayers))
+            return replace(old, sublayers=tuple(sublayer(one) for one in old.sublayers), altup=change(old.altup))
 
         def further(old: MtpHead | None) -> MtpHead | None:
             return old and MtpHead(ahead(old.projection), block(old.block, ahead), ahead(old.norm), old.count)

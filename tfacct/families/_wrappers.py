@@ -72,6 +72,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "exaone4_5": Wrapper("exaone4"),
     "fast_vlm": Wrapper("qwen2", "either"),
     "gemma3": Wrapper("gemma3_text", default=True),
+    "gemma3n": Wrapper("gemma3n_text", default=True),
     "gemma4": Wrapper("gemma4_text", default=True),
     "glmasr": Wrapper("llama", default=True, filled=_GLMASR),
     "got_ocr2": Wrapper("qwen2", default=True),

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tfacct.architecture import blocks, parts
+from tfacct.reference.altup import AltUp, Laurel, SparseNetwork
 from tfacct.reference.attention import Attention
 from tfacct.reference.cross import CrossAttention
 from tfacct.reference.disentangled import Disentangled
@@ -45,6 +46,7 @@ class Block(nn.Module):
         shared = next((norm for norm in norms.values() if norm is not None and norm.shared), None)
         self.shared_norm = own_norm(shared)  # it stands first, so that what is shared goes by its name
         self.states: list[str] = []
+        self.altup = None if block.altup is None else AltUp(block.altup)
         for sublayer in block.sublayers:
             name, module = sublayer.name, _built(sublayer.part, angles, fused=fused, keep_all=keep_all)
             self.add_module(f"{name}_norm", own_norm(sublayer.norm))
@@ -70,8 +72,27 @@ class Block(nn.Module):
             for name, result in zip(self.names, results, strict=True):
                 x = getattr(self, f"{name}_add")(x, result)
             return x, *kept
+        if self.altup is not None:
+            return self._on_streams(self.altup, x, step, past)
+        return (self._on(x, self.names, step, past, source, kept), *kept)
+
+    def _on_streams(self, altup: AltUp, streams: Tensor, step: Step, past: Kept) -> tuple[Tensor, ...]:
+        """Streams behind the block, and its states: all sublayers but the last work on the first prediction."""
+        kept: list[Tensor] = []
+        *first, last = self.names
+        predicted = altup.before(streams)
+        result = self._on(predicted[..., 0], first, step, past, None, kept)
+        streams, read = altup.behind(predicted, result)
+        own = self._result(last, read, step, (), None, kept).unsqueeze(-1)
+        added = getattr(self, f"{last}_add")(streams[..., 1:], own)
+        return torch.cat((streams[..., :1], added), dim=-1), *kept
+
+    def _on(
+        self, x: Tensor, names: list[str], step: Step, past: Kept, source: Tensor | None, kept: list[Tensor]
+    ) -> Tensor:
+        """The stream behind sublayers that run one after the other."""
         shared: Tensor | None = None
-        for name in self.names:
+        for name in names:
             norm, add = getattr(self, f"{name}_norm"), getattr(self, f"{name}_add")
             if self.order == "pre" and name in self.together:
                 shared = through(norm, x) if shared is None else shared
@@ -80,7 +101,7 @@ class Block(nn.Module):
                 x = add(x, self._result(name, through(norm, x), step, past[len(kept) :], source, kept))
             else:
                 x = through(norm, add(x, self._result(name, x, step, past[len(kept) :], source, kept)))
-        return x, *kept
+        return x
 
     def _result(
         self, name: str, x: Tensor, step: Step, past: Kept, source: Tensor | None, kept: list[Tensor]
@@ -88,7 +109,7 @@ class Block(nn.Module):
         """Result that a sublayer adds to the stream. Its states go to `kept`; `past` begins with those kept before."""
         module = getattr(self, name)
         x = through(getattr(self, f"{name}_scale"), x)
-        if isinstance(module, (FeedForward, Experts)):
+        if isinstance(module, (FeedForward, Experts, Laurel)):
             out = module(x)
         else:
             before = past[: len(module.caches)] or None
@@ -125,7 +146,9 @@ def _built(part: parts.Part, angles: Angles | None, *, fused: bool, keep_all: bo
         case parts.Experts():
             return Experts(part)
         case parts.FeedForward():
-            return FeedForward(part)
+            return FeedForward(part) if part.sparsity is None else SparseNetwork(part)
+        case parts.Laurel():
+            return Laurel(part)
         case parts.PerLayerInput():
             return PerLayerInput(part)
     raise TypeError(f"the reference model has no module for {type(part).__name__}")

@@ -15,6 +15,7 @@ from tfacct.architecture.blocks import Block, Stack, in_order, numbered
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.reference import blocks
+from tfacct.reference.altup import Streams
 from tfacct.reference.blocks import Kept, MtpHead, own_norm, run, share, through
 from tfacct.reference.distances import Distances, RelativeBias
 from tfacct.reference.images import AttentionPooler, Patches, Picked
@@ -113,6 +114,8 @@ class Decoder(nn.Module):
                 self.encoder.embed.weight = table.weight
         self.embed_norm = own_norm(shape.embed_norm)
         self.per_layer = None if shape.per_layer is None else PerLayerEmbedding(shape.per_layer)
+        self.streams = None if shape.streams is None else Streams(shape.streams)
+        self.merged = None if shape.merged is None else Streams(shape.merged)
         self.lends = any(isinstance(part, parts.Attention) and part.borrowed for part in shape.attentions)
         self.blocks = _blocks(shape.stacks, fused=fused, keep_all=keep_all)
         self.first_conv = None if shape.beside is None else FirstConvolution(shape.beside)
@@ -157,6 +160,7 @@ class Decoder(nn.Module):
         step.rows = None if self.rel_embed is None else self.rel_embed.all()
         step.per_layer = None if self.per_layer is None else self.per_layer.rows(tokens, x)
         step.lent = {} if self.lends else None
+        x = through(self.streams, x)
         kept: list[Tensor] = []
 
         rest = iter(past)
@@ -173,6 +177,7 @@ class Decoder(nn.Module):
             kept += own
             if number == 0 and self.first_conv is not None:
                 x = self.first_conv(first, x)
+        x = through(self.merged, x)
         logits = [self._head(through(self.final_norm, x))]
         for ahead in self.mtp:
             assert isinstance(ahead, MtpHead)

@@ -380,8 +380,9 @@ def _special_notes(subject: LoadedModel, symbolic: SymbolicModel, words: _Words,
         if len(symbolic.factors(letter)) == 1:
             yield f"{fixed} in every {subject.family}: {symbolic.factors(letter)[0]} is written {letter}."
     if words.line == "operation":
-        for line in (line for group in subject.ledger.groups for line in group.lines):
-            if isinstance(line, Matmul) and line.weight is not None:
-                yield f"{line.path} is tied to {line.weight}: it has no parameters of its own."
+        every = (line for group in subject.ledger.groups for line in group.lines)
+        tied = [(line.path, line.weight) for line in every if isinstance(line, Matmul) and line.weight is not None]
+        for path, weight in dict.fromkeys(tied):
+            yield f"{path} is tied to {weight}: it has no parameters of its own."
     if family:
         yield f"{subject.family} is a family: any sizes, with the biases and ties of {compose.name_of(subject)}."

@@ -1,5 +1,6 @@
 """The parts a transformer is put together from: their sizes, their axes, their lines."""
 
+from tfacct.architecture.parts.altup import AltUp, Laurel, Merged, Streams
 from tfacct.architecture.parts.attention import Attention, Grouped, QKNorm, Rotary, Temperature
 from tfacct.architecture.parts.classes import Classes, Picked, Pooler
 from tfacct.architecture.parts.convolution import FirstConvolution, ShortConvolution
@@ -22,12 +23,14 @@ from tfacct.architecture.parts.rwkv import ChannelMix, TimeMix
 from tfacct.ledger.paths import ENCODER, MTP
 
 _READ: tuple[type[Part], ...] = (
-    *(Embedding, PerLayerEmbedding, Positions, Segments, RelativeBias, Distances),
+    *(Embedding, PerLayerEmbedding, Streams, Positions, Segments, RelativeBias, Distances),
     FirstConvolution,
     *(
         Attention,
         LatentAttention,
         CrossAttention,
+        Laurel,
+        AltUp,
         FeedForward,
         Experts,
         Mamba,
@@ -37,6 +40,7 @@ _READ: tuple[type[Part], ...] = (
         TimeMix,
         ChannelMix,
         GatedRecurrence,
+        Merged,
         Norm,
         Head,
         Pooler,
@@ -53,6 +57,7 @@ __all__ = [
     "HEADINGS",
     "MIXERS",
     "OF_SOURCE",
+    "AltUp",
     "Attention",
     "AttentionPooler",
     "ChannelMix",
@@ -70,8 +75,10 @@ __all__ = [
     "Grouped",
     "Head",
     "LatentAttention",
+    "Laurel",
     "Mamba",
     "Mamba2",
+    "Merged",
     "Mixer",
     "MtpProjection",
     "Norm",
@@ -90,6 +97,7 @@ __all__ = [
     "Segments",
     "ShortConvolution",
     "Stem",
+    "Streams",
     "Temperature",
     "TimeMix",
 ]

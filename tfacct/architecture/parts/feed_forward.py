@@ -35,8 +35,9 @@ class FeedForward(Part):
     another's.
 
     `down_bias`: a bias of the last product alone. `activation`: its name in configs; no count depends on it. `norm`: a
-    norm of its own in front of its first product. `gate_scale` multiplies the gate before it is activated. If not
-    `called`, it is stored and its sublayer never runs.
+    norm of its own in front of its first product. `gate_scale` multiplies the gate before it is activated; `sparsity`
+    is the share of it that is set to 0 (transformers' Gemma3nTextMLP), and saves no work. If not `called`, it is stored
+    and its sublayer never runs.
     """
 
     hidden: Size
@@ -48,6 +49,7 @@ class FeedForward(Part):
     norm: Literal["layer", "rms"] | None = None
     eps: float = 1e-5
     gate_scale: float | None = None
+    sparsity: float | None = None
     called: bool = True
 
     name: ClassVar[str] = "mlp"
@@ -62,4 +64,6 @@ class FeedForward(Part):
             lines = (Pointwise(f"{at}.norm", "B T D", weight="D", bias=shift), *lines)
         if self.gate_scale is not None:
             lines = (lines[0], Pointwise(f"{at}.gate_scale", "B T F", sums=True), *lines[1:])
+        if self.sparsity is not None:
+            lines = (lines[0], Pointwise(f"{at}.sparsity", "B T F"), *lines[1:])
         return lines if self.called else tuple(Unused(line) for line in lines if line.parameters())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from tfacct.architecture.parts.altup import LEGEND, MADE, OTHER
 from tfacct.architecture.parts.part import Part
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
@@ -12,18 +13,26 @@ from tfacct.ledger.lines import Line, Pointwise
 
 @record(kw_only=True)
 class Residual(Part):
-    """Addition of a sublayer's result to the stream that it read. `factor` multiplies the result first, `after` the
-    sum."""
+    """Addition of a sublayer's result to the stream that it read, or, with `others`, to those beside it. `factor`
+    multiplies the result first, `after` the sum."""
 
     hidden: Size
     factor: float | None = None
     after: float | None = None
+    others: bool = False
 
     letters: ClassVar[dict[str, str]] = {"hidden": "D"}
-    legend: ClassVar[dict[str, str]] = {"D": "hidden size"}
+    legend: ClassVar[dict[str, str]] = {name: LEGEND[name] for name in ("D", OTHER)}
+    made: ClassVar[dict[str, str]] = {OTHER: MADE[OTHER]}
+
+    def derived(self) -> dict[str, str]:
+        """Other streams, where it adds to them."""
+        return self.made if self.others else {}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Addition, and the multiplications before and after it."""
+        if self.others:
+            return (Pointwise(at, "B T Xo D", sums=True),)
         scale = () if self.factor is None else (Pointwise(f"{at}.scale", "B T D", sums=True),)
         after = () if self.after is None else (Pointwise(f"{at}.sum_scale", "B T D", sums=True),)
         return (*scale, Pointwise(at, "B T D", sums=True), *after)
