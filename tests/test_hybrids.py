@@ -134,3 +134,19 @@ def test_what_is_not_understood_is_refused_by_name(family: str, fields: dict[str
     with pytest.raises(ConfigError) as caught:
         subject("mine", {**TINY[family], **fields})
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("own", "says"),
+    [
+        ({"0": {"intermediate_size": 9}}, "per_layer_config.0.intermediate_size = 9 changes the counts"),
+        ({"0": {"skip": ["mlp"]}}, "per_layer_config.0.skip"),
+        ({"6": {"head_dim": 8}}, 'per_layer_config names layer "6", of 6'),
+        ({"0": {"head_dim": 0}}, "per_layer_config.0.head_dim must be a whole number, not 0"),
+        ({"0": 3}, "per_layer_config.0. = 3"),
+        ({"1": {"head_dim": 18}}, "per_layer_config = .* changes the counts"),  # of layers whose keys others borrow
+    ],
+)
+def test_single_layers_of_gemma_4_that_are_not_understood_are_refused(own: dict, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        subject("mine", {**TINY["gemma4_text"], "per_layer_config": own})

@@ -28,17 +28,23 @@ def test_they_are_not_counted_unless_asked_for() -> None:
     assert per_token["mtp"] == asked.flops(ctx=4096).total - plain.flops(ctx=4096).total > 0
 
 
-def test_their_parameters_are_the_classs() -> None:
+@pytest.mark.parametrize("family", ["deepseek_v3", "deepseek_v32"])
+def test_their_parameters_are_the_classs(family: str) -> None:
     pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     import torch
 
     from tfacct.reference import hf
 
-    ours = subject("mine", TINY["deepseek_v3"], TWO)
+    ours = subject("mine", TINY[family], TWO)
     raw = {name: value for name, value in ours.raw.items() if name != "mtp"}
+    built = hf.build(raw)
+    built.config.num_mtp_layers = 2  # V3.2's config has it by the older name alone
+    if family == "deepseek_v32":
+        built.config.mtp_layer_types = built.config.layer_types[-1:] * 2
+        built.config.mtp_mlp_layer_types = built.config.mlp_layer_types[-1:] * 2
     with torch.device("meta"):
-        theirs = transformers.modeling_layers.MtpModel(hf.build(raw), 2)
+        theirs = transformers.modeling_layers.MtpModel(built, 2)
     by_layer: dict[str, int] = {}
     for name, parameter in theirs.named_parameters():
         if name.startswith("layers."):
@@ -59,6 +65,26 @@ def test_their_parameters_are_the_classs() -> None:
         if path.startswith("mtp.")
     }
     assert renamed(mine, paths, tensors) == by_layer != {}
+
+
+def test_v32s_have_an_indexer_of_their_own() -> None:
+    """V3's block and what an indexer has: 64 heads of 128 out of the queries' latent, a key of 128 with a norm, and a
+    weight for each head."""
+    plain, asked = load("deepseek-v3.2"), load("deepseek-v3.2", mtp=True)
+    one = load("deepseek-v3", mtp=True).params().total - load("deepseek-v3").params().total
+    indexer = 1536 * 64 * 128 + 7168 * 128 + 2 * 128 + 7168 * 64
+    assert asked.params().total - plain.params().total == one + indexer
+    # 576 numbers of a latent and 128 of a key, for each token of one more layer
+    assert asked.kv(ctx=9).total - plain.kv(ctx=9).total == 2 * 9 * (512 + 64 + 128)
+
+
+@pytest.mark.parametrize("work", [Workload(13, 13, 3), Workload(17, 1, 2)])
+def test_the_reference_runs_v32s(work: Workload) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("fvcore")
+    checks = witness.checks(subject("mine", TINY["deepseek_v32"], TWO), work, all_layers=False, against=False)
+    assert {check.witness for check in checks if not check.agrees} == set()
+    assert any(path.startswith("mtp.1.attn.indexer.") for path in checks[0].measured)
 
 
 @pytest.mark.parametrize("form", ["expanded", "absorbed", "unpacked"])

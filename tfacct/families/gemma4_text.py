@@ -8,7 +8,7 @@ from tfacct.architecture.blocks import Block, Sublayer
 from tfacct.architecture.parts import Attention, Experts, Head, PerLayerEmbedding, PerLayerInput, QKNorm, Rotary
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
-from tfacct.families._base import Count, Fields, Layers, Real, Switch, UpTo, Word, even, share
+from tfacct.families._base import Count, Fields, Layers, Real, Switch, UpTo, Word, even, share, shown
 from tfacct.families._endings import CAUSAL_MODEL, DECODER, Ending
 from tfacct.families._experts import ROUTED_TENSORS, check_active
 from tfacct.families._gemma_like import GemmaLike
@@ -20,6 +20,8 @@ ROPE = {
     FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1_000_000.0},
 }
 """The class's angles where the config has none."""
+OWN = ("head_dim", "num_key_value_heads")
+"""What per_layer_config may say of a layer."""
 NAMES = ("gate_proj", "up_proj", "down_proj")
 
 
@@ -101,7 +103,9 @@ class Config(GemmaLike):
         "norm without weight.",
         "enable_moe_block: in every layer num_experts experts of moe_intermediate_size stand beside the dense network, "
         "top_k_experts for each token, with norms of their own. The three numbers have no default.",
-        'per_layer_config and use_bidirectional_attention = "all" are refused.',
+        "per_layer_config, as transformers 5 writes it: head_dim and num_key_value_heads of single layers, in place of"
+        " global_head_dim and num_global_key_value_heads. Any other field in it is refused.",
+        'use_bidirectional_attention = "all" is refused.',
     )
 
     @property
@@ -117,11 +121,35 @@ class Config(GemmaLike):
             given = self.layer_types
         return windows(given, layers, self.sliding_window, lambda n: (n + 1) % 6 != 0 and n + 1 < layers)
 
-    def of_layer(self, window: int | None, borrowed: bool) -> Attention:
-        """Attention of a layer: its heads, its angles, and whose keys it reads."""
+    def heads_of(self, number: int, window: int | None) -> tuple[int, int]:
+        """Size of a layer's heads, and its key/value heads: of its kind, or what per_layer_config says. Raises
+        ConfigError."""
+        if self.per_layer_config is not None:
+            own = self.overrides.get(number, {})
+            return own.get("head_dim", self.head_dim), own.get("num_key_value_heads", self.num_key_value_heads)
         alike = self.attention_k_eq_v and window is None
         kv_heads = (self.num_global_key_value_heads if alike else None) or self.num_key_value_heads
-        size = self.head_dim if window is not None else self.global_head_dim
+        return self.head_dim if window is not None else self.global_head_dim, kv_heads
+
+    @property
+    def overrides(self) -> dict[int, dict[str, int]]:
+        """What per_layer_config says of single layers. Raises ConfigError."""
+        found: dict[int, dict[str, int]] = {}
+        for text, fields in (self.per_layer_config or {}).items():
+            sizes = fields if isinstance(fields, Mapping) else {"": fields}
+            if not text.isdigit() or int(text) >= self.num_hidden_layers:
+                raise ConfigError(f"per_layer_config names layer {shown(text)}, of {self.num_hidden_layers:,}")
+            for name, value in sizes.items():
+                if name not in OWN:
+                    raise self.refused(f"per_layer_config.{text}.{name}", value)
+                if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                    raise ConfigError(f"per_layer_config.{text}.{name} must be a whole number, not {shown(value)}")
+            found[int(text)] = dict(sizes)
+        return found
+
+    def of_layer(self, window: int | None, borrowed: bool, size: int, kv_heads: int) -> Attention:
+        """Attention of a layer: its heads, its angles, and whose keys it reads."""
+        alike = self.attention_k_eq_v and window is None
         spelled: Any = (self.rope_parameters or ROPE).get(FULL if window is None else SLIDING)
         if not isinstance(spelled, Mapping):
             raise ConfigError(f"rope_parameters must have the angles of {FULL} and of {SLIDING}")
@@ -141,7 +169,7 @@ class Config(GemmaLike):
             scale=1.0,
         )
 
-    def whole_block(self, window: int | None, borrowed: bool) -> Block:
+    def whole_block(self, window: int | None, borrowed: bool, size: int, kv_heads: int) -> Block:
         """Attention and network with norms around them, and the layer's own row of the token."""
         norm = self.norm()
         network = self.feed_forward()
@@ -150,7 +178,7 @@ class Config(GemmaLike):
         second = Sublayer(network, norm, norm)
         if self.enable_moe_block:
             second = Sublayer(self.beside(network.width), None, norm)
-        parts = [Sublayer(self.of_layer(window, borrowed), norm, norm), second]
+        parts = [Sublayer(self.of_layer(window, borrowed, size, kv_heads), norm, norm), second]
         if width := self.hidden_size_per_layer_input:
             own = PerLayerInput(hidden=self.hidden_size, width=width, activation=self.activation)
             parts.append(Sublayer(own, None, norm))
@@ -178,8 +206,6 @@ class Config(GemmaLike):
 
     def refuse(self) -> None:
         """Refuse what no part here can express. Raises ConfigError."""
-        if self.per_layer_config:
-            raise self.refused("per_layer_config", self.per_layer_config)
         if self.use_bidirectional_attention not in (None, "vision"):
             raise self.refused("use_bidirectional_attention", self.use_bidirectional_attention)
 
@@ -193,7 +219,9 @@ class Config(GemmaLike):
             raise ConfigError(
                 f"num_kv_shared_layers = {self.num_kv_shared_layers:,}: no layer before these has the keys they read"
             )
-        per_layer = [(window, number >= first) for number, window in enumerate(slides)]
+        per_layer = [(window, number >= first, *self.heads_of(number, window)) for number, window in enumerate(slides)]
+        if self.num_kv_shared_layers and len({(kind[0], *kind[2:]) for kind in per_layer}) > len({*slides}):
+            raise self.refused("per_layer_config", self.per_layer_config)  # of what is borrowed
         kinds = {kind: self.whole_block(*kind) for kind in dict.fromkeys(per_layer)}
         cap, width = self.final_logit_softcapping, self.hidden_size_per_layer_input
         table = PerLayerEmbedding(
