@@ -295,7 +295,7 @@ def test_one_new_token() -> None:
         ("mixtral-8x7b --tp 8 --ep 8 --imbalance 2", "is of tokens that go to experts, and none do here"),
         ("llama-3.1-8b --fsdp 8 --ep 8", "llama-3.1-8b has no experts for --ep 8 to divide"),
         ("phi-3.5-moe --tp 2 --train", "sums experts, which --tp sends, was not compared it was for deepseek_v2"),
-        ("deepseek-v3.2 --tp 2", "no rule for an indexer on a mesh"),
+        ("gemma-4-e2b-text --tp 2", "on a mesh"),
         ("deepseek-v3 --tp 2 --sp --tokens 2", "no rule for experts beside --sp"),
         ("deepseek-v3 --tp 3", "does not divide N = 128 (query heads)"),
         ("deepseek-v3 --tp 2 --train --set latent_attention=absorbed", "no rule for absorbed latent attention"),
@@ -304,7 +304,7 @@ def test_one_new_token() -> None:
         ("bert-base --tp 2", "on a mesh"),
         ("opt-125m --tp 2 --sp --tokens 2", "no rule for a table of positions beside --sp"),
         ("gemma-3-4b-text --tp 2 --sp --tokens 2", "no rule for a scaled token table beside --sp"),
-        ("pythia-70m --tp 2", "no rule for parallel sublayers on a mesh"),
+        ("pythia-70m --tp 2 --sp --tokens 2", "no rule for parallel sublayers beside --sp"),
     ],
 )
 def test_what_cannot_be_derived_is_refused_by_name(run, arguments: str, said: str) -> None:
@@ -385,3 +385,22 @@ def test_uneven_widths() -> None:
     assert (
         "V = 50,257 is not divided evenly: the fullest rank has 25,129, the last ones fewer." in model.comms(tp=2).notes
     )
+
+
+def test_products_that_a_class_fuses_are_reduced_once() -> None:
+    # gpt2 has 12 blocks: q, k and v are one product there, so backward two sums a block, and the head's.
+    step = table("gpt2", tp=2, train=True, ctx=64)
+    assert step["tp", "backward", "all-reduce"] == (2 * 12 + 1, 25 * 64 * 768 * 2)
+    # A table of positions and norms are whole on both ranks, biases of what is summed too.
+    whole = (1024 + 2 * (2 * 12 + 1) + 2 * 12) * 768
+    table_rows = 50_257 * 768
+    blocks = 124_439_808 - whole - table_rows
+    assert tfacct.load("gpt2").params(tp=2).rank_params == whole + 25_129 * 768 + blocks // 2
+
+
+def test_families_whose_sublayers_stand_beside_each_other() -> None:
+    # Two sums in each of 6 blocks, and the table's: they are not added up first.
+    assert table("pythia-70m", tp=2) == {("tp", "forward", "all-reduce"): (13, 13 * 512 * 2)}
+    # bloom: what ALiBi adds to scores is each head's own; gpt-oss: so is its sink.
+    assert table("bloom-7b1", tp=2)["tp", "forward", "all-reduce"][0] == 2 * 30 + 1
+    assert sum(one["calls"] for one in tfacct.load("gpt-oss-20b").comms(tp=2).collectives) == 2 * 24 + 1

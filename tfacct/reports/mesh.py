@@ -34,7 +34,11 @@ from tfacct.reports.stored import stored
 COMPARED = frozenset(("gemma", "gemma2", "gemma3_text", "llama", "mistral", "qwen2", "qwen3", "starcoder2"))
 """Families whose classes were compared under torch's plans, also where `fsdp` does not divide the rows of a tensor."""
 
-ROUTED = {"mixtral": "fp32", "qwen2_moe": "own", "qwen3_moe": "own", "deepseek_v2": "fp32", "deepseek_v3": "fp32"}
+ROUTED = {
+    **dict.fromkeys(("ernie4_5_moe", "qwen2_moe", "qwen3_moe"), "own"),
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "deepseek_v32", "dots1", "glm4_moe", "glm4_moe_lite"), "fp32"),
+    **dict.fromkeys(("glm_moe_dsa", "mimo_v2_flash", "mixtral"), "fp32"),
+}
 """Families of experts whose classes were compared, and the dtype of the weights that sum a token's experts: fp32, or
 that of the stream."""
 
@@ -135,6 +139,8 @@ def check_ruled(subject: LoadedModel, mesh: Mesh) -> None:
         raise ConfigError(f"{subject.name}: no rule for latent attention beside {option('sp', True)}")
     if mesh.ep > 1 and not experts:
         raise ConfigError(f"{subject.name} has no experts for {option('ep', mesh.ep)} to divide")
+    if mesh.sp and any(map(in_parallel, subject.architecture.stacks)):
+        raise ConfigError(f"{subject.name}: no rule for parallel sublayers beside {option('sp', True)}")
     if mesh.sp and subject.architecture.positions is not None:
         raise ConfigError(f"{subject.name}: no rule for a table of positions beside {option('sp', True)}")
     if mesh.sp and subject.architecture.embed.scaled:  # inside its module torch needs whole sums, outside it does not
@@ -248,12 +254,15 @@ def _unruled(shape: Transformer) -> Iterator[str]:
 def _of_stack(stack: Stack) -> Iterator[str]:
     if stack.once:
         yield "blocks that share their weights"
-    if stack.block.order != "pre":
-        yield {"parallel": "parallel sublayers", "post": "norms behind the addition"}[stack.block.order]
-    if any(sublayer.beside for sublayer in stack.block.sublayers):
-        yield "parallel sublayers"
+    if stack.block.order == "post":
+        yield "norms behind the addition"
     for _, part in stack.block.parts():
         yield from _of_part(part)
+
+
+def in_parallel(stack: Stack) -> bool:
+    """True if sublayers of its blocks read one tensor, or stand beside another."""
+    return stack.block.order == "parallel" or any(sublayer.beside for sublayer in stack.block.sublayers)
 
 
 def _of_part(part: Part) -> Iterator[str]:
@@ -268,18 +277,14 @@ def _of_part(part: Part) -> Iterator[str]:
                 or part.buckets is not None
             ):
                 yield "attention that is not plain"
-            if part.gated or part.borrowed or part.keys_as_values or part.temperature is not None:
-                yield "attention with gated, borrowed or shared projections"
+            if part.borrowed or part.keys_as_values:
+                yield "attention with borrowed or shared projections"
             if part.qk_norm is not None and part.qk_norm.together:
                 yield "a norm over all heads together"
-            if part.alibi or part.sinks:
-                yield "attention with ALiBi or sinks"
         case FeedForward():
             if part.norm is not None or not part.called:
                 yield "a network with a norm of its own, or one that is never called"
         case LatentAttention():
-            if part.index_top is not None:
-                yield "an indexer"
             if part.form == "absorbed":
                 yield "absorbed latent attention"
         case Experts():

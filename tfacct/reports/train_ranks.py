@@ -43,6 +43,10 @@ def unruled(subject: LoadedModel, recipe: Recipe) -> str | None:
     return next(_unruled(subject, recipe), None)
 
 
+def _attentions(subject: LoadedModel) -> list[Attention]:
+    return [part for _, part in _blocks(subject) if isinstance(part, Attention)]
+
+
 def alone(recipe: Recipe) -> Recipe:
     """The recipe of what one rank computes: on weights that it has gathered, in the dtype of the pass."""
     return replace(recipe, mesh=None, weights=None if recipe.shares_weights else recipe.weights)
@@ -58,6 +62,10 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
     mesh = recipe.mesh
     assert mesh is not None
     how = optimizer(recipe.optimizer)
+    if any(map(meshes.in_parallel, subject.architecture.stacks)):
+        yield "no rule for parallel sublayers on a mesh"
+    if any(odd.alibi or odd.sinks or odd.gated or odd.temperature for odd in _attentions(subject)):
+        yield "no rule for attention with ALiBi, sinks, gates or a temperature on a mesh"
     apart = [part for _, part in _blocks(subject) if not isinstance(part, (Attention, FeedForward))]
     if mesh.tp > 1 and apart:
         yield f"a rank's step with {type(apart[0]).__name__} is counted under {option('fsdp')} alone"
