@@ -49,7 +49,7 @@ MODELS = {"kimi-k2.5": "kimi-k2", "minimax-m2.5": "minimax-m2"}
 """Presets of the same shape, under another name."""
 ONLY_EXPERTS = {("kimi-k2.5", "int4")}
 """Checkpoints whose config quantizes the experts alone, where the format takes all matrices."""
-RIDGE = 12.0
+RIDGE = 6.0
 """How firmly a fit stays at the constants as they are: the error of a row that moves one by a factor e costs as much as
 this, squared."""
 NEAR = 0.2
