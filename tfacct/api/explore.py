@@ -162,6 +162,8 @@ class Explored(Asked):
         lora_dropout: float | None = None,
         weights: str | None = None,
         as_: As | None = None,
+        tp: Collection[int] | str | None = None,
+        fsdp: Collection[int] | str | None = None,
         **sets: Sequence[Any] | str,
     ) -> SweepReport:
         """Metrics by name at every combination of contexts, batches and values of fields, in exact numbers.
@@ -173,7 +175,8 @@ class Explored(Asked):
         {'num_key_value_heads': 8, 'ctx': 4096, 'kv_cache_bytes': 536870912}
 
         Fields in `zip` vary together: `zip={"n_embd": [512, 768], "n_head": [8, 12]}` are two settings, not four. An
-        impossible combination is skipped: the attribute `skipped` names it.
+        impossible combination is skipped: the attribute `skipped` names it. `tp` and `fsdp`: numbers of ranks that
+        divide the model; every metric is of one rank then.
         Raises TfacctError, also for more than 20,000 points.
         """
         from tfacct.reports.counting import Counting, named_of
@@ -193,10 +196,12 @@ class Explored(Asked):
                 "as_": as_,
             }
         )
+        axes = {"tp": sizes("tp", tp), "fsdp": sizes("fsdp", fsdp)}
+        ranks = {axis: found for axis, found in axes.items() if found is not None}
         report = sweep(
             lambda _name, fields: self._with(fields),
             [self.name],
-            Grid(sizes("ctx", ctx), sizes("batch", batch), fields(sets), fields(zip or {})),
+            Grid(sizes("ctx", ctx), sizes("batch", batch), fields(sets), fields(zip or {}), ranks),
             metrics=metrics or DEFAULT,
             request=request({"tokens": tokens, "decode": decode, "source": source}, logits=logits),
             terms=Counting(dtype, kv_dtype, masked, train, recipe),
@@ -230,6 +235,9 @@ class Explored(Asked):
         lora_dropout: float | None = None,
         weights: str | None = None,
         as_: As | None = None,
+        tp: int = 1,
+        sp: bool = False,
+        fsdp: int = 1,
         **step: Unpack[Step],
     ) -> SolveReport:
         """Largest `unknown` up to which an equation is not yet overtaken: ctx, batch, or a whole number in the config.
@@ -240,10 +248,16 @@ class Explored(Asked):
         >>> load("llama-3.2-1b").solve(for_="num_hidden_layers", until="total_params=3B").total
         45
 
+        Of ranks, `tp` or `fsdp`, it is the fewest, beside those that are given:
+
+        >>> load("llama-3.1-70b").solve("tp", "total_bytes=80GB", ctx="8k").total
+        2
+
         `for_` is another name of `unknown`, as the command has it. Raises TfacctError if there is no solution, or more
         than one.
         """
         from tfacct.reports.counting import Counting, named_of
+        from tfacct.reports.ranks import mesh_of
         from tfacct.reports.solve import solve
 
         recipe = named_of(
@@ -259,7 +273,7 @@ class Explored(Asked):
                 "as_": as_,
             }
         )
-        terms = Counting(dtype, kv_dtype, masked, train, recipe)
+        terms = Counting(dtype, kv_dtype, masked, train, recipe, mesh_of(tp, sp, fsdp))
         asked = request(step, logits=logits)
         if until is None or (unknown is None) == (for_ is None):
             raise UsageError("solve takes one unknown and an equation", 'for example "ctx", "total_bytes=24GiB"')

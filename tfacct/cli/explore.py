@@ -162,6 +162,13 @@ def sweep(
             autocompletion=complete.metrics,
         ),
     ] = None,
+    tp: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="Ranks that divide heads, widths: 1,2,4,8.", rich_help_panel="Mesh"),
+    ] = None,
+    fsdp: Annotated[
+        str | None, typer.Option(metavar="N", help="Ranks that divide weights: 1,8,64.", rich_help_panel="Mesh")
+    ] = None,
     tokens: opt.Tokens = None,
     decode: opt.Decode = False,
     source: opt.Source = None,
@@ -183,6 +190,7 @@ def sweep(
         batches=ranges.read_values("--batch", batch),
         fields=read_lists(sets or ()),
         zipped=read_lists(zipped or (), "--zip"),
+        ranks={axis: ranges.read_values(f"--{axis}", text) for axis, text in (("tp", tp), ("fsdp", fsdp)) if text},
     )
     names = [name.strip() for text in metric or () for name in text.split(",")] or DEFAULT
     with progress() as tick:
@@ -211,8 +219,8 @@ def solve(
         str,
         typer.Option(
             "--for",
-            metavar="ctx|batch|FIELD",
-            help="Unknown: ctx, batch, or a field of the config that holds a whole number.",
+            metavar="ctx|batch|tp|fsdp|FIELD",
+            help="Unknown: ctx, batch, a field of the config that holds a whole number; of ranks the fewest.",
             autocompletion=complete.unknown,
         ),
     ],
@@ -227,15 +235,20 @@ def solve(
     step: opt.Step,
     counted: opt.Counted,
     trained: opt.Run,
+    tp: opt.Tp = 1,
+    sp: opt.Sp = False,
+    fsdp: opt.Fsdp = 1,
     one: opt.One,
     output: opt.Output,
 ) -> None:
-    """The largest context, batch or field before two numbers meet."""
+    """The largest context, batch or field before two numbers meet, or the fewest ranks."""
+    from tfacct.reports.ranks import mesh_of
     from tfacct.reports.solve import solve
 
     subject = ask.subject(one)
     request = ask.request(step, counted.logits)
-    report = solve(subject, request, unknown=unknown, until=until, terms=ask.counting(counted, trained))
+    terms = replace(ask.counting(counted, trained), mesh=mesh_of(tp, sp, fsdp))
+    report = solve(subject, request, unknown=unknown, until=until, terms=terms)
     ask.show(report, output)
 
 

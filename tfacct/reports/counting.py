@@ -16,6 +16,7 @@ from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading.model import LoadedModel
 
 if TYPE_CHECKING:
+    from tfacct.accounts.sharding.mesh import Mesh
     from tfacct.accounts.training import Step
     from tfacct.reports.training import Recipe
 
@@ -53,13 +54,14 @@ WEIGHED = ("weights_bytes", "total_bytes")
 @record
 class Counting:
     """In which dtypes, with which query–key pairs, and of which pass a metric is taken. `trained`: the fields of a
-    training step's recipe that were named, for its bytes."""
+    training step's recipe that were named, for its bytes. `mesh`: ranks that divide the model; all is of one then."""
 
     dtype: str | None = None
     kv_dtype: str | None = None
     masked: bool = False
     train: bool = False
     trained: tuple[tuple[str, Any], ...] = ()
+    mesh: Mesh | None = None
 
     @property
     def recipe(self) -> Recipe:
@@ -67,7 +69,7 @@ class Counting:
         from tfacct.reports.training import Recipe
 
         fields = {name: value for name, value in self.trained if name != AS}
-        return Recipe(self.dtype or DEFAULT_DTYPE, **fields).checked()
+        return Recipe(self.dtype or DEFAULT_DTYPE, **fields, mesh=self.mesh).checked()
 
     @property
     def as_(self) -> str:
@@ -135,7 +137,20 @@ class Counting:
         weighed = any(metric.name in (*WEIGHED, *MOVED) for metric in metrics)
         weights = self._weights(subject, weighed=weighed)
         step = self._step(subject, work, metrics)
-        return Point(subject.ledger, work, weights, width(cached), self.masked, self.train, step=step)
+        ledger = self._on_rank(subject, metrics).ledger
+        return Point(ledger, work, weights, width(cached), self.masked, self.train, step=step)
+
+    def _on_rank(self, subject: LoadedModel, metrics: Sequence[Metric]) -> LoadedModel:
+        """The model as one rank has it, where a metric is of its ledger. Raises TfacctError."""
+        apart = next((metric.name for metric in metrics if not metric.of_step), None)
+        if self.mesh is None or apart is None:
+            return subject
+        if self.mesh.fsdp > 1:
+            others = "the bytes of a training step are, as peak_bytes"
+            raise UsageError(f"{apart} is not divided by {option('fsdp')}", others)
+        from tfacct.reports.ranks import as_one_has_them
+
+        return as_one_has_them([subject], self.mesh.tp, self.dtype)[0]
 
     def _weights(self, subject: LoadedModel, *, weighed: bool) -> Storage:
         """Storage of the weights; bf16 where it is not known and no metric is of it."""

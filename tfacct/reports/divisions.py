@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from tfacct.accounts.memory import footprint
 from tfacct.accounts.sharding.mesh import Mesh, divisors
-from tfacct.accounts.sharding.rules import collectives
 from tfacct.accounts.timeline import peak, timeline
 from tfacct.accounts.training import Step
 from tfacct.base import units
@@ -63,13 +62,13 @@ def in_serving(subject: LoadedModel, work: Workload, devices: int, budget: int, 
         mesh = Mesh(tp, dp=devices // tp)
         try:
             one = as_one_has_them([subject], tp, dtype)[0]
+            own = replace(work, batch=rounded_up(work.batch, mesh.dp))
+            step = replace(own, tokens=1).axes()
+            sent = sum(each.sent for each in meshes.calls(subject, Mesh(tp), step, sends)) if tp > 1 else 0
         except TfacctError as error:
             found.refused.append(_said(subject, error))
             continue
-        own = replace(work, batch=rounded_up(work.batch, mesh.dp))
         needs = footprint(one.ledger, own.axes(), one.storage(dtype), kv).total
-        step = replace(own, tokens=1).axes()
-        sent = sum(each.sent for each in collectives(subject.ledger, Mesh(tp), step, sends)) if tp > 1 else 0
         (found.fitting if needs <= budget else found.larger).append(Division(mesh, own.batch, 1, needs, sent))
     return _sorted(found)
 
@@ -154,7 +153,7 @@ class _Training:
         """Bytes that a rank sends in a whole step: copies without shares of gradients reduce them once."""
         at, bits = replace(self.work, batch=batch).axes(), units.dtype_bits(self.recipe.dtype)
         once = mesh.fsdp == 1 and mesh.zero < 2
-        found = collectives(self.subject.ledger, mesh, at, bits, train=True) if mesh.ranks > 1 else []
+        found = meshes.calls(self.subject, mesh, at, bits, train=True) if mesh.ranks > 1 else []
         return sum(
             one.sent if one.when == "update" or (one.over == "dp" and once) else times * one.sent for one in found
         )

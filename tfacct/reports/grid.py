@@ -19,28 +19,34 @@ from tfacct.ledger.workload import Request, check_size
 @record
 class Grid:
     """The values of every knob. `contexts` None: each model's own longest. `zipped` fields vary together, as many
-    values of each."""
+    values of each. `ranks`: numbers of ranks that divide the model, by the axis of their mesh."""
 
     contexts: Collection[int] | None = None
     batches: Collection[int] = (1,)
     fields: Mapping[str, Sequence[Any]] | None = None
     zipped: Mapping[str, Sequence[Any]] | None = None
+    ranks: Mapping[str, Collection[int]] | None = None
 
     @property
     def knobs(self) -> dict[str, Sequence[Any]]:
-        """The values of every field."""
-        return {**(self.fields or {}), **(self.zipped or {})}
+        """The values of every field, and of every axis of a mesh."""
+        return {**self.alone, **(self.zipped or {})}
+
+    @property
+    def alone(self) -> dict[str, Sequence[Any]]:
+        """Those that vary by themselves."""
+        return {**(self.fields or {}), **{axis: list(sizes) for axis, sizes in (self.ranks or {}).items()}}
 
     def size(self, models: int) -> int:
         """Number of combinations."""
-        fields = prod(len(values) for values in (self.fields or {}).values())
+        fields = prod(len(values) for values in self.alone.values())
         together = max(map(len, (self.zipped or {}).values()), default=1)
         return models * fields * together * (1 if self.contexts is None else len(self.contexts)) * len(self.batches)
 
     def settings(self) -> Iterator[dict[str, Any]]:
         """Every combination of fields."""
         rows = list(zip(*(self.zipped or {}).values(), strict=True)) or [()]
-        for values in product(*(self.fields or {}).values(), rows):
+        for values in product(*self.alone.values(), rows):
             yield dict(zip(self.knobs, (*values[:-1], *values[-1]), strict=True))
 
     @property
@@ -67,8 +73,11 @@ def checked(grid: Grid) -> Grid:
     for name in grid.knobs:
         if name in ("model", "ctx", "batch"):
             raise UsageError(f"{name} is a knob of the sweep: a field of that name cannot be swept")
+        if name in (grid.ranks or {}) and name in {**(grid.fields or {}), **(grid.zipped or {})}:
+            raise UsageError(f"{name} is a number of ranks: a field of that name cannot be swept beside it")
     _check_zipped(grid)
-    return grid
+    ranks = {axis: _sizes(option(axis), sizes) for axis, sizes in (grid.ranks or {}).items()}
+    return replace(grid, ranks=ranks or None)
 
 
 def _check_zipped(grid: Grid) -> None:

@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from tfacct.accounts.sharding.mesh import LIVES, Mesh, check, divisors, padded, replicated
+from tfacct.accounts.sharding.rules import collectives
+from tfacct.accounts.sharding.sends import Collective
 from tfacct.accounts.sharding.shards import gathered
 from tfacct.architecture.blocks import Stack
 from tfacct.architecture.parts import (
@@ -27,6 +29,7 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError, UsageError, listed
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
+from tfacct.ledger.einsum import Axes
 from tfacct.ledger.workload import check_size
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.stored import stored
@@ -124,6 +127,12 @@ def fused(subject: LoadedModel) -> dict[str, str]:
     theirs = subject.config.hf_paths
     several = Counter(theirs.values())
     return {path: module for path, module in theirs.items() if several[module] > 1}
+
+
+def calls(subject: LoadedModel, mesh: Mesh, at: Axes, bits: int, *, train: bool = False) -> list[Collective]:
+    """Every collective of a model on a mesh, as its class sends numbers of so many bits. Raises TfacctError."""
+    shares = routing_bits(subject, mesh, bits, train=train)
+    return collectives(subject.ledger, mesh, at, bits, train=train, shares=shares, modules=fused(subject))
 
 
 def check_ruled(subject: LoadedModel, mesh: Mesh) -> None:

@@ -19,7 +19,14 @@ Budget = TypeVar("Budget", int | str | None, str | None)
 
 
 def mesh_of(
-    tp: int, sp: bool, fsdp: int, plan: Plan, ep: int, imbalance: float, dp: int = 1, zero: int = 0
+    tp: int = 1,
+    sp: bool = False,
+    fsdp: int = 1,
+    plan: Plan = "torch",
+    ep: int = 1,
+    imbalance: float = 1,
+    dp: int = 1,
+    zero: int = 0,
 ) -> Mesh | None:
     """The mesh of these options; None where none divides anything."""
     from tfacct.accounts.sharding.mesh import Mesh

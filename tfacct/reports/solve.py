@@ -24,6 +24,7 @@ from tfacct.output.report import Column, Report, Row
 from tfacct.reports import compose, conventions, counting, sentences
 from tfacct.reports import latent_attention as latent
 from tfacct.reports.counting import Counting
+from tfacct.reports.solve_ranks import RANKS, answered, smallest
 
 
 def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, terms: Counting | None = None) -> Report:
@@ -34,6 +35,9 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
     or more than one. Needs sympy for ctx and batch.
     """
     terms = terms or Counting()
+    if terms.mesh is not None and unknown not in RANKS:
+        said = f"{option('tp')} and {option('fsdp')} go with {option('unknown', 'tp')} or {option('unknown', 'fsdp')}"
+        raise UsageError(said, f"{option('fit')} of train finds the largest context of a mesh")
     request = _checked(subject, request, unknown)
     chunk = request.decode or request.tokens is not None
     work = counting.workload(subject, request)
@@ -42,6 +46,7 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
     terms.check_recipe(metrics, "a metric such as peak_bytes")
     point = terms.point(subject, work, metrics)
     settings, form = [subject], None
+    at: Callable[[Size], Point]
 
     def read_with(value: Size) -> LoadedModel:
         return subject.with_fields({**subject.changed, unknown: value})
@@ -56,8 +61,11 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
             # Its training step is not counted, so it cannot be the answer.
             raise ConfigError(error.message, error.hint) from None
 
-    if unknown not in UNKNOWNS or (unknown == "num_key_value_heads" and conventions.stepped(metrics)):
-        at: Callable[[Size], Point] = with_field
+    if unknown in RANKS:
+        least = smallest(subject, unknown, equation, lambda own: own.point(subject, work, metrics), terms)
+        found, at, how = least.found, least.at, least.how
+    elif unknown not in UNKNOWNS or (unknown == "num_key_value_heads" and conventions.stepped(metrics)):
+        at = with_field
         sought = searched(unknown, equation, at, _given(subject, unknown))
         found, how = sought.solution, _sought(unknown, sought)
         settings = [read_with(value) for value in (found.answer, found.beyond) if value is not None]
@@ -110,7 +118,7 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
         ],
         title=f"{compose.name_of(subject)}: {unknown} until {equation}{_where(unknown, request, subject, same)}",
         convention=conventions.convention(metrics),
-        answer=_answer(unknown, equation, found),
+        answer=answered(unknown, equation, found) if unknown in RANKS else _answer(unknown, equation, found),
         notes=notes,
         counted=conventions.counted([subject], metrics, terms, request),
         details=lambda _: conventions.counted_at_length([subject], metrics, terms, request),
@@ -137,6 +145,8 @@ def _checked(subject: LoadedModel, request: Request, unknown: str) -> Request:
     if unknown == "num_key_value_heads" and not subject.architecture.attentions:
         others = f"{option('unknown', 'ctx')} or {option('unknown', 'batch')}"
         raise UsageError(f"{subject.name} has no attention, so no num_key_value_heads", others)
+    if unknown in RANKS and unknown in subject.raw:
+        raise UsageError(f"{unknown} is a field of this config and a number of ranks: it cannot be solved for")
     if unknown == "batch" and request.batch != 1:
         raise UsageError(f"{option('unknown', 'batch')} finds the batch: leave {option('batch')} out")
     if unknown == "ctx" and (request.decode or request.tokens is not None):

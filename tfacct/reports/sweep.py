@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from itertools import product
 from time import monotonic
@@ -18,6 +19,7 @@ from tfacct.output.report import Report, Tick, unwatched
 from tfacct.reports import counting, sentences, sweep_table
 from tfacct.reports.counting import Counting, LeftOut
 from tfacct.reports.grid import Grid, at, checked
+from tfacct.reports.ranks import mesh_of
 from tfacct.reports.sweep_table import Swept
 
 DEFAULT = ("total_flops", "flops_per_token", "ratio_to_rule_of_thumb", "share.attn_scores_values")
@@ -70,7 +72,7 @@ def sweep(
         for subject in list(swept.settings):
             try:
                 _sweep(swept, subject, grid, asked, request, terms)
-            except UsageError as error:
+            except (ConfigError, UsageError) as error:
                 swept.settings.remove(subject)
                 swept.skip(subject.name, subject.changed, error)
             if (len(swept.rows) + done) // MANY > done // MANY:
@@ -92,7 +94,9 @@ def _read(
     for number, fields in enumerate(grid.settings()):
         tick(f"reading {name}", number)
         try:
-            swept.settings.append(load(name, fields))
+            own = {axis: fields.pop(axis) for axis in grid.ranks or {}}
+            subject = load(name, fields)
+            swept.settings.append(replace(subject, changed={**subject.changed, **own}) if own else subject)
         except ConfigError as error:
             swept.skip(name, fields, error)
     return swept
@@ -102,6 +106,8 @@ def _sweep(
     swept: Swept, subject: LoadedModel, grid: Grid, asked: Sequence[Metric], request: Request, terms: Counting
 ) -> None:
     """Add one model's metrics at every context and batch. Raises UsageError where none of them can be."""
+    if grid.ranks:
+        terms = replace(terms, mesh=mesh_of(**{axis: subject.changed[axis] for axis in grid.ranks}))
     contexts = [subject.context] if grid.contexts is None else grid.contexts
     held = [context for context in contexts if context >= (request.tokens or 1)] or contexts
     swept.rows.extend(_evaluated(subject, held, grid.batches, asked, request, terms))
@@ -125,6 +131,7 @@ def _evaluated(
     point = terms.point(subject, smallest, asked)
     chunk = smallest.tokens if request.decode or request.tokens is not None else None
     arrays = len(contexts) * len(batches) >= MANY and not any(metric.of_step for metric in asked)
+    arrays &= terms.mesh is None  # whose ledger is that of one rank
     if arrays and find_spec("numpy") is not None:
         values = _through_arrays(subject, point, contexts, batches, chunk, asked)
     else:

@@ -89,6 +89,8 @@ def report(
 
     def notes(some: slice) -> Iterator[str]:
         yield from _skipped(every[some])
+        if grid.ranks:
+            yield "Each row is of one rank."
         settings = [subject for swept in every[some] for subject in swept.settings]
         yield from conventions.of_models(settings, asked, terms)
         if len(every[some]) == 1 and not all(metric.of_step for metric in asked):
@@ -183,7 +185,7 @@ def _crossing(
 ) -> str:
     """Where attention overtakes the rest, in a sweep of one model over contexts that shows its share."""
     shown = any(metric.name == "share.attn_scores_values" for metric in asked)
-    if len(subjects) > 1 or len(subjects[0]) > 1 or "ctx" not in grid.varied or not shown:
+    if grid.ranks or len(subjects) > 1 or len(subjects[0]) > 1 or "ctx" not in grid.varied or not shown:
         return ""
     work = counting.workload(subjects[0][0], at(request, *grid.corner))
     chunk = request.decode or request.tokens is not None

@@ -9,7 +9,6 @@ from typing import Any
 from tfacct.accounts.optimizers import optimizer
 from tfacct.accounts.sharding.mesh import Mesh, padded, replicated
 from tfacct.accounts.sharding.replicas import along_copies, buckets
-from tfacct.accounts.sharding.rules import collectives
 from tfacct.accounts.sharding.steps import along_tokens, units, updated, vocabulary
 from tfacct.accounts.training import Step
 from tfacct.architecture.parts import Attention, FeedForward
@@ -159,8 +158,7 @@ def sent(one: Trained) -> int:
     """Bytes that one rank sends in a step."""
     assert one.recipe.mesh is not None
     bits = numbers.dtype_bits(one.recipe.dtype)
-    modules = meshes.fused(one.subject)
-    found = collectives(one.subject.ledger, one.recipe.mesh, one.work.axes(), bits, train=True, modules=modules)
+    found = meshes.calls(one.subject, one.recipe.mesh, one.work.axes(), bits, train=True)
     return sum(each.sent for each in found)
 
 

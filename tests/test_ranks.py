@@ -1,0 +1,69 @@
+"""Numbers of ranks as an unknown and as a knob: `solve --for tp|fsdp`, `sweep --tp --fsdp`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tfacct
+from tests.conftest import Ran
+
+LARGE = "llama-3.1-70b"
+
+
+def test_the_fewest_ranks_of_tp() -> None:
+    model = tfacct.load(LARGE)
+    found = model.solve("tp", "total_bytes=80GB", ctx="8k")
+    totals = {tp: model.memory(ctx="8k", tp=tp).total_bytes for tp in (1, 2, 4)}
+    assert found.total == 2
+    assert [(line["tp"], line["left"]) for line in found.lines] == [(2, totals[2]), (1, totals[1])]
+    assert totals[2] <= 80 * 10**9 < totals[1]
+    # Trained, on the way to the fewest ranks of fsdp beside eight of tp.
+    step: dict[str, Any] = {"ctx": "8k", "checkpoint": "full", "tp": 8, "sp": True}
+    fewest = model.solve("fsdp", "peak_bytes=16GB", **step).total
+    assert model.train(**step, fsdp=fewest).peak_bytes <= 16 * 10**9 < model.train(**step, fsdp=fewest - 1).peak_bytes
+
+
+def test_one_rank_may_be_enough(run: Callable[..., Ran]) -> None:
+    out = run("solve", "gpt2", "--for", "tp", "--until", "total_bytes=80GB").out
+    assert "One rank is enough: total_bytes stays within 80 GB." in out
+    words = " ".join(run("solve", LARGE, "--for", "tp", "--until", "total_bytes=80GB", "--ctx", "8k").out.split())
+    assert "The smallest tp is 2: total_bytes stays within 80 GB on each rank." in words
+    assert "Each row is of one rank." in run("sweep", LARGE, "--tp", "1,2", "--metric", "total_bytes").out
+
+
+def test_metrics_of_one_rank_by_their_number() -> None:
+    model = tfacct.load(LARGE)
+    found = model.sweep("total_bytes", "kv_cache_bytes", ctx=[8192], tp=[1, 4, 16]).rows
+    for row in found:
+        one = model.memory(ctx="8k", tp=row["tp"])
+        assert (row["total_bytes"], row["kv_cache_bytes"]) == (one.total_bytes, one.kv_cache_bytes)
+    for row in model.sweep("peak_bytes", "kept_bytes", ctx=[4096], checkpoint="full", tp="1,8", fsdp=[1, 8]).rows:
+        step = model.train(ctx=4096, checkpoint="full", tp=row["tp"], fsdp=row["fsdp"])
+        assert (row["peak_bytes"], row["kept_bytes"]) == (step.peak_bytes, step.kept_bytes)
+
+
+def test_a_number_of_ranks_that_does_not_go_is_skipped_by_name() -> None:
+    found = tfacct.load(LARGE).sweep("total_bytes", tp=[2, 3])
+    assert [row["total_bytes"] > 0 for row in found.rows] == [True]
+    assert "does not divide" in found.skipped[0]["why"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (f"solve {LARGE} --for tp --until total_bytes=1GB", "no number of ranks is enough: total_bytes is still above"),
+        (f"solve {LARGE} --for tp --tp 2 --until total_bytes=80GB", "leave --tp out"),
+        (f"solve {LARGE} --for ctx --tp 2 --until total_bytes=80GB", "--tp and --fsdp go with --for tp or --for fsdp"),
+        (f"solve {LARGE} --for fsdp --until total_bytes=80GB", "total_bytes is not divided by --fsdp"),
+        ("solve t5-base --for tp --until total_bytes=1MB", "no rule for an encoder on a mesh"),
+        (f"sweep {LARGE} --fsdp 2,4 --metric total_bytes", "total_bytes is not divided by --fsdp"),
+        (f"sweep {LARGE} --tp 0 --metric total_bytes", "--tp"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_by_name(run: Callable[..., Ran], arguments: str, said: str) -> None:
+    ran = run(*arguments.split())
+    words = " ".join(ran.err.split())
+    assert ran.code == 2 and said in words and "Traceback" not in words, words

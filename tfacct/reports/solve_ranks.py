@@ -1,0 +1,94 @@
+"""The fewest ranks that bring a number down to another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from tfacct.accounts.metrics import Point
+from tfacct.accounts.sharding.mesh import Mesh, divisors
+from tfacct.algebra.equations import Equation
+from tfacct.algebra.solving import Solution
+from tfacct.base.errors import TfacctError, UsageError
+from tfacct.base.spelling import option
+from tfacct.loading.model import LoadedModel
+from tfacct.reports.counting import Counting
+
+RANKS = ("tp", "fsdp")
+"""Unknowns that are numbers of ranks."""
+MOST = 2**16
+"""Ranks of `fsdp` beyond which nobody asks."""
+
+
+class Fewest(NamedTuple):
+    """The fewest ranks, a point by their number, and which numbers were tried."""
+
+    found: Solution
+    at: Callable[[Any], Point]
+    how: list[str]
+
+
+def smallest(
+    subject: LoadedModel, unknown: str, equation: Equation, point: Callable[[Counting], Point], terms: Counting
+) -> Fewest:
+    """The fewest ranks with which the left side of an equation is no larger than the right one. `point`: what the
+    metrics read under some terms. Raises UsageError where no number of ranks is enough."""
+    mesh = terms.mesh or Mesh()
+    if getattr(mesh, unknown) != 1:
+        raise UsageError(f"{option('unknown', unknown)} finds the ranks: leave {option(unknown)} out")
+    known: dict[int, Point] = {}
+
+    def at(count: int) -> Point:
+        if count not in known:
+            own = replace(mesh, tp=count) if unknown == "tp" else replace(mesh, fsdp=count)
+            known[count] = point(replace(terms, mesh=None if own == Mesh() else own))
+        return known[count]
+
+    def holds(count: int) -> bool:
+        return bool(equation.difference(at(count)) <= 0)
+
+    heads = max((part.heads for part in subject.architecture.attentions), default=1)
+    among = divisors([heads]) if unknown == "tp" else [2**power for power in range(MOST.bit_length())]
+    tried: list[int] = []
+    why: TfacctError | None = None
+    for count in among:
+        try:
+            fits = holds(count)
+        except TfacctError as error:
+            why = error
+            continue
+        if fits:
+            answer, before = _between(tried, count, holds) if unknown == "fsdp" else (count, tried[-1:])
+            return Fewest(Solution(answer, before[0] if before else None, False), at, _how(unknown, among))
+        tried.append(count)
+    if tried in ([], [1]) and why is not None:
+        raise why
+    ends = f"{equation.left.text} is still above {equation.right.text} with {option(unknown, tried[-1])}"
+    raise UsageError(f"{subject.name}: no number of ranks is enough: {ends}", "divide it along another axis too")
+
+
+def _between(tried: list[int], count: int, holds: Callable[[int], bool]) -> tuple[int, list[int]]:
+    """The fewest ranks up to a power of 2 that are enough, and one fewer. Where some are refused, the powers alone."""
+    least, most = (tried[-1] if tried else 0), count
+    try:
+        while most - least > 1:
+            middle = (least + most) // 2
+            least, most = (least, middle) if holds(middle) else (middle, most)
+    except TfacctError:
+        return count, tried[-1:]
+    return most, [least] if least else []
+
+
+def _how(unknown: str, among: list[int]) -> list[str]:
+    if unknown == "tp":
+        return [f"tp divides the query heads: {', '.join(f'{count:,}' for count in among)} can be asked for."]
+    return ["The numbers are those of one rank, each with a batch of its own."]
+
+
+def answered(unknown: str, equation: Equation, found: Solution) -> str:
+    """What is true from the fewest ranks on, in one sentence."""
+    left, right = equation.left.text, equation.right.text
+    if found.answer == 1:
+        return f"One rank is enough: {left} stays within {right}."
+    return f"The smallest {unknown} is {found.answer:,}: {left} stays within {right} on each rank."
