@@ -51,6 +51,12 @@ def test_a_bound_is_no_estimate() -> None:
     assert "≈" not in step.answer
 
 
+def test_no_interval_goes_below_the_bound() -> None:
+    # Memory-bound throughout: 0.71 of the estimate is less than the bytes take at the peak.
+    step = tfacct.load("qwen2.5-7b").time(on="h100-sxm", ctx="8k", batch=32)
+    assert step.interval_80_seconds[0] == step.bound_seconds
+
+
 @pytest.mark.parametrize("on", ["mi300x", "tpu-v5p", "gaudi3", "m3-ultra"])
 def test_no_error_is_claimed_where_nothing_was_measured(on: str) -> None:
     step = tfacct.load("qwen3-8b").time(on=on, ctx=1024)

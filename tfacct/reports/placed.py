@@ -182,10 +182,10 @@ def constants_of(constants: Any) -> dict[str, float]:
     return {field.name: getattr(constants, field.name) for field in fields(constants)}
 
 
-def interval(one: Placed, seconds: float, sequences: int = 1) -> tuple[float, float] | None:
-    """Seconds between which 80 % of such runs lie; None where no error is known."""
+def interval(one: Placed, seconds: float, sequences: int = 1, least: float = 0) -> tuple[float, float] | None:
+    """Seconds between which 80 % of such runs lie, and none below `least`; None where no error is known."""
     error = one.error("request", sequences)
-    return None if error is None else (seconds * error.low, seconds * error.high)
+    return None if error is None else (max(least, seconds * error.low), seconds * error.high)
 
 
 def through(values: Sequence[float]) -> str:

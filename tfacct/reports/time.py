@@ -110,7 +110,7 @@ def _table(rows: list[Alike], step: Step, one: Placed, work: Workload) -> Table:
     host: dict[str, Cell] = {"kernel": "engine", "times": 1, "limit": "host"}
     shown.append({**host, "seconds": Fraction(step.engine), "share": Fraction(step.engine / whole)})
     totals: list[Row] = [{"kernel": "step", "seconds": f"≈ {units.seconds(whole)}"}]
-    if (ends := interval(one, whole, work.batch)) is not None:
+    if (ends := interval(one, whole, work.batch, step.bound)) is not None:
         totals.append({"kernel": "80% interval", "seconds": through(ends), PLAIN: 1})
     totals.append({"kernel": BOUND, "seconds": units.seconds(step.bound), PLAIN: 1})
     columns = (
@@ -157,7 +157,7 @@ def _answer(one: Placed, work: Workload, step: Step, bound_only: bool) -> str:
     if bound_only:
         least = units.seconds(step.bound)
         return f"At the peaks {_of(work)} takes {least}, never less: at most {units.three(per / step.bound)} tokens/s."
-    ends = interval(one, step.seconds, work.batch)
+    ends = interval(one, step.seconds, work.batch, step.bound)
     between = f", {through(ends)} in 4 of 5 cases" if ends else ""
     return f"≈ {units.seconds(step.seconds)} for {_of(work)}{between}: ≈ {units.three(per / step.seconds)} tokens/s."
 
@@ -172,7 +172,7 @@ def _notes(one: Placed, work: Workload, bound_only: bool) -> list[str]:
 
 def _facts(one: Placed, work: Workload, step: Step, rows: list[Alike], bound_only: bool) -> dict[str, Any]:
     per = work.batch * work.tokens
-    ends = None if bound_only else interval(one, step.seconds, work.batch)
+    ends = None if bound_only else interval(one, step.seconds, work.batch, step.bound)
     lines = [
         {
             "kernel": row.name,
