@@ -31,6 +31,8 @@ MEASURED = [
     ("mistral-7b-v0.1", 1, 4096, "64", "fp32", 0.0, "none", 42_118_185_484, 58_321_314_824),  # across its windows
     ("gemma-3-4b-text", 1, 4096, "16", "fp32", 0.05, "none", 40_962_282_068, 57_434_052_178),
     ("qwen2.5-7b", 1, 4096, "64", "bf16", 0.0, "none", 26_802_815_660, 47_339_843_752),
+    ("gpt2-xl", 2, 1024, "64:c_attn", "bf16", 0.0, "full", 736_141_316, 4_720_657_800),
+    ("phi-4", 1, 4096, "64", "fp32", 0.0, "none", 54_270_395_340, 87_769_034_184),
 ]
 
 
@@ -101,6 +103,15 @@ def test_optimizer_and_gradients_are_those_of_the_adapters() -> None:
     assert load("llama-3.1-8b").train(ctx=64).lora is None
 
 
+def test_a_product_that_a_class_has_in_one_has_one_adapter(run: Callable[..., Ran]) -> None:
+    """Of gpt2's c_attn: 16 · (768 + 3 · 768) parameters a block, not three times 16 · (768 + 768)."""
+    step = load("gpt2").train(ctx=64, lora="16:c_attn")
+    assert step.lora is not None and step.lora["params"] == 12 * 16 * 4 * 768
+    assert step.lora["products"] == ["attn.q_proj", "attn.k_proj", "attn.v_proj"]
+    assert step.lora["modules"] == ["transformer.h.*.attn.c_attn"]
+    assert "fp32 on c_attn: " in " ".join(str(step).split())
+
+
 def test_more_than_full_fine_tuning_is_said(run: Callable[..., Ran]) -> None:
     wide = " ".join(run("train", "llama-3.1-8b", "--ctx", "4k", "--lora", "16").out.split())
     more = "The adapters keep more than full fine-tuning would, 38.0 GiB in place of 26.6 GiB: each casts its input"
@@ -154,7 +165,12 @@ def test_a_layer_of_bitsandbytes_itself() -> None:
         ("llama-3.1-8b --lora 16 --lora-dropout 1", "--lora-dropout is a share of 1, not 1.0"),
         ("llama-3.1-8b --weights nf4", "--weights nf4 goes with --lora"),
         ("llama-3.1-8b --lora 16 --weights int3", "--weights is one of fp32, bf16, nf4, not int3"),
-        ("gpt2 --lora 16", "gpt2 has not been measured with adapters hint: without --lora it is counted"),
+        ("phi-2 --lora 16", "phi has not been measured with adapters hint: without --lora it is counted"),
+        ("gpt2 --lora 16:q_proj", "an adapter is on all of c_attn, or on none of it: the class has them in one"),
+        (
+            "gpt2 --lora 16:c_atn",
+            "'c_atn' names no product of its blocks, which are c_attn, o_proj, up_proj, down_proj",
+        ),
         ("llama-3.1-8b --lora 16 --set num_hidden_layers=1", "on a single block"),
         ("llama-3.1-8b --lora 16 --set vocab_size=8000", "vocabularies of twice the hidden size"),
     ],

@@ -7,9 +7,9 @@ import pytest
 
 from tests.training_configs import drawn
 from tfacct.accounts.timeline import peak, timeline
-from tfacct.loading.model import subject
+from tfacct.loading.model import LoadedModel, subject
 from tfacct.profiles.chunked import CHUNKS
-from tfacct.reports.lora import products
+from tfacct.reports.lora import chosen, products, read
 from tfacct.reports.training import refusal, step_of
 from tfacct.witness.step import by_modules, grouped, known_modules
 
@@ -17,8 +17,20 @@ pytest.importorskip("transformers")
 pytest.importorskip("peft")
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral")
 FURTHER = (
-    *("cwm", "gemma", "gemma2", "gemma3_text", "granite", "helium", "internlm3", "iquestcoder", "olmo2", "olmo3"),
-    *("opt", "seed_oss", "smollm3", "starcoder2"),
+    *(
+        "cwm",
+        "gemma",
+        "gemma2",
+        "gemma3_text",
+        "gpt2",
+        "granite",
+        "helium",
+        "internlm3",
+        "iquestcoder",
+        "olmo2",
+        "olmo3",
+    ),
+    *("opt", "phi3", "seed_oss", "smollm3", "starcoder2"),
 )
 
 
@@ -28,15 +40,17 @@ def check(family: str, seed: int, *, packed: bool = False, chunked: bool = False
     from tfacct.reference.chunked import loss_in_chunks
 
     config, recipe, work = drawn(family, seed)
-    config |= {"num_hidden_layers": max(2, config["num_hidden_layers"]), "vocab_size": 2 * config["hidden_size"] + seed}
+    blocks, width = ("n_layer", "n_embd") if family == "gpt2" else ("num_hidden_layers", "hidden_size")
+    config |= {blocks: max(2, config[blocks]), "vocab_size": 2 * config[width] + seed}
     pick = random.Random(seed)
-    if len(config.get("layer_types") or ()) != config["num_hidden_layers"]:
+    if len(config.get("layer_types") or ()) != config[blocks]:
         config["layer_types"] = None
     model = subject(family, config, {}, None)
-    every = [_last(path) for path in products(model)]
+    every = list(dict.fromkeys(_asked(model, path) for path in products(model)))
     names = pick.sample(every, pick.randint(1, len(every)))
-    modules = sorted({_last(path) for ours, path in model.config.paths().items() if _last(ours) in names})
     rank, dropout = pick.choice([1, 4, 7]), pick.choice([0.0, 0.0, 0.1])
+    on = chosen(model, read(f"{rank}:{','.join(names)}"))
+    modules = sorted({path.split("*.")[-1] for ours, path in model.config.paths().items() if ours in on})
     recipe = replace(recipe, lora=f"{rank}:{','.join(names)}", lora_dropout=dropout)
     recipe = replace(recipe, accumulate=pick.random() < 0.2, hold_logits=pick.random() < 0.2)
     if chunked:
@@ -67,8 +81,11 @@ def check(family: str, seed: int, *, packed: bool = False, chunked: bool = False
     return True
 
 
-def _last(path: str) -> str:
-    return path.rpartition(".")[2]
+def _asked(model: LoadedModel, path: str) -> str:
+    """A product's own name, or the class's where that has several of ours in one."""
+    modules = model.config.paths()
+    several = [*modules.values()].count(modules.get(path, "")) > 1
+    return (modules[path] if several else path).rpartition(".")[2]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -98,7 +115,7 @@ def test_a_loss_in_chunks_beside_adapters(family: str) -> None:
     assert check(family, 2, chunked=True)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, "gpt2", "phi3"])
 def test_a_step_with_weights_in_4_bits_is_bitsandbytes_own(family: str) -> None:
     pytest.importorskip("bitsandbytes")
     assert check(family, 1, packed=True)

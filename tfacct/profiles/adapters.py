@@ -23,7 +23,7 @@ from tfacct.profiles.adapters_parts import (
 
 TABLES = ("embed", "pos_embed")
 """Operations of weights that are not called so."""
-TOKENS = "tokens"
+TOKENS, POSITIONS = "tokens", "positions"
 ATTENTION, NETWORK = "blocks.*.attn", "blocks.*.mlp"
 NORMS = frozenset(f"{sublayer}_norm" for sublayer in (ATTENTION, NETWORK))
 """What sublayers read, where norms stand in front of them."""
@@ -45,6 +45,11 @@ def adapted(run: Pass, adapters: Adapters) -> Pass:
     turned = frozenset(turn for turn in TURNS if any(turn in section.run.order for section in blocks))
     front = _front(run.front.run, adapters, turned)
     batch = tuple(line for line in run.front.run.kept if line.path == TOKENS)  # is there, trained table or not
+    positions = tuple(  # a trained table keeps them; blocks are handed them anyway
+        Handed(held)
+        for held in (Held(line.spec, line.role) for line in run.front.run.kept if line.path == POSITIONS)
+        if all(held != each.held for each in run.handed)
+    )
     scaled = Handed(Held("B T D"))  # embeddings that require a gradient stay beside what is made of them
     waiting = tuple(held._replace(role="work") if held == EMBEDDED else held for held in run.waiting)
     return run._replace(
@@ -53,7 +58,7 @@ def adapted(run: Pass, adapters: Adapters) -> Pass:
         back=run.back._replace(run=_frozen(run.back.run, adapters, start=True)),
         buffers=(*run.buffers, *batch),
         waiting=run.waiting if adapters.embedded else waiting,
-        handed=(*run.handed, *((scaled,) if adapters.embedded and adapters.remakes else ())),
+        handed=(*run.handed, *positions, *((scaled,) if adapters.embedded and adapters.remakes else ())),
     )
 
 
@@ -203,5 +208,5 @@ def _needs(run: Run, line: Kept, name: str, live: frozenset[str], adapters: Adap
         yield from (name,) if other in live or _product(other) in adapters.on else ()
     elif not name.endswith(WEIGHT):
         yield from (name,) if name in live else ()
-    elif _product(name) in adapters.on and not adapters.copies:
+    elif _product(name) in adapters.on and _product(name) in adapters.products and not adapters.copies:
         yield f"{_product(name)}.lora_A{WEIGHT}"

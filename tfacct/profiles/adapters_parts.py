@@ -89,7 +89,7 @@ class Around(NamedTuple):
 def around(product: str, adapters: Adapters, live: frozenset[str]) -> Around:
     """What stands around a product. `live`: operations whose inputs require a gradient."""
     owner, _, leaf = product.rpartition(".")
-    front, behind = _beside(leaf)
+    front, behind = _beside(owner, leaf, adapters)
     made = (name for name in (f"{owner}.{each}" for each in front) if name in adapters.on or name + WEIGHT in live)
     there = product + WEIGHT in live
     makes = adapters.products[product].makes
@@ -102,9 +102,10 @@ def around(product: str, adapters: Adapters, live: frozenset[str]) -> Around:
     )
 
 
-def _beside(leaf: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Products in front of one that read the same, and those behind it."""
-    row = next((row for row in BESIDE if leaf in row), (leaf,))
+def _beside(owner: str, leaf: str, adapters: Adapters) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Products in front of one that read the same, and those behind it; a class has some of them in one."""
+    found = next((row for row in BESIDE if leaf in row), (leaf,))
+    row = tuple(name for name in found if f"{owner}.{name}" in adapters.products)
     return row[: row.index(leaf)], row[row.index(leaf) + 1 :]
 
 
@@ -137,7 +138,9 @@ def of_adapter(product: str, adapters: Adapters, beside: Around, forwards: tuple
     ]
     whole = (read,) if adapters.wide and adapters.drops else ()  # cast, before numbers of it are dropped
     named = dict.fromkeys((*local(up), *(held for held in forwards if held.path)))
-    before = (*(tuple(held for held in forwards if not held.path) or (Held(beside.makes),)), *whole, *named)
+    there = tuple(held for held in forwards if not held.path)
+    result = () if there and product.endswith("o_proj") else (Held(beside.makes),)  # is among them there
+    before = (*result, *there, *whole, *named)
     before += _made(product, adapters)
     ahead = Moment(up, before), Moment(up, (*before, made, made), after=True)
     return Run((*((drop,) if drops else ()), down, up), tuple(kept), tuple(moments), ahead, (*given, made))
@@ -187,5 +190,5 @@ def local(at: str) -> Iterator[Held]:
 def _made(product: str, adapters: Adapters) -> tuple[Held, ...]:
     """What products in front of one have made, and nothing keeps yet; gate_proj's result is kept."""
     owner, _, leaf = product.rpartition(".")
-    names = () if leaf == "up_proj" else _beside(leaf)[0]
+    names = () if leaf == "up_proj" else _beside(owner, leaf, adapters)[0]
     return tuple(Held(adapters.products[f"{owner}.{name}"].makes) for name in names)

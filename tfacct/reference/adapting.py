@@ -10,6 +10,7 @@ import peft
 import torch
 from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
 
 BLOCK, SCALED, NUMBERS = 64, 256, 16
 """bitsandbytes' defaults for nf4: numbers that share a scale, scales that share one, and codes of a number."""
@@ -39,13 +40,14 @@ def packed(model: Any) -> Any:
     own = model.dtype
     for holder, name, layer in [*_linear(model)]:
         with torch.device("meta"):
-            made = made_of.Linear4bit(layer.in_features, layer.out_features, bias=False, compute_dtype=own)
+            sides = layer.weight.shape if isinstance(layer, Conv1D) else layer.weight.shape[::-1]
+            made = made_of.Linear4bit(*sides, bias=False, compute_dtype=own)
         made.bias = layer.bias
         made.weight = made_of.Params4bit(
             torch.empty(-(-layer.weight.numel() // 2), 1, dtype=torch.uint8, device="meta"),
             requires_grad=False,
             quant_type="nf4",
-            quant_state=_state(layer.weight),
+            quant_state=_state(layer.weight.T if isinstance(layer, Conv1D) else layer.weight),
             bnb_quantized=True,
         )
         made.quant_state = made.weight.quant_state
@@ -62,10 +64,10 @@ def scales(model: Any) -> list[Tensor]:
     return [tensor for group in tensors for tensor in group]
 
 
-def _linear(model: Any) -> Iterator[tuple[nn.Module, str, nn.Linear]]:
-    for holder in model.model.modules():
+def _linear(model: Any) -> Iterator[tuple[nn.Module, str, Any]]:
+    for holder in model.base_model.modules():
         for name, layer in holder.named_children():
-            if type(layer) is nn.Linear:
+            if type(layer) in (nn.Linear, Conv1D):
                 yield holder, name, layer
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,10 +16,10 @@ from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.kept import FULL, Held, Pass
 from tfacct.ledger.lines import Matmul
-from tfacct.ledger.storage import storage, width
+from tfacct.ledger.storage import Stored, storage, width
 from tfacct.loading.model import LoadedModel
 from tfacct.profiles.adapters import adapted
-from tfacct.profiles.adapters_parts import STREAM, Adapters, Sides
+from tfacct.profiles.adapters_parts import STREAM, WEIGHT, Adapters, Sides
 
 if TYPE_CHECKING:
     from tfacct.reports.training import Recipe, Trained
@@ -52,34 +52,79 @@ def read(text: str) -> Asked:
     return Asked(int(rank), found)
 
 
+class Product(NamedTuple):
+    """Lines of the ledger that are one product of the class, as q, k and v are where it fuses them; the number of their
+    kind of block, and the sizes of what they read and of all that they make."""
+
+    lines: tuple[Matmul, ...]
+    number: int
+    read: int
+    made: int
+
+    @property
+    def path(self) -> str:
+        """Path of the first."""
+        return self.lines[0].path
+
+    @property
+    def numbers(self) -> int:
+        """Numbers of their weights."""
+        return self.read * self.made
+
+    def letter(self, kind: str) -> str:
+        """A letter of its own."""
+        return f"{kind}{self.path.rpartition('.')[2].replace('_', '')}"
+
+    def sides(self, *, packed: bool) -> Sides:
+        """Axes of what it reads and makes, and where its weight is `packed`, of that as it is unpacked."""
+        read, weight, made = (" ".join(axes) for axes in self.lines[0].einsum[:3])
+        if len(self.lines) > 1:
+            made, weight = f"B T {self.letter('O')}", f"{self.letter('O')} D"
+        unpacked = Held(weight), Held(self.letter("C"), "full")
+        return Sides(read, "" if made == STREAM else made, unpacked if packed else ())
+
+    @property
+    def axes(self) -> dict[str, int]:
+        """Sizes of its own letters: all that it makes, and blocks of its 4-bit numbers."""
+        return {self.letter("O"): self.made, self.letter("C"): -(-self.numbers // PACKED)}
+
+
 def products(subject: LoadedModel, *, packed: bool = False) -> dict[str, Sides]:
     """Products of the blocks that have weights of their own: what they read, and what they make. `packed`: the weights
     are in 4 bits."""
-    return {line.path: sides for line, sides, _ in _lines(subject, packed)}
+    return {product.path: product.sides(packed=packed) for product in _products(subject)}
 
 
-def _lines(subject: LoadedModel, packed: bool = False) -> Iterator[tuple[Matmul, Sides, int]]:
+def _products(subject: LoadedModel) -> Iterator[Product]:
+    modules = subject.config.paths()
     for number, group in enumerate(subject.ledger.groups):
+        found: dict[str, list[Matmul]] = {}
         for line in group.lines if group.numbers else ():
             if isinstance(line, Matmul) and line.weight_axes() is not None and line.bank is None:
-                read, weight, made = (" ".join(axes) for axes in line.einsum[:3])
-                unpacked = Held(weight), Held(_scales(line), "full")
-                yield line, Sides(read, "" if made == STREAM else made, unpacked if packed else ()), number
-
-
-def _scales(line: Matmul) -> str:
-    """Letter of a product's blocks of 4-bit numbers."""
-    return f"C{line.path.rpartition('.')[2].replace('_', '')}"
+                found.setdefault(modules.get(line.path, line.path), []).append(line)
+        for lines in found.values():
+            read, *made = (
+                prod(int(group.axes[axis]) for axis in axes if axis not in WORKLOAD)
+                for axes in (lines[0].einsum.left, *(line.einsum.out for line in lines))
+            )
+            yield Product(tuple(lines), number, read, sum(made))
 
 
 def chosen(subject: LoadedModel, asked: Asked) -> frozenset[str]:
     """Paths of the products that names stand for: by our names, or as the class calls its modules."""
     modules = subject.config.paths()
     return frozenset(
-        path
-        for path in products(subject)
-        if not asked.names or any(_called(name, path, modules.get(path, "")) for name in asked.names)
+        line.path
+        for product in _products(subject)
+        for line in product.lines
+        if not asked.names or any(_called(name, line.path, modules.get(line.path, "")) for name in asked.names)
     )
+
+
+def _name(product: Product, modules: Mapping[str, str]) -> str:
+    """Its own name, or the class's where that has several of ours in one."""
+    path = product.path if len(product.lines) == 1 else modules[product.path]
+    return path.rpartition(".")[2]
 
 
 def _called(name: str, *places: str) -> bool:
@@ -95,11 +140,15 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
     shape, asked = subject.architecture, read(recipe.lora)
     if LORA not in subject.config.trains:
         return f"the training step of {subject.family} has not been measured with adapters"
-    modules, every = subject.config.paths(), products(subject)
+    modules, every = subject.config.paths(), list(_products(subject))
     for name in asked.names:
-        if not any(_called(name, path, modules.get(path, "")) for path in every):
-            known = ", ".join(path.rpartition(".")[2] for path in every)
+        if not any(_called(name, line.path, modules.get(line.path, "")) for each in every for line in each.lines):
+            known = ", ".join(dict.fromkeys(_name(each, modules) for each in every))
             return f"{name!r} names no product of its blocks, which are {known}"
+    on = chosen(subject, asked)
+    for each in every:
+        if 0 < len(on.intersection(line.path for line in each.lines)) < len(each.lines):
+            return f"an adapter is on all of {_name(each, modules)}, or on none of it: the class has them in one"
     if sum(stack.count for stack in shape.stacks) < 2:
         return "adapters on a single block have not been measured"
     if isinstance(shape.embed, Embedding) and shape.embed.vocab < NARROW * shape.embed.hidden:
@@ -128,15 +177,14 @@ def lent(subject: LoadedModel, recipe: Recipe, run: Pass) -> Lent:
     each = FULL if wide else FULL // 2
     made: list[Adapter] = []
     handed: list[Parameter] = []
-    for line, _, number in _lines(subject):
-        group = subject.ledger.groups[number]
-        for which in "AB" if line.path in on else "":
-            axes = line.einsum.left if which == "A" else line.einsum.out
-            side = prod(int(group.axes[axis]) for axis in axes if axis not in WORKLOAD)
-            path = f"{line.path}.lora_{which}.weight"
-            made.append(Adapter(path, asked.rank * side, each * asked.rank * side, group.numbers))
+    every = list(_products(subject))
+    for product in every:
+        numbers = subject.ledger.groups[product.number].numbers
+        for which, side in (("A", product.read), ("B", product.made)) if product.path in on else ():
+            path = f"{product.path}.lora_{which}.weight"
+            made.append(Adapter(path, asked.rank * side, each * asked.rank * side, numbers))
             sides = (asked.rank, side) if which == "A" else (side, asked.rank)
-            handed.append(Parameter(sides, len(group.numbers), number))
+            handed.append(Parameter(sides, len(numbers), product.number))
     packed = recipe.weights == NF4
     how = Adapters(
         asked.rank,
@@ -151,38 +199,36 @@ def lent(subject: LoadedModel, recipe: Recipe, run: Pass) -> Lent:
         remakes=shape.embed.factor is not None or shape.positions is not None or own.embedding,
     )
     run = adapted(run, how)
-    if packed:
-        scales = {_scales(line): _blocks(_numbers(subject, line, number)) for line, _, number in _lines(subject)}
-        run = run._replace(blocks=tuple(each._replace(axes={**each.axes, **scales}) for each in run.blocks))
+    letters = {letter: size for product in every for letter, size in product.axes.items()}
+    run = run._replace(blocks=tuple(part._replace(axes={**part.axes, **letters}) for part in run.blocks))
     return Lent(run, tuple(made), handed, each, _packed(subject) if packed else None)
-
-
-def _numbers(subject: LoadedModel, line: Matmul, number: int) -> int:
-    axes = subject.ledger.groups[number].axes
-    return prod(int(axes[axis]) for axis in line.weight_axes() or ())
-
-
-def _blocks(numbers: int) -> int:
-    return -(-numbers // PACKED)
 
 
 def _packed(subject: LoadedModel) -> int:
     """Bytes of a model whose products in the blocks are in 4 bits, with the tables of codes that each of them has."""
-    copies = sum(len(subject.ledger.groups[number].numbers) for *_, number in _lines(subject))
-    return copies * CODES + sum(int(t.count * storage(NF4).bytes(t.stored)) for t in subject.ledger.tensors())
+    fused = [(product, len(subject.ledger.groups[product.number].numbers)) for product in _products(subject)]
+    own = {f"{line.path}{WEIGHT}" for product, _ in fused for line in product.lines}
+    nf4 = storage(NF4)
+    packed = sum(
+        copies * (CODES + int(nf4.bytes(Stored("matrix", product.numbers, product.read)))) for product, copies in fused
+    )
+    return packed + sum(int(t.count * nf4.bytes(t.stored)) for t in subject.ledger.tensors() if t.path not in own)
 
 
 def facts(one: Trained) -> dict[str, Any]:
     """The adapters, as in the JSON."""
     asked, modules = read(one.recipe.lora or ""), one.subject.config.paths()
-    on = [path for path in products(one.subject) if path in chosen(one.subject, asked)]
+    chosen_ = chosen(one.subject, asked)
+    on = list(
+        dict.fromkeys(line.path for each in _products(one.subject) for line in each.lines if line.path in chosen_)
+    )
     return {
         "rank": asked.rank,
         "dtype": one.recipe.adapters,
         "dropout": one.recipe.lora_dropout,
         "weights": one.recipe.weights or one.recipe.dtype,
         "products": [paths.short(path) for path in on],
-        "modules": [modules.get(path, path) for path in on],
+        "modules": list(dict.fromkeys(modules.get(path, path) for path in on)),
         "params": sum(int(adapter.copies * adapter.elements) for adapter in one.step.adapters),
         "bytes": one.step.adapter_bytes,
     }
@@ -193,7 +239,9 @@ def notes(one: Trained) -> list[str]:
     from tfacct.reports.training import step_of
 
     recipe, of = one.recipe, facts(one)
-    names = ", ".join(name.rpartition(".")[2] for name in of["products"])
+    modules, on = one.subject.config.paths(), chosen(one.subject, read(recipe.lora or ""))
+    there = (_name(each, modules) for each in _products(one.subject) if each.path in on)
+    names = ", ".join(dict.fromkeys(there))
     stored = recipe.dtype if recipe.weights is None else f"{recipe.weights}; tables, norms and head in {recipe.dtype}"
     said = [
         f"Weights are frozen, in {stored}. Adapters of rank {of['rank']:,} in {of['dtype']} on {names}:"
@@ -210,7 +258,7 @@ def notes(one: Trained) -> list[str]:
             f" {units.binary(whole)}: {copies}."
         )
     if recipe.weights == NF4:
-        largest = max(_numbers(one.subject, line, number) for line, _, number in _lines(one.subject))
+        largest = max(product.numbers for product in _products(one.subject))
         said.append(
             f"A product's weight is unpacked to {recipe.dtype} for its gradient, one at a time:"
             f" {units.binary(int(width(recipe.dtype).bytes(largest)))} at most."
