@@ -166,6 +166,17 @@ def evaluation(runs: int) -> Result:
     return Result("ledger.flops, summed", median(each), min(each), 50, "µs")
 
 
+def sharded() -> Result:
+    """Every collective of a training step of a large mixture on two axes and its experts'."""
+    from tfacct.accounts.sharding.mesh import Mesh
+    from tfacct.accounts.sharding.rules import collectives
+
+    ledger, at, mesh = load("deepseek-v3").loaded.ledger, Workload(8192, 8192, 1).axes(), Mesh(tp=8, fsdp=8, ep=8)
+    times = timeit.repeat(lambda: collectives(ledger, mesh, at, 16, train=True), number=EVALUATIONS // 10, repeat=5)
+    each = [seconds / (EVALUATIONS // 10) * 1e6 for seconds in times]
+    return Result("collectives of a step", median(each), min(each), 1000, "µs")
+
+
 def show(results: Sequence[Result]) -> None:
     """Print the table."""
     rows = [("what", "median", "best", "goal", ""), *(result.cells() for result in results)]
@@ -187,7 +198,7 @@ def main() -> None:
     measurable = find_spec("torch") is not None and find_spec("fvcore") is not None
     if measurable:
         results += verification(min(runs, VERIFY_RUNS))
-    results.append(evaluation(runs))
+    results += [evaluation(runs), sharded()]
     if find_spec("numpy") is not None:
         results += arrays(runs)
     show(results)

@@ -12,7 +12,7 @@ from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import Axes, Letters, Size, rounded_up
 from tfacct.ledger.groups import Group, Ledger
-from tfacct.ledger.lines import EXPERTS, Matmul
+from tfacct.ledger.lines import EXPERTS
 
 LIVES = ("K", "N", "F", "Fe", "Fs", "V")
 """Letters that `tp` divides: heads, widths of networks, the vocabulary."""
@@ -119,11 +119,11 @@ def padded(ledger: Ledger, mesh: Mesh) -> list[tuple[str, int]]:
 
 def _lives(group: Group, mesh: Mesh) -> Iterator[str]:
     """Letters of a group that `tp` divides."""
-    apart = {axis for line in group.lines if isinstance(line, Matmul) and line.bank for axis in line.einsum.every}
-    own = {axis for line in group.lines for one in line.parameters() if not one.bank for axis in one.axes}
-    for letter in LIVES:
-        if letter in group.axes and (mesh.ep == 1 or letter not in apart or letter in own):
-            yield letter
+    there = [letter for letter in LIVES if letter in group.axes]
+    if mesh.ep > 1 and EXPERTS in group.axes:  # those of experts alone are whole
+        shared = {axis for line in group.lines for one in line.parameters() if not one.bank for axis in one.axes}
+        there = [letter for letter in there if letter != "Fe" or letter in shared]
+    yield from there
 
 
 def divisors(sizes: Iterable[int]) -> list[int]:

@@ -69,9 +69,11 @@ def _of_group(
             continue
         reads = paths.module_of(line.path)
         for when in whens:
-            one = line if when == "forward" else line.backward()[0]
-            # The operand that is not the weight: what a product reads, or the gradient of what it made.
-            read, made = one.einsum.left, one.einsum.out
+            # The operand that is not the weight: what a product reads, or the gradient of what it made, of which
+            # `Matmul.backward` makes the gradient of what it read.
+            read, made = line.einsum.left, line.einsum.out
+            if when == "backward":
+                read, made = made, read
             what = reads if when == "forward" else line.path
             if mesh.sp and _streams(read, letter) and (when, what, read) not in whole:
                 whole.add((when, what, read))

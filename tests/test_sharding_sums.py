@@ -1,0 +1,80 @@
+"""What ranks hold and do adds up to the whole model."""
+
+from __future__ import annotations
+
+import pytest
+
+import tfacct
+from tfacct.accounts.sharding.mesh import Mesh, check, padded, replicated
+from tfacct.accounts.sharding.shards import shard, stored_elements
+from tfacct.base.errors import TfacctError
+from tfacct.ledger.workload import Workload
+from tfacct.loading import presets
+from tfacct.loading.model import LoadedModel
+from tfacct.reports.mesh import check_ruled, on_ranks
+
+MESHES = (
+    Mesh(tp=2),
+    Mesh(tp=4),
+    Mesh(tp=8),
+    Mesh(fsdp=8),
+    Mesh(fsdp=8, ep=8),
+    Mesh(tp=2, fsdp=4, ep=4),
+    Mesh(tp=4, ep=4),
+)
+SOME = ("llama-3.1-70b", "gpt2", "mixtral-8x7b", "deepseek-v2-lite", "qwen3-30b-a3b", "pythia-70m", "gemma-2-9b")
+
+
+def even(loaded: LoadedModel, mesh: Mesh) -> bool:
+    """Whether a mesh divides a model, and every one of its letters evenly."""
+    try:
+        check_ruled(loaded, mesh)
+        check(loaded.ledger, mesh, {})
+    except TfacctError:
+        return False
+    return not replicated(loaded.ledger, mesh) and not padded(loaded.ledger, mesh)
+
+
+def adds_up(name: str) -> int:
+    """Number of meshes that divide a preset evenly, all of whose ranks hold the whole between them."""
+    loaded = tfacct.load(name).loaded
+    tensors, count = loaded.ledger.tensors(), 0
+    for mesh in MESHES:
+        if not even(loaded, mesh):
+            continue
+        count += 1
+        held = 0
+        for tensor in tensors:
+            one = shard(tensor.parameter, tensor.axes, mesh)
+            elements = one.rows * one.columns
+            # Ranks that a letter of the tensor tells apart.
+            apart = mesh.ep if tensor.parameter.bank and mesh.ep > 1 else 1
+            if mesh.divided(tensor.parameter.axes, tensor.parameter.bank):
+                apart *= mesh.tp
+            assert elements * apart == tensor.elements, (mesh, tensor.path)
+            held += tensor.count * one.elements
+        assert held == stored_elements(loaded.ledger, mesh)
+        if mesh.fsdp == mesh.ep == 1:
+            operations_add_up(loaded, mesh)
+    return count
+
+
+def operations_add_up(loaded: LoadedModel, mesh: Mesh) -> None:
+    """FLOPs of products with a divided letter are a share on each rank; all others are done by every rank."""
+    (rank,) = on_ranks([loaded], mesh.tp)
+    at = Workload(3, 7, 2).axes()
+    for whole, own in zip(loaded.ledger.products(at), rank.ledger.products(at), strict=True):
+        letters = whole.line.einsum.every
+        ways = mesh.tp if mesh.divided(letters) else 1
+        assert own.line.flops(own.axes) * ways == whole.line.flops(whole.axes), (mesh, whole.path)
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_ranks_hold_and_do_the_whole(name: str) -> None:
+    assert adds_up(name) > 0
+
+
+@pytest.mark.slow
+def test_ranks_of_every_preset_hold_and_do_the_whole() -> None:
+    counts = {name: adds_up(name) for name in presets.names()}
+    assert sum(count > 0 for count in counts.values()) > len(counts) // 2, counts
