@@ -76,6 +76,13 @@ def test_narrow_weights_without_units_are_multiplied_in_bf16() -> None:
     assert "multiplied in bf16" in said["a100-sxm-80gb"] and "multiplied in fp8" in said["h100-sxm"]
 
 
+def test_wide_weights_without_units_say_so() -> None:
+    model = tfacct.load("gpt2")
+    assert "no bf16 units: they are multiplied in fp16" in words(" ".join(model.time(on="t4").notes))
+    assert "multiplied" not in " ".join(model.time(on="t4", dtype="fp16").notes)
+    assert "multiplied" not in " ".join(model.time(on="h100-sxm").notes)
+
+
 @pytest.mark.parametrize(
     ("model", "asked", "message"),
     [

@@ -27,6 +27,8 @@ UNITS: Mapping[str, str] = {
     "fp32": "fp32",
 }
 """Units that multiply weights of a format, where a device has them. All others are unpacked and multiplied in bf16."""
+WIDE = ("bf16", "fp16", "fp32", "tf32")
+"""Formats of 16 bits and more."""
 
 
 class Device(Protocol):
@@ -192,7 +194,7 @@ def _timed(kernel: Kernel, device: Device, c: Constants, prefill: bool) -> Timed
         compute = kernel.flops / (device.peak[units] * attained)
         reading = device.bandwidth * (c.experts_memory if bank else c.memory)
         moving = (_read(kernel, c) + kernel.moved) / reading
-        plain = c.launch if kernel.format in ("bf16", "fp16", "fp32") else c.launch_narrow
+        plain = c.launch if kernel.format in WIDE else c.launch_narrow
         launch = kernel.times * (c.experts_launch if bank else plain)
     both = (compute**c.bend + moving**c.bend) ** (1 / c.bend)
     limit: Limit = "launch" if launch > max(compute, moving) else "compute" if compute > moving else "memory"

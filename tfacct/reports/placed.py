@@ -8,7 +8,7 @@ from typing import Any
 
 from tfacct.accounts.kernels import Split
 from tfacct.accounts.serving import Host
-from tfacct.accounts.timing import CONSTANTS, units_of
+from tfacct.accounts.timing import CONSTANTS, WIDE, units_of
 from tfacct.accounts.validated import VALIDATED, Metric, Validation
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, TfacctError, UsageError
@@ -149,10 +149,12 @@ def error_said(one: Placed, sequences: int = 1) -> str:
 
 def stored_said(one: Placed) -> str:
     """How weights are stored and in what they are multiplied."""
-    units_, wide = units_of(one.device, one.dtype), one.host.activations.name
+    used, wide = units_of(one.device, one.dtype), one.host.activations.name
     said = f"FLOPs and bytes are per device. Weights {one.dtype}, activations {wide}, cache {one.cache}."
-    if units.is_narrow(one.dtype.split("+")[0]) or one.dtype.split("+")[0] not in units.BITS:
-        said += f" Narrow weights are multiplied in {units_}."
+    if one.dtype not in WIDE:
+        said += f" Narrow weights are multiplied in {used}."
+    elif used != one.dtype:
+        said += f" The device has no {one.dtype} units: they are multiplied in {used}."
     return said
 
 
