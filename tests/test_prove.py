@@ -7,12 +7,13 @@ from typing import ClassVar
 
 import pytest
 
-from tests.conftest import SHAPES, tiny
+from tests.conftest import SHAPES, TINY, tiny
 from tfacct.algebra.symbols import in_symbols
 from tfacct.architecture import letters
 from tfacct.architecture.parts import CrossAttention, FeedForward
 from tfacct.ledger.lines import CHUNK, FRONT, WINDOWS, Matmul
 from tfacct.loading import presets
+from tfacct.loading.model import subject
 from tfacct.output.report import Report
 from tfacct.reports.prove import _report, prove
 from tfacct.witness import proof as room
@@ -61,6 +62,7 @@ KINDS = {
 }
 
 
+FULL = ["full_attention"] * 6
 MIXERS = [
     *COUNTS[:4],
     *(f"all four at {edge}" for edge in ("C = 0", "B = 1", "Ns = 1", "Kc = 1", "Rt = 1", "B = 1, C = 0")),
@@ -96,6 +98,25 @@ def test_rwkv_is_proven_with_its_tokens_interpolated(edges_or_not: bool) -> None
 @pytest.mark.slow
 def test_a_mixer_with_every_bias_is_proven() -> None:
     proven("mamba-130m", MIXERS, use_bias=True, tie_word_embeddings=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("family", "fields"),
+    [
+        ("recurrent_gemma", {"block_types": ["recurrent"]}),
+        ("nemotron_h", {"hybrid_override_pattern": "*E"}),
+        ("gemma3n_text", {"layer_types": FULL, "num_kv_shared_layers": 0, "activation_sparsity_pattern": [0.5] * 6}),
+        ("gemma4_text", {"layer_types": FULL, "num_kv_shared_layers": 0}),
+    ],
+)
+def test_what_a_small_config_holds_is_proven(
+    family: str, fields: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For all sizes above 1, and of any number of layers that have rows of their own."""
+    monkeypatch.setattr(Sizes, "edges", lambda _: [])
+    report = prove(subject("small", {**TINY[family], **fields}))
+    assert report.agrees and {row["evidence"] for row in report.rows} == {"no assumption"}
 
 
 @pytest.mark.parametrize(

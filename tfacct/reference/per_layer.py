@@ -44,4 +44,10 @@ class PerLayerInput(torch.nn.Module):
 
     def forward(self, x: Tensor, step: Step, _past: object) -> tuple[Tensor]:
         assert step.per_layer is not None
-        return (self.up_proj(self.act(step.per_layer[:, :, self.number], self.gate_proj(x))),)
+        return (self.up_proj(self.act(self._own(step.per_layer), self.gate_proj(x))),)
+
+    def _own(self, rows: Tensor) -> Tensor:
+        """The layer's own rows: a view, or, where a symbol counts the layers, a copy, which assumes nothing of it."""
+        if isinstance(rows.shape[2], int):
+            return rows[:, :, self.number]
+        return rows.index_select(2, torch.tensor([self.number], device=rows.device)).squeeze(2)
