@@ -48,6 +48,10 @@ class Pair:
             self.tokens[:, :-1].clamp_(max=config["vocab_size"] - 2)
 
     def logits(self) -> torch.Tensor:
+        if self.about.family == "siglip2_vision_model":  # whose class is given the patches
+            side = round(self.tokens.shape[1] ** 0.5)
+            given = {"pixel_attention_mask": None, "spatial_shapes": torch.tensor([[side, side]] * BATCH)}
+            return result(self.stranger(pixel_values=self.tokens, **given), self.about)
         if self.image is not None:
             return result(self.stranger(pixel_values=self.image), self.about)
         if self.source is None:
@@ -60,7 +64,8 @@ class Pair:
 
 def pictured(config: dict) -> tuple[torch.Tensor, torch.Tensor]:
     """Images, and the patches that they are made of; what is left over at two sides belongs to none."""
-    size, patch, channels = (config[name] for name in ("image_size", "patch_size", "num_channels"))
+    patch, channels = config["patch_size"], config["num_channels"]
+    size = config["image_size"] if "image_size" in config else round(config["num_patches"] ** 0.5) * patch
     image = torch.randn(BATCH, channels, size, size, dtype=torch.float64)
     side = size // patch
     whole = image[:, :, : side * patch, : side * patch].unflatten(3, (side, patch)).unflatten(2, (side, patch))

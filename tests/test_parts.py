@@ -57,8 +57,8 @@ def ours(raw: dict[str, Any], part: str) -> dict[str, int]:
 @pytest.mark.parametrize("said", [False, True], ids=["of its class", "of the other"])
 def test_the_vision_model_is_the_wholes(whole: str, said: bool) -> None:
     """Of the type that its class expects where the config does not say, and of the other one."""
-    other = {"clip_vision_model": "siglip_vision_model", "siglip_vision_model": "clip_vision_model"}
-    tower = other[VISIONS[whole].tower] if said else VISIONS[whole].tower
+    own = VISIONS[whole].tower
+    tower = own if not said else "siglip_vision_model" if own == "clip_vision_model" else "clip_vision_model"
     vision = {name: value for name, value in TINY[tower].items() if said or name != "model_type"}
     raw = {"model_type": whole, "text_config": text_of(whole), "vision_config": vision}
     tensors = built(raw)

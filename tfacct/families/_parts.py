@@ -14,7 +14,7 @@ from tfacct.families._rooms import names
 
 Part = Literal["text", "vision"]
 FIELDS: Mapping[Part, str] = {"text": "text_config", "vision": "vision_config"}
-TOWERS = ("clip_vision_model", "siglip_vision_model")
+TOWERS = ("clip_vision_model", "siglip_vision_model", "siglip2_vision_model")
 """Encoders of images that are counted in a whole."""
 
 
@@ -26,12 +26,13 @@ class Vision(NamedTuple):
     between: str = "multi_modal_projector"
 
 
-CLIP, SIGLIP = map(Vision, TOWERS)
+CLIP, SIGLIP, SIGLIP_2 = map(Vision, TOWERS)
 VISIONS: Mapping[str, Vision] = {
     "aya_vision": SIGLIP,
     "cohere2_vision": SIGLIP,
     "deepseek_vl": SIGLIP._replace(between="aligner"),
     "gemma3": SIGLIP,
+    "lfm2_vl": SIGLIP_2,
     "llava": CLIP,
     "llava_next": CLIP,
     "llava_next_video": CLIP,

@@ -104,8 +104,13 @@ def _of_image(model: Any, batch: int, tokens: int) -> dict[str, int]:
     first = 0 if config.model_type.startswith("siglip") else 1  # the class token
     sides = config.patch_size, config.patch_size * (tokens - first)
     image = torch.zeros(batch, config.num_channels, *sides, device="meta")
+    given: dict[str, Any] = {"pixel_values": image, "interpolate_pos_encoding": True}
+    if config.model_type == "siglip2_vision_model":  # which is given patches, and the sides that they make
+        patches = torch.zeros(batch, tokens, config.num_channels * config.patch_size**2, device="meta")
+        shapes = torch.tensor([[1, tokens]] * batch, device="cpu")
+        given = {"pixel_values": patches, "pixel_attention_mask": None, "spatial_shapes": shapes}
     with FlopCounterMode(display=False) as counter:
-        model(pixel_values=image, interpolate_pos_encoding=True)
+        model(**given)
     return _own(model, counter)
 
 
