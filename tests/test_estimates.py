@@ -178,3 +178,17 @@ def test_how_many_devices_hold_a_model() -> None:
             assert line["weights_bytes_each"] + line["kv_cache_bytes_each"] <= line["usable_bytes"]
             assert line["weights_bytes_each"] * line["count"] >= fitting.weights_bytes
     assert "≈" not in fitting.answer and "stimate" not in str(fitting)
+
+
+def test_the_picture_of_a_loop_says_what_its_table_says() -> None:
+    from tfacct.reports.charts_serve import serve_chart
+
+    report = served(users=[1, 8, 64])
+    chart = serve_chart(report)
+    assert list(chart.x) == [1, 8, 64]
+    assert chart.series["estimate"] == [line["tokens_per_second"] for line in report.lines]
+    ends = (chart.series[name] for name in ("least of 80%", "estimate", "most of 80%"))
+    assert all(low < middle < high for low, middle, high in zip(*ends, strict=True))
+    assert "an estimate" in chart.title and "Estimate." in chart.caption
+    with pytest.raises(TfacctError, match="several numbers of users"):
+        serve_chart(served(users=[8]))

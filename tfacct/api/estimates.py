@@ -13,6 +13,7 @@ from tfacct.api.keywords import request, size, sizes, spelled_out
 from tfacct.base import units
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Step, Whole
+from tfacct.output.chart import Chart
 
 
 class OnDevices(TypedDict):
@@ -264,7 +265,14 @@ class Estimated(Asked):
             price,
             units.read_seconds(option("within"), within) if isinstance(within, str) else within,
         )
-        return answered(ServeReport, serve(self.loaded, on, load, dtype=dtype, kv_dtype=kv_dtype, ep=ep))
+        report = serve(self.loaded, on, load, dtype=dtype, kv_dtype=kv_dtype, ep=ep)
+
+        def chart() -> Chart:
+            from tfacct.reports.charts_serve import serve_chart
+
+            return serve_chart(report)
+
+        return answered(ServeReport, report, chart)
 
     @spelled_out
     def fit(

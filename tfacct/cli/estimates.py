@@ -127,6 +127,7 @@ def serve(
     reserve: Reserve = "2GB",
     dtype: opt.Dtype = None,
     kv_dtype: opt.KvDtype = None,
+    picture: opt.Picture,
     output: opt.Output,
 ) -> None:
     """Estimate of request time, tokens per second and cost, by how many users are served at once."""
@@ -142,7 +143,15 @@ def serve(
         price,
         None if within is None else units.read_seconds("--within", within),
     )
-    ask.show(serve(ask.subject(one), on, load, dtype=dtype, kv_dtype=kv_dtype, ep=ep), output)
+    ask.check_plot(picture)
+    report = serve(ask.subject(one), on, load, dtype=dtype, kv_dtype=kv_dtype, ep=ep)
+    chart = None
+    if picture.plot is not None:
+        from tfacct.reports.charts_serve import serve_chart
+
+        chart = serve_chart(report)
+    ask.show(report, output)
+    ask.draw(picture, chart)
 
 
 @command(ACCOUNT, "tfacct fit llama-3.1-405b --dtype fp8 --ctx 32k --batch 16")
