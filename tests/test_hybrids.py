@@ -73,6 +73,18 @@ def test_the_papers_totals_of_recurrentgemma(size: str, total: float) -> None:
     assert float(f"{load(f'recurrentgemma-{size}').params().total:.2e}") == total
 
 
+# Their names say both, the second without embeddings. Billions.
+@pytest.mark.parametrize(
+    ("name", "total", "active"),
+    [("nano-30b-a3b", 31.6, 3.2), ("super-120b-a12b", 121, 12), ("ultra-550b-a55b", 549, 55)],
+)
+def test_totals_of_nemotron_3(name: str, total: float, active: float) -> None:
+    counted = load(f"nemotron-3-{name}").params()
+    digits = 1 if total < 100 else 0
+    assert round(counted.total / 1e9, digits) == total
+    assert round(counted.active_non_embedding_params / 1e9, digits) == active
+
+
 @pytest.mark.parametrize(
     ("name", "token"),
     [
