@@ -26,4 +26,4 @@ def drawn(draw: Draw) -> Fields:
 def sized(of: Distinct) -> Sized:
     named = {"architectures": ["CLIPTextModelWithProjection"], "projection_dim": of.J}
     config, sizes = text_sizes(of, **named)
-    return config, {**sizes, "Dj": of.J}
+    return config, {**sizes, "Dv": of.J}

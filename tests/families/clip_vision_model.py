@@ -22,4 +22,4 @@ def drawn(draw: Draw) -> Fields:
 def sized(of: Distinct) -> Sized:
     config, sizes = image_sizes(of, front=1)
     config |= {"architectures": ["CLIPVisionModelWithProjection"], "projection_dim": of.more[2]}
-    return config, {**sizes, "Dj": of.more[2]}
+    return config, {**sizes, "Dv": of.more[2]}

@@ -62,4 +62,4 @@ def drawn(draw: Draw) -> Fields:
 def sized(of: Distinct) -> Sized:
     config, sizes = grouped(of, attention_bias=of.on[1], layer_types=["full_attention"] * of.L)
     own = {"global_head_dim": of.H, "hidden_size_per_layer_input": of.P, "vocab_size_per_layer_input": of.more[0] + 400}
-    return {**config, **own}, {**sizes, "Dp": of.P, "Vp": of.more[0] + 400, "Lp": of.L}
+    return {**config, **own}, {**sizes, "Dy": of.P, "Vp": of.more[0] + 400, "Lp": of.L}

@@ -21,4 +21,4 @@ def drawn(draw: Draw) -> Fields:
 
 def sized(of: Distinct) -> Sized:
     config, sizes = text_sizes(of, projection_size=of.J)
-    return config, {**sizes, "Dj": of.J}
+    return config, {**sizes, "Dv": of.J}

@@ -81,7 +81,7 @@ class Streams(Part):
 
     name: ClassVar[str] = "streams"
     letters: ClassVar[dict[str, str]] = {"hidden": "D"}
-    legend: ClassVar[dict[str, str]] = {**LEGEND, "Do": "another stream, as wide as D"}
+    legend: ClassVar[dict[str, str]] = {**LEGEND, "Do": "another vector as wide as D"}
     made: ClassVar[dict[str, str]] = {OTHER: MADE[OTHER], "Do": "D"}
 
     def lines(self, at: str) -> tuple[Line, ...]:

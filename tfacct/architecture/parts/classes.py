@@ -57,13 +57,13 @@ class Picked(Part):
     bias: bool = False
 
     name: ClassVar[str] = "pooler"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "Dj"}
-    legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Dj": "width of the vector of a whole sequence"}
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "Dv"}
+    legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Dv": "width of the vector of a whole sequence"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Norm and product, where they are."""
         norm = Pointwise(f"{at}.norm", "B D", weight="D", bias="D")
-        product = Matmul(f"{at}.project", "B D, D Dj -> B Dj", bias=self.bias)
+        product = Matmul(f"{at}.project", "B D, D Dv -> B Dv", bias=self.bias)
         return (*(() if self.norm_eps is None else (norm,)), *(() if self.width is None else (product,)))
 
 

@@ -33,7 +33,7 @@ class ShortConvolution(Mixer):
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "Dg": "channels and their two gates, 3 · D",
-        "Do": "result of the block, as wide as D",
+        "Do": "another vector as wide as D",
         "Kc": "tokens that the convolution sees",
     }
     made: ClassVar[dict[str, str]] = {"Dg": "3 · D", "Do": "D"}

@@ -38,7 +38,7 @@ class GatedRecurrence(Mixer):
         "Hb": "channels of a block",
         "Ob": "gates of a block, Hb",
         "Kp": "tokens that the convolution sees before a token's own",
-        "Kc": "tokens that the convolution sees, Kp + 1",
+        "Kc": "tokens that the convolution sees",
     }
     made: ClassVar[dict[str, str]] = {"Dr": "Nb · Hb", "Ob": "Hb", "Kc": "Kp + 1"}
     cases: ClassVar[frozenset[str]] = frozenset(("Nb", "Kp"))

@@ -16,7 +16,7 @@ _LEGEND = {
     "D": "hidden size",
     "Vp": "vocabulary of the per-layer embeddings",
     "Lp": "layers that have rows of their own in the per-layer embeddings",
-    "Dp": "width of a per-layer embedding",
+    "Dy": "width of a per-layer embedding",
 }
 
 
@@ -32,19 +32,19 @@ class PerLayerEmbedding(Part):
     eps: float = 1e-6
 
     name: ClassVar[str] = "per_layer"
-    letters: ClassVar[dict[str, str]] = {"vocab": "Vp", "layers": "Lp", "width": "Dp", "hidden": "D"}
+    letters: ClassVar[dict[str, str]] = {"vocab": "Vp", "layers": "Lp", "width": "Dy", "hidden": "D"}
     legend: ClassVar[dict[str, str]] = _LEGEND
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Table, scaled rows, product, norm and sum."""
         return (
-            Table(at, "Vp Lp Dp"),
-            Pointwise(f"{at}.scale", "B T Lp Dp", sums=True),
-            Matmul(f"{at}.project", "B T D, D Lp Dp -> B T Lp Dp"),
-            Pointwise(f"{at}.project_scale", "B T Lp Dp", sums=True),
-            Pointwise(f"{at}.norm", "B T Lp Dp", weight="Dp"),
-            Pointwise(f"{at}.add", "B T Lp Dp", sums=True),
-            Pointwise(f"{at}.sum_scale", "B T Lp Dp", sums=True),
+            Table(at, "Vp Lp Dy"),
+            Pointwise(f"{at}.scale", "B T Lp Dy", sums=True),
+            Matmul(f"{at}.project", "B T D, D Lp Dy -> B T Lp Dy"),
+            Pointwise(f"{at}.project_scale", "B T Lp Dy", sums=True),
+            Pointwise(f"{at}.norm", "B T Lp Dy", weight="Dy"),
+            Pointwise(f"{at}.add", "B T Lp Dy", sums=True),
+            Pointwise(f"{at}.sum_scale", "B T Lp Dy", sums=True),
         )
 
 
@@ -59,13 +59,13 @@ class PerLayerInput(Part):
     activation: str = "gelu_pytorch_tanh"
 
     name: ClassVar[str] = "per_layer"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "Dp"}
-    legend: ClassVar[dict[str, str]] = {name: text for name, text in _LEGEND.items() if name in ("D", "Dp")}
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "Dy"}
+    legend: ClassVar[dict[str, str]] = {name: text for name, text in _LEGEND.items() if name in ("D", "Dy")}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Two products, and what stands between them."""
         return (
-            Matmul(f"{at}.gate_proj", "B T D, D Dp -> B T Dp"),
-            Pointwise(f"{at}.act", "B T Dp"),
-            Matmul(f"{at}.up_proj", "B T Dp, Dp D -> B T D"),
+            Matmul(f"{at}.gate_proj", "B T D, D Dy -> B T Dy"),
+            Pointwise(f"{at}.act", "B T Dy"),
+            Matmul(f"{at}.up_proj", "B T Dy, Dy D -> B T D"),
         )

@@ -68,7 +68,7 @@ class ChannelMix(Mixer):
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "F": "feed-forward width",
-        "Do": "gates of the result, as wide as D",
+        "Do": "another vector as wide as D",
     }
     made: ClassVar[dict[str, str]] = {"Do": "D"}
 
