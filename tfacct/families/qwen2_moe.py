@@ -29,7 +29,7 @@ class Config(QwenLike):
         "num_hidden_layers": 24,
         "num_attention_heads": 16,
     }
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora"})
     habits: ClassVar = frozenset({"narrow_shares"})
     switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", False)}
     changes_training: ClassVar = frozenset({"output_router_logits"})

@@ -24,7 +24,7 @@ class Config(QwenLike):
     decoder_sparse_step: Count = 1
     mlp_only_layers: list[UpTo] | None = None
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora"})
     habits: ClassVar = frozenset({"narrow_shares"})
     switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", False)}
     changes_training: ClassVar = frozenset({"output_router_logits"})

@@ -15,8 +15,8 @@ BESIDE = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 """Products that read one tensor, in their order: backwards, the gradients of what they make wait for each other."""
 STREAMS = {"attn": ("blocks.*.in",), "mlp": ("blocks.*.in", "blocks.*.mid")}
 """What of the stream a sublayer's caller holds while it runs forwards."""
-FIRST = ("q_proj", "up_proj")
-"""Products that read what a sublayer does, of attention and of a network."""
+FIRST = ("q_proj", "up_proj", "router")
+"""Products that read what a sublayer does, of attention, of a network and of experts."""
 LOCALS = {
     "o_proj": Held("B T N H", path="blocks.*.attn.values"),
     "up_proj": Held("B T F", path="blocks.*.mlp.act.result"),

@@ -196,7 +196,7 @@ def experts(at: str, reads: str, part: Experts, habits: Habits) -> Run:
     router, own = f"{at}.router.weight", f"{at}.experts"
     routing, sent, ordered = f"{at}.router.softmax", f"{own}.sent", f"{own}.order"
     gate, up, down = (f"{own}.{which}_proj.weight" for which in ("gate", "up", "down"))
-    act, product, share, back = (f"{own}.{which}" for which in ("act", "product", "share", "back"))
+    act, product, share, back, grouped = (f"{own}.{name}" for name in ("act", "product", "share", "back", "grouped"))
     width: Role = "work" if habits.narrow_shares else "full"
     summed = (
         Kept(f"{at}.sum", "B T", by=(routing,), role="full"),
@@ -204,7 +204,7 @@ def experts(at: str, reads: str, part: Experts, habits: Habits) -> Run:
     )
     shares = Held("B T A", width)  # the gradient of what a token's experts are weighted by
     return Run(
-        (router, routing, sent, ordered, gate, up, act, product, down, share, back),
+        (router, routing, sent, ordered, grouped, gate, up, act, product, down, share, back),
         (
             Kept(reads, "B T D", by=(router,)),
             Kept(f"{at}.routing", "B T E", by=(routing,), role="full"),
@@ -212,7 +212,7 @@ def experts(at: str, reads: str, part: Experts, habits: Habits) -> Run:
             *(summed if habits.shared_out else ()),
             Kept(f"{own}.tokens", "B T A", by=(sent,), role="index"),
             Kept(f"{own}.order", "B T A", by=(ordered,), role="index"),
-            Kept(f"{own}.ends", "E", by=(gate, up, down), role="short"),
+            Kept(f"{own}.ends", "E", by=(grouped, gate, up, down), role="short"),  # whether banks are trained or not
             Kept(f"{own}.sent", "B T A D", by=(gate, up)),
             Kept(f"{own}.gate_and_up", "B T A Fe", by=(act, product), times=2),
             Kept(f"{own}.act.result", "B T A Fe", by=(product,)),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfacct.accounts.training import Adapter
 from tfacct.accounts.updates import Parameter
-from tfacct.architecture.parts import Embedding
+from tfacct.architecture.parts import Embedding, Experts
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
@@ -145,7 +145,12 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
         if not any(_called(name, line.path, modules.get(line.path, "")) for each in every for line in each.lines):
             known = ", ".join(dict.fromkeys(_name(each, modules) for each in every))
             return f"{name!r} names no product of its blocks, which are {known}"
-    on = chosen(subject, asked)
+    on, attention = chosen(subject, asked), paths.in_every(paths.BLOCKS, "attn.")
+    if any(isinstance(part, Experts) for part in shape.parts()):
+        if not all(path.startswith(attention) for path in on):
+            return "adapters beside experts have been measured on attention's products alone: name these"
+        if recipe.checkpoint != "none" or recipe.weights == NF4:
+            return "adapters beside experts have not been measured where blocks run again, or with weights in nf4"
     for each in every:
         if 0 < len(on.intersection(line.path for line in each.lines)) < len(each.lines):
             return f"an adapter is on all of {_name(each, modules)}, or on none of it: the class has them in one"
