@@ -289,7 +289,7 @@ def test_one_new_token() -> None:
         ("gpt2 --fsdp 7 --train", "pads attn_norm.weight (768)"),
         ("mixtral-8x7b --tp 2 --sp --tokens 2", "no rule for experts beside --sp"),
         ("mixtral-8x7b --fsdp 3 --ep 3", "--ep 3 does not divide E = 8 (experts) sizes that divide all: 1, 2, 4, 8"),
-        ("mixtral-8x7b --ep 8", "among the 1 ranks of --tp and --fsdp, a batch's ranks together give --fsdp 8 too"),
+        ("mixtral-8x7b --ep 8", "among the ranks of --tp and --fsdp, a batch's ranks together give --fsdp 8 too"),
         ("mixtral-8x7b --tp 4 --fsdp 2 --ep 2", "sizes that they have: 4, 8"),
         ("mixtral-8x7b --fsdp 8 --ep 8 --imbalance 9", "over the mean: from 1 to 8"),
         ("mixtral-8x7b --tp 8 --ep 8 --imbalance 2", "is of tokens that go to experts, and none do here"),

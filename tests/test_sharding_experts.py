@@ -25,6 +25,7 @@ KINDS = {
     "_allgather_base_": "all-gather",
     "_reduce_scatter_base_": "reduce-scatter",
     "all_to_all_single": "all-to-all",
+    "alltoall_base_": "all-to-all",
 }
 """torch's operations."""
 
@@ -245,6 +246,7 @@ def test_tokens_go_to_experts_and_come_back() -> None:
     assert rows["ep", "backward", "all-to-all"] == (64, 32 * 2 * sent)
     # Experts are on one rank each: 32 blocks of 8 experts of 3 products; a router and attention are divided by fsdp.
     experts = 32 * 3 * 4096 * 14336
+    assert step.rank_params == tfacct.load("mixtral-8x7b").params(fsdp=8, ep=8).rank_params
     assert step.rank_params == experts + (46_702_792_704 - 8 * experts) // 8
     uneven = tfacct.load("mixtral-8x7b").comms(fsdp=8, ep=8, imbalance=1.5, train=True, ctx="4k")
     more = next(one["bytes"] for one in uneven.collectives if one["kind"] == "all-to-all" and one["when"] == "backward")

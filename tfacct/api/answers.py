@@ -92,7 +92,7 @@ class ParamsReport(_Explained):
     """Number of stored parameters."""
 
     _line = each.ParamsLine
-    _optional = ("tp", "fsdp", "rank_params")
+    _optional = ("tp", "fsdp", "ep", "rank_params")
 
     total_params: int
     embedding_params: int
@@ -104,6 +104,7 @@ class ParamsReport(_Explained):
     expected_from: str | None
     tp: int
     fsdp: int
+    ep: int
     rank_params: int
 
 

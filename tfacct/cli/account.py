@@ -84,6 +84,7 @@ def params(
     *,
     tp: opt.Tp = 1,
     fsdp: opt.Fsdp = 1,
+    ep: opt.Ep = 1,
     picture: opt.Picture,
     which: opt.Which,
     how: opt.Explained,
@@ -93,14 +94,14 @@ def params(
     from tfacct.reports.params import params
 
     ask.check_plot(picture)
-    ask.check_explained(how, output, {"--tp": tp != 1, "--fsdp": fsdp != 1})
+    ask.check_explained(how, output, {"--tp": tp != 1, "--fsdp": fsdp != 1, "--ep": ep != 1})
     chosen = ask.subjects(which)
     mesh = None
-    if (tp, fsdp) != (1, 1):
+    if (tp, fsdp, ep) != (1, 1, 1):
         from tfacct.accounts.sharding.mesh import Mesh
         from tfacct.reports.mesh import checked
 
-        mesh = checked(Mesh(tp, fsdp=fsdp))
+        mesh = checked(Mesh(tp, fsdp=fsdp, ep=ep))
     report = params(chosen, mesh)
     chart = None
     if picture.plot is not None:

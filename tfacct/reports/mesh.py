@@ -91,7 +91,7 @@ def _check_experts(mesh: Mesh) -> None:
     if mesh.ep > 1 and (mesh.ep % mesh.tp or mesh.tp * mesh.fsdp % mesh.ep):
         sizes = [mesh.tp * n for n in divisors([mesh.fsdp]) if mesh.tp * n > 1]
         raise UsageError(
-            f"{option('ep', mesh.ep)} divides experts among the {mesh.tp * mesh.fsdp:,} ranks of {option('tp')} and"
+            f"{option('ep', mesh.ep)} divides experts among the ranks of {option('tp')} and"
             f" {option('fsdp')}, a batch's ranks together",
             f"sizes that they have: {', '.join(map(str, sizes))}" if sizes else f"give {option('fsdp', mesh.ep)} too",
         )

@@ -128,7 +128,11 @@ def _facts(subject: LoadedModel, mesh: Mesh | None = None) -> dict[str, Any]:
             }
             for tensor in tensors
         ],
-        **({} if mesh is None else {"tp": mesh.tp, "fsdp": mesh.fsdp, "rank_params": _ranks_total(tensors, mesh)}),
+        **(
+            {}
+            if mesh is None
+            else {"tp": mesh.tp, "fsdp": mesh.fsdp, "ep": mesh.ep, "rank_params": _ranks_total(tensors, mesh)}
+        ),
     }
 
 
