@@ -33,6 +33,7 @@ COMMANDS = [
     *(f"comms llama-3.1-70b {mesh}" for mesh in ("--tp 8", "--tp 8 --sp --fsdp 8 --train --ctx 8k")),
     "train llama-3.1-70b --ctx 8k --tp 8 --sp --fsdp 8", "train llama-3.1-8b --ctx 8k --fsdp 8 --fit 16GiB",
     "solve llama-3.1-70b --for tp --until total_bytes=80GB --ctx 8k", "sweep gpt2-xl --fsdp 1,8 --metric peak_bytes",
+    "formula llama --tp t --of params", "formula llama-3.1-8b --tp 8 --of kv",
     "plan llama-3.1-70b --gpus 64 --fit 80GB --ctx 8k --batch 512 --train", "plan gpt2 --gpus 4 --fit h100-sxm",
     "comms llama-3.1-8b qwen3-8b --fsdp 8 --train", "memory llama-3.1-70b --tp 8 --fit 8xh100-sxm",
     "memory llama-3.1-70b llama-3.1-8b --tp 8", "params llama-3.1-70b --tp 8 --fsdp 3", "params gpt2 qwen3-8b --fsdp 8",

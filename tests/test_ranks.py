@@ -67,3 +67,35 @@ def test_what_cannot_be_asked_is_refused_by_name(run: Callable[..., Ran], argume
     ran = run(*arguments.split())
     words = " ".join(ran.err.split())
     assert ran.code == 2 and said in words and "Traceback" not in words, words
+
+
+@pytest.mark.parametrize("of", ["params", "kv", "flops"])
+def test_letters_are_divided(of: Any) -> None:
+    sympy = pytest.importorskip("sympy")
+    model = tfacct.load(LARGE)
+    letters, numbers = model.formula(of=of, tp="t"), model.formula(of=of, tp=8)
+    legend = model.formula(of=of, ctx=8192).legend if of != "params" else model.formula(of=of).legend
+    known = {letter: sympy.Symbol(letter) for letter in letters.legend}
+    assert letters.legend["t"] == {"meaning": "ranks"} and "t" not in numbers.legend
+    sizes = {known[letter]: about["value"] for letter, about in legend.items() if letter in known}
+    total = sympy.sympify(letters.models[0]["total"], locals=known).subs({**sizes, known["t"]: 8})
+    expected = {
+        "params": model.params(tp=8).rank_params,
+        "kv": model.memory(ctx=8192, tp=8).kv_cache_bytes // 2,
+        "flops": model.flops(ctx=8192).total // 8,
+    }[of]
+    assert total == expected
+
+
+def test_the_formula_of_a_rank_is_said(run: Callable[..., Ran]) -> None:
+    words = " ".join(run("formula", "llama", "--of", "params", "--tp", "t").out.split())
+    assert "total = (D·(L·(3·F + 2·N·H + 2·K·H) + 2·V)) / t + D·(2·L + 1)" in words
+    assert "t is the number of ranks, which divide K N F V" in words
+    for arguments, said in {
+        "--tp 3": "does not divide",
+        "--tp 16": "does not divide heads, networks and the vocabulary evenly",
+        "--tp T": "a small letter for it, not 'T'",
+        "--of kept --tp t": "--tp is not written into what a training step keeps",
+    }.items():
+        ran = run("formula", LARGE, *arguments.split())
+        assert ran.code == 2 and said in " ".join(ran.err.split()), ran.err

@@ -55,6 +55,7 @@ ASKED: dict[str, list[list[str]]] = {
         ["formula", "t5-small", "--of", "train"],
         ["formula", "deepseek-v3", "--decode"],
         ["formula", "gpt2", "--of", "kept", "--attention", "eager"],
+        ["formula", "llama-3.1-8b", "--tp", "t"],
     ],
     "diff": [
         ["diff", "gpt2", "gpt2-xl"],

@@ -27,6 +27,10 @@ def formula(
     trained: opt.Kept,
     sets: opt.Sets = None,
     as_latex: opt.Latex = False,
+    tp: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="Ranks that divide heads, widths: t, or 8.", rich_help_panel="Mesh"),
+    ] = None,
     output: opt.Output,
 ) -> None:
     """The formulas themselves, in symbols."""
@@ -37,7 +41,7 @@ def formula(
     subject, family = ask.family_or_model(name, sets)
     request = ask.request(step)
     terms = ask.counting(opt.Counted(dtype=dtype), trained)
-    report = formula(subject, request, of=of.value, family=family, terms=terms, as_=as_.value)
+    report = formula(subject, request, of=of.value, family=family, terms=terms, as_=as_.value, tp=tp)
     if as_latex:
         from tfacct.algebra import latex
 

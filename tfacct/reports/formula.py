@@ -24,6 +24,7 @@ from tfacct.output.report import Column, Kind, Report, Row, Table
 from tfacct.reports import compose, conventions, counting, params, sentences
 from tfacct.reports import latent_attention as latent
 from tfacct.reports.counting import Counting
+from tfacct.reports.formula_ranks import Divided, divided_note, letter_of, on_rank, total_of
 
 Of = Literal["flops", "params", "kv", "train", "kept"]
 
@@ -97,9 +98,9 @@ class Line:
 
     path: str
     spec: str
-    count: Factored
+    count: Factored | Divided
     values: Mapping[str, int]
-    weights: Factored | None
+    weights: Factored | Divided | None
 
 
 def formula(
@@ -110,9 +111,11 @@ def formula(
     family: bool = False,
     terms: Counting | None = None,
     as_: str = "transformers",
+    tp: str | None = None,
 ) -> Report:
     """A count in letters, line by line: FLOPs, stored parameters, cached elements, or the bytes that a training step
-    keeps, of the recipe in `terms` and `as_` somebody runs it. Raises UsageError.
+    keeps, of the recipe in `terms` and `as_` somebody runs it. `tp`: ranks that divide it, a number or a letter; the
+    count is that of one. Raises UsageError.
 
     Of a model its values stand beside them, at the workload of `request`; of a `family`, which has no sizes, only the
     biases and ties of `subject` count. In the report's facts, `total` and the formulas of the lines are what sympy
@@ -122,6 +125,8 @@ def formula(
     request = request or Request()
     _check(subject, request, of, family)
     if of == "kept":
+        if tp is not None:
+            raise UsageError(f"{option('tp')} is not written into what a training step keeps", "leave it out")
         from tfacct.reports.formula_kept import formula_kept
 
         return formula_kept(subject, request, terms or Counting(), family=family, as_=as_)
@@ -138,8 +143,13 @@ def formula(
     work = counting.workload(subject, request) if workloads else None
     at = {} if work is None else work.axes()
     lines = _lines(subject.ledger, symbolic, of, None if family else at)
-    total = _total(symbolic, of).written
+    total: Factored | Divided = _total(symbolic, of).written
+    if tp is not None:
+        lines = on_rank(subject, tp, lines)
+        total = total_of(symbolic, tp, lines, _counts(symbolic.ledger, symbolic.at, of))
     legend = legend_of(symbolic, lines, total, {} if family else sizes_of(subject, at) | at)
+    legend |= {} if tp is None else letter_of(tp)
+    summed = {} if tp is not None and not tp.isdigit() else _summed(words, lines)
     facts = {
         **({"model": subject.family} if family else {}),
         "biases_and_ties_of": subject.name,
@@ -149,7 +159,7 @@ def formula(
         "total": total.code,
         "total_text": total.text,
         "total_latex": total.latex,
-        **_summed(words, lines),
+        **summed,
         "lines": [{"path": line.path, **_cells(words, line), "latex": line.count.latex} for line in lines],
         "legend": legend,
     }
@@ -164,6 +174,7 @@ def formula(
         notes=lambda _: (
             f"total = {total.text}",
             *legend_notes(legend),
+            *([] if tp is None else [divided_note(tp, lines)]),
             *words.notes,
             *_special_notes(subject, symbolic, words, family),
             *(latent.written_notes(given, subject) if words.line == "operation" else ()),
@@ -345,7 +356,7 @@ def sizes_of(subject: LoadedModel, at: Axes) -> dict[str, int]:
 
 
 def legend_of(
-    symbolic: SymbolicModel, lines: list[Line], total: Factored, values: Mapping[str, int]
+    symbolic: SymbolicModel, lines: list[Line], total: Factored | Divided, values: Mapping[str, int]
 ) -> dict[str, dict[str, Any]]:
     """Every letter that is shown, once, with its meaning and, of a model, its value."""
     shown = " ".join(f"{line.spec} {line.count.code} {line.weights.code if line.weights else ''}" for line in lines)
