@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
 
 import pytest
 
+from tfacct import families
 from tfacct.accounts.kernels import Kernel, Split, kernels, way_of
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.sharding.rules import collectives
@@ -39,47 +42,62 @@ def refused(model: LoadedModel) -> bool:
     return chooses or any(isinstance(line, State) and "S" not in line.spec.split() for line in lines)
 
 
-def decoders() -> list[str]:
-    """One preset for each family of decoders that keeps something, and those of the measured points."""
-    found: dict[str, str] = {}
-    for name in presets.names():
-        model = find(name)
-        if model.keeps and model.architecture.encoder is None:
-            found.setdefault(model.family, name)
-    return sorted(
-        {*found.values(), "llama-3.1-70b", "qwen3-32b", "qwen3-235b-a22b", "gpt-oss-120b", "deepseek-v3", *BORROWS}
-    )
+FAMILIES = sorted(file.stem for file in Path(families.__file__).parent.glob("*.py") if not file.stem.startswith("_"))
+MEASURED = ("llama-3.1-70b", "qwen3-32b", "qwen3-235b-a22b", "gpt-oss-120b", "deepseek-v3")
+NAMES = (*FAMILIES, *MEASURED, *BORROWS)
+
+
+@cache
+def first_presets() -> dict[str, str]:
+    """A preset of each family that has one."""
+    return {listed.family: listed.name for listed in reversed(presets.list_all())}
+
+
+def decoder(name: str) -> LoadedModel | None:
+    """The preset, or one of the family; None for encoders, and what keeps nothing."""
+    if name in FAMILIES and name not in first_presets():
+        return None
+    model = find(first_presets()[name] if name in FAMILIES else name)
+    return model if model.keeps and model.architecture.encoder is None else None
 
 
 def lowered(name: str, step: str, split: Split | None = None) -> list[Kernel]:
-    return kernels(find(name).ledger, STEPS[step].axes(), FP8, BF16_EACH, BF16_EACH, split)
+    """Kernels of a preset's step."""
+    return of(find(name), step, split)
 
 
-@pytest.mark.parametrize("name", decoders())
+def of(model: LoadedModel, step: str, split: Split | None = None) -> list[Kernel]:
+    return kernels(model.ledger, STEPS[step].axes(), FP8, BF16_EACH, BF16_EACH, split)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_kernels_add_up_to_the_ledger(name: str) -> None:
-    model = find(name)
+    model = decoder(name)
+    if model is None:
+        return
     if refused(model):
         with pytest.raises(ConfigError, match="no kernel is known for"):
-            lowered(name, "decode")
+            of(model, "decode")
         return
     for step, work in STEPS.items():
-        at, found = work.axes(), lowered(name, step)
+        at, found = work.axes(), of(model, step)
         way = Ledger(way_of(model.ledger, at).groups)
         assert sum(kernel.flops for kernel in found) == way.total_flops(at, masked=True)
         assert added(kernel.weights for kernel in found) == model.ledger.weight_bytes(FP8)
         assert added(kernel.kept for kernel in found) == model.ledger.state_bytes(at, BF16_EACH)
     kept = sum(model.ledger.state_bytes(at, BF16_EACH).values())
-    read = sum(kernel.cache for kernel in lowered(name, "decode"))
-    assert read > kept if name in BORROWS else read == kept  # keys that other blocks borrow are read again
+    read = sum(kernel.cache for kernel in of(model, "decode"))
+    assert read > kept if model.name in BORROWS else read == kept  # keys that other blocks borrow are read again
 
 
-@pytest.mark.parametrize("name", decoders())
+@pytest.mark.parametrize("name", NAMES)
 def test_devices_hold_and_do_at_least_the_whole(name: str) -> None:
-    if refused(find(name)):
+    model = decoder(name)
+    if model is None or refused(model):
         return
     for split in (Split(2), Split(8), Split(3), Split(8, ep=8), Split(16, ep=4), Split(1, dp=4, ep=4)):
         for step in ("prefill", "decode"):
-            whole, each = lowered(name, step), lowered(name, step, split)
+            whole, each = of(model, step), of(model, step, split)
             for count in (_flops, _weights, _kept):
                 assert split.devices * count(each) >= count(whole)
 
