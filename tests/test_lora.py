@@ -32,6 +32,7 @@ MEASURED = [
     ("gemma-3-4b-text", 1, 4096, "16", "fp32", 0.05, "none", 40_962_282_068, 57_434_052_178),
     ("qwen2.5-7b", 1, 4096, "64", "bf16", 0.0, "none", 26_802_815_660, 47_339_843_752),
     ("gpt2-xl", 2, 1024, "64:c_attn", "bf16", 0.0, "full", 736_141_316, 4_720_657_800),
+    ("mixtral-8x7b", 1, 2048, "16:q_proj,v_proj", "fp32", 0.0, "none", 18_273_289_996, 112_230_426_888),
     ("phi-4", 1, 4096, "64", "fp32", 0.0, "none", 54_270_395_340, 87_769_034_184),
 ]
 
@@ -172,6 +173,11 @@ def test_a_layer_of_bitsandbytes_itself() -> None:
             "'c_atn' names no product of its blocks, which are c_attn, o_proj, up_proj, down_proj",
         ),
         ("llama-3.1-8b --lora 16 --set num_hidden_layers=1", "on a single block"),
+        ("mixtral-8x7b --lora 16", "on attention's products alone: name these"),
+        (
+            "mixtral-8x7b --lora 16:q_proj --checkpoint full",
+            "not been measured where blocks run again, or with weights",
+        ),
         ("llama-3.1-8b --lora 16 --set vocab_size=8000", "vocabularies of twice the hidden size"),
     ],
 )

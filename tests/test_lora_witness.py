@@ -22,6 +22,7 @@ FURTHER = (
         "gemma",
         "gemma2",
         "gemma3_text",
+        "glm",
         "gpt2",
         "granite",
         "helium",
@@ -32,6 +33,10 @@ FURTHER = (
     ),
     *("opt", "phi3", "seed_oss", "smollm3", "starcoder2"),
 )
+
+
+EXPERTS = ("mixtral", "qwen2_moe", "qwen3_moe")
+"""Families with adapters on attention's products alone, where nothing runs again."""
 
 
 def check(family: str, seed: int, *, packed: bool = False, chunked: bool = False) -> bool:
@@ -47,6 +52,8 @@ def check(family: str, seed: int, *, packed: bool = False, chunked: bool = False
         config["layer_types"] = None
     model = subject(family, config, {}, None)
     every = list(dict.fromkeys(_asked(model, path) for path in products(model)))
+    if family in EXPERTS:
+        every, recipe = ["q_proj", "k_proj", "v_proj", "o_proj"], replace(recipe, checkpoint="none")
     names = pick.sample(every, pick.randint(1, len(every)))
     rank, dropout = pick.choice([1, 4, 7]), pick.choice([0.0, 0.0, 0.1])
     on = chosen(model, read(f"{rank}:{','.join(names)}"))
@@ -100,6 +107,12 @@ def test_a_step_of_a_further_family_with_adapters_is_pefts_own(family: str, seed
     check(family, seed)
 
 
+@pytest.mark.parametrize("family", EXPERTS)
+@pytest.mark.parametrize("seed", [5, 6, 105])
+def test_adapters_of_attention_beside_frozen_experts_are_pefts_own(family: str, seed: int) -> None:
+    assert check(family, seed)
+
+
 @pytest.mark.parametrize(
     ("family", "seed"),
     [("gemma3_text", 112), ("gemma2", 102), ("granite", 105), ("olmo2", 111), ("olmo2", 106), ("opt", 109)],
@@ -131,6 +144,12 @@ def test_many_steps_with_weights_in_4_bits_are_bitsandbytes_own(family: str) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES + FURTHER)
 def test_many_steps_with_adapters_are_pefts_own(family: str) -> None:
+    assert sum(check(family, seed) for seed in range(100, 300)) > 150
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", EXPERTS)
+def test_many_steps_with_adapters_beside_experts_are_pefts_own(family: str) -> None:
     assert sum(check(family, seed) for seed in range(100, 300)) > 150
 
 
