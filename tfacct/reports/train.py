@@ -118,7 +118,8 @@ def _answer(every: Sequence[Trained], fits: dict[str, Any] | None, fit: int | No
     most = "not even one token fits" if longest is None else f"{longest:,} tokens fit"
     at_most = f"{most} at batch {one.work.batch:,}"
     if one.peak.total <= fit:
-        return f"Fits in {size}: needs {needs}; {at_most}, or {fits['largest_batch']:,} sequences."
+        largest = fits["largest_batch"]
+        return f"Fits in {size}: needs {needs}; {at_most}, or {largest:,} sequence{'' if largest == 1 else 's'}."
     verb = "Does not" if one.least > fit else "May not"
     return f"{verb} fit in {size}: needs {needs}; {at_most}."
 
