@@ -146,7 +146,7 @@ def planned(model: Any, mesh: Mesh) -> None:
         apply_expert_parallelism(model, divided["ep"], ranks["tp"], by_experts)
     if mesh.fsdp == 1:
         return
-    every = [module for name, module in model.named_modules() if name.endswith("mlp.experts")]
+    every = [module for name, module in model.named_modules() if name.endswith("mlp.experts") and mesh.ep > 1]
     apart = {weight for module in every for weight in module.parameters()} if mesh.copies == 1 else set()
     for module in every if mesh.copies > 1 else ():
         fully_shard(module, mesh=divided["efsdp"])
@@ -185,6 +185,7 @@ def witnessed(model: Any, mesh: Mesh, batch: int, tokens: int, *, train: bool) -
 MESHES = {
     "tp": Mesh(tp=2),
     "tp-4": Mesh(tp=4),
+    "fsdp": Mesh(fsdp=3),
     "ep": Mesh(tp=2, ep=2),
     "ep-own": Mesh(fsdp=2, ep=2),
     "ep-copies": Mesh(fsdp=4, ep=2),

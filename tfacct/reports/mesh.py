@@ -34,7 +34,9 @@ from tfacct.ledger.workload import check_size
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.stored import stored
 
-COMPARED = frozenset(("gemma", "gemma2", "gemma3_text", "llama", "mistral", "qwen2", "qwen3", "starcoder2"))
+COMPARED = frozenset(
+    ("gemma", "gemma2", "gemma3_text", "llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "starcoder2")
+)
 """Families whose classes were compared under torch's plans, also where `fsdp` does not divide the rows of a tensor."""
 
 ROUTED = {
