@@ -192,3 +192,10 @@ def test_the_picture_of_a_loop_says_what_its_table_says() -> None:
     assert "an estimate" in chart.title and "Estimate." in chart.caption
     with pytest.raises(TfacctError, match="several numbers of users"):
         serve_chart(served(users=[8]))
+
+
+def test_a_device_without_a_link_is_asked_about_alone() -> None:
+    fitting = tfacct.load("llama-3.1-70b").fit(on=["rtx-pro-6000", "m3-ultra"], dtype="fp8", ctx="8k")
+    assert {line["device"]: line["count"] for line in fitting.lines} == {"rtx-pro-6000": 1, "m3-ultra": 1}
+    fitting = tfacct.load("llama-3.1-405b").fit(on="rtx-pro-6000", dtype="fp8")
+    assert fitting.lines[0]["count"] is None and "no" in fitting.answer.lower()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -58,7 +59,7 @@ def fit(
     if request.tokens is not None or request.decode:
         raise UsageError(f"{option('tokens')} and {option('decode')} change nothing that is kept", "leave them out")
     work = counting.workload(subject, request)
-    every = list(_shares(subject, work.context, work.batch, dtype, kv_dtype, ep))
+    every = list(_shares(subject, work.context, work.batch, replace(found[0], link=1), dtype, kv_dtype, ep))
     whole = every[0]
     needed = []
     for device in found:
@@ -88,15 +89,21 @@ def fit(
 
 
 def _shares(
-    subject: LoadedModel, context: int, batch: int, dtype: str | None, kv_dtype: str | None, ep: int
+    subject: LoadedModel,
+    context: int,
+    batch: int,
+    linked: devices.Device,
+    dtype: str | None,
+    kv_dtype: str | None,
+    ep: int,
 ) -> Iterator[Share]:
-    """Bytes on each device, for 1, 2, 4 … of them, as far as they divide the query heads."""
+    """Bytes on each device, for 1, 2, 4 … of them, as far as they divide the query heads. (No byte depends on what the
+    device is.)"""
     heads = [group.axes["N"] for group in subject.ledger.groups if "N" in group.axes]
-    reference = devices.load("h100-sxm")
     for count in (1 << power for power in range(MOST.bit_length())):
         if all(whole % count == 0 for whole in heads):
             parts = ep if count % ep == 0 else 1
-            host = put(subject, count, reference, dtype=dtype, kv_dtype=kv_dtype, ep=parts).host
+            host = put(subject, count, linked, dtype=dtype, kv_dtype=kv_dtype, ep=parts).host
             yield Share(count, host.stored(), host.kept(context, batch))
 
 
