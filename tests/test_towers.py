@@ -1,5 +1,7 @@
 """Encoders of images and of the texts beside them: patches by hand, published totals, and what is said."""
 
+import sys
+
 import pytest
 
 from tfacct import load
@@ -108,3 +110,10 @@ def test_a_tower_proves(run, name: str) -> None:
     pytest.importorskip("torch")
     ran = run("verify", "--prove", name)
     assert ran.code == 0 and "NOT" not in ran.out
+
+
+def test_an_image_encoder_that_answers_for_a_pair_says_so(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    ran = run("params", "openai/clip-vit-base-patch32")
+    assert ran.code == 0 and "using the preset clip-vit-base-patch32-vision for openai/clip-vit-base-patch32" in ran.err
+    assert "only the vision model is counted, not text_config" in ran.err
