@@ -98,7 +98,8 @@ class Config(GemmaLike):
         "The network is half as wide as intermediate_size says. Its products have biases, and so has the last one of "
         "attention.",
         "A layer with the recurrence keeps one number for each channel in fp32, and the conv1d_width − 1 tokens in "
-        "front of the next. The class holds both on its modules and not in its cache.",
+        "front of the next. The class holds both on its modules and not in its cache; with an lru_width that is not "
+        "hidden_size it does not run a first step of one token (5.23.0).",
         "The recurrence is pointwise work, in its own column and in no total; the class loops over the tokens.",
         "A chunk behind a past goes through the class's convolution without the tokens before it (5.23.0): the work is "
         "the same, its first results are not.",

@@ -73,6 +73,10 @@ def run(
     if not gives and keeps in takes:
         before = {keeps: transformers.DynamicCache(config=model.config)}
     held = before.get(keeps)
+    for block in _recurrent(model).values():  # as wide as they are: the class itself makes them as wide as the stream
+        wide = block.lru_width
+        block.conv1d_state = torch.zeros(batch, wide, block.conv1d_width - 1, device="meta")
+        block.rg_lru.recurrent_states = torch.zeros(batch, wide, device="meta")
     reads = model.main_input_name
     if source:
         read = {reads: given(source)}
@@ -179,14 +183,18 @@ def _cached(past: Any) -> dict[str, int]:
     return found
 
 
-def _on_modules(model: Any) -> dict[str, int]:
-    """Elements of the states that RecurrentGemma's modules hold themselves, beside the cache."""
+def _recurrent(model: Any) -> dict[int, Any]:
+    """RecurrentGemma's modules that hold states of their own, beside the cache, by the numbers of their layers."""
     layers = getattr(model, "model", model).layers if model.config.model_type == "recurrent_gemma" else ()
-    blocks = {number: layer.temporal_block for number, layer in enumerate(layers)}
+    blocks = ((number, layer.temporal_block) for number, layer in enumerate(layers))
+    return {number: block for number, block in blocks if hasattr(block, "rg_lru")}
+
+
+def _on_modules(model: Any) -> dict[str, int]:
+    """Elements of the states that those modules hold."""
     return {
         f"blocks.{number}.{which}": kept.numel()
-        for number, block in blocks.items()
-        if hasattr(block, "rg_lru")
+        for number, block in _recurrent(model).items()
         for which, kept in enumerate((block.conv1d_state, block.rg_lru.recurrent_states))
     }
 
