@@ -162,7 +162,8 @@ class Step(NamedTuple):
         if not self.hands:
             return 0
         axes = {**self.run.front.axes, **self.at}
-        angles = sum(each.bytes for each in self.angles() if block is None or each.first <= block)
+        found = list(self.angles())  # the only ones are handed to blocks that do not turn too
+        angles = sum(each.bytes for each in found if block is None or len(found) == 1 or each.first <= block)
         there = (held for held, first in self.run.handed if block is None or first <= block)
         return angles + sum(held.bytes(axes, self.pass_) for held in there)
 

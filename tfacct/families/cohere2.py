@@ -16,6 +16,8 @@ class Config(CohereLike):
     layer_types: LayerTypes | None = None
     sliding_window_pattern: Count = 4
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    habits: ClassVar = CohereLike.habits | {"full_mask", "window_mask"}
     stems: ClassVar = ("Cohere2",)
     harmless: ClassVar = CohereLike.harmless | {"_sliding_window_pattern"}
     gotchas: ClassVar = (

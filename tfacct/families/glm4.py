@@ -10,6 +10,10 @@ from tfacct.families._glm_like import GlmLike
 class Config(GlmLike):
     """`Glm4Config`, with its class's defaults, sizes too."""
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    habits: ClassVar = frozenset(
+        {"repeats_angles", "rejoins", "joins_inside", "fused_gate", "norms_around", "norms_narrow"}
+    )
     stems: ClassVar = ("Glm4",)
     hf_paths: ClassVar = {
         **GlmLike.hf_paths,

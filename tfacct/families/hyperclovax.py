@@ -12,6 +12,9 @@ class Config(GraniteLike):
 
     use_post_norm: Switch = True
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    habits: ClassVar = frozenset({"scales_results", "norms_narrow"})
+    switched_habits: ClassVar = {"norms_around": ("use_post_norm", True)}
     stems: ClassVar = ("HyperCLOVAX",)
     hf_paths: ClassVar = {
         **GraniteLike.hf_paths,

@@ -41,6 +41,7 @@ class Config(LlamaLike):
     rms_norm_eps: Real = 1e-5
     rope_parameters: Fields | None = ROPE
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
     stems: ClassVar = ("Ministral3",)
     gotchas: ClassVar = (
         "The products are Mistral's. Queries are multiplied by 1 + beta · ln(1 + position // length), with beta and "

@@ -37,8 +37,9 @@ class Habits:
     are scored by a sigmoid in fp32. `repeats_angles`: each block repeats the angles for neighbours that turn together.
     `joins_inside`: halves of heads go with the function that joins them. `casts_scales`: norms cast their weights to
     fp32. `wide_corrections`: what corrects experts' scores is stored in fp32. `starts_biased`: scores are added to
-    their biases by distance as their product is made. `turns_wide`: queries and keys turn in fp32. `written_gelu`: the
-    gradient of the network's GELU is written out in Python. `inline_network`: products of networks are the block's own.
+    their biases by distance as their product is made. `norms_narrow`: norms of results scale them in the pass's dtype.
+    `turns_wide`: queries and keys turn in fp32. `written_gelu`: the gradient of the network's GELU is written out in
+    Python. `inline_network`: products of networks are the block's own.
     """
 
     embedding: bool = False
@@ -78,6 +79,7 @@ class Habits:
     written_gelu: bool = False
     inline_network: bool = False
     turns_wide: bool = False
+    norms_narrow: bool = False
 
     @property
     def apart(self) -> bool:

@@ -64,14 +64,28 @@ class Transformers(Attending):
         raise ConfigError(f"{self.name}: no rule for {type(part).__name__}")
 
     def normed(self, at: str, reads: str, part: Norm) -> Run:
-        """What the norm of a part's result keeps. Its gradient is the stream's."""
-        if not (self.habits.norms_around or (self.habits.norms_behind and self.habits.wide_norms)):
+        """What the norm of a part's result keeps. Its gradient is the stream's, unless a constant multiplied it."""
+        if part.kind != "rms" or not (self.habits.norms_around or self.habits.norms_behind):
             raise ConfigError(f"{self.name}: no rule for a norm behind a part")
+        if not (part.less_one or self.habits.wide_norms or self.habits.norms_narrow):
+            raise ConfigError(f"{self.name}: no rule for a norm behind a part")
+        if self.habits.norms_narrow:
+            return self._normed_narrow(at, reads, part)
         run = norm(at, reads, part, full=self.full, wide=True, branches=False)
         first, squared = run.moments
         shared = first._replace(held=(Held("B T D", "full", 2), Held("B T D", "copy"), Held("D", "cast")))
         ahead = tuple(moment._replace(held=(*moment.held, Held("B T D", "cast"))) for moment in run.ahead)
         return run._replace(moments=(shared, squared), ahead=ahead, early=(Held("B T D", "copy"),))
+
+    def _normed_narrow(self, at: str, reads: str, part: Norm) -> Run:
+        """The same where the weight scales what is cast to the pass's dtype."""
+        scaled = (Held("B T D"),) if self.habits.scales_results else ()
+        run = norm(at, reads, part, full=self.full, branches=False)
+        first, then, squared = (moment for moment in run.moments)
+        once = Held("B T D", times=2), *scaled
+        ahead = tuple(moment._replace(held=(*moment.held, Held("B T D", "cast"))) for moment in run.ahead)
+        moments = first._replace(held=once), then._replace(held=once), squared
+        return run._replace(moments=moments, ahead=ahead, early=scaled)
 
     def dropped(self, at: str) -> Run:
         """The end of a sublayer: a dropout, where the class has one, and the sum with the stream."""

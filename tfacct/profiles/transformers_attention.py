@@ -19,7 +19,7 @@ from tfacct.profiles.transformers_ahead import ahead
 from tfacct.profiles.transformers_masks import ALIGNED, masked_sdpa, reaches
 from tfacct.profiles.transformers_parts import beside, rms, scaled_wide
 from tfacct.profiles.transformers_sinks import sunk
-from tfacct.profiles.transformers_turns import clipped, turned_by_wide, turned_halves, turned_wide
+from tfacct.profiles.transformers_turns import clipped, tempered, turned_by_wide, turned_halves, turned_wide
 
 
 @record
@@ -55,7 +55,7 @@ class Attending:
         turn, own, axes = self._turn(part), f"{at}.turned", "T H" if part.rope_dim is None else "T Hr"
         if self.habits.turns_wide:
             return turned_wide(turn)
-        if self.habits.wide_angles and not self.habits.rejoins:
+        if self.habits.wide_angles and not (self.habits.rejoins or self.habits.repeats_angles):
             return turned_by_wide(turn)
         if not self.habits.repeats_angles:
             return turned_halves(turn, axes.removeprefix("T ")) if self.habits.joins_inside else Run((turn,))
@@ -98,6 +98,7 @@ class Attending:
         if waits:
             rotation, inner, out = (beside(run, Held("B T D")) for run in (rotation, inner, out))
         bounded = Run() if part.clip is None else clipped(at)
+        rotation = rotation if part.temperature is None else joined(rotation, tempered(at))
         return joined(self._projections(at, reads, part, waits=waits), bounded, rotation, inner, out)
 
     def _projections(self, at: str, reads: str, part: Attention, *, waits: bool) -> Run:

@@ -55,3 +55,9 @@ def turned_halves(turn: str, turned: str) -> Run:
     query, key = ((Held(f"B T {heads} H"), Held(f"B T {heads} {turned}", times=3)) for heads in "NK")
     moments = (Moment(turn, (MADE[2], MADE[0], *key)), Moment(turn, (MADE[2], MADE[1], done, *query), after=True))
     return Run((turn,), (), moments)
+
+
+def tempered(at: str) -> Run:
+    """Queries times a number of their position."""
+    scale = f"{at}.q_scale"
+    return Run((scale,), (Kept(f"{at}.temperature", "T", by=(scale,)),))
