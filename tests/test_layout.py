@@ -35,6 +35,7 @@ COMMANDS = [
     "solve llama-3.1-70b --for tp --until total_bytes=80GB --ctx 8k", "sweep gpt2-xl --fsdp 1,8 --metric peak_bytes",
     "formula llama --tp t --of params", "formula llama-3.1-8b --tp 8 --of kv",
     "plan llama-3.1-70b --gpus 64 --fit 80GB --ctx 8k --batch 512 --train", "plan gpt2 --gpus 4 --fit h100-sxm",
+    "comms mixtral-8x7b --fsdp 8 --ep 8 --imbalance 1.3 --train", "comms gpt2 --tp 2 --after-head loss --train",
     "comms llama-3.1-8b qwen3-8b --fsdp 8 --train", "memory llama-3.1-70b --tp 8 --fit 8xh100-sxm",
     "memory llama-3.1-70b llama-3.1-8b --tp 8", "params llama-3.1-70b --tp 8 --fsdp 3", "params gpt2 qwen3-8b --fsdp 8",
     *(f"time llama-3.1-70b --on {on} --dtype fp8 --ctx 8k{step}" for on in ("4xh100-sxm", "8xmi300x")

@@ -25,7 +25,7 @@ _OVER = ("tp", "ep", "fsdp", "dp")
 _WHEN = ("forward", "backward", "update")
 _ABOUT = (
     "Bytes are those of the results on one rank. What a rank sends is that of a ring: of a gather and a scatter all"
-    " shares but one, of an all-reduce twice as much.",
+    " shares but one, of an all-reduce twice as much. In an all-to-all each rank is sent its share.",
     "Logits stay divided along the vocabulary, unless they are gathered or a loss is computed of their parts.",
 )
 
