@@ -163,20 +163,26 @@ class Autocast(Transformers):
         self._check_attention(part)
         if waits or self.habits.fused or self.habits.norms_last or self.habits.norms_behind or self.habits.rejoins:
             raise ConfigError(f"{self.name}: no rule for the way its class makes queries, keys and values")
-        if part.rotary is None or part.sinks:
+        if part.sinks or (part.rotary is None and self.attention == "eager"):
             raise ConfigError(f"{self.name}: no rule for attention without angles, or with sinks")
         inner = self._scored(at, part) if self.attention == "eager" else self._attended(at, part)
         bias = "D" if part.out_bias else ""
         out = product(Product(f"{at}.o_proj", "B T N H", "B T D", "N H D", casts=False, bias=bias), f"{at}.values")
-        end = Moment(f"{at}.o_proj.matmul", (Held("B T D"), *self._local, *self._lingering))
+        end = Moment(f"{at}.o_proj.matmul", (Held("B T D"), *self._local(part), *self._lingering))
         scored = (Held("B K G T S", "full"),) if self.attention == "eager" else ()
-        alone = Moment(end.at, (Held("B T D"), *self._local, *scored, Held("B S K H"), Held("B T N H")))
+        alone = Moment(end.at, (Held("B T D"), *self._local(part), *scored, Held("B S K H"), Held("B T N H")))
         return joined(self._products(at, part), inner, out._replace(ahead=(end,), bare=(alone,)))
 
-    @property
-    def _local(self) -> tuple[Held, ...]:
-        """What the module holds while attention runs: what it read, queries and keys in fp32."""
+    def _local(self, part: Attention) -> tuple[Held, ...]:
+        """What the module holds while attention runs: what it read; queries and keys in fp32, where they are turned."""
+        if part.rotary is None:
+            return (STREAM_WIDE, *(Held(spec, path=path) for spec, path in self._made("blocks.*.attn")))
         return (STREAM_WIDE, Held("B T N H", "full"), Held("B S K H", "full"))
+
+    @staticmethod
+    def _made(at: str) -> tuple[tuple[str, str], ...]:
+        """Queries and keys that are not turned: those that the kernel keeps."""
+        return ("B T N H", f"{at}.q_proj"), ("B S K H", f"{at}.k_proj")
 
     def _products(self, at: str, part: Attention) -> Run:
         """Queries, keys and values, norms of the former two behind each, whose results are in fp32, and their turn."""
@@ -190,7 +196,7 @@ class Autocast(Transformers):
             runs.append(product(made, "", beside, summed="vkq".index(which)))
             if normed and which != "v":
                 runs.append(self._normed_wide(f"{at}.{which}_norm", heads[which], part, STREAM_WIDE, *beside))
-        return joined(*runs, self._turned(part))
+        return joined(*runs, self._turned(part)) if part.rotary is not None else joined(*runs)
 
     def _normed_wide(self, at: str, heads: str, part: Attention, *beside: Held) -> Run:
         """The norm of queries or keys: its weight, in fp32, scales what was cast to 16 bits."""
@@ -231,15 +237,16 @@ class Autocast(Transformers):
 
     def _attended(self, at: str, part: Attention) -> Run:
         """torch's kernels; queries and keys are cast for them."""
-        names = {which: f"{at}.{which}_rotary" for which in "qk"}
+        names = {which: f"{at}.{which}_{'proj' if part.rotary is None else 'rotary'}" for which in "qk"}
         if not reaches(part.window, self.tokens):
             run = Transformers._sdpa(self, at, names, part)
         else:
             run = masked_sdpa(at, names, part, (), aligned=not self.tokens % ALIGNED)
             copied = part.group != 1 and part.kv_heads != 1
-            copies = (Held("B S N H", "full"), Held("B S K H")) if copied else ()
-            run = run._replace(ahead=(Moment(f"{at}.sdpa", (*self._local, *copies)),))
-            if not copied and part.group != 1:  # a cast of one head for all is a copy
+            wide = () if part.rotary is None else (Held("B S N H", "full"),)
+            copies = (*wide, Held("B S K H")) if copied else ()
+            run = run._replace(ahead=(Moment(f"{at}.sdpa", (*self._local(part), *copies)),))
+            if not copied and part.group != 1 and part.rotary is not None:  # a cast of one head for all is a copy
                 kept = (Kept(each.path, "B S N H", each.by) if each.path == names["k"] else each for each in run.kept)
                 run = run._replace(kept=tuple(kept))
         out = f"{at}.sdpa", f"{at}.o_proj.matmul"
@@ -270,7 +277,7 @@ class Autocast(Transformers):
         lone = part.kv_heads == 1  # whose copies are views, but for what is made of them
         value, keys = Held("B S K H"), (Held("B S N H", "full"),) if copied and not lone else ()
         apart = self.batch > 1 and part.heads != 1  # products copy what does not lie head by head
-        there = (*self._local, *keys)
+        there = (*self._local(part), *keys)
         early = (*there, value, *((copies,) if copied and not lone else ()))
         late = (*there, *((value,) if (copied and not viewed) or apart else ()))
         moments = [
