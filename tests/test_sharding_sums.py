@@ -62,6 +62,7 @@ def adds_up(name: str) -> int:
 def operations_add_up(loaded: LoadedModel, mesh: Mesh) -> None:
     """FLOPs of products with a divided letter are a share on each rank; all others are done by every rank."""
     (rank,) = on_ranks([loaded], mesh.tp)
+    assert sum(rank.ledger.parameters().values()) == stored_elements(loaded.ledger, mesh)
     at = Workload(3, 7, 2).axes()
     for whole, own in zip(loaded.ledger.products(at), rank.ledger.products(at), strict=True):
         letters = whole.line.einsum.every
