@@ -78,4 +78,4 @@ def test_ranks_hold_and_do_the_whole(name: str) -> None:
 @pytest.mark.slow
 def test_ranks_of_every_preset_hold_and_do_the_whole() -> None:
     counts = {name: adds_up(name) for name in presets.names()}
-    assert sum(count > 0 for count in counts.values()) > len(counts) // 2, counts
+    assert sum(count > 0 for count in counts.values()) >= 150, counts
