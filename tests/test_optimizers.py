@@ -131,6 +131,12 @@ def test_quantized_states_are_the_optimizers_own(name: str) -> None:
             manager.initialize()
 
 
+def test_parameters_stand_in_the_order_of_the_class() -> None:
+    """Phi-3's class declares o_proj, then qkv_proj: a loop's variable still names the one at the other."""
+    sizes = [parameter.elements for parameter in stored(load("phi-3-mini-4k").loaded)]
+    assert sizes.index(3072 * 3072) == sizes.index(3 * 3072 * 3072) - 1
+
+
 def test_every_optimizer_is_measured() -> None:
     assert [*OPTIMIZERS] == sorted([*MADE, *QUANTIZED], key=[*OPTIMIZERS].index)
 

@@ -106,6 +106,8 @@ class FamilyConfig(BaseModel):
     """How the class runs otherwise than most do, as `profiles.base.Habits` names it."""
     switched_habits: ClassVar[Mapping[str, tuple[str, bool]]] = {}
     """Habits that a field turns on → the field, and whether it is on by default."""
+    out_first: ClassVar[bool] = False
+    """True if the class declares attention's last product in front of the others: an optimizer is handed it so."""
     changes_training: ClassVar[frozenset[str]] = frozenset()
     """Fields that change what its training step keeps, where they are on, in ways that were not measured."""
     class_type: ClassVar[str] = ""

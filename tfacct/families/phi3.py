@@ -29,6 +29,7 @@ class Config(LlamaLike):
     }
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora"})
     dropouts: ClassVar = {"residual": ("resid_pdrop", 0.0), "attention": ("attention_dropout", 0.0)}
+    out_first: ClassVar = True
     habits: ClassVar = frozenset({"fused", "rejoins", "fused_gate", "sliced"})
     stems: ClassVar = ("Phi3",)
     uncounted: ClassVar = LlamaLike.uncounted | {"partial_rotary_factor"}

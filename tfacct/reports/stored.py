@@ -9,6 +9,8 @@ from tfacct.ledger import paths
 from tfacct.ledger.evaluated import Tensor
 from tfacct.loading.model import LoadedModel
 
+IN, OUT = (paths.in_every(paths.BLOCKS, f"attn.{name}") for name in ("q_proj", "o_proj"))
+
 
 def stored(subject: LoadedModel) -> list[Parameter]:
     """The parameters as the class stores them, in order: q, k and v are one tensor where it fuses them."""
@@ -25,7 +27,19 @@ def stored(subject: LoadedModel) -> list[Parameter]:
         if key in found:  # one behind the other, of the same inputs
             shape = (*shape[:-1], found[key].shape[-1] + shape[-1])
         found[key] = Parameter(shape, int(tensor.count), stack, tensor.embedding)
+    if subject.config.out_first:
+        return _out_first(found, modules[IN], modules[OUT])
     return list(found.values())
+
+
+def _out_first(found: Mapping[tuple[str, int | None], Parameter], made: str, out: str) -> list[Parameter]:
+    """The same, attention's last product in front of the one that makes queries."""
+    order: list[tuple[str, int | None]] = []
+    for key in found:
+        name, stack = key
+        if not name.startswith(f"{out}."):
+            order += [(f"{out}.weight", stack), key] if name == f"{made}.weight" else [key]
+    return [found[key] for key in order]
 
 
 def _flat(tensor: Tensor) -> tuple[int, ...]:
