@@ -163,7 +163,8 @@ class Step(NamedTuple):
             return 0
         axes = {**self.run.front.axes, **self.at}
         found = list(self.angles())  # the only ones are handed to blocks that do not turn too
-        angles = sum(each.bytes for each in found if block is None or len(found) == 1 or each.first <= block)
+        alone = len(found) == 1 and block is not None and block >= 0  # behind block 0 they are gone
+        angles = sum(each.bytes for each in found if block is None or alone or each.first <= block)
         there = (held for held, first in self.run.handed if block is None or first <= block)
         return angles + sum(held.bytes(axes, self.pass_) for held in there)
 
