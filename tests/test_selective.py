@@ -18,9 +18,9 @@ from tfacct.reports.training import refusal, step_of
 
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "mixtral", "qwen3_moe", "gemma")
 FURTHER = (
-    *("cwm", "deepseek_v3", "exaone4", "gemma2", "gemma3_text", "glm", "glm4", "glm4_moe", "granite"),
-    *("helium", "kimi_k2", "nemotron", "olmo", "olmo2", "olmo3", "opt", "phi3", "qwen2_moe", "smollm3"),
-    *("stablelm", "youtu"),
+    *("cwm", "deepseek_v3", "exaone4", "gemma2", "gemma3_text", "glm4", "glm4_moe", "granite"),
+    *("kimi_k2", "olmo2", "olmo3", "opt", "phi3", "qwen2_moe", "smollm3"),
+    *("youtu"),
 )
 
 
