@@ -20,7 +20,7 @@ FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "mixtral", "qwen3_moe", "gemma
 FURTHER = (
     *("cwm", "deepseek_v3", "exaone4", "gemma2", "gemma3_text", "glm4", "glm4_moe", "granite"),
     *("kimi_k2", "olmo2", "olmo3", "opt", "phi3", "qwen2_moe", "smollm3"),
-    *("youtu"),
+    "youtu",
 )
 
 
