@@ -385,7 +385,9 @@ def _witnesses(name: str, models: list[LoadedModel]) -> str:
     family = families.config_class(name)
     known = family.class_type or name
     autos = dict.fromkeys(ending.auto for ending in family.heads.values()) if family.hf_paths else {}
-    found = [f"`{getattr(modeling_auto, auto)._model_mapping._model_mapping[known]}`" for auto in autos]
+    makers = {auto: getattr(modeling_auto, auto, None) for auto in autos}  # None: a class of its own
+    built = [auto if of is None else of._model_mapping._model_mapping[known] for auto, of in makers.items()]
+    found = [f"`{name}`" for name in built]
     totals = [model.provenance.expected_from for model in models if model.provenance]
     for witness, words in (("published", "published totals"), ("arithmetic", "hand arithmetic")):
         found += [f"{words} for {totals.count(witness)} of {len(totals)} presets"] if witness in totals else []

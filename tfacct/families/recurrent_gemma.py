@@ -24,9 +24,9 @@ TRAINED = 8192
 NETWORK = ("gate_proj", "up_proj", "down_proj")
 
 
-def _all_heads(fields: dict[str, Any]) -> int:
+def _all_heads(fields: dict[str, Any]) -> Any:
     """As many as query heads, where num_key_value_heads is absent or null."""
-    return int(fields["num_attention_heads"])
+    return fields["num_attention_heads"]
 
 
 class Config(GemmaLike):
@@ -46,7 +46,7 @@ class Config(GemmaLike):
     lru_width: Count = Field(default_factory=lambda fields: fields["hidden_size"])
     conv1d_width: Count = 4
     attention_window_size: Count = 2048
-    block_types: LayerTypes = Field(default_factory=lambda: [LRU, LRU, ATTENDS])
+    block_types: LayerTypes = Field(default_factory=lambda _: [LRU, LRU, ATTENDS])
     attention_bias: Switch = False
 
     stems: ClassVar = ("RecurrentGemma",)
