@@ -13,6 +13,17 @@ import typer
 
 from tfacct.base import units
 from tfacct.cli import complete
+from tfacct.cli.mesh_options import AfterHeadChoice as AfterHeadChoice
+from tfacct.cli.mesh_options import Dp as Dp
+from tfacct.cli.mesh_options import Ep as Ep
+from tfacct.cli.mesh_options import Fsdp as Fsdp
+from tfacct.cli.mesh_options import Imbalance as Imbalance
+from tfacct.cli.mesh_options import Mesh as Mesh
+from tfacct.cli.mesh_options import PlanChoice as PlanChoice
+from tfacct.cli.mesh_options import Sp as Sp
+from tfacct.cli.mesh_options import Tp as Tp
+from tfacct.cli.mesh_options import TpPlan as TpPlan
+from tfacct.cli.mesh_options import Zero as Zero
 from tfacct.cli.recipe_options import As as As
 from tfacct.cli.recipe_options import AsChoice as AsChoice
 from tfacct.cli.recipe_options import AttentionChoice as AttentionChoice
@@ -46,21 +57,6 @@ class OfChoice(StrEnum):
     kv = "kv"
     train = "train"
     kept = "kept"
-
-
-class AfterHeadChoice(StrEnum):
-    """What becomes of logits that ranks divide."""
-
-    divided = "divided"
-    gathered = "gathered"
-    loss = "loss"
-
-
-class PlanChoice(StrEnum):
-    """Who divides products."""
-
-    torch = "torch"
-    megatron = "megatron"
 
 
 class ProofChoice(StrEnum):
@@ -302,68 +298,6 @@ class Counted:
     masked: Masked = False
     dtype: Dtype = None
     kv_dtype: KvDtype = None
-
-
-_MESH = "Mesh"
-Tp = Annotated[
-    int,
-    typer.Option(metavar="N", help="Ranks that divide heads, widths and the vocabulary.", rich_help_panel=_MESH),
-]
-Sp = Annotated[
-    bool, typer.Option("--sp", help="These ranks divide the tokens of the stream too.", rich_help_panel=_MESH)
-]
-Fsdp = Annotated[
-    int,
-    typer.Option(
-        metavar="N", help="Groups of such ranks, each with a batch, that divide weights.", rich_help_panel=_MESH
-    ),
-]
-TpPlan = Annotated[
-    PlanChoice,
-    typer.Option(help="Gradients of one tensor: reduced product by product, or together.", rich_help_panel=_MESH),
-]
-
-
-Ep = Annotated[
-    int, typer.Option(metavar="N", help="Of these ranks, how many divide the experts.", rich_help_panel=_MESH)
-]
-Imbalance = Annotated[
-    float,
-    typer.Option(metavar="X", help="What the fullest rank of --ep receives, over the mean.", rich_help_panel=_MESH),
-]
-
-
-Dp = Annotated[
-    int,
-    typer.Option(
-        metavar="N",
-        help="Copies of these ranks (DDP; beside --fsdp HSDP), each with a batch.",
-        rich_help_panel=_MESH,
-    ),
-]
-Zero = Annotated[
-    int,
-    typer.Option(
-        metavar="STAGE",
-        help="What --dp divides, as ZeRO: moments (1), gradients too (2), weights too (3: --fsdp).",
-        rich_help_panel=_MESH,
-        show_default=False,
-    ),
-]
-
-
-@dataclass(repr=False, eq=False)
-class Mesh:
-    """The ranks among which a model is divided."""
-
-    tp: Tp = 1
-    sp: Sp = False
-    fsdp: Fsdp = 1
-    tp_plan: TpPlan = PlanChoice.torch
-    ep: Ep = 1
-    imbalance: Imbalance = 1
-    dp: Dp = 1
-    zero: Zero = 0
 
 
 @dataclass(repr=False, eq=False)

@@ -26,13 +26,11 @@ from tfacct.reference.modules import (
     FirstConvolution,
     Head,
     Pooler,
-    Positions,
-    Segments,
-    Sines,
     Stem,
     Tokens,
 )
 from tfacct.reference.per_layer import PerLayerEmbedding, PerLayerInput
+from tfacct.reference.positions import Positions, Segments, Sines
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
 

@@ -45,7 +45,7 @@ class AltUp(Part):
 
     name: ClassVar[str] = "altup"
     letters: ClassVar[dict[str, str]] = {"hidden": "D"}
-    legend: ClassVar[dict[str, str]] = LEGEND
+    legend: ClassVar[dict[str, str]] = {letter: said for letter, said in LEGEND.items() if letter != OTHER}
     made: ClassVar[dict[str, str]] = {letter: count for letter, count in MADE.items() if letter != OTHER}
 
     def lines(self, at: str) -> tuple[Line, ...]:
@@ -81,7 +81,11 @@ class Streams(Part):
 
     name: ClassVar[str] = "streams"
     letters: ClassVar[dict[str, str]] = {"hidden": "D"}
-    legend: ClassVar[dict[str, str]] = {**LEGEND, "Do": "another vector as wide as D"}
+    legend: ClassVar[dict[str, str]] = {
+        "D": LEGEND["D"],
+        OTHER: LEGEND[OTHER],
+        "Do": "another vector as wide as D",
+    }
     made: ClassVar[dict[str, str]] = {OTHER: MADE[OTHER], "Do": "D"}
 
     def lines(self, at: str) -> tuple[Line, ...]:

@@ -1,0 +1,66 @@
+"""Tables that are added to the tokens' vectors: positions, learned or sines, and segments."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tfacct.architecture import parts
+from tfacct.reference.modules import Add, Embedding
+
+
+class Positions(Embedding):
+    """A table of absolute positions, added to the token's row."""
+
+    def __init__(self, part: parts.Positions) -> None:
+        super().__init__(part.rows, part.hidden)
+        self.offset, self.add = part.offset, Add()
+        self.weight.requires_grad = part.trained
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:  # type: ignore[override]
+        out: Tensor = self.add(x, super().forward(positions + self.offset))
+        return out
+
+
+class Sines(nn.Module):
+    """Sines and cosines of the positions, computed anew and added to the token's row.
+
+    Vaswani et al., "Attention Is All You Need" (arXiv 1706.03762), section 3.5; in `halves` as in transformers'
+    M2M100SinusoidalPositionalEmbedding, where the rates end at 1 / 10,000 and an odd last number is 0.
+    """
+
+    def __init__(self, part: parts.Positions) -> None:
+        super().__init__()
+        self.add, self.offset, hidden = Add(), part.offset, part.hidden
+        self.odd_one = 0
+        if torch.get_default_device().type == "meta" or not isinstance(hidden, int):
+            self.rates, self.phases = torch.empty(hidden), torch.empty(hidden)
+        elif part.halves:
+            half, self.odd_one = hidden // 2, hidden % 2
+            numbers = torch.arange(half, dtype=torch.float64)
+            self.rates = (10_000 ** (-numbers / (half - 1))).repeat(2)
+            self.phases = torch.cat((numbers * 0, numbers * 0 + torch.pi / 2))
+        else:
+            numbers = torch.arange(hidden, dtype=torch.float64)
+            odd = numbers.remainder(2)
+            self.rates, self.phases = 10_000 ** (-(numbers - odd) / hidden), odd * (torch.pi / 2)
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        rates, phases = self.rates.to(positions.device), self.phases.to(positions.device)
+        sines = torch.sin((positions.unsqueeze(1) + self.offset) * rates + phases)
+        if self.odd_one:
+            sines = torch.cat((sines, torch.zeros_like(sines[:, :1])), dim=1)
+        out: Tensor = self.add(x, sines.to(x.device, x.dtype))
+        return out
+
+
+class Segments(Embedding):
+    """A learned table of segments, added to the token's row: all tokens are of the first."""
+
+    def __init__(self, part: parts.Segments) -> None:
+        super().__init__(part.rows, part.hidden)
+        self.add = Add()
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:  # type: ignore[override]
+        out: Tensor = self.add(x, super().forward(positions.to(x.device) * 0))
+        return out
