@@ -11,13 +11,13 @@ from tests.conftest import SHAPES, TINY, tiny
 from tfacct.algebra.symbols import in_symbols
 from tfacct.architecture import letters
 from tfacct.architecture.parts import CrossAttention, FeedForward
-from tfacct.ledger.lines import CHUNK, FRONT, WINDOWS, Matmul
+from tfacct.ledger.lines import Matmul
 from tfacct.loading import presets
 from tfacct.loading.model import subject
 from tfacct.output.report import Report
 from tfacct.reports.prove import _report, prove
 from tfacct.witness import proof as room
-from tfacct.witness.sizes import Sizes
+from tfacct.witness.sizes import FIXED, Sizes
 
 pytest.importorskip("torch")
 sympy = pytest.importorskip("sympy")
@@ -220,7 +220,7 @@ def lettered(shape):
     """Every axis that a part says is a size of its own, but a window, with what the model calls it."""
     for place, called in zip(letters.places(shape), letters.names(shape), strict=True):
         for part in place.parts:
-            yield from ((axis, called) for axis in part.sizes().values() if axis not in (*WINDOWS, CHUNK, FRONT))
+            yield from ((axis, called) for axis in part.sizes().values() if axis not in FIXED)
 
 
 def test_a_new_letter_of_a_part_is_proven_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,11 +16,11 @@ from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import chunks, one_by_one
-from tfacct.ledger.lines import BESIDE, CHUNK, FLOPS_PER_MULTIPLY_ADD, FRONT, WINDOWS
+from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
 from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE
 from tfacct.output.report import Tick, unwatched
 from tfacct.witness.checks import reference_rooms
-from tfacct.witness.sizes import Sizes, layers_tried
+from tfacct.witness.sizes import FIXED, Sizes, layers_tried
 
 By = Literal["symbols", "grid"]
 
@@ -35,7 +35,6 @@ COUNTS: dict[str, Callable[[SymbolicModel], Formula]] = {
     "cached": SymbolicModel.cached,
 }
 """What is proven, and what the ledger says of it with every size a symbol."""
-FIXED = WINDOWS | {BESIDE, CHUNK, FRONT}
 _Counted: TypeAlias = tuple[dict[str, Any], list[str]]
 """Counts in symbols, and what was assumed of these."""
 

@@ -18,7 +18,6 @@ from tfacct.ledger.workload import Workload
 from tfacct.output.report import Tick, unwatched
 from tfacct.witness.checks import reference_rooms
 from tfacct.witness.proof import (
-    FIXED,
     LAYERS_TRIED,
     NOTHING,
     Proven,
@@ -26,7 +25,7 @@ from tfacct.witness.proof import (
     unstretched,
     what_was_assumed,
 )
-from tfacct.witness.sizes import Edge, Sizes, layers_tried
+from tfacct.witness.sizes import FIXED, Edge, Sizes, layers_tried
 
 PREFILL = {"C": 0, "Cw": 0}
 """Whole sequences: nothing is in a cache."""

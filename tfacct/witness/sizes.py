@@ -13,6 +13,8 @@ from tfacct.base.record import record
 from tfacct.ledger.lines import BESIDE, CHUNK, FRONT, WINDOWS
 from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE
 
+FIXED = WINDOWS | {BESIDE, CHUNK, FRONT}
+"""Letters that stay numbers in every proof."""
 WORKLOAD = ("B", "T", "C", "Cw", "J")
 """A step's letters: sequences, new tokens, tokens in the cache, those of them in a window, and the source. I is none:
 the whole source is read, or none of it."""
@@ -41,9 +43,7 @@ class Sizes:
         self.symbols = symbolic.symbols
         self.stacks = block_letters(shape)
         self.declared: Mapping[str, Letter] = {
-            name: letter
-            for name, letter in explained(shape).items()
-            if letter.made is None and letter.own not in (*WINDOWS, BESIDE, CHUNK, FRONT)
+            name: letter for name, letter in explained(shape).items() if letter.made is None and letter.own not in FIXED
         }
         lengths = {part.axes()[CHUNK] for part in shape.parts() if CHUNK in part.axes()}
         self.chunk: int | None = max(lengths, default=None)
