@@ -22,7 +22,7 @@ ROUTED = {
     **ALIKE, "enable_moe_block": True, "num_experts": 8, "top_k_experts": 4, "moe_intermediate_size": 37,
 }  # fmt: skip
 LAYERS_OWN = {
-    **ALIKE, "per_layer_config": {"1": {"head_dim": 18, "num_key_value_heads": 3}, "04": {"head_dim": 14}},
+    **ALIKE, "per_layer_config": {n: {"head_dim": 18, "num_key_value_heads": 3} for n in ("1", "04", "5")},
 }  # fmt: skip
 VARIANTS = {"keys as values": ALIKE, "moe": ROUTED, "layers of their own": LAYERS_OWN}
 LOGITS = {"": TINY, "keys as values": ALIKE, "of every expert": {**ROUTED, "top_k_experts": 8}}
@@ -47,7 +47,9 @@ def drawn(draw: Draw) -> Fields:
     divisors = [count for count in range(1, heads + 1) if heads % count == 0]
     if not fields.get("num_kv_shared_layers"):
         own = st.fixed_dictionaries({}, optional={"head_dim": EVEN, "num_key_value_heads": st.sampled_from(divisors)})
-        some(draw, fields, per_layer_config=st.dictionaries(st.integers(0, layers - 1).map(str), own))
+        alike = st.fixed_dictionaries(dict.fromkeys(sorted({*kinds}), own))  # of one type all, or the class refuses
+        each = alike.map(lambda of: {str(number): of[kind] for number, kind in enumerate(kinds)})
+        some(draw, fields, per_layer_config=each)
     return some(
         draw,
         fields,

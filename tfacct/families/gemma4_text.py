@@ -103,8 +103,9 @@ class Config(GemmaLike):
         "norm without weight.",
         "enable_moe_block: in every layer num_experts experts of moe_intermediate_size stand beside the dense network, "
         "top_k_experts for each token, with norms of their own. The three numbers have no default.",
-        "per_layer_config, as transformers 5 writes it: head_dim and num_key_value_heads of single layers, in place of"
-        " global_head_dim and num_global_key_value_heads. Any other field in it is refused.",
+        "per_layer_config, as transformers 5 writes it: head_dim and num_key_value_heads of single layers, the same"
+        " for all layers of a type, in place of global_head_dim and num_global_key_value_heads. Any other field"
+        " in it is refused.",
         'use_bidirectional_attention = "all" is refused.',
     )
 
@@ -220,8 +221,8 @@ class Config(GemmaLike):
                 f"num_kv_shared_layers = {self.num_kv_shared_layers:,}: no layer before these has the keys they read"
             )
         per_layer = [(window, number >= first, *self.heads_of(number, window)) for number, window in enumerate(slides)]
-        if self.num_kv_shared_layers and len({(kind[0], *kind[2:]) for kind in per_layer}) > len({*slides}):
-            raise self.refused("per_layer_config", self.per_layer_config)  # of what is borrowed
+        if len({(kind[0], *kind[2:]) for kind in per_layer}) > len({*slides}):  # the class turns them by one table
+            raise ConfigError("per_layer_config gives layers of one type other heads, which its class refuses")
         kinds = {kind: self.whole_block(*kind) for kind in dict.fromkeys(per_layer)}
         cap, width = self.final_logit_softcapping, self.hidden_size_per_layer_input
         table = PerLayerEmbedding(
