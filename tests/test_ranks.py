@@ -9,6 +9,7 @@ import pytest
 
 import tfacct
 from tests.conftest import Ran
+from tfacct.base.errors import ConfigError
 
 LARGE = "llama-3.1-70b"
 
@@ -99,3 +100,29 @@ def test_the_formula_of_a_rank_is_said(run: Callable[..., Ran]) -> None:
     }.items():
         ran = run("formula", LARGE, *arguments.split())
         assert ran.code == 2 and said in " ".join(ran.err.split()), ran.err
+
+
+def test_models_that_a_mesh_does_not_fit_are_left_out(run: Callable[..., Ran]) -> None:
+    for command in ("memory", "params", "comms"):
+        ran = run(command, "bert-base", "gpt2", "--tp", "2")
+        assert "left out: bert-base (the mesh does not fit" in ran.err
+        assert ran.out.startswith("gpt2: ")
+    with pytest.raises(ConfigError, match="no rule for Segments"):
+        tfacct.load("bert-base").memory(tp=2)
+
+
+def test_two_models_of_one_name_are_two_rows(run: Callable[..., Ran]) -> None:
+    for command in ("memory", "params", "comms"):
+        out = run(command, "gpt2", "gpt2", "--tp", "2", "--csv").out
+        assert [row.split(",")[0] for row in out.splitlines()[1:]] == ["gpt2", "gpt2"]
+
+
+def test_what_one_rank_holds_names_the_heads_that_others_have_too(run: Callable[..., Ran]) -> None:
+    given = ("llama-3.1-8b", "--tp", "8", "--set", "num_key_value_heads=1")
+    for command in ("memory", "params", "comms"):
+        words = " ".join(run(command, *given).out.split())
+        assert "The one key/value head is on 8 ranks: its weights, and what is kept of it." in words
+    for command in ("memory", "params", "comms"):  # 50,257 rows of four ranks: 12,565 and 12,562
+        words = " ".join(run(command, "gpt2", "--tp", "4").out.split())
+        assert "V = 50,257 is not divided evenly: the fullest rank has 12,565" in words
+    assert "The fullest rank stores 31.7 M of 124 M parameters." in words

@@ -93,8 +93,8 @@ def test_what_a_copy_holds() -> None:
     [
         ("comms llama-3.1-8b --dp 8", "sends gradients alone --train counts them"),
         ("comms llama-3.1-8b --dp 8 --zero 4 --train", "--zero is 1, 2 or 3, not 4"),
-        ("comms llama-3.1-8b --zero 1 --train", "--zero 1 is of --dp without --fsdp"),
-        ("comms llama-3.1-8b --dp 2 --fsdp 2 --zero 1 --train", "--zero 1 is of --dp without --fsdp"),
+        ("comms llama-3.1-8b --zero 1 --train", "--zero 1 goes with --dp, without --fsdp"),
+        ("comms llama-3.1-8b --dp 2 --fsdp 2 --zero 1 --train", "--zero 1 goes with --dp, without --fsdp"),
         ("comms gpt2 --dp 8 --train", "its class fuses products"),
         ("comms mixtral-8x7b --dp 2 --fsdp 2 --ep 2 --train", "--ep is not counted beside --dp"),
         ("train llama-3.1-8b --dp 2 --weights fp32", "autocast is not counted on a mesh"),

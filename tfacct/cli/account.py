@@ -149,10 +149,9 @@ def memory(
     ask.check_explained(how, output, {"--batch of several": batches, "--kv-block": kv_block, "--tp": tp != 1})
     chosen, request = ask.subjects(which), ask.request(whole)
     if tp != 1:
-        from tfacct.reports.mesh import on_ranks
         from tfacct.reports.ranks import of_one
 
-        fit, ranked = of_one(fit, tp), on_ranks(chosen, tp)
+        fit = of_one(fit, tp)
     budget, card = ask.budget(fit)
     stored: Any = {"dtype": dtype, "kv_dtype": kv_dtype, "use": use, "kv_block": kv_block, "card": card, "tp": tp}
     if batches is None:
@@ -165,7 +164,11 @@ def memory(
     if picture.plot is not None:
         from tfacct.reports.charts_bytes import memory_chart
 
-        chart = memory_chart(chosen if tp == 1 else ranked, request, report)
+        if tp != 1:
+            from tfacct.reports.ranks import as_one_of
+
+            divided = as_one_of(chosen, tp, dtype)[1]
+        chart = memory_chart(chosen if tp == 1 else divided, request, report)
     report = ask.explained(report, chosen, request, how, dtype=dtype, kv_dtype=kv_dtype)
     ask.show_explained(report, output, how)
     ask.draw(picture, chart)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from tfacct.accounts.sharding.mesh import LIVES, Mesh
+from tfacct.accounts.sharding.mesh import LIVES, Mesh, padded
 from tfacct.accounts.sharding.rules import collectives
 from tfacct.accounts.sharding.sends import Collective
 from tfacct.accounts.sharding.shards import stored_elements
 from tfacct.base import units
-from tfacct.base.errors import TfacctError, UsageError, listed
+from tfacct.base.errors import UsageError, listed
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, whole_sequences
 from tfacct.loading.model import LoadedModel
@@ -54,8 +54,9 @@ def comms(
         raise whole_sequences("train")
     if not train and request.tokens is None:
         request = replace(request, decode=True)
-    found, left_out = _counted(subjects, lambda subject: _of(subject, request, mesh, train, name, ends))
-    subjects, every = [subject for subject in subjects if subject.name in found], list(found.values())
+    subjects, every, left_out = counting.on_a_mesh(
+        subjects, lambda subject: _of(subject, request, mesh, train, name, ends)
+    )
     alone = len(subjects) == 1
     who = f"{compose.name_of(subjects[0])}: what" if alone else "What"
     rows = _table(every[0]) if alone else _several(subjects, every)
@@ -133,25 +134,6 @@ def _of(subject: LoadedModel, request: Request, mesh: Mesh, train: bool, dtype: 
     if subject.family not in COMPARED:
         check_rows(subject, mesh)
     return Counted(work, lines, stored_elements(subject.ledger, mesh), sum(subject.ledger.parameters().values()))
-
-
-def _counted(
-    subjects: Sequence[LoadedModel], count: Callable[[LoadedModel], Counted]
-) -> tuple[dict[str, Counted], list[counting.LeftOut]]:
-    """Collectives of each model by its name, and those that the mesh does not fit. Raises TfacctError where none is
-    left."""
-    found: dict[str, Counted] = {}
-    refused: list[tuple[LoadedModel, TfacctError]] = []
-    for subject in subjects:
-        try:
-            found[subject.name] = count(subject)
-        except TfacctError as error:
-            refused.append((subject, error))
-    if not found:
-        raise refused[0][1]
-    return found, counting.LeftOut.of(
-        [subject for subject, _ in refused], "the mesh does not fit; ask for one to read why"
-    )
 
 
 def _answer(subjects: Sequence[LoadedModel], every: Sequence[Counted], train: bool) -> str:
@@ -236,7 +218,8 @@ def _notes(subjects: Sequence[LoadedModel], every: Sequence[Counted], mesh: Mesh
     notes = ["Bytes are those of the results on one rank, and what is sent is that of a ring."]
     if len(every) == 1:
         held, whole = units.people(every[0].stored), units.people(every[0].whole)
-        fullest, padding = ("The fullest rank", ", padding included") if mesh.fsdp > 1 else ("Each rank", "")
+        padding = ", padding included" if mesh.fsdp > 1 else ""
+        fullest = "The fullest rank" if padding or padded(subjects[0].ledger, mesh) else "Each rank"
         notes.append(f"{fullest} stores {held} of {whole} parameters{padding}.")
     if mesh.fsdp > 1:
         notes.append(

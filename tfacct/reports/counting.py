@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tfacct.accounts.metrics import Metric, Point
 from tfacct.base import units
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tfacct.accounts.sharding.mesh import Mesh
     from tfacct.accounts.training import Step
     from tfacct.reports.training import Recipe
+
+Found = TypeVar("Found")
 
 DEFAULT_DTYPE = "bf16"
 AS, TRANSFORMERS = "as_", "transformers"
@@ -298,6 +300,24 @@ def with_known_bytes(subjects: Sequence[LoadedModel], dtype: str | None) -> tupl
         alike.setdefault(said, []).append(name)
     advice = f"give another {option('dtype')}"
     return [subject for subject, _ in known], [LeftOut(tuple(names), said, advice) for said, names in alike.items()]
+
+
+def on_a_mesh(
+    subjects: Sequence[LoadedModel], count: Callable[[LoadedModel], Found]
+) -> tuple[list[LoadedModel], list[Found], list[LeftOut]]:
+    """The models that a mesh fits, what is counted of each, and the other models. Raises TfacctError where none is
+    left."""
+    found: list[tuple[LoadedModel, Found]] = []
+    refused: list[tuple[LoadedModel, TfacctError]] = []
+    for subject in subjects:
+        try:
+            found.append((subject, count(subject)))
+        except TfacctError as error:
+            refused.append((subject, error))
+    if not found:
+        raise refused[0][1]
+    left_out = LeftOut.of([subject for subject, _ in refused], "the mesh does not fit; ask for one to read why")
+    return [subject for subject, _ in found], [each for _, each in found], left_out
 
 
 def stored_name(subjects: Sequence[LoadedModel], dtype: str | None) -> str:

@@ -46,8 +46,9 @@ def memory(
     cached = width(counting.dtypes(dtype, kv_dtype)[1], pages.checked(kv_block))
     subjects, left_out = counting.with_known_bytes(subjects, dtype)
     stored = counting.stored_name(subjects, dtype)
-    whole = [] if tp == 1 else [_facts(one, request, one.storage(dtype), cached, None) for one in subjects]
-    subjects = ranks.as_one_has_them(subjects, tp, dtype)
+    undivided, subjects, unfit = ranks.as_one_of(subjects, tp, dtype)
+    left_out += unfit
+    whole = [] if tp == 1 else [_facts(one, request, one.storage(dtype), cached, None) for one in undivided]
     facts = tuple(_facts(subject, request, subject.storage(dtype), cached, fit) for subject in subjects)
     if whole:
         facts = tuple(ranks.beside(fact, of, tp) for fact, of in zip(facts, whole, strict=True))
@@ -73,7 +74,7 @@ def memory(
         notes=lambda at: [
             *_notes(subjects[at], facts[at], dtype, fit),
             *pages.notes(facts[at], given, use, card),
-            *ranks.notes(facts[at] if whole else ()),
+            *(ranks.notes(undivided[at], facts[at], tp) if whole else ()),
         ],
         counted=f"weights and {sentences.kept(subjects)} only; no activations, engine buffers or fragmentation",
         requests=[request],

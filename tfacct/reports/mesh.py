@@ -72,7 +72,7 @@ def _checked_copies(mesh: Mesh) -> Mesh:
     if mesh.zero not in (0, 1, 2, 3):
         raise UsageError(f"{option('zero')} is 1, 2 or 3, not {mesh.zero}", f"{option('dp', 8)} alone divides nothing")
     if mesh.zero and (mesh.dp == 1 or mesh.fsdp > 1):
-        raise UsageError(f"{option('zero', mesh.zero)} is of {option('dp')} without {option('fsdp')}")
+        raise UsageError(f"{option('zero', mesh.zero)} goes with {option('dp')}, without {option('fsdp')}")
     if mesh.dp > 1 and mesh.ep > 1:
         raise UsageError(f"{option('ep')} is not counted beside {option('dp')}", f"give {option('fsdp')} in its place")
     return replace(mesh, fsdp=mesh.dp, dp=1, zero=0) if mesh.zero == 3 else mesh
@@ -197,7 +197,8 @@ def uneven(subjects: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
         return []
     ledger = subjects[0].ledger
     said = [
-        f"Of {heads:,} key/value heads each is on {mesh.tp // heads:,} ranks: its weights, and what is kept of it."
+        f"{f'Of {heads:,} key/value heads each' if heads > 1 else 'The one key/value head'} is on"
+        f" {mesh.tp // heads:,} ranks: its weights, and what is kept of it."
         for heads in replicated(ledger, mesh)
     ]
     for letter, whole in padded(ledger, mesh):

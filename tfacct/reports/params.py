@@ -17,6 +17,7 @@ from tfacct.loading.model import WITNESSES, LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import cells, compose, sentences
 from tfacct.reports.cells import stored
+from tfacct.reports.counting import LeftOut, on_a_mesh
 
 CONVENTION = "unique tensors, a tied head once; every stored parameter, embeddings and norms included"
 
@@ -24,8 +25,9 @@ CONVENTION = "unique tensors, a tied head once; every stored parameter, embeddin
 def params(subjects: Sequence[LoadedModel], mesh: Mesh | None = None) -> Report:
     """Stored parameters by tensor for one model, by part for several. `mesh`: ranks that divide it, for what the
     fullest stores beside the whole. Raises TfacctError."""
+    left_out: list[LeftOut] = []
     if mesh is not None:
-        subjects = divided(subjects, mesh)
+        subjects, left_out = divided(subjects, mesh)
     facts = tuple(_facts(subject, mesh) for subject in subjects)
     if len(subjects) == 1:
         table = _one(subjects[0], facts[0], mesh)
@@ -44,6 +46,7 @@ def params(subjects: Sequence[LoadedModel], mesh: Mesh | None = None) -> Report:
         notes=lambda at: [*_notes(subjects[at], facts[at]), *_of_mesh(subjects[at], mesh)],
         counted="every stored tensor once, biases and norms included",
         hints=_differing(subjects, facts),
+        left_out=left_out,
         headline="total_params",
     )
 
@@ -63,13 +66,12 @@ def _of_ranks(mesh: Mesh | None) -> str:
     return "" if mesh is None else f", whole and on one of {mesh.ranks:,} ranks"
 
 
-def divided(subjects: Sequence[LoadedModel], mesh: Mesh) -> Sequence[LoadedModel]:
-    """The models, where the mesh divides them. Raises TfacctError."""
+def divided(subjects: Sequence[LoadedModel], mesh: Mesh) -> tuple[Sequence[LoadedModel], list[LeftOut]]:
+    """The models that the mesh divides, and the others. Raises TfacctError where there is none."""
     from tfacct.reports.mesh import check_divided
 
-    for subject in subjects:
-        check_divided(subject, mesh)
-    return subjects
+    found, _, others = on_a_mesh(subjects, lambda subject: check_divided(subject, mesh))
+    return found, others
 
 
 def _answer(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> str:

@@ -11,6 +11,7 @@ from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.loading.model import LoadedModel
+from tfacct.reports.counting import LeftOut, on_a_mesh
 
 if TYPE_CHECKING:
     from tfacct.accounts.sharding.mesh import Mesh, Plan
@@ -47,19 +48,31 @@ def as_one_has_them(subjects: Sequence[LoadedModel], tp: int, dtype: str | None)
     return ranked
 
 
+def as_one_of(
+    subjects: Sequence[LoadedModel], tp: int, dtype: str | None
+) -> tuple[Sequence[LoadedModel], Sequence[LoadedModel], list[LeftOut]]:
+    """The models that `tp` ranks divide, as they are and as one rank has them, and the others. Raises TfacctError where
+    there is none."""
+    if tp == 1:
+        return subjects, subjects, []
+    return on_a_mesh(subjects, lambda subject: as_one_has_them([subject], tp, dtype)[0])
+
+
 def beside(fact: dict[str, Any], whole: dict[str, Any], tp: int) -> dict[str, Any]:
     """Facts of one rank, with those of the whole model."""
     keys = ("total_params", "weights_bytes", "kv_cache_bytes", "total_bytes")
     return {**fact, "tp": tp, "whole": {key: whole[key] for key in keys}}
 
 
-def notes(facts: Sequence[dict[str, Any]]) -> list[str]:
+def notes(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], tp: int) -> list[str]:
     """What is said of one rank, and of the whole model where there is one."""
-    if not facts:
-        return []
+    from tfacct.accounts.sharding.mesh import Mesh
+    from tfacct.reports.mesh import uneven
+
     said = ["A rank has its share of heads, networks and vocabulary; the rest is whole on each."]
     if len(facts) > 1:
         return said
+    said += uneven(subjects, Mesh(tp))
     whole, batch = facts[0]["whole"], facts[0]["workload"]["batch"]
     total, weights, cache = (units.binary(whole[f"{what}_bytes"]) for what in ("total", "weights", "kv_cache"))
     return [f"The whole model at batch {batch:,}: {total}, {weights} of weights and {cache} of cache.", *said]
