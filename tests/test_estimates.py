@@ -199,3 +199,73 @@ def test_a_device_without_a_link_is_asked_about_alone() -> None:
     assert {line["device"]: line["count"] for line in fitting.lines} == {"rtx-pro-6000": 1, "m3-ultra": 1}
     fitting = tfacct.load("llama-3.1-405b").fit(on="rtx-pro-6000", dtype="fp8")
     assert fitting.lines[0]["count"] is None and "no" in fitting.answer.lower()
+
+
+@pytest.mark.parametrize(
+    ("model", "ep", "message"),
+    [
+        ("gpt2", 0, "must be at least 1"),
+        ("gpt2", 3, "has no experts"),
+        ("mixtral-8x7b", 3, "divides none of 1, 2, 4 … 1,024 devices"),
+        ("mixtral-8x7b", 2048, "divides none of"),
+    ],
+)
+def test_parts_of_experts_that_no_number_of_devices_holds(model: str, ep: int, message: str) -> None:
+    with pytest.raises(TfacctError, match=message):
+        tfacct.load(model).fit(on="h100-sxm", ep=ep)
+
+
+def test_prices_have_two_ends() -> None:
+    with pytest.raises(TfacctError, match="above 0 and below 1,000,000, not 1e"):
+        served(price=1e6)
+
+
+def test_requests_that_fit_are_counted_beyond_a_million() -> None:
+    # A request keeps 2 tokens of 12 layers · 2 · 768 elements · 2 bytes: 73,728 bytes.
+    report = tfacct.load("gpt2").serve(on="b300-hgx", prompt=1, new=1, users=1)
+    assert 1_000_000 < report.largest_users < 288 * 2**30 // 73_728
+
+
+def test_weights_in_tf32_are_multiplied_in_units_of_their_own() -> None:
+    # 494.7 against 989.4 TFLOP/s: the bound of a long prefill is twice that in bf16.
+    model = tfacct.load("gpt2")
+    wide, narrow = (model.time(on="h100-sxm", dtype=name, batch=8, prefill=True) for name in ("tf32", "bf16"))
+    assert wide.bound_seconds == pytest.approx(2 * narrow.bound_seconds, rel=0.15)
+    assert "no tf32 units" not in words(" ".join(wide.notes))
+    assert "no tf32 units: they are multiplied in fp32" in words(" ".join(model.time(on="t4", dtype="tf32").notes))
+
+
+@pytest.mark.parametrize(("dtype", "runs"), [("fp32", 0), ("q4_k_m", 0), ("bf16", 168), ("fp8", 398)])
+def test_weights_that_no_run_had_are_said(dtype: str, runs: int) -> None:
+    step = tfacct.load("qwen3-8b").time(on="h100-sxm", ctx=1024, dtype=dtype)
+    assert step.validation["points_in_dtype"] == runs
+    assert (f"none with {dtype} weights" in words(" ".join(step.notes))) == (runs == 0)
+
+
+def test_no_interval_of_a_request_goes_below_its_bound() -> None:
+    for model in ("qwen2.5-7b", "gpt2", "llama-3.1-8b"):
+        for line in tfacct.load(model).serve(on="h100-sxm", prompt=64, new=4096).lines:
+            assert line["bound_seconds"] <= line["interval_80_seconds"][0] < line["value_seconds"]
+
+
+def test_many_users_of_experts_keep_the_error_of_few() -> None:
+    report = tfacct.load("granite-3.1-1b-a400m").serve(on="h100-sxm", prompt=128, new=32)
+    assert report.lines[-1]["users"] > 1000 and report.lines[-1]["interval_80_seconds"] is None
+    assert report.validation is not None
+    assert "Above 1,000 users experts were hardly measured" in words(" ".join(report.notes))
+    many = tfacct.load("granite-3.1-1b-a400m").serve(on="h100-sxm", prompt=128, new=32, users=[1024])
+    assert many.validation is None and "median error" not in " ".join(many.notes)
+
+
+def test_mixtures_of_llama_cpp_are_estimated_on_one_device() -> None:
+    # Weights are those of `memory`, whatever the type of each block.
+    model = tfacct.load("llama-3.1-8b")
+    step = model.time(on="h100-sxm", dtype="q4_k_m", ctx=1024)
+    assert step.bound_seconds < step.value_seconds
+    fitting = model.fit(on=["h100-sxm", "t4"], dtype="q4_k_m", ctx=1024)
+    assert fitting.weights_bytes == model.memory(dtype="q4_k_m", ctx=1024).weights_bytes
+    assert [line["count"] for line in fitting.lines] == [1, 1]
+    with pytest.raises(TfacctError, match="weights in q4_k_m are not divided here"):
+        model.time(on="2xh100-sxm", dtype="q4_k_m", ctx=1024)
+    large = tfacct.load("llama-3.1-70b").fit(on="t4", dtype="q4_k_m", ctx=1024)
+    assert large.answer == "One of this device does not hold it."

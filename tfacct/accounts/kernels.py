@@ -14,6 +14,7 @@ FLOPs are those of the pairs that a mask keeps.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -160,7 +161,7 @@ class _Lowered:
             count,
             count * flops,
             sum(self._stored(one) for one in every),
-            self.weights.dtype(self._tensor(first.parameters()[0])),
+            self._format(first.parameters()[0]),
             self._own(every),
             moved=count * self.activations.bytes(left + out),
             rows=size(axes, tuple(axis for axis in first.einsum.left if axis in OF_STEPS)),
@@ -240,10 +241,21 @@ class _Lowered:
         axes = {**self.bank, EXPERTS: rounded_up(self.bank[EXPERTS], self.split.ep)} if parameter.bank else self.axes
         return as_stored(parameter, axes, self.has_experts)
 
+    def _format(self, parameter: Parameter) -> str:
+        """Format of a tensor: of those that it has by the block's number, that of most blocks."""
+        tensor = self._tensor(parameter)
+        if not self._by_block(parameter):
+            return self.weights.dtype(tensor)
+        named = (paths.numbered(parameter.path, number) for number in self.group.numbers)
+        return Counter(self.weights.dtype(tensor._replace(path=path)) for path in named).most_common(1)[0][0]
+
+    def _by_block(self, parameter: Parameter) -> bool:
+        return bool(self.weights.by_block and self.group.numbers and paths.repeated(parameter.path))
+
     def _stored(self, parameter: Parameter) -> int:
         """Bytes of a tensor in all blocks, each of which reads its own."""
         tensor = self._tensor(parameter)
-        if self.weights.by_block and self.group.numbers and paths.repeated(parameter.path):
+        if self._by_block(parameter):
             named = (paths.numbered(parameter.path, number) for number in self.group.numbers)
             return sum(self.weights.bytes(tensor._replace(path=path)) for path in named)
         return int(self.group.count * self.weights.bytes(tensor))

@@ -19,7 +19,7 @@ from tfacct.base.record import record
 from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.storage import Storage, Width
-from tfacct.ledger.workload import Workload
+from tfacct.ledger.workload import LARGEST, Workload
 
 
 class Loop(NamedTuple):
@@ -125,7 +125,7 @@ class Host:
         found = self.kernels(Workload(context, 1, sequences))
         return sum(sum(kernel.kept.values()) for kernel in found)
 
-    def capacity(self, context: int, budget: int, limit: int = 1_000_000) -> int:
+    def capacity(self, context: int, budget: int, limit: int = LARGEST) -> int:
         """Largest number of sequences whose cache fits beside the weights into so many bytes of each device."""
         free = budget - self.stored()
         return 0 if free < 0 else largest_that_fits(lambda users: self.kept(context, users), free, limit)

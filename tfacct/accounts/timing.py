@@ -25,6 +25,7 @@ UNITS: Mapping[str, str] = {
     "mxfp4": "fp4",
     "fp16": "fp16",
     "fp32": "fp32",
+    "tf32": "tf32",
 }
 """Units that multiply weights of a format, where a device has them. All others are unpacked and multiplied in bf16."""
 WIDE = ("bf16", "fp16", "fp32", "tf32")
@@ -147,9 +148,10 @@ class Step(NamedTuple):
 
 def units_of(device: Device, stored: str) -> str:
     """Name of the units that multiply weights of this format: its own where the device has them, else bf16, or fp16 or
-    fp32 where there is none of these."""
+    fp32 where there is none of these; fp32 for tf32."""
     wanted = UNITS.get(stored.split("+")[0], "bf16")
-    return next((name for name in (wanted, "bf16", "fp16", "fp32") if name in device.peak), next(iter(device.peak)))
+    instead = ("fp32", "bf16", "fp16") if wanted == "tf32" else ("bf16", "fp16", "fp32")
+    return next((name for name in (wanted, *instead) if name in device.peak), next(iter(device.peak)))
 
 
 def step(kernels: Sequence[Kernel], device: Device, sequences: int, new: int, constants: Constants = CONSTANTS) -> Step:

@@ -34,6 +34,12 @@ class Validation:
     high: float
 
 
+STORED: Mapping[Class, Mapping[str, int]] = {
+    "dense": {"bf16": 168, "fp8": 398, "nvfp4": 60},
+    "experts": {"fp8": 461, "int4": 80, "mxfp4": 254, "nvfp4": 326},
+    "training": {"bf16": 160, "fp8": 7},
+}
+"""Measured runs by the format of weights; of training steps by that of products."""
 DENSE = {"b200-hgx": 120, "h100-sxm": 389, "h200-sxm": 117}
 EXPERTS = {"b200-hgx": 490, "b300-hgx": 162, "h100-sxm": 160, "h200-sxm": 309}
 STEPS = {"a100-sxm-40gb": 78, "a100-sxm-80gb": 26, "h100-sxm": 63}

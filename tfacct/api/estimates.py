@@ -36,6 +36,7 @@ Validated = TypedDict(
         "points": int,
         "cells": int,
         "points_on_device": int,
+        "points_in_dtype": int,
         "median_error": float,
         "coverage": float,
     },

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
-from tfacct.ledger.workload import Request
+from tfacct.ledger.workload import Request, check_size
 from tfacct.loading import devices
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import compose, counting
 from tfacct.reports.pages import usable
-from tfacct.reports.placed import put
+from tfacct.reports.placed import put, undivided
 from tfacct.reports.serve import RESERVE, USE
 
 MOST = 1024
@@ -58,6 +58,7 @@ def fit(
     """How many of each device hold the weights and the cache at the end of a step. Raises TfacctError."""
     if request.tokens is not None or request.decode:
         raise UsageError(f"{option('tokens')} and {option('decode')} change nothing that is kept", "leave them out")
+    _check_ep(subject, ep)
     work = counting.workload(subject, request)
     every = list(_shares(subject, work.context, work.batch, replace(found[0], link=1), dtype, kv_dtype, ep))
     whole = every[0]
@@ -78,14 +79,27 @@ def fit(
         [_facts(named.dtype, named.cache, work, use, reserve, whole, needed)],
         title=f"{compose.name_of(subject)}: {weights} of weights and {cache} of cache, {named.dtype}, {words}",
         convention="weights and cache as stored; each device holds its share, and what is not divided",
-        answer=_answer(needed),
+        answer=_answer(needed, alone=undivided(dtype)),
         notes=lambda _: [
             f"Usable: {use:g} of the memory, less {units.decimal_bytes(reserve)} for the engine. Needed: weights and"
             " cache over that. In use: the next power of two that divides the query heads; norms, and key/value heads"
             " beyond their number, are on several. A device without a known link is asked about alone.",
+            *(
+                [f"Weights in {named.dtype} are not divided here: one of each device is asked about."]
+                * undivided(dtype)
+            ),
         ],
         requests=[request],
     )
+
+
+def _check_ep(subject: LoadedModel, ep: int) -> None:
+    """Raises UsageError for parts of experts that no number asked about is divided into."""
+    check_size(option("ep"), ep)
+    if ep > 1 and not subject.ledger.experts:
+        raise UsageError(f"{subject.name} has no experts, so {option('ep')} does not apply", "leave it out")
+    if ep > MOST or ep & (ep - 1):
+        raise UsageError(f"{option('ep', ep)} divides none of 1, 2, 4 … {MOST:,} devices", "a power of two does")
 
 
 def _shares(
@@ -100,7 +114,7 @@ def _shares(
     """Bytes on each device, for 1, 2, 4 … of them, as far as they divide the query heads. (No byte depends on what the
     device is.)"""
     heads = [group.axes["N"] for group in subject.ledger.groups if "N" in group.axes]
-    for count in (1 << power for power in range(MOST.bit_length())):
+    for count in (1,) if undivided(dtype) else (1 << power for power in range(MOST.bit_length())):
         if all(whole % count == 0 for whole in heads):
             parts = ep if count % ep == 0 else 1
             host = put(subject, count, linked, dtype=dtype, kv_dtype=kv_dtype, ep=parts).host
@@ -130,10 +144,11 @@ def _table(needed: Sequence[Needed], whole: Share) -> Table:
     return columns, (tuple(rows),), ()
 
 
-def _answer(needed: Sequence[Needed]) -> str:
+def _answer(needed: Sequence[Needed], alone: bool) -> str:
     holding = [one for one in needed if one.share is not None]
+    one = "One of this device does not hold it." if alone else "No number of this device holds it."
     if not holding:
-        return "None of these devices hold it." if len(needed) > 1 else "No number of this device holds it."
+        return "None of these devices hold it." if len(needed) > 1 else one
     if len(needed) == 1:
         share = holding[0].share
         assert share is not None
@@ -141,7 +156,14 @@ def _answer(needed: Sequence[Needed]) -> str:
     fewest = min(one.share.devices for one in holding if one.share is not None)
     names = [one.device.id for one in holding if one.share is not None and one.share.devices == fewest]
     more = f" and {len(names) - 3} others" if len(names) > 3 else ""
-    none = f"; no number of the other {len(needed) - len(holding)} does" if len(holding) < len(needed) else ""
+    left = len(needed) - len(holding)
+    none = (
+        ""
+        if not left
+        else f"; none of the other {left} does alone"
+        if alone
+        else f"; no number of the other {left} does"
+    )
     return f"The fewest that hold it are {fewest:,}, of {', '.join(names[:3])}{more}{none}."
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from tfacct.accounts.kernels import Split
 from tfacct.accounts.serving import Host
 from tfacct.accounts.timing import CONSTANTS, WIDE, units_of
-from tfacct.accounts.validated import VALIDATED, Metric, Validation
+from tfacct.accounts.validated import STORED, VALIDATED, Metric, Validation
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, TfacctError, UsageError
 from tfacct.base.record import record
@@ -44,6 +44,12 @@ class Placed:
     def where(self) -> str:
         """The devices in words: `4 × H100 SXM5 80GB`."""
         return self.device.name if self.count == 1 else f"{self.count:,} × {self.device.name}"
+
+    @property
+    def runs_alike(self) -> int:
+        """Measured runs of models of this class with weights in this format."""
+        stored = self.dtype.split("+")[0]
+        return STORED[self.validation.kind].get("fp8" if stored == "fp8-block" else stored, 0)
 
     @property
     def validation(self) -> Validation:
@@ -92,6 +98,8 @@ def put(
         raise UsageError(f"no link between devices is known for {device.id}", "ask for one device")
     _check_heads(subject, count)
     storage = subject.storage(dtype)
+    if count > 1 and undivided(dtype):
+        raise UsageError(f"{subject.name}: weights in {storage.name} are not divided here", "ask for one device")
     name, wide = counting.dtypes(dtype)
     cache = counting.dtypes(dtype, kv_dtype)[1]
     host = Host(subject.ledger, device, Split(count, 1, ep), storage, width(wide), width(cache))
@@ -101,6 +109,11 @@ def put(
         error.message = f"{subject.name}: {error.message}"
         raise
     return Placed(subject, device, count, storage.name if dtype is None else name, cache, host)
+
+
+def undivided(dtype: str | None) -> bool:
+    """Whether weights are llama.cpp's mixture, whose types follow from whole tensors."""
+    return dtype is not None and units.dtype_name(dtype) in units.GGUF
 
 
 def _odd(subject: LoadedModel) -> str:
@@ -141,9 +154,10 @@ def error_said(one: Placed, sequences: int = 1) -> str:
     if error is None:
         return f"Estimate. Experts under more than {CROWD:,} sequences were hardly measured, so its error is not known."
     here = error.on.get(one.device.id, 0)
+    stored = "" if one.runs_alike else f", none with {one.dtype} weights"
     return (
         f"Estimate. {models}, runs never fitted: median error {units.percent(error.median)} (time of a request) on"
-        f" {error.runs:,} measured runs, {f'{here:,} of them' if here else 'none of them'} on this device."
+        f" {error.runs:,} measured runs, {f'{here:,} of them' if here else 'none of them'} on this device{stored}."
     )
 
 
@@ -169,6 +183,7 @@ def validation_facts(one: Placed, sequences: int = 1) -> dict[str, Any] | None:
         "points": error.runs,
         "cells": error.cells,
         "points_on_device": error.on.get(one.device.id, 0),
+        "points_in_dtype": one.runs_alike,
         "median_error": error.median,
         "coverage": error.coverage,
     }

@@ -20,6 +20,7 @@ from tfacct.reports import compose
 from tfacct.reports.pages import usable
 from tfacct.reports.placed import (
     CONVENTION,
+    CROWD,
     Placed,
     assumptions,
     error_said,
@@ -61,7 +62,8 @@ class Load:
             check_size(option("users"), users)
         if self.price is not None and not 0 < self.price < MILLION:
             raise UsageError(
-                f"{option('price')} must be above 0, not {self.price:g}", "of one device for an hour: 2.50"
+                f"{option('price')} must be above 0 and below {MILLION:,}, not {self.price:g}",
+                "of one device for an hour: 2.50",
             )
         if not isinstance(self.reserve, int) or self.reserve < 0:
             raise UsageError(f"{option('reserve')} must be a number of bytes, not {self.reserve!r}")
@@ -107,7 +109,7 @@ def serve(
         title=f"{compose.name_of(subject)}: {one.where}, {one.dtype}, {load.words}",
         convention=CONVENTION,
         answer=_answer(loops),
-        notes=lambda _: _notes(one, load, fitting, target),
+        notes=lambda _: _notes(one, load, fitting, loops, target),
         requests=[Request(ctx=load.prompt + load.new)],
     )
 
@@ -138,7 +140,8 @@ def _users(load: Load, fitting: int) -> list[int]:
 def _loaded(one: Placed, load: Load, users: int) -> Loaded:
     served = one.host.loop(users, load.prompt, load.new).served()
     error = one.error("request", users)
-    between = None if error is None else (served.request * error.low, served.request * error.high)
+    least = served.request_bound
+    between = None if error is None else (max(least, served.request * error.low), served.request * error.high)
     cost = None if load.price is None else load.price * one.count * MILLION / (served.rate * HOUR)
     return Loaded(served, between, cost)
 
@@ -188,16 +191,19 @@ def _answer(loops: Sequence[Loaded]) -> str:
     return f"{users}: ≈ {rate} new tokens/s{million}; a request takes ≈ {units.seconds(served.request)}."
 
 
-def _notes(one: Placed, load: Load, fitting: int, target: tuple[int, int] | None) -> list[str]:
+def _notes(one: Placed, load: Load, fitting: int, loops: Sequence[Loaded], target: tuple[int, int] | None) -> list[str]:
     alone = one.host.step(Workload(load.prompt, load.prompt, 1, "last")).seconds + CONSTANTS.request
     each = one.host.loop(min(fitting, USERS[-1]), load.prompt, load.new).served().prompt
-    said = [error_said(one)]
-    error = one.error()
+    fewest, most = _ends(loops)
+    said = [error_said(one, fewest)]
+    error = one.error("request", fewest)
     if error is not None:
         said.append(
             f"Each request: × {error.low:.2f} … {error.high:.2f}, an interval of 80% (it held"
             f" {units.percent(error.coverage)} of the measured runs); rates and prices follow it."
         )
+        if one.error("request", most) is None:
+            said.append(f"Above {CROWD:,} users experts were hardly measured, so the error there is not known.")
     said += [
         "From token to token: first if prompts wait for no one's tokens, then if all of them cut in.",
         f"First token: ≈ {units.seconds(alone)} alone; with others it is the scheduler's affair, up to users ×"
@@ -216,6 +222,12 @@ def _notes(one: Placed, load: Load, fitting: int, target: tuple[int, int] | None
     return [*said, stored_said(one)]
 
 
+def _ends(loops: Sequence[Loaded]) -> tuple[int, int]:
+    """Fewest and most users that are asked about."""
+    found = [loop.served.users for loop in loops]
+    return min(found), max(found)
+
+
 def _facts(
     one: Placed, load: Load, fitting: int, loops: Sequence[Loaded], target: tuple[int, int] | None
 ) -> dict[str, Any]:
@@ -231,7 +243,7 @@ def _facts(
         "largest_users": fitting,
         "within": within,
         "lines": [_line(loop) for loop in loops],
-        "validation": validation_facts(one, loops[-1].served.users),
+        "validation": validation_facts(one, _ends(loops)[0]),
         "assumptions": assumptions(),
     }
 

@@ -9,7 +9,7 @@ from tfacct.accounts import training_time
 from tfacct.accounts.metrics import Point
 from tfacct.accounts.training_time import TRAINING, UTILIZATION, Parts, Trained
 from tfacct.accounts.utilization import flops_per_token, utilization
-from tfacct.accounts.validated import VALIDATED
+from tfacct.accounts.validated import STORED, VALIDATED
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, TfacctError, UsageError
 from tfacct.base.record import record
@@ -216,6 +216,7 @@ class _Step:
                 "points": error.runs,
                 "cells": error.cells,
                 "points_on_device": error.on.get(self.device.id, 0),
+                "points_in_dtype": STORED["training"][self.dtype],
                 "median_error": error.median,
                 "coverage": error.coverage,
             }
