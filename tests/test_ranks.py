@@ -94,7 +94,7 @@ def test_the_formula_of_a_rank_is_said(run: Callable[..., Ran]) -> None:
     assert "t is the number of ranks, which divide K N F V" in words
     for arguments, said in {
         "--tp 3": "does not divide",
-        "--tp 16": "does not divide heads, networks and the vocabulary evenly",
+        "--tp 16": "--tp 16 does not divide K = 8 evenly",
         "--tp T": "a small letter for it, not 'T'",
         "--of kept --tp t": "--tp is not written into what a training step keeps",
     }.items():
@@ -126,3 +126,22 @@ def test_what_one_rank_holds_names_the_heads_that_others_have_too(run: Callable[
         words = " ".join(run(command, "gpt2", "--tp", "4").out.split())
         assert "V = 50,257 is not divided evenly: the fullest rank has 12,565" in words
     assert "The fullest rank stores 31.7 M of 124 M parameters." in words
+
+
+def test_biases_of_what_is_summed_are_whole_in_formulas() -> None:
+    model = tfacct.load("starcoder2-3b")  # 24 and 2 heads, and a bias in every product
+    found = model.formula(tp="t")
+    values = {letter: value["value"] for letter, value in found.legend.items() if "value" in value} | {"t": 2}
+    stored: dict[str, int] = {}
+    for line in model.params(tp=2).lines:
+        module = line["path"].rpartition(".")[0]
+        stored[module] = stored.get(module, 0) + line["rank_params"]
+    written = {line["path"]: line["params"] for line in found.lines if line["params"]}
+    for path, code in written.items():
+        assert eval(code.replace("/", "//"), {}, values) == stored[path], path
+    assert sum("/t + " in code for code in written.values()) == 2  # o and down
+
+
+def test_a_formula_of_one_rank_alone_is_that_of_the_model(run: Callable[..., Ran]) -> None:
+    assert run("formula", "gpt2", "--tp", "1").out == run("formula", "gpt2").out
+    assert "gpt2: --tp 2 does not divide V = 50,257 evenly" in run("formula", "gpt2", "--tp", "2").err

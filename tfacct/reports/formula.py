@@ -124,6 +124,7 @@ def formula(
     """
     request = request or Request()
     _check(subject, request, of, family)
+    tp = None if tp == "1" else tp
     if of == "kept":
         if tp is not None:
             raise UsageError(f"{option('tp')} is not written into what a training step keeps", "leave it out")
@@ -145,7 +146,7 @@ def formula(
     lines = _lines(subject.ledger, symbolic, of, None if family else at)
     total: Factored | Divided = _total(symbolic, of).written
     if tp is not None:
-        lines = on_rank(subject, tp, lines)
+        lines = on_rank(subject, tp, lines, symbolic)
         total = total_of(symbolic, tp, lines, _counts(symbolic.ledger, symbolic.at, of))
     legend = legend_of(symbolic, lines, total, {} if family else sizes_of(subject, at) | at)
     legend |= {} if tp is None else letter_of(tp)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from tfacct.accounts.sharding.mesh import LIVES, Mesh, padded, replicated
@@ -12,6 +13,7 @@ from tfacct.algebra.symbols import SymbolicModel
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
+from tfacct.ledger import paths
 from tfacct.ledger.einsum import AXIS, Size
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.mesh import check_divided
@@ -47,7 +49,7 @@ class Divided:
         return " + ".join([*first, *([str(getattr(self.whole, style))] if self.whole else [])])
 
 
-def on_rank(subject: LoadedModel, tp: str, lines: Sequence[Line]) -> list[Line]:
+def on_rank(subject: LoadedModel, tp: str, lines: Sequence[Line], symbolic: SymbolicModel) -> list[Line]:
     """The lines of one rank of `tp`, a letter or a number. Raises TfacctError for a model that ranks do not divide."""
     number = int(tp) if tp.isascii() and tp.isdigit() else None
     if number is None and not (tp.isascii() and tp.isalpha() and tp.islower() and len(tp) == 1):
@@ -56,15 +58,31 @@ def on_rank(subject: LoadedModel, tp: str, lines: Sequence[Line]) -> list[Line]:
         raise UsageError(f"{option('tp')} must be at least 1, not {number}")
     mesh = Mesh(number or 1)
     check_divided(subject, mesh)
-    if number and (replicated(subject.ledger, mesh) or padded(subject.ledger, mesh)):
-        raise UsageError(f"{option('tp', number)} does not divide heads, networks and the vocabulary evenly")
-    return [_divided(line, tp, number) for line in lines]
+    uneven = [("K", heads) for heads in replicated(subject.ledger, mesh)] + padded(subject.ledger, mesh)
+    if number and uneven:
+        named = ", ".join(f"{letter} = {whole:,}" for letter, whole in uneven)
+        raise UsageError(f"{subject.name}: {option('tp', number)} does not divide {named} evenly")
+    weights = _weights(symbolic, tp)
+    return [_divided(line, tp, number, weights) for line in lines]
 
 
-def _divided(line: Line, tp: str, number: int | None) -> Line:
+def _weights(symbolic: SymbolicModel, tp: str) -> dict[str, Divided]:
+    """The parameters of each module. The bias of what is summed over a divided letter is whole."""
+    axes = {one.path: one.axes for group in symbolic.ledger.groups for line in group.lines for one in line.parameters()}
+    found = {}
+    for module, tensors in groupby(symbolic.ledger.parameters().items(), key=lambda one: paths.module_of(one[0])):
+        sizes: tuple[list[Any], list[Any]] = ([], [])
+        for path, count in tensors:
+            sizes[set(axes[path]).isdisjoint(LIVES)].append(count)
+        part, whole = (symbolic.formula(some).written if some else None for some in sizes)
+        found[module] = Divided(part, whole, tp)
+    return found
+
+
+def _divided(line: Line, tp: str, number: int | None, stored: Mapping[str, Divided]) -> Line:
     if not divides(line):
         return line if number else replace(line, values={})
-    weights = None if line.weights is None else Divided(_factored(line.weights), None, tp)
+    weights = None if line.weights is None else stored[line.path]
     values = {key: value // number for key, value in line.values.items()} if number else {}
     return replace(line, count=Divided(_factored(line.count), None, tp), weights=weights, values=values)
 
