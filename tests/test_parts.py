@@ -173,3 +173,16 @@ def test_verify_asks_the_encoders_own_class(run, llava: str) -> None:
     fields = [f"--set={one}" for one in ("hidden_size=64", "num_attention_heads=4", "image_size=56")]
     ran = run("verify", llava, "--part", "vision", "--against", "transformers", *fields)
     assert ran.code == 0 and "transformers, parameters" in ran.out
+
+
+@pytest.mark.parametrize("asked", [["kv"], ["comms", "--tp", "2"]])
+def test_where_one_of_two_is_left_out_not_both_are_counted(run, llava: str, asked: list[str]) -> None:
+    command, *rest = asked
+    err = run(command, llava, "--part", "both", *rest).err
+    assert "two models" not in err and "only the language model is counted" in " ".join(err.split())
+    assert "llava.json:vision" in err
+
+
+def test_an_encoder_with_a_classifier_has_no_language_models_head(run) -> None:
+    err = " ".join(run("comms", "vit-base-patch16-224", "--tp", "2").err.split())
+    assert "no rule for a model without a language model's head on a mesh" in err

@@ -234,14 +234,14 @@ def unknown_hints(subjects: Sequence[Subject]) -> list[str]:
     ]
     return [
         *unknown,
-        *dict.fromkeys(_left_out(subject) for subject in subjects if subject.left_out),
+        *dict.fromkeys(_left_out(subject, alone=len(subjects) == 1) for subject in subjects if subject.left_out),
     ]
 
 
-def _left_out(subject: Subject) -> str:
+def _left_out(subject: Subject, alone: bool) -> str:
     """Says which of several models is counted, and what is not."""
     part = getattr(subject, "part", "")
-    if part == BOTH:
+    if part == BOTH and not alone:
         return f"warning: {_whole(subject)}: two models are counted, not {listed(subject.left_out)}"
     shape = subject.architecture if isinstance(subject, LoadedModel) else None
     reads = "language model" if shape is None or shape.head is not None else "text encoder"

@@ -255,7 +255,7 @@ def _unruled(shape: Transformer) -> Iterator[str]:
     if shape.mtp is not None:
         yield "multi-token prediction heads"
     if shape.head is None:
-        yield "a body without a head"
+        yield "a model without a language model's head"
     front, back = shape.ends()
     for part in (*front.values(), *back.values()):
         yield from _of_part(part)
