@@ -145,3 +145,29 @@ def test_biases_of_what_is_summed_are_whole_in_formulas() -> None:
 def test_a_formula_of_one_rank_alone_is_that_of_the_model(run: Callable[..., Ran]) -> None:
     assert run("formula", "gpt2", "--tp", "1").out == run("formula", "gpt2").out
     assert "gpt2: --tp 2 does not divide V = 50,257 evenly" in run("formula", "gpt2", "--tp", "2").err
+
+
+def test_the_fewest_ranks_are_among_all_that_divide_the_rows(run: Callable[..., Ran]) -> None:
+    model = tfacct.load("gpt2")  # rows of 768: six ranks go, five do not
+    peaks = {fsdp: model.train(fsdp=fsdp).peak_bytes for fsdp in (4, 6)}
+    assert peaks[6] < 1_420_000_000 < peaks[4]
+    assert model.solve("fsdp", "peak_bytes=1.42GB").total == 6
+    said = run("solve", "gpt2", "--for", "fsdp", "--until", "peak_bytes=1GiB").err
+    assert "still above 1 GiB with --fsdp 768" in " ".join(said.split())
+
+
+def test_ranks_beside_the_unknown_ones_are_named(run: Callable[..., Ran]) -> None:
+    given = ("llama-3.1-8b", "--for", "fsdp", "--until", "peak_bytes=52.5GB", "--ctx", "4k", "--tp", "2")
+    words = " ".join(run("solve", *given).out.split())
+    assert "fsdp until peak_bytes = 52.5 GB, tp 2, context 4,096" in words
+    assert "The smallest fsdp is 1: peak_bytes stays within 52.5 GB on each rank." in words  # there are two
+    words = " ".join(run("solve", "phi-3-medium-4k", "--for", "tp", "--until", "kv_cache_bytes=200MB").out.split())
+    assert "Not counted: 4." in words  # 40 query heads, 10 key/value heads
+    said = run("solve", "llama-3.1-8b", "--for", "tp", "--until", "peak_bytes=10GB", "--ctx", "4k").err
+    assert "with --tp 8; more ranks are not counted" in " ".join(said.split())  # a step's heads are on one rank each
+
+
+def test_experts_and_latents_of_a_step_are_refused_in_words(run: Callable[..., Ran]) -> None:
+    for model, what in {"mixtral-8x7b": "experts", "deepseek-v3": "latent attention"}.items():
+        said = run("train", model, "--tp", "8", "--ctx", "4k").err
+        assert f"a rank's step with {what} is not counted under --tp" in said

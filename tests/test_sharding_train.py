@@ -205,7 +205,7 @@ def test_the_divided_step_is_the_whole_one_where_nothing_is_divided() -> None:
         ("llama-3.1-70b --tp 3", "does not divide K = 8 (key/value heads)"),
         ("llama-3.1-70b --tp 16", "a rank's step is counted where --tp divides heads"),
         ("llama-3.1-8b --tp 2 --sp --ctx 4095", "--tp 2 does not divide T = 4,095 (tokens)"),
-        ("mixtral-8x7b --tp 2", "Experts"),
+        ("mixtral-8x7b --tp 2", "experts is not counted"),
         ("llama-3.1-8b --fsdp 2 --lora 16", "adapters are not counted on a mesh"),
         ("llama-3.1-8b --fsdp 2 --loss chunked", "a loss in chunks is not counted on a mesh"),
         ("llama-3.1-8b --fsdp 2 --optimizer adafactor", "adafactor is not counted on a mesh"),

@@ -228,20 +228,31 @@ def check_formats(whole: LoadedModel, ranked: LoadedModel, dtype: str | None) ->
 def check_rows(subject: LoadedModel, mesh: Mesh) -> None:
     """Refuse a padding that depends on how a class lays its tensors out, fused or transposed, where that was not
     compared. Outside the blocks every class has the same tables and vectors."""
-    sizes, ranks = {}, {}
-    for unit in gathered(subject.ledger, mesh):
-        for one in unit.shards if unit.what else ():
-            sizes[one.path] = [size for size in (one.rows, one.columns) if size > 1]
-            ranks[one.path] = unit.ranks
+    sizes, ranks = _rows(subject, mesh)
     padded = next((path for path, own in sizes.items() if any(size % ranks[path] for size in own)), None)
     if padded is not None:
         shape = " × ".join(f"{size:,}" for size in sizes[padded])
-        fitting = divisors([size for own in sizes.values() for size in own])
+        fitting = rows_divisors(subject, mesh)
         raise UsageError(
             f"{subject.name}: {option('fsdp', mesh.fsdp)} pads {paths.short(padded)} ({shape}), and how the class lays"
             " its tensors out was not compared",
             f"sizes that divide all: {', '.join(map(str, fitting))}",
         )
+
+
+def _rows(subject: LoadedModel, mesh: Mesh) -> tuple[dict[str, list[int]], dict[str, int]]:
+    """Rows and columns of each tensor of the blocks that `fsdp` divides, and the ranks that do."""
+    sizes, ranks = {}, {}
+    for unit in gathered(subject.ledger, mesh):
+        for one in unit.shards if unit.what else ():
+            sizes[one.path] = [size for size in (one.rows, one.columns) if size > 1]
+            ranks[one.path] = unit.ranks
+    return sizes, ranks
+
+
+def rows_divisors(subject: LoadedModel, mesh: Mesh) -> list[int]:
+    """Numbers of ranks that divide the rows of all tensors of the blocks, so that none is padded."""
+    return divisors([size for own in _rows(subject, mesh)[0].values() for size in own])
 
 
 def unruled(shape: Transformer) -> str | None:

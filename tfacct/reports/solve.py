@@ -24,7 +24,7 @@ from tfacct.output.report import Column, Report, Row
 from tfacct.reports import compose, conventions, counting, sentences
 from tfacct.reports import latent_attention as latent
 from tfacct.reports.counting import Counting
-from tfacct.reports.solve_ranks import RANKS, answered, smallest
+from tfacct.reports.solve_ranks import RANKS, answered, beside, smallest
 
 
 def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, terms: Counting | None = None) -> Report:
@@ -116,9 +116,12 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
                 "lines": [_facts(unknown, equation, value, there) for value, there in points.items()],
             }
         ],
-        title=f"{compose.name_of(subject)}: {unknown} until {equation}{_where(unknown, request, subject, same)}",
+        title=f"{compose.name_of(subject)}: {unknown} until {equation}{beside(unknown, terms.mesh)}"
+        f"{_where(unknown, request, subject, same)}",
         convention=conventions.convention(metrics),
-        answer=answered(unknown, equation, found) if unknown in RANKS else _answer(unknown, equation, found),
+        answer=(
+            answered(unknown, equation, found, terms.mesh) if unknown in RANKS else _answer(unknown, equation, found)
+        ),
         notes=notes,
         counted=conventions.counted([subject], metrics, terms, request),
         details=lambda _: conventions.counted_at_length([subject], metrics, terms, request),

@@ -14,6 +14,7 @@ from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.counting import Counting
+from tfacct.reports.mesh import COMPARED, rows_divisors, unruled
 
 RANKS = ("tp", "fsdp")
 """Unknowns that are numbers of ranks."""
@@ -49,23 +50,33 @@ def smallest(
         return bool(equation.difference(at(count)) <= 0)
 
     heads = max((part.heads for part in subject.architecture.attentions), default=1)
-    among = divisors([heads]) if unknown == "tp" else [2**power for power in range(MOST.bit_length())]
+    powers = [2**power for power in range(MOST.bit_length())]
+    among = divisors([heads]) if unknown == "tp" else _even(subject, mesh) or powers
     tried: list[int] = []
+    refused: list[int] = []
     why: TfacctError | None = None
     for count in among:
         try:
             fits = holds(count)
         except TfacctError as error:
             why = error
+            refused.append(count)
             continue
         if fits:
-            answer, before = _between(tried, count, holds) if unknown == "fsdp" else (count, tried[-1:])
-            return Fewest(Solution(answer, before[0] if before else None, False), at, _how(unknown, among))
+            answer, before = _between(tried, count, holds) if among is powers else (count, tried[-1:])
+            return Fewest(Solution(answer, before[0] if before else None, False), at, _how(unknown, among, refused))
         tried.append(count)
     if tried in ([], [1]) and why is not None:
         raise why
     ends = f"{equation.left.text} is still above {equation.right.text} with {option(unknown, tried[-1])}"
-    raise UsageError(f"{subject.name}: no number of ranks is enough: {ends}", "divide it along another axis too")
+    more = "; more ranks are not counted" if refused and refused[-1] > tried[-1] else ""
+    raise UsageError(f"{subject.name}: no number of ranks is enough: {ends}{more}", "divide it along another axis too")
+
+
+def _even(subject: LoadedModel, mesh: Mesh) -> list[int]:
+    """Numbers of ranks that divide all rows, of a class whose padding was not compared; none of another."""
+    compared = subject.family in COMPARED or unruled(subject.architecture) is not None
+    return [] if compared else rows_divisors(subject, replace(mesh, fsdp=2))
 
 
 def _between(tried: list[int], count: int, holds: Callable[[int], bool]) -> tuple[int, list[int]]:
@@ -80,15 +91,23 @@ def _between(tried: list[int], count: int, holds: Callable[[int], bool]) -> tupl
     return most, [least] if least else []
 
 
-def _how(unknown: str, among: list[int]) -> list[str]:
+def _how(unknown: str, among: list[int], refused: list[int]) -> list[str]:
     if unknown == "tp":
-        return [f"tp divides the query heads: {', '.join(f'{count:,}' for count in among)} can be asked for."]
+        fewer = f" Not counted: {', '.join(f'{count:,}' for count in refused)}." if refused else ""
+        return [f"tp divides the query heads: {', '.join(f'{count:,}' for count in among)}.{fewer}"]
     return ["The numbers are those of one rank, each with a batch of its own."]
 
 
-def answered(unknown: str, equation: Equation, found: Solution) -> str:
+def beside(unknown: str, mesh: Mesh | None) -> str:
+    """The ranks that were given beside the unknown ones, for a title."""
+    given = {} if mesh is None else {axis: getattr(mesh, axis) for axis in RANKS if getattr(mesh, axis) > 1}
+    also = " with sp" if mesh is not None and mesh.sp else ""
+    return "".join(f", {axis} {count:,}" for axis, count in given.items() if axis != unknown) + also
+
+
+def answered(unknown: str, equation: Equation, found: Solution, mesh: Mesh | None) -> str:
     """What is true from the fewest ranks on, in one sentence."""
     left, right = equation.left.text, equation.right.text
-    if found.answer == 1:
+    if found.answer == 1 and (mesh is None or mesh.ranks == 1):
         return f"One rank is enough: {left} stays within {right}."
     return f"The smallest {unknown} is {found.answer:,}: {left} stays within {right} on each rank."

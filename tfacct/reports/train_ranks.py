@@ -11,7 +11,7 @@ from tfacct.accounts.sharding.mesh import Mesh, padded, replicated
 from tfacct.accounts.sharding.replicas import along_copies, buckets
 from tfacct.accounts.sharding.steps import along_tokens, units, updated, vocabulary
 from tfacct.accounts.training import Step
-from tfacct.architecture.parts import Attention, FeedForward
+from tfacct.architecture.parts import Attention, Experts, FeedForward
 from tfacct.base import units as numbers
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
@@ -67,7 +67,8 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
         yield "no rule for attention with ALiBi, sinks, gates or a temperature on a mesh"
     apart = [part for _, part in _blocks(subject) if not isinstance(part, (Attention, FeedForward))]
     if mesh.tp > 1 and apart:
-        yield f"a rank's step with {type(apart[0]).__name__} is counted under {option('fsdp')} alone"
+        what = "experts" if isinstance(apart[0], Experts) else "latent attention"
+        yield f"a rank's step with {what} is not counted under {option('tp')}"
     if mesh.tp > 1 and (replicated(subject.ledger, mesh) or padded(subject.ledger, mesh)):
         yield f"a rank's step is counted where {option('tp')} divides heads, networks and the vocabulary evenly"
     if mesh.ep > 1:
