@@ -11,6 +11,7 @@ import pytest
 import tfacct
 from tests.conftest import Ran
 from tfacct.accounts.timing import CONSTANTS
+from tfacct.base import units
 from tfacct.base.errors import TfacctError
 
 LLAMA = tfacct.load("llama-3.1-70b")
@@ -269,3 +270,12 @@ def test_mixtures_of_llama_cpp_are_estimated_on_one_device() -> None:
         model.time(on="2xh100-sxm", dtype="q4_k_m", ctx=1024)
     large = tfacct.load("llama-3.1-70b").fit(on="t4", dtype="q4_k_m", ctx=1024)
     assert large.answer == "One of this device does not hold it."
+
+
+@pytest.mark.parametrize("users", [[1], [8], [4, 300]])
+def test_a_first_token_at_its_latest_is_that_of_the_json(users: list[int]) -> None:
+    report = served(users=users)
+    said = words(" ".join(report.notes))
+    last = max(line["first_token_seconds_most"] for line in report.lines)
+    assert (f"up to ≈ {units.seconds(last)} at {users[-1]} users" in said) == (users != [1])
+    assert "users ×" not in said

@@ -193,8 +193,9 @@ def _answer(loops: Sequence[Loaded]) -> str:
 
 def _notes(one: Placed, load: Load, fitting: int, loops: Sequence[Loaded], target: tuple[int, int] | None) -> list[str]:
     alone = one.host.step(Workload(load.prompt, load.prompt, 1, "last")).seconds + CONSTANTS.request
-    each = one.host.loop(min(fitting, USERS[-1]), load.prompt, load.new).served().prompt
     fewest, most = _ends(loops)
+    last = max(_first_token(loop.served) for loop in loops)
+    among = f", up to ≈ {units.seconds(last)} at {most:,} users" if most > 1 else ""
     said = [error_said(one, fewest)]
     error = one.error("request", fewest)
     if error is not None:
@@ -206,8 +207,7 @@ def _notes(one: Placed, load: Load, fitting: int, loops: Sequence[Loaded], targe
             said.append(f"Above {CROWD:,} users experts were hardly measured, so the error there is not known.")
     said += [
         "From token to token: first if prompts wait for no one's tokens, then if all of them cut in.",
-        f"First token: ≈ {units.seconds(alone)} alone; with others it is the scheduler's affair, up to users ×"
-        f" {units.seconds(each)}.",
+        f"First token: ≈ {units.seconds(alone)} alone; with others it is the scheduler's affair{among}.",
         f"The cache of {fitting:,} requests fits beside the weights: a count, with {load.use:g} of each device's memory"
         f" and {units.decimal_bytes(load.reserve)} of that kept for the engine.",
     ]
@@ -220,6 +220,11 @@ def _notes(one: Placed, load: Load, fitting: int, loops: Sequence[Loaded], targe
     if load.price is not None:
         said.append(f"Price: {load.price:g} for a device and an hour, as given.")
     return [*said, stored_said(one)]
+
+
+def _first_token(served: Served) -> float:
+    """Seconds of a first token behind the prompts of all others."""
+    return served.users * served.prompt + CONSTANTS.request
 
 
 def _ends(loops: Sequence[Loaded]) -> tuple[int, int]:
@@ -257,7 +262,7 @@ def _line(loop: Loaded) -> dict[str, Any]:
         "value_seconds": served.request,
         "interval_80_seconds": None if ends is None else list(ends),
         "bound_seconds": served.request_bound,
-        "first_token_seconds_most": served.users * served.prompt + CONSTANTS.request,
+        "first_token_seconds_most": _first_token(served),
         "tokens_per_second_each": loop.each,
         "tokens_per_second": served.rate,
         "cost_per_million": loop.cost,
