@@ -9,8 +9,8 @@ from tests.training_configs import drawn
 from tfacct.accounts.timeline import peak, timeline
 from tfacct.loading.model import LoadedModel, subject
 from tfacct.profiles.chunked import CHUNKS
-from tfacct.reports.lora import chosen, products, read
-from tfacct.reports.training import refusal, step_of
+from tfacct.reports.lora import NOT_PACKED, chosen, products, read
+from tfacct.reports.training import Recipe, refusal, step_of
 from tfacct.witness.step import by_modules, grouped, known_modules
 
 pytest.importorskip("transformers")
@@ -134,8 +134,15 @@ def test_a_step_with_weights_in_4_bits_is_bitsandbytes_own(family: str) -> None:
     assert check(family, 1, packed=True)
 
 
+@pytest.mark.parametrize("family", sorted(NOT_PACKED))
+def test_what_is_not_counted_beside_weights_in_4_bits_is_refused(family: str) -> None:
+    refused = "is not counted with weights in nf4"
+    model = subject(family, drawn(family, 1)[0], {"num_hidden_layers": 2}, None)
+    assert refused in str(refusal(model, Recipe(dtype="bf16", lora="4", weights="nf4")))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES + FURTHER)
+@pytest.mark.parametrize("family", [family for family in FAMILIES + FURTHER if family not in NOT_PACKED])
 def test_many_steps_with_weights_in_4_bits_are_bitsandbytes_own(family: str) -> None:
     pytest.importorskip("bitsandbytes")
     assert sum(check(family, seed, packed=True) for seed in range(100, 200)) > 75
