@@ -85,3 +85,15 @@ def test_what_is_refused(model: str, asked: dict[str, Any], message: str) -> Non
 def test_no_error_is_claimed_where_nothing_was_measured(on: str) -> None:
     step = MPT.train_time(on=on, ctx=1024)
     assert step.validation is None and step.interval_80_seconds is None and "its error is not known" in step.notes[0]
+
+
+@pytest.mark.parametrize(("model", "counted"), [("gpt2", True), ("mpt-7b", False), ("gpt-j-6b", False)])
+def test_train_is_named_where_it_counts_the_model(model: str, counted: bool) -> None:
+    said = " ".join(" ".join(tfacct.load(model).train_time(on="8xh100-sxm").notes).split())
+    assert ("counts whether a step fits" in said) == counted
+    assert ("fits is not counted" in said) != counted
+
+
+def test_steps_of_another_maker_are_not_the_same_steps() -> None:
+    said = " ".join(" ".join(tfacct.load("gpt2").train_time(on="8xmi300x").notes).split())
+    assert "erred 13.1% on steps measured on devices of NVIDIA" in said and "same steps" not in said

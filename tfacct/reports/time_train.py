@@ -196,13 +196,17 @@ class _Step:
         else:
             maker = self.device.vendor or "this maker"
             said = f"Estimate. No step on devices of {maker} was measured, so its error is not known."
+        steps = "the same steps" if self.device.vendor == MEASURED else f"steps measured on devices of {MEASURED}"
+        fits = f"{spelled('`tfacct train`', '`train`')} counts whether a step fits."
+        if not self.subject.config.trains:
+            fits = f"Whether a step of {self.subject.family} fits is not counted: what it keeps was not measured."
         palm = self.mfu("palm")
         both = "" if palm is None else f"; {units.percent(palm)} by PaLM's formula"
         return [
             said,
-            f"A constant utilization of {units.percent(UTILIZATION)} erred 13.1% on the same steps: a strong baseline.",
+            f"A constant utilization of {units.percent(UTILIZATION)} erred 13.1% on {steps}: a strong baseline.",
             f"Utilization (MFU) counts all pairs, and no recomputation{both}.",
-            f"Devices share by FSDP alone. {spelled('`tfacct train`', '`train`')} counts whether a step fits.",
+            f"Devices share by FSDP alone. {fits}",
         ]
 
     def facts(self) -> dict[str, Any]:
