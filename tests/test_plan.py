@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -88,7 +90,7 @@ def test_the_answer_comes_first(run: Callable[..., Ran]) -> None:
     [
         ("t5-base --gpus 8 --fit 80GB --train --ctx 512 --batch 8", "t5-base: no division of 8 devices is counted"),
         (f"{LLAMA} --gpus 8 --fit 80GB --train --lora 16 --batch 8", "adapters are not counted on a mesh"),
-        (f"{LLAMA} --gpus 3 --fit 80GB --train --batch 8", "do not divide 8 sequences"),
+        (f"{LLAMA} --gpus 3 --fit 80GB --train --batch 8", "do not divide a batch of 8"),
         (f"{LLAMA} --gpus 8 --fit 80GB --checkpoint full", "--checkpoint goes with --train"),
         (f"{LLAMA} --gpus 8 --fit 80GB --train --kv-dtype fp8", "--train does not go with --kv-dtype"),
         (f"{LLAMA} --gpus 0 --fit 80GB", "--gpus"),
@@ -100,3 +102,22 @@ def test_what_is_not_counted_is_refused_by_name(run: Callable[..., Ran], argumen
     ran = run("plan", *arguments.split())
     words = " ".join(ran.err.split())
     assert ran.code == 2 and said in words and "Traceback" not in words, words
+
+
+def test_the_command_of_a_file_and_of_a_field_runs(run: Callable[..., Ran], tmp_path: Path) -> None:
+    folder = tmp_path / "my model"
+    folder.mkdir()
+    config = dict(tfacct.load("llama-3.2-1b").loaded.raw)
+    (folder / "config.json").write_text(json.dumps(config))
+    field = 'rope_scaling={"rope_type": "linear", "factor": 2.0}'
+    asked = ["plan", str(folder / "config.json"), "--gpus", "2", "--fit", "10GB", "--ctx", "1k", "--set", field]
+    for row in json.loads(run(*asked, "--json").out)["models"][0]["divisions"]:
+        ran = run(*shlex.split(row["command"])[1:], "--json")
+        assert json.loads(ran.out)["models"][0]["total_bytes"] == row["bytes"]
+
+
+def test_why_no_division_is_counted(run: Callable[..., Ran]) -> None:
+    words = " ".join(run("plan", "gpt2", "--gpus", "8", "--fit", "80GB", "--train").err.split())
+    assert "do not divide a batch of 1" in words and "give a multiple of 8: --batch 8" in words
+    words = " ".join(run("plan", "bert-base", "--gpus", "4", "--fit", "80GB", "--train").err.split())
+    assert "no rule for Segments on a mesh" in words  # whatever the batch

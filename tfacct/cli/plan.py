@@ -47,5 +47,6 @@ def plan(
         dtype=dtype,
         kv_dtype=kv_dtype,
         card=card,
+        called=one.model,
     )
     ask.show(report, output)

@@ -107,7 +107,7 @@ class _Training:
     def _refused(self, mesh: Mesh) -> str | None:
         groups = mesh.fsdp * mesh.dp
         if self.work.batch % groups:
-            return f"{groups:,} groups of ranks do not divide {self.work.batch:,} sequences"
+            return f"{groups:,} groups of ranks do not divide a batch of {self.work.batch:,}"
         if mesh.sp and self.work.tokens % mesh.tp:
             return f"{mesh.tp:,} ranks do not divide {self.work.tokens:,} tokens"
         heads = max((part.heads for part in self.subject.architecture.attentions), default=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 from tfacct.base import units
@@ -15,6 +16,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import compose, counting
 from tfacct.reports.divisions import Division, Tried, in_serving, in_training
+from tfacct.reports.mesh import unruled
 from tfacct.reports.training import Recipe
 
 ROWS = 16
@@ -34,9 +36,11 @@ def plan(
     dtype: str | None = None,
     kv_dtype: str | None = None,
     card: str = "",
+    called: str | None = None,
 ) -> Report:
     """Divisions of `gpus` devices with `fit` bytes each that hold a model, or with a `recipe` its training step, of
-    which `given` was asked for. The batch is that of all devices. Raises UsageError."""
+    which `given` was asked for. The batch is that of all devices. `called`: the word that the model was asked for by.
+    Raises UsageError."""
     check_size(option("gpus"), gpus)
     if gpus > LARGEST:
         raise UsageError(f"{option('gpus')} is at most {LARGEST:,}, not {gpus:,}")
@@ -48,9 +52,9 @@ def plan(
     else:
         tried = in_serving(subject, work, gpus, fit, dtype, width(counting.dtypes(dtype, kv_dtype)[1]))
     if not tried.counted:
-        why = Counter(tried.refused).most_common(1)[0][0]
-        raise UsageError(f"{subject.name}: no division of {_devices(gpus)} is counted: {why}")
-    command = _Command(subject, work, recipe, {**(given or {}), "dtype": dtype, "kv_dtype": kv_dtype})
+        raise _uncounted(subject, work, tried, gpus)
+    options = {**(given or {}), "dtype": dtype, "kv_dtype": kv_dtype}
+    command = _Command(subject, work, recipe, options, called or subject.name)
     stored = recipe.dtype if recipe is not None else subject.storage(dtype).name
     what = "a training step" if recipe is not None else "serving"
     also = f", {recipe.words}" if recipe is not None else ""
@@ -70,15 +74,28 @@ def plan(
     )
 
 
+def _uncounted(subject: LoadedModel, work: Workload, tried: Tried, gpus: int) -> UsageError:
+    """Why no division is counted: the model's parts, a batch that is too small, or the most frequent reason."""
+    none = f"{subject.name}: no division of {_devices(gpus)} is counted"
+    said = unruled(subject.architecture) if gpus > 1 else None
+    if said:
+        return UsageError(f"{none}: no rule for {said} on a mesh")
+    even = option("batch", -(-work.batch // gpus) * gpus)
+    advice = f"give a multiple of {gpus:,}: {even}" if work.batch % gpus else None
+    return UsageError(f"{none}: {Counter(tried.refused).most_common(1)[0][0]}", advice)
+
+
 class _Command:
     """Words that ask for a division by itself."""
 
-    def __init__(self, subject: LoadedModel, work: Workload, recipe: Recipe | None, given: Mapping[str, Any]) -> None:
+    def __init__(
+        self, subject: LoadedModel, work: Workload, recipe: Recipe | None, given: Mapping[str, Any], called: str
+    ) -> None:
         self.train = recipe is not None
-        sets = (f"--set {field}={compose.spoken(value)}" for field, value in subject.changed.items())
+        sets = (f"--set {quote(f'{field}={compose.spoken(value)}')}" for field, value in subject.changed.items())
         options = (f"--{name.replace('_', '-')} {value}" for name, value in given.items() if value is not None)
         what = "train" if self.train else "memory"
-        self.start = " ".join([f"tfacct {what} {subject.name} --ctx {work.context}", *options, *sets])
+        self.start = " ".join([f"tfacct {what} {quote(called)} --ctx {work.context}", *options, *sets])
 
     def mesh(self, one: Division) -> str:
         """The options of its mesh."""
