@@ -279,3 +279,9 @@ def test_a_first_token_at_its_latest_is_that_of_the_json(users: list[int]) -> No
     last = max(line["first_token_seconds_most"] for line in report.lines)
     assert (f"up to ≈ {units.seconds(last)} at {users[-1]} users" in said) == (users != [1])
     assert "users ×" not in said
+
+
+def test_a_device_named_twice_is_asked_about_once() -> None:
+    fitting = tfacct.load("gpt2").fit(on=["h100-sxm", "t4", "h100-sxm"])
+    assert [line["device"] for line in fitting.lines] == ["h100-sxm", "t4"]
+    assert fitting.answer == "One device holds it: h100-sxm, t4."

@@ -59,6 +59,7 @@ def fit(
     if request.tokens is not None or request.decode:
         raise UsageError(f"{option('tokens')} and {option('decode')} change nothing that is kept", "leave them out")
     _check_ep(subject, ep)
+    found = list({device.id: device for device in found}.values())
     work = counting.workload(subject, request)
     every = list(_shares(subject, work.context, work.batch, replace(found[0], link=1), dtype, kv_dtype, ep))
     whole = every[0]
@@ -164,6 +165,8 @@ def _answer(needed: Sequence[Needed], alone: bool) -> str:
         if alone
         else f"; no number of the other {left} does"
     )
+    if fewest == 1:
+        return f"One device holds it: {', '.join(names[:3])}{more}{none if left else ''}."
     return f"The fewest that hold it are {fewest:,}, of {', '.join(names[:3])}{more}{none}."
 
 
