@@ -74,7 +74,7 @@ def test_several_batches_are_a_row_each(run) -> None:
     assert "batches" not in load("gpt2").memory(batch="8").models[0]
     assert (
         run("memory", "mamba-130m", "--batch", "1,2", "--fit", "1GiB").out.split("\n")[1]
-        == "All 2 batches fit in 1 GiB."
+        == "Both batches fit in 1 GiB."
     )
     assert run("memory", "bert-base", "--batch", "1..4").out.splitlines()[1] == "209 MiB at every batch."
 

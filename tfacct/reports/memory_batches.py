@@ -82,7 +82,7 @@ def _answer(rows: Sequence[dict[str, Any]], fit: int | None) -> str:
     if fit is not None:
         inside = [row["batch"] for row in rows if row["total_bytes"] <= fit]
         if len(inside) == len(rows):
-            return f"All {len(rows):,} batches fit in {units.budget(fit)}."
+            return f"{'Both' if len(rows) == 2 else f'All {len(rows):,}'} batches fit in {units.budget(fit)}."
         return f"Fits in {units.budget(fit)} up to batch {inside[-1]:,} of these." if inside else _none(fit)
     least, most = rows[0], rows[-1]
     if least["total_bytes"] == most["total_bytes"]:

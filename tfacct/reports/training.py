@@ -310,6 +310,8 @@ def _advice(subject: LoadedModel, recipe: Recipe) -> str:
         return f"without {option('weights', FP32)} it is counted"
     if recipe.lora is not None and refusal(subject, replace(recipe, lora=None)) is None:
         return f"without {option('lora')} it is counted"
+    if recipe.mesh is not None and refusal(subject, replace(recipe, mesh=None)) is None:
+        return "the step of one device alone is counted"
     known = (name for name in families.names() if families.config_class(name).trains)
     return f"measured so far: {', '.join(known)}; docs/training.md says how"
 
