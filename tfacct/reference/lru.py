@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
-from tfacct.reference.mixing import Convolution, Gate, Mixer, States
+from tfacct.reference.mixing import Convolution, Gate, Mixer, States, decayed_sums
 from tfacct.reference.modules import Activation, Linear, Work
 
 DECAY = -8.0
@@ -69,23 +69,10 @@ class Input(Work):
 
 
 class Recurrence(Work):
-    """Sum behind each token: hₜ = exp(decayₜ) · hₜ₋₁ + inputₜ, of every channel.
-
-    All tokens at once, as a scan whose reach doubles in each round (Hillis and Steele, "Data Parallel Algorithms",
-    1986): the decay of the later half of a stretch carries over the sum of the earlier one.
-    """
+    """Sum behind each token: hₜ = exp(decayₜ) · hₜ₋₁ + inputₜ, of every channel."""
 
     def forward(self, added: Tensor, decay: Tensor, before: Tensor | None) -> Tensor:
-        decay, state = torch.exp(decay), added
-        if before is not None:
-            state = torch.cat((state[:, :1] + decay[:, :1] * before.unsqueeze(1), state[:, 1:]), dim=1)
-        reach, tokens = 1, added.shape[1]
-        while reach < tokens:
-            carried = decay[:, reach:] * state[:, :-reach]
-            state = torch.cat((state[:, :reach], state[:, reach:] + carried), dim=1)
-            decay = torch.cat((decay[:, :reach], decay[:, reach:] * decay[:, :-reach]), dim=1)
-            reach *= 2
-        return state
+        return decayed_sums(added, torch.exp(decay), before)
 
 
 class GatedRecurrence(Mixer):

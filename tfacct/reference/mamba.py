@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
-from tfacct.reference.mixing import Convolution, Mixer, States
+from tfacct.reference.mixing import Convolution, Mixer, States, decayed_sums
 from tfacct.reference.modules import Activation, Linear, PlainRMSNorm, Product, RMSNorm, Work
 
 
@@ -26,9 +26,6 @@ class Recurrence(Work):
     """State after each token: hₜ = exp(stepₜ · A) · hₜ₋₁ + stepₜ · xₜ · Bₜ with A = −exp(weight), for every channel and
     number of its state. Gu and Dao (arXiv 2312.00752), equations 2a and 4, with B simplified to step · B as in their
     code.
-
-    All tokens at once, as a scan whose reach doubles in each round (Hillis and Steele, "Data Parallel Algorithms",
-    1986): the decay of the later half of a stretch carries over the state of the earlier one.
     """
 
     def __init__(self, channels: int, state: int) -> None:
@@ -37,16 +34,7 @@ class Recurrence(Work):
 
     def forward(self, x: Tensor, step: Tensor, entry: Tensor, before: Tensor | None) -> Tensor:
         decay = torch.exp(step.unsqueeze(-1) * -torch.exp(self.weight))
-        state = (step * x).unsqueeze(-1) * entry.unsqueeze(2)
-        if before is not None:
-            state = torch.cat((state[:, :1] + decay[:, :1] * before.unsqueeze(1), state[:, 1:]), dim=1)
-        reach, tokens = 1, x.shape[1]
-        while reach < tokens:
-            carried = decay[:, reach:] * state[:, :-reach]
-            state = torch.cat((state[:, :reach], state[:, reach:] + carried), dim=1)
-            decay = torch.cat((decay[:, :reach], decay[:, reach:] * decay[:, :-reach]), dim=1)
-            reach *= 2
-        return state
+        return decayed_sums((step * x).unsqueeze(-1) * entry.unsqueeze(2), decay, before)
 
 
 class Skip(Work):

@@ -29,6 +29,24 @@ class Mixer(nn.Module):
         raise NotImplementedError
 
 
+def decayed_sums(added: Tensor, decay: Tensor, before: Tensor | None) -> Tensor:
+    """Sum behind each token, hₜ = decayₜ · hₜ₋₁ + addedₜ, from the sum `before` the first one, if there is any.
+
+    All tokens at once, as a scan whose reach doubles in each round (Hillis and Steele, "Data Parallel Algorithms",
+    1986): the decay of the later half of a stretch carries over the sum of the earlier one.
+    """
+    sums = added
+    if before is not None:
+        sums = torch.cat((sums[:, :1] + decay[:, :1] * before.unsqueeze(1), sums[:, 1:]), dim=1)
+    reach, tokens = 1, added.shape[1]
+    while reach < tokens:
+        carried = decay[:, reach:] * sums[:, :-reach]
+        sums = torch.cat((sums[:, :reach], sums[:, reach:] + carried), dim=1)
+        decay = torch.cat((decay[:, :reach], decay[:, reach:] * decay[:, :-reach]), dim=1)
+        reach *= 2
+    return sums
+
+
 class Convolution(nn.Module):
     """Depthwise convolution: each channel's last tokens times weights of its own, unfolded into one product per
     channel."""
