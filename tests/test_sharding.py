@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import tfacct
+from tests.collectives import watching
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.sharding.rules import collectives
 from tfacct.accounts.sharding.shards import stored_elements
@@ -106,25 +107,12 @@ def sharded(model: Any, mesh: Mesh) -> None:
 
 def watched(found: Counted, when: str) -> Any:
     """Counts the collectives that run inside."""
-    import torch
-    from torch.distributed.tensor import DTensor
-    from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Watched(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if any(issubclass(kind, DTensor) for kind in types):
-                return NotImplemented  # it runs first, and what it sends on the way comes here
-            result = func(*args, **(kwargs or {}))
-            name = func.overloadpacket.__name__
-            if func.namespace in ("_c10d_functional", "c10d") and name in KINDS:
-                of = args[0] if func.namespace == "c10d" else result
-                over = "fsdp" if func.namespace == "c10d" else "tp"
-                assert isinstance(of, torch.Tensor)
-                sizes = found.setdefault((over, when, KINDS[name]), Counter())
-                sizes[of.numel() * of.element_size()] += 1
-            return result
+    def sent(namespace: str, kind: str, size: int) -> None:
+        over = "fsdp" if namespace == "c10d" else "tp"
+        found.setdefault((over, when, kind), Counter())[size] += 1
 
-    return Watched()
+    return watching(KINDS, sent)
 
 
 def witnessed(model: Any, mesh: Mesh, batch: int, tokens: int) -> Counted:

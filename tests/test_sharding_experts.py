@@ -11,6 +11,7 @@ from unittest.mock import patch
 import pytest
 
 import tfacct
+from tests.collectives import watching
 from tests.test_sharding import built, fake_ranks
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.sharding.rules import collectives
@@ -87,24 +88,11 @@ def accounted(
 
 def watched(found: Counted, when: str) -> Any:
     """Counts the collectives that run inside."""
-    import torch
-    from torch.distributed.tensor import DTensor
-    from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Watched(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if any(issubclass(kind, DTensor) for kind in types):
-                return NotImplemented  # it runs first, and what it sends on the way comes here
-            result = func(*args, **(kwargs or {}))
-            name = func.overloadpacket.__name__
-            if func.namespace in ("_c10d_functional", "c10d") and name in KINDS:
-                of = args[0] if func.namespace == "c10d" else result
-                of = of[0] if isinstance(of, list) else of
-                assert isinstance(of, torch.Tensor)
-                found.setdefault((when, KINDS[name]), Counter())[of.numel() * of.element_size()] += 1
-            return result
+    def sent(_: str, kind: str, size: int) -> None:
+        found.setdefault((when, kind), Counter())[size] += 1
 
-    return Watched()
+    return watching(KINDS, sent)
 
 
 def balanced(model: Any) -> None:
