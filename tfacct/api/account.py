@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from tfacct.accounts.metrics import Recompute
 from tfacct.api.answer import answered
@@ -139,42 +139,21 @@ class Costs(Asked):
         """
         from tfacct.reports.memory import memory
         from tfacct.reports.memory_batches import by_batch
-        from tfacct.reports.mesh import on_ranks
-        from tfacct.reports.ranks import of_one
+        from tfacct.reports.ranks import as_one_has_them, of_one
 
         budget, card = budget_of(of_one(fit, tp))
         batches, given = several("batch", step)
         asked = request(given)
+        stored: Any = {"dtype": dtype, "kv_dtype": kv_dtype, "use": use, "kv_block": kv_block, "card": card, "tp": tp}
         if batches is None:
-            report = memory(
-                [self.loaded],
-                asked,
-                dtype=dtype,
-                kv_dtype=kv_dtype,
-                fit=budget,
-                use=use,
-                kv_block=kv_block,
-                card=card,
-                tp=tp,
-            )
+            report = memory([self.loaded], asked, fit=budget, **stored)
         else:
-            report = by_batch(
-                [self.loaded],
-                asked,
-                batches,
-                dtype=dtype,
-                kv_dtype=kv_dtype,
-                fit=budget,
-                use=use,
-                kv_block=kv_block,
-                card=card,
-                tp=tp,
-            )
+            report = by_batch([self.loaded], asked, batches, fit=budget, **stored)
 
         def chart() -> Chart:
             from tfacct.reports.charts_bytes import memory_chart
 
-            return memory_chart(on_ranks([self.loaded], tp), asked, report)
+            return memory_chart(as_one_has_them([self.loaded], tp, dtype), asked, report)
 
         return answered(MemoryReport, report, chart)
 

@@ -137,12 +137,11 @@ class Trainable(Asked):
         that are summed over batches.
         Raises TfacctError for a mesh that does not divide what it must, and for a model with a part that has no rule.
         """
-        from fractions import Fraction
-
         from tfacct.accounts.sharding.mesh import Mesh
         from tfacct.reports.comms import comms
+        from tfacct.reports.ranks import mesh_of
 
-        mesh = Mesh(tp, sp, fsdp, tp_plan, ep, Fraction(str(imbalance)), dp, zero)
+        mesh = mesh_of(tp, sp, fsdp, tp_plan, ep, imbalance, dp, zero) or Mesh()
         report = comms(
             [self.loaded], request(step), mesh, train=train, dtype=dtype, after=after_head, reduce_dtype=reduce_dtype
         )

@@ -1,13 +1,16 @@
 """What training takes, and what ranks send. (Annotations are not postponed: that keeps the start short.)"""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tfacct.cli import ask, complete
 from tfacct.cli import options as opt
 from tfacct.cli.root import ACCOUNT, command
+
+if TYPE_CHECKING:
+    from tfacct.accounts.sharding.mesh import Mesh
 
 
 class ByChoice(StrEnum):
@@ -16,6 +19,13 @@ class ByChoice(StrEnum):
     instant = "instant"
     tensor = "tensor"
     part = "part"
+
+
+def _mesh_of(given: opt.Mesh) -> "Mesh | None":
+    """The mesh that the options name; None where they divide nothing."""
+    from tfacct.reports.ranks import mesh_of
+
+    return mesh_of(given.tp, given.sp, given.fsdp, given.tp_plan.value, given.ep, given.imbalance, given.dp, given.zero)
 
 
 @command(ACCOUNT, "tfacct train llama-3.1-8b --ctx 8k --fit 80GiB")
@@ -92,11 +102,11 @@ def train(
     output: opt.Output,
 ) -> None:
     """Bytes of a training step, instant by instant, and its peak."""
-    from tfacct.reports.ranks import mesh_of, of_one
+    from tfacct.reports.ranks import of_one
     from tfacct.reports.train import train
     from tfacct.reports.training import Recipe
 
-    ranks = mesh_of(mesh.tp, mesh.sp, mesh.fsdp, mesh.tp_plan.value, mesh.ep, mesh.imbalance, mesh.dp, mesh.zero)
+    ranks = _mesh_of(mesh)
     recipe = Recipe(
         dtype,
         optimizer,
@@ -155,13 +165,10 @@ def comms(
     output: opt.Output,
 ) -> None:
     """What each rank sends: for one new token, for --tokens, or in a training step."""
-    from fractions import Fraction
-
     from tfacct.accounts.sharding.mesh import Mesh
     from tfacct.reports.comms import comms
 
-    most = Fraction(str(mesh.imbalance))
-    ranks = Mesh(mesh.tp, mesh.sp, mesh.fsdp, mesh.tp_plan.value, mesh.ep, most, mesh.dp, mesh.zero)
+    ranks = _mesh_of(mesh) or Mesh()
     report = comms(
         ask.subjects(which),
         ask.request(step),
