@@ -133,7 +133,7 @@ def _of(subject: LoadedModel, request: Request, mesh: Mesh, train: bool, dtype: 
         )
     if subject.family not in COMPARED:
         check_rows(subject, mesh)
-    return Counted(work, lines, stored_elements(subject.ledger, mesh), sum(subject.ledger.parameters().values()))
+    return Counted(work, lines, stored_elements(subject.ledger, mesh), subject.parameters)
 
 
 def _answer(subjects: Sequence[LoadedModel], every: Sequence[Counted], train: bool) -> str:

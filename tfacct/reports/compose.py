@@ -320,4 +320,4 @@ def _tables(subject: LoadedModel) -> tuple[object, ...]:
 def _longer(subject: LoadedModel, context: int) -> int:
     """Parameters that its position tables would have more for a longer context."""
     longer = subject.architecture.with_positions(context).ledger()
-    return int(sum(longer.parameters().values()) - sum(subject.ledger.parameters().values()))
+    return int(sum(longer.parameters().values()) - subject.parameters)
