@@ -317,10 +317,16 @@ def _values(line: Matmul) -> bool:
     return {"T", "S"} <= {*line.einsum.left} and "T" not in line.einsum.right
 
 
-def _refused(path: str) -> ConfigError:
-    return ConfigError(
-        f"no kernel is known for {paths.short(path)}", "decoders of attention, networks and experts have kernels"
-    )
+class NoKernelError(ConfigError):
+    """A line that has no kernel. `what`: its path."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"no kernel is known for {what}", "decoders of attention, networks and experts have kernels")
+        self.what = what
+
+
+def _refused(path: str) -> NoKernelError:
+    return NoKernelError(paths.short(path))
 
 
 def _named(lines: Sequence[Matmul]) -> str:

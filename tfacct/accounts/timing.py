@@ -126,8 +126,8 @@ class Timed(NamedTuple):
 class Step(NamedTuple):
     """A step: its kernels, the engine's seconds beside them, and what no device of these peaks goes below.
 
-    `compute` and `memory` are the seconds of all FLOPs at the peak and of weights and cache at the bandwidth; the
-    bound is the larger, as if both overlapped wholly.
+    `compute` and `memory` are the seconds of all FLOPs at the peak and of weights and cache at the bandwidth, of a bank
+    those experts alone that any routing reads; the bound is the larger, as if both overlapped wholly.
     """
 
     kernels: list[Timed]
@@ -163,8 +163,13 @@ def step(kernels: Sequence[Kernel], device: Device, sequences: int, new: int, co
         least = constants.host * sum(kernel.times for kernel in kernels)
         engine += max(0.0, least - sum(one.seconds for one in timed))
     compute = sum(kernel.flops / device.peak[units_of(device, kernel.format)] for kernel in kernels)
-    memory = sum(kernel.cache + _read(kernel, constants) for kernel in kernels) / device.bandwidth
+    memory = sum(kernel.cache + least_read(kernel) for kernel in kernels) / device.bandwidth
     return Step(timed, engine, compute, memory)
+
+
+def least_read(kernel: Kernel) -> float:
+    """Bytes of weights that are read wherever tokens are sent: of a bank, those of the experts of one token."""
+    return kernel.read if kernel.experts is None else kernel.read * kernel.experts[1] / kernel.experts[2]
 
 
 def _read(kernel: Kernel, c: Constants) -> float:

@@ -8,15 +8,15 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from tfacct.base import units
-from tfacct.base.errors import UsageError
-from tfacct.base.spelling import option
+from tfacct.base.errors import ConfigError, UsageError
+from tfacct.base.spelling import option, spelled
 from tfacct.ledger.workload import Request, check_size
 from tfacct.loading import devices
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import compose, counting
 from tfacct.reports.pages import usable
-from tfacct.reports.placed import put, undivided
+from tfacct.reports.placed import put, undivided, unlowered
 from tfacct.reports.serve import RESERVE, USE
 
 MOST = 1024
@@ -59,6 +59,7 @@ def fit(
     if request.tokens is not None or request.decode:
         raise UsageError(f"{option('tokens')} and {option('decode')} change nothing that is kept", "leave them out")
     _check_ep(subject, ep)
+    _check_counted(subject)
     found = list({device.id: device for device in found}.values())
     work = counting.workload(subject, request)
     every = list(_shares(subject, work.context, work.batch, replace(found[0], link=1), dtype, kv_dtype, ep))
@@ -92,6 +93,19 @@ def fit(
         ],
         requests=[request],
     )
+
+
+def _check_counted(subject: LoadedModel) -> None:
+    """Raises ConfigError, in the words of a count, for a model that is not divided among devices here."""
+    odd = unlowered(subject)
+    if odd is not None:
+        raise ConfigError(
+            f"{subject.name}: devices are not counted for {odd}",
+            spelled(
+                f"`tfacct memory {subject.name} --fit DEVICE` counts whether one holds it",
+                "memory(fit=...) counts whether one device holds it",
+            ),
+        )
 
 
 def _check_ep(subject: LoadedModel, ep: int) -> None:

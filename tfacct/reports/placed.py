@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from tfacct.accounts.kernels import Split
+from tfacct.accounts.kernels import NoKernelError, Split, kernels
 from tfacct.accounts.serving import Host
 from tfacct.accounts.timing import CONSTANTS, WIDE, units_of
 from tfacct.accounts.validated import STORED, VALIDATED, Metric, Validation
@@ -14,7 +14,7 @@ from tfacct.base import units
 from tfacct.base.errors import ConfigError, TfacctError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option, spelled
-from tfacct.ledger.storage import width
+from tfacct.ledger.storage import BF16, BF16_EACH, width
 from tfacct.ledger.workload import Workload, check_size
 from tfacct.loading import devices
 from tfacct.loading.model import LoadedModel
@@ -88,8 +88,8 @@ def put(
     ep: int = 1,
 ) -> Placed:
     """The model on so many devices. Raises TfacctError for one that has no kernels, or that they do not divide."""
-    if subject.architecture.mtp is not None or subject.architecture.encoder is not None or not subject.keeps:
-        raise ConfigError(f"{subject.name}: no estimate for {_odd(subject)}", "decoders that keep a cache have one")
+    if (odd := _odd(subject)) is not None:
+        raise ConfigError(f"{subject.name}: no estimate for {odd}", "decoders that keep a cache have one")
     if ep > 1 and not subject.ledger.experts:
         raise UsageError(f"{subject.name} has no experts, so {option('ep')} does not apply", "leave it out")
     if count % ep:
@@ -116,10 +116,21 @@ def undivided(dtype: str | None) -> bool:
     return dtype is not None and units.dtype_name(dtype) in units.GGUF
 
 
-def _odd(subject: LoadedModel) -> str:
+def _odd(subject: LoadedModel) -> str | None:
     if subject.architecture.mtp is not None:
         return "multi-token prediction heads"
-    return "an encoder"
+    return "an encoder" if subject.architecture.encoder is not None or not subject.keeps else None
+
+
+def unlowered(subject: LoadedModel) -> str | None:
+    """What of a model has no kernels, in words; None if all of it has."""
+    if (odd := _odd(subject)) is not None:
+        return odd
+    try:
+        kernels(subject.ledger, Workload(1, 1, 1).axes(), BF16, BF16_EACH, BF16_EACH)
+    except NoKernelError as error:
+        return error.what
+    return None
 
 
 def _check_heads(subject: LoadedModel, count: int) -> None:

@@ -185,7 +185,7 @@ def _table(loops: Sequence[Loaded], load: Load) -> Table:
 
 def _answer(loops: Sequence[Loaded]) -> str:
     served, cost = loops[-1].served, loops[-1].cost
-    users = "1 user" if served.users == 1 else f"{served.users:,} users"
+    users = _users_said(served.users)
     million = "" if cost is None else f", ≈ {units.three(cost)} for a million"
     rate = units.three(served.rate)
     return f"{users}: ≈ {rate} new tokens/s{million}; a request takes ≈ {units.seconds(served.request)}."
@@ -203,6 +203,7 @@ def _notes(one: Placed, load: Load, fitting: int, loops: Sequence[Loaded], targe
             f"Each request: × {error.low:.2f} … {error.high:.2f}, an interval of 80% (it held"
             f" {units.percent(error.coverage)} of the measured runs); rates and prices follow it."
         )
+        said += _cut(loops)
         if one.error("request", most) is None:
             said.append(f"Above {CROWD:,} users experts were hardly measured, so the error there is not known.")
     said += [
@@ -220,6 +221,19 @@ def _notes(one: Placed, load: Load, fitting: int, loops: Sequence[Loaded], targe
     if load.price is not None:
         said.append(f"Price: {load.price:g} for a device and an hour, as given.")
     return [*said, stored_said(one)]
+
+
+def _cut(loops: Sequence[Loaded]) -> list[str]:
+    """The sentence of intervals that would go below what the devices' peaks allow."""
+    cut = [loop.served for loop in loops if loop.interval is not None and loop.interval[0] == loop.served.request_bound]
+    if not cut:
+        return []
+    ends = ", ".join(f"{units.seconds(served.request_bound)} at {_users_said(served.users)}" for served in cut)
+    return [f"No request goes below its bound, where that interval begins instead: {ends}."]
+
+
+def _users_said(users: int) -> str:
+    return "1 user" if users == 1 else f"{users:,} users"
 
 
 def _first_token(served: Served) -> float:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from tfacct.accounts.timing import Step, Timed
+from tfacct.accounts.timing import Step, Timed, least_read
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
@@ -63,7 +63,7 @@ def time(
     work = counting.workload(subject, request)
     check_room(one, work.context, work.batch)
     step = one.host.step(work)
-    rows = _rows(step, one)
+    rows = _rows(step, one, bound_only)
     what = "one decode step" if work.tokens == 1 else "a prefill" if prefill else f"a step of {new_tokens(work.tokens)}"
     words = f"context {work.context:,}, batch {work.batch:,}"
     return compose.report(
@@ -79,8 +79,9 @@ def time(
     )
 
 
-def _rows(step: Step, one: Placed) -> list[Alike]:
-    """Kernels by name, in order; all-reduces, and work that is no product, each in one row behind them."""
+def _rows(step: Step, one: Placed, bound_only: bool) -> list[Alike]:
+    """Kernels by name, in order; all-reduces, and work that is no product, each in one row behind them. Their bytes:
+    all that they move, or those that the bound takes."""
     found: dict[str, list[Timed]] = {}
     for kind in ("", "pointwise", "all-reduce"):
         for timed in step.kernels:
@@ -93,12 +94,17 @@ def _rows(step: Step, one: Placed) -> list[Alike]:
             name,
             sum(each.kernel.times for each in alike),
             sum(each.kernel.flops for each in alike),
-            round(sum(each.bytes for each in alike)),
+            round(sum(_least(each) if bound_only else each.bytes for each in alike)),
             max(alike, key=lambda each: each.seconds).limit,
             sum(each.seconds for each in alike),
         )
         for name, alike in found.items()
     ]
+
+
+def _least(timed: Timed) -> float:
+    """Bytes of weights and cache that are read wherever tokens are sent."""
+    return timed.kernel.cache + least_read(timed.kernel)
 
 
 def _table(rows: list[Alike], step: Step, one: Placed, work: Workload) -> Table:
@@ -126,7 +132,7 @@ def _table(rows: list[Alike], step: Step, one: Placed, work: Workload) -> Table:
 
 
 def _cells(row: Alike) -> dict[str, Any]:
-    return {"kernel": row.name, "times": row.times, "flops": row.flops or None, "bytes": row.bytes}
+    return {"kernel": row.name, "times": row.times, "flops": row.flops or None, "bytes": row.bytes or None}
 
 
 def _of(work: Workload) -> str:
@@ -136,7 +142,7 @@ def _of(work: Workload) -> str:
 
 
 def _bound_table(rows: list[Alike], step: Step) -> Table:
-    """FLOPs and bytes alone: no law, no constants but the number of experts that are read."""
+    """FLOPs and bytes alone: no law, no constants. Kernels without any are left out."""
     totals: list[Row] = [
         {"kernel": "FLOPs at the peak", "seconds": units.seconds(step.compute), PLAIN: 1},
         {"kernel": "weights and cache at the bandwidth", "seconds": units.seconds(step.memory), PLAIN: 1},
@@ -149,7 +155,7 @@ def _bound_table(rows: list[Alike], step: Step) -> Table:
         Column("bytes", "bytes", "bytes"),
         Column("seconds", "", "seconds"),
     )
-    return columns, (tuple(_cells(row) for row in rows),), tuple(totals)
+    return columns, (tuple(_cells(row) for row in rows if row.flops or row.bytes),), tuple(totals)
 
 
 def _answer(one: Placed, work: Workload, step: Step, bound_only: bool) -> str:
@@ -165,7 +171,7 @@ def _answer(one: Placed, work: Workload, step: Step, bound_only: bool) -> str:
 def _notes(one: Placed, work: Workload, bound_only: bool) -> list[str]:
     peaks = "The bound is all FLOPs at the peaks or weights and cache at the bandwidth, whichever takes longer."
     if one.subject.ledger.experts:
-        peaks += " Of a bank it reads the experts that some token is sent to, as measured routing spreads them."
+        peaks += " Of a bank it reads the experts of one token: which others are read, routing decides."
     said = [] if bound_only else [error_said(one, work.batch)]
     return [*said, stored_said(one), *([peaks] if bound_only else [])]
 
