@@ -28,6 +28,10 @@ class Config(LlamaLike):
     num_experts: Count = 64
     num_experts_per_tok: Count = 8
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    habits: ClassVar = frozenset({"narrow_shares"})
+    switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", False)}
+    changes_training: ClassVar = frozenset({"output_router_logits"})
     stems: ClassVar = ("Olmoe",)
     heads: ClassVar = DECODER
     uncounted: ClassVar = LlamaLike.uncounted | {"clip_qkv"}

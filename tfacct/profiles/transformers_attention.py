@@ -143,10 +143,11 @@ class Attending:
         if how.kind == "rms" and how.less_one and not how.together:
             run = scaled_wide(at, rms(at, heads, "H", beside), "H", beside, heads=heads, plus_one=True)
             return run._replace(ahead=())
-        if how.kind == "rms" and how.together and self.habits.wide_norms:
-            return scaled_wide(at, rms(at, "", f"{heads} H", beside), f"{heads} H", beside)._replace(ahead=())
-        if how.kind != "rms" or how.together:
-            raise ConfigError(f"{self.name}: no rule for a norm of all heads together, or a LayerNorm of them")
+        if how.kind != "rms":
+            raise ConfigError(f"{self.name}: no rule for a LayerNorm of queries and keys")
+        if how.together:
+            run = rms(at, "", f"{heads} H", beside)
+            return (scaled_wide(at, run, f"{heads} H", beside) if self.habits.wide_norms else run)._replace(ahead=())
         return rms(at, heads, "H", beside)._replace(ahead=())
 
     def _sdpa(self, at: str, names: Mapping[str, str], part: Attention) -> Run:
