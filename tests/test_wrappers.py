@@ -11,6 +11,7 @@ from tests.families import TINY
 from tfacct import families
 from tfacct.base.errors import ConfigError
 from tfacct.families._wrappers import TEXTS, WRAPPERS
+from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
 from tfacct.witness.renamed import renamed
 
@@ -125,8 +126,36 @@ def test_sizes_left_out_of_a_text_config_are_its_classs(name: str) -> None:
 @pytest.mark.parametrize("whole", [name for name in WRAPPERS if WRAPPERS[name].filled])
 def test_sizes_that_the_whole_fills_in_are_its_classs(whole: str) -> None:
     transformers = pytest.importorskip("transformers")
-    made = transformers.AutoConfig.for_model(whole, text_config={"model_type": "llama"}).text_config
+    made = transformers.AutoConfig.for_model(whole, text_config={"model_type": WRAPPERS[whole].text}).text_config
     assert WRAPPERS[whole].filled == {size: getattr(made, size) for size in WRAPPERS[whole].filled}
+
+
+@pytest.mark.parametrize("text", ["gemma", "gemma2"])
+def test_a_prefix_changes_no_product_and_its_pairs_are_refused(run, text: str) -> None:
+    """PaliGemma's class writes use_bidirectional_attention; published configs leave it out, or say null."""
+    plain, work = subject("mine", TINY[text]), Workload(11, 7, 3).axes()
+    for said in ({}, {"use_bidirectional_attention": None}, {"use_bidirectional_attention": True}):
+        ours = subject("mine", {"model_type": "paligemma", "text_config": {**TINY[text], **said}, **TOWER})
+        assert ours.ledger.flops(work) == plain.ledger.flops(work)
+        assert ours.ledger.states(work) == plain.ledger.states(work)
+        with pytest.raises(ConfigError, match="the pairs that the mask keeps are not counted"):
+            ours.ledger.flops(work, masked=True)
+    causal = {**TINY[text], "use_bidirectional_attention": False}
+    ours = subject("mine", {"model_type": "paligemma", "text_config": causal, **TOWER})
+    assert ours.ledger.flops(work, masked=True) == plain.ledger.flops(work, masked=True)
+
+
+@pytest.mark.parametrize("window", [5, 6, 64])
+@pytest.mark.parametrize("name", ["Gemma3TextModel", "Gemma3ForCausalLM"])
+def test_gemma_3_that_looks_both_ways_is_an_encoder(name: str, window: int) -> None:
+    """As EmbeddingGemma is. A window of 5, or of 4, is two tokens before and two behind: the class halves it."""
+    pytest.importorskip("torch")
+    from tests.test_transformers import agree
+
+    said = {"use_bidirectional_attention": True, "sliding_window": window, "architectures": [name]}
+    ours = subject("mine", {**TINY["gemma3_text"], **said})
+    agree(ours, Workload(11, 11, 3), Workload(3, 3, 2))
+    assert not ours.keeps and ours.architecture.stacks[0].block.sublayers[0].part.window == window // 2 * 2 + 1
 
 
 def test_what_is_left_out_is_named_and_what_was_defaulted_too() -> None:

@@ -11,6 +11,7 @@ TINY = {
     "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71,
     "max_position_embeddings": 63, "sliding_window": 5, "sliding_window_pattern": 3, "query_pre_attn_scalar": 14,
 }  # fmt: skip
+LOGITS = {"": TINY, "both ways": {**TINY, "use_bidirectional_attention": True}}
 REQUIRED = PLAIN
 
 

@@ -9,6 +9,11 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Switch, Word
 from tfacct.families._llama_like import LlamaLike
 
+PREFIX_SAID = (
+    "With use_bidirectional_attention, as in a PaliGemma, the tokens of a prefix see one another. No product and no"
+    " cache changes; --masked is refused."
+)
+
 
 class GemmaLike(LlamaLike):
     """The fields that the Gemma families spell alike. The head is tied unless the config says otherwise."""

@@ -42,7 +42,6 @@ class GemmaWindows(GemmaLike):
         "Attention and network each have a norm before and a norm after. Recomputing a block in training skips no "
         "product: the norm after needs the last one.",
         "Scores are scaled by query_pre_attn_scalar^−½; softcaps bound scores and logits. Both are pointwise.",
-        "use_bidirectional_attention = true is refused.",
     )
 
     @property
@@ -65,8 +64,6 @@ class GemmaWindows(GemmaLike):
 
     def architecture(self) -> Transformer:
         """Blocks of two kinds, and bounded logits."""
-        if self.use_bidirectional_attention:
-            raise self.refused("use_bidirectional_attention", True)
         network, capped = self.feed_forward(), self.attn_logit_softcapping
         common = {"softcap": capped, "scale": self.query_pre_attn_scalar**-0.5}
         per_layer = windows(self.layer_types, self.num_hidden_layers, self.sliding_window, self.slides)

@@ -24,7 +24,7 @@ class Wrapper(NamedTuple):
     """A class of several models. `text`: type of its language model where the config does not say.
 
     `ties`: what says whether the head is tied. The `whole` config, else `default`; `either`, the whole or its language
-    model; its language model's `own` config alone; or `never`. `filled`: sizes that it writes into a text_config which
+    model; its language model's `own` config alone; or `never`. `filled`: fields that it writes into a text_config which
     leaves them out. `flat`: published configs hold the language model's fields among those of the whole.
     """
 
@@ -100,7 +100,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "mistral3": Wrapper("mistral", default=True),
     "moss_transcribe_diarize": Wrapper("qwen3", default=True),
     "musicflamingo": Wrapper("qwen2", "never"),
-    "paligemma": Wrapper("gemma", default=True),
+    "paligemma": Wrapper("gemma", default=True, filled={"use_bidirectional_attention": True}),
     "pp_chart2table": Wrapper("qwen2", default=True),
     "qianfan_ocr": Wrapper("qwen3"),
     "qwen2_5_vl": Wrapper("qwen2_5_vl_text", "either", flat=True),
@@ -210,7 +210,7 @@ def _known(raw: Mapping[str, Any], model_type: str, wrapper: Wrapper) -> Unwrapp
         "never": False,
     }[wrapper.ties]
     said = wrapper.ties == "never" or whole is not None or (inside.get(TIED) is not None and wrapper.ties != "whole")
-    filled = {name: value for name, value in wrapper.filled.items() if name not in inside}
+    filled = {name: value for name, value in wrapper.filled.items() if inside.get(name) is None}
     heads = {"architectures": _class_of_whole(raw.get("architectures"), model_type)}
     if family not in names():
         raise ConfigError(

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from tfacct.architecture.transformer import Transformer
-from tfacct.families._base import Count
-from tfacct.families._gemma_like import GemmaLike
+from tfacct.families._base import Count, Switch
+from tfacct.families._gemma_like import PREFIX_SAID, GemmaLike
 
 
 class Config(GemmaLike):
@@ -13,6 +13,7 @@ class Config(GemmaLike):
 
     intermediate_size: Count = 24576
     num_key_value_heads: Count = 16
+    use_bidirectional_attention: Switch | None = None
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "autocast", "lora"})
     changes_training: ClassVar = frozenset({"use_bidirectional_attention"})
@@ -26,6 +27,7 @@ class Config(GemmaLike):
     harmless: ClassVar = frozenset({"hidden_activation"})
     gotchas: ClassVar = (
         *GemmaLike.gotchas,
+        PREFIX_SAID,
         "`gelu` in hidden_act means the tanh form. The class corrects it as well.",
     )
 
@@ -36,4 +38,5 @@ class Config(GemmaLike):
 
     def architecture(self) -> Transformer:
         """Equal pre-norm blocks."""
-        return self.decoder(self.equal_blocks(self.block(self.attention(), self.feed_forward())))
+        attention = self.attention(prefix=bool(self.use_bidirectional_attention))
+        return self.decoder(self.equal_blocks(self.block(attention, self.feed_forward())))

@@ -1,9 +1,10 @@
 """Gemma 2: every other layer has a window, beginning with the first; scores and logits are bounded."""
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tfacct.families._base import Real
+from tfacct.families._gemma_like import PREFIX_SAID
 from tfacct.families._gemma_windows import GemmaWindows
 
 
@@ -21,12 +22,18 @@ class Config(GemmaWindows):
     }
     trains: ClassVar = frozenset({"eager", "accumulate", "selective", "lora"})  # the class refuses sdpa
     habits: ClassVar = frozenset({"norms_around", "full_mask", "window_mask"})
+    changes_training: ClassVar = frozenset({"use_bidirectional_attention"})
     stems: ClassVar = ("Gemma2",)
     gotchas: ClassVar = (
         *GemmaWindows.gotchas,
+        PREFIX_SAID,
         "Layers 0, 2, 4 … have the window unless layer_types says otherwise. An absent sliding_window means 4,096.",
     )
 
     def slides(self, number: int) -> bool:
         """Even layers, counted from 0."""
         return number % 2 == 0
+
+    def of_layer(self, window: int | None) -> dict[str, Any]:
+        """Tokens of a PaliGemma 2's prefix see one another."""
+        return {"window": window, "prefix": bool(self.use_bidirectional_attention)}

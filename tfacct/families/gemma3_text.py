@@ -1,9 +1,11 @@
 """Gemma 3: five windowed layers to one full layer; norms of queries and keys; two rotary bases."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
-from tfacct.architecture.parts import QKNorm, Rotary
+from tfacct.architecture.parts import Attention, Part, QKNorm, Rotary
+from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, Layers, Real
 from tfacct.families._endings import CAUSAL_MODEL, CLASSIFYING
@@ -23,7 +25,9 @@ class Config(GemmaWindows):
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "lora"})
     habits: ClassVar = frozenset({"norms_around", "full_mask", "window_mask", "angles_apart", "norms_last"})
-    changes_training: ClassVar = frozenset({"attn_logit_softcapping"})  # the class does not bound the scores
+    changes_training: ClassVar = frozenset(
+        {"attn_logit_softcapping", "use_bidirectional_attention"}
+    )  # the class does not bound the scores
     stems: ClassVar = ("Gemma3", "Gemma3Text")
     uncounted: ClassVar = GemmaWindows.uncounted | {"rope_local_base_freq"}
     hf_paths: ClassVar = {
@@ -40,6 +44,8 @@ class Config(GemmaWindows):
         "An absent sliding_window means 4,096; the published configs say 512 or 1,024.",
         "Windowed layers have their own rotary base, rope_local_base_freq: no count changes.",
         "Queries and keys pass through an RMSNorm over each head before rotation.",
+        "With use_bidirectional_attention, as in EmbeddingGemma, it is an encoder: every token sees all others, in a"
+        " windowed layer sliding_window // 2 on each side.",
     )
 
     def slides(self, number: int) -> bool:
@@ -54,4 +60,21 @@ class Config(GemmaWindows):
             raise ConfigError(f"rope_parameters.{kind} must be an object of fields, not {spelled!r}")
         base = spelled.get("rope_theta") or (self.rope_local_base_freq if window else self.rope_theta or 1_000_000.0)
         norm = QKNorm(self.rms_norm_eps, less_one=True)
-        return {"window": window, "qk_norm": norm, "rotary": Rotary(base, spelled)}
+        own = {"qk_norm": norm, "rotary": Rotary(base, spelled)}
+        if not self.use_bidirectional_attention:
+            return {"window": window, **own}
+        return {"window": window and 2 * (window // 2) + 1, "causal": False, **own}
+
+    def class_keeps(self) -> Transformer:
+        """The class keeps keys and values of an encoder too."""
+        if not self.use_bidirectional_attention:
+            return GemmaWindows.class_keeps(self)
+
+        def kept(part: Part) -> Part:
+            return (
+                replace(part, causal=True, window=part.window and part.window // 2)
+                if isinstance(part, Attention)
+                else part
+            )
+
+        return self.transformer().mapped(kept)

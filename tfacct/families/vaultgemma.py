@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import Attention, FeedForward
+from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Layers, Real
 from tfacct.families._endings import DECODER
 from tfacct.families._gemma_like import GemmaLike
@@ -24,10 +25,17 @@ class Config(GemmaWindows):
     heads: ClassVar = DECODER
     gotchas: ClassVar = (
         *GemmaLike.gotchas,
-        *GemmaWindows.gotchas[-2:],
+        GemmaWindows.gotchas[-1],
+        "use_bidirectional_attention = true is refused.",
         "Layers 0, 2, 4 … have the window unless layer_types says otherwise. An absent sliding_window means 4,096.",
         "Gemma 2's norms behind attention and network are not there: a block has two norms, not four.",
     )
+
+    def architecture(self) -> Transformer:
+        """Gemma 2's blocks. Raises ConfigError."""
+        if self.use_bidirectional_attention:
+            raise self.refused("use_bidirectional_attention", True)
+        return GemmaWindows.architecture(self)
 
     def slides(self, number: int) -> bool:
         """Even layers, counted from 0."""

@@ -16,13 +16,14 @@ from functools import cache
 from math import prod
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from tfacct.base.errors import ConfigError
 from tfacct.ledger import workload
 
 Size: TypeAlias = Any
 """An int, a numpy array or a sympy expression."""
 Axes: TypeAlias = Mapping[str, Size]
 Letters: TypeAlias = tuple[str, ...]
-Mask: TypeAlias = Literal["full", "causal", "chunks", "chosen", "near"]
+Mask: TypeAlias = Literal["full", "causal", "chunks", "chosen", "near", "prefix"]
 
 
 AXIS = re.compile("[A-Z][a-z]*[0-9]*")
@@ -225,7 +226,16 @@ def pairs(mask: Mask, queries: Size, keys: Size, window: Size | None = None) -> 
 
     >>> pairs("near", 5, 5, window=3)
     13
+
+    Of a prefix mask nobody can say: how many tokens stand in the prefix is the caller's to say. Raises ConfigError.
     """
+    if mask == "prefix":
+        raise ConfigError(
+            "the tokens of a prefix see one another (use_bidirectional_attention), and no config says how many they"
+            " are: the pairs that the mask keeps are not counted",
+            "without --masked all pairs are counted; those of a text without a prefix:"
+            " --set use_bidirectional_attention=false",
+        )
     if mask == "full":
         return queries * keys
     if mask == "chunks" and window is not None:

@@ -86,7 +86,8 @@ class Attention(Grouped):
     `head_dim` is a size of its own: heads · head_dim need not be the hidden size. Without `key_bias` the keys have no
     bias where queries and values have one. If it is not `causal`, every token
     sees all tokens and nothing is kept between steps; nor is it if the part does not `keep`, which then takes whole
-    sequences only (CLIPTextModel). `window`: number of keys that a query sees, its own the last of
+    sequences only (CLIPTextModel). `prefix`: tokens of a prefix, as long as the caller says, see one another
+    (PaliGemmaModel). `window`: number of keys that a query sees, its own the last of
     them, or, if not `causal`, in the middle of an odd number; `chunked`: of as many positions, counted from the first,
     it sees those up to itself (transformers' Llama4TextAttention). `rope_dim`: number of a head's elements that are
     rotated, None for all. `sinks`: one learned score per head that belongs to no key. `clip` bounds the elements of
@@ -130,6 +131,7 @@ class Attention(Grouped):
     scale: float | None = None
     causal: bool = True
     keep: bool = True
+    prefix: bool = False
     biased: bool = False
     buckets: Size | None = None
     furthest: int = 128
@@ -172,7 +174,7 @@ class Attention(Grouped):
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Four projections, QKᵀ and PV (both operands are activations), pointwise work, and the two caches."""
-        causal: Mask = "chunks" if self.chunked else "causal"
+        causal: Mask = "prefix" if self.prefix else "chunks" if self.chunked else "causal"
         mask: Mask = causal if self.causal else "full" if self.window is None else "near"
         gate = Matmul(f"{at}.gate_proj", "B T D, D N H -> B T N H", bias=self.gate_bias and self.qkv_bias)
         own = self.of_values
