@@ -158,21 +158,23 @@ class Costs(Asked):
         return answered(MemoryReport, report, chart)
 
     @spelled_out
-    def kv(self, *, dtype: str | None = None, **step: Unpack[Whole]) -> KvReport:
+    def kv(self, *, dtype: str | None = None, tp: int = 1, **step: Unpack[Whole]) -> KvReport:
         """Bytes of the KV cache by context: as built, with a key/value head for each query head, and with one for all.
 
-        `ctx="1k..128k"`: the contexts of the rows. Raises TfacctError.
+        `ctx="1k..128k"`: the contexts of the rows. `tp`: ranks that divide the heads; the bytes are those of one, and
+        `whole` has the model's. Raises TfacctError.
         """
         from tfacct.reports.kv import kv
 
         contexts, given = several("ctx", step)
         asked = request(given)
-        report = kv([self.loaded], asked, dtype=dtype, contexts=contexts)
+        report = kv([self.loaded], asked, dtype=dtype, contexts=contexts, tp=tp)
 
         def chart() -> Chart:
             from tfacct.reports.charts_bytes import kv_chart
+            from tfacct.reports.ranks import as_one_runs
 
-            return kv_chart([self.loaded], asked, report)
+            return kv_chart(as_one_runs([self.loaded], tp)[1] if tp != 1 else [self.loaded], asked, report)
 
         return answered(KvReport, report, chart)
 

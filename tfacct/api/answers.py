@@ -175,6 +175,7 @@ class KvReport(_Explained):
     """Bytes of the KV cache by context."""
 
     _line = each.KvLine
+    _optional = ("tp", "whole")
 
     workload: each.Workload
     query_heads: int | list[int] | None
@@ -184,6 +185,8 @@ class KvReport(_Explained):
     kv_cache_bytes: int
     self_kv_cache_bytes: int
     cross_kv_cache_bytes: int
+    tp: int
+    whole: each.UndividedCache
 
 
 class FormulaReport(_Common):

@@ -211,6 +211,14 @@ class Undivided(TypedDict):
     total_bytes: int
 
 
+class UndividedCache(TypedDict):
+    """The cache of the whole model, beside what one rank keeps of it."""
+
+    kv_bytes_per_token: int
+    kv_bytes_next_token: int
+    kv_cache_bytes: int
+
+
 class CollectiveLine(TypedDict):
     """Collectives that one line needs. `because`: the letter they follow from."""
 
@@ -286,6 +294,7 @@ class KvLine(TypedDict):
     mha: int | None
     as_built: int
     mqa: int | None
+    whole: NotRequired[int]
 
 
 class FormulaLine(TypedDict):

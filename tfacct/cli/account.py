@@ -1,6 +1,7 @@
 """Commands that count a model's costs. (Annotations are not postponed: that keeps the start short.)"""
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,6 +11,9 @@ from tfacct.cli import ask, complete
 from tfacct.cli import options as opt
 from tfacct.cli.root import ACCOUNT, command
 from tfacct.ledger.workload import Request
+
+if TYPE_CHECKING:
+    from tfacct.loading.model import LoadedModel
 
 
 @command(ACCOUNT, "tfacct flops gpt2-xl --ctx 16k")
@@ -174,6 +178,15 @@ def memory(
     ask.draw(picture, chart)
 
 
+def _of_a_rank(chosen: Sequence["LoadedModel"], tp: int) -> Sequence["LoadedModel"]:
+    """The models that ranks divide as one of them has them, for a picture."""
+    if tp == 1:
+        return chosen
+    from tfacct.reports.ranks import as_one_runs
+
+    return as_one_runs(chosen, tp)[1]
+
+
 @command(ACCOUNT, "tfacct kv llama-3.1-8b --dtype fp8")
 def kv(
     *,
@@ -184,6 +197,7 @@ def kv(
             metavar="DTYPE", help="How the KV cache is stored. Default: bf16.", autocompletion=complete.kv_dtype
         ),
     ] = None,
+    tp: opt.Tp = 1,
     picture: opt.Picture,
     which: opt.Which,
     how: opt.Explained,
@@ -193,15 +207,15 @@ def kv(
     from tfacct.reports.kv import kv
 
     ask.check_plot(picture)
-    ask.check_explained(how, output, {})
+    ask.check_explained(how, output, {"--tp": tp != 1})
     chosen = ask.subjects(which)
     contexts, whole = ask.several("ctx", whole)
     request = ask.request(whole)
-    report = kv(chosen, request, dtype=dtype, contexts=contexts)
+    report = kv(chosen, request, dtype=dtype, contexts=contexts, tp=tp)
     chart = None
     if picture.plot is not None:
         from tfacct.reports.charts_bytes import kv_chart
 
-        chart = kv_chart(chosen, request, report)
+        chart = kv_chart(_of_a_rank(chosen, tp), request, report)
     ask.show_explained(ask.explained(report, chosen, request, how, dtype=dtype), output, how)
     ask.draw(picture, chart)

@@ -18,7 +18,7 @@ from tfacct.ledger.storage import storage, width
 from tfacct.ledger.workload import LARGEST, Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Table
-from tfacct.reports import cells, compose, counting, sentences
+from tfacct.reports import cells, compose, counting, ranks, sentences
 from tfacct.reports import latent_attention as latent
 
 CONVENTION = "bytes an engine must keep for every token of the context; weights left out"
@@ -31,17 +31,26 @@ def kv(
     *,
     dtype: str | None = None,
     contexts: Sequence[int] | None = None,
+    tp: int = 1,
 ) -> Report:
     """KV-cache bytes per token and by context, and what grouped queries save. Raises UsageError.
 
-    `contexts` are those of the rows, and the last is that of the totals; without them some up to the request's.
+    `contexts` are those of the rows, and the last is that of the totals; without them some up to the request's. `tp`:
+    ranks that divide the heads; the bytes are those of one.
     """
     _, cached = counting.dtypes(None, dtype)
     subjects, left_out = counting.keeping(subjects)
     if contexts is not None:
         contexts = sorted(set(contexts))
         request = replace(request, ctx=contexts[-1])
+    undivided: Sequence[LoadedModel] = subjects
+    if tp != 1:
+        undivided, subjects, unfit = ranks.as_one_runs(subjects, tp)
+        left_out = [*left_out, *unfit]
     facts = tuple(_facts(subject, request, cached, contexts) for subject in subjects)
+    if tp != 1:
+        whole = (_facts(subject, request, cached, contexts) for subject in undivided)
+        facts = tuple(_beside(fact, of, tp) for fact, of in zip(facts, whole, strict=True))
     alone = len(subjects) == 1
     table = _one(subjects[0], facts[0], request, cached) if alone else _several(subjects, facts, contexts is not None)
     who = f"{compose.name_of(subjects[0])}: " if alone else ""
@@ -51,10 +60,13 @@ def kv(
         subjects,
         table,
         facts,
-        title=f"{who}{sentences.kept_in(subjects, cached)}, {where}",
+        title=f"{who}{sentences.kept_in(subjects, cached)}{f' on one of {tp:,} ranks' if tp != 1 else ''}, {where}",
         convention=CONVENTION if sentences.attends(subjects) else STATE,
         answer=_answer(subjects, facts, cached),
-        notes=lambda at: _notes(subjects[at], facts[at], request, cached),
+        notes=lambda at: [
+            *_notes(subjects[at], facts[at], request, cached, tp),
+            *(_of_ranks(undivided[at], tp) if tp != 1 else ()),
+        ],
         counted=f"the {sentences.kept(subjects)} only; no weights, activations or engine buffers",
         requests=[request],
         left_out=left_out,
@@ -93,11 +105,11 @@ def _more(subject: LoadedModel, fact: dict[str, Any], cached: str) -> str:
 
 
 def _notes(
-    subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], request: Request, cached: str
+    subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], request: Request, cached: str, tp: int
 ) -> Iterator[str]:
     if len(subjects) == 1:
-        yield _formula(subjects[0], request, cached)
-        yield from _overtaken(subjects[0], facts[0], cached)
+        yield _formula(subjects[0], request, cached, tp)
+        yield from _overtaken(subjects[0], facts[0], cached, " of a rank" if tp != 1 else "")
     yield from _sharing(subjects)
     yield from sentences.state_notes(subjects)
     yield from _crossing(facts)
@@ -127,6 +139,26 @@ def _facts(
     }
 
 
+def _beside(fact: dict[str, Any], whole: dict[str, Any], tp: int) -> dict[str, Any]:
+    """Facts of one rank; the bytes of the whole model stand beside each of its contexts."""
+    both = zip(fact["lines"], whole["lines"], strict=True)
+    lines = [{**line, "whole": of["as_built"]} for line, of in both]
+    keys = ("kv_bytes_per_token", "kv_bytes_next_token", "kv_cache_bytes")
+    return {**ranks.beside(fact, whole, tp, keys), "lines": lines}
+
+
+def _of_ranks(undivided: Sequence[LoadedModel], tp: int) -> list[str]:
+    """What is said of one rank: which heads it has."""
+    from tfacct.accounts.sharding.mesh import Mesh
+    from tfacct.reports.mesh import uneven
+
+    said = uneven(undivided, Mesh(tp))
+    latents = [one.name for one in undivided if is_latent(one)]
+    if latents:
+        said.append("A latent is whole on every rank: the heads that read it are divided.")
+    return said if len(latents) == len(undivided) else ["A rank keeps keys and values of its heads.", *said]
+
+
 def _sharing(subjects: Sequence[LoadedModel]) -> list[str]:
     if not sentences.attends(subjects):
         return []
@@ -135,7 +167,7 @@ def _sharing(subjects: Sequence[LoadedModel]) -> list[str]:
     return ["MHA: one KV head for each query head. MQA: one for all. Query heads unchanged."]
 
 
-def _overtaken(subject: LoadedModel, fact: dict[str, Any], cached: str) -> list[str]:
+def _overtaken(subject: LoadedModel, fact: dict[str, Any], cached: str, whose: str) -> list[str]:
     """Where the cache outgrows the weights, both in the cache's dtype."""
     if subject.quantized or cached in units.CACHES or not sentences.attends([subject]):
         return []
@@ -144,7 +176,7 @@ def _overtaken(subject: LoadedModel, fact: dict[str, Any], cached: str) -> list[
     context = cache_overtakes(Point(subject.ledger, step, storage(cached), width(cached)))
     if context is None:
         return []
-    return [f"From {context:,} tokens on at batch {batch:,}, the cache takes more than the weights in {cached}."]
+    return [f"From {context:,} tokens on at batch {batch:,}, the cache takes more than the weights{whose} in {cached}."]
 
 
 def _crossing(facts: Sequence[dict[str, Any]]) -> list[str]:
@@ -199,11 +231,15 @@ def _one(subject: LoadedModel, fact: dict[str, Any], request: Request, cached: s
         Column("as_built", f"as built ({_built(subject, fact)})", "bytes"),
     )
     if not is_latent(subject):
-        columns = (*columns, Column("mqa", f"MQA ({heads_words(1)})", "bytes"))
+        columns = (*columns, Column("mqa", f"MQA ({heads_words(1)})", "bytes", drop=1 if "whole" in fact else 0))
+    if "whole" in fact:
+        columns = (*columns, Column("whole", "whole model", "bytes"))
     at, kept = counting.workload(subject, request).axes(), width(cached)
     sides = variants(subject).items()
     following: dict[str, Any]
     following = {name: ledger and next_token_bytes(ledger, at, kept) for name, ledger in sides}
+    if "whole" in fact:
+        following["whole"] = fact["whole"]["kv_bytes_next_token"]
     return columns, (tuple(fact["lines"]),), ({**following, "keys": "next token"},)
 
 
@@ -232,6 +268,7 @@ def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], b
         Column("mha", "MHA", "bytes", empty="–"),
         Column("as_built", "as built", "bytes"),
         Column("mqa", "MQA", "bytes", drop=1, empty="–"),
+        *((Column("whole", "whole model", "bytes"),) if "whole" in facts[0] else ()),
     )
     sections = tuple(
         tuple(
@@ -255,8 +292,9 @@ def _block_letters(subject: LoadedModel) -> dict[int, str]:
     return {id(group): letter for group, letter in zip(groups, block_letters(subject.architecture), strict=False)}
 
 
-def _formula(subject: LoadedModel, request: Request, cached: str) -> str:
-    """The cache as a product of named sizes, read off the ledger's State lines, with S left open."""
+def _formula(subject: LoadedModel, request: Request, cached: str, tp: int = 1) -> str:
+    """The cache as a product of named sizes, read off the ledger's State lines, with S left open. `tp`: ranks among
+    which the whole model's heads are divided."""
     kept: dict[tuple[str, str], int] = {}
     blocks = _block_letters(subject)
     for group in subject.ledger.groups:
@@ -267,6 +305,8 @@ def _formula(subject: LoadedModel, request: Request, cached: str) -> str:
         for spec, bits in dict.fromkeys(states):
             alike, each = states.count((spec, bits)), Fraction(bits or width(cached).bits, 8)
             named = ["min(S, W)" if windowed and axis == "S" else group.names.get(axis, axis) for axis in spec]
+            if tp > 1:
+                named = [f"⌈{name} / {tp}⌉" if name in ("K", "N") else name for name in named]
             name = " · ".join([*([str(alike)] if alike > 1 else []), blocks.get(id(group), "L"), *named])
             name += " · bytes" if bits is None else f" · {each}"
             values = " · ".join([*(str(sizes[axis]) for axis in spec), str(each)])

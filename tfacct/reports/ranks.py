@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tfacct.accounts.sharding.mesh import Mesh, Plan
 
 Budget = TypeVar("Budget", int | str | None, str | None)
+SHARES = "A rank has its share of heads, networks and vocabulary; the rest is whole on each."
 
 
 def mesh_of(
@@ -58,9 +59,21 @@ def as_one_of(
     return on_a_mesh(subjects, lambda subject: as_one_has_them([subject], tp, dtype)[0])
 
 
-def beside(fact: dict[str, Any], whole: dict[str, Any], tp: int) -> dict[str, Any]:
+def as_one_runs(
+    subjects: Sequence[LoadedModel], tp: int
+) -> tuple[Sequence[LoadedModel], Sequence[LoadedModel], list[LeftOut]]:
+    """The same for what does not depend on how weights are stored."""
+    from tfacct.reports import mesh
+
+    return on_a_mesh(subjects, lambda subject: mesh.on_ranks([subject], tp)[0])
+
+
+HELD = ("total_params", "weights_bytes", "kv_cache_bytes", "total_bytes")
+"""What of the whole model stands beside what one rank holds."""
+
+
+def beside(fact: dict[str, Any], whole: dict[str, Any], tp: int, keys: Sequence[str] = HELD) -> dict[str, Any]:
     """Facts of one rank, with those of the whole model."""
-    keys = ("total_params", "weights_bytes", "kv_cache_bytes", "total_bytes")
     return {**fact, "tp": tp, "whole": {key: whole[key] for key in keys}}
 
 
@@ -69,7 +82,7 @@ def notes(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], tp: 
     from tfacct.accounts.sharding.mesh import Mesh
     from tfacct.reports.mesh import uneven
 
-    said = ["A rank has its share of heads, networks and vocabulary; the rest is whole on each."]
+    said = [SHARES]
     if len(facts) > 1:
         return said
     said += uneven(subjects, Mesh(tp))
