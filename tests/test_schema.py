@@ -82,6 +82,11 @@ ASKED: dict[str, list[list[str]]] = {
     "measure": [["measure", "gpt2", "--ctx", "8", "--steps", "1", "--set", "n_layer=2"]],
     "models": [["models"]],
     "show": [["show", "gpt2"], ["show", "lecture-transformer"]],
+    "show-ledger": [
+        ["show", "gpt2", "--ledger"],
+        ["show", "deepseek-v3", "--ledger"],
+        ["show", "t5-small", "--ledger"],
+    ],
     "train": [
         ["train"],
         ["train", "llama-3.1-8b", "--ctx", "4k", "--fit", "80GiB"],
@@ -128,6 +133,7 @@ SHOWN = {
     "training": "flops",
     "generate": "flops-generate",
     "traffic": "flops-bytes",
+    "lettered": "show-ledger",
     "prove": "verify-prove",
     "train_time": "time-train",
 }

@@ -10,7 +10,7 @@ from inspect import get_annotations
 from types import NoneType, UnionType
 from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from tfacct.api import answers, estimates, plans
+from tfacct.api import answers, estimates, lettered, plans
 from tfacct.api.answer import Answer
 from tfacct.output.report import SCHEMA
 
@@ -38,6 +38,7 @@ KINDS: Mapping[str, type[Answer]] = {
     "measure": answers.MeasureReport,
     "models": answers.ModelsReport,
     "show": answers.ShowReport,
+    "show-ledger": lettered.LedgerReport,
 }
 """Reports by command; by an option too where it changes what is answered."""
 PAGES: Mapping[str, Mapping[str, Any]] = {

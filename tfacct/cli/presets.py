@@ -56,10 +56,18 @@ def devices(
 def show(
     *,
     one: opt.One,
+    ledger: Annotated[
+        bool, typer.Option("--ledger", help="Its lines instead, in letters: with --json for other programs.")
+    ] = False,
     output: opt.Output,
 ) -> None:
-    """One model's config, its source and its defaulted fields."""
+    """One model's config, its source and its defaulted fields; or its ledger as data."""
+    subject = ask.subject(one)
+    if ledger:
+        from tfacct.reports.ledger import ledger as lines
+
+        ask.show(lines(subject), output)
+        return
     from tfacct.reports.models import show
 
-    subject = ask.subject(one)
     ask.show(show(subject), output)

@@ -1,0 +1,135 @@
+"""Points that a program in another language is held against: ledgers as data, and what they come to.
+
+`python -m tests.conformance` writes docs/conformance.json; test_written.py says when it is stale.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tfacct.algebra.symbols import block_letters, with_sizes
+from tfacct.algebra.written import WrittenModel, written
+from tfacct.architecture.transformer import Transformer
+from tfacct.ledger.groups import Ledger
+from tfacct.ledger.lines import ACTIVE, AROUND, EXPERTS, FRONT
+from tfacct.ledger.storage import Width, storage, width
+from tfacct.loading import presets
+from tfacct.loading.model import LoadedModel
+
+FILE = Path(__file__).parent.parent / "docs" / "conformance.json"
+NAMES = (
+    *("gpt2", "llama-3.1-8b", "gemma-3-27b-text", "gpt-oss-20b", "t5-small", "whisper-tiny", "mixtral-8x7b"),
+    *("deepseek-v3", "deepseek-v3.2", "llama-4-scout-text", "modernbert-base", "clip-vit-base-patch32-vision"),
+    *("mamba-130m", "mamba2-130m", "qwen3-next-80b-a3b", "gemma-3n-e2b-text", "albert-base-v2", "glm-4.5-air"),
+)
+"""One model of every kind of line: tied heads, windows, sinks, both sides, banks, latents, chosen and near keys,
+chunks, patches, recurrences, shared blocks, heads that predict ahead."""
+EACH = 56
+"""Points of each: 1,008 together."""
+STEP = tuple("BTSOIJ")
+ABOUT = (
+    "Ledgers as `tfacct show MODEL --ledger --json` has them, and points: `model`, `sizes` that differ from the"
+    " ledger's, the `step` as numbers for B T S O I J, and `is`, what it comes to, in the order of `of`. Numbers are"
+    " texts, because some are above 2^53. FLOPs are of the way with the fewest; `read` and `written` are bytes of all"
+    " products in bf16; states are kept in a cache of `cache` bits."
+)
+
+
+def step(rng: random.Random, ours: LoadedModel, sizes: Mapping[str, int]) -> dict[str, int]:
+    """A prefill, a decode step or a chunk."""
+    least = 1 + sizes.get(FRONT, 0)
+    context = least + int(2 ** rng.uniform(0, 20))
+    tokens = context if not ours.keeps else rng.choice((1, context, rng.randint(1, context)))
+    tokens = max(tokens, least) if FRONT in sizes else tokens
+    source = rng.randint(1, 3000) if ours.source is not None else 0
+    new = source if tokens == context else 0
+    outputs = rng.choice((1, tokens))
+    return {"B": rng.choice((1, 1, 3, 64)), "T": tokens, "S": context, "O": outputs, "I": new, "J": source}
+
+
+def changed(rng: random.Random, model: WrittenModel) -> dict[str, int]:
+    """Some sizes drawn anew, within what any model has: E ≥ A, and a window around a query is odd."""
+    found = {letter: rng.randint(1, 3 * size + 1) for letter, size in model.sizes.items() if rng.random() < 0.3}
+    every = {**model.sizes, **found}
+    for letter in found:
+        if letter.startswith(ACTIVE) and EXPERTS in every:
+            found[letter] = min(found[letter], every[EXPERTS])
+        if letter.startswith(EXPERTS):
+            found[letter] = max(found[letter], every.get(ACTIVE, 1))
+        if letter.startswith(AROUND):
+            found[letter] |= 1
+    return found
+
+
+def at_sizes(shape: Transformer, sizes: Mapping[str, int]) -> Ledger:
+    """The ledger of the same model of other sizes, from its parts: the written texts are not asked."""
+    blocks = block_letters(shape)
+    return with_sizes(shape, lambda letter: sizes[letter], frozenset(_numbers(shape, sizes, blocks))).ledger()
+
+
+def _numbers(shape: Transformer, sizes: Mapping[str, int], blocks: list[str]) -> set[str]:
+    from tfacct.architecture import letters
+
+    return {*letters.sizes(shape), *blocks} - {*sizes}
+
+
+def counts(ledger: Ledger, at: Mapping[str, int], cache: Width) -> dict[str, int]:
+    """What the ledger comes to in a step."""
+    cost = ledger.cost(at, storage("bf16"), width("bf16"))
+    return {
+        "flops": ledger.total_flops(at),
+        "masked_flops": ledger.total_flops(at, masked=True),
+        "parameters": sum(ledger.parameters().values()),
+        "active_parameters": sum(ledger.active_parameters().values()),
+        "weights_bytes": sum(ledger.weight_bytes(storage("bf16")).values()),
+        "state_elements": sum(ledger.states(at).values()),
+        "state_bytes": sum(ledger.state_bytes(at, cache).values()),
+        "pointwise": sum(ledger.pointwise(at).values()),
+        "read": cost.read,
+        "written": cost.written,
+    }
+
+
+def document() -> str:
+    """The file: one ledger or point a line."""
+    rng = random.Random(19)
+    ledgers, points, of = [], [], [""]
+    for name in NAMES:
+        ours = presets.load(name)
+        model = written(ours.architecture)
+        facts = {"sizes": model.sizes, "ways": model.ways}
+        ledgers.append(f"{_compact(name)}: {_compact(facts)}")
+        for _ in range(EACH):
+            point = _point(rng, ours, model)
+            of = list(point["is"])
+            points.append(_compact({**point, "is": [str(number) for number in point["is"].values()]}))
+    head = f'"about": {_compact(ABOUT)},\n"of": {_compact(of)},\n'
+    both = ",\n".join(ledgers), ",\n".join(points)
+    return f'{{{head}"ledgers": {{\n{both[0]}}},\n"points": [\n{both[1]}]}}\n'
+
+
+def _point(rng: random.Random, ours: LoadedModel, model: WrittenModel) -> dict[str, Any]:
+    sizes = changed(rng, model)
+    every = {**model.sizes, **sizes}
+    at, cache = step(rng, ours, every), rng.choice(("fp32", "bf16", "fp8", "int4"))
+    is_ = counts(at_sizes(ours.architecture, every), at, width(cache))
+    return {
+        "model": ours.name,
+        "sizes": sizes,
+        "step": [at[axis] for axis in STEP],
+        "cache": width(cache).bits,
+        "is": is_,
+    }
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+if __name__ == "__main__":
+    FILE.write_text(document(), encoding="utf-8")
+    print(f"wrote {FILE.name}: {FILE.stat().st_size:,} bytes")

@@ -1,0 +1,177 @@
+"""A ledger written down for other programs: every derived size as the sum of products of letters that it is.
+
+The same code that counts ints, arrays and symbols is given texts here, so nothing is written down twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tfacct.algebra.symbols import LEGEND, block_letters, block_meanings, with_sizes
+from tfacct.architecture import letters
+from tfacct.architecture.parts import LatentAttention
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.record import record
+from tfacct.ledger.einsum import AXIS, Size, SpecError
+from tfacct.ledger.groups import Group
+from tfacct.ledger.lines import Line, Matmul, Pointwise, State, Table, Unused
+
+
+class Written(str):
+    """A size as a text of letters and numbers with + and *: the fourth kind of number.
+
+    >>> K, G, H = map(Written, "KGH")
+    >>> 2 * K * G * H + K
+    '2*K*G*H+K'
+
+    It has no brackets, so a sum is not multiplied. Raises SpecError for that.
+    """
+
+    __slots__ = ()
+
+    def __add__(self, other: object) -> Written:
+        return self if other == 0 else Written(f"{self}+{other}")
+
+    def __radd__(self, other: object) -> Written:
+        return self if other == 0 else Written(f"{other}+{self}")
+
+    def __mul__(self, other: object) -> Written:
+        return self if other == 1 else Written(f"{_factor(self)}*{_factor(other)}")
+
+    def __rmul__(self, other: object) -> Written:
+        return self if other == 1 else Written(f"{_factor(other)}*{_factor(self)}")
+
+
+def _factor(size: object) -> object:
+    if "+" in str(size):
+        raise SpecError(f"{size} is a sum: it would need brackets as a factor")
+    return size
+
+
+def value(size: str | int, sizes: Mapping[str, int]) -> int:
+    """The number that a written size is.
+
+    >>> value("2*K*G+K", {"K": 3, "G": 5})
+    33
+    """
+    if isinstance(size, int):
+        return size
+    total = 0
+    for product in size.split("+"):
+        factors = 1
+        for factor in product.split("*"):
+            factors *= int(factor) if factor.isdigit() else sizes[factor]
+        total += factors
+    return total
+
+
+@record
+class WrittenModel:
+    """A model's ledger as plain data: `sizes` by letter, the `legend` of all its letters, and its `ways`, one for each
+    form that a step chooses from. Each way is the form's name, None where there is one only, and its groups."""
+
+    sizes: dict[str, int]
+    legend: dict[str, str]
+    ways: list[dict[str, Any]]
+
+
+def written(shape: Transformer) -> WrittenModel:
+    """Return the ledger of a model with its sizes written in letters. Raises SpecError."""
+    sizes, fixed = _sizes(shape)
+    counts = dict(zip(block_letters(shape), (stack.count for stack in shape.every_stack), strict=True))
+    open_ = with_sizes(shape, Written, fixed)
+    every = sizes | counts
+    ways: list[dict[str, Any]] = []
+    for real, lettered in zip(shape.ways(), open_.ways(), strict=True):
+        groups = zip(real.ledger().groups, lettered.ledger().groups, strict=True)
+        ways.append({"form": _form(real, shape), "groups": [_group(*both, every) for both in groups]})
+    used = {letter for way in ways for group in way["groups"] for letter in _letters(group)}
+    known = {**LEGEND, **block_meanings(shape), **{name: one.meaning for name, one in letters.explained(shape).items()}}
+    return WrittenModel(
+        sizes={letter: size for letter, size in every.items() if letter in used},
+        legend={letter: meaning for letter, meaning in known.items() if letter in used},
+        ways=ways,
+    )
+
+
+def _sizes(shape: Transformer) -> tuple[dict[str, Any], frozenset[str]]:
+    """Sizes by the model's letters, without those that are several numbers by one letter: these stay numbers."""
+    found: dict[str, Any] = {}
+    several = set()
+    for place, names in zip(letters.places(shape), letters.names(shape), strict=True):
+        for part in place.parts:
+            for field, letter in part.sizes().items():
+                name, size = names.get(letter, letter), getattr(part, field)
+                if found.setdefault(name, size) != size:
+                    several.add(name)
+    return {name: size for name, size in found.items() if name not in several}, frozenset(several)
+
+
+def _form(way: Transformer, shape: Transformer) -> str | None:
+    if way is shape:
+        return None
+    return next(part.form for part in way.parts() if isinstance(part, LatentAttention))
+
+
+def _group(real: Group, lettered: Group, sizes: Mapping[str, int]) -> dict[str, Any]:
+    for axis, size in lettered.axes.items():
+        if value(size, sizes) != real.axes[axis]:
+            raise SpecError(f"{axis} is {real.axes[axis]}, and {size} comes to {value(size, sizes)}")
+    return {
+        "kind": real.kind,
+        "count": _plain(lettered.count),
+        "blocks": spans(real.numbers),
+        "once": real.once,
+        "axes": {axis: _plain(size) for axis, size in lettered.axes.items()},
+        "names": dict(real.names),
+        "lines": [line_facts(line) for line in real.lines],
+    }
+
+
+def _plain(size: Size) -> str | int:
+    return str(size) if isinstance(size, str) else int(size)
+
+
+def _letters(group: Mapping[str, Any]) -> Iterator[str]:
+    """Letters of a group: those of the model in its sizes, and those of its lines, as they are called in the model."""
+    for size in (group["count"], *group["axes"].values()):
+        yield from AXIS.findall(str(size))
+    for line in group["lines"]:
+        for axis in AXIS.findall(line["spec"]):
+            yield group["names"].get(axis, axis)
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """Block numbers as spans: `0-4,6`.
+
+    >>> spans((0, 1, 2, 5)), spans(()), spans((7,))
+    ('0-2,5', '', '7')
+    """
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
+
+
+def line_facts(line: Line) -> dict[str, Any]:
+    """A line as plain data; what is as usual is left out."""
+    idle = isinstance(line, Unused)
+    facts: dict[str, Any]
+    match line.of if isinstance(line, Unused) else line:
+        case Matmul() as one:
+            mask = None if one.mask == "full" else one.mask
+            facts = {"line": "product", "weight": one.weight, "bias": one.bias, "mask": mask, "bank": one.bank}
+        case Table() as one:
+            facts = {"line": "table", "embedding": one.embedding}
+        case State() as one:
+            facts = {"line": "state", "bits": one.bits}
+        case Pointwise() as one:
+            stored = {"weight": one.weight, "bias": one.bias, "module": one.module}
+            facts = {"line": "pointwise", **stored, "sums": one.sums}
+    given = {name: fact for name, fact in facts.items() if fact not in (None, "", False)}
+    kind = {"line": given.pop("line")}
+    return {**kind, "path": line.path, "spec": one.spec, **given, **({"unused": True} if idle else {})}
