@@ -231,7 +231,7 @@ def test_each_form(run) -> None:
     assert r"\text{attn.scores} &= 3\cdot 2\cdot B\cdot T\cdot S\cdot N\cdot H\cdot L \\" in body
     assert r"&= 57{,}982{,}058{,}496\ \text{FLOPs} \\" in body  # three times 19,327,352,832
     assert body.count("{") == body.count("}") and all(line.count("&") == 1 for line in body.strip().splitlines())
-    assert "<pre>gpt2: forward" in load("gpt2").explain(ctx=16)._repr_html_()
+    assert '<p class="title">gpt2: forward' in load("gpt2").explain(ctx=16)._repr_html_()
 
 
 def test_a_training_step_names_its_gradients(run) -> None:

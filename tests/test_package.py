@@ -97,7 +97,7 @@ def test_an_unknown_attribute_is_an_attribute_error() -> None:
 
 def test_a_report_shows_itself_in_a_notebook() -> None:
     html = tfacct.load("gpt2").flops(ctx=1024)._repr_html_()
-    assert html.startswith("<table>") and "1,024 × 768 × 768" in html and "<th" in html
+    assert html.startswith('<div class="tfacct">') and "1,024 × 768 × 768" in html and "<th" in html
 
 
 def test_the_installed_wheel_runs_the_main_job_elsewhere(tmp_path: Path) -> None:

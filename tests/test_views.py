@@ -97,7 +97,7 @@ def test_plot_returns_the_axes(name: str) -> None:
 
 def test_a_notebook_shows_the_hints_too() -> None:
     html = load("gpt2").flops(ctx="16k")._repr_html_()
-    assert html.startswith("<table>") and "<small>hint: gpt2 has a context of 1,024" in html
+    assert html.startswith('<div class="tfacct">') and "<small>hint: gpt2 has a context of 1,024" in html
     mean = load({**dict(load("gpt2").config), "x<b>": 1}).params()._repr_html_()
     assert "x&lt;b&gt;" in mean and "x<b>" not in mean
-    assert "<pre>gpt2: KV cache" in load("gpt2").explain("kv")._repr_html_()
+    assert "<pre>  " in (html := load("gpt2").explain("kv")._repr_html_()) and "<b>Letters</b>" in html

@@ -42,7 +42,6 @@ def flops(
     """FLOPs of a pass, a training step or a whole request."""
     if dtype is not None and not moved:
         raise UsageError("--dtype does not change FLOPs: use it with --bytes")
-    ask.check_plot(picture)
     again = {f"--recompute {recompute.value}": recompute is not opt.RecomputeChoice.none}
     lines_only = {"--train": train, **again, "--pointwise": pointwise, f"--by {by.value}": by is not opt.ByChoice.line}
     if generate is not None:
@@ -80,7 +79,7 @@ def flops(
     if generate is None and not moved:
         report = ask.explained(report, chosen, request, how, train=train, masked=masked)
     ask.show_explained(report, output, how)
-    ask.draw(picture, chart)
+    ask.draw(picture, output, chart)
 
 
 @command(ACCOUNT, "tfacct params gpt2-xl")
@@ -97,7 +96,6 @@ def params(
     """Parameters, tensor by tensor."""
     from tfacct.reports.params import params
 
-    ask.check_plot(picture)
     ask.check_explained(how, output, {"--tp": tp != 1, "--fsdp": fsdp != 1, "--ep": ep != 1})
     chosen = ask.subjects(which)
     mesh = None
@@ -113,7 +111,7 @@ def params(
 
         chart = params_chart(chosen, report)
     ask.show_explained(ask.explained(report, chosen, Request(), how), output, how)
-    ask.draw(picture, chart)
+    ask.draw(picture, output, chart)
 
 
 @command(ACCOUNT, "tfacct memory llama-3.1-8b --ctx 8k --fit 24GiB")
@@ -148,7 +146,6 @@ def memory(
     if train:
         words = " ".join(["tfacct train", *(which.models or ()), *([f"--ctx {whole.ctx}"] if whole.ctx else [])])
         raise UsageError("memory takes no --train: a training step has a command of its own", words)
-    ask.check_plot(picture)
     batches, whole = ask.several("batch", whole)
     ask.check_explained(how, output, {"--batch of several": batches, "--kv-block": kv_block, "--tp": tp != 1})
     chosen, request = ask.subjects(which), ask.request(whole)
@@ -175,7 +172,7 @@ def memory(
         chart = memory_chart(chosen if tp == 1 else divided, request, report)
     report = ask.explained(report, chosen, request, how, dtype=dtype, kv_dtype=kv_dtype)
     ask.show_explained(report, output, how)
-    ask.draw(picture, chart)
+    ask.draw(picture, output, chart)
 
 
 def _of_a_rank(chosen: Sequence["LoadedModel"], tp: int) -> Sequence["LoadedModel"]:
@@ -206,7 +203,6 @@ def kv(
     """KV cache by context, --ctx 1k..128k: as built, as MHA, as MQA."""
     from tfacct.reports.kv import kv
 
-    ask.check_plot(picture)
     ask.check_explained(how, output, {"--tp": tp != 1})
     chosen = ask.subjects(which)
     contexts, whole = ask.several("ctx", whole)
@@ -218,4 +214,4 @@ def kv(
 
         chart = kv_chart(_of_a_rank(chosen, tp), request, report)
     ask.show_explained(ask.explained(report, chosen, request, how, dtype=dtype), output, how)
-    ask.draw(picture, chart)
+    ask.draw(picture, output, chart)

@@ -15,6 +15,8 @@ from tfacct.ledger.workload import Request
 from tfacct.output import signs
 
 if TYPE_CHECKING:  # pydantic is behind these: help and completion do without
+    from pathlib import Path
+
     from tfacct.loading.index import Listed
     from tfacct.loading.model import LoadedModel
     from tfacct.output.chart import Chart
@@ -174,21 +176,48 @@ def budget(fit: str | None) -> tuple[int | None, str]:
     return devices.budget("--fit", fit)
 
 
-def check_plot(picture: opt.Picture) -> None:
-    """Refuse a picture that cannot be written, before anything is counted."""
-    given = {"--force": picture.force, "--print": picture.printed, "--dark": picture.dark}
+def check_files(groups: Sequence[object]) -> None:
+    """Refuse a page or a picture that cannot be written, before anything is counted."""
+    form = next((group for group in groups if isinstance(group, opt.Form)), opt.Form())
+    picture = next((group for group in groups if isinstance(group, opt.Picture)), None)
+    if form.html is not None:
+        _page(form)
+    elif form.force and (picture is None or picture.plot is None):
+        raise UsageError(f"--force needs --html{' or --plot' if picture else ''}")
+    if picture is not None:
+        _check_plot(picture, form)
+
+
+def _check_plot(picture: opt.Picture, form: opt.Form) -> None:
+    """Refuse a picture that cannot be written, and what means nothing without one."""
     if picture.plot is None:
-        for name in (name for name, value in given.items() if value):
+        for name in (name for name, given in {"--print": picture.printed, "--dark": picture.dark}.items() if given):
             raise UsageError(f"{name} needs --plot")
         return
     if picture.printed:
         apart("--print", {"--dark": picture.dark})
     from tfacct.output import plot
 
-    plot.check(picture.plot, force=picture.force)
+    plot.check(picture.plot, force=form.force)
 
 
-def draw(picture: opt.Picture, chart: Chart | None) -> None:
+def _page(form: opt.Form) -> Path:
+    """File of the page that was asked for. Raises UsageError where it cannot be written."""
+    from tfacct.output import files
+
+    return files.check("html", form.html or "", (".html",), "page", force=form.force)
+
+
+def _write_page(report: Report, form: opt.Form, exact: bool) -> None:
+    """Write a report as the page that was asked for, and say so."""
+    from tfacct.output import files
+
+    page = report.to_html(exact)
+    files.write("html", _page(form), lambda beside: beside.write_text(page, encoding="utf-8"))
+    print(printable(f"wrote {form.html}"), file=sys.stderr)
+
+
+def draw(picture: opt.Picture, form: opt.Form, chart: Chart | None) -> None:
     """Draw a chart into the file that was asked for, if one was, and say so."""
     if chart is None:
         return
@@ -196,7 +225,7 @@ def draw(picture: opt.Picture, chart: Chart | None) -> None:
     from tfacct.output.look import Look
 
     file = picture.plot or ""
-    plot.save(chart, plot.check(file, force=picture.force), Look(dark=picture.dark, printed=picture.printed))
+    plot.save(chart, plot.check(file, force=form.force), Look(dark=picture.dark, printed=picture.printed))
     print(printable(f"drew {file}"), file=sys.stderr)
 
 
@@ -246,3 +275,5 @@ def show(report: Report, form: opt.Form) -> None:
         terminal.show(report, exact=exact, verbose=isinstance(form, opt.Output) and form.verbose)
     for hint in report.hints:
         print(printable(hint), file=sys.stderr)
+    if form.html is not None:
+        _write_page(report, form, exact)

@@ -143,7 +143,6 @@ def serve(
         price,
         None if within is None else units.read_seconds("--within", within),
     )
-    ask.check_plot(picture)
     report = serve(ask.subject(one), on, load, dtype=dtype, kv_dtype=kv_dtype, ep=ep)
     chart = None
     if picture.plot is not None:
@@ -151,7 +150,7 @@ def serve(
 
         chart = serve_chart(report)
     ask.show(report, output)
-    ask.draw(picture, chart)
+    ask.draw(picture, output, chart)
 
 
 @command(ACCOUNT, "tfacct fit llama-3.1-405b --dtype fp8 --ctx 32k --batch 16")

@@ -92,7 +92,6 @@ def diff(
     """Two models, or one model before and after a change, line by line."""
     from tfacct.reports.diff import diff
 
-    ask.check_plot(picture)
     old = ask.subject(opt.One(one.model))
     new = ask.changed(old, one.sets) if other is None else ask.subject(opt.One(other, one.sets))
     before = ask.request(step, counted.logits)
@@ -122,7 +121,7 @@ def diff(
 
         chart = diff_chart(old, new, before, after, report, terms)
     ask.show(report, output)
-    ask.draw(picture, chart)
+    ask.draw(picture, output, chart)
 
 
 @command(EXPLORE, "tfacct sweep gpt2-xl --ctx 1k..32k")
@@ -188,7 +187,6 @@ def sweep(
     from tfacct.reports.grid import Grid
     from tfacct.reports.sweep import DEFAULT, sweep
 
-    ask.check_plot(picture)
     grid = Grid(
         contexts=None if ctx is None else ranges.read_values("--ctx", ctx),
         batches=ranges.read_values("--batch", batch),
@@ -213,7 +211,7 @@ def sweep(
 
         chart = sweep_chart(report)
     ask.show(report, output)
-    ask.draw(picture, chart)
+    ask.draw(picture, output, chart)
 
 
 @command(EXPLORE, "tfacct solve llama-3.1-8b --for ctx --until kv_cache_bytes=weights_bytes")

@@ -229,7 +229,13 @@ Plot = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="Also draw a picture: FILE.png, .svg or .pdf.", rich_help_panel=_OUTPUT),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite the picture.", rich_help_panel=_OUTPUT)]
+Html = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Also write the report as a page: FILE.html.", rich_help_panel=_OUTPUT),
+]
+Force = Annotated[
+    bool, typer.Option("--force", help="Overwrite the file of --html or --plot.", rich_help_panel=_OUTPUT)
+]
 Print = Annotated[
     bool,
     typer.Option("--print", help="Greys and hatches, for black-and-white print.", rich_help_panel=_OUTPUT),
@@ -305,7 +311,6 @@ class Picture:
     """A picture beside the table."""
 
     plot: Plot = None
-    force: Force = False
     printed: Print = False
     dark: Dark = False
 
@@ -317,6 +322,8 @@ class Form:
     as_json: Json = False
     as_csv: Csv = False
     as_markdown: Markdown = False
+    html: Html = None
+    force: Force = False
 
 
 @dataclass(repr=False, eq=False)

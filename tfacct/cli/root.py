@@ -11,6 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from tfacct.base.version import __version__
+from tfacct.cli import ask
 
 Function = TypeVar("Function", bound=Callable[..., None])
 REGISTERED: dict[str, tuple[str, str, Callable[..., None]]] = {}
@@ -106,6 +107,7 @@ def _spread(function: Callable[..., None]) -> Callable[..., None]:
     def command(**given: Any) -> None:
         for name, group in groups.items():
             given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        ask.check_files([given[name] for name in groups])
         function(**given)
 
     command.__signature__ = Signature(options)  # type: ignore[attr-defined]

@@ -122,7 +122,6 @@ def train(
         mesh=ranks,
     )
     budget, card = ask.budget(of_one(fit, 1 if ranks is None else ranks.ranks))
-    ask.check_plot(picture)
     chosen = ask.subjects(which)
     report = train(chosen, ask.request(whole), recipe, as_=as_.value, fit=budget, card=card, by=by.value)
     chart = None
@@ -131,7 +130,7 @@ def train(
 
         chart = train_chart(chosen, report)
     ask.show(report, output)
-    ask.draw(picture, chart)
+    ask.draw(picture, output, chart)
 
 
 @command(ACCOUNT, "tfacct comms llama-3.1-70b --tp 8 --sp --fsdp 8 --train --ctx 8k")

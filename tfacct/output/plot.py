@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-import os
 import re
-import tempfile
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfacct.base.errors import MissingExtraError, UsageError
+from tfacct.base.errors import MissingExtraError
 from tfacct.base.spelling import option
-from tfacct.output import drawing
+from tfacct.output import drawing, files
 from tfacct.output.beside import LINE, POINTS
 from tfacct.output.chart import Chart
 from tfacct.output.look import Look
@@ -33,24 +31,7 @@ HEADING: dict[str, Any] = {"fontsize": POINTS + 2, "fontweight": "bold"}
 
 def check(file: str, *, force: bool) -> Path:
     """The file that a picture may be written to, links followed. Raises UsageError before anything is drawn."""
-    asked = Path(file)
-    if asked.suffix.lower() not in ENDINGS:
-        raise UsageError(
-            f"{option('plot', file)}: no picture ends in {asked.suffix or 'nothing'!r}", f"use {', '.join(ENDINGS)}"
-        )
-    try:
-        path = asked.resolve()
-        if path.is_dir() or not path.parent.is_dir():
-            what = "that is a folder" if path.is_dir() else f"no folder {asked.parent}"
-            raise UsageError(f"{option('plot', file)}: {what}")
-        if (path.exists() or asked.is_symlink()) and not force:
-            raise UsageError(f"{option('plot', file)} is there already", f"{option('force', True)} overwrites it")
-    except (OSError, RuntimeError, ValueError) as error:
-        if isinstance(error, UsageError):
-            raise
-        raise UsageError(f"{option('plot', file[:60])}: {getattr(error, 'strerror', None) or error}") from None
-    if not os.access(path.parent, os.W_OK):
-        raise UsageError(f"{option('plot', file)}: {path.parent} cannot be written to")
+    path = files.check("plot", file, ENDINGS, "picture", force=force)
     check_matplotlib()
     return path
 
@@ -68,26 +49,9 @@ def save(chart: Chart, path: Path, look: Look | None = None) -> None:
     from matplotlib import rc_context
 
     figure = draw(chart, look)
-    beside = ""
-    try:
-        handle, beside = tempfile.mkstemp(suffix=path.suffix, prefix=".drawing-", dir=path.parent)
-        os.close(handle)
-        with _letters(), rc_context({"svg.hashsalt": "tfacct"}):  # the same chart gives the same file
-            figure.savefig(beside, format=path.suffix[1:].lower(), dpi=150, metadata=_undated(path))
-        Path(beside).chmod(0o666 & ~_umask())
-        Path(beside).replace(path)
-    except OSError as error:
-        raise UsageError(f"{option('plot', str(path))}: {error.strerror or error}") from None
-    finally:
-        if beside:
-            Path(beside).unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    """Permissions that a new file may not have; there is no way to ask but to set them."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    with _letters(), rc_context({"svg.hashsalt": "tfacct"}):  # the same chart gives the same file
+        kind, undated = path.suffix[1:].lower(), _undated(path)
+        files.write("plot", path, lambda beside: figure.savefig(beside, format=kind, dpi=150, metadata=undated))
 
 
 def _undated(path: Path) -> dict[str, Any]:

@@ -277,6 +277,12 @@ class Report:
             raise ValueError("only a report with a derivation is written in LaTeX: ask `explain`")
         return derivation.latex(self.derivation, self.title)
 
+    def to_html(self, exact: bool = False) -> str:
+        """The report as a page of its own: one file, no scripts, no network; `exact` spells every digit."""
+        from tfacct.output import html
+
+        return html.page(self, exact)
+
     def to_pandas(self) -> pd.DataFrame:
         """The rows as a DataFrame of plain dtypes: Int64, float64, boolean, string. Needs pandas; no totals.
 
@@ -292,9 +298,9 @@ class Report:
         return views.text(self)
 
     def _repr_html_(self) -> str:
-        from tfacct.output import views
+        from tfacct.output import html
 
-        return views.markup(self)
+        return html.fragment(self)
 
 
 _UNSAFE = re.compile(r"[^ -~\n]")

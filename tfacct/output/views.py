@@ -1,16 +1,15 @@
-"""Views of a report that only Python's callers ask for: text, HTML, a pandas DataFrame."""
+"""Views of a report that only Python's callers ask for: text, a pandas DataFrame."""
 
 from __future__ import annotations
 
-import html
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tfacct.base.errors import MissingExtraError, printable
+from tfacct.base.errors import MissingExtraError
 from tfacct.output import layout, signs
-from tfacct.output.report import LEFT, Column, Report
+from tfacct.output.report import LEFT, Report
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,49 +33,6 @@ def text(report: Report) -> str:
     lines = [line.text.rstrip() for line in layout.lines(report, width, exact=False, spelled=spelled)]
     hints = [line for hint in report.hints for line in layout.wrapped(spelled(hint), width)]
     return "\n".join([*lines, *hints]).rstrip("\n")
-
-
-def markup(report: Report) -> str:
-    """The report as HTML: the table with its title and answer, the notes, the hints."""
-    said = "".join(f"<p>{_escaped(note)}</p>" for note in report.said)
-    hints = "".join(f"<p><small>{_escaped(hint)}</small></p>" for hint in report.hints)
-    if report.derivation is not None:
-        return f"<pre>{_escaped_lines(_derived(report))}</pre>{said}{hints}"
-    return f"{_table(report)}{said}{hints}"
-
-
-def _table(report: Report) -> str:
-    columns = [column for column in report.columns if column.raw]
-
-    def cell(tag: str, column: Column, words: str) -> str:
-        side = "left" if column.kind in LEFT else "right"
-        return f'<{tag} style="text-align:{side}">{_escaped(words)}</{tag}>'
-
-    head = "".join(cell("th", column, column.label) for column in columns)
-    body = "".join(
-        f"<tr>{''.join(cell(tag, column, column.text(row.get(column.key))) for column in columns)}</tr>"
-        for rows, tag in ((report.cells, "td"), (report.totals, "th"))
-        for row in rows
-    )
-    answer = f"<br><b>{_escaped(report.answer)}</b>" if report.answer else ""
-    title = _escaped(report.title) + answer
-    return f"<table><caption>{title}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _derived(report: Report) -> Iterator[str]:
-    from tfacct.output import derivation
-
-    assert report.derivation is not None
-    yield from (report.title, report.answer, "")
-    yield from (line for line, _ in derivation.lines(report.derivation, WIDTH, str))
-
-
-def _escaped(words: str) -> str:
-    return html.escape(printable(words))
-
-
-def _escaped_lines(lines: Iterator[str]) -> str:
-    return "\n".join(map(_escaped, lines))
 
 
 def frame(report: Report) -> pd.DataFrame:

@@ -1,0 +1,59 @@
+"""Files that an option names: refused before the work if they cannot be written, and never half there."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option
+
+
+def check(name: str, file: str, endings: tuple[str, ...], what: str, *, force: bool) -> Path:
+    """File that an option names, links followed. Raises UsageError where it cannot, or must not, be written.
+
+    `endings`: those that a file may have; `what` such a file is called in the message; `force` allows to overwrite.
+    """
+    asked = Path(file)
+    if asked.suffix.lower() not in endings:
+        told = f"{option(name, file)}: no {what} ends in {asked.suffix or 'nothing'!r}"
+        raise UsageError(told, f"use {', '.join(endings)}")
+    try:
+        path = asked.resolve()
+        if path.is_dir() or not path.parent.is_dir():
+            why = "that is a folder" if path.is_dir() else f"no folder {asked.parent}"
+            raise UsageError(f"{option(name, file)}: {why}")
+        if (path.exists() or asked.is_symlink()) and not force:
+            raise UsageError(f"{option(name, file)} is there already", f"{option('force', True)} overwrites it")
+    except (OSError, RuntimeError, ValueError) as error:
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(f"{option(name, file[:60])}: {getattr(error, 'strerror', None) or error}") from None
+    if not os.access(path.parent, os.W_OK):
+        raise UsageError(f"{option(name, file)}: {path.parent} cannot be written to")
+    return path
+
+
+def write(name: str, path: Path, into: Callable[[Path], object]) -> None:
+    """Write a file that was checked: `into` fills another one beside it, which then takes its place."""
+    beside = ""
+    try:
+        handle, beside = tempfile.mkstemp(suffix=path.suffix, prefix=".writing-", dir=path.parent)
+        os.close(handle)
+        into(Path(beside))
+        Path(beside).chmod(0o666 & ~_umask())
+        Path(beside).replace(path)
+    except OSError as error:
+        raise UsageError(f"{option(name, str(path))}: {error.strerror or error}") from None
+    finally:
+        if beside:
+            Path(beside).unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    """Permissions that a new file may not have; there is no way to ask but to set them."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

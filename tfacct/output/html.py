@@ -1,0 +1,174 @@
+"""A report as HTML: a fragment for a notebook, or a page for a file. Nothing in it runs, and nothing is fetched.
+
+The looks stand in `report.css`, by classes; no element has a style of its own, so a page can forbid them.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from html import escape
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from tfacct.base.errors import printable
+from tfacct.base.version import __version__
+from tfacct.output.layout import AGREES
+from tfacct.output.report import LEFT, PLAIN, Cell, Column, Kind, Row
+
+if TYPE_CHECKING:
+    from tfacct.output.report import Report
+
+CODE = ("spec", "formula")
+"""Kinds of cells that are notation."""
+WIDTH = 100
+"""Letters in a line of a derivation."""
+
+
+def page(report: Report, exact: bool = False) -> str:
+    """A whole document: the report with its conventions folded below it, readable in light and dark, on paper and by
+    a screen reader. Its policy forbids scripts and every request."""
+    style = stylesheet()
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    conventions = (f"<details><summary>Conventions</summary>{_paragraphs(report.details)}</details>",)
+    return "\n".join(
+        [
+            "<!doctype html>",
+            '<html lang="en">',
+            "<head>",
+            '<meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<meta name="color-scheme" content="light dark">',
+            f"<title>{_text(report.title)}</title>",
+            f"<style>{style}</style>",
+            "</head>",
+            '<body class="tfacct-page">',
+            '<main class="tfacct">',
+            *_body(report, "h1", exact),
+            *(conventions if report.details else ()),
+            f'<p class="aside">Counted by tfacct {__version__}.</p>',
+            "</main>",
+            "</body>",
+            "</html>",
+            "",
+        ]
+    )
+
+
+def fragment(report: Report, exact: bool = False) -> str:
+    """The report as one element, with the stylesheet that a page around it does not have."""
+    return "\n".join(
+        [
+            '<div class="tfacct">',
+            f"<style>{stylesheet()}</style>",
+            *_body(report, "p", exact),
+            "</div>",
+        ]
+    )
+
+
+def stylesheet() -> str:
+    """The looks of a report, all under the class `tfacct`."""
+    return files("tfacct.output").joinpath("report.css").read_text(encoding="utf-8")
+
+
+def _body(report: Report, heading: str, exact: bool) -> Iterator[str]:
+    """Title, answer, table or derivation, notes, hints."""
+    yield f'<{heading} class="title">{_text(report.title)}</{heading}>'
+    if report.answer:
+        yield f'<p class="answer"><strong>{_text(report.answer)}</strong></p>'
+    if report.derivation is None:
+        yield from _table(report, exact)
+    else:
+        from tfacct.output import derivation
+
+        lines = derivation.lines(report.derivation, WIDTH, str)
+        text = "\n".join(f"<b>{_text(line)}</b>" if style == "bold" else _text(line) for line, style in lines)
+        yield f"<pre>{text}</pre>"
+    if report.notes:
+        yield f'<p class="notes">{"<br>".join(map(_text, report.notes))}</p>'
+    asides = [*([f"Counted: {report.counted}."] if report.counted else []), *filter(None, [report.defaulted])]
+    if asides:
+        yield f'<p class="aside">{"<br>".join(map(_text, asides))}</p>'
+    if report.hints:
+        yield f'<p class="aside"><small>{"<br>".join(map(_text, report.hints))}</small></p>'
+
+
+def _table(report: Report, exact: bool) -> Iterator[str]:
+    """The rows, a body for every section and a foot for the totals; wider than the screen, it scrolls by itself."""
+    columns = report.columns
+    longest = {column.key: _longest(report, column) for column in columns if column.kind == "bar"}
+    yield f'<div class="scroll" role="region" tabindex="0" aria-label="{_text(report.title)}">'
+    yield "<table>"
+    yield f"<thead><tr>{''.join(map(_header, columns))}</tr></thead>"
+    for tag, rows in [*(("tbody", section) for section in report.sections), ("tfoot", report.totals)]:
+        if rows:
+            yield f"<{tag}>"
+            yield from (_row(row, columns, longest, exact, total=tag == "tfoot") for row in rows)
+            yield f"</{tag}>"
+    yield "</table>"
+    yield "</div>"
+
+
+def _header(column: Column) -> str:
+    if not column.label:
+        return f"<td{_classed(column.kind)}></td>"  # a header that says nothing is none
+    return f'<th scope="col"{_classed(column.kind)}>{_text(column.label)}</th>'
+
+
+def _row(row: Row, columns: tuple[Column, ...], longest: dict[str, Fraction], exact: bool, *, total: bool) -> str:
+    name, *rest = columns
+    first = f'<th scope="row"{_classed(name.kind)}>{_cell(name, row.get(name.key), exact)}</th>'
+    cells = (
+        _bar(row.get(column.key), longest[column.key]) if column.kind == "bar" else _number(column, row, exact)
+        for column in rest
+    )
+    plain = ' class="plain"' if total and row.get(PLAIN) else ""
+    return f"<tr{plain}>{first}{''.join(cells)}</tr>"
+
+
+def _number(column: Column, row: Row, exact: bool) -> str:
+    """A cell; what it rounds is written out on hover."""
+    cell = row.get(column.key)
+    shown, whole = column.text(cell, exact), column.text(cell, exact=True)
+    more = f' title="{_text(whole)}"' if whole != shown else ""
+    return f"<td{_classed(column.kind, shown)}{more}>{_cell(column, cell, exact)}</td>"
+
+
+def _cell(column: Column, cell: Cell, exact: bool) -> str:
+    text = _text(column.text(cell, exact))
+    return f"<code>{text}</code>" if column.kind in CODE and text else text
+
+
+def _classed(kind: Kind, shown: str = "") -> str:
+    """Class of a cell: words to the left, a verdict in its colour; numbers stand to the right without one."""
+    if kind == "verdict" and shown:
+        return f' class="words {"good" if shown in AGREES else "bad"}"'
+    return ' class="words"' if kind in LEFT else ""
+
+
+def _bar(cell: Cell, longest: Fraction) -> str:
+    """A bar beside numbers that say the same: a drawing that readers aloud pass over."""
+    if not isinstance(cell, Fraction) or not longest:
+        return "<td></td>"
+    width = f"{float(100 * cell / longest):.4g}"
+    rectangle = f'<rect width="{width}" height="10"/>'
+    return f'<td><svg aria-hidden="true" viewBox="0 0 100 10" preserveAspectRatio="none">{rectangle}</svg></td>'
+
+
+def _longest(report: Report, column: Column) -> Fraction:
+    """The value whose bar fills its column."""
+    return max((cell for row in report.cells if isinstance(cell := row.get(column.key), Fraction)), default=Fraction(1))
+
+
+def _paragraphs(texts: Iterable[str]) -> str:
+    return "".join(f"<p>{_text(text)}</p>" for text in texts)
+
+
+def _text(words: str) -> str:
+    """Words that somebody else may have chosen, as text."""
+    return escape(printable(words))
