@@ -59,7 +59,73 @@ def test_the_cache_of_a_rank_is_said(run: Callable[..., Ran]) -> None:
     assert "A latent is whole on every rank" in run("kv", "deepseek-v3", "--tp", "8").out
 
 
-@pytest.mark.parametrize("command", [("kv",)])
+def work_adds_up(name: str) -> int:
+    """Number of meshes that divide a preset evenly, whose ranks do its work between them."""
+    model, count = tfacct.load(name), 0
+    for tp in (2, 8):
+        if not even(model.loaded, Mesh(tp=tp)):
+            continue
+        count += 1
+        for more in ({"train": True}, {"decode": True, "masked": True}):
+            one = model.flops(ctx=512, tp=tp, **more)
+            lines = {line["path"]: line for line in model.flops(ctx=512, **more).lines}
+            for line in one.lines:
+                # What has a divided letter is a share; each rank does the rest by itself.
+                shares = tp if {"K", "N", "F", "Fe", "Fs", "V"} & {*line["spec"].replace(",", "").split()} else 1
+                assert line["flops"] * shares == lines[line["path"]]["flops"], (name, tp, line)
+            assert one.whole["total_flops"] == sum(line["flops"] for line in lines.values())
+    return count
+
+
+@pytest.mark.parametrize("name", [name for name in SOME if name != "gpt2"])
+def test_ranks_do_the_whole_work(name: str) -> None:
+    assert work_adds_up(name) > 0
+
+
+@pytest.mark.slow
+def test_ranks_of_every_preset_do_the_whole_work() -> None:
+    assert sum(work_adds_up(name) > 0 for name in presets.names()) >= 150
+
+
+def test_the_work_of_a_rank_by_hand() -> None:
+    one = tfacct.load(LARGE).flops(ctx="8k", tp=8)
+    at = {line["path"]: line for line in one.lines}
+    # 80 blocks; 8 of 64 query heads of 128 numbers, 8,192 numbers of the stream.
+    assert at["blocks.*.attn.q_proj"]["flops"] == 80 * 2 * 8192 * 8192 * (8 * 128)
+    assert at["blocks.*.attn.scores"]["flops"] == 80 * 2 * 8 * 8192 * 8192 * 128
+    assert one.total_params == tfacct.load(LARGE).memory(tp=8).total_params
+    # 2 FLOPs for each of 69.5 B weights in products and a token, and 4 · 80 · 8,192³ of scores and values: 1.31e15.
+    assert one.answer == "164 T FLOPs on one rank; the whole model takes 1.31 P."
+    assert "whole" not in tfacct.load(LARGE).flops(ctx="8k").models[0]
+
+
+def test_what_a_rank_moves_by_hand() -> None:
+    one = tfacct.load("llama-3.1-8b").traffic(ctx="8k", decode=True, tp=8)
+    at = {line["path"]: line for line in one.lines}
+    # 32 blocks; a token's 4,096 numbers and 4,096 × 512 of the weight, in bf16; 512 numbers are written.
+    assert at["blocks.*.attn.q_proj"]["read_bytes"] == 32 * 2 * (4096 + 4096 * 512)
+    assert at["blocks.*.attn.q_proj"]["written_bytes"] == 32 * 2 * 512
+    assert (
+        one.whole["total_moved_bytes"] == tfacct.load("llama-3.1-8b").traffic(ctx="8k", decode=True).total_moved_bytes
+    )
+
+
+def test_the_work_of_a_rank_is_said(run: Callable[..., Ran]) -> None:
+    words = " ".join(run("flops", "gpt2", "--tp", "2", "--by", "part").out.split())
+    assert "forward FLOPs of one of 2 ranks" in words and "whole model 292 G" in words
+    assert "V = 50,257 is not divided evenly" in words and "the rest is whole on each" in words
+    words = " ".join(run("flops", "llama-3.1-8b", "gpt2", "--bytes", "--tp", "4", "--ctx", "1k").out.split())
+    assert "Bytes moved on one of 4 ranks in bf16" in words and "whole model" in words
+    assert "--generate does not go with --tp" in run("flops", "gpt2", "--tp", "2", "--generate", "5").err
+
+
+def test_a_picture_of_a_rank_says_so() -> None:
+    model = tfacct.load("llama-3.1-8b")
+    for report in (model.kv(ctx=4096, tp=4), model.flops(ctx=4096, tp=4), model.memory(ctx=4096, tp=4)):
+        assert report._chart().title.endswith("(one of 4 ranks)")
+
+
+@pytest.mark.parametrize("command", [("kv",), ("flops",), ("flops", "--bytes")])
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -69,7 +135,7 @@ def test_the_cache_of_a_rank_is_said(run: Callable[..., Ran]) -> None:
         ),
         ("mamba-130m --tp 2", "no rule for Mamba on a mesh"),
         (f"{LARGE} --tp 0", "--tp must be at least 1, not 0"),
-        (f"{LARGE} --tp 2 --explain", "--explain does not go with --tp"),
+        (f"{LARGE} --tp 2 --explain", "--explain does not go with --"),
     ],
 )
 def test_what_ranks_do_not_divide_is_refused(

@@ -30,6 +30,7 @@ class Costs(Asked):
         by: By = "line",
         pointwise: bool = False,
         recompute: Recompute = "none",
+        tp: int = 1,
         **step: Unpack[Step],
     ) -> FlopsReport:
         """FLOPs of one forward pass or training step, 2 per multiply-add, product by product.
@@ -44,21 +45,24 @@ class Costs(Asked):
         `ctx`: the context at the end of the step (default the model's longest); `"8k"` is 8,192. `tokens`: how many of
         it are new (default all). `source`: tokens that an encoder reads (default the model's longest). `masked`: only
         the query–key pairs that the mask keeps. `pointwise`: the elements of work that is no product are listed too.
-        `recompute`: the backward pass of a training step runs every block again (`full`), or its `attention`.
-        Raises TfacctError.
+        `recompute`: the backward pass of a training step runs every block again (`full`), or its `attention`. `tp`:
+        ranks that divide the products; the FLOPs are those of one, and `whole` has the model's. Raises TfacctError.
         """
         from tfacct.reports.flops import flops
 
         subjects, asked = [self.loaded], request(step, logits=logits)
-        report = flops(subjects, asked, train=train, masked=masked, by=by, pointwise=pointwise, recompute=recompute)
+        how: Any = {"train": train, "masked": masked, "pointwise": pointwise, "recompute": recompute}
+        report = flops(subjects, asked, by=by, tp=tp, **how)
 
         def chart() -> Chart:
             from tfacct.reports.charts import flops_chart
+            from tfacct.reports.ranks import as_one_runs, drawn
 
             if recompute != "none":
                 raise UsageError("a picture of FLOPs does not show recomputation", "leave recompute out")
 
-            return flops_chart(subjects, asked, report, masked=masked, train=train)
+            of = as_one_runs(subjects, tp)[1]
+            return drawn(flops_chart(of, asked, report, masked=masked, train=train), tp)
 
         return answered(FlopsReport, report, chart)
 
@@ -81,15 +85,17 @@ class Costs(Asked):
         *,
         logits: Logits = "all",
         dtype: str | None = None,
+        tp: int = 1,
         **step: Unpack[Step],
     ) -> TrafficReport:
         """Bytes that each product reads and writes in unfused kernels, and its FLOPs per byte.
 
-        Weights are stored in `dtype` (default bf16). Printed by `flops --bytes`. Raises TfacctError.
+        Weights are stored in `dtype` (default bf16). `tp`: ranks that divide the products; the bytes are those of one,
+        and `whole` has the model's. Printed by `flops --bytes`. Raises TfacctError.
         """
         from tfacct.reports.traffic import traffic
 
-        return answered(TrafficReport, traffic([self.loaded], request(step, logits=logits), dtype=dtype))
+        return answered(TrafficReport, traffic([self.loaded], request(step, logits=logits), dtype=dtype, tp=tp))
 
     def params(self, *, tp: int = 1, fsdp: int = 1, ep: int = 1) -> ParamsReport:
         """Number of stored parameters, tensor by tensor, every tensor once.
@@ -139,7 +145,7 @@ class Costs(Asked):
         """
         from tfacct.reports.memory import memory
         from tfacct.reports.memory_batches import by_batch
-        from tfacct.reports.ranks import as_one_has_them, of_one
+        from tfacct.reports.ranks import as_one_has_them, drawn, of_one
 
         budget, card = budget_of(of_one(fit, tp))
         batches, given = several("batch", step)
@@ -153,7 +159,7 @@ class Costs(Asked):
         def chart() -> Chart:
             from tfacct.reports.charts_bytes import memory_chart
 
-            return memory_chart(as_one_has_them([self.loaded], tp, dtype), asked, report)
+            return drawn(memory_chart(as_one_has_them([self.loaded], tp, dtype), asked, report), tp)
 
         return answered(MemoryReport, report, chart)
 
@@ -172,9 +178,9 @@ class Costs(Asked):
 
         def chart() -> Chart:
             from tfacct.reports.charts_bytes import kv_chart
-            from tfacct.reports.ranks import as_one_runs
+            from tfacct.reports.ranks import as_one_runs, drawn
 
-            return kv_chart(as_one_runs([self.loaded], tp)[1] if tp != 1 else [self.loaded], asked, report)
+            return drawn(kv_chart(as_one_runs([self.loaded], tp)[1], asked, report), tp)
 
         return answered(KvReport, report, chart)
 

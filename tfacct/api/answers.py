@@ -34,7 +34,7 @@ class FlopsReport(_Explained):
     """FLOPs of a forward pass or a training step."""
 
     _line = each.FlopsLine
-    _optional = ("pointwise",)
+    _optional = ("pointwise", "tp", "whole")
 
     workload: each.Workload
     train: bool
@@ -51,6 +51,8 @@ class FlopsReport(_Explained):
     never_called: list[str]
     total_flops_if_called: int | None
     pointwise: list[each.PointwiseLine]
+    tp: int
+    whole: each.UndividedFlops
 
 
 class GenerateReport(_Common):
@@ -76,6 +78,7 @@ class TrafficReport(_Common):
     """Bytes that each product reads and writes."""
 
     _line = each.TrafficLine
+    _optional = ("tp", "whole")
 
     workload: each.Workload
     activation_dtype: str
@@ -86,6 +89,8 @@ class TrafficReport(_Common):
     flops_per_byte: float
     latent_attention: Form | None
     total_flops_otherwise: each.Otherwise | None
+    tp: int
+    whole: each.UndividedTraffic
 
 
 class ParamsReport(_Explained):

@@ -211,6 +211,19 @@ class Undivided(TypedDict):
     total_bytes: int
 
 
+class UndividedFlops(TypedDict):
+    """FLOPs of the whole model, beside those of one rank."""
+
+    total_flops: int
+
+
+class UndividedTraffic(TypedDict):
+    """What the whole model's products move, beside those of one rank."""
+
+    total_flops: int
+    total_moved_bytes: int
+
+
 class UndividedCache(TypedDict):
     """The cache of the whole model, beside what one rank keeps of it."""
 

@@ -1,7 +1,6 @@
 """Commands that count a model's costs. (Annotations are not postponed: that keeps the start short.)"""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -11,9 +10,6 @@ from tfacct.cli import ask, complete
 from tfacct.cli import options as opt
 from tfacct.cli.root import ACCOUNT, command
 from tfacct.ledger.workload import Request
-
-if TYPE_CHECKING:
-    from tfacct.loading.model import LoadedModel
 
 
 @command(ACCOUNT, "tfacct flops gpt2-xl --ctx 16k")
@@ -34,6 +30,7 @@ def flops(
     generate: opt.Generate = None,
     moved: opt.Bytes = False,
     dtype: opt.BytesDtype = None,
+    tp: opt.Tp = 1,
     picture: opt.Picture,
     which: opt.Which,
     how: opt.Explained,
@@ -45,8 +42,9 @@ def flops(
     again = {f"--recompute {recompute.value}": recompute is not opt.RecomputeChoice.none}
     lines_only = {"--train": train, **again, "--pointwise": pointwise, f"--by {by.value}": by is not opt.ByChoice.line}
     if generate is not None:
-        ask.apart("--generate", {"--tokens": step.tokens, "--decode": step.decode, **lines_only, "--bytes": moved})
-    beside = {"--generate": generate, "--bytes": moved, "--pointwise": pointwise, **again}
+        others = {"--tokens": step.tokens, "--decode": step.decode, **lines_only, "--bytes": moved, "--tp": tp != 1}
+        ask.apart("--generate", others)
+    beside = {"--generate": generate, "--bytes": moved, "--pointwise": pointwise, **again, "--tp": tp != 1}
     ask.check_explained(how, output, {**beside, f"--by {by.value}": by is not opt.ByChoice.line})
     if moved:
         ask.apart("--bytes", {**lines_only, "--masked": masked})
@@ -64,18 +62,19 @@ def flops(
     elif moved:
         from tfacct.reports.traffic import traffic
 
-        report = traffic(chosen, request, dtype=dtype)
+        report = traffic(chosen, request, dtype=dtype, tp=tp)
     else:
         from tfacct.reports.flops import flops
 
-        report = flops(
-            chosen, request, train=train, masked=masked, by=by.value, pointwise=pointwise, recompute=recompute.value
-        )
+        how_much: Any = {"train": train, "masked": masked, "pointwise": pointwise, "recompute": recompute.value}
+        report = flops(chosen, request, by=by.value, tp=tp, **how_much)
     chart = None
     if picture.plot is not None:
+        from tfacct.reports import ranks
         from tfacct.reports.charts import flops_chart
 
-        chart = flops_chart(chosen, request, report, masked=masked, train=train)
+        of = ranks.as_one_runs(chosen, tp)[1]
+        chart = ranks.drawn(flops_chart(of, request, report, masked=masked, train=train), tp)
     if generate is None and not moved:
         report = ask.explained(report, chosen, request, how, train=train, masked=masked)
     ask.show_explained(report, output, how)
@@ -163,25 +162,14 @@ def memory(
         report = by_batch(chosen, request, batches, fit=budget, **stored)
     chart = None
     if picture.plot is not None:
+        from tfacct.reports import ranks
         from tfacct.reports.charts_bytes import memory_chart
 
-        if tp != 1:
-            from tfacct.reports.ranks import as_one_of
-
-            divided = as_one_of(chosen, tp, dtype)[1]
-        chart = memory_chart(chosen if tp == 1 else divided, request, report)
+        of = ranks.as_one_of(chosen, tp, dtype)[1]
+        chart = ranks.drawn(memory_chart(of, request, report), tp)
     report = ask.explained(report, chosen, request, how, dtype=dtype, kv_dtype=kv_dtype)
     ask.show_explained(report, output, how)
     ask.draw(picture, output, chart)
-
-
-def _of_a_rank(chosen: Sequence["LoadedModel"], tp: int) -> Sequence["LoadedModel"]:
-    """The models that ranks divide as one of them has them, for a picture."""
-    if tp == 1:
-        return chosen
-    from tfacct.reports.ranks import as_one_runs
-
-    return as_one_runs(chosen, tp)[1]
 
 
 @command(ACCOUNT, "tfacct kv llama-3.1-8b --dtype fp8")
@@ -210,8 +198,9 @@ def kv(
     report = kv(chosen, request, dtype=dtype, contexts=contexts, tp=tp)
     chart = None
     if picture.plot is not None:
+        from tfacct.reports import ranks
         from tfacct.reports.charts_bytes import kv_chart
 
-        chart = kv_chart(_of_a_rank(chosen, tp), request, report)
+        chart = ranks.drawn(kv_chart(ranks.as_one_runs(chosen, tp)[1], request, report), tp)
     ask.show_explained(ask.explained(report, chosen, request, how, dtype=dtype), output, how)
     ask.draw(picture, output, chart)

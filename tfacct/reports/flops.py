@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Literal, get_args
 
@@ -14,7 +15,7 @@ from tfacct.ledger import paths
 from tfacct.ledger.workload import Request, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Report, Table
-from tfacct.reports import cells, compose, conventions, counting, flops_tables, sentences
+from tfacct.reports import cells, compose, conventions, counting, flops_tables, ranks, sentences
 from tfacct.reports import latent_attention as latent
 from tfacct.reports.cells import Shown, shown
 from tfacct.reports.flops_tables import Counted
@@ -31,10 +32,12 @@ def flops(
     by: By = "line",
     pointwise: bool = False,
     recompute: Recompute = "none",
+    tp: int = 1,
 ) -> Report:
-    """FLOPs of the matrix products, 2 per multiply-add, with m × k × n of each. Raises UsageError.
+    """FLOPs of the matrix products, 2 per multiply-add, with m × k × n of each. Raises TfacctError.
 
-    `recompute`: the backward pass of a training step runs every block (`full`) or its `attention` again.
+    `recompute`: the backward pass of a training step runs every block (`full`) or its `attention` again. `tp`: ranks
+    that divide the products; the FLOPs are those of one.
     """
     if recompute not in get_args(Recompute):
         raise UsageError(f"{option('recompute')} is full, attention or none, not {recompute!r}")
@@ -49,13 +52,21 @@ def flops(
     if by == "block" and len(subjects) > 1:
         raise UsageError(f"{option('by', 'block')} needs one MODEL: several are compared by part")
     subjects, left_out = counting.steppable(subjects, request)
+    undivided: Sequence[LoadedModel] = []
+    if tp != 1:
+        undivided, subjects, unfit = ranks.as_one_runs(subjects, tp)
+        left_out = [*left_out, *unfit]
     counted = [_count(subject, request, train, masked, recompute) for subject in subjects]
+    if undivided:
+        every = (_count(subject, request, train, masked, recompute) for subject in undivided)
+        counted = [replace(one, whole=whole, tp=tp) for one, whole in zip(counted, every, strict=True)]
     if recompute == "attention" and not any(_again(c) for c in counted):
         raise UsageError(f"{counted[0].subject.name} has no attention that could run again")
     if train and any(c.work.tokens != c.work.context for c in counted):
         raise whole_sequences("train")
     again = {"none": "", "full": " with full recomputation", "attention": " with attention recomputed"}[recompute]
     what = f"training-step FLOPs{again}" if train else "forward FLOPs"
+    what += f" of one of {tp:,} ranks" if undivided else ""
     who = f"{compose.name_of(subjects[0])}: {what}" if len(subjects) == 1 else what[0].upper() + what[1:]
     return compose.report(
         "flops",
@@ -124,6 +135,7 @@ def _facts(counted: Counted, masked: bool, pointwise: bool) -> dict[str, Any]:
         "recomputed_flops": _again(counted),
         "total_flops": counted.total,
         "flops_per_token": Fraction(counted.total, counted.tokens),
+        **({} if counted.whole is None else {"tp": counted.tp, "whole": {"total_flops": counted.whole.total}}),
         "total_params": counted.params,
         "active_params": counted.active_params,
         "rule_of_thumb_flops": counted.rule_of_thumb,
@@ -164,6 +176,8 @@ def _answer(counted: Sequence[Counted]) -> str:
         least, most = (side(counted, key=lambda c: c.total) for side in (min, max))
         return f"From {units.si(least.total)} ({least.subject.name}) to {units.si(most.total)} ({most.subject.name})."
     (one,) = counted
+    if one.whole is not None:
+        return f"{units.si(one.total)} FLOPs on one rank; the whole model takes {units.si(one.whole.total)}."
     rule = f"{'6' if one.train else '2'}·{'active' if one.active else 'params'}·tokens"
     times = units.decimals(Fraction(one.total, one.rule_of_thumb), 2)
     each = units.si(round(Fraction(one.total, one.tokens)))
@@ -200,3 +214,4 @@ def _notes(counted: Sequence[Counted], request: Request, pointwise: bool, *, alo
     yield from sentences.block_notes(subjects, masked=first.masked)
     yield from latent.step_notes([(c.subject, c.point) for c in counted])
     yield from sentences.source_notes(subjects, first.work)
+    yield from ranks.shared([c.whole.subject for c in counted if c.whole is not None], first.tp)

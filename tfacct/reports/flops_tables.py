@@ -32,7 +32,8 @@ def products_of(ledger: Ledger, work: Workload, *, masked: bool, recompute: Reco
 
 @record
 class Counted:
-    """One model's products at one workload. `recompute`: what the backward pass runs again."""
+    """One model's products at one workload. `recompute`: what the backward pass runs again. `whole`: those of the whole
+    model, where `tp` ranks divide it and these are of one."""
 
     subject: LoadedModel
     work: Workload
@@ -40,6 +41,8 @@ class Counted:
     train: bool
     masked: bool
     recompute: Recompute = "none"
+    whole: Counted | None = None
+    tp: int = 1
 
     def flops(self, product: Product) -> int:
         """FLOPs of the line: forward, and backward in a training step."""
@@ -189,6 +192,9 @@ def _span(numbers: Sequence[int]) -> str:
 
 def _totals(counted: Counted, first: str) -> tuple[Row, ...]:
     factor = "6" if counted.train else "2"
+    whole: tuple[Row, ...] = ()
+    if counted.whole is not None:
+        whole = ({first: "whole model", "flops": counted.whole.total, PLAIN: 1},)
     return (
         {first: "total", "flops": counted.total, "share": Fraction(1)},
         {first: "per token", "flops": Fraction(counted.total, counted.tokens), PLAIN: 1},
@@ -198,6 +204,7 @@ def _totals(counted: Counted, first: str) -> tuple[Row, ...]:
             "share": f"× {float(Fraction(counted.total, counted.rule_of_thumb)):.2f}",
             PLAIN: 1,
         },
+        *whole,
     )
 
 
@@ -209,6 +216,7 @@ def side_by_side(counted: Sequence[Counted]) -> Table:
         Column("model", "model"),
         Column("keys", "context", "count"),
         Column("flops", "FLOPs", "flops"),
+        *((Column("whole", "whole model", "flops"),) if counted[0].whole is not None else ()),
         Column("flops_per_token", "/ token", "flops", drop=3),
         *(
             Column(
@@ -227,6 +235,7 @@ def side_by_side(counted: Sequence[Counted]) -> Table:
             "model": compose.name_of(c.subject),
             "keys": c.work.context,
             "flops": c.total,
+            "whole": c.whole and c.whole.total,
             "flops_per_token": Fraction(c.total, c.tokens),
             **{name: Fraction(flops, c.total) for name, flops in found.items()},
             "ratio_to_rule_of_thumb": Fraction(c.total, c.rule_of_thumb),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +16,7 @@ from tfacct.reports.counting import LeftOut, on_a_mesh
 
 if TYPE_CHECKING:
     from tfacct.accounts.sharding.mesh import Mesh, Plan
+    from tfacct.output.chart import Chart
 
 Budget = TypeVar("Budget", int | str | None, str | None)
 SHARES = "A rank has its share of heads, networks and vocabulary; the rest is whole on each."
@@ -63,9 +65,26 @@ def as_one_runs(
     subjects: Sequence[LoadedModel], tp: int
 ) -> tuple[Sequence[LoadedModel], Sequence[LoadedModel], list[LeftOut]]:
     """The same for what does not depend on how weights are stored."""
+    if tp == 1:
+        return subjects, subjects, []
     from tfacct.reports import mesh
 
     return on_a_mesh(subjects, lambda subject: mesh.on_ranks([subject], tp)[0])
+
+
+def shared(undivided: Sequence[LoadedModel], tp: int) -> list[str]:
+    """What is said of one rank's share of these models."""
+    if not undivided:
+        return []
+    from tfacct.accounts.sharding.mesh import Mesh
+    from tfacct.reports.mesh import uneven
+
+    return [SHARES, *uneven(undivided, Mesh(tp))]
+
+
+def drawn(chart: Chart, tp: int) -> Chart:
+    """The picture of one rank, whose title says so."""
+    return chart if tp == 1 else replace(chart, title=f"{chart.title} (one of {tp:,} ranks)")
 
 
 HELD = ("total_params", "weights_bytes", "kv_cache_bytes", "total_bytes")
@@ -79,13 +98,9 @@ def beside(fact: dict[str, Any], whole: dict[str, Any], tp: int, keys: Sequence[
 
 def notes(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], tp: int) -> list[str]:
     """What is said of one rank, and of the whole model where there is one."""
-    from tfacct.accounts.sharding.mesh import Mesh
-    from tfacct.reports.mesh import uneven
-
-    said = [SHARES]
+    said = shared(subjects, tp)
     if len(facts) > 1:
         return said
-    said += uneven(subjects, Mesh(tp))
     whole, batch = facts[0]["whole"], facts[0]["workload"]["batch"]
     total, weights, cache = (units.binary(whole[f"{what}_bytes"]) for what in ("total", "weights", "kv_cache"))
     return [f"The whole model at batch {batch:,}: {total}, {weights} of weights and {cache} of cache.", *said]

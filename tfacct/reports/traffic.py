@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
 from typing import Any
@@ -15,8 +16,8 @@ from tfacct.ledger.cost import Cost
 from tfacct.ledger.storage import Storage, width
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import LoadedModel
-from tfacct.output.report import Column, Report, Row, Table
-from tfacct.reports import cells, compose, conventions, counting, sentences
+from tfacct.output.report import PLAIN, Column, Report, Row, Table
+from tfacct.reports import cells, compose, conventions, counting, ranks, sentences
 from tfacct.reports import latent_attention as latent
 from tfacct.reports.cells import Shown, shown
 from tfacct.reports.sentences import storage_notes
@@ -26,12 +27,15 @@ CONVENTION = "every operand of a product read once, every result written once, e
 
 @record
 class _Counted:
-    """One model's products at one workload, with what each moves."""
+    """One model's products at one workload, with what each moves. `whole`: those of the whole model, where `tp` ranks
+    divide it and these are of one."""
 
     subject: LoadedModel
     work: Workload
     how: Storage
     lines: list[tuple[Shown, Cost]]
+    whole: _Counted | None = None
+    tp: int = 1
 
     @property
     def total(self) -> Cost:
@@ -44,30 +48,36 @@ def _cells(cost: Cost) -> dict[str, Any]:
     return {"flops": cost.flops, "read_bytes": cost.read, "written_bytes": cost.written, "flops_per_byte": each}
 
 
-def traffic(subjects: Sequence[LoadedModel], request: Request, *, dtype: str | None = None) -> Report:
+def traffic(subjects: Sequence[LoadedModel], request: Request, *, dtype: str | None = None, tp: int = 1) -> Report:
     """Bytes that each product of a forward pass reads and writes, and its FLOPs per byte. Raises TfacctError.
 
-    Weights are stored in `dtype`; activations, cached keys and values among them, as `memory` keeps the cache.
+    Weights are stored in `dtype`; activations, cached keys and values among them, as `memory` keeps the cache. `tp`:
+    ranks that divide the products; the bytes are those of one.
     """
     _, kept = counting.dtypes(dtype)
     subjects, left_out = counting.with_known_bytes(subjects, dtype)
     subjects, stepless = counting.steppable(subjects, request)
     stored = counting.stored_name(subjects, dtype)
+    undivided, subjects, unfit = ranks.as_one_of(subjects, tp, dtype)
     counted = [_count(subject, request, subject.storage(dtype), kept) for subject in subjects]
+    if tp != 1:
+        every = (_count(subject, request, subject.storage(dtype), kept) for subject in undivided)
+        counted = [replace(one, whole=whole, tp=tp) for one, whole in zip(counted, every, strict=True)]
     table = _by_line(counted[0]) if len(counted) == 1 else _side_by_side(counted)
     who = f"{compose.name_of(subjects[0])}: bytes" if len(subjects) == 1 else "Bytes"
+    moved = f"moved on one of {tp:,} ranks" if tp != 1 else "moved"
     return compose.report(
         "flops",
         subjects,
         table,
         [_facts(c, kept) for c in counted],
-        title=f"{who} moved in {stored}{compose.of_workload(subjects, request, of=' by ', at=', ')}",
+        title=f"{who} {moved} in {stored}{compose.of_workload(subjects, request, of=' by ', at=', ')}",
         answer=_answer(counted),
         notes=lambda at: _notes(counted[at], dtype, stored, kept),
         counted=f"{conventions.products_counted(request, False, subjects)}; unfused kernels",
         details=lambda at: _details(counted[at], request),
         requests=[request],
-        left_out=[*left_out, *stepless],
+        left_out=[*left_out, *stepless, *unfit],
         convention=f"{CONVENTION}; {conventions.products_convention(request, False, subjects)}",
         headline="total_moved_bytes",
     )
@@ -81,7 +91,8 @@ def _answer(counted: Sequence[_Counted]) -> str:
         return f"From {small} to {large}."
     total = counted[0].total
     each = f": {units.decimals(total.intensity, 2)} FLOPs per byte" if total.moved else ""
-    return f"{units.binary(total.moved)} moved for {units.si(total.flops)} FLOPs{each}."
+    on_rank = " on one rank" if counted[0].whole else ""
+    return f"{units.binary(total.moved)} moved for {units.si(total.flops)} FLOPs{on_rank}{each}."
 
 
 def _details(counted: Sequence[_Counted], request: Request) -> list[str]:
@@ -106,6 +117,7 @@ def _notes(counted: Sequence[_Counted], dtype: str | None, stored: str, kept: st
         ),
         *sentences.block_notes(subjects),
         *latent.step_notes([(c.subject, Point(c.subject.ledger, c.work)) for c in counted]),
+        *ranks.shared([c.whole.subject for c in counted if c.whole is not None], counted[0].tp),
     ]
 
 
@@ -141,6 +153,7 @@ def _facts(counted: _Counted, kept: str) -> dict[str, Any]:
         "total_read_bytes": total.read,
         "total_written_bytes": total.written,
         "total_moved_bytes": total.moved,
+        **({} if counted.whole is None else {"tp": counted.tp, "whole": _whole(counted.whole)}),
         "flops_per_byte": _cells(total)["flops_per_byte"],
         **latent.facts(counted.subject, Point(counted.subject.ledger, counted.work)),
         "lines": [
@@ -153,6 +166,11 @@ def _facts(counted: _Counted, kept: str) -> dict[str, Any]:
             for line, cost in counted.lines
         ],
     }
+
+
+def _whole(counted: _Counted) -> dict[str, int]:
+    """Of the whole model, what stands beside one rank's."""
+    return {"total_flops": counted.total.flops, "total_moved_bytes": counted.total.moved}
 
 
 def _by_line(counted: _Counted) -> Table:
@@ -177,7 +195,10 @@ def _by_line(counted: _Counted) -> Table:
         }
         rows.append(cells.with_share(row, cost.moved, total.moved))
     sections = tuple(tuple(section) for _, section in groupby(rows, key=lambda row: row["part"]))
-    return columns, sections, ({"operation": "total", **_cells(total), "share": Fraction(1)},)
+    totals: list[Row] = [{"operation": "total", **_cells(total), "share": Fraction(1)}]
+    if counted.whole is not None:
+        totals.append({"operation": "whole model", **_cells(counted.whole.total), PLAIN: 1})
+    return columns, sections, tuple(totals)
 
 
 def _side_by_side(counted: Sequence[_Counted]) -> Table:
@@ -189,6 +210,11 @@ def _side_by_side(counted: Sequence[_Counted]) -> Table:
         Column("read_bytes", "read", "bytes"),
         Column("written_bytes", "written", "bytes"),
         Column("flops_per_byte", "FLOP/B", "ratio"),
+        *((Column("whole", "whole model", "bytes"),) if counted[0].whole is not None else ()),
     )
-    rows = tuple({"model": compose.name_of(c.subject), "keys": c.work.context, **_cells(c.total)} for c in counted)
+    rows = tuple(
+        {"model": compose.name_of(c.subject), "keys": c.work.context, **_cells(c.total)}
+        | {"whole": c.whole and c.whole.total.moved}
+        for c in counted
+    )
     return columns, (rows,), ()
