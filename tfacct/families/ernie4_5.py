@@ -25,6 +25,9 @@ class Config(LlamaLike):
     rms_norm_eps: Real = 1e-5
     rope_theta: Real | None = 500_000.0
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    habits: ClassVar = frozenset({"repeats_angles", "wide_angles"})
+    dropouts: ClassVar = {}
     stems: ClassVar = ("Ernie4_5",)
     heads: ClassVar = DECODER
     nulls: ClassVar = {**OWN_SHARE}

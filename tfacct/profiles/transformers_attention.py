@@ -19,7 +19,14 @@ from tfacct.profiles.transformers_ahead import ahead
 from tfacct.profiles.transformers_masks import ALIGNED, masked_sdpa, reaches
 from tfacct.profiles.transformers_parts import beside, rms, scaled_wide
 from tfacct.profiles.transformers_sinks import sunk
-from tfacct.profiles.transformers_turns import clipped, tempered, turned_by_wide, turned_halves, turned_wide
+from tfacct.profiles.transformers_turns import (
+    clipped,
+    tempered,
+    turned_by_wide,
+    turned_halves,
+    turned_neighbours_wide,
+    turned_wide,
+)
 
 
 @record
@@ -60,6 +67,8 @@ class Attending:
         if not self.habits.repeats_angles:
             return turned_halves(turn, axes.removeprefix("T ")) if self.habits.joins_inside else Run((turn,))
         role: Role = "full" if self.habits.wide_angles else "work"
+        if self.habits.wide_angles and not self.habits.rejoins:
+            return joined(Run((turn,)), turned_neighbours_wide(at, axes))
         return Run((turn, own), tuple(Kept(f"{at}.{name}", axes, by=(own,), role=role) for name in ("cos", "sin")))
 
     def _turn(self, part: Attention | LatentAttention) -> str:

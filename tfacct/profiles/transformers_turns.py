@@ -46,6 +46,21 @@ def turned_by_wide(turn: str) -> Run:
     return Run((turn,), (), moments, ahead)
 
 
+def turned_neighbours_wide(at: str, axes: str) -> Run:
+    """A turn of neighbours in fp32, whole heads of it: its result is cast back, and so is the gradient of each half.
+
+    Backwards the sines are read first, and go with it.
+    """
+    cosine, sine = (f"{at}.turned_by_{which}" for which in ("cos", "sin"))
+    kept = tuple(Kept(f"{at}.{which}", axes, by=(f"{at}.turned_by_{which}",), role="full") for which in ("cos", "sin"))
+    ahead = (Moment(sine, (*MADE, QUERY._replace(times=3))), Moment(sine, (*MADE, QUERY, KEY._replace(times=3))))
+    moments = (
+        Moment(sine, (MADE[2], QUERY, KEY, MADE[1]._replace(times=3))),
+        Moment(cosine, (*MADE[1:], QUERY, MADE[0]._replace(times=3))),
+    )
+    return Run((cosine, sine), kept, moments, ahead)
+
+
 def turned_halves(turn: str, turned: str) -> Run:
     """A turn of the two halves of a head, or of a part of it: backwards, each half's gradient is as wide as both.
 
