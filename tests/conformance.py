@@ -25,11 +25,12 @@ NAMES = (
     *("gpt2", "llama-3.1-8b", "gemma-3-27b-text", "gpt-oss-20b", "t5-small", "whisper-tiny", "mixtral-8x7b"),
     *("deepseek-v3", "deepseek-v3.2", "llama-4-scout-text", "modernbert-base", "clip-vit-base-patch32-vision"),
     *("mamba-130m", "mamba2-130m", "qwen3-next-80b-a3b", "gemma-3n-e2b-text", "albert-base-v2", "glm-4.5-air"),
+    "lecture-transformer",
 )
 """One model of every kind of line: tied heads, windows, sinks, both sides, banks, latents, chosen and near keys,
-chunks, patches, recurrences, shared blocks, heads that predict ahead."""
-EACH = 56
-"""Points of each: 1,008 together."""
+chunks, patches, recurrences, shared blocks, heads that predict ahead, networks never called."""
+EACH = 54
+"""Points of each: 1,026 together."""
 STEP = tuple("BTSOIJ")
 ABOUT = (
     "Ledgers as `tfacct show MODEL --ledger --json` has them, and points: `model`, `sizes` that differ from the"

@@ -1,0 +1,211 @@
+"""What the page counts with, held against Python in an engine of JavaScript: every line of every preset."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.conformance import FILE, at_sizes, changed, step
+from tfacct.accounts.memory import cache_bytes, largest_that_fits, next_token_bytes
+from tfacct.algebra.written import written
+from tfacct.base import units
+from tfacct.base.errors import UsageError
+from tfacct.ledger.storage import storage, width
+from tfacct.ledger.workload import LARGEST
+from tfacct.loading import presets
+from tfacct.loading.model import LoadedModel
+from tfacct.output import page
+
+racer = pytest.importorskip("py_mini_racer")
+HARNESS = (Path(__file__).parent / "counting.js").read_text(encoding="utf-8")
+DTYPES = (*units.BITS, *units.BLOCKS)
+CACHES = (*units.BITS, *units.CACHES)
+
+
+class Engine:
+    """The page's modules, run by V8. It is closed by whoever opens it, or the interpreter hangs at its end."""
+
+    def __init__(self, js: Any, text: str) -> None:
+        self.js = js
+        js.eval(f"{text}\n{HARNESS}")
+
+    def __call__(self, function: str, asked: Any) -> Any:
+        return json.loads(self.js.eval(f"{function}({json.dumps(json.dumps(asked))})"))
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with racer.MiniRacer() as js:
+        yield Engine(js, page.script(page.COUNTING))
+
+
+def python(ours: LoadedModel, every: dict[str, int], at: dict[str, int], asked: dict[str, Any]) -> dict[str, Any]:
+    """The same numbers by the package, from the parts at these sizes."""
+    weights, cache, masked = storage(asked["dtype"]), width(asked["cache"]), asked["masked"]
+    ledger = at_sizes(ours.architecture, every).settled(at, masked=masked)
+    products = [
+        [p.path, *p.dims, p.forward, p.backward, *p.moved(weights, width("bf16"))]
+        for p in ledger.products(at, masked=masked)
+    ]
+    tensors = [[t.path, t.count, t.elements, t.active, t.count * weights.bytes(t.stored)] for t in ledger.tensors()]
+    kept = ledger.state_bytes(at, cache)
+    return {
+        "products": texts(products),
+        "tensors": texts(tensors),
+        "states": {path: [str(n), str(kept[path])] for path, n in ledger.states(at).items()},
+        "pointwise": {path: str(n) for path, n in ledger.pointwise(at).items()},
+    }
+
+
+def texts(rows: list[list[Any]]) -> list[list[str]]:
+    return [[str(cell) for cell in row] for row in rows]
+
+
+def summed(rows: list[list[str]]) -> dict[str, Any]:
+    """Rows of groups that share a path, added up as the ledger adds them."""
+    found: dict[str, list[int]] = {}
+    for path, *counts in rows:
+        known = found.get(path, [0] * len(counts))
+        found[path] = [one + int(more) for one, more in zip(known, counts, strict=True)]
+    return {path: [str(n) for n in counts] if len(counts) > 1 else str(counts[0]) for path, counts in found.items()}
+
+
+def same(engine: Engine, ours: LoadedModel, rng: random.Random) -> None:
+    """Every number of a model at one random point is what Python says."""
+    model = written(ours.architecture)
+    every = {**model.sizes, **changed(rng, model)}
+    at = step(rng, ours, every)
+    asked = {"masked": rng.random() < 0.3, "dtype": rng.choice(DTYPES), "cache": rng.choice(CACHES)}
+    found = engine("counted", {"facts": {"sizes": every, "ways": model.ways}, "at": at, **asked})
+    wanted = python(ours, every, at, asked)
+    del found["form"]
+    found["states"], found["pointwise"] = summed(found["states"]), summed(found["pointwise"])
+    for name, value in wanted.items():
+        assert found[name] == value, (ours.name, name, every, at, asked)
+
+
+def test_every_preset_counts_as_python_at_a_random_point(engine: Engine) -> None:
+    for ours in presets.load_all():
+        same(engine, ours, random.Random(ours.name))
+
+
+@pytest.mark.slow
+def test_every_preset_counts_as_python_at_many_points(engine: Engine) -> None:
+    for ours in presets.load_all():
+        for seed in range(20):
+            same(engine, ours, random.Random(f"{ours.name} {seed}"))
+
+
+@settings(max_examples=60, deadline=None)
+@given(name=st.sampled_from(presets.names()), seed=st.integers(0, 2**32))
+def test_any_preset_counts_as_python_at_any_point(engine: Engine, name: str, seed: int) -> None:
+    same(engine, presets.load(name), random.Random(seed))
+
+
+@settings(max_examples=40, deadline=None)
+@given(name=st.sampled_from(presets.names()), seed=st.integers(0, 2**32))
+def test_the_longest_context_is_found_to_the_token(engine: Engine, name: str, seed: int) -> None:
+    ours, rng = presets.load(name), random.Random(seed)
+    model, cache = written(ours.architecture), rng.choice(CACHES)
+    at = step(rng, ours, model.sizes)
+    longest = largest_that_fits(lambda n: int(cache_bytes(ours.ledger, {**at, "S": n}, width(cache))), 10**10, LARGEST)
+    wanted = [str(next_token_bytes(ours.ledger, at, width(cache))), str(longest)]
+    assert engine("fitting", {"facts": {"sizes": model.sizes, "ways": model.ways}, "at": at, "cache": cache}) == wanted
+
+
+@pytest.fixture(scope="module")
+def points() -> dict[str, Any]:
+    """Points of the file by model, each with its ledger."""
+    document = json.loads(FILE.read_text(encoding="utf-8"))
+    own = {name: [point for point in document["points"] if point["model"] == name] for name in document["ledgers"]}
+    return {name: {"facts": facts, "points": own[name]} for name, facts in document["ledgers"].items()}
+
+
+def test_the_file_of_points_is_met(engine: Engine, points: dict[str, Any]) -> None:
+    assert {name: engine("disagreeing", asked) for name, asked in points.items()} == dict.fromkeys(points, 0)
+
+
+def red(engine: Engine, asked: Any) -> bool:
+    try:
+        return bool(engine("disagreeing", asked))
+    except racer.JSEvalException:
+        return True
+
+
+SLIPS = {
+    "a window sees one key more": ("keys - queries, window - 1n)", "keys - queries, window)"),
+    "a window keeps one key less": ("einsum.smaller(at.S, window)", "einsum.smaller(at.S, window - 1n)"),
+    "a causal query does not see itself": ("2n * keys - queries + 1n", "2n * keys - queries - 1n"),
+    "a near mask without its own key": ("queries, queries, half) - queries", "queries, queries, half)"),
+    "cut instead of rounded up": ("(whole + parts - 1n) / parts", "whole / parts"),
+    "every expert is read": ("return einsum.smaller(axes[line.bank],", "return axes[line.bank]; einsum.smaller(0n,"),
+    "experts that a token does not meet": ("(elements / bank) * group.axes[lines.ACTIVE]", "elements"),
+    "an unused line works": ('line.line === "product" && !line.unused', 'line.line === "product"'),
+    "a shared block is stored again": ("group.once ? 1n : group.count", "group.count"),
+    "a tied head is stored twice": ("const owner = line.weight ?? line.path", "const owner = line.path"),
+    "an idle encoder reads": ("if (idles(line, axes)) return [0n, 0n, 0n];", ""),
+    "the other way": ("< totalFlops(best, at, masked)", "> totalFlops(best, at, masked)"),
+    "a decode step in chunks": ("* (1n - oneByOne(queries, keys))", ""),
+    "a state in the cache's bits": ("line.bits ?? cache.bits", "cache.bits"),
+    "doubles": (
+        "return numbers.reduce((product, one) => product * one, 1n)",
+        "return BigInt(numbers.map(Number).reduce((a, b) => a * b, 1))",
+    ),
+    "no bias": ("if (line.bias) {", "if (line.bias === 1) {"),
+}
+
+
+@pytest.mark.parametrize("slip", SLIPS)
+def test_a_planted_slip_is_red(points: dict[str, Any], slip: str) -> None:
+    old, new = SLIPS[slip]
+    text = page.script(page.COUNTING)
+    assert text.count(old) == 1
+    with racer.MiniRacer() as js:
+        engine = Engine(js, text.replace(old, new))
+        assert any(red(engine, asked) for asked in points.values())
+
+
+def unscaled(value: int) -> list[str]:
+    return [units.si(value), units.people(value), units.binary(value), units.decimal_bytes(value), f"{value:,}"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 10**27) | st.integers(1, 90).map(lambda bits: 2**bits - 1), st.integers(1, 10**24))
+def test_texts_of_numbers_are_those_of_the_terminal(engine: Engine, value: int, whole: int) -> None:
+    share = Fraction(value, whole)
+    wanted = [*unscaled(value), units.percent(share), units.decimals(share, 2), units.change(share)]
+    assert engine("spoken", [str(value), str(whole)]) == wanted
+
+
+EDGES = [limit + off for unit in (1000, 1024) for power in range(1, 5) for limit in (unit**power, 999 * unit**power,
+         1000 * unit**power, 9995 * unit**power // 10) for off in (-1, 0, 1)]  # fmt: skip
+
+
+def test_texts_at_the_edges_of_units(engine: Engine) -> None:
+    for value in EDGES:
+        assert engine("spoken", [str(value), str(80)])[:5] == unscaled(value), value
+    for part in range(1, 400):  # ties among them: 23/80 is 28.75%
+        assert engine("spoken", [str(part), "80"])[5:7] == [
+            units.percent(Fraction(part, 80)),
+            units.decimals(Fraction(part, 80), 2),
+        ]
+
+
+TOKENS = ("16k", "16,384", "1m", "1e6", "1.5e3", "1.5e0", "", "0x10", "16 k", "1__0", "12,34", "-1", " 7 ", "1e99")
+
+
+@pytest.mark.parametrize("text", TOKENS)
+def test_tokens_are_read_as_by_the_command_line(engine: Engine, text: str) -> None:
+    try:
+        wanted = str(units.read_tokens("--ctx", text))
+    except UsageError:
+        wanted = "null"
+    assert engine.js.eval(f"read({json.dumps(text)})") == wanted
