@@ -39,7 +39,7 @@ def script(names: tuple[str, ...] = COUNTING) -> str:
 
 def _exports(text: str) -> list[str]:
     """Names that a module exports."""
-    found = []
+    found: list[str] = []
     for function, constants in _NAMES.findall(text):
         found += [function] if function else _constants(constants)
     return found
