@@ -7,8 +7,8 @@ Letters alone decide, as they do for a mesh (`sharding`):
 3. Products of a bank of experts are one grouped kernel over the tokens' experts.
 4. All work that is no product is four launches a block: two norms with the addition before them, the rotation, the
    activation.
-5. `tp` divides N, K, F, Fs and V, and Fe of a bank by its own number; key/value heads are not divided below one. A
-   divided letter that is contracted leaves a partial sum: an all-reduce of the result, one for a part.
+5. `tp` divides the letters that a mesh does, Fe of a bank by its own number; key/value heads are not divided below
+   one. A divided letter that is contracted leaves a partial sum: an all-reduce of the result, one for a part.
 FLOPs are those of the pairs that a mask keeps.
 """
 
@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from tfacct.accounts.sharding.mesh import LIVES
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger import paths
@@ -31,8 +32,6 @@ from tfacct.ledger.workload import OF_STEPS
 Kind: TypeAlias = Literal["gemm", "experts", "attention", "pointwise", "lookup", "all-reduce"]
 LAUNCHES = 4
 """Launches of a block for all of its work that is no product."""
-WIDTHS = ("F", "Fs", "V")
-"""Letters that `tp` divides beside the heads; Fe where it is no bank's."""
 
 
 @record
@@ -227,8 +226,7 @@ class _Lowered:
                 continue
             bank = isinstance(line, Matmul) and bool(line.bank)
             over = self.split.devices if bank else self.split.tp
-            divides = {"K", "N", *WIDTHS, "Fe"}
-            if over == 1 or not contracted & divides:
+            if over == 1 or contracted.isdisjoint(LIVES):
                 continue
             result = tuple(axis for axis in made if axis != ACTIVE)
             known, elements = found.get((part, result), (1, 0))
@@ -276,11 +274,10 @@ class _Lowered:
 def _divided(axes: Axes, split: Split) -> dict[str, int]:
     """Sizes of a group's letters on one device, rounded up. Heads that read one key/value head stay beside it."""
     local = dict(axes)
-    for letter in ("N", *WIDTHS, "Fe"):
+    for letter in LIVES:
         if letter in local:
             local[letter] = rounded_up(local[letter], split.tp)
     if "K" in local:
-        local["K"] = rounded_up(local["K"], split.tp)
         local["G"] = rounded_up(local["N"], local["K"])
     return local
 

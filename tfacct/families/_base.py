@@ -100,6 +100,10 @@ class FamilyConfig(BaseModel):
     """Kinds of attention with which the class's training step was measured, tensor by tensor; `accumulate` among them
     where gradients of earlier batches were, `selective` where attention was that runs again,
     `chunked` where a loss in chunks was."""
+    divided: ClassVar[frozenset[str]] = frozenset()
+    """Plans by which ranks divided the class where what they send was compared: `torch` (its own, also where ranks of
+    fsdp do not divide the rows of a tensor) and `published` (that of transformers). Of experts, the dtype of the
+    weights that sum a token's: `own`, that of the stream, or `fp32`."""
     dropouts: ClassVar[Mapping[str, tuple[str, float]]] = {}
     """Where the class drops numbers (`embedding`, `residual`, `attention`) → the share's field, and its default."""
     habits: ClassVar[frozenset[str]] = frozenset()

@@ -14,6 +14,7 @@ class Config(CohereLike):
     use_qk_norm: Switch = False
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    divided: ClassVar = frozenset({"published"})
     stems: ClassVar = ("Cohere",)
     gotchas: ClassVar = (
         *CohereLike.gotchas,

@@ -17,6 +17,7 @@ class Config(CohereLike):
     sliding_window_pattern: Count = 4
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    divided: ClassVar = frozenset({"published"})
     habits: ClassVar = CohereLike.habits | {"full_mask", "window_mask"}
     stems: ClassVar = ("Cohere2",)
     harmless: ClassVar = CohereLike.harmless | {"_sliding_window_pattern"}

@@ -38,6 +38,7 @@ class Config(LlamaLike):
     rope_parameters: Fields | None = ROPE
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "autocast", "lora", "chunked"})
+    divided: ClassVar = frozenset({"published"})
     stems: ClassVar = ("Cwm",)
     heads: ClassVar = DECODER
     gotchas: ClassVar = (

@@ -10,6 +10,8 @@ from tfacct.families._endings import CLASSIFYING
 class Config(DeepseekLike):
     """`DeepseekV2Config`, with its class's defaults."""
 
+    divided: ClassVar = frozenset({"published", "fp32"})
+
     intermediate_size: Count = 11008
     max_position_embeddings: Count = 2048
     mlp_bias: Switch = False

@@ -15,6 +15,8 @@ from tfacct.families.mistral import Window
 class Config(LlamaLike):
     """`Dots1Config`, with its class's defaults, sizes too. The class has numbers of experts in no default."""
 
+    divided: ClassVar = frozenset({"published", "fp32"})
+
     vocab_size: Count = 152064
     hidden_size: Count = 4608
     intermediate_size: Count = 10944

@@ -12,6 +12,8 @@ from tfacct.families._llama_like import OWN_SHARE, LlamaLike
 class Config(LlamaLike):
     """`Ernie4_5Config`, with its class's defaults, sizes too. The head is tied unless the config says otherwise."""
 
+    divided: ClassVar = frozenset({"published"})
+
     vocab_size: Count = 103424
     hidden_size: Count = 1024
     intermediate_size: Count = 3072

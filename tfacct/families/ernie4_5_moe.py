@@ -13,6 +13,8 @@ from tfacct.families._llama_like import LlamaLike
 class Config(LlamaLike):
     """`Ernie4_5_MoeConfig`, with its class's defaults, sizes too. The head is tied unless the config says otherwise."""
 
+    divided: ClassVar = frozenset({"published", "own"})
+
     vocab_size: Count = 103424
     hidden_size: Count = 2560
     intermediate_size: Count = 12288

@@ -34,6 +34,7 @@ class Config(LlamaLike):
     rms_norm_eps: Real = 1e-5
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective"})
+    divided: ClassVar = frozenset({"published"})
     habits: ClassVar = frozenset({"norms_behind", "norms_narrow", "norms_last", "full_mask"})
     stems: ClassVar = ("Exaone4",)
     hf_paths: ClassVar = {

@@ -16,6 +16,7 @@ class Config(GemmaLike):
     use_bidirectional_attention: Switch | None = None
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "autocast", "lora"})
+    divided: ClassVar = frozenset({"torch", "published"})
     changes_training: ClassVar = frozenset({"use_bidirectional_attention"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 256000,

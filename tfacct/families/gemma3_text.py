@@ -24,6 +24,7 @@ class Config(GemmaWindows):
     rope_local_base_freq: Real = 10_000.0
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "lora"})
+    divided: ClassVar = frozenset({"torch", "published"})
     habits: ClassVar = frozenset({"norms_around", "full_mask", "window_mask", "angles_apart", "norms_last"})
     changes_training: ClassVar = frozenset(
         {"attn_logit_softcapping", "use_bidirectional_attention"}

@@ -32,6 +32,7 @@ class Config(PartRotated):
     num_nextn_predict_layers: UpTo = 1
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked"})
+    divided: ClassVar = frozenset({"fp32"})
     habits: ClassVar = frozenset({"scored", "wide_corrections", "rejoins", "joins_inside", "norms_last"})
     switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", True)}
     stems: ClassVar = ("Glm4Moe",)

@@ -17,6 +17,8 @@ Kinds = Annotated[
 class Config(Indexed):
     """`GlmMoeDsaConfig`, with its class's defaults, sizes too."""
 
+    divided: ClassVar = frozenset({"published", "fp32"})
+
     vocab_size: Count = 154880
     hidden_size: Count = 6144
     intermediate_size: Count = 12288

@@ -13,6 +13,7 @@ class Config(GraniteLike):
     attention_multiplier: Real | None = 1.0
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "autocast", "lora"})
+    divided: ClassVar = frozenset({"published"})
     habits: ClassVar = frozenset({"scales_results"})
     stems: ClassVar = ("Granite",)
     gotchas: ClassVar = (

@@ -25,6 +25,7 @@ class Config(LlamaLike):
     rope_theta: Real | None = 100_000.0
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "lora", "chunked"})
+    divided: ClassVar = frozenset({"published"})
     habits: ClassVar = frozenset({"repeats_angles", "wide_norms", "casts_scales"})
     stems: ClassVar = ("Helium",)
     gotchas: ClassVar = (

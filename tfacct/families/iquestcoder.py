@@ -12,6 +12,8 @@ from tfacct.families.llama import Config as Llama
 class Config(Llama):
     """`IQuestCoderConfig`, with its class's defaults, sizes too."""
 
+    divided: ClassVar = frozenset({"published"})
+
     vocab_size: Count = 76800
     hidden_size: Count = 5120
     intermediate_size: Count = 27648

@@ -20,6 +20,7 @@ class Config(LlamaLike):
     mlp_bias: Switch = False
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "autocast"})
+    divided: ClassVar = frozenset({"torch", "published"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 32000,
         "hidden_size": 4096,

@@ -42,6 +42,7 @@ class Config(LlamaLike):
     rope_parameters: Fields | None = ROPE
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    divided: ClassVar = frozenset({"published"})
     stems: ClassVar = ("Ministral3",)
     gotchas: ClassVar = (
         "The products are Mistral's. Queries are multiplied by 1 + beta · ln(1 + position // length), with beta and "

@@ -19,6 +19,7 @@ class Config(LlamaLike):
     sliding_window: Window | None = 4096
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "autocast"})
+    divided: ClassVar = frozenset({"torch", "published"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 32000,
         "hidden_size": 4096,

@@ -24,6 +24,7 @@ class Config(PartRotated):
     norm_eps: Real = 1e-5
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    divided: ClassVar = frozenset({"published"})
     habits: ClassVar = frozenset({"rejoins", "joins_inside"})
     stems: ClassVar = ("Nemotron",)
     uncounted: ClassVar = PartRotated.uncounted | {"norm_eps"}

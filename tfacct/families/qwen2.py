@@ -11,6 +11,7 @@ class Config(QwenLike):
     """`Qwen2Config`, with its class's defaults."""
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "autocast"})
+    divided: ClassVar = frozenset({"torch"})
     habits: ClassVar = frozenset({"full_mask"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 151936,

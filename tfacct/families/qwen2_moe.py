@@ -30,6 +30,7 @@ class Config(QwenLike):
         "num_attention_heads": 16,
     }
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora"})
+    divided: ClassVar = frozenset({"own"})
     habits: ClassVar = frozenset({"narrow_shares"})
     switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", False)}
     changes_training: ClassVar = frozenset({"output_router_logits"})

@@ -16,6 +16,7 @@ class Config(QwenLike):
     attention_bias: Switch = False
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "autocast"})
+    divided: ClassVar = frozenset({"torch"})
     habits: ClassVar = frozenset({"full_mask"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 151936,

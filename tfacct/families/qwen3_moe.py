@@ -25,6 +25,7 @@ class Config(QwenLike):
     mlp_only_layers: list[UpTo] | None = None
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora"})
+    divided: ClassVar = frozenset({"torch", "published", "own"})
     habits: ClassVar = frozenset({"narrow_shares"})
     switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", False)}
     changes_training: ClassVar = frozenset({"output_router_logits"})

@@ -23,6 +23,7 @@ class Config(LlamaLike):
     mlp_bias: Switch = False
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "autocast", "lora", "chunked"})
+    divided: ClassVar = frozenset({"published"})
     dropouts: ClassVar = {
         "residual": ("residual_dropout", 0.1),
         "attention": ("attention_dropout", 0.1),

@@ -30,6 +30,7 @@ class Config(LlamaLike):
     no_rope_layer_interval: Count = 4
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "lora", "chunked", "autocast"})
+    divided: ClassVar = frozenset({"published"})
     habits: ClassVar = frozenset({"always_angles"})
     stems: ClassVar = ("SmolLM3",)
     uncounted: ClassVar = LlamaLike.uncounted | {"sliding_window"}

@@ -22,6 +22,7 @@ class Config(LlamaLike):
     norm_epsilon: Real = 1e-5
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "chunked", "lora"})
+    divided: ClassVar = frozenset({"torch", "published"})
     dropouts: ClassVar = {
         "embedding": ("embedding_dropout", 0.0),
         "residual": ("residual_dropout", 0.0),

@@ -14,6 +14,8 @@ from tfacct.families._gemma_windows import GemmaWindows
 class Config(GemmaWindows):
     """`VaultGemmaConfig`, with its class's defaults, sizes too."""
 
+    divided: ClassVar = frozenset({"published"})
+
     vocab_size: Count = 256000
     hidden_size: Count = 2304
     num_hidden_layers: Layers = 26

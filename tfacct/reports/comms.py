@@ -18,7 +18,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import compose, counting
 from tfacct.reports.comms_ends import COUNTED, Ends, ends_of
-from tfacct.reports.mesh import COMPARED, DTYPES, check_rows, check_ruled, checked, facts, fused, routing_bits, uneven
+from tfacct.reports.mesh import DTYPES, TORCH, check_rows, check_ruled, checked, facts, fused, routing_bits, uneven
 
 _ORDER = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all")
 _OVER = ("tp", "ep", "fsdp", "dp")
@@ -131,7 +131,7 @@ def _of(subject: LoadedModel, request: Request, mesh: Mesh, train: bool, dtype: 
         raise UsageError(
             said, f"ranks of one batch have all its tokens: {option('ep')} above {option('tp')} sends them"
         )
-    if subject.family not in COMPARED:
+    if TORCH not in subject.config.divided:
         check_rows(subject, mesh)
     return Counted(work, lines, stored_elements(subject.ledger, mesh), subject.parameters)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tfacct import families
 from tfacct.accounts.sharding.mesh import LIVES, Mesh, check, divisors, padded, replicated
 from tfacct.accounts.sharding.rules import collectives
 from tfacct.accounts.sharding.sends import Collective
@@ -34,18 +35,9 @@ from tfacct.ledger.workload import check_size
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.stored import stored
 
-COMPARED = frozenset(
-    ("gemma", "gemma2", "gemma3_text", "llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "starcoder2")
-)
-"""Families whose classes were compared under torch's plans, also where `fsdp` does not divide the rows of a tensor."""
-
-ROUTED = {
-    **dict.fromkeys(("ernie4_5_moe", "qwen2_moe", "qwen3_moe"), "own"),
-    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "deepseek_v32", "dots1", "glm4_moe", "glm4_moe_lite"), "fp32"),
-    **dict.fromkeys(("glm_moe_dsa", "mimo_v2_flash", "mixtral"), "fp32"),
-}
-"""Families of experts whose classes were compared, and the dtype of the weights that sum a token's experts: fp32, or
-that of the stream."""
+TORCH, PUBLISHED = "torch", "published"
+OWN, FP32 = "own", "fp32"
+"""Stand among a family's `divided`."""
 
 DTYPES = ("fp32", "bf16", "fp16")
 """Dtypes in which ranks hold and send numbers."""
@@ -110,12 +102,13 @@ def routing_bits(subject: LoadedModel, mesh: Mesh, bits: int, *, train: bool) ->
     sent = mesh.tp > 1 and (train or mesh.ep not in (1, mesh.tp))
     if not sent or not any(isinstance(part, Experts) for part in subject.architecture.parts()):
         return bits
-    if subject.family not in ROUTED:
+    if not subject.config.divided & {OWN, FP32}:
         said = (
             f"{subject.name}: the dtype in which its class sums experts, which {option('tp')} sends, was not compared"
         )
-        raise ConfigError(said, f"it was for {listed(sorted(ROUTED))}")
-    return max(bits, 32) if ROUTED[subject.family] == "fp32" else bits
+        routed = (name for name in families.names() if families.config_class(name).divided & {OWN, FP32})
+        raise ConfigError(said, f"it was for {listed(sorted(routed))}")
+    return max(bits, 32) if FP32 in subject.config.divided else bits
 
 
 def facts(mesh: Mesh) -> dict[str, Any]:
@@ -173,7 +166,7 @@ def check_divided(subject: LoadedModel, mesh: Mesh) -> None:
     except UsageError as error:
         error.message = f"{subject.name}: {error.message}"
         raise
-    if subject.family not in COMPARED:
+    if TORCH not in subject.config.divided:
         check_rows(subject, mesh)
 
 

@@ -14,7 +14,7 @@ from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.counting import Counting
-from tfacct.reports.mesh import COMPARED, rows_divisors, unruled
+from tfacct.reports.mesh import TORCH, rows_divisors, unruled
 
 RANKS = ("tp", "fsdp")
 """Unknowns that are numbers of ranks."""
@@ -75,7 +75,7 @@ def smallest(
 
 def _even(subject: LoadedModel, mesh: Mesh) -> list[int]:
     """Numbers of ranks that divide all rows, of a class whose padding was not compared; none of another."""
-    compared = subject.family in COMPARED or unruled(subject.architecture) is not None
+    compared = TORCH in subject.config.divided or unruled(subject.architecture) is not None
     return [] if compared else rows_divisors(subject, replace(mesh, fsdp=2))
 
 
