@@ -41,11 +41,11 @@ def accounted(config: dict[str, Any], mesh: Mesh, batch: int, tokens: int, train
 
 
 @contextmanager
-def fake_ranks(count: int) -> Iterator[None]:
+def fake_ranks(count: int, rank: int = 0) -> Iterator[None]:
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    dist.init_process_group("fake", rank=0, world_size=count, store=FakeStore())
+    dist.init_process_group("fake", rank=rank, world_size=count, store=FakeStore())
     try:
         yield
     finally:

@@ -97,18 +97,18 @@ class Costs(Asked):
 
         return answered(TrafficReport, traffic([self.loaded], request(step, logits=logits), dtype=dtype, tp=tp))
 
-    def params(self, *, tp: int = 1, fsdp: int = 1, ep: int = 1) -> ParamsReport:
+    def params(self, *, tp: int = 1, fsdp: int = 1, ep: int = 1, pp: int = 1) -> ParamsReport:
         """Number of stored parameters, tensor by tensor, every tensor once.
 
-        `tp` and `fsdp`: ranks that divide them, of which `ep` divide experts; `rank_params` is then what the fullest
-        one stores. Raises TfacctError for a model that such ranks do not divide.
+        `tp` and `fsdp`: ranks that divide them, of which `ep` divide experts, in each of `pp` stages; `rank_params` is
+        then what the fullest one stores. Raises TfacctError for a model that such ranks do not divide.
         """
         from tfacct.accounts.sharding.mesh import Mesh
         from tfacct.reports.mesh import checked
         from tfacct.reports.params import params
 
-        alone = (tp, fsdp, ep) == (1, 1, 1)
-        report = params([self.loaded], None if alone else checked(Mesh(tp, fsdp=fsdp, ep=ep)))
+        alone = (tp, fsdp, ep, pp) == (1, 1, 1, 1)
+        report = params([self.loaded], None if alone else checked(Mesh(tp, fsdp=fsdp, ep=ep, pp=pp)))
 
         def chart() -> Chart:
             from tfacct.reports.charts_parts import params_chart

@@ -97,7 +97,7 @@ class ParamsReport(_Explained):
     """Number of stored parameters."""
 
     _line = each.ParamsLine
-    _optional = ("tp", "fsdp", "ep", "rank_params")
+    _optional = ("tp", "fsdp", "ep", "pp", "stage", "rank_params")
 
     total_params: int
     embedding_params: int
@@ -110,6 +110,8 @@ class ParamsReport(_Explained):
     tp: int
     fsdp: int
     ep: int
+    pp: int
+    stage: int | None
     rank_params: int
 
 
@@ -165,11 +167,18 @@ class TrainReport(_Common):
 class CommsReport(_Common):
     """Collectives of the ranks of a mesh."""
 
+    _optional = ("stage", "stages", "microbatches", "bubble", "bubble_ratio")
+
     workload: each.Workload
     train: bool
     mesh: each.MeshFacts
     after_head: Literal["divided", "gathered", "loss"]
     reduce_dtype: str
+    stage: int
+    stages: list[each.StageFacts]
+    microbatches: int
+    bubble: str | None
+    bubble_ratio: float | None
     rank_params: int
     total_params: int
     sent_bytes: int

@@ -200,6 +200,20 @@ class MeshFacts(TypedDict):
     imbalance: float
     dp: int
     zero: int
+    pp: int
+    schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"] | None
+    microbatches: int | None
+    pp_chunks: int
+    cp: int
+    cp_method: Literal["ring", "gather"] | None
+    ulysses: int
+
+
+class StageFacts(TypedDict):
+    """What a rank of a stage stores and sends."""
+
+    rank_params: int
+    sent_bytes: int
 
 
 class Undivided(TypedDict):
@@ -244,10 +258,10 @@ class CollectiveLine(TypedDict):
 class Collectives(TypedDict):
     """Collectives of one kind. `bytes` are those of the results on one rank, `sent_bytes` what it sends in a ring."""
 
-    kind: Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all"]
-    over: Literal["tp", "fsdp", "ep", "dp"]
+    kind: Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "send"]
+    over: Literal["tp", "fsdp", "ep", "dp", "pp", "cp", "ulysses"]
     when: Literal["forward", "backward", "update"]
-    of: Literal["stream", "shared weights", "weights", "experts", "logits"]
+    of: Literal["stream", "shared weights", "weights", "experts", "logits", "keys", "heads"]
     calls: int
     bytes: int
     sent_bytes: int

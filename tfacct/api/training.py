@@ -40,6 +40,13 @@ class Trainable(Asked):
         imbalance: float = 1,
         dp: int = 1,
         zero: Literal[0, 1, 2, 3] = 0,
+        pp: int = 1,
+        schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"] = "1f1b",
+        microbatches: int | None = None,
+        pp_chunks: int = 1,
+        cp: int = 1,
+        cp_method: Literal["ring", "gather"] = "ring",
+        ulysses: int = 1,
         fit: int | str | None = None,
         by: By = "instant",
         **step: Unpack[Whole],
@@ -63,8 +70,8 @@ class Trainable(Asked):
         an eighth at a time. `lora`: a rank, or a rank and products (`"16:q_proj,v_proj"`), of adapters that alone are
         trained; `adapters`: their dtype; `lora_dropout`: the share of their inputs that they drop. `fit` (bytes, or
         `"80GiB"`) adds the largest context and batch, and what would make more fit.
-        `tp`, `sp`, `fsdp`, `tp_plan`, `ep`, `imbalance`, `dp`, `zero`: a mesh, as `comms` has it; all is of one rank
-        then, a budget too.
+        `tp`, `sp`, `fsdp`, `tp_plan`, `ep`, `imbalance`, `dp`, `zero`, `pp` and what goes with it, `cp`, `cp_method`,
+        `ulysses`: a mesh, as `comms` has it; all is of one rank then, a budget too.
 
         >>> rank = load("llama-3.1-70b").train(ctx="8k", checkpoint="full", weights="fp32", tp=8, sp=True, fsdp=8)
         >>> rank.mesh["ranks"], rank.weights_bytes, rank.peak_instant
@@ -76,7 +83,23 @@ class Trainable(Asked):
         from tfacct.reports.train import train
         from tfacct.reports.training import Recipe
 
-        mesh = mesh_of(tp, sp, fsdp, tp_plan, ep, imbalance, dp, zero)
+        mesh = mesh_of(
+            tp,
+            sp,
+            fsdp,
+            tp_plan,
+            ep,
+            imbalance,
+            dp,
+            zero,
+            pp,
+            schedule,
+            microbatches,
+            pp_chunks,
+            cp,
+            cp_method,
+            ulysses,
+        )
         budget, card = budget_of(of_one(fit, 1 if mesh is None else mesh.ranks))
         rank = None if lora is None else str(lora)
         recipe = Recipe(
@@ -114,6 +137,13 @@ class Trainable(Asked):
         imbalance: float = 1,
         dp: int = 1,
         zero: Literal[0, 1, 2, 3] = 0,
+        pp: int = 1,
+        schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"] = "1f1b",
+        microbatches: int | None = None,
+        pp_chunks: int = 1,
+        cp: int = 1,
+        cp_method: Literal["ring", "gather"] = "ring",
+        ulysses: int = 1,
         train: bool = False,
         dtype: str | None = None,
         after_head: Literal["divided", "gathered", "loss"] = "divided",
@@ -135,13 +165,36 @@ class Trainable(Asked):
         own, which divide moments (`zero=1`), gradients too (2), or all as `fsdp` does (3). `dtype`: of what is sent.
         `after_head`: whether logits stay divided, are gathered, or go into a divided loss. `reduce_dtype`: of gradients
         that are summed over batches.
+        `pp` stages divide the blocks; they take a batch in `microbatches` by a `schedule`, `interleaved` with so many
+        `pp_chunks` on each rank, and the collectives are those of the stage that sends most. `cp` ranks divide a
+        sequence's tokens, and keys and values go round (`cp_method`) or are gathered; `ulysses` ranks divide tokens,
+        and heads inside attention.
         Raises TfacctError for a mesh that does not divide what it must, and for a model with a part that has no rule.
         """
         from tfacct.accounts.sharding.mesh import Mesh
         from tfacct.reports.comms import comms
         from tfacct.reports.ranks import mesh_of
 
-        mesh = mesh_of(tp, sp, fsdp, tp_plan, ep, imbalance, dp, zero) or Mesh()
+        mesh = (
+            mesh_of(
+                tp,
+                sp,
+                fsdp,
+                tp_plan,
+                ep,
+                imbalance,
+                dp,
+                zero,
+                pp,
+                schedule,
+                microbatches,
+                pp_chunks,
+                cp,
+                cp_method,
+                ulysses,
+            )
+            or Mesh()
+        )
         report = comms(
             [self.loaded], request(step), mesh, train=train, dtype=dtype, after=after_head, reduce_dtype=reduce_dtype
         )

@@ -87,6 +87,7 @@ def params(
     tp: opt.Tp = 1,
     fsdp: opt.Fsdp = 1,
     ep: opt.Ep = 1,
+    pp: opt.Pp = 1,
     picture: opt.Picture,
     which: opt.Which,
     how: opt.Explained,
@@ -95,14 +96,14 @@ def params(
     """Parameters, tensor by tensor."""
     from tfacct.reports.params import params
 
-    ask.check_explained(how, output, {"--tp": tp != 1, "--fsdp": fsdp != 1, "--ep": ep != 1})
+    ask.check_explained(how, output, {"--tp": tp != 1, "--fsdp": fsdp != 1, "--ep": ep != 1, "--pp": pp != 1})
     chosen = ask.subjects(which)
     mesh = None
-    if (tp, fsdp, ep) != (1, 1, 1):
+    if (tp, fsdp, ep, pp) != (1, 1, 1, 1):
         from tfacct.accounts.sharding.mesh import Mesh
         from tfacct.reports.mesh import checked
 
-        mesh = checked(Mesh(tp, fsdp=fsdp, ep=ep))
+        mesh = checked(Mesh(tp, fsdp=fsdp, ep=ep, pp=pp))
     report = params(chosen, mesh)
     chart = None
     if picture.plot is not None:

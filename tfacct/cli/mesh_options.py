@@ -70,6 +70,48 @@ Zero = Annotated[
 ]
 
 
+class ScheduleChoice(StrEnum):
+    """Order in which stages take microbatches."""
+
+    gpipe = "gpipe"
+    one_forward_one_backward = "1f1b"
+    interleaved = "interleaved"
+    zero_bubble = "zero-bubble"
+
+
+class CpMethodChoice(StrEnum):
+    """How keys and values reach other ranks' tokens."""
+
+    ring = "ring"
+    gather = "gather"
+
+
+Pp = Annotated[int, typer.Option(metavar="N", help="Stages that divide the blocks.", rich_help_panel=_MESH)]
+PpSchedule = Annotated[
+    ScheduleChoice, typer.Option(help="Order in which stages take microbatches.", rich_help_panel=_MESH)
+]
+Microbatches = Annotated[
+    int | None,
+    typer.Option(
+        metavar="M",
+        help="Of a batch in --pp. Default: one sequence each in a training step.",
+        rich_help_panel=_MESH,
+        show_default=False,
+    ),
+]
+PpChunks = Annotated[
+    int, typer.Option(metavar="N", help="Stages of each rank, with --schedule interleaved.", rich_help_panel=_MESH)
+]
+Cp = Annotated[int, typer.Option(metavar="N", help="Ranks that divide a sequence's tokens.", rich_help_panel=_MESH)]
+CpMethod = Annotated[
+    CpMethodChoice, typer.Option(help="How keys and values reach the ranks of --cp.", rich_help_panel=_MESH)
+]
+Ulysses = Annotated[
+    int,
+    typer.Option(metavar="N", help="Ranks that divide tokens, and heads inside attention.", rich_help_panel=_MESH),
+]
+
+
 @dataclass(repr=False, eq=False)
 class Mesh:
     """The ranks among which a model is divided."""
@@ -82,3 +124,10 @@ class Mesh:
     imbalance: Imbalance = 1
     dp: Dp = 1
     zero: Zero = 0
+    pp: Pp = 1
+    schedule: PpSchedule = ScheduleChoice.one_forward_one_backward
+    microbatches: Microbatches = None
+    pp_chunks: PpChunks = 1
+    cp: Cp = 1
+    cp_method: CpMethod = CpMethodChoice.ring
+    ulysses: Ulysses = 1

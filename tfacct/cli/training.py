@@ -25,7 +25,23 @@ def _mesh_of(given: opt.Mesh) -> "Mesh | None":
     """The mesh that the options name; None where they divide nothing."""
     from tfacct.reports.ranks import mesh_of
 
-    return mesh_of(given.tp, given.sp, given.fsdp, given.tp_plan.value, given.ep, given.imbalance, given.dp, given.zero)
+    return mesh_of(
+        given.tp,
+        given.sp,
+        given.fsdp,
+        given.tp_plan.value,
+        given.ep,
+        given.imbalance,
+        given.dp,
+        given.zero,
+        given.pp,
+        given.schedule.value,
+        given.microbatches,
+        given.pp_chunks,
+        given.cp,
+        given.cp_method.value,
+        given.ulysses,
+    )
 
 
 @command(ACCOUNT, "tfacct train llama-3.1-8b --ctx 8k --fit 80GiB")

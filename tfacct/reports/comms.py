@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tfacct.accounts.sharding.mesh import LIVES, Mesh, padded
-from tfacct.accounts.sharding.rules import collectives
 from tfacct.accounts.sharding.sends import Collective
 from tfacct.accounts.sharding.shards import stored_elements
+from tfacct.accounts.sharding.stages import microbatches
 from tfacct.base import units
 from tfacct.base.errors import UsageError, listed
 from tfacct.base.spelling import option
@@ -18,10 +18,11 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import compose, counting
 from tfacct.reports.comms_ends import COUNTED, Ends, ends_of
-from tfacct.reports.mesh import DTYPES, TORCH, check_rows, check_ruled, checked, facts, fused, routing_bits, uneven
+from tfacct.reports.mesh import DTYPES, TORCH, by_stage, check_rows, check_ruled, checked, facts, uneven
+from tfacct.reports.pipes import check_step, division, ledgers, of_parts, waits, waits_facts
 
-_ORDER = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all")
-_OVER = ("tp", "ep", "fsdp", "dp")
+_ORDER = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "send")
+_OVER = ("tp", "cp", "ulysses", "ep", "pp", "fsdp", "dp")
 _WHEN = ("forward", "backward", "update")
 _ABOUT = (
     "Bytes are those of the results on one rank. What a rank sends is that of a ring: of a gather and a scatter all"
@@ -44,6 +45,7 @@ def comms(
     stay divided, are gathered, or go into a divided loss. `reduce_dtype`: of gradients that are summed over batches.
     Raises UsageError, and ConfigError for a model with a part that has no rule."""
     mesh = checked(mesh)
+    check_step(mesh)
     ends = ends_of(mesh, train, after, reduce_dtype)
     if not train and mesh.ranks == mesh.dp:
         raise UsageError(f"{option('dp', mesh.dp)} sends gradients alone", f"{option('train', True)} counts them")
@@ -68,7 +70,7 @@ def comms(
         title=f"{who} one of {mesh.ranks:,} ranks sends in {name}, {compose.workload_words(subjects, request)}",
         convention="collectives as torch runs them; bytes of the results on one rank, sent bytes as in a ring",
         answer=_answer(subjects, every, train),
-        notes=lambda at: _notes(subjects[at], every[at], mesh),
+        notes=lambda at: _notes(subjects[at], every[at], mesh, train),
         counted=f"the collectives of products, norms and weights{COUNTED[ends.after]}",
         details=lambda _: _ABOUT,
         requests=[request],
@@ -84,6 +86,8 @@ class Counted(NamedTuple):
     lines: list[Collective]
     stored: int
     whole: int
+    by_stage: list[int]
+    stored_by_stage: list[int]
 
     @property
     def sent(self) -> int:
@@ -97,7 +101,8 @@ class Counted(NamedTuple):
         for when in _WHEN:
             for line in self.lines:
                 if line.when == when:
-                    found.setdefault((line.over, line.when, line.kind, line.of), []).append(line)
+                    apart = line.because if line.of == "keys" else ""
+                    found.setdefault((line.over, line.when, line.kind, line.of, apart), []).append(line)
         return sorted(found.values(), key=_place)
 
 
@@ -111,29 +116,23 @@ def _of(subject: LoadedModel, request: Request, mesh: Mesh, train: bool, dtype: 
     check_ruled(subject, mesh)
     work = counting.workload(subject, request)
     try:
+        reduced = None if ends.reduced is None else units.dtype_bits(ends.reduced)
         bits = units.dtype_bits(dtype)
-        lines = collectives(
-            subject.ledger,
-            mesh,
-            work.axes(),
-            bits,
-            train=train,
-            shares=routing_bits(subject, mesh, bits, train=train),
-            modules=fused(subject),
-            after=ends.after,
-            reduced=None if ends.reduced is None else units.dtype_bits(ends.reduced),
-        )
+        every = by_stage(subject, mesh, work.axes(), bits, train=train, after=ends.after, reduced=reduced)
     except UsageError as error:
         error.message = f"{subject.name}: {error.message}"
         raise
-    if mesh.imbalance != 1 and not any(line.kind == "all-to-all" for line in lines):
+    sizes = [sum(line.sent for line in lines) for lines in every]
+    lines = every[sizes.index(max(sizes))]
+    if mesh.imbalance != 1 and not any(line.kind == "all-to-all" and line.over == "ep" for line in lines):
         said = f"{option('imbalance', f'{float(mesh.imbalance):g}')} is of tokens that go to experts, and none do here"
         raise UsageError(
             said, f"ranks of one batch have all its tokens: {option('ep')} above {option('tp')} sends them"
         )
     if TORCH not in subject.config.divided:
         check_rows(subject, mesh)
-    return Counted(work, lines, stored_elements(subject.ledger, mesh), subject.parameters)
+    stored = [stored_elements(own, mesh) for own in ledgers(subject.ledger, mesh)]
+    return Counted(work, lines, max(stored), subject.parameters, sizes, stored)
 
 
 def _answer(subjects: Sequence[LoadedModel], every: Sequence[Counted], train: bool) -> str:
@@ -147,12 +146,21 @@ def _answer(subjects: Sequence[LoadedModel], every: Sequence[Counted], train: bo
     parts = [f"{units.binary(sent)} over {axis}" for axis, sent in over.items() if sent]
     calls = sum(line.calls for line in one.lines)
     named = f"{', '.join(parts[:-1])} and {parts[-1]}, " if len(parts) > 1 else ""
-    return f"{pass_} sends {units.binary(one.sent)} from each rank: {named}{calls:,} collectives."
+    many = f"{calls:,} collective{'' if calls == 1 else 's'}"
+    return f"{pass_} sends {units.binary(one.sent)} from each rank: {named}{many}."
 
 
 def _because(lines: Sequence[Collective]) -> str:
     """The reason of collectives of one kind, from the letters of their lines."""
     first = lines[0]
+    if first.of == "heads":
+        return "heads for tokens"
+    if first.over == "pp":
+        return "blocks are divided" if first.kind == "send" else "the table is on two"
+    if first.of == "keys":
+        return "S is divided" if first.because == "S" else "gradients contract T"
+    if first.of == "weights" and first.over in ("cp", "ulysses"):
+        return "gradients contract T"
     if first.over == "dp":
         return "gradients contract B" if first.when == "backward" else "moments are divided"
     if first.over == "fsdp":
@@ -214,21 +222,25 @@ def _several(subjects: Sequence[LoadedModel], every: Sequence[Counted]) -> Table
     return (Column("model", "model"), *numbers, Column("sent_bytes", "sent", "bytes")), (tuple(rows),), ()
 
 
-def _notes(subjects: Sequence[LoadedModel], every: Sequence[Counted], mesh: Mesh) -> list[str]:
+def _notes(subjects: Sequence[LoadedModel], every: Sequence[Counted], mesh: Mesh, train: bool) -> list[str]:
     notes = ["Bytes are those of the results on one rank, and what is sent is that of a ring."]
     if len(every) == 1:
         held, whole = units.people(every[0].stored), units.people(every[0].whole)
         padding = ", padding included" if mesh.fsdp > 1 else ""
-        fullest = "The fullest rank" if padding or padded(subjects[0].ledger, mesh) else "Each rank"
+        uneven_ = len({*every[0].stored_by_stage}) > 1
+        fullest = "The fullest rank" if padding or uneven_ or padded(subjects[0].ledger, mesh) else "Each rank"
         notes.append(f"{fullest} stores {held} of {whole} parameters{padding}.")
     if mesh.fsdp > 1:
         notes.append(
             "Each rank of fsdp has a batch of its own. Weights are gathered block by block, as fully_shard does."
         )
     notes += uneven(subjects, mesh)
+    if mesh.pp > 1 and len(every) == 1:
+        notes += _of_stages(subjects[0], every[0], mesh, train)
+    notes += of_parts(mesh)
     if mesh.dp > 1:
         notes.append(of_copies(mesh))
-    if any(line.kind == "all-to-all" for one in every for line in one.lines):
+    if any(line.over == "ep" for one in every for line in one.lines):
         notes.append(
             "Tokens are dealt out to the ranks of ep evenly."
             if mesh.imbalance == 1
@@ -237,6 +249,15 @@ def _notes(subjects: Sequence[LoadedModel], every: Sequence[Counted], mesh: Mesh
     if mesh.fsdp > 1 and any(subject.quantized for subject in subjects):
         notes.append("The config stores its weights quantized; here they are sent unpacked.")
     return notes
+
+
+def _of_stages(subject: LoadedModel, one: Counted, mesh: Mesh, train: bool) -> list[str]:
+    """Which stages there are, and whose rank is shown."""
+    sizes, times = one.by_stage, microbatches(mesh, one.work.axes(), train)
+    shown = sizes.index(max(sizes)) + 1
+    most = "as much as any" if len(set(sizes)) == 1 else "most"
+    which = f"Shown is a rank of stage {shown:,}, which sends {most}."
+    return [f"{division(subject.ledger, mesh)} {which}", *([waits(mesh, times)] if train else [])]
 
 
 def of_copies(mesh: Mesh) -> str:
@@ -257,10 +278,24 @@ def _facts(one: Counted, mesh: Mesh, train: bool, dtype: str, ends: Ends) -> dic
         "mesh": facts(mesh),
         "after_head": ends.after,
         "reduce_dtype": ends.reduced or dtype,
+        **(_stages(one, mesh, train) if mesh.pp > 1 else {}),
         "rank_params": one.stored,
         "total_params": one.whole,
         "sent_bytes": one.sent,
         "collectives": [{**_row(lines), "of": lines[0].of, "lines": _lines(lines)} for lines in one.together],
+    }
+
+
+def _stages(one: Counted, mesh: Mesh, train: bool) -> dict[str, Any]:
+    """What is said of a pipeline: its ranks, the one that is shown, and how long stages wait."""
+    times = microbatches(mesh, one.work.axes(), train)
+    return {
+        "stage": one.by_stage.index(one.sent) + 1,
+        "stages": [
+            {"rank_params": stored, "sent_bytes": sent}
+            for stored, sent in zip(one.stored_by_stage, one.by_stage, strict=True)
+        ],
+        **waits_facts(mesh, times, train),
     }
 
 

@@ -8,7 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from tfacct import families
+from tfacct.accounts.sharding.logits import AfterHead
 from tfacct.accounts.sharding.mesh import LIVES, Mesh, check, divisors, padded, replicated
+from tfacct.accounts.sharding.pipeline import in_pipeline
 from tfacct.accounts.sharding.rules import collectives
 from tfacct.accounts.sharding.sends import Collective
 from tfacct.accounts.sharding.shards import gathered
@@ -33,6 +35,7 @@ from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes
 from tfacct.ledger.workload import check_size
 from tfacct.loading.model import LoadedModel
+from tfacct.reports import pipes
 from tfacct.reports.stored import stored
 
 TORCH, PUBLISHED = "torch", "published"
@@ -52,7 +55,7 @@ def checked(mesh: Mesh) -> Mesh:
     if mesh.tp == 1 and (mesh.sp or mesh.plan != "torch"):
         given = option("sp", True) if mesh.sp else option("tp_plan", mesh.plan)
         raise UsageError(f"{given} divides what {option('tp')} does: it needs {option('tp', 2)} or more")
-    mesh = _checked_copies(mesh)
+    mesh = pipes.checked_axes(_checked_copies(mesh))
     _check_experts(mesh)
     if mesh.ranks == 1:
         raise UsageError("one rank sends nothing", f"give {option('tp', 8)} or {option('fsdp', 8)}")
@@ -72,10 +75,10 @@ def _checked_copies(mesh: Mesh) -> Mesh:
 
 def check_buckets(subject: LoadedModel, mesh: Mesh) -> None:
     """Refuse buckets of gradients where a class fuses tensors: which ones share a bucket was not compared."""
-    if mesh.dp > 1 and mesh.fsdp == 1 and not mesh.zero and len(stored(subject)) < len(subject.ledger.tensors()):
+    if mesh.replicas > 1 and mesh.fsdp == 1 and not mesh.zero and len(stored(subject)) < len(subject.ledger.tensors()):
         raise ConfigError(
-            f"{subject.name}: its class fuses products, and which of them share a bucket of {option('dp')} was not"
-            " compared",
+            f"{subject.name}: its class fuses products, and which of them share a bucket of"
+            f" {option('dp' if mesh.dp > 1 else 'cp')} was not compared",
             f"{option('fsdp')} is counted, and {option('zero')} too",
         )
 
@@ -114,7 +117,8 @@ def routing_bits(subject: LoadedModel, mesh: Mesh, bits: int, *, train: bool) ->
 def facts(mesh: Mesh) -> dict[str, Any]:
     """A mesh, as in the JSON."""
     own = {"tp": mesh.tp, "sp": mesh.sp, "fsdp": mesh.fsdp, "tp_plan": mesh.plan, "ranks": mesh.ranks}
-    return {**own, "ep": mesh.ep, "imbalance": float(mesh.imbalance), "dp": mesh.dp, "zero": mesh.zero}
+    more = {"ep": mesh.ep, "imbalance": float(mesh.imbalance), "dp": mesh.dp, "zero": mesh.zero}
+    return {**own, **more, **pipes.facts_of(mesh)}
 
 
 def fused(subject: LoadedModel) -> dict[str, str]:
@@ -126,12 +130,37 @@ def fused(subject: LoadedModel) -> dict[str, str]:
 
 def calls(subject: LoadedModel, mesh: Mesh, at: Axes, bits: int, *, train: bool = False) -> list[Collective]:
     """Every collective of a model on a mesh, as its class sends numbers of so many bits. Raises TfacctError."""
-    shares = routing_bits(subject, mesh, bits, train=train)
-    return collectives(subject.ledger, mesh, at, bits, train=train, shares=shares, modules=fused(subject))
+    return max(by_stage(subject, mesh, at, bits, train=train), key=lambda lines: sum(one.sent for one in lines))
+
+
+def by_stage(
+    subject: LoadedModel,
+    mesh: Mesh,
+    at: Axes,
+    bits: int,
+    *,
+    train: bool = False,
+    after: AfterHead = "divided",
+    reduced: int | None = None,
+) -> list[list[Collective]]:
+    """Every collective of each rank of `pp`, of the one where there is no other. Raises TfacctError."""
+    how: dict[str, Any] = {
+        "train": train,
+        "shares": routing_bits(subject, mesh, bits, train=train),
+        "modules": fused(subject),
+        "after": after,
+        "reduced": reduced,
+    }
+    if mesh.pp == 1:
+        return [collectives(subject.ledger, mesh, at, bits, **how)]
+    return in_pipeline(subject.ledger, mesh, at, bits, **how)
 
 
 def check_ruled(subject: LoadedModel, mesh: Mesh) -> None:
     """Raises ConfigError for a model with a part that has no rule on this mesh."""
+    pipes.check_axes(subject, mesh)
+    if mesh.ranks == mesh.pp:
+        return  # stages send the stream, whatever is inside them
     if said := unruled(subject.architecture):
         kinds = "decoders of attention, latent or not, feed-forward networks, experts and norms have rules"
         raise ConfigError(f"{subject.name}: no rule for {said} on a mesh", kinds)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfacct.accounts.sharding.mesh import Mesh
-from tfacct.accounts.sharding.shards import shard
+from tfacct.accounts.sharding.shards import shard, stored_elements
 from tfacct.architecture.parts import HEADINGS
 from tfacct.base import units
 from tfacct.ledger import paths
@@ -58,8 +58,10 @@ def _of_mesh(subjects: Sequence[LoadedModel], mesh: Mesh | None) -> list[str]:
     if mesh is None:
         return []
     from tfacct.reports.mesh import uneven
+    from tfacct.reports.pipes import division
 
-    return [*uneven(subjects, mesh), *([ON_RANKS] if mesh.fsdp > 1 else [])]
+    staged = [division(subjects[0].ledger, mesh)] if mesh.pp > 1 and len(subjects) == 1 else []
+    return [*uneven(subjects, mesh), *staged, *([ON_RANKS] if mesh.fsdp > 1 else [])]
 
 
 def _of_ranks(mesh: Mesh | None) -> str:
@@ -107,7 +109,7 @@ def _never_run(subjects: Sequence[LoadedModel]) -> list[str]:
 
 
 def _facts(subject: LoadedModel, mesh: Mesh | None = None) -> dict[str, Any]:
-    tensors = stored(subject.ledger.tensors())
+    tensors, fullest = stored(subject.ledger.tensors()), _fullest(subject, mesh)
     total = sum(_in_all(tensor) for tensor in tensors)
     embedding = sum(_in_all(tensor) for tensor in tensors if tensor.embedding)
     active = sum(subject.ledger.active_parameters().values())
@@ -126,27 +128,55 @@ def _facts(subject: LoadedModel, mesh: Mesh | None = None) -> dict[str, Any]:
                 "shape": list(tensor.shape),
                 "times": tensor.count,
                 "params": _in_all(tensor),
-                **_on_rank(tensor, mesh),
+                **_on_rank(tensor, fullest),
             }
             for tensor in tensors
         ],
         **(
             {}
-            if mesh is None
-            else {"tp": mesh.tp, "fsdp": mesh.fsdp, "ep": mesh.ep, "rank_params": _ranks_total(tensors, mesh)}
+            if fullest is None or mesh is None
+            else {
+                "tp": mesh.tp,
+                "fsdp": mesh.fsdp,
+                "ep": mesh.ep,
+                "pp": mesh.pp,
+                "stage": fullest.stage if mesh.pp > 1 else None,
+                "rank_params": sum(map(fullest.holds, tensors)),
+            }
         ),
     }
 
 
-def _on_rank(tensor: Tensor, mesh: Mesh | None) -> dict[str, int]:
-    """Elements of the tensor in all blocks that the fullest rank stores, where there are several."""
+class _Fullest(NamedTuple):
+    """The rank that stores most: how many of each tensor it has, by where the tensor is, and its stage."""
+
+    mesh: Mesh
+    counts: dict[tuple[str, int], Any]
+    stage: int
+
+    def holds(self, tensor: Tensor) -> int:
+        """Elements of a tensor in all blocks that it stores."""
+        return int(self.counts.get(_place(tensor), 0) * shard(tensor.parameter, tensor.axes, self.mesh).elements)
+
+
+def _place(tensor: Tensor) -> tuple[str, int]:
+    return tensor.path, id(tensor.axes) if paths.repeated(tensor.path) else 0
+
+
+def _fullest(subject: LoadedModel, mesh: Mesh | None) -> _Fullest | None:
     if mesh is None:
-        return {}
-    return {"rank_params": int(tensor.count * shard(tensor.parameter, tensor.axes, mesh).elements)}
+        return None
+    from tfacct.reports.pipes import ledgers
+
+    every = ledgers(subject.ledger, mesh)
+    held = [stored_elements(own, mesh) for own in every]
+    stage = held.index(max(held))
+    return _Fullest(mesh, {_place(one): one.count for one in stored(every[stage].tensors())}, stage + 1)
 
 
-def _ranks_total(tensors: Sequence[Tensor], mesh: Mesh) -> int:
-    return sum(_on_rank(tensor, mesh)["rank_params"] for tensor in tensors)
+def _on_rank(tensor: Tensor, fullest: _Fullest | None) -> dict[str, int]:
+    """Elements of the tensor in all blocks that the fullest rank stores, where there are several."""
+    return {} if fullest is None else {"rank_params": fullest.holds(tensor)}
 
 
 def _differing(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> list[str]:
@@ -171,14 +201,14 @@ def _one(subject: LoadedModel, facts: dict[str, Any], mesh: Mesh | None) -> Tabl
         Column("share", "share", "share"),
         Column("bar", "", "bar", drop=5),
     )
-    total = facts["total_params"]
+    total, fullest = facts["total_params"], _fullest(subject, mesh)
     sections = []
     for _, tensors in groupby(stored(subject.ledger.tensors()), key=lambda tensor: paths.holder_of(tensor.path)):
         rows: list[Row] = []
         for tensor in tensors:
             params = _in_all(tensor)
             row = {"parameter": paths.short(tensor.path), "shape": tensor.shape, "times": tensor.count}
-            rows.append(cells.with_share({**row, "params": params, **_on_rank(tensor, mesh)}, params, total))
+            rows.append(cells.with_share({**row, "params": params, **_on_rank(tensor, fullest)}, params, total))
         sections.append(tuple(rows))
     totals: list[Row] = [
         {"parameter": "total", "params": total, "share": Fraction(1), "rank_params": facts.get("rank_params")},

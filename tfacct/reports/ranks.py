@@ -15,7 +15,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.reports.counting import LeftOut, on_a_mesh
 
 if TYPE_CHECKING:
-    from tfacct.accounts.sharding.mesh import Mesh, Plan
+    from tfacct.accounts.sharding.mesh import Mesh, Method, Plan, Schedule
     from tfacct.output.chart import Chart
 
 Budget = TypeVar("Budget", int | str | None, str | None)
@@ -31,11 +31,34 @@ def mesh_of(
     imbalance: float = 1,
     dp: int = 1,
     zero: int = 0,
+    pp: int = 1,
+    schedule: Schedule = "1f1b",
+    microbatches: int | None = None,
+    pp_chunks: int = 1,
+    cp: int = 1,
+    cp_method: Method = "ring",
+    ulysses: int = 1,
 ) -> Mesh | None:
     """The mesh of these options; None where none divides anything."""
     from tfacct.accounts.sharding.mesh import Mesh
 
-    mesh = Mesh(tp, sp, fsdp, plan, ep, Fraction(str(imbalance)), dp, zero)
+    mesh = Mesh(
+        tp,
+        sp,
+        fsdp,
+        plan,
+        ep,
+        Fraction(str(imbalance)),
+        dp,
+        zero,
+        pp,
+        schedule,
+        microbatches if microbatches is not None else 0,
+        pp_chunks,
+        cp,
+        cp_method,
+        ulysses,
+    )
     return None if mesh == Mesh() else mesh
 
 

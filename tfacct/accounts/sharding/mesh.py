@@ -20,6 +20,9 @@ HEADS = ("K", "N")
 """Those that stay whole numbers on every rank."""
 TOKENS = ("T", "O")
 """Letters of the stream that `sp` divides beside them."""
+BOTH = 2
+"""Pieces of a sequence that each rank of `cp` has, one from the front and one from the back: under a causal mask all
+then compute as much."""
 NAMES = {
     "K": "key/value heads",
     "N": "query heads",
@@ -32,6 +35,10 @@ NAMES = {
 }
 
 Plan: TypeAlias = Literal["torch", "megatron"]
+Schedule: TypeAlias = Literal["gpipe", "1f1b", "interleaved", "zero-bubble"]
+"""Order in which the stages of a pipeline take microbatches."""
+Method: TypeAlias = Literal["ring", "gather"]
+"""How keys and values reach the tokens of other ranks: from one rank to the next, or gathered."""
 
 
 @record
@@ -40,7 +47,10 @@ class Mesh:
     one tensor each reduce its gradient, as torch's plan has it, or together, as Megatron does. `ep`: so many of the
     ranks divide the experts, which `tp` then leaves whole. `imbalance`: the pairs of token and expert that the fullest
     of them receives, over the mean. `dp`: copies of all that, each with a batch of its own; `zero`: the stage of ZeRO
-    by which these divide moments (1) and gradients (2)."""
+    by which these divide moments (1) and gradients (2). `pp`: stages that divide the blocks, by a `schedule` over so
+    many `microbatches` (0: one sequence each in a training step, one in all else); `chunks`: stages of each rank. `cp`
+    and `ulysses`: ranks that divide a sequence's tokens and have all weights; attention is brought together by keys and
+    values (`cp_method`), or by heads."""
 
     tp: int = 1
     sp: bool = False
@@ -50,16 +60,44 @@ class Mesh:
     imbalance: Fraction = Fraction(1)
     dp: int = 1
     zero: int = 0
+    pp: int = 1
+    schedule: Schedule = "1f1b"
+    microbatches: int = 0
+    chunks: int = 1
+    cp: int = 1
+    cp_method: Method = "ring"
+    ulysses: int = 1
 
     @property
     def ranks(self) -> int:
         """Number of ranks."""
-        return self.tp * self.fsdp * self.dp
+        return self.tp * self.fsdp * self.dp * self.pp * self.parts
+
+    @property
+    def parts(self) -> int:
+        """Number of parts of a sequence. What sums over the batch sums over these too."""
+        return self.cp * self.ulysses
+
+    @property
+    def sharers(self) -> int:
+        """Number of ranks that divide each weight: those of `fsdp`, and the parts of their sequences."""
+        return self.fsdp * self.parts if self.fsdp > 1 else 1
+
+    @property
+    def replicas(self) -> int:
+        """Number of ranks that have the same weights and other tokens."""
+        return self.dp if self.fsdp > 1 else self.dp * self.parts
 
     @property
     def copies(self) -> int:
         """Number of ranks that have the same experts; `fsdp` divides what each of these has among them."""
-        return self.tp * self.fsdp // self.ep if self.ep > 1 else self.fsdp
+        return self.tp * self.fsdp // self.ep if self.ep > 1 else self.sharers
+
+    def own(self, at: Axes) -> Axes:
+        """Sizes of a step on a rank that has its part of each sequence."""
+        if self.parts == 1:
+            return at
+        return {**at, **{letter: at[letter] // self.parts for letter in ("T", "S", "O") if at[letter] > 1}}
 
     def fits(self, letter: str, axes: Axes, ranks: int) -> bool:
         """True if so many ranks of `tp` divide a letter. Fewer key/value heads than ranks are on several each. Of
@@ -83,9 +121,11 @@ class Mesh:
 
 def check(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
     """Raises UsageError if a letter that the mesh divides has no size that it divides."""
+    if mesh.parts > 1:
+        _check_parts(ledger, mesh, at)
     everywhere = [(group.axes, letter) for group in ledger.groups for letter in _lives(group, mesh)]
     if mesh.sp:
-        everywhere.append((at, "T"))
+        everywhere.append((mesh.own(at), "T"))
     banks = [group.axes[EXPERTS] for group in ledger.groups if EXPERTS in group.axes]
     uneven = [whole for whole in banks if whole % mesh.ep]
     if uneven:
@@ -103,6 +143,35 @@ def check(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
     tried = divisors(heads or {whole for _, whole in wrong})
     possible = [n for n in tried if all(mesh.fits(letter, axes, n) for axes, letter in everywhere if letter != "T")]
     raise UsageError(said, f"sizes that divide all: {', '.join(map(str, possible))}")
+
+
+def _check_parts(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
+    """Raises UsageError for tokens, or heads, that the parts of a sequence do not divide."""
+    names = [option(name, size) for name, size in (("cp", mesh.cp), ("ulysses", mesh.ulysses)) if size > 1]
+    named = " and ".join(names)
+    if "T" in at:
+        if at["T"] != at["S"]:
+            new = "one new token" if at["T"] == 1 else f"{at['T']:,} new tokens"
+            said = f"{named} divides whole sequences, not {new} of {at['S']:,}"
+            raise UsageError(said, f"a prompt: {option('tokens', at['S'])}; a step: {option('train', True)}")
+        pieces = mesh.parts * (BOTH if mesh.cp > 1 else 1)
+        if at["T"] % pieces:
+            raise UsageError(
+                f"{named} does not divide T = {at['T']:,} ({NAMES['T']})",
+                f"tokens are dealt out in {pieces:,} pieces: ask for a multiple of {pieces:,}",
+            )
+    heads = sorted(
+        {(letter, group.axes[letter]) for group in ledger.groups for letter in HEADS if letter in group.axes}
+    )
+    wrong = [(letter, whole) for letter, whole in heads if mesh.ulysses > 1 and whole % (mesh.tp * mesh.ulysses)]
+    if wrong:
+        also = f" beside {option('tp', mesh.tp)}" if mesh.tp > 1 else ""
+        said = ", ".join(f"{letter} = {whole:,} ({NAMES[letter]})" for letter, whole in wrong)
+        sizes = divisors(whole // mesh.tp for _, whole in heads if whole % mesh.tp == 0)
+        fitting = ", ".join(map(str, sizes)) if all(whole % mesh.tp == 0 for _, whole in heads) else "none"
+        raise UsageError(
+            f"{option('ulysses', mesh.ulysses)}{also} does not divide {said}", f"sizes that divide all: {fitting}"
+        )
 
 
 def replicated(ledger: Ledger, mesh: Mesh) -> list[int]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tfacct.accounts.sharding.mesh import Mesh
-from tfacct.accounts.sharding.sends import Collective, Kind, When, collective
+from tfacct.accounts.sharding.sends import Collective, Kind, Over, When, collective
 from tfacct.accounts.sharding.shards import gathered, shard
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import whole_bytes
@@ -30,17 +30,24 @@ def of_replicas(ledger: Ledger, mesh: Mesh, bits: int) -> Iterator[Collective]:
             part = whole_bytes(sum(one.elements for one in unit.shards), bits)
             steps: tuple[tuple[Kind, When, int], ...] = (
                 ("reduce-scatter", "backward", part),
-                ("all-gather", "update", mesh.dp * part),
+                ("all-gather", "update", mesh.replicas * part),
             )
             for kind, when, result in steps:
-                yield collective(unit.what, kind, "dp", when, "weights", unit.times, result, mesh.dp, "B")
+                yield collective(unit.what, kind, axis(mesh), when, "weights", unit.times, result, mesh.replicas, "B")
     elif mesh.fsdp > 1:
         for unit in gathered(ledger, mesh):
             part = whole_bytes(sum(one.elements for one in unit.shards), bits)
-            yield collective(unit.what, "all-reduce", "dp", "backward", "weights", unit.times, part, mesh.dp, "B")
+            yield collective(
+                unit.what, "all-reduce", axis(mesh), "backward", "weights", unit.times, part, mesh.replicas, "B"
+            )
     else:
         for size in buckets(ledger, mesh, bits):
-            yield collective("gradients", "all-reduce", "dp", "backward", "weights", 1, size, mesh.dp, "B")
+            yield collective("gradients", "all-reduce", axis(mesh), "backward", "weights", 1, size, mesh.replicas, "B")
+
+
+def axis(mesh: Mesh) -> Over:
+    """The axis of the ranks that have the same weights: parts of a sequence count among copies, where there are any."""
+    return "dp" if mesh.dp > 1 else "cp" if mesh.cp > 1 else "ulysses"
 
 
 def along_copies(mesh: Mesh) -> Mesh:

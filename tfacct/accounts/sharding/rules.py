@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from tfacct.accounts.sharding.context import of_context
 from tfacct.accounts.sharding.experts import of_experts
 from tfacct.accounts.sharding.logits import AfterHead, of_logits
 from tfacct.accounts.sharding.mesh import TOKENS, Mesh, check
@@ -36,15 +37,16 @@ def collectives(
     Raises UsageError for a mesh that does not divide what it must.
     """
     check(ledger, mesh, at)
-    found: list[Collective] = []
+    at = mesh.own(at)
+    found: list[Collective] = [*of_context(ledger, mesh, at, bits, train)]
     for group in ledger.groups if mesh.tp > 1 else ():
         found += _of_group(group, mesh, at, bits, train, modules or {})
     for group in ledger.groups if mesh.ranks > 1 else ():
         found += of_experts(group, mesh, at, bits, shares or bits, train)
     found += of_logits(ledger, mesh, at, bits, after)
-    if mesh.ranks > mesh.tp or mesh.copies > 1:
+    if mesh.sharers > 1 or mesh.copies > 1:
         found += _of_weights(ledger, mesh, bits, train, reduced or bits)
-    if mesh.dp > 1 and train:
+    if mesh.replicas > 1 and train:
         found += of_replicas(ledger, mesh, reduced or bits)
     return found
 

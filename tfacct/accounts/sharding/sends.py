@@ -8,17 +8,17 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from tfacct.ledger.einsum import rounded_up
 
-Kind: TypeAlias = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all"]
-Over: TypeAlias = Literal["tp", "fsdp", "ep", "dp"]
+Kind: TypeAlias = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "send"]
+Over: TypeAlias = Literal["tp", "fsdp", "ep", "dp", "pp", "cp", "ulysses"]
 When: TypeAlias = Literal["forward", "backward", "update"]
-Of: TypeAlias = Literal["stream", "shared weights", "weights", "experts", "logits"]
+Of: TypeAlias = Literal["stream", "shared weights", "weights", "experts", "logits", "keys", "heads"]
 
 
 class Collective(NamedTuple):
     """A collective as a line: `what` is the line of the ledger that needs it, `calls` how many times it runs in a step,
     `bytes` those of all results on one rank, `because` the letter it follows from. `of`: the stream, weights that every
-    rank of `tp` has, the weights of an `fsdp` unit, what goes to experts and comes back, or logits. `sent`: bytes that
-    one rank sends, in a ring or to each other rank."""
+    rank of `tp` has, the weights of an `fsdp` unit, what goes to experts and comes back, logits, keys
+    and values, or heads. `sent`: bytes that one rank sends, in a ring or to each other rank."""
 
     what: str
     kind: Kind

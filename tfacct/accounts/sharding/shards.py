@@ -42,7 +42,7 @@ def shard(parameter: Parameter, axes: Axes, mesh: Mesh) -> Shard:
         local[parameter.axes[0]] //= mesh.ep
     rows = prod(local[axis] for axis in along)
     columns = prod(size_ for axis, size_ in local.items() if axis not in along)
-    return Shard(parameter.path, rows, columns, rounded_up(rows, mesh.copies if parameter.bank else mesh.fsdp))
+    return Shard(parameter.path, rows, columns, rounded_up(rows, mesh.copies if parameter.bank else mesh.sharers))
 
 
 class Unit(NamedTuple):
@@ -66,11 +66,11 @@ def gathered(ledger: Ledger, mesh: Mesh) -> Iterator[Unit]:
             continue
         what = next(iter(own)).split("*")[0] + "*"
         apart = [own[path] for path, one in weights.items() if one.bank and mesh.ep > 1]
-        yield Unit(what, group.count, mesh.fsdp, [one for one in own.values() if one not in apart])
+        yield Unit(what, group.count, mesh.sharers, [one for one in own.values() if one not in apart])
         if apart:
             yield Unit(paths.holder_of(apart[0].path), group.count, mesh.copies, apart)
     if root:
-        yield Unit("", 1, mesh.fsdp, list(root.values()))
+        yield Unit("", 1, mesh.sharers, list(root.values()))
 
 
 def stored_elements(ledger: Ledger, mesh: Mesh) -> int:

@@ -25,7 +25,7 @@ def units(ledger: Ledger, mesh: Mesh, stored: Width) -> Units:
     for unit in gathered(ledger, mesh):
         found[next(kinds) if unit.what else ENDS] = sum(one.elements for one in unit.shards)
     root = found.pop(ENDS, 0)
-    return Units(mesh.fsdp, stored, found, root, stored_elements(ledger, mesh))
+    return Units(mesh.sharers, stored, found, root, stored_elements(ledger, mesh))
 
 
 def updated(ledger: Ledger, mesh: Mesh) -> list[Parameter]:

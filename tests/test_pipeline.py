@@ -1,0 +1,196 @@
+"""Stages of a pipeline: what each holds and sends, against torch's own schedules under a process group that sends
+nothing, and by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tfacct
+from tests.conftest import Ran
+from tests.test_sharding import fake_ranks
+from tfacct.accounts.sharding.mesh import Mesh
+from tfacct.accounts.sharding.pipeline import in_pipeline
+from tfacct.accounts.sharding.shards import stored_elements
+from tfacct.accounts.sharding.stages import blocks_in, divided, part, stages
+from tfacct.ledger.workload import Workload
+from tfacct.reports.pipes import ledgers
+
+SMALL = {
+    "model_type": "llama",
+    "hidden_size": 12,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 8,
+    "intermediate_size": 20,
+    "vocab_size": 40,
+    "num_hidden_layers": 8,
+    "max_position_embeddings": 64,
+    "tie_word_embeddings": True,
+}
+
+
+def sent_by_torch(mesh: Mesh, rank: int, batch: int, tokens: int, hidden: int) -> Counter[tuple[str, int]]:
+    """What a rank sends in a step of torch's schedule: forward or backward, and the bytes of a message."""
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.pipelining import (
+        PipelineStage,
+        Schedule1F1B,
+        ScheduleGPipe,
+        ScheduleInterleaved1F1B,
+        schedules,
+    )
+
+    class Agreed(PipelineStage):
+        """A stage whose neighbours, who are not there, agree that shapes are known."""
+
+        def _warmup_backward_result(self, received_result: Any = None) -> Any:  # noqa: ARG002
+            return torch.ones(1, dtype=torch.int32)
+
+    found: Counter[tuple[str, int]] = Counter()
+    shape = batch // mesh.microbatches, tokens, hidden
+    first, given, made = (torch.zeros(*shape, requires_grad=so) for so in (False, True, True))
+    every = mesh.pp * mesh.chunks
+    real = schedules._batch_p2p
+
+    def watched(ops: Any, desc: Any = None) -> Any:
+        for one in ops:
+            if one.op is dist.isend:
+                when = "forward" if one.peer == (rank + 1) % mesh.pp else "backward"
+                found[when, one.tensor.numel() * one.tensor.element_size()] += 1
+        return real(ops, desc)
+
+    with fake_ranks(mesh.pp, rank), pytest.MonkeyPatch.context() as patched:
+        patched.setattr(schedules, "_batch_p2p", watched)
+        own = [
+            Agreed(
+                torch.nn.Linear(hidden, hidden),
+                stage,
+                every,
+                torch.device("cpu"),
+                (given if stage else first,),
+                (made,),
+            )
+            for stage in range(rank, every, mesh.pp)
+        ]
+        single = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
+
+        def loss(made: Any, _: Any) -> Any:
+            return made.sum()
+
+        schedule: Any
+        if mesh.schedule in single:
+            schedule = single[mesh.schedule](own[0], mesh.microbatches, loss_fn=loss)
+        else:
+            schedule = ScheduleInterleaved1F1B(own, mesh.microbatches, loss_fn=loss)
+        whole = (torch.zeros(batch, tokens, hidden),) if rank == 0 else ()
+        schedule.step(*whole, target=torch.zeros(batch, 1) if rank == mesh.pp - 1 else None)
+    return found
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])
+@pytest.mark.parametrize("rank", [0, 1, 3])
+def test_stages_send_what_torchs_schedules_send(schedule: Any, rank: int) -> None:
+    mesh = Mesh(pp=4, schedule=schedule, microbatches=8, chunks=2 if schedule == "interleaved" else 1)
+    ledger = tfacct.load(SMALL).loaded.ledger
+    lines = in_pipeline(ledger, mesh, Workload(5, 5, 16).axes(), 32, train=True)[rank]
+    counted = Counter({(one.when, one.bytes // one.calls): one.calls for one in lines if one.kind == "send"})
+    assert counted == sent_by_torch(mesh, rank, 16, 5, SMALL["hidden_size"])
+
+
+def test_what_stages_of_llama_8b_send_by_hand() -> None:
+    found = tfacct.load("llama-3.1-8b").comms(pp=4, microbatches=8, batch=16, ctx="8k", train=True)
+    stream = 2 * 2 * 8192 * 4096  # two sequences in bf16
+    assert [(one["kind"], one["when"], one["calls"], one["bytes"]) for one in found.collectives] == [
+        ("send", "forward", 8, 8 * stream),
+        ("send", "backward", 8, 8 * stream),
+    ]
+    assert found.stage == 2 and [each["sent_bytes"] // stream for each in found.stages] == [8, 16, 16, 8]
+    # Eight blocks each; the table and the head are of 128,256 rows.
+    block, table = 218_112_000, 128_256 * 4096
+    params = [8 * block + table, 8 * block, 8 * block, 8 * block + 4096 + table]
+    assert [each["rank_params"] for each in found.stages] == params
+    assert (found.bubble, found.bubble_ratio, found.microbatches) == ("(P − 1)/M", 3 / 8, 8)
+    # Of one new token, one message.
+    one = tfacct.load("llama-3.1-8b").comms(pp=4, batch=16)
+    assert [(each["calls"], each["bytes"]) for each in one.collectives] == [(1, 16 * 2 * 4096)]
+
+
+def test_a_tied_table_is_on_both_ends_and_its_gradient_is_summed() -> None:
+    found = tfacct.load("gpt2").comms(pp=2, ctx=1024, train=True, tp=2)
+    table = next(one for one in found.collectives if (one["kind"], one["over"]) == ("all-reduce", "pp"))
+    # 25,129 of 50,257 rows on the fullest rank of tp, in bf16.
+    assert (table["calls"], table["bytes"], table["of"]) == (1, 2 * 25_129 * 768, "shared weights")
+    whole = tfacct.load("gpt2").params()
+    first, last = (each["rank_params"] for each in tfacct.load("gpt2").comms(pp=2, ctx=1024, train=True).stages)
+    assert first + last == whole.total_params + 50_257 * 768
+
+
+def test_interleaved_stages_send_for_each_of_theirs() -> None:
+    ledger = tfacct.load(SMALL).loaded.ledger
+    mesh = Mesh(pp=2, schedule="interleaved", chunks=4, microbatches=4)
+    sends = [
+        {one.when: one.calls for one in lines if one.kind == "send"}
+        for lines in in_pipeline(ledger, mesh, Workload(5, 5, 4).axes(), 16, train=True)
+    ]
+    # Eight stages: the first sends nothing back, the last nothing on.
+    assert sends == [{"forward": 16, "backward": 12}, {"forward": 12, "backward": 16}]
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "deepseek-v3", "gemma-3-27b-text", "mamba-130m", "falcon-h1-7b"])
+@pytest.mark.parametrize("pp", [2, 3, 5])
+def test_stages_together_are_the_model(name: str, pp: int) -> None:
+    model = tfacct.load(name).loaded
+    every = ledgers(model.ledger, Mesh(pp=pp))
+    shared = sum(stored_elements(own, Mesh()) for own in every) - stored_elements(model.ledger, Mesh())
+    tied = model.architecture.head is not None and model.architecture.head.tied
+    assert shared == (model.architecture.embed.axes()["V"] * model.architecture.embed.axes()["D"] if tied else 0)
+    at = Workload(100, 1, 2).axes()
+    assert sum(sum(own.states(at).values()) for own in every) == sum(model.ledger.states(at).values())
+    assert sum(own.total_flops(at) for own in every) == model.ledger.total_flops(at)
+
+
+def test_blocks_are_divided_as_evenly_as_they_can_be() -> None:
+    assert [len(own) for own in divided(61, 16)] == [4] * 13 + [3] * 3
+    ledger = tfacct.load(SMALL).loaded.ledger
+    ranks = stages(8, Mesh(pp=2, chunks=2))
+    assert [[stage.blocks for stage in own] for own in ranks] == [
+        [range(2), range(4, 6)],
+        [range(2, 4), range(6, 8)],
+    ]
+    assert [group.numbers for group in part(ledger, ranks[0]).groups if group.numbers] == [[0, 1, 4, 5]]
+    assert blocks_in(ledger) == 8
+
+
+def test_params_of_the_fullest_stage(run: Callable[..., Ran]) -> None:
+    found = tfacct.load("llama-3.1-8b").params(pp=3)
+    # Eleven blocks and the table; the last stage has ten and as large a head.
+    assert found.rank_params == 11 * 218_112_000 + 128_256 * 4096 == sum(line["rank_params"] for line in found.lines)
+    assert found.stage == 1 and found.pp == 3
+    out = " ".join(run("params", "llama-3.1-8b", "--pp", "3").out.split())
+    assert "32 blocks are divided over 3 stages: 11 in the first 2, 10 in the others." in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("comms gpt2 --pp 13", "--pp 13 does not divide L = 12 (blocks)"),
+        ("comms gpt2 --pp 2 --microbatches 3 --batch 4 --train", "--microbatches 3 does not divide a batch of 4"),
+        ("comms gpt2 --schedule gpipe", "it needs --pp 2 or more"),
+        ("comms gpt2 --pp 2 --pp-chunks 2", "goes with --schedule interleaved"),
+        ("comms gpt2 --pp 2 --schedule interleaved --batch 5 --train", "takes microbatches in rounds of 2"),
+        ("comms gpt2 --pp 2 --fsdp 2 --train", "--fsdp is not counted beside --pp"),
+        ("comms gpt2 --pp 2 --dp 2 --zero 2 --train", "--zero 2 is not counted beside --pp"),
+        ("comms t5-base --pp 2", "no rule for an encoder beside --pp"),
+        ("comms gemma-3n-e4b-text --pp 2", "no rule for"),
+        ("params deepseek-v3 --pp 0", "--pp"),
+    ],
+)
+def test_what_has_no_stages_is_refused_by_name(run: Callable[..., Ran], arguments: str, said: str) -> None:
+    ran = run(*arguments.split())
+    words = " ".join(ran.err.split())
+    assert ran.code == 2 and said in words and "Traceback" not in words, words

@@ -1,0 +1,194 @@
+"""Meshes with stages and parts of a sequence: which are known, which models they divide, and what is said of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any, get_args
+
+from tfacct.accounts.sharding.mesh import BOTH, Mesh, Method, Schedule
+from tfacct.accounts.sharding.stages import blocks_in, stages
+from tfacct.accounts.sharding.stages import part as part_of
+from tfacct.architecture.parts import Attention, LatentAttention
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError, UsageError, listed
+from tfacct.base.spelling import option
+from tfacct.ledger.groups import Ledger
+from tfacct.ledger.workload import check_size
+from tfacct.loading.model import LoadedModel
+
+FRONT = frozenset(("embed", "pos_embed", "type_embed", "embed_norm"))
+"""What may stand in front of the blocks: it is read there alone."""
+BACK = frozenset(("final_norm", "lm_head", "pooler", "classifier"))
+
+
+def checked_axes(mesh: Mesh) -> Mesh:
+    """The mesh, where stages and parts of sequences make sense. Raises UsageError."""
+    for name, value in (("pp", mesh.pp), ("pp_chunks", mesh.chunks), ("cp", mesh.cp), ("ulysses", mesh.ulysses)):
+        check_size(option(name), value)
+    if mesh.schedule not in get_args(Schedule):
+        raise UsageError(f"{option('schedule')} is {listed(get_args(Schedule))}, not {mesh.schedule!r}")
+    if mesh.cp_method not in get_args(Method):
+        raise UsageError(f"{option('cp_method')} is {listed(get_args(Method))}, not {mesh.cp_method!r}")
+    if mesh.microbatches:
+        check_size(option("microbatches"), mesh.microbatches)
+    given = {
+        option("schedule", mesh.schedule): mesh.schedule != "1f1b",
+        option("microbatches", mesh.microbatches): bool(mesh.microbatches),
+        option("pp_chunks", mesh.chunks): mesh.chunks > 1,
+    }
+    alone = next((name for name, so in given.items() if so), None)
+    if mesh.pp == 1 and alone:
+        raise UsageError(f"{alone} is of stages: it needs {option('pp', 2)} or more")
+    if mesh.cp == 1 and mesh.cp_method != "ring":
+        raise UsageError(
+            f"{option('cp_method', mesh.cp_method)} is of {option('cp')}: it needs {option('cp', 2)} or more"
+        )
+    if mesh.chunks > 1 and mesh.schedule != "interleaved":
+        raise UsageError(f"{option('pp_chunks', mesh.chunks)} goes with {option('schedule', 'interleaved')}")
+    if mesh.parts > 1 and mesh.ep > 1:
+        raise UsageError(f"{option('ep')} is not counted beside {option('cp')} or {option('ulysses')}")
+    interleaved = mesh.schedule == "interleaved" and mesh.chunks == 1
+    return replace(mesh, chunks=2) if interleaved else mesh
+
+
+def check_step(mesh: Mesh) -> None:
+    """Raises UsageError for a pipeline beside what an engine chooses how to run."""
+    if mesh.pp > 1 and mesh.fsdp > 1:
+        said = (
+            f"{option('fsdp')} is not counted beside {option('pp')}: whether weights are gathered for each microbatch"
+        )
+        raise UsageError(f"{said}, is an engine's choice", f"{option('dp')} with {option('zero', 1)} is counted")
+    if mesh.pp > 1 and mesh.zero > 1:
+        said = f"{option('zero', mesh.zero)} is not counted beside {option('pp')}: it scatters gradients while stages"
+        raise UsageError(f"{said} still sum those of other microbatches", f"{option('zero', 1)} is counted")
+
+
+def check_axes(subject: LoadedModel, mesh: Mesh) -> None:
+    """Raises TfacctError for a model that has no stages, or whose attention has no rule for a part of a sequence."""
+    if mesh.pp > 1:
+        said = next(_unstaged(subject.architecture), None)
+        if said:
+            raise ConfigError(f"{subject.name}: no rule for {said} beside {option('pp')}")
+        stages(blocks_in(subject.ledger), mesh)
+    if mesh.parts > 1:
+        said = next(_unparted(subject.architecture, mesh), None)
+        if said:
+            raise ConfigError(f"{subject.name}: no rule for {said}")
+
+
+def _unstaged(shape: Transformer) -> Iterator[str]:
+    """What reads more than the stream, so that stages would send more."""
+    if shape.encoder is not None:
+        yield "an encoder"
+    if shape.mtp is not None:
+        yield "multi-token prediction heads"
+    front, back = shape.ends()
+    for name in (*(front.keys() - FRONT), *(back.keys() - BACK)):
+        yield f"{name}, which all blocks read,"
+    for stack in shape.stacks:
+        if stack.once:
+            yield "blocks that share their weights"
+        if stack.block.altup is not None:
+            yield "several streams"
+    for part in shape.attentions:
+        if isinstance(part, Attention) and part.borrowed:
+            yield "keys and values of an earlier block"
+        if isinstance(part, LatentAttention) and part.index_top is not None and not part.indexes:
+            yield "keys that an earlier block chooses"
+
+
+def _unparted(shape: Transformer, mesh: Mesh) -> Iterator[str]:
+    """Attention of which what goes to other ranks is a choice, or not known."""
+    cp, ulysses = option("cp", mesh.cp), option("ulysses", mesh.ulysses)
+    for part in shape.attentions:
+        if isinstance(part, LatentAttention):
+            what = "the latent or what is made of it" if mesh.cp > 1 else "which heads the shared key goes with"
+            yield f"latent attention beside {cp if mesh.cp > 1 else ulysses}: {what} is sent by choice"
+        elif mesh.cp > 1 and mesh.cp_method == "ring" and part.window is not None:
+            gather = option("cp_method", "gather")
+            yield f"windows beside {cp} in a ring, which may skip keys that no query sees; {gather} has one"
+        elif mesh.cp > 1 and mesh.cp_method == "ring" and part.sinks:
+            yield f"sinks beside {cp} in a ring: each step would count them"
+
+
+def facts_of(mesh: Mesh) -> dict[str, Any]:
+    """Stages and parts of sequences, as in the JSON."""
+    return {
+        "pp": mesh.pp,
+        "schedule": mesh.schedule if mesh.pp > 1 else None,
+        "microbatches": mesh.microbatches or None,
+        "pp_chunks": mesh.chunks,
+        "cp": mesh.cp,
+        "cp_method": mesh.cp_method if mesh.cp > 1 else None,
+        "ulysses": mesh.ulysses,
+    }
+
+
+BUBBLE = {
+    "gpipe": "(P − 1)/M",
+    "1f1b": "(P − 1)/M",
+    "interleaved": "(P − 1)/(V · M)",
+    "zero-bubble": "(P − 1) · (F + B − W)/(M · (F + B + W))",
+}
+"""Time that a stage waits, over the time that it computes: P stages, M microbatches, V stages of a rank. F, B and W:
+time of a forward pass, of the gradients of what is read, and of those of weights."""
+
+
+def bubble(mesh: Mesh, times: int) -> Fraction | None:
+    """The ratio of the formula; None where times stand in it."""
+    if mesh.schedule == "zero-bubble":
+        return None
+    return Fraction(mesh.pp - 1, times * mesh.chunks)
+
+
+def waits_facts(mesh: Mesh, times: int, train: bool) -> dict[str, Any]:
+    """How long stages wait, as in the JSON: a formula, and its value where no time stands in it."""
+    ratio = bubble(mesh, times) if train else None
+    said = BUBBLE[mesh.schedule] if train else None
+    return {"microbatches": times, "bubble": said, "bubble_ratio": None if ratio is None else float(ratio)}
+
+
+def of_parts(mesh: Mesh) -> list[str]:
+    """How a sequence is divided, and how its parts come together."""
+    said = []
+    if mesh.cp > 1:
+        pieces = mesh.parts * BOTH
+        how = "go round from rank to rank" if mesh.cp_method == "ring" else "are gathered"
+        said.append(
+            f"A sequence is cut into {pieces:,} pieces. Each rank has one from the front and one from the back, so all"
+            f" see as many keys under the causal mask. Keys and values {how}."
+        )
+    if mesh.ulysses > 1:
+        said.append("Ranks of ulysses divide tokens, and inside attention heads.")
+    if mesh.parts > 1:
+        weights = "divide weights with those of fsdp" if mesh.fsdp > 1 else "have the same weights and sum gradients"
+        said.append(f"The ranks of a sequence {weights}.")
+    return said
+
+
+def ledgers(ledger: Ledger, mesh: Mesh) -> list[Ledger]:
+    """The ledger of each rank of `pp`."""
+    if mesh.pp == 1:
+        return [ledger]
+    return [part_of(ledger, own) for own in stages(blocks_in(ledger), mesh)]
+
+
+def division(ledger: Ledger, mesh: Mesh) -> str:
+    """How stages divide the blocks."""
+    every = [len(stage.blocks) for own in zip(*stages(blocks_in(ledger), mesh), strict=True) for stage in own]
+    whole = sum(every)
+    each, more = divmod(whole, len(every))
+    sizes = f"{each:,} each" if not more else f"{each + 1:,} in the first {more:,}, {each:,} in the others"
+    many = f"{len(every):,} stages" + (f", {mesh.chunks:,} on a rank" if mesh.chunks > 1 else "")
+    return f"{whole:,} blocks are divided over {many}: {sizes}. The first has the table, the last the head."
+
+
+def waits(mesh: Mesh, times: int) -> str:
+    """How long stages wait, by the schedule."""
+    ratio = bubble(mesh, times)
+    value = f" = {ratio}" if ratio is not None else ""
+    many = f"{times:,} microbatch{'' if times == 1 else 'es'}"
+    said = f"{mesh.schedule}, {many}: a stage waits {BUBBLE[mesh.schedule]}{value} of the time that it computes."
+    return said if ratio is not None else f"{said} F, B, W: a forward pass, gradients of what is read, of weights."
