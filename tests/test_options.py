@@ -15,7 +15,7 @@ from tfacct.cli.root import ALSO, REGISTERED
 from tfacct.loading import presets
 
 EXAMPLES = {name: example for name, (_, example, _) in REGISTERED.items()}
-SLOW = ("verify", "measure", "checkpoint")
+SLOW = ("verify", "measure", "check", "checkpoint")
 """Whose examples take seconds, or files that are not here."""
 
 

@@ -78,6 +78,7 @@ ASKED: dict[str, list[list[str]]] = {
         ["verify", "gpt2", "--train", "--ctx", "16"],
     ],
     "verify-prove": [],  # below
+    "check": [],  # in test_check.py, which has modules to ask about
     "checkpoint": [],  # in test_checkpoint.py, which has files to ask about
     "measure": [["measure", "gpt2", "--ctx", "8", "--steps", "1", "--set", "n_layer=2"]],
     "models": [["models"]],

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tfacct.base.version import __version__
 
 if TYPE_CHECKING:
+    from tfacct.api.check import check
     from tfacct.api.checkpoint import checkpoint
     from tfacct.api.devices import devices
     from tfacct.api.metric_names import MetricName
@@ -22,6 +23,7 @@ __all__ = [
     "Report",
     "TfacctError",
     "__version__",
+    "check",
     "checkpoint",
     "devices",
     "load",
@@ -30,6 +32,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "check": "api.check",
     "checkpoint": "api.checkpoint",
     "devices": "api.devices",
     "load": "api.model",

@@ -10,7 +10,7 @@ from inspect import get_annotations
 from types import NoneType, UnionType
 from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from tfacct.api import answers, estimates, lettered, plans
+from tfacct.api import answers, checked, estimates, lettered, plans
 from tfacct.api.answer import Answer
 from tfacct.output.report import SCHEMA
 
@@ -34,6 +34,7 @@ KINDS: Mapping[str, type[Answer]] = {
     "time-train": estimates.TimeTrainReport,
     "serve": estimates.ServeReport,
     "fit": estimates.FitReport,
+    "check": checked.CheckReport,
     "checkpoint": answers.CheckpointReport,
     "measure": answers.MeasureReport,
     "models": answers.ModelsReport,

@@ -133,9 +133,9 @@ class Places:
 
     def _shape(self, parts: Sequence[Tensor], *, as_ours: bool = False) -> tuple[int, ...]:
         """Shape of a class's tensor, which holds parts one behind the other along their outputs."""
-        shape = list(_outputs_first(parts[0]))
+        shape = list(shape_in_torch(parts[0]))
         axis = 1 if parts[0].parameter.bank else 0
-        shape[axis] = sum(_outputs_first(part)[axis] for part in parts)
+        shape[axis] = sum(shape_in_torch(part)[axis] for part in parts)
         starred = paths.starred(parts[0].path)
         turned = len(shape) > 1 and parts[0].parameter.inputs and starred.startswith(self.subject.config.inputs_first)
         if turned and not (self.outputs_first or (as_ours and parts[0].parameter.bank)):
@@ -210,7 +210,7 @@ def _filled(starred: str, numbers: Sequence[str]) -> str:
     return "".join(piece + number for piece, number in zip(pieces, [*numbers, ""], strict=False))
 
 
-def _outputs_first(tensor: Tensor) -> tuple[int, ...]:
+def shape_in_torch(tensor: Tensor) -> tuple[int, ...]:
     """Shape in which torch stores a tensor: a matrix by its outputs, then its inputs; heads lie side by side."""
     axes, inputs = tensor.parameter.axes, tensor.parameter.inputs
     sizes: dict[str, int] = {axis: int(size) for axis, size in zip(axes, tensor.shape, strict=True)}

@@ -1,0 +1,205 @@
+"""Somebody's own module: what a factory builds on meta, the tensors that it holds, the inputs that it takes."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from tfacct.base.errors import UsageError, cut, nearest
+
+ON_META = ("meta tensor", "meta device", "device='meta'", "device meta", "aten::_local_scalar_dense", "Cannot copy out")
+"""Words in what torch says where somebody asks a tensor on meta for its numbers."""
+ON_CARD = ("CUDA", "cuda", "NVIDIA", "Triton", "triton")
+
+
+class Built(NamedTuple):
+    """A module, and what it is run with where its factory says so."""
+
+    module: nn.Module
+    inputs: Any = None
+
+
+class Weight(NamedTuple):
+    """A tensor that a module holds. `same_as`: the name that it had first, if it is tied; a `buffer` is not trained."""
+
+    name: str
+    shape: tuple[int, ...]
+    same_as: str = ""
+    buffer: bool = False
+
+
+def build(named: str, device: str = "meta") -> Built:
+    """What the factory `MODULE:FACTORY` returns, built on `device`. MODULE is importable from here, or a file.
+
+    A factory takes no arguments, and returns a module, or a module and its inputs. Raises UsageError.
+    """
+    where, colon, attribute = named.rpartition(":")
+    if not colon or not where or not attribute:
+        raise UsageError(
+            f"{cut(named)!r} names no factory", "write MODULE:FACTORY, such as model.py:build or package.model:build"
+        )
+    with _said_aside():
+        return called(_found(where, attribute), named, device)
+
+
+def called(factory: Any, named: str, device: str = "meta") -> Built:
+    """What a factory returns. Raises UsageError."""
+    if isinstance(factory, nn.Module):
+        return Built(factory)
+    if not callable(factory):
+        raise UsageError(f"{named} is {_a(factory)}, which cannot be called", "name a function or a class")
+    if needed := _required(factory):
+        kind = "class" if isinstance(factory, type) else "factory"
+        raise UsageError(
+            f"{named} is a {kind} that wants {', '.join(needed)}",
+            "write a function without arguments that returns the module, and name that",
+        )
+    try:
+        with torch.device(device):
+            made = factory()
+    except (Exception, SystemExit) as error:
+        raise failure(f"{named} raised", error, building=True) from None
+    given: Any = None
+    if isinstance(made, tuple) and len(made) == 2:
+        made, given = made
+    if not isinstance(made, nn.Module):
+        raise UsageError(
+            f"{named} returned {_a(made)}, not a torch.nn.Module",
+            "return the module, or the module and its inputs",
+        )
+    return Built(made, given)
+
+
+def _found(where: str, attribute: str) -> Any:
+    """An attribute of a module or a file."""
+    found: Any = _imported(where)
+    for name in attribute.split("."):
+        if not hasattr(found, name):
+            raise UsageError(f"{where} has no {cut(name)!r}", nearest(name, [n for n in dir(found) if n[0] != "_"]))
+        found = getattr(found, name)
+    return found
+
+
+def _imported(where: str) -> Any:
+    file = Path(where)
+    if file.suffix == ".py" or "/" in where:
+        if not file.is_file():
+            raise UsageError(f"no file {cut(where)!r} here", "MODULE is a file or what `import` takes")
+        spec = importlib.util.spec_from_file_location(f"_checked_{file.stem}", file)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        loader = spec.loader
+        with _first_on_path(file.resolve().parent):
+            sys.modules[spec.name] = module  # dataclasses look there for their own module
+            return _run(where, lambda: loader.exec_module(module), module)
+    with _first_on_path(Path.cwd()):
+        return _run(where, lambda: importlib.import_module(where), None)
+
+
+def _run(where: str, load: Callable[[], Any], module: Any) -> Any:
+    try:
+        return load() or module
+    except ModuleNotFoundError as error:
+        missing = error.name or str(error)
+        if f"{where}.".startswith(f"{missing}."):
+            raise UsageError(
+                f"there is no module {cut(missing)!r} to import from here", "MODULE is a file or what `import` takes"
+            ) from None
+        raise UsageError(f"{where} cannot be imported: it imports {missing}, which is not installed") from None
+    except (Exception, SystemExit) as error:
+        raise failure(f"{where} cannot be imported: it raised", error, building=True) from None
+
+
+@contextmanager
+def _first_on_path(folder: Path) -> Iterator[None]:
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        if str(folder) in sys.path:
+            sys.path.remove(str(folder))
+
+
+@contextmanager
+def _said_aside() -> Iterator[None]:
+    """What somebody's code prints, on stderr: stdout is for the report."""
+    with redirect_stdout(sys.stderr):
+        yield
+
+
+def _required(factory: Any) -> list[str]:
+    """Names of the arguments that a factory cannot be called without."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    sorts = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [each.name for each in parameters if each.default is each.empty and each.kind not in sorts]
+
+
+def _a(made: object) -> str:
+    name = type(made).__name__
+    return "nothing" if made is None else f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
+def failure(what: str, error: BaseException, *, building: bool = False) -> UsageError:
+    """A user's exception as one message: its type, its words, the line that raised it."""
+    said = next(iter(str(error).strip().splitlines()), "")
+    at = next((f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in _frames(error) if frame.lineno), "")
+    message = f"{what} {type(error).__name__}{f': {cut(said, 200)}' if said else ''}{at}"
+    return UsageError(message, _hint(f"{type(error).__name__} {error}", building))
+
+
+def _frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """The frames of somebody's own code, the innermost first; those of torch are nobody's here."""
+    frames = traceback.extract_tb(error.__traceback__)
+    foreign = (f"{Path(torch.__file__).parent}", str(Path(__file__).parent), "<frozen", "<string>")
+    return [frame for frame in reversed(frames) if not frame.filename.startswith(foreign)]
+
+
+def _hint(said: str, building: bool) -> str | None:
+    if any(word in said for word in ON_CARD):
+        return (
+            "it wants a CUDA device: leave the device to the caller, so that it can be built on meta"
+            if building
+            else "a part of it runs on CUDA only: let it fall back on plain torch where the device is meta"
+        )
+    if any(word in said for word in ON_META):
+        return "it asks for the numbers in a tensor, and on meta there are none: device cpu builds and runs it for real"
+    return None
+
+
+def weights(module: nn.Module) -> list[Weight]:
+    """Parameters of a module by name, tied ones under each of their names, then its buffers. Raises UsageError."""
+    first: dict[int, str] = {}
+    found: list[Weight] = []
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        if isinstance(parameter, nn.UninitializedParameter):
+            raise UsageError(f"{name} has no shape yet: its module is a lazy one", "run the module once first")
+        same = first.setdefault(id(parameter), name)
+        found.append(Weight(name, tuple(parameter.shape), "" if same == name else same))
+    found += [Weight(name, tuple(buffer.shape), buffer=True) for name, buffer in module.named_buffers()]
+    if not first:
+        raise UsageError(f"{type(module).__name__} has no parameters")
+    return found
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """The module itself, without what torch.compile or a wrapper for several devices put around it."""
+    while True:
+        inner = getattr(module, "_orig_mod", None)
+        if inner is None and type(module).__name__ in ("DataParallel", "DistributedDataParallel"):
+            inner = getattr(module, "module", None)
+        if not isinstance(inner, nn.Module):
+            return module
+        module = inner

@@ -1,0 +1,289 @@
+"""Somebody's own module, run once on meta and watched: FLOPs by module, what it returns, products nobody counts."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from math import prod
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.func import functional_call
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils.flop_counter import flop_registry
+
+from tfacct.base.errors import UsageError
+from tfacct.reference.own_code import failure
+
+KEPT = ("past_key_values", "cache_params", "state", "cache", "kv_cache")
+"""Names under which modules return what they keep for a next step."""
+CAUSAL = "_detect_is_causal_mask"
+"""A function of torch.nn's encoder that looks at the numbers of a mask, to choose a kernel."""
+WARNS = "warn_if_padding_and_no_attention_mask"
+"""A method of transformers' classes that looks at the tokens, of which there are none on meta."""
+UNCOUNTED = frozenset(
+    """
+    _int_mm _weight_int4pack_mm _weight_int8pack_mm _scaled_grouped_mm _transformer_encoder_layer_fwd
+    _native_multi_head_attention _cudnn_rnn _mkldnn_linear mkldnn_rnn_layer mkldnn_linear _thnn_fused_lstm_cell
+    _thnn_fused_gru_cell miopen_rnn _trilinear _cdist_forward _sparse_mm _sparse_addmm
+    """.split()
+)
+"""Operators of torch that multiply matrices and are not counted here: a module that runs one is refused."""
+PLAIN = ("aten", "prim", "prims", "profiler", "inductor", "debugprims")
+"""Namespaces of operators that are torch's own: any other is somebody's kernel, which may multiply."""
+
+
+class Watched(NamedTuple):
+    """One run: FLOPs that each module computed itself, operators that did, and the bytes of what it returned to keep.
+
+    `kept` and `kept_elements` are None where it returned nothing of the kind.
+    """
+
+    flops: dict[str, int]
+    operators: tuple[str, ...]
+    kept: int | None
+    kept_elements: int | None
+
+
+def _attention(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> int:
+    """Scores and values, full T × S: a mask does not make them fewer."""
+    return 2 * prod(q.shape[:-1]) * k.shape[-2] * (q.shape[-1] + v.shape[-1])
+
+
+def _grouped(left: Tensor, right: Tensor, *_: Any, **__: Any) -> int:
+    if left.dim() == 2 and right.dim() == 3:  # each row meets the matrix of one group
+        return 2 * left.shape[0] * left.shape[1] * right.shape[2]
+    if left.dim() == 3 and right.dim() == 3:
+        return 2 * prod(left.shape) * right.shape[2]
+    raise UsageError("aten._grouped_mm of these shapes is not counted", "run its products one by one to be counted")
+
+
+def _vectors(left: Tensor, right: Tensor, *_: Any, **__: Any) -> int:
+    return 2 * left.numel() if right.dim() == 1 else 2 * right.numel()
+
+
+ATEN = torch.ops.aten
+OWN: dict[Any, Callable[..., int]] = {
+    ATEN._scaled_dot_product_flash_attention_for_cpu: _attention,
+    ATEN._scaled_dot_product_attention_math: _attention,
+    ATEN._scaled_dot_product_fused_attention_overrideable: _attention,
+    ATEN._grouped_mm: _grouped,
+    ATEN.mv: _vectors,
+    ATEN.dot: _vectors,
+    ATEN.vdot: _vectors,
+    ATEN.addmv: lambda _, left, right, **__: _vectors(left, right),
+}
+"""FLOPs of operators that torch's own counter does not count, 2 per multiply-add."""
+
+
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees every operator, and adds its FLOPs to the module that runs."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.running = [""]
+        self.flops: Counter[str] = Counter()
+        self.operators: dict[str, None] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        packet = getattr(func, "overloadpacket", func)
+        formula = OWN.get(packet)
+        theirs = flop_registry.get(packet) if formula is None else None
+        if formula is None and theirs is None:
+            if hasattr(func, "decompose") and func is not torch.ops.prim.device.default:
+                with self:
+                    parts = func.decompose(*args, **kwargs)
+                if parts is not NotImplemented:
+                    return parts
+            _refuse(func)
+        out = func(*args, **kwargs)
+        flops = 0
+        if formula is not None:
+            flops = formula(*args, **kwargs)
+        elif theirs is not None:
+            flops = theirs(*args, **kwargs, out_val=out)
+        if flops:
+            self.flops[self.running[-1]] += flops
+            self.operators[str(packet)] = None
+        return out
+
+
+def _refuse(func: Any) -> None:
+    """Raise UsageError for an operator that multiplies, or may, and is not counted."""
+    space, _, name = str(func).partition(".")
+    if space not in PLAIN:
+        raise UsageError(
+            f"it runs {func}, a kernel that nobody here can count",
+            "let it fall back on plain torch, such as F.scaled_dot_product_attention, where it is checked",
+        )
+    if name.partition(".")[0] in UNCOUNTED:
+        raise UsageError(f"it runs {func}, which is not counted here", "let it run plain products where it is checked")
+
+
+def watch(
+    module: nn.Module, batch: int, tokens: int, *, source: int = 0, given: Any = None, device: str = "meta"
+) -> Watched:
+    """Run a module once, without gradients, on token ids, or on the inputs that are given. Raises UsageError.
+
+    `given`: inputs as a tuple, a dict, one tensor, or a function of batch and tokens that returns them. On meta nothing
+    is computed; a module that cannot run there, as under autocast, runs on tensors that only look like those of a CPU.
+    """
+    attempts = [_on_meta, _on_fakes] if device == "meta" else [_as_it_is]
+    failed: BaseException | None = None
+    for attempt in attempts:
+        try:
+            return attempt(module, batch, tokens, source, given)
+        except UsageError:
+            raise
+        except (Exception, SystemExit) as error:
+            if failed is None:
+                failed = error
+            if isinstance(error, TypeError):
+                break
+    assert failed is not None
+    what = "its own inputs" if given is not None else f"token ids of shape {batch:,} × {tokens:,}"
+    refused = failure(f"{type(module).__name__}, given {what}, raised", failed)
+    refused.hint = refused.hint or (
+        "it may need inputs of another kind: `inputs=` in Python, or a factory that returns the module and its inputs"
+    )
+    raise refused from None
+
+
+def _on_meta(module: nn.Module, batch: int, tokens: int, source: int, given: Any) -> Watched:
+    state = {name: _as_meta(tensor) for name, tensor in _state(module)}
+    with torch.device("meta"):
+        return _run(module, state, _inputs(module, batch, tokens, source, given, "meta"))
+
+
+def _on_fakes(module: nn.Module, batch: int, tokens: int, source: int, given: Any) -> Watched:
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.device("cpu"):
+        state = {name: torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu") for name, tensor in _state(module)}
+        inputs = _inputs(module, batch, tokens, source, given, "cpu")
+        inputs = tree_map_only(Tensor, mode.from_tensor, inputs)
+        return _run(module, state, inputs)
+
+
+def _as_it_is(module: nn.Module, batch: int, tokens: int, source: int, given: Any) -> Watched:
+    at = next(module.parameters()).device
+    with torch.device(at):
+        return _run(module, {}, _inputs(module, batch, tokens, source, given, str(at)))
+
+
+def _state(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from module.named_parameters()
+    yield from module.named_buffers()
+
+
+def _as_meta(tensor: Tensor) -> Tensor:
+    return tensor if tensor.is_meta else torch.empty_like(tensor, device="meta")
+
+
+def _inputs(
+    module: nn.Module, batch: int, tokens: int, source: int, given: Any, device: str
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments of the forward pass."""
+    if given is not None:
+        made = given(batch, tokens) if callable(given) and not isinstance(given, Tensor) else given
+        made = tree_map_only(Tensor, lambda tensor: tensor.to(device), made)
+        if isinstance(made, Mapping):
+            return (), dict(made)
+        return (tuple(made) if isinstance(made, (tuple, list)) else (made,)), {}
+
+    def ids(count: int) -> Tensor:
+        return torch.zeros(batch, count, dtype=torch.long, device=device)
+
+    names = list(inspect.signature(type(module).forward).parameters)[1:]
+    if source and "decoder_input_ids" in names:
+        return (), {"input_ids": ids(source), "decoder_input_ids": ids(tokens)}
+    if source:
+        return (ids(source), ids(tokens)), {}
+    return ((), {"input_ids": ids(tokens)}) if "input_ids" in names else ((ids(tokens),), {})
+
+
+def _run(module: nn.Module, state: Mapping[str, Tensor], inputs: tuple[tuple[Any, ...], dict[str, Any]]) -> Watched:
+    watching = _Watch()
+
+    def enter(name: str) -> Any:
+        return lambda *_: watching.running.append(name)
+
+    def leave(*_: object) -> None:
+        watching.running.pop()
+
+    with ExitStack() as stack:
+        stack.enter_context(_evaluating(module))
+        stack.enter_context(redirect_stdout(sys.stderr))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(patch.object(nn.modules.transformer, CAUSAL, _causal))
+        for name, inner in module.named_modules():
+            stack.callback(inner.register_forward_pre_hook(enter(name)).remove)
+            stack.callback(inner.register_forward_hook(leave).remove)
+            if hasattr(inner, WARNS):
+                setattr(inner, WARNS, _quiet)
+                stack.callback(delattr, inner, WARNS)
+        stack.enter_context(watching)
+        args, named = inputs
+        out = functional_call(module, dict(state), args, named) if state else module(*args, **named)
+        kept = _kept(out)
+    size, elements = (None, None) if kept is None else (_bytes(kept), sum(tensor.numel() for tensor in kept))
+    return Watched(dict(watching.flops), tuple(watching.operators), size, elements)
+
+
+def _quiet(*_: object, **__: object) -> None:
+    pass
+
+
+def _causal(_mask: object, is_causal: bool | None = None, _size: object = None) -> bool:
+    return bool(is_causal)
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    """Without dropout, and without torch's one kernel for a whole encoder layer, which nobody counts."""
+    training = {inner: inner.training for inner in module.modules()}
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    module.eval()
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+        for inner, was in training.items():
+            inner.training = was
+
+
+def _bytes(tensors: Sequence[Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _kept(out: Any) -> list[Tensor] | None:
+    """Tensors of a cache that a module returned; None where it returned none."""
+    held = None
+    if isinstance(out, Mapping):
+        held = next((out[name] for name in KEPT if out.get(name) is not None), None)
+    elif isinstance(out, (tuple, list)) and len(out) > 1:
+        held = out[1]
+    layers = [getattr(side, "layers", None) for side in _sides(held)]
+    if any(layers):
+        every = [layer for side in layers for layer in side or ()]
+        found = [getattr(layer, name, None) for layer in every for name in ("keys", "values")]
+    else:
+        found = tree_leaves(held)
+    tensors = [tensor for tensor in found if isinstance(tensor, Tensor) and tensor.dim() > 2]
+    return tensors or None
+
+
+def _sides(held: Any) -> list[Any]:
+    """A cache, or both of an encoder and decoder's."""
+    both = [getattr(held, name, None) for name in ("self_attention_cache", "cross_attention_cache")]
+    return [side for side in both if side is not None] or [held]

@@ -1,0 +1,230 @@
+"""Somebody's own module against a config: tensors, FLOPs, what it keeps, and the first place where they part."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfacct.base.errors import MissingExtraError, UsageError, listed
+from tfacct.base.record import record
+from tfacct.base.spelling import option
+from tfacct.ledger import paths
+from tfacct.ledger.workload import Request
+from tfacct.loading import maps
+from tfacct.loading.model import LoadedModel
+from tfacct.output.report import Column, Report, Row
+from tfacct.reports import compose, counting
+from tfacct.witness.own_code import Compared, Parting, compare, together
+from tfacct.witness.own_names import WRAPPED
+
+if TYPE_CHECKING:
+    from tfacct.reference.own_code import Built
+
+CONVENTION = "parameters by tensor; FLOPs of one forward pass, 2 per multiply-add, full T × T attention, as they run"
+TOKENS = 128
+"""Tokens that a module runs on where nobody says how many: enough for every product to be there."""
+SHOWN = 8
+"""Differences that are named under the table; the JSON has all."""
+COLUMNS = (
+    Column("what", "config"),
+    Column("name", "code", drop=2),
+    Column("code", "in the code", "count"),
+    Column("config", "in the config", "count"),
+    Column("verdict", "", "verdict"),
+)
+
+
+@record
+class Asked:
+    """How a module is checked. `device`: `meta`, or `cpu` for real numbers; `given`: inputs, None for token ids."""
+
+    batch: int = 1
+    tokens: int | None = None
+    source: int | None = None
+    device: str = "meta"
+    paths: Mapping[str, Sequence[str]] | None = None
+    propose: str | Path | None = None
+    given: Any = None
+
+
+def rooms() -> tuple[Any, Any]:
+    """The modules that import torch. Raises MissingExtraError where there is none."""
+    try:
+        from tfacct.reference import own_code, watching
+    except ImportError:
+        raise MissingExtraError("check needs torch", MissingExtraError.MEASURE) from None
+    return own_code, watching
+
+
+def check(subject: LoadedModel, module: Any, named: str, asked: Asked) -> Report:
+    """Compare a module, a factory or the name of one, with a model. Needs torch. Raises TfacctError."""
+    own_code, watching = rooms()
+    if asked.device not in ("meta", "cpu"):
+        raise UsageError(f"{option('device')} is meta or cpu, not {asked.device!r}")
+    make = own_code.build if isinstance(module, str) else partial(own_code.called, named=named)
+    built: Built = make(module, device=asked.device)
+    inner = own_code.unwrapped(built.module)
+    tokens = min(subject.context, TOKENS) if asked.tokens is None else asked.tokens
+    source = None if subject.source is None else min(subject.source, tokens) if asked.source is None else asked.source
+    work = counting.workload(subject, Request(ctx=tokens, batch=asked.batch, source=source))
+    given = asked.given if asked.given is not None else built.inputs
+    weights = own_code.weights(inner)
+    watched = watching.watch(inner, asked.batch, tokens, source=source or 0, given=given, device=asked.device)
+    found = compare(subject, weights, watched, work, asked.paths)
+    if asked.propose is not None:
+        missing = dict.fromkeys(paths.starred(tensor.path) for tensor in found.matched.missing)
+        alone = dict.fromkeys(over.name for over in found.matched.over)
+        maps.write(asked.propose, found.matched.pairs, list(alone), list(missing), subject.name)
+    return _report(subject, named, found)
+
+
+def _report(subject: LoadedModel, named: str, found: Compared) -> Report:
+    lines = _lines(found)
+    facts = _facts(found, named, lines)
+    work = found.work
+    notes = [*_differences(found.partings), *found.notes, *_unsaid(found)]
+    tokens = f"{work.tokens:,} {'token' if work.tokens == 1 else 'tokens'}"
+    size = tokens if work.batch == 1 else f"{work.batch:,} × {tokens}"
+    return Report(
+        command="check",
+        title=f"{named} against {compose.name_of(subject)}, {size}",
+        columns=COLUMNS,
+        sections=tuple(rows for rows in (_rows(lines), _sums(found)) if rows),
+        answer=_answer(found, size),
+        notes=tuple(notes),
+        counted="parameters by tensor, and FLOPs of the products that ran, with all T × T pairs",
+        models=({**compose.facts_of(subject), "notes": notes, **facts},),
+        convention=CONVENTION,
+        headline="code_params",
+        agrees=found.agrees,
+        hints=tuple(compose.unknown_hints([subject])),
+    )
+
+
+def _lines(found: Compared) -> list[dict[str, Any]]:
+    """Elements of each tensor of the ledger in both, all blocks together, then of what the code has beside."""
+    folded: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def add(path: str, name: str, code: int, config: int, fits: bool) -> None:
+        line = folded.setdefault((path, name), {"path": path, "name": name, "code": 0, "config": 0, "equal": True})
+        line["code"] += code
+        line["config"] += config
+        line["equal"] = line["equal"] and fits
+
+    names: dict[str, str] = defaultdict(str)
+    for name, ours in found.matched.pairs.items():
+        names[ours[0]] = name
+    for one in found.matched.matches:
+        path = " + ".join(paths.starred(tensor.path) for tensor in one.ours)
+        elements = sum(int(tensor.elements) for tensor in one.ours)
+        add(path, names[paths.starred(one.ours[0].path)] or one.theirs.name, one.theirs.elements, elements, one.fits)
+    for tensor in found.matched.missing:
+        add(paths.starred(tensor.path), "", 0, int(tensor.elements), False)
+    for over in found.matched.over:
+        starred = ".".join("*" if word.isdecimal() else word for word in over.name.split("."))
+        add("", starred, over.elements, 0, False)
+    return list(folded.values())
+
+
+def _rows(lines: Sequence[Mapping[str, Any]]) -> tuple[Row, ...]:
+    return tuple(
+        {
+            "what": together([paths.short(path) for path in line["path"].split(" + ")]) or "–",
+            "name": line["name"],
+            "code": line["code"] or None,
+            "config": line["config"] or None,
+            "verdict": "ok" if line["equal"] else "DIFFERS",
+        }
+        for line in lines
+    )
+
+
+def _sums(found: Compared) -> tuple[Row, ...]:
+    both = {"parameters": found.parameters, "FLOPs": found.flops, "bytes that it returns to keep": found.kept}
+    return tuple(
+        {
+            "what": what,
+            "code": pair[0],
+            "config": pair[1],
+            "verdict": "ok" if pair[0] == pair[1] else f"DIFFERS by {pair[0] - pair[1]:+,}",
+        }
+        for what, pair in both.items()
+        if pair is not None
+    )
+
+
+def _answer(found: Compared, size: str) -> str:
+    if found.agrees:
+        total = f"{found.parameters[0]:,} parameters"
+        return f"The code is what the config says, in all {total} and in the FLOPs of {size}."
+    first, more = found.partings[0], len(found.partings) - 1
+    others = "" if not more else f" ({more:,} more {'difference' if more == 1 else 'differences'} below)"
+    return f"They part first at {first.words}{others}."
+
+
+def _differences(partings: Sequence[Parting]) -> list[str]:
+    notes = []
+    for one in partings[:SHOWN]:
+        beside = [one.name] if one.name and one.name != one.path else []
+        if one.blocks > 1:
+            beside.append(f"in {one.blocks:,} blocks")
+        said = f" ({'; '.join(beside)})" if beside else ""
+        notes.append(f"DIFFERS: {one.words}{said}.")
+    if len(partings) > SHOWN:
+        notes.append(f"{len(partings) - SHOWN:,} more kinds of differences, all of them in the JSON.")
+    return notes
+
+
+def _unsaid(found: Compared) -> list[str]:
+    """Says what was paired by shape alone, and what was not compared."""
+    by, notes = found.matched.by, []
+    if by["shape"]:
+        notes.append(
+            f"{by['shape']:,} of {sum(by.values()):,} names were paired by shape, order and likeness;"
+            f" {option('propose_map')} writes the pairs down."
+        )
+    if found.matched.left_out:
+        notes.append(f"Left out, as the map says: {listed(list(found.matched.left_out), 4)}.")
+    return notes
+
+
+def _facts(found: Compared, named: str, lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    flops, kept = found.flops or (None, None), found.kept or (None, None)
+    return {
+        "code": named,
+        "workload": counting.workload_facts(found.work),
+        "agrees": found.agrees,
+        "first_difference": found.partings[0].words if found.partings else None,
+        "code_params": found.parameters[0],
+        "total_params": found.parameters[1],
+        "code_flops": flops[0],
+        "total_flops": flops[1],
+        "code_kept_bytes": kept[0],
+        "total_kept_bytes": kept[1],
+        "operators": list(found.operators),
+        "paired_by": dict(found.matched.by),
+        "differences": [
+            {
+                "path": one.path,
+                "name": one.name or None,
+                "difference": one.what,
+                "unit": one.unit,
+                "code": one.code,
+                "config": one.config,
+                "blocks": one.blocks,
+            }
+            for one in found.partings
+        ],
+        "lines": [{**line, "path": line["path"] or None, "name": line["name"] or None} for line in lines],
+    }
+
+
+def shown_name(module: Any) -> str:
+    """Name of a module or a factory, as a title has it."""
+    if isinstance(module, str):
+        return module
+    own = getattr(module, "__qualname__", None) or type(module).__name__
+    return WRAPPED.sub("", str(own)).replace("<locals>.", "")

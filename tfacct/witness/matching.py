@@ -1,0 +1,346 @@
+"""Tensors of somebody's own module beside the ledger's: by a map, by names that are known, by shape and order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from tfacct.base.errors import ConfigError, cut, nearest
+from tfacct.base.record import record
+from tfacct.ledger import paths
+from tfacct.ledger.evaluated import Tensor
+from tfacct.loading.headers import Held
+from tfacct.loading.model import LoadedModel
+from tfacct.witness import own_names
+from tfacct.witness.places import Places, shape_in_torch
+
+if TYPE_CHECKING:
+    from tfacct.reference.own_code import Weight
+
+FUSED = {
+    "qkv": ("q_proj", "k_proj", "v_proj"),
+    "kv": ("k_proj", "v_proj"),
+    "gate_up": ("gate_proj", "up_proj"),
+}
+"""Products that code may run as one, by what that is called here."""
+Sort: TypeAlias = tuple[bool, bool, bool]
+"""Sort of a tensor: of a block, a bias, of a norm."""
+ENOUGH = 4.0
+"""Score from which on two tensors belong together: an equal shape in as many blocks, or a word for the same thing."""
+
+
+class Theirs(NamedTuple):
+    """A tensor of the code in one block: several where each expert or head has one of its own."""
+
+    weights: tuple[Weight, ...]
+    container: str = ""
+
+    @property
+    def name(self) -> str:
+        """Name of the first."""
+        return self.weights[0].name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape, with their number in front where there are several."""
+        one = self.weights[0].shape
+        return one if len(self.weights) == 1 else (len(self.weights), *one)
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return sum(prod(weight.shape) for weight in self.weights)
+
+
+class Match(NamedTuple):
+    """A tensor of the code and those of the ledger that it holds, as unfolded paths."""
+
+    ours: tuple[Tensor, ...]
+    theirs: Theirs
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape that the ledger expects, outputs first."""
+        return expected(self.ours)
+
+    @property
+    def fits(self) -> bool:
+        """True if the code's tensor has as many elements, and, of two matrices, the same sides."""
+        wanted, found = self.shape, self.theirs.shape
+        if sum(int(tensor.elements) for tensor in self.ours) != self.theirs.elements:
+            return False
+        plain = [size for size in found if size != 1]
+        return len(plain) != 2 or len(wanted) != 2 or sorted(wanted) == sorted(plain)
+
+
+@record
+class Matched:
+    """All tensors, in pairs or alone. `by`: how many pairs were found by a `map`, by `names`, by `shape`."""
+
+    matches: Sequence[Match]
+    missing: Sequence[Tensor]
+    over: Sequence[Theirs]
+    by: Mapping[str, int]
+    pairs: Mapping[str, tuple[str, ...]]
+    """Names of the code with `*` for a block, and the paths that each stands for: what a map holds."""
+    left_out: Sequence[str] = ()
+    """Names that the map says are not counted."""
+    blocks: tuple[int, int] = (0, 0)
+    """Blocks of the code and of the config, where they differ."""
+
+
+def expected(ours: Sequence[Tensor]) -> tuple[int, ...]:
+    """Shape of one tensor that holds several of ours, one behind the other along their outputs."""
+    shapes = [shape_in_torch(tensor) for tensor in ours]
+    at = 1 if ours[0].parameter.bank else 0
+    whole = list(shapes[0])
+    whole[at] = sum(shape[at] for shape in shapes)
+    return tuple(whole)
+
+
+class _Sides:
+    """Both sides by their names in every block, and what has been paired."""
+
+    def __init__(self, subject: LoadedModel, weights: Sequence[Weight]) -> None:
+        self.subject = subject
+        self.ours: dict[str, list[Tensor]] = defaultdict(list)
+        for tensor in subject.ledger.tensors(unfolded=True):
+            self.ours[paths.starred(tensor.path)].append(tensor)
+        blocks = max((len(tensors) for tensors in self.ours.values()), default=1)
+        self.blocks = sum(stack.count for stack in subject.architecture.stacks) or blocks
+        own = [weight for weight in weights if not weight.same_as and not weight.buffer]
+        self.places = own_names.places({weight.name: weight.shape for weight in own}, self.blocks)
+        self.theirs: dict[str, list[Theirs]] = {}
+        for template, placed in _grouped(own, self.places):
+            self.theirs[template] = placed
+        beside: dict[str, set[str]] = defaultdict(set)
+        for template in self.theirs:
+            module = paths.module_of(template)
+            beside[paths.module_of(module)].add(paths.name_of(module).lower())
+        self.says = {name: own_names.says(name, beside[paths.module_of(paths.module_of(name))]) for name in self.theirs}
+        self.pairs: dict[str, tuple[str, ...]] = {}
+        self.free = dict.fromkeys(self.ours)
+        self.left_out: list[str] = []
+
+    def pair(self, template: str, ours: Sequence[str]) -> None:
+        self.pairs[template] = tuple(ours)
+        for path in ours:
+            self.free.pop(path, None)
+
+    @property
+    def waiting(self) -> list[str]:
+        """Names that have no pair."""
+        return [name for name in self.theirs if name not in self.pairs and name not in self.left_out]
+
+
+def _grouped(own: Sequence[Weight], places: Mapping[str, own_names.Place]) -> Iterator[tuple[str, list[Theirs]]]:
+    found: dict[str, dict[tuple[str, int], list[Weight]]] = defaultdict(lambda: defaultdict(list))
+    for weight in own:
+        place = places[weight.name]
+        found[place.template][(place.container, place.block or 0)].append(weight)
+    for template, blocks in found.items():
+        ordered = sorted(blocks.items(), key=lambda each: each[0][1])
+        yield template, [Theirs(tuple(weights), container) for (container, _), weights in ordered]
+
+
+def match(subject: LoadedModel, weights: Sequence[Weight], given: Mapping[str, Sequence[str]] | None = None) -> Matched:
+    """Pair the tensors of a module with a model's. `given`: a map, names of the code to paths of the ledger.
+
+    Raises ConfigError for a map that names what is not there.
+    """
+    sides = _Sides(subject, [weight._replace(name=own_names.WRAPPED.sub("", weight.name)) for weight in weights])
+    by = {"map": 0, "names": 0, "shape": 0}
+    _by_map(sides, given or {})
+    by["map"] = len(sides.pairs)
+    _by_names(sides)
+    by["names"] = len(sides.pairs) - by["map"]
+    _by_shape(sides)
+    by["shape"] = len(sides.pairs) - by["map"] - by["names"]
+    matches: list[Match] = []
+    over = [each for name in sides.waiting for each in sides.theirs[name]]
+    missing = [tensor for path in sides.free for tensor in sides.ours[path]]
+    for template, ours in sides.pairs.items():
+        theirs, every = sides.theirs[template], [sides.ours[path] for path in ours]
+        count = min(map(len, every))
+        for number, one in enumerate(theirs):
+            if number < count:
+                matches.append(Match(tuple(tensors[number] for tensors in every), one))
+            else:
+                over.append(one)
+        missing += [tensor for tensors in every for tensor in tensors[len(theirs) :]]
+    buffers = {own_names.WRAPPED.sub("", weight.name): weight for weight in weights if weight.buffer}
+    missing, kept = _in_buffers(subject, missing, list(buffers.values()))
+    order = {tensor.path: number for number, tensor in enumerate(subject.ledger.tensors(unfolded=True))}
+    matches = sorted([*matches, *kept], key=lambda one: order[one.ours[0].path])
+    return Matched(matches, missing, over, by, dict(sides.pairs), sides.left_out, _blocks(sides))
+
+
+def _blocks(sides: _Sides) -> tuple[int, int]:
+    """Blocks of the code and of the config, where most of the paired names say that they differ."""
+    counts = [
+        (len(sides.theirs[name]), len(sides.ours[ours[0]]))
+        for name, ours in sides.pairs.items()
+        if paths.repeated(ours[0])
+    ]
+    apart = [pair for pair in counts if pair[0] != pair[1]]
+    return max(set(apart), key=apart.count) if len(apart) * 2 > len(counts) else (0, 0)
+
+
+def _in_buffers(
+    subject: LoadedModel, missing: Sequence[Tensor], buffers: Sequence[Weight]
+) -> tuple[list[Tensor], list[Match]]:
+    """Tensors that the ledger counts and a class keeps as buffers, such as what corrects a router."""
+    if not missing or not buffers:
+        return list(missing), []
+    named, found = Places(subject, outputs_first=False), []
+    lost = {tensor.path for tensor in missing}
+    for buffer in buffers:
+        slot = named.place(_held(buffer)).slot
+        if slot is not None and {tensor.path for tensor in slot.tensors} <= lost:
+            found.append(Match(slot.tensors, Theirs((buffer,))))
+            lost -= {tensor.path for tensor in slot.tensors}
+    return [tensor for tensor in missing if tensor.path in lost], found
+
+
+def _held(weight: Weight) -> Held:
+    return Held(weight.name, "fp32", weight.shape, 4 * prod(weight.shape))
+
+
+def _by_map(sides: _Sides, given: Mapping[str, Sequence[str]]) -> None:
+    for name, ours in given.items():
+        if name not in sides.theirs:
+            raise ConfigError(f"the map names {cut(name)!r}, which the module has not", nearest(name, sides.theirs))
+        for path in ours:
+            if path not in sides.ours:
+                raise ConfigError(f"the map names {cut(path)!r}, which the config has not", nearest(path, sides.ours))
+            if path not in sides.free:
+                raise ConfigError(f"the map names {cut(path)!r} twice")
+        if ours:
+            sides.pair(name, ours)
+        else:
+            sides.left_out.append(name)
+
+
+def _by_names(sides: _Sides) -> None:
+    """Pairs by the names of the family's class, and those that files give them."""
+    named = Places(sides.subject, outputs_first=False)
+    for template in sides.waiting:
+        theirs = sides.theirs[template]
+        if len(theirs[0].weights) > 1 and ".experts." not in template:
+            continue
+        slots = [named.place(_held(one.weights[0])).slot for one in theirs]
+        found = [tuple(paths.starred(tensor.path) for tensor in slot.tensors) for slot in slots if slot is not None]
+        if found and len(set(found)) == 1 and all(path in sides.free for path in found[0]):
+            sides.pair(template, found[0])
+
+
+def _by_shape(sides: _Sides) -> None:
+    """Pairs by what names say, by shape, and by order, the best first."""
+    waiting, free = sides.waiting, list(sides.free)
+    order = {name: number for number, name in enumerate(sides.theirs)}
+    place = {path: number for number, path in enumerate(sides.ours)}
+    scored: list[tuple[float, int, int, str, tuple[str, ...]]] = []
+    for name in waiting:
+        for ours in _candidates(free):
+            score = _score(sides, name, ours)
+            if score >= ENOUGH:
+                scored.append((-score, order[name], place[ours[0]], name, ours))
+    for _, _, _, name, ours in sorted(scored):
+        if name not in sides.pairs and all(path in sides.free for path in ours):
+            sides.pair(name, ours)
+    _by_order(sides)
+
+
+def _candidates(free: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Every tensor alone, and those that code may hold as one."""
+    for path in free:
+        yield (path,)
+    holders = {path: path.rpartition(".")[0].rpartition(".")[0] for path in free}
+    for path in free:
+        leaf = paths.name_of(path)
+        for parts in FUSED.values():
+            if paths.name_of(paths.module_of(path)) == parts[0]:
+                every = tuple(f"{holders[path]}.{part}.{leaf}" for part in parts)
+                if all(one in holders for one in every):
+                    yield every
+
+
+def _score(sides: _Sides, name: str, ours: tuple[str, ...]) -> float:
+    """Likeness of a tensor of the code and some of ours; less than ENOUGH where they are not the same thing."""
+    said, theirs = sides.says[name], sides.theirs[name]
+    mine = [sides.ours[path] for path in ours]
+    part, role, bias, norm = _ours(ours)
+    if ("*" in name) != paths.repeated(ours[0]) and len(mine[0]) > 1:
+        return 0.0
+    if said.bias != bias or said.norm != norm:
+        return 0.0
+    score = 0.0
+    if said.role and role:
+        score += (8.0 if said.role == role else -8.0) if said.sure else (4.0 if said.role == role else -2.0)
+    if said.part and part:
+        score += 2.0 if said.part == part else -6.0
+    score += 2.0 if len(theirs) == len(mine[0]) else 0.0
+    wanted = [expected([tensors[min(n, len(tensors) - 1)] for tensors in mine]) for n in range(len(theirs))]
+    return score + _alike(theirs, wanted) - (0.5 * (len(ours) > 1))
+
+
+def _alike(theirs: Sequence[Theirs], wanted: Sequence[tuple[int, ...]]) -> float:
+    """Points for shapes, those of most blocks."""
+    each = [_shapes(one.shape, shape) for one, shape in zip(theirs, wanted, strict=True)]
+    return max(set(each), key=each.count)
+
+
+def _shapes(theirs: tuple[int, ...], ours: tuple[int, ...]) -> float:
+    if theirs == ours:
+        return 5.0
+    if sorted(theirs) == sorted(ours):
+        return 4.0
+    if prod(theirs) == prod(ours):
+        return 3.0
+    if len(theirs) == len(ours) == 2:
+        return 1.5 if any(a == b for a, b in zip(theirs, ours, strict=True)) else 0.0
+    return 0.0
+
+
+def _ours(ours: tuple[str, ...]) -> tuple[str, str, bool, bool]:
+    """Part, role, and whether it is a bias or of a norm, of one of our paths or several."""
+    first = paths.parse(ours[0])
+    leaf = paths.name_of(ours[0])
+    module = paths.name_of(paths.module_of(ours[0]))
+    norm = "norm" in module
+    if not first.stack:
+        role = {"embed": "embed", "pos_embed": "pos_embed", "lm_head": "lm_head"}.get(module, "")
+        return "", role, leaf == "bias", norm
+    names = tuple(paths.name_of(paths.module_of(path)) for path in ours)
+    role = next((fused for fused, parts in FUSED.items() if parts == names), "") if len(ours) > 1 else module
+    known = role in own_names.ROLES
+    part = first.part.removesuffix("_norm").removesuffix("_post")
+    return part, role if known else "", leaf == "bias", norm
+
+
+def _by_order(sides: _Sides) -> None:
+    """Pairs of what is left, one behind the other, where as many are left of a sort on both sides."""
+
+    def sort_theirs(name: str) -> Sort:
+        return "*" in name, sides.says[name].bias, sides.says[name].norm
+
+    def sort_ours(path: str) -> Sort:
+        _, _, bias, norm = _ours((path,))
+        return paths.repeated(path), bias, norm
+
+    theirs, ours = _sorted(sides.waiting, sort_theirs), _sorted(list(sides.free), sort_ours)
+    for sort, names in theirs.items():
+        mine = ours.get(sort, [])
+        if len(names) == len(mine):
+            for name, path in zip(names, mine, strict=True):
+                said, (part, role, _, _) = sides.says[name], _ours((path,))
+                if not (said.role and role and said.role != role) and not (said.part and part and said.part != part):
+                    sides.pair(name, (path,))
+
+
+def _sorted(names: Sequence[str], sort: Callable[[str], Sort]) -> dict[Sort, list[str]]:
+    each = groupby(sorted(names, key=sort), sort)
+    return {key: list(group) for key, group in each}

@@ -1,0 +1,369 @@
+"""Somebody's own module against the ledger: where tensors, FLOPs and what is kept part ways, in words."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from tfacct.base.record import record
+from tfacct.ledger import paths
+from tfacct.ledger.evaluated import Tensor
+from tfacct.ledger.lines import Matmul
+from tfacct.ledger.workload import Workload
+from tfacct.loading.model import LoadedModel
+from tfacct.witness.checks import Counts, class_flops
+from tfacct.witness.matching import Match, Matched, Theirs, match
+from tfacct.witness.own_names import HEAD
+from tfacct.witness.places import TABLE
+from tfacct.witness.renamed import kept as class_kept
+
+if TYPE_CHECKING:
+    from tfacct.reference.own_code import Weight
+    from tfacct.reference.watching import Watched
+
+OUTSIDE = "outside the blocks"
+
+
+class Parting(NamedTuple):
+    """A place where the code and the config part ways. `name`: the code's; `what`: how, in words.
+
+    `unit` is `parameters`, `FLOPs` or `bytes`; `code` and `config` are the counts of both sides, of all `blocks` that
+    differ alike.
+    """
+
+    path: str
+    name: str
+    what: str
+    unit: str
+    code: int
+    config: int
+    blocks: int = 1
+
+    @property
+    def words(self) -> str:
+        """The place and how the two differ there."""
+        return f"{self.path}: {self.what}"
+
+
+@record
+class Compared:
+    """A module beside a model: all tensors, all FLOPs, what it returned to keep, and where they part."""
+
+    matched: Matched
+    partings: Sequence[Parting]
+    parameters: tuple[int, int]
+    """Of the code, and of the config."""
+    flops: tuple[int, int] | None
+    kept: tuple[int, int] | None
+    work: Workload
+    notes: Sequence[str] = ()
+    operators: Sequence[str] = ()
+
+    @property
+    def agrees(self) -> bool:
+        """True if nothing differs."""
+        return not self.partings
+
+
+def compare(
+    subject: LoadedModel,
+    weights: Sequence[Weight],
+    watched: Watched | None,
+    work: Workload,
+    given: Mapping[str, Sequence[str]] | None = None,
+) -> Compared:
+    """Compare a module's tensors, and what was watched of its run, with a model's ledger. Raises ConfigError."""
+    matched = match(subject, weights, given)
+    partings = _folded(_tensors(subject, matched, weights))
+    counted = sum(one.theirs.elements for one in matched.matches) + sum(over.elements for over in matched.over)
+    flops = kept = None
+    notes: list[str] = []
+    if watched is not None:
+        ours, work, note = _as_run(subject, work, watched, _holders(matched))
+        notes += note
+        flops = sum(watched.flops.values()), sum(ours.values())
+        if flops[0] != flops[1]:
+            partings += _further(_folded(_flops(subject, matched, weights, watched.flops, ours)), partings) or (
+                [] if partings else [Parting("the whole model", "", _two(*flops, "FLOPs"), "FLOPs", *flops)]
+            )
+        if watched.kept is not None and watched.kept_elements:
+            kept, note = _kept(subject, work, watched)
+            notes += note
+            if kept[0] != kept[1]:
+                named = subject.kept or "what is kept"
+                partings.append(Parting(named, "", _two(*kept, "bytes"), "bytes", *kept))
+    return Compared(
+        matched,
+        partings,
+        (counted, subject.parameters),
+        flops,
+        kept,
+        work,
+        notes,
+        () if watched is None else watched.operators,
+    )
+
+
+def _further(flops: Sequence[Parting], known: Sequence[Parting]) -> list[Parting]:
+    """Differences of FLOPs that do not follow from sizes that differ, or from blocks that are more or fewer."""
+    if any(one.path == "blocks" for one in known):
+        return [one for one in flops if one.path.startswith("lm_head")]
+    sized = {one.path for one in known}
+    return [one for one in flops if one.path not in sized and not (one.path == "lm_head" and "embed" in sized)]
+
+
+def _two(code: int, config: int, unit: str) -> str:
+    return f"{code:,} {unit} in the code, {config:,} in the config"
+
+
+def _tensors(subject: LoadedModel, matched: Matched, weights: Sequence[Weight]) -> Iterator[Parting]:
+    """Differences of tensors, in the ledger's order, then what it does not have."""
+    if matched.blocks != (0, 0):
+        code, config = matched.blocks
+        what = f"{code:,} in the code, {config:,} in the config"
+        both = sum(one.theirs.elements for one in matched.matches if paths.parse(one.ours[0].path).stack)
+        each = both // min(code, config)
+        yield Parting("blocks", "", what, "parameters", each * code, each * config)
+    later = matched.blocks != (0, 0)
+    found: list[tuple[int, Parting]] = []
+    order = {tensor.path: number for number, tensor in enumerate(subject.ledger.tensors(unfolded=True))}
+    for one in matched.matches:
+        if not one.fits:
+            elements = sum(int(tensor.elements) for tensor in one.ours)
+            parting = Parting(
+                named(one.ours), one.theirs.name, _sizes(one), "parameters", one.theirs.elements, elements
+            )
+            found.append((order[one.ours[0].path], parting))
+    tied = {weight.name: weight.same_as for weight in weights if weight.same_as}
+    for tensor in matched.missing:
+        if later and paths.parse(tensor.path).stack:
+            continue
+        found.append((order[tensor.path], _missing(tensor, tied)))
+    yield from (parting for _, parting in sorted(found, key=lambda each: each[0]))
+    modules = _modules(matched)
+    for over in matched.over:
+        if later and over.container and any(over.container == m.container for m in _past(matched)):
+            continue
+        yield _over(subject, over, modules)
+
+
+def _past(matched: Matched) -> list[Theirs]:
+    """Tensors of blocks that the config has not."""
+    known = {one.theirs.container for one in matched.matches}
+    return [over for over in matched.over if over.container not in known]
+
+
+def _modules(matched: Matched) -> dict[str, tuple[Tensor, ...]]:
+    """Modules of the code, and the tensors of the ledger that stand for their weights."""
+    return {paths.module_of(weight.name): one.ours for one in matched.matches for weight in one.theirs.weights}
+
+
+def named(ours: Sequence[Tensor]) -> str:
+    """Path of a module, or of a bias; of several that are one in the code, all of them."""
+    return together([tensor.path for tensor in ours])
+
+
+def together(every: Sequence[str]) -> str:
+    """Paths of weights, biases or products of one part, which is named once."""
+    bias = ".bias" if every[0].endswith(".bias") else ""
+    first, *others = (path.removesuffix(".weight").removesuffix(".bias") for path in every)
+    return " + ".join([first, *(path.rpartition(".")[2] for path in others)]) + bias
+
+
+def _sizes(one: Match) -> str:
+    """How the sizes of two tensors differ, in words."""
+    wanted, found = list(one.shape), [size for size in one.theirs.shape if size != 1] or [1]
+    code, config = one.theirs.elements, sum(int(tensor.elements) for tensor in one.ours)
+    if len(wanted) == 2 and len(found) == 2:
+        straight = found[0] == wanted[0] or found[1] == wanted[1]
+        if not straight and (found[0] == wanted[1] or found[1] == wanted[0]):
+            found = found[::-1]  # the code has its inputs first
+        embedding = one.ours[0].embedding
+        if found[1] == wanted[1]:
+            kind = "rows" if embedding else "wide"
+            return f"{found[0]:,} {kind} in the code, {wanted[0]:,} in the config"
+        if found[0] == wanted[0]:
+            kind = "wide" if embedding else "inputs"
+            return f"{found[1]:,} {kind} in the code, {wanted[1]:,} in the config"
+        return f"{_by(found)} in the code, {_by(wanted)} in the config"
+    if len(wanted) == len(found) > 2:
+        return f"{_by(found)} in the code, {_by(wanted)} in the config"
+    if len(found) == 1:
+        return f"{code:,} wide in the code, {config:,} in the config"
+    return _two(code, config, "elements")
+
+
+def _by(sizes: Iterable[int]) -> str:
+    return " × ".join(f"{size:,}" for size in sizes)
+
+
+def _missing(tensor: Tensor, tied: Mapping[str, str]) -> Parting:
+    """A tensor that the code has not, or has tied to another."""
+    elements, path = int(tensor.elements), tensor.path.removesuffix(".weight")
+    if path == "lm_head" and tied:
+        name = next((name for name in tied if HEAD.intersection(name.lower().split("."))), next(iter(tied)))
+        what = f"tied to {tied[name]} in the code, a weight of its own in the config"
+        return Parting(path, name, what, "parameters", 0, elements)
+    return Parting(path, "", f"{elements:,} parameters in the config, not in the code", "parameters", 0, elements)
+
+
+def _over(subject: LoadedModel, over: Theirs, modules: Mapping[str, Sequence[Tensor]]) -> Parting:
+    """A tensor that the config has not."""
+    ours = modules.get(paths.module_of(over.name))
+    head = subject.architecture.head
+    words = set(over.name.lower().split("."))
+    if head is not None and head.tied and not over.container and len(over.shape) == 2 and words & HEAD:
+        what = "a weight of its own in the code, tied to the table in the config"
+        return Parting("lm_head", over.name, what, "parameters", over.elements, 0)
+    path = over.name
+    if ours is not None and ours[0].path.endswith(".weight") and "bias" in over.name.rpartition(".")[2]:
+        path = f"{named(ours)}.bias"
+    what = f"{over.elements:,} parameters in the code, not in the config"
+    return Parting(path, over.name, what, "parameters", over.elements, 0)
+
+
+def _folded(partings: Iterable[Parting]) -> list[Parting]:
+    """Differences that are alike in several blocks as one: the first, with how many there are and their sum."""
+    found: dict[tuple[str, str, str], Parting] = {}
+    for one in partings:
+        key = _starred(one.path), one.what, one.unit
+        known = found.get(key)
+        found[key] = one if known is None else known._replace(
+            code=known.code + one.code, config=known.config + one.config, blocks=known.blocks + 1
+        )  # fmt: skip
+    return list(found.values())
+
+
+def _starred(path: str) -> str:
+    return ".".join("*" if word.isdecimal() else word for word in path.split("."))
+
+
+def _as_run(
+    subject: LoadedModel, work: Workload, watched: Watched, holders: Mapping[str, str]
+) -> tuple[Counts, Workload, list[str]]:
+    """FLOPs that the code should have run: as a class runs the model, where its total says so, or with logits for the
+    last position only, where those outside the blocks are nearer to that."""
+    measured = sum(watched.flops.values())
+    at = work.axes()
+    ours: Counts = {path: int(count) for path, count in subject.ledger.flops(at, unfolded=True).items()}
+    if sum(ours.values()) == measured:
+        return ours, work, []
+    if subject.config.paths():
+        as_class, note = class_flops(subject, work)
+        if note and sum(as_class.values()) == measured:
+            return {path: int(count) for path, count in as_class.items()}, work, [note]
+    if work.logits == "all" and work.tokens > 1:
+        last = replace(work, logits="last")
+        fewer: Counts = {path: int(n) for path, n in subject.ledger.flops(last.axes(), unfolded=True).items()}
+        outside = sum(count for module, count in watched.flops.items() if not _block_of(module, holders))
+        every, one = (sum(count for path, count in side.items() if not _block(path)) for side in (ours, fewer))
+        if abs(outside - one) < abs(outside - every):
+            return fewer, last, ["The code computes the logits of the last position only, and is compared with those."]
+    return ours, work, []
+
+
+def _kept(subject: LoadedModel, work: Workload, watched: Watched) -> tuple[tuple[int, int], list[str]]:
+    """Bytes that the code returned to keep, and those that the config says, in the same dtype."""
+    assert watched.kept is not None and watched.kept_elements
+    each = watched.kept // watched.kept_elements
+    ours = sum(int(count) for count in subject.ledger.states(work.axes()).values())
+    if ours != watched.kept_elements and subject.config.paths():
+        as_class = sum(class_kept(subject.config.class_keeps().ledger().states(work.axes(), unfolded=True)).values())
+        if as_class == watched.kept_elements:
+            return (watched.kept, as_class * each), ["The cache is compared as the transformers class keeps it."]
+    return (watched.kept, ours * each), []
+
+
+def _flops(
+    subject: LoadedModel, matched: Matched, weights: Sequence[Weight], theirs: Mapping[str, int], ours: Counts
+) -> Iterator[Parting]:
+    """Blocks whose FLOPs differ, and in each the modules, or the products without weights, that do."""
+    holders = _holders(matched)
+    code: dict[str, Counter[str]] = defaultdict(Counter)
+    for module, count in theirs.items():
+        code[_block_of(module, holders)][module] += count
+    config: dict[str, Counter[str]] = defaultdict(Counter)
+    for path, count in ours.items():
+        config[_block(path)][path] += count
+    lines = _lines(subject)
+    of_tables = {weight.name: weight.same_as for weight in weights if weight.same_as}
+    groups: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
+    for one in matched.matches:
+        products = tuple(path for tensor in one.ours for path in lines.get(tensor.path, ()))
+        modules = tuple(dict.fromkeys(paths.module_of(weight.name) for weight in one.theirs.weights))
+        if one.ours[0].path == TABLE:
+            modules = (*modules, *(paths.module_of(name) for name in of_tables))
+        if products:
+            groups.append((products, modules))
+    for block in dict.fromkeys((*config, *code)):
+        if sum(code[block].values()) != sum(config[block].values()):
+            yield from _in_block(block, code[block], config[block], groups)
+
+
+def _in_block(
+    block: str,
+    code: Counter[str],
+    config: Counter[str],
+    groups: Sequence[tuple[tuple[str, ...], tuple[str, ...]]],
+) -> Iterator[Parting]:
+    rest = [Counter(code), Counter(config)]
+    found = False
+    for products, modules in groups:
+        if not any(product in config for product in products):
+            continue
+        both = sum(code[module] for module in modules), sum(config[product] for product in products)
+        for side, names in zip(rest, (modules, products), strict=True):
+            for name in names:
+                del side[name]
+        if both[0] != both[1] and both[0]:
+            found = True
+            yield Parting(together(products), modules[0], _two(*both, "FLOPs"), "FLOPs", *both)
+    left = rest[0].total(), rest[1].total()
+    total = code.total(), config.total()
+    if left[0] != left[1] and (left[1] or not found):
+        where = block or OUTSIDE
+        if total[0] - total[1] == left[0] - left[1]:
+            what = f"{_two(*left, 'FLOPs')}, in products without weights of their own, such as scores and values"
+            yield Parting(where, "", what, "FLOPs", *left)
+        elif not found:
+            yield Parting(where, "", _two(*total, "FLOPs"), "FLOPs", *total)
+
+
+def _lines(subject: LoadedModel) -> dict[str, list[str]]:
+    """Products by the tensor that they read, both as unfolded paths."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for group in subject.ledger.groups:
+        for line in group.lines:
+            if isinstance(line, Matmul) and line.weight_axes() is not None:
+                reads = f"{line.weight or line.path}.weight"
+                for (path, _), (tensor, _) in zip(
+                    group.places(line.path, True), group.places(reads, True), strict=True
+                ):
+                    found[tensor].append(path)
+    return found
+
+
+def _holders(matched: Matched) -> dict[str, str]:
+    """Blocks of the code by the names of what holds them, and the blocks of the config that they are."""
+    votes: dict[str, Counter[str]] = defaultdict(Counter)
+    for one in matched.matches:
+        if one.theirs.container:
+            votes[one.theirs.container][_block(one.ours[0].path)] += 1
+    beyond = {over.container: over.container for over in matched.over if over.container}
+    return {**beyond, **{holder: found.most_common(1)[0][0] for holder, found in votes.items()}}
+
+
+def _block(path: str) -> str:
+    """Path of the block that holds a path; empty outside."""
+    at = paths.parse(path)
+    return str(at._replace(part="", leaf="")) if at.stack else ""
+
+
+def _block_of(module: str, holders: Mapping[str, str]) -> str:
+    while module:
+        if module in holders:
+            return holders[module]
+        module = paths.module_of(module)
+    return ""
