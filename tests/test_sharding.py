@@ -54,39 +54,9 @@ def fake_ranks(count: int, rank: int = 0) -> Iterator[None]:
 
 def plan_of(model: Any, mesh: Mesh) -> dict[str, Any]:
     """torch's plan for each module, as its tutorials of tensor and sequence parallelism have it."""
-    from torch.distributed.tensor import Replicate, Shard
-    from torch.distributed.tensor.parallel import (
-        ColwiseParallel,
-        PrepareModuleInput,
-        RowwiseParallel,
-        SequenceParallel,
-    )
+    from tfacct.reference import ranks
 
-    stream = Shard(1) if mesh.sp else Replicate()
-    together = mesh.sp or mesh.plan == "megatron"
-    plan: dict[str, Any] = {}
-    for name, _ in model.named_modules():
-        leaf = name.rpartition(".")[2]
-        if leaf == "embed_tokens":
-            plan[name] = RowwiseParallel(input_layouts=Replicate(), output_layouts=stream)
-        elif leaf == "lm_head":
-            plan[name] = ColwiseParallel(input_layouts=stream, output_layouts=Shard(-1), use_local_output=False)
-        elif leaf in ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "c_fc"):
-            plan[name] = ColwiseParallel()
-        elif leaf in ("o_proj", "down_proj", "c_proj"):
-            plan[name] = RowwiseParallel(output_layouts=stream)
-        elif leaf in ("q_norm", "k_norm"):  # of the heads that a rank has
-            plan[name] = SequenceParallel(sequence_dim=2, use_local_output=True)
-        elif leaf.endswith("norm") and mesh.sp:
-            plan[name] = SequenceParallel(use_local_output=True)
-        elif leaf == "self_attn" and together:
-            plan[name] = PrepareModuleInput(
-                input_kwarg_layouts={"hidden_states": stream},
-                desired_input_kwarg_layouts={"hidden_states": Replicate()},
-            )
-        elif leaf == "mlp" and together:
-            plan[name] = PrepareModuleInput(input_layouts=(stream,), desired_input_layouts=(Replicate(),))
-    return plan
+    return ranks.plan_of(model, sp=mesh.sp, together=mesh.sp or mesh.plan == "megatron")
 
 
 def sharded(model: Any, mesh: Mesh) -> None:

@@ -298,6 +298,7 @@ class VerifyReport(_Common):
         *("total_flops", "measured_flops", "expected_params"),
         *("optimizer", "checkpoint", "attention", "loss", "lora", "weights_dtype"),
         *("kept_bytes", "measured_kept_bytes"),
+        *("mesh", "plan", "rank_params", "measured_rank_params"),
     )
 
     workload: each.Workload
@@ -315,6 +316,10 @@ class VerifyReport(_Common):
     weights_dtype: str
     kept_bytes: int
     measured_kept_bytes: int
+    mesh: each.MeshFacts
+    plan: Literal["torch", "transformers"]
+    rank_params: int
+    measured_rank_params: int
 
 
 class CheckpointReport(_Common):

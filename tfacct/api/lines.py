@@ -384,13 +384,16 @@ class Witness(TypedDict):
 
 
 class VerifyLine(TypedDict):
-    """One product of one block, by the formula and by fvcore; or what the class's modules keep in a training step."""
+    """One product of one block, by the formula and by fvcore; or what the class's modules keep in a training step; or a
+    parameter of the class on one rank."""
 
     path: str
     flops: NotRequired[int | None]
     measured_flops: NotRequired[int | None]
     kept_bytes: NotRequired[int | None]
     measured_kept_bytes: NotRequired[int | None]
+    rank_params: NotRequired[int | None]
+    measured_rank_params: NotRequired[int | None]
     equal: bool
 
 

@@ -39,14 +39,21 @@ class Trusted(Asked):
         adapters: str | None = None,
         lora_dropout: float | None = None,
         weights: str | None = None,
+        shard: bool = False,
+        tp: int = 1,
+        sp: bool = False,
+        fsdp: int = 1,
+        tp_plan: Literal["torch", "megatron"] = "torch",
         **step: Unpack[Step],
     ) -> VerifyReport:
         """Comparison of the formulas with every witness, path by path; `.agrees` is the verdict.
 
         `all_layers` runs every block instead of one of each kind; `against="transformers"` asks the class too. Needs
         torch and fvcore. With `train` the bytes of a training step are compared, of a recipe as `train`
-        has it, such as `optimizer`: that needs transformers. Raises TfacctError.
+        has it, such as `optimizer`: that needs transformers. With `shard` what one rank holds and sends is, where torch
+        divides the class among ranks of `tp` and `fsdp` (two or four if none are given). Raises TfacctError.
         """
+        from tfacct.reports.ranks import mesh_of
         from tfacct.reports.verify import verify
 
         recipe = named_of(
@@ -61,6 +68,16 @@ class Trusted(Asked):
                 "weights": weights,
             }
         )
+        mesh = mesh_of(tp, sp, fsdp, tp_plan)
+        if shard:
+            from tfacct.reports.verify_ranks import verify_ranks
+
+            if train or recipe or against:
+                raise UsageError("shard=True is asked alone, with tp, sp, fsdp and tp_plan")
+            report = verify_ranks([self.loaded], request(step), mesh, dtype=dtype, all_layers=all_layers)
+            return answered(VerifyReport, report)
+        if mesh is not None:
+            raise UsageError("tp, sp, fsdp and tp_plan need shard=True")
         if train:
             from tfacct.reports.verify_train import verify_train
 

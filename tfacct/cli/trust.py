@@ -1,7 +1,7 @@
 """Commands that check the numbers. (Annotations are not postponed: that keeps the start short.)"""
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,6 +9,9 @@ from tfacct.base.errors import UsageError
 from tfacct.cli import ask, complete
 from tfacct.cli import options as opt
 from tfacct.cli.root import TRUST, command
+
+if TYPE_CHECKING:
+    from tfacct.loading.model import LoadedModel
 
 
 @command(TRUST, "tfacct verify gpt2 --ctx 64")
@@ -40,17 +43,35 @@ def verify(
         typer.Option(metavar="DTYPE", help="Of the training step. Default: bf16.", autocompletion=complete.kv_dtype),
     ] = None,
     as_: opt.As = opt.AsChoice.transformers,
+    shard: Annotated[
+        bool,
+        typer.Option(
+            "--shard", help="What one rank of --tp, --fsdp holds and sends, against the class that torch divides."
+        ),
+    ] = False,
+    tp: opt.Tp = 1,
+    sp: opt.Sp = False,
+    fsdp: opt.Fsdp = 1,
+    tp_plan: opt.TpPlan = opt.PlanChoice.torch,
     trained: opt.Trained,
     which: opt.Which,
     output: opt.Output,
 ) -> None:
     """Check the formulas against fvcore, torch and published totals. Needs torch and fvcore; allocates no weights."""
     from tfacct.output.progress import progress
+    from tfacct.reports.ranks import mesh_of
     from tfacct.reports.verify import verify
 
     terms = ask.counting(opt.Counted(dtype=dtype), trained)
     if not train:
-        ask.apart_from("--train", {"--dtype": dtype, **{f"--{name}": value for name, value in vars(trained).items()}})
+        of_step = {} if shard else {"--dtype": dtype}
+        ask.apart_from("--train", {**of_step, **{f"--{name}": value for name, value in vars(trained).items()}})
+    ranks = mesh_of(tp, sp, fsdp, tp_plan.value)
+    if shard:
+        others = {"--train": train, "--prove": prove, "--by": by, "--against": against}
+        ask.apart("--shard", others)
+    elif ranks is not None:
+        raise UsageError("--tp, --sp, --fsdp and --tp-plan need --shard")
     if as_ is not opt.AsChoice.transformers and not (train and prove):
         raise UsageError(f"--as {as_.value} goes with --train and --prove")
     with progress() as tick:
@@ -66,6 +87,11 @@ def verify(
                 report = prove_kept(asked, terms, by=None if by is None else by.value, as_=as_.value, progress=tick)
             else:
                 report = proven(asked, by=(by or opt.ProofChoice.symbols).value, progress=tick)
+        elif shard:
+            from tfacct.reports.verify_ranks import verify_ranks
+
+            chosen = _some(which)
+            report = verify_ranks(chosen, ask.request(step), ranks, dtype=dtype, all_layers=all_layers, progress=tick)
         elif by is not None:
             raise UsageError("--by needs --prove")
         elif train:
@@ -85,6 +111,15 @@ def verify(
     ask.show(report, output)
     if not report.agrees:
         raise typer.Exit(1)
+
+
+def _some(which: opt.Which) -> "list[LoadedModel]":
+    """The models that were named, or a few."""
+    from tfacct.reports.verify_ranks import SOME
+
+    if which.models or which.family is not None or which.max_params is not None:
+        return ask.subjects(which)
+    return [ask.subject(opt.One(name, which.sets)) for name in SOME]
 
 
 @command(TRUST, "tfacct checkpoint ./my-model")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -164,17 +164,17 @@ def _one(verified: _Verified) -> Table:
         if len(check.formula) > 1:
             further |= {path: (pair, False) for path, pair in check.pairs().items() if pair[0] != pair[1]}
     total = {"total FLOPs by fvcore": (fvcore.totals, fvcore.agrees)}
-    return columns, (rows(_folded(fvcore.pairs())), rows(total), rows(further)), ()
+    return columns, (rows(folded(fvcore.pairs())), rows(total), rows(further)), ()
 
 
-def _folded(pairs: Mapping[str, Pair]) -> dict[str, tuple[Pair, bool]]:
+def folded(pairs: Mapping[str, Pair], starred: Callable[[str], str] = paths.starred) -> dict[str, tuple[Pair, bool]]:
     """All blocks of a path in one row where every block agrees; a block that differs keeps its own."""
     folded: dict[str, tuple[Pair, bool]] = {}
     for path, (formula, measured) in pairs.items():
         if formula != measured or formula is None:
             folded[path] = (formula, measured), False
             continue
-        name = paths.starred(path)
+        name = starred(path)
         before = folded[name][0][0] or 0 if name in folded else 0
         folded[name] = (before + formula, before + formula), True
     return folded

@@ -1,0 +1,228 @@
+"""What one rank of a mesh holds and sends, as torch divides a transformers model: a witness.
+
+The process group sends nothing and the tensors hold nothing, so one process stands for all ranks at full size. Nothing
+here knows a rule of what is divided: the plans are torch's tutorials' and transformers' own.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import torch
+import transformers
+from torch import distributed as dist
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tfacct.base.errors import UsageError
+from tfacct.reference.keeping import DTYPES
+
+transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+
+KINDS = {
+    "all_reduce": "all-reduce",
+    "allreduce_": "all-reduce",
+    "all_gather_into_tensor": "all-gather",
+    "_allgather_base_": "all-gather",
+    "reduce_scatter_tensor": "reduce-scatter",
+    "_reduce_scatter_base_": "reduce-scatter",
+}
+"""torch's operations, DTensor's and FSDP2's, and what they are called here."""
+COLUMNS = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "c_fc")
+ROWS = ("o_proj", "down_proj", "c_proj")
+PACKED = "transformers.masking_utils.find_packed_sequence_indices"
+"""A function that looks at the positions, of which there are none here."""
+HEADS = ("q_norm", "k_norm")
+"""Modules of the classes: products by columns and by rows, and norms of the heads that a rank has."""
+
+
+class Seen(NamedTuple):
+    """What a rank holds: elements by parameter. What it sends: calls by pass, kind and bytes of the result."""
+
+    held: dict[str, int]
+    sent: Counter[tuple[str, str, int]]
+
+
+def step(
+    config: Mapping[str, Any],
+    *,
+    tp: int,
+    fsdp: int,
+    sp: bool,
+    together: bool,
+    published: bool,
+    dtype: str,
+    batch: int,
+    tokens: int,
+) -> Seen:
+    """A forward and a backward pass of rank 0, the fullest one, without a loss. `sp`: the stream's tokens are divided;
+    `together`: gradients of one tensor are added up before they are reduced; `published`: by transformers' own plan.
+
+    Raises UsageError in a process that has a process group, ValueError, KeyError or TypeError for a config that the
+    class refuses.
+    """
+    fields = {name: value for name, value in config.items() if name != "model_type"}
+    made = transformers.AutoConfig.for_model(config["model_type"], **fields)
+    made.use_cache = False
+    sent: Counter[tuple[str, str, int]] = Counter()
+    with fake_ranks(tp * fsdp), warnings.catch_warnings(), FakeTensorMode(allow_non_fake_inputs=True):
+        warnings.simplefilter("ignore")
+        model = transformers.AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+            made, attn_implementation="sdpa" if sp else "eager", dtype=DTYPES[dtype]
+        )  # eager masks of divided tokens are too small
+        if getattr(model, "_can_set_experts_implementation", lambda: False)():
+            model.set_experts_implementation("batched_mm")
+        tied = made.get_text_config().tie_word_embeddings
+        _divide(model, tp, fsdp, sp=sp, together=together, published=published, tied=tied)
+        ids = torch.zeros(batch, tokens, dtype=torch.long)
+        with _counting(sent, "forward"), patch(PACKED, lambda *_, **__: None):
+            logits = model(input_ids=ids, position_ids=torch.arange(tokens)[None]).logits
+        with _counting(sent, "backward"):
+            _local(logits).sum().backward()
+            for parameter in model.parameters():
+                gradient = parameter.grad
+                if isinstance(gradient, DTensor) and any(placed.is_partial() for placed in gradient.placements):
+                    gradient.full_tensor()  # torch leaves the sum open until an optimizer asks for it
+        held = {name: _local(parameter).numel() for name, parameter in model.named_parameters()}
+    return Seen(held, sent)
+
+
+@contextmanager
+def fake_ranks(count: int) -> Iterator[None]:
+    """A process group of so many ranks, of which this is the first, that sends nothing."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    if dist.is_initialized():
+        raise UsageError("this process has a process group of its own", "ask in another process")
+    dist.init_process_group("fake", rank=0, world_size=count, store=FakeStore())
+    try:
+        with patch.object(DeviceMesh, "__init__", _on_real_tensors(DeviceMesh.__init__)):
+            yield
+    finally:
+        dist.destroy_process_group()
+
+
+def _on_real_tensors(made: Callable[..., None]) -> Callable[..., None]:
+    """A mesh is made of numbers that it reads."""
+
+    def run(*args: Any, **named: Any) -> None:
+        with unset_fake_temporarily():
+            made(*args, **named)
+
+    return run
+
+
+def _divide(model: Any, tp: int, fsdp: int, *, sp: bool, together: bool, published: bool, tied: bool) -> None:
+    with unset_fake_temporarily():
+        ranks = init_device_mesh("cpu", (fsdp, tp), mesh_dim_names=("fsdp", "tp"))
+    if tp > 1 and published:
+        _by_published_plan(model, ranks["tp"], tp, fsdp)
+    elif tp > 1:
+        parallelize_module(model, ranks["tp"], plan_of(model, sp=sp, together=together))
+        if tied:  # the plan takes it apart
+            model.lm_head.weight = model.get_input_embeddings().weight
+    if fsdp > 1:
+        for block in _blocks(model):
+            fully_shard(block, mesh=ranks["fsdp"])
+        fully_shard(model, mesh=ranks["fsdp"])
+
+
+def plan_of(model: Any, *, sp: bool, together: bool) -> dict[str, Any]:
+    """torch's plan for each module, as its tutorials of tensor and sequence parallelism have it."""
+    stream: Placement = Shard(1) if sp else Replicate()
+    plan: dict[str, Any] = {}
+    for name, _ in model.named_modules():
+        leaf = name.rpartition(".")[2]
+        if leaf == "embed_tokens":
+            plan[name] = RowwiseParallel(input_layouts=Replicate(), output_layouts=stream)
+        elif leaf == "lm_head":
+            plan[name] = ColwiseParallel(input_layouts=stream, output_layouts=Shard(-1), use_local_output=False)
+        elif leaf in COLUMNS:
+            plan[name] = ColwiseParallel()
+        elif leaf in ROWS:
+            plan[name] = RowwiseParallel(output_layouts=stream)
+        elif leaf in HEADS:
+            plan[name] = SequenceParallel(sequence_dim=2, use_local_output=True)
+        elif leaf.endswith("norm") and sp:
+            plan[name] = SequenceParallel(use_local_output=True)
+        elif leaf == "self_attn" and together:
+            plan[name] = PrepareModuleInput(
+                input_kwarg_layouts={"hidden_states": stream},
+                desired_input_kwarg_layouts={"hidden_states": Replicate()},
+            )
+        elif leaf == "mlp" and together:
+            plan[name] = PrepareModuleInput(input_layouts=(stream,), desired_input_layouts=(Replicate(),))
+    return plan
+
+
+def _by_published_plan(model: Any, ranks: Any, tp: int, fsdp: int) -> None:
+    """By the plan that transformers publishes. DeepSeek-V3's leaves attention whole: it is divided as V2's."""
+    from transformers.distributed.configuration_utils import DistributedConfig
+    from transformers.distributed.tensor_parallel import apply_tensor_parallelism
+
+    if model.config.model_type == "deepseek_v3":
+        from transformers import DeepseekV2Config
+
+        rules = {name: style for name, style in DeepseekV2Config.base_model_tp_plan.items() if "self_attn" in name}
+        model.tp_plan = {**model.tp_plan, **{f"model.{name}": style for name, style in rules.items()}}
+    asked = DistributedConfig(tp_size=tp, fsdp_size=fsdp)
+    plan, *_ = model._resolve_parallel_plans(asked)
+    apply_tensor_parallelism(model, ranks, plan)
+
+
+def _blocks(model: Any) -> Any:
+    """The blocks: the longest list of modules that stands in none."""
+    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
+    count = model.config.get_text_config().num_hidden_layers
+    return next(each for each in lists if len(each) == count)
+
+
+def _local(tensor: Any) -> Any:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+@contextmanager
+def _counting(sent: Counter[tuple[str, str, int]], when: str) -> Iterator[None]:
+    def count(_: str, kind: str, size: int) -> None:
+        sent[when, kind, size] += 1
+
+    with watching(KINDS, count):
+        yield
+
+
+def watching(kinds: Mapping[str, str], sent: Callable[[str, str, int], None]) -> TorchDispatchMode:
+    """A mode in which `sent` is told each collective: torch's namespace for it, its kind, and the bytes of a result.
+
+    `kinds`: torch's operations and what we call them.
+    """
+
+    class Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if any(issubclass(kind, DTensor) for kind in types):
+                return NotImplemented  # it runs first, and what it sends on the way comes here
+            result = func(*args, **(kwargs or {}))
+            name = func.overloadpacket.__name__
+            if func.namespace in ("_c10d_functional", "c10d") and name in kinds:
+                of = args[0] if func.namespace == "c10d" else result
+                of = of[0] if isinstance(of, list) else of
+                assert isinstance(of, torch.Tensor)
+                sent(func.namespace, kinds[name], of.numel() * of.element_size())
+            return result
+
+    return Watching()  # type: ignore[no-untyped-call]

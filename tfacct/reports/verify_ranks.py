@@ -1,0 +1,236 @@
+"""A rank's parameters and collectives against the transformers class, as torch divides it among ranks that send
+nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from tfacct.accounts.sharding.mesh import Mesh, padded, replicated
+from tfacct.accounts.sharding.rules import collectives
+from tfacct.architecture.parts import Experts
+from tfacct.base import units
+from tfacct.base.errors import ConfigError, TfacctError, UsageError, listed
+from tfacct.base.record import record
+from tfacct.base.spelling import option
+from tfacct.ledger.workload import Request, Workload, whole_sequences
+from tfacct.loading.model import LoadedModel
+from tfacct.output.report import Column, Report, Row, Table, Tick, unwatched
+from tfacct.reports import compose, counting
+from tfacct.reports import mesh as meshes
+from tfacct.reports.counting import on_a_mesh
+from tfacct.reports.verify import Pair, folded, rows, verdict, witness_facts, word
+from tfacct.witness.checks import Check
+from tfacct.witness.ranks import rank_checks
+from tfacct.witness.step import TWO, blocks_run, starred, with_blocks
+
+SOME = ("llama-3.2-1b", "qwen3-0.6b", "gpt2", "mixtral-8x7b", "aya-expanse-8b")
+"""Presets that are asked where none is named: heads in groups, norms of heads, fused products, experts, sublayers
+beside each other."""
+USUAL = (Mesh(2, fsdp=2), Mesh(2), Mesh(fsdp=2))
+"""Meshes of which the first that goes is asked about, where none was given."""
+UNASKED = (
+    "Not asked: the loss, the optimizer, experts that --ep divides, copies of --dp; no byte was sent over a link, and"
+    " nothing was timed."
+)
+
+
+@record
+class _Verified:
+    """One model, the mesh that divides it, and what the class said of a rank. `published`: by transformers' plan."""
+
+    subject: LoadedModel
+    mesh: Mesh
+    published: bool
+    work: Workload
+    checks: list[Check]
+    run: tuple[int, int]
+
+    @property
+    def agrees(self) -> bool:
+        return all(check.agrees for check in self.checks)
+
+
+def verify_ranks(
+    subjects: Sequence[LoadedModel],
+    request: Request,
+    mesh: Mesh | None = None,
+    *,
+    dtype: str | None = None,
+    all_layers: bool = False,
+    progress: Tick = unwatched,
+) -> Report:
+    """Ask the class what one rank holds and sends in a forward and a backward pass, and compare exactly. `mesh`: the
+    ranks, two or four of them if none are given. Needs torch and transformers. Raises TfacctError."""
+    if request.decode or request.tokens is not None:
+        raise whole_sequences("shard")
+    mesh = mesh and meshes.checked(mesh)
+    if mesh is not None and (mesh.ep > 1 or mesh.dp > 1):
+        given = option("ep", mesh.ep) if mesh.ep > 1 else option("dp", mesh.dp)
+        raise UsageError(f"{given}: no witness is asked about it", f"give {option('tp')} and {option('fsdp')}")
+    stored = units.dtype_name(dtype or "bf16")
+    if stored not in meshes.DTYPES:
+        raise UsageError(f"ranks send {', '.join(meshes.DTYPES)}, not {stored}")
+    subjects, found, left_out = on_a_mesh(subjects, lambda subject: _mesh_for(subject, mesh))
+    verified = []
+    for done, (subject, own) in enumerate(zip(subjects, found, strict=True)):
+        progress(subject.name, done, len(subjects))
+        verified.append(_asked(subject, request, *own, stored, all_layers=all_layers))
+    one = verified[0] if len(verified) == 1 else None
+    who = f"{compose.name_of(subjects[0])}: one of {one.mesh.ranks} ranks" if one else "One rank of each"
+    return compose.report(
+        "verify",
+        subjects,
+        _one(one) if one else _several(verified),
+        [_facts(each, stored) for each in verified],
+        title=f"{who} in {stored} against the class, {compose.workload_words(subjects, request)}",
+        convention="what the fullest rank stores, and the results of its collectives in a forward and a backward pass",
+        answer=verdict([(each.subject, each.checks) for each in verified], "call by call"),
+        notes=lambda at: _notes(verified[at]),
+        requests=[request],
+        defaults=[],
+        left_out=left_out,
+        headline="rank_params",
+        agrees=all(each.agrees for each in verified),
+    )
+
+
+def _mesh_for(subject: LoadedModel, mesh: Mesh | None) -> tuple[Mesh, bool]:
+    """The mesh that a model is asked about, and whether transformers' plan divides it. Raises TfacctError."""
+    refused: TfacctError | None = None
+    for one in (mesh,) if mesh is not None else USUAL:
+        try:
+            meshes.check_divided(subject, replace(one, sp=False))
+            meshes.check_ruled(subject, one)
+            return one, _by_published_plan(subject, one)
+        except TfacctError as error:
+            refused = refused or error
+    assert refused is not None
+    raise refused
+
+
+def _by_published_plan(subject: LoadedModel, mesh: Mesh) -> bool:
+    """Whether transformers' plan divides a class. Raises ConfigError for one that none does."""
+    if not subject.config.paths() or subject.config.class_cannot():
+        raise ConfigError(f"{subject.name}: there is no transformers class that could be asked")
+    experts = any(isinstance(part, Experts) for part in subject.architecture.parts())
+    if mesh.tp > 1 and replicated(subject.ledger, mesh):
+        raise ConfigError(f"{subject.name}: no plan gives several ranks of {option('tp', mesh.tp)} the same heads")
+    whole = not padded(subject.ledger, mesh)  # torch's products by rows fail where a width is not divided evenly
+    if mesh.tp == 1 or (meshes.TORCH in subject.config.divided and not experts and whole):
+        return False
+    if mesh.sp or mesh.plan != "torch" or meshes.PUBLISHED not in subject.config.divided:
+        how = option("sp", True) if mesh.sp else option("tp", mesh.tp)
+        raise ConfigError(f"{subject.name}: no plan of {how} was compared with its class", f"ask with {option('fsdp')}")
+    return True
+
+
+def _asked(
+    given: LoadedModel, request: Request, mesh: Mesh, published: bool, dtype: str, *, all_layers: bool
+) -> _Verified:
+    subject = (None if all_layers else with_blocks(given, TWO)) or given
+    if published and _tied(subject):
+        subject = subject.with_fields({**subject.changed, "tie_word_embeddings": False})
+    work, bits = counting.workload(given, request), units.dtype_bits(dtype)
+    sent = collectives(
+        subject.ledger,
+        mesh,
+        work.axes(),
+        bits,
+        train=True,
+        shares=meshes.routing_bits(subject, mesh, bits, train=True),
+        modules=meshes.fused(subject),
+        after="gathered" if published else "divided",
+    )
+    checks = rank_checks(subject, work, mesh, sent, dtype, published=published)
+    return _Verified(given, mesh, published, work, checks, blocks_run(given, all_layers))
+
+
+def _tied(subject: LoadedModel) -> bool:
+    return subject.architecture.head is not None and subject.architecture.head.tied
+
+
+def _facts(verified: _Verified, dtype: str) -> dict[str, Any]:
+    params = verified.checks[0]
+    return {
+        "workload": counting.workload_facts(verified.work, dtype=dtype),
+        "agrees": verified.agrees,
+        "blocks_traced": verified.run[0],
+        "blocks": verified.run[1],
+        "mesh": meshes.facts(verified.mesh),
+        "plan": _plan(verified),
+        "rank_params": params.totals[0],
+        "measured_rank_params": params.totals[1],
+        "witnesses": [witness_facts(check) for check in verified.checks],
+        "lines": [
+            {"path": path, "rank_params": pair[0], "measured_rank_params": pair[1], "equal": pair[0] == pair[1]}
+            for path, pair in params.pairs().items()
+        ],
+    }
+
+
+def _plan(verified: _Verified) -> str:
+    return "transformers" if verified.published else "torch"
+
+
+def _one(verified: _Verified) -> Table:
+    columns = (
+        Column("what", "one rank"),
+        Column("formula", "formula", "count"),
+        Column("measured", "measured", "count"),
+        Column("verdict", "", "verdict"),
+    )
+    params, calls, moved = verified.checks
+    total: dict[str, tuple[Pair, bool]] = {params.witness: (params.totals, params.agrees)}
+    each: list[dict[str, tuple[Pair, bool]]] = []
+    for check in (calls, moved):
+        lines = {what: (pair, pair[0] == pair[1]) for what, pair in check.pairs().items()}
+        each.append({**lines, check.witness: (check.totals, check.agrees)})
+    return columns, (rows(folded(params.pairs(), starred)), rows(total), *map(rows, each)), ()
+
+
+def _several(verified: Sequence[_Verified]) -> Table:
+    columns = (
+        Column("model", "model"),
+        Column("tp", "tp", "count"),
+        Column("fsdp", "fsdp", "count"),
+        Column("plan", "plan", drop=2),
+        Column("formula", "elements", "count"),
+        Column("calls", "calls", "count"),
+        Column("verdict", "", "verdict"),
+    )
+    found: tuple[Row, ...] = tuple(
+        {
+            "model": compose.name_of(each.subject),
+            "tp": each.mesh.tp,
+            "fsdp": each.mesh.fsdp,
+            "plan": _plan(each),
+            "formula": each.checks[0].totals[0],
+            "calls": each.checks[1].totals[0],
+            "verdict": word(each.checks[0].totals, each.agrees),
+        }
+        for each in verified
+    )
+    return columns, (found,), ()
+
+
+def _notes(verified: Sequence[_Verified]) -> list[str]:
+    said = [_run(verified)]
+    for published, whose in ((False, "torch's tutorials"), (True, "the plan that transformers publishes")):
+        own = [each.subject.name for each in verified if each.mesh.tp > 1 and each.published is published]
+        if own:
+            said.append(f"Divided over tp by {whose}{'' if len(verified) == 1 else f': {listed(own)}'}.")
+    if any(each.published and _tied(each.subject) for each in verified):
+        said.append("A tied head was asked as one of its own: the published plan takes it and its table apart.")
+    if any(each.mesh.fsdp > 1 for each in verified):
+        said.append("Divided over fsdp by fully_shard, block by block.")
+    return [*said, UNASKED]
+
+
+def _run(verified: Sequence[_Verified]) -> str:
+    run, blocks = (sum(each.run[side] for each in verified) for side in (0, 1))
+    how = "at full width, its tensors without numbers, in a process group that sends nothing"
+    if run == blocks:
+        return f"Ran all {blocks:,} blocks of the class {how}."
+    return f"Ran {run:,} of {blocks:,} blocks of the class {how}; {option('all_layers', True)} runs every block."
