@@ -125,6 +125,10 @@ MEASURED_SINCE = [
     ("olmoe-1b-7b", "bf16", "sdpa", "none", 1, 2048, 7_177_548_172, 27_799_659_296),
     ("ernie-4.5-0.3b", "bf16", "sdpa", "none", 1, 4096, 5_508_317_628, 9_618_779_064),
     ("ernie-4.5-0.3b", "bf16", "eager", "full", 2, 2048, 1_879_130_116, 6_008_482_312),
+    ("bert-base", "bf16", "sdpa", "none", 8, 512, 1_571_344_674, 2_290_453_912),
+    ("bert-large", "fp32", "eager", "full", 2, 512, 247_730_180, 2_931_448_280),
+    ("roberta-base", "bf16", "eager", "none", 8, 512, 3_240_730_626, 4_313_675_478),
+    ("distilbert-base", "bf16", "sdpa", "none", 16, 512, 1_818_329_234, 2_952_449_288),
     ("bloom-560m", "bf16", "eager", "none", 1, 1024, 4_255_547_404, 7_429_177_352),
     ("bloom-7b1", "bf16", "eager", "full", 2, 2048, 5_217_845_252, 32_386_514_952),
 ]
@@ -233,6 +237,7 @@ def test_several_models_have_a_row_each(run: Callable[..., Ran]) -> None:
         ("gpt2 --set reorder_and_upcast_attn=true", "reorder_and_upcast_attn changes what its training step keeps"),
         ("qwen2-57b-a14b --dtype fp32 --attention eager", "its experts has been measured in 16 bits alone"),
         ("olmoe-1b-7b --set output_router_logits=true", "output_router_logits changes what its training step keeps"),
+        ("bert-base --set chunk_size_feed_forward=2", "chunk_size_feed_forward changes what its training step keeps"),
         ("falcon-7b", "the training step of falcon has not been measured"),
         ("moonlight-16b-a3b --set latent_attention=absorbed", "no rule for latent attention that is absorbed"),
         ("youtu-llm-2b --set v_head_dim=68", "sdpa has not been measured with heads of 68"),

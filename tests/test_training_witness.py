@@ -22,6 +22,7 @@ NEAR = (
     *("glm4_moe", "gpt_oss", "granite", "helium", "hyperclovax", "kimi_k2", "ministral3", "nemotron"),
     *("olmo", "olmo3", "olmoe", "seed_oss", "smollm3", "stablelm", "starcoder2", "youtu"),
 )
+ENCODERS = ("bert", "camembert", "distilbert", "roberta", "xlm-roberta")
 ACCUMULATING = FAMILIES + FURTHER
 
 
@@ -34,7 +35,8 @@ def check(family: str, seed: int, *, accumulate: bool = False, hold_logits: bool
     step = step_of(model, work, recipe)
     from tfacct.reference import keeping
 
-    run = keeping.trainable(model.of_class, recipe.attention, recipe.dtype, checkpoint=recipe.checkpoint)
+    how = {"checkpoint": recipe.checkpoint, "auto": model.config.ending.auto}
+    run = keeping.trainable(model.of_class, recipe.attention, recipe.dtype, **how)
     saved = keeping.kept(run, work.batch, work.tokens)
     held = {"accumulate": accumulate, "holds_logits": hold_logits}
     most = keeping.peak(run, work.batch, work.tokens, **held)
@@ -58,17 +60,17 @@ def test_a_step_of_a_further_family_is_its_classes_own(family: str, seed: int) -
     check(family, seed, hold_logits=seed == 0)
 
 
-@pytest.mark.parametrize("family", NEAR)
+@pytest.mark.parametrize("family", NEAR + ENCODERS)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_step_of_a_near_relative_is_its_classes_own(family: str, seed: int) -> None:
     check(family, seed, hold_logits=seed == 0, accumulate=seed == 1)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES + FURTHER + NEAR)
+@pytest.mark.parametrize("family", FAMILIES + FURTHER + NEAR + ENCODERS)
 def test_many_steps_are_the_classes_own(family: str) -> None:
     for seed in range(100, 300):
-        check(family, seed, hold_logits=seed % 5 == 0, accumulate=family in NEAR and seed % 7 == 0)
+        check(family, seed, hold_logits=seed % 5 == 0, accumulate=family in NEAR + ENCODERS and seed % 7 == 0)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

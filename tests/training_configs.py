@@ -15,6 +15,9 @@ Config: TypeAlias = dict[str, Any]
 EAGER = ("bloom", "gemma2", "gpt_oss")
 """Families whose classes refuse sdpa."""
 
+TIED = ("bert", "camembert", "distilbert", "roberta", "xlm-roberta")
+"""Families whose head is the token table."""
+
 
 def drawn(family: str, seed: int) -> tuple[dict[str, Any], Recipe, Workload]:
     """A small model of a family, and how a step of it is taken."""
@@ -70,7 +73,7 @@ def drawn(family: str, seed: int) -> tuple[dict[str, Any], Recipe, Workload]:
         config |= {"num_local_experts": pick([3, 5]), "num_experts_per_tok": pick([1, 2])}
     if family in OWN:
         config = {"model_type": family, "vocab_size": config["vocab_size"], **OWN[family](pick, config)}
-    config |= {"tie_word_embeddings": pick([True, False])}
+    config |= {"tie_word_embeddings": pick([True, False]) or family in TIED}
     recipe = Recipe(pick(["bf16", "fp32"]), "none", pick(["none", "none", "full"]), pick(["sdpa", "eager"]))  # type: ignore[arg-type]
     if family in EAGER:
         recipe = replace(recipe, attention="eager")

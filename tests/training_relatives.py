@@ -294,6 +294,40 @@ def falcon(pick: Pick, config: Config) -> Config:
     }
 
 
+def bert(pick: Pick, config: Config) -> Config:
+    return {
+        **{name: config[name] for name in ("num_hidden_layers", "num_attention_heads", "intermediate_size")},
+        "hidden_size": config["num_attention_heads"] * config["head_dim"],
+        "max_position_embeddings": pick([40, 64]),
+        "type_vocab_size": pick([1, 2, 3]),
+        "pad_token_id": 0,
+        "hidden_act": pick(["gelu", "gelu", "relu", "gelu_new"]),
+        "hidden_dropout_prob": pick([0.0, 0.1, 0.1]),
+        "attention_probs_dropout_prob": pick([0.0, 0.1, 0.1]),
+    }
+
+
+def roberta(pick: Pick, config: Config) -> Config:
+    return {**bert(pick, config), "pad_token_id": pick([0, 1])}
+
+
+camembert = roberta
+
+
+def distilbert(pick: Pick, config: Config) -> Config:
+    return {
+        "n_layers": config["num_hidden_layers"],
+        "n_heads": config["num_attention_heads"],
+        "dim": config["num_attention_heads"] * config["head_dim"],
+        "hidden_dim": config["intermediate_size"],
+        "max_position_embeddings": pick([40, 64]),
+        "pad_token_id": 0,
+        "activation": pick(["gelu", "gelu", "relu"]),
+        "dropout": pick([0.0, 0.1, 0.1]),
+        "attention_dropout": pick([0.0, 0.1, 0.1]),
+    }
+
+
 def bloom(pick: Pick, config: Config) -> Config:
     return {
         **TOKENS,
@@ -306,7 +340,10 @@ def bloom(pick: Pick, config: Config) -> Config:
 
 
 RELATIVES: Mapping[str, Callable[[Pick, Config], Config]] = {
-    own: draw
-    for own, draw in list(globals().items())
-    if callable(draw) and own not in ("grouped", "routed", "layers", "latent") and own[0].islower()
+    **{
+        own: draw
+        for own, draw in list(globals().items())
+        if callable(draw) and own not in ("grouped", "routed", "layers", "latent") and own[0].islower()
+    },
+    "xlm-roberta": roberta,
 }

@@ -15,10 +15,8 @@ from typing import NamedTuple
 from tfacct.accounts.casts import CHOOSE, Casts
 from tfacct.accounts.training import ENDS, INPUT, Step, kind_of
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.kept import FULL, Held, Kept, Moment, Role, Run, Section
+from tfacct.ledger.kept import Held, Kept, Moment, Role, Run, Section, bytes_each
 
-LOSS = FULL
-"""Bytes of the loss; its gradient takes as many."""
 TOKENS, TABLE, POSITIONS, HEAD = "tokens", "embed", "pos_embed", "lm_head.weight"
 PRODUCT_BIAS = "_proj.bias"
 BEHIND = 3
@@ -97,6 +95,7 @@ class Timeline:
         self.sizes: dict[int, dict[tuple[str, Role, int], Size]] = {}  # of tensors' kinds, by the section
         self.seen: dict[tuple[int, Moment, frozenset[str]], tuple[Size, Size]] = {}
         self.weights = step.weights
+        self.loss = bytes_each(self.run.loss, step.stored)  # its gradient takes as many
         self.again = step.closures()
         front = self.run.front
         self.stream = step.bytes(front, (step.input,))
@@ -189,7 +188,7 @@ class Timeline:
         """The loss is known, and all that is kept is there."""
         behind = self.step.kept_in(self.run.back)
         return self.instant(
-            "forward ends", "", 0, self.kept_front + self.kept_blocks + behind, self.again + self.logits + LOSS
+            "forward ends", "", 0, self.kept_front + self.kept_blocks + behind, self.again + self.logits + self.loss
         )
 
     def behind(self) -> Iterator[Instant]:
@@ -295,7 +294,7 @@ class Timeline:
         if again and moment.after:
             known |= {line.path for line in section.run.alive(moment.at) if line.by[0] == moment.at}
         own, held = self.inside_of(section, moment, known)
-        held += handed + self.logits + 2 * LOSS + (self.stream if section.numbers and not moment.alone else 0)
+        held += handed + self.logits + 2 * self.loss + (self.stream if section.numbers and not moment.alone else 0)
         done += self.new(section, moment)
         if again:
             # A bias's gradient comes last, and what a product read is gone by then where it was made again.
@@ -349,7 +348,7 @@ class Timeline:
                 own, held = self.inside_of(section, moment, self._known(section))
                 held += self.held(section, run.early) + self.stream
                 held += 0 if self.casts is None else self.casts.of_biases(section, moment)
-                held += self.step.closures(number) + self.logits + 2 * LOSS
+                held += self.step.closures(number) + self.logits + 2 * self.loss
                 yield self.instant(f"block {number:,}, forward again", moment.at, done, kept + own, held)
 
 

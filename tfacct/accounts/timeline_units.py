@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfacct.accounts.timeline import LOSS, Instant, Timeline, peak
+from tfacct.accounts.timeline import Instant, Timeline, peak
 from tfacct.accounts.training import ENDS, Step, Units, kind_of
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import Section
@@ -72,7 +72,7 @@ class UnitTimeline(Timeline):
         scatters, next_ = self.unit(number + 1), self.unit(number - 1)
         runs = runs._replace(held=runs.held + scatters, gathered=self.root + self.unit(number) + next_)
         kept = self.in_front[number] - self._turned(number) + self.step.kept_in(section)
-        held = scatters + self.stream + self.logits + 2 * LOSS + self.step.closures(number)
+        held = scatters + self.stream + self.logits + 2 * self.loss + self.step.closures(number)
         there = self.instant(runs.name, GATHER, self.done_behind[number], kept, held)
         return peak((runs, there._replace(gathered=self.root + 2 * self.unit(number))))
 

@@ -203,3 +203,10 @@ class AbleToDecode(BertLike):
 
     uncounted: ClassVar = BertLike.uncounted | {"is_decoder", "position_embedding_type"}
     understood: ClassVar = {"position_embedding_type": "absolute", "is_decoder": False}
+    dropouts: ClassVar = {
+        "embedding": ("hidden_dropout_prob", 0.1),
+        "residual": ("hidden_dropout_prob", 0.1),
+        "attention": ("attention_probs_dropout_prob", 0.1),
+    }
+    habits: ClassVar = frozenset({"norms_sums", "narrow_softmax"})
+    changes_training: ClassVar = frozenset({"chunk_size_feed_forward"})

@@ -40,6 +40,14 @@ class Config(Encoding):
     tie_word_embeddings: Switch = True
     activation: Word = "gelu"
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    dropouts: ClassVar = {
+        "embedding": ("dropout", 0.1),
+        "network": ("dropout", 0.1),
+        "attention": ("attention_dropout", 0.1),
+    }
+    changes_training: ClassVar = frozenset({"chunk_size_feed_forward"})
+    habits: ClassVar = frozenset({"norms_sums", "narrow_softmax"})
     stems: ClassVar = ("DistilBert",)
     aliases: ClassVar = {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}
     uncounted: ClassVar = frozenset({"activation"})

@@ -157,6 +157,7 @@ class Pass(NamedTuple):
 
     `buffers`: tensors that stay all the time. `waiting`: what is held while the blocks run forwards, `handed` what
     blocks that are run again are handed. `again`: operations of the blocks that are run again, where not all are.
+    `loss`: role of the loss.
     """
 
     front: Section
@@ -166,6 +167,7 @@ class Pass(NamedTuple):
     waiting: tuple[Held, ...] = ()
     handed: tuple[Handed, ...] = ()
     again: frozenset[str] = frozenset()
+    loss: Role = "full"
 
     @property
     def sections(self) -> tuple[Section, ...]:

@@ -12,7 +12,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.kept import Handed, Held, Kept, Moment, Pass, Run, Section, joined
+from tfacct.ledger.kept import Handed, Held, Kept, Moment, Pass, Role, Run, Section, joined
 
 
 @record
@@ -37,7 +37,8 @@ class Habits:
     are scored by a sigmoid in fp32. `repeats_angles`: each block repeats the angles for neighbours that turn together.
     `joins_inside`: halves of heads go with the function that joins them. `casts_scales`: norms cast their weights to
     fp32. `wide_corrections`: what corrects experts' scores is stored in fp32. `starts_biased`: scores are added to
-    their biases by distance as their product is made. `norms_narrow`: norms of results scale them in the pass's dtype.
+    their biases by distance as their product is made. `norms_sums`: parts read the stream itself, and the sum of both
+    is normed. `norms_narrow`: norms of results scale them in the pass's dtype.
     `turns_wide`: queries and keys turn in fp32. `written_gelu`: the gradient of the network's GELU is written out in
     Python. `inline_network`: products of networks are the block's own.
     """
@@ -77,6 +78,7 @@ class Habits:
     wide_corrections: bool = False
     starts_biased: bool = False
     written_gelu: bool = False
+    norms_sums: bool = False
     inline_network: bool = False
     turns_wide: bool = False
     norms_narrow: bool = False
@@ -98,12 +100,23 @@ class Profile(Protocol):
     def lingers(self) -> bool:
         """True if the result of a block's first part stays until the block ends, if its parts follow each other."""
 
+    @property
+    def encodes(self) -> bool:
+        """True if it has rules for segments, a head with a transform, and norms of sums."""
+
+    @property
+    def loss(self) -> Role:
+        """Role of the loss."""
+
     def part(self, at: str, reads: str, part: Part, *, waits: bool = False) -> Run:
         """What a part of a block keeps. `waits`: a gradient of what it reads is there from the part behind it. Raises
         ConfigError for one without a rule."""
 
     def normed(self, at: str, reads: str, part: Norm) -> Run:
         """What the norm of a part's result keeps."""
+
+    def summed(self, at: str, reads: str, part: Norm) -> Run:
+        """What the norm of a part's result and what it read keeps."""
 
     def dropped(self, at: str) -> Run:
         """What dropping numbers of a part's result keeps."""
@@ -128,7 +141,7 @@ def passed(shape: Transformer, profile: Profile, kernel: Mapping[str, Size]) -> 
     """The pass of a model. `kernel`: letters that the profile's kernels derive from the step's."""
     if shape.encoder is not None or shape.mtp is not None or shape.head is None:
         raise ConfigError(f"{profile.name}: only decoders with a language model's head are trained here")
-    if unruled := next(_unruled_ends(shape), None):
+    if unruled := next(_unruled_ends(shape, encodes=profile.encodes), None):
         raise ConfigError(f"{profile.name}: no rule for {unruled}")
     everywhere = {axis: size for part in shape.parts() for axis, size in part.axes().items()}
     everywhere.update(kernel)
@@ -138,20 +151,20 @@ def passed(shape: Transformer, profile: Profile, kernel: Mapping[str, Size]) -> 
     )
     front, back = profile.front(shape), profile.back(shape)
     stay = profile.buffers(shape), profile.waiting(shape), profile.handed(shape)
-    return Pass(Section(front, everywhere), blocks, Section(back, everywhere), *stay)
+    return Pass(Section(front, everywhere), blocks, Section(back, everywhere), *stay, loss=profile.loss)
 
 
-def _unruled_ends(shape: Transformer) -> Iterator[str]:
-    """Ends of a model for which no profile has a rule."""
+def _unruled_ends(shape: Transformer, *, encodes: bool) -> Iterator[str]:
+    """Ends of a model for which no profile has a rule, or none but those of encoders."""
     embed, head, positions = shape.embed, shape.head, shape.positions
     if embed.width is not None:
         yield "a token table narrower than the model"
     if positions is not None and not (positions.stored and positions.trained):
         yield "positions that are not learned"
-    if shape.segments is not None or shape.bias is not None:
+    if (shape.segments is not None and not encodes) or shape.bias is not None:
         yield "segments or biases of scores"
-    if head is not None and (head.transform is not None or head.scale is not None):
-        yield "a head with a transform or a scale"
+    if head is not None and ((head.transform is not None) != encodes or head.scale is not None):
+        yield "a head without a transform" if encodes else "a head with a transform or a scale"
 
 
 def _axes(block: Block) -> dict[str, Size]:
@@ -162,6 +175,8 @@ def _block(block: Block, profile: Profile) -> Run:
     """A block whose sublayers run one after the other, each behind its norm, or side by side."""
     if block.order == "parallel":
         return _side_by_side(block, profile)
+    if block.order == "post" and profile.encodes:
+        return _sums_normed(block, profile)
     if block.order != "pre":
         raise ConfigError(f"{profile.name}: no rule for {block.order} blocks")
     between = (f"mid{number or ''}" for number in range(len(block.sublayers) - 1))
@@ -198,6 +213,21 @@ def _side_by_side(block: Block, profile: Profile) -> Run:
     total = paths.in_every(paths.BLOCKS, "sum")  # of the parts' results, then of that and the stream
     summed = Held("B T D", times=2 * len(runs)), Held("B T D", path=reads)
     return joined(*runs, Run((total,), (), (), (Moment(total, summed),)))
+
+
+def _sums_normed(block: Block, profile: Profile) -> Run:
+    """A block whose parts read the stream itself; the sum of each one's result and what it read is normed."""
+    runs, reads = [], paths.in_every(paths.BLOCKS, "in")
+    for sublayer in block.sublayers:
+        own = paths.in_every(paths.BLOCKS, sublayer.name)
+        if sublayer.norm is None or sublayer.post_norm is not None or not sublayer.called:
+            raise ConfigError(f"{profile.name}: no rule for a sum without a norm")
+        part = joined(profile.part(own, reads, sublayer.part), profile.dropped(own))
+        stream = Held("B T D", path=reads)
+        runs.append(part._replace(ahead=tuple(m._replace(held=(*m.held, stream)) for m in part.ahead)))
+        runs.append(profile.summed(f"{own}_norm", f"{own}.sum", sublayer.norm))
+        reads = f"{own}_norm"
+    return joined(*runs)
 
 
 def _longer(run: Run) -> Run:

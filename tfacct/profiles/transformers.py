@@ -33,6 +33,16 @@ def kernel_letters(tokens: Size) -> dict[str, Size]:
 class Transformers(Attending):
     """A transformers class with one kind of attention."""
 
+    @property
+    def encodes(self) -> bool:
+        """True if it has rules for segments, a head with a transform, and norms of sums."""
+        return False
+
+    @property
+    def loss(self) -> Role:
+        """Role of the loss."""
+        return "full"
+
     def part(self, at: str, reads: str, part: Part, *, waits: bool = False) -> Run:
         """What a part of a block keeps. `waits`: a gradient of what it reads is there from the part behind it. Raises
         ConfigError for one without a rule."""
@@ -86,6 +96,12 @@ class Transformers(Attending):
         ahead = tuple(moment._replace(held=(*moment.held, Held("B T D", "cast"))) for moment in run.ahead)
         moments = first._replace(held=once), then._replace(held=once), squared
         return run._replace(moments=moments, ahead=ahead, early=scaled)
+
+    def summed(self, at: str, reads: str, part: Norm) -> Run:
+        """What the norm of a part's result and what it read keeps. Its gradient is the stream's before and behind."""
+        run = norm(at, reads, part, full=self.full)
+        moments = tuple(moment._replace(held=(Held("B T D"),)) for moment in run.moments)
+        return run._replace(moments=moments, ahead=tuple(m._replace(held=(*m.held, Held("B T D"))) for m in run.ahead))
 
     def dropped(self, at: str) -> Run:
         """The end of a sublayer: a dropout, where the class has one, and the sum with the stream."""

@@ -48,6 +48,11 @@ class Attending:
         return f"transformers with {self.attention}"
 
     @property
+    def encodes(self) -> bool:
+        """True if every token sees all others."""
+        return False
+
+    @property
     def lingers(self) -> bool:
         """True if the result of a block's first part stays until the block ends, if its parts follow each other."""
         return self.habits.lingers
@@ -77,7 +82,7 @@ class Attending:
 
     def _check_attention(self, part: Attention) -> None:
         alibi = part.alibi and not (self.habits.starts_biased and self.attention == "eager")
-        if alibi or part.biased or not part.causal:
+        if alibi or part.biased or part.causal == self.encodes:
             raise ConfigError(f"{self.name}: no rule for attention with biases of scores")
         if part.sinks and (self.attention == "sdpa" or not self.habits.narrow_softmax):
             raise ConfigError(f"{self.name}: no rule for attention with sinks")
@@ -112,8 +117,9 @@ class Attending:
 
     def _projections(self, at: str, reads: str, part: Attention, *, waits: bool) -> Run:
         """Queries, keys and values, and the norms of queries and keys right behind their products or behind all."""
+        behind = self.habits.norms_behind or self.habits.norms_sums
         # Backwards, what v, then k, read of the stream is there already, and queries wait for keys.
-        apart = () if self.habits.norms_behind else (Held("B T D"),)  # else it is in the stream's gradient already
+        apart = () if behind else (Held("B T D"),)  # else it is in the stream's gradient already
         last = self.habits.norms_last
         waiting = ((Held("B T K H", times=2),), (Held("B T K H"),)) if last else (apart, apart)
         q = self._normed(f"{at}.q_norm", "N", part.qk_norm, *waiting[0])
@@ -134,11 +140,11 @@ class Attending:
             Moment(weight, (*all_of[: index + 1], Held("B T D", times=1 + (waits or index < 2))))
             for index, weight in enumerate(weights)
         ]
-        if self.habits.norms_behind:
+        if behind:
             moments = [Moment(w, (*all_of[: i + 1], Held("B T D"))) for i, w in enumerate(weights)]
         one = [Run((weight,), (), (moment,)) for weight, moment in zip(weights, moments, strict=True)]
         # The gradients of what k and v read become one; that of what q read is added to it in place.
-        first = 2 if self.habits.norms_behind or waits else 1
+        first = 2 if behind or waits else 1
         summed = Moment(weights[first], (*all_of[:first], Held("B T D", times=3 if waits else 4 - first)))
         one[first] = one[first]._replace(moments=(*one[first].moments, summed))
         if waits:

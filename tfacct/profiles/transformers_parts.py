@@ -129,7 +129,7 @@ def network(
     if not part.gated:
         return Run(
             (up, act, down),
-            (Kept(reads, "B T D", by=(up,)), *_activated(act, f"{at}.up_proj", part.activation, "B T F", (down,))),
+            (Kept(reads, "B T D", by=(up,)), *activated(act, f"{at}.up_proj", part.activation, "B T F", (down,))),
             (
                 Moment(down, (Held("B T F"), *beside)),
                 Moment(act, (held,)),
@@ -144,7 +144,7 @@ def network(
         (gate, act, up, product, down),
         (
             Kept(reads, "B T D", by=(gate, up)),
-            *_activated(act, f"{at}.gate_proj", part.activation, "B T F", (product,)),
+            *activated(act, f"{at}.gate_proj", part.activation, "B T F", (product,)),
             Kept(f"{at}.up_proj", "B T F", by=(product,)),
             Kept(f"{at}.product", "B T F", by=(down,)),
         ),
@@ -167,7 +167,7 @@ def _halves(at: str, reads: str, part: FeedForward, beside: tuple[Held, ...]) ->
         (gate, up, split, act, product, down),
         (
             Kept(reads, "B T D", by=(gate, up)),
-            *_activated(act, f"{at}.gate_proj", part.activation, "B T F", (product,)),
+            *activated(act, f"{at}.gate_proj", part.activation, "B T F", (product,)),
             Kept(f"{at}.up_proj", "B T F", by=(act, product)),
             Kept(f"{at}.product", "B T F", by=(down,)),
         ),
@@ -181,7 +181,7 @@ def _halves(at: str, reads: str, part: FeedForward, beside: tuple[Held, ...]) ->
     )
 
 
-def _activated(act: str, reads: str, name: str, spec: str, by: tuple[str, ...]) -> Iterator[Kept]:
+def activated(act: str, reads: str, name: str, spec: str, by: tuple[str, ...]) -> Iterator[Kept]:
     """What an activation keeps, and its result, which `by` need."""
     own = ACTIVATIONS[name].keeps
     for which in own:

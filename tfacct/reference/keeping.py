@@ -44,16 +44,22 @@ class Peak(NamedTuple):
 
 
 def trainable(
-    config: Mapping[str, Any], attention: str, dtype: str, *, checkpoint: str = "none", weights: str | None = None
+    config: Mapping[str, Any],
+    attention: str,
+    dtype: str,
+    *,
+    checkpoint: str = "none",
+    weights: str | None = None,
+    auto: str = "AutoModelForCausalLM",
 ) -> Any:
-    """The transformers model of a config on meta, ready to train. `checkpoint`: every block is run again (`full`), its
-    `attention`, or `none`. `weights`: their dtype, where the pass casts them: it is under autocast then, as Trainer
-    runs it."""
+    """The transformers model of a config on meta, as `auto` builds it, ready to train. `checkpoint`: every block is run
+    again (`full`), its `attention`, or `none`. `weights`: their dtype, where the pass casts them: it is under autocast
+    then, as Trainer runs it."""
     fields = {name: value for name, value in config.items() if name != "model_type"}
     made = transformers.AutoConfig.for_model(config["model_type"], **fields)
     with torch.device("meta"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        built = transformers.AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+        built = getattr(transformers, auto).from_config(
             made, attn_implementation=attention, dtype=DTYPES[weights or dtype]
         )
         cast = DTYPES[dtype] if weights not in (None, dtype) else None

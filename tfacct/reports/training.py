@@ -175,13 +175,22 @@ def pass_of(
     `shape` and `kernel`: the model and the kernels' letters with symbols for sizes, laid out as this workload is.
     """
     batch = work.batch if isinstance(work.batch, int) else MANY  # a symbol stands for more than one sequence
-    kind = _autocast() if recipe.autocast else Transformers
+    kind = _autocast() if recipe.autocast else _kind(subject.architecture)
     profile = kind(recipe.attention, habits(subject), recipe.full, batch, work.tokens)
     whole = passed(shape or subject.architecture, profile, kernel or kernel_letters(work.tokens))
     whole = attention_again(whole) if recipe.checkpoint == "attention" else whole
     if recipe.loss == CHUNKED:
         return loss_in_chunks(whole, work.batch, work.tokens, frozen=recipe.lora is not None)
     return whole
+
+
+def _kind(shape: Transformer) -> type[Transformers]:
+    """The profile of decoders, or that of encoders."""
+    if not any(isinstance(part, Attention) and not part.causal for part in shape.attentions):
+        return Transformers
+    from tfacct.profiles.transformers_encoders import Encoders
+
+    return Encoders
 
 
 def _autocast() -> type[Transformers]:

@@ -126,9 +126,11 @@ def built(subject: LoadedModel, how: Run) -> Any:
     """The class's model on meta. Raises UsageError where it refuses the config."""
     keeping, _ = rooms()
     packed = how.weights == "nf4"
-    named = {"checkpoint": how.checkpoint, "weights": None if packed else how.weights}
+    weights, auto = None if packed else how.weights, subject.config.ending.auto
     try:
-        model = keeping.trainable(subject.of_class, how.attention, how.dtype, **named)
+        model = keeping.trainable(
+            subject.of_class, how.attention, how.dtype, checkpoint=how.checkpoint, weights=weights, auto=auto
+        )
     except (KeyError, ValueError, TypeError) as error:
         raise UsageError(f"{subject.name}: the transformers class refuses this config: {error!r}") from None
     if how.lora is not None:
@@ -232,10 +234,12 @@ def module(operation: str, paths: Mapping[str, str], block: str) -> str:
     if name in paths:
         return paths[name]
     owner, _, leaf = name.rpartition(".")
-    if owner in paths:  # a dropout stands behind its module, steps of a norm are in it
-        return parent(paths[owner]) if leaf == "drop" else paths[owner]
+    if owner in paths:  # an activation or a dropout stands behind its module, steps of a norm are in it
+        return parent(paths[owner]) if leaf in ("act", "drop") else paths[owner]
     while owner and not any(known.startswith(f"{owner}.") for known in paths):
         owner = parent(owner)
+    if f"{owner}.scores" in paths:
+        return paths[f"{owner}.scores"]
     inside = [path.split(".") for known, path in paths.items() if owner and known.startswith(f"{owner}.")]
     common = takewhile(lambda names: len({*names}) == 1, zip(*inside, strict=False))
     return ".".join(names[0] for names in common)

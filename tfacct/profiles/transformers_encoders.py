@@ -1,0 +1,122 @@
+"""How the transformers encoders of BERT's kind train: sums normed behind each part, a head that predicts masked tokens.
+
+Every token sees all others, so no mask is made. The loss is taken in the pass's dtype.
+"""
+
+from __future__ import annotations
+
+from tfacct.architecture.parts import FeedForward, Norm, Part
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError
+from tfacct.base.record import record
+from tfacct.ledger import paths
+from tfacct.ledger.kept import Handed, Held, Kept, Moment, Role, Run, joined
+from tfacct.profiles.transformers import Transformers
+from tfacct.profiles.transformers_parts import ACTIVATIONS, STREAM, activated, dropout, norm
+
+ROW = Held("B T D")
+TRANSFORM = "lm_head.transform"
+"""The product in front of the head's."""
+
+
+@record
+class Encoders(Transformers):
+    """A transformers encoder with one kind of attention."""
+
+    @property
+    def encodes(self) -> bool:
+        """True: segments, a head's transform and norms of sums have rules."""
+        return True
+
+    @property
+    def loss(self) -> Role:
+        """Role of the loss."""
+        return "work"
+
+    def part(self, at: str, reads: str, part: Part, *, waits: bool = False) -> Run:
+        """What a part of a block keeps."""
+        run = Transformers.part(self, at, reads, part, waits=waits)
+        return _renamed(run, f"{at}.act", f"{at}.up_proj.act") if type(part) is FeedForward else run
+
+    def dropped(self, at: str) -> Run:
+        """The dropout behind a part, in the module of its last product."""
+        attends = at == paths.in_every(paths.BLOCKS, "attn")
+        name = f"{at}.{'o_proj' if attends else 'down_proj'}.drop"
+        drops = self.habits.residual or (self.habits.network and not attends)
+        mask = dropout(name) if drops else Run((name,))
+        return joined(mask, Run((), (), (), (Moment(name, (Held("B T D", times=2),)),)))
+
+    def front(self, shape: Transformer) -> Run:
+        """Token ids, segments, positions, and the norm of their sum."""
+        if shape.positions is None or shape.embed_norm is None or shape.embed.scaled:
+            raise ConfigError(f"{self.name}: no rule for this front of an encoder")
+        own = self.habits.own_positions  # of each sequence, from a mask of its own
+        kept = [Kept("tokens", "B T", by=("embed", "loss.choose"), role="index")]
+        order, moments = ["embed"], [Moment("embed", ())]
+        if shape.segments is not None:
+            order.append("type_embed.weight")
+            moments.append(Moment("type_embed.weight", ()))
+            kept.append(Kept("segments", "B T" if own else "T", by=("type_embed.weight",), role="index"))
+        order.append("pos_embed")
+        moments.append(Moment("pos_embed", (Held("T D"),) if self.batch > 1 and not own else ()))
+        if own:
+            kept.append(Kept("positions", "B T", by=("pos_embed",), role="index"))
+        normed = norm("embed_norm", "embed.sum", shape.embed_norm, full=self.full)
+        normed = normed._replace(moments=(Moment(normed.order[0], (ROW,)),), ahead=())
+        mask = dropout("embed_norm.drop") if self.habits.embedding else Run()
+        return joined(Run(tuple(order), tuple(kept), tuple(moments)), normed, mask)
+
+    def back(self, shape: Transformer) -> Run:
+        """The head's transform, its activation and norm, the logits, and the loss of every position."""
+        head = shape.head
+        if head is None or head.transform is None or head.transform not in ACTIVATIONS or shape.final_norm is not None:
+            raise ConfigError(f"{self.name}: no rule for this head of an encoder")
+        weight, act, at = f"{TRANSFORM}.weight", f"{TRANSFORM}.act", "lm_head.norm"
+        holds = Held("B T D", times=ACTIVATIONS[head.transform].holds)
+        behind = norm(at, f"{act}.result", Norm(hidden=head.hidden, kind="layer"), full=self.full)
+        transform = Run(
+            (weight, act),
+            (
+                Kept(STREAM, "B T D", by=(weight,)),
+                *activated(act, TRANSFORM, head.transform, "B T D", behind.order),
+            ),
+            (Moment(weight, (Held("B T D", times=2),)), Moment(act, (holds,))),
+        )
+        logits = Run(
+            ("lm_head.weight",),
+            (Kept(at, "B T D", by=("lm_head.weight",)),),
+            (Moment("lm_head.weight", (Held("B T V"), ROW)),),
+        )
+        loss = Run(
+            ("loss.softmax", "loss.choose"),
+            (
+                Kept("loss.log_probabilities", "B T V", by=("loss.softmax",)),
+                Kept("loss.weight", "", by=("loss.choose",)),
+            ),
+            (Moment("loss.softmax", (Held("B T V", times=2),)),),
+        )
+        return joined(transform, behind, logits, loss)
+
+    def waiting(self, _: Transformer) -> tuple[Held, ...]:
+        """Nothing is held beside what blocks keep."""
+        return ()
+
+    def handed(self, _: Transformer) -> tuple[Handed, ...]:
+        """Blocks are handed the stream alone."""
+        return ()
+
+    def buffers(self, shape: Transformer) -> tuple[Kept, ...]:
+        """Numbers of all positions, and their segments."""
+        names = ("positions", "segments") if shape.segments is not None else ("positions",)
+        return tuple(Kept(name, "P", by=(), role="index") for name in names)
+
+
+def _renamed(run: Run, old: str, new: str) -> Run:
+    """A run with another name for an operation."""
+
+    def name(one: str) -> str:
+        return new if one == old else one
+
+    kept = tuple(Kept(line.path, line.spec, tuple(map(name, line.by)), line.role, line.times) for line in run.kept)
+    moments, ahead = (tuple(m._replace(at=name(m.at)) for m in every) for every in (run.moments, run.ahead))
+    return run._replace(order=tuple(map(name, run.order)), kept=kept, moments=moments, ahead=ahead)
