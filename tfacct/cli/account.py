@@ -88,6 +88,9 @@ def params(
     fsdp: opt.Fsdp = 1,
     ep: opt.Ep = 1,
     pp: opt.Pp = 1,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 1 where a file's [expect] says another number.")
+    ] = False,
     picture: opt.Picture,
     which: opt.Which,
     how: opt.Explained,
@@ -112,6 +115,8 @@ def params(
         chart = params_chart(chosen, report)
     ask.show_explained(ask.explained(report, chosen, Request(), how), output, how)
     ask.draw(picture, output, chart)
+    if strict and not report.agrees:
+        raise typer.Exit(1)
 
 
 @command(ACCOUNT, "tfacct memory llama-3.1-8b --ctx 8k --fit 24GiB")

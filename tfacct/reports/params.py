@@ -48,6 +48,7 @@ def params(subjects: Sequence[LoadedModel], mesh: Mesh | None = None) -> Report:
         hints=_differing(subjects, facts),
         left_out=left_out,
         headline="total_params",
+        agrees=not _differing(subjects, facts),
     )
 
 
