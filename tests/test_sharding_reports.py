@@ -144,3 +144,10 @@ def test_what_ranks_do_not_divide_is_refused(
     ran = run(command[0], *arguments.split(), *command[1:])
     words = " ".join(ran.err.split()).replace("hint: ", "")
     assert ran.code == 2 and said in words and "Traceback" not in words, words
+
+
+def test_what_a_rank_stores_stands_behind_what_is_whole(run: Callable[..., Ran]) -> None:
+    out = run("params", "llama-3.1-8b", "mixtral-8x7b", "--tp", "8").out
+    header = next(line for line in out.splitlines() if "lm_head" in line)
+    assert header.rstrip().endswith("one rank")
+    assert "All other columns are of the whole model." in " ".join(out.split())

@@ -52,7 +52,8 @@ def params(subjects: Sequence[LoadedModel], mesh: Mesh | None = None) -> Report:
     )
 
 
-ON_RANKS = "One rank: the fullest. A tensor whose rows fsdp does not divide is padded."
+ON_RANKS = "One rank: what the fullest stores. All other columns are of the whole model."
+PADS = "A tensor whose rows fsdp does not divide is padded."
 
 
 def _of_mesh(subjects: Sequence[LoadedModel], mesh: Mesh | None) -> list[str]:
@@ -62,7 +63,7 @@ def _of_mesh(subjects: Sequence[LoadedModel], mesh: Mesh | None) -> list[str]:
     from tfacct.reports.pipes import division
 
     staged = [division(subjects[0].ledger, mesh)] if mesh.pp > 1 and len(subjects) == 1 else []
-    return [*uneven(subjects, mesh), *staged, *([ON_RANKS] if mesh.fsdp > 1 else [])]
+    return [*uneven(subjects, mesh), *staged, f"{ON_RANKS} {PADS}" if mesh.fsdp > 1 else ON_RANKS]
 
 
 def _of_ranks(mesh: Mesh | None) -> str:
@@ -272,7 +273,6 @@ def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -
     columns = (
         Column("model", "model"),
         Column("total", "params", "params"),
-        *((Column("rank_params", "one rank", "params"),) if "rank_params" in facts[0] else ()),
         *((Column("active", "active", "params", drop=3),) if routed else ()),
         *(
             Column(part, part, "params", drop=cells.drop_of(part, rows))
@@ -280,5 +280,6 @@ def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -
             if any(part in row for row in rows)
         ),
         Column("expected_params", "expected", "params", drop=4),
+        *((Column("rank_params", "one rank", "params"),) if "rank_params" in facts[0] else ()),
     )
     return columns, (tuple(rows),), ()
