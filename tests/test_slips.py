@@ -33,7 +33,7 @@ BRING = ("windowed", "absorbed", "post-norm", "own", "moe", "with a convolution"
 NAMES = [*TINY, *(name for name in VARIANTS if any(word in name for word in BRING))]
 
 
-ALIKE = {"Dt": "D", "Dp": "D", "Dn": "D", "Do": "D", "Qc": "Pc", "Ob": "Hb", "Xt": "Xs", "Xu": "Xs"}
+ALIKE = {"Dt": "D", "Dp": "D", "Dn": "D", "Do": "D", "Qc": "Pc", "Ob": "Hb", "Ol": "Hl", "Xt": "Xs", "Xu": "Xs"}
 """Letters that are another one's size by definition."""
 
 
