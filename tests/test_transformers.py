@@ -216,7 +216,7 @@ HEADED = [family for family in FAMILIES if len(families.class_names(families.con
 
 @pytest.mark.parametrize("family", HEADED)
 def test_random_bodies_and_classes_agree(family: str) -> None:
-    random_class(family, 4)
+    random_class(family, 2)
 
 
 @pytest.mark.slow
