@@ -34,6 +34,9 @@ class Config(LlamaLike):
     max_window_layers: UpTo = 62
     layer_types: LayerTypes | None = None
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    habits: ClassVar = frozenset({"scored"})
+    switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", False)}
     stems: ClassVar = ("Dots1",)
     nulls: ClassVar = {"num_key_value_heads": "num_attention_heads"}
     aliases: ClassVar = {"num_local_experts": "n_routed_experts"}
