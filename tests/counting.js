@@ -11,8 +11,10 @@ function conformed(facts, point) {
   const sizes = bigs({ ...facts.sizes, ...point.sizes });
   const at = Object.fromEntries([..."BTSOIJ"].map((axis, index) => [axis, BigInt(point.step[index])]));
   const ways = facts.ways.map((way) => ledger.sized(way, sizes));
-  const one = ways[0], cache = { bits: point.cache, scale: 0n };
-  const way = ledger.settled(ways, at), masked = ledger.settled(ways, at, true);
+  const one = ways[0],
+    cache = { bits: point.cache, scale: 0n };
+  const way = ledger.settled(ways, at),
+    masked = ledger.settled(ways, at, true);
   const bytes = ledger.products(way, at).map((each) => ledger.moved(each, storage.storage("bf16"), 16, way.experts));
   return [
     ledger.totalFlops(way, at),
@@ -31,9 +33,12 @@ function conformed(facts, point) {
 // Every number of a model at a point.
 function counted(text) {
   const { facts, at: given, masked, dtype, cache: cacheName } = JSON.parse(text);
-  const sizes = bigs(facts.sizes), at = bigs(given);
+  const sizes = bigs(facts.sizes),
+    at = bigs(given);
   const ways = facts.ways.map((way) => ledger.sized(way, sizes));
-  const way = ledger.settled(ways, at, masked), weights = storage.storage(dtype), cache = storage.width(cacheName);
+  const way = ledger.settled(ways, at, masked),
+    weights = storage.storage(dtype),
+    cache = storage.width(cacheName);
   return texts({
     form: way.form,
     products: ledger.products(way, at, masked).map((each) => {
@@ -41,9 +46,9 @@ function counted(text) {
       const { m, k, n, times } = each.dims;
       return [each.line.path, m, k, n, times, each.forward, each.backward, left, right, written];
     }),
-    tensors: ledger.tensors(way).map((one) => [
-      ...[one.path, one.count, one.elements, one.active, one.count * weights(one.stored)],
-    ]),
+    tensors: ledger
+      .tensors(way)
+      .map((one) => [...[one.path, one.count, one.elements, one.active, one.count * weights(one.stored)]]),
     states: ledger.states(way, at, cache).map((state) => [state.line.path, state.elements, state.bytes]),
     pointwise: ledger.pointwise(way, at).map((one) => [one.line.path, one.elements]),
   });
@@ -52,7 +57,9 @@ function counted(text) {
 // What bounds a context: bytes of the next token, and the longest that a budget holds.
 function fitting(text) {
   const { facts, at: given, cache: cacheName } = JSON.parse(text);
-  const way = ledger.sized(facts.ways[0], bigs(facts.sizes)), at = bigs(given), cache = storage.width(cacheName);
+  const way = ledger.sized(facts.ways[0], bigs(facts.sizes)),
+    at = bigs(given),
+    cache = storage.width(cacheName);
   const kept = (keys) => ledger.cacheBytes(way, { ...at, S: keys }, cache);
   return texts([ledger.nextTokenBytes(way, at, cache), ledger.largestThatFits(kept, 10n ** 10n)]);
 }

@@ -15,8 +15,8 @@ from tfacct.cli.root import ALSO, REGISTERED
 from tfacct.loading import presets
 
 EXAMPLES = {name: example for name, (_, example, _) in REGISTERED.items()}
-SLOW = ("verify", "measure", "check", "checkpoint")
-"""Whose examples take seconds, or files that are not here."""
+SLOW = ("verify", "measure", "check", "checkpoint", "explore")
+"""Whose examples take seconds, take files that are not here, or write one."""
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])

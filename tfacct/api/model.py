@@ -9,13 +9,14 @@ from tfacct.api.asked import Source, loaded
 from tfacct.api.estimates import Estimated
 from tfacct.api.explore import Explored
 from tfacct.api.lettered import Lettered
+from tfacct.api.page import Paged
 from tfacct.api.plans import Planned
 from tfacct.api.training import Trainable
 from tfacct.api.trust import Trusted
 from tfacct.api.utilization import Rated
 
 
-class Model(Costs, Rated, Trainable, Planned, Estimated, Explored, Lettered, Trusted):
+class Model(Costs, Rated, Trainable, Planned, Estimated, Explored, Lettered, Paged, Trusted):
     """A model to ask about. Made by `load`. Each method returns the Report that the command of the same name prints."""
 
     def part(self, part: Literal["text", "vision"], **sets: Any) -> Model:

@@ -1,17 +1,32 @@
-"""The page: modules of JavaScript and a style, put together into one HTML file. Nothing is built or minified."""
+"""The page: modules of JavaScript, a style and data put together into one HTML file. Nothing is built or minified."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from html import escape
 from importlib.resources import files
+from typing import Any
+
+from tfacct.output.report import LEFT, Column, Report, Row
 
 COUNTING = ("einsum", "lines", "storage", "ledger", "numbers")
 """The modules that count, each behind those that it imports."""
+SHOWING = (
+    *("paths", "models", "count", "says", "state", "dom", "bars", "picture", "detail", "charts", "cards", "roofline"),
+    *("treemap", "formula", "tables", "stops", "sizes", "knobs", "head", "focus", "main"),
+)
+"""Those that show what is counted."""
 _IMPORT = re.compile(r'^import \* as (\w+) from "\./(\w+)\.js";\n', re.MULTILINE)
-_EXPORT = re.compile(r"^export (?=(?:const|function|class)\b)", re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:const|(?:async )?function|class)\b)", re.MULTILINE)
 _NAMES = re.compile(r"^export (?:function|class) (\w+)|^export const (.+?);?$", re.MULTILINE)
-_CONST = re.compile(r"(\w+) = ")
+_UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
+MANY = 20
+"""Models from which on the first view, without a script, is a list instead of a table of products."""
 
 
 @cache
@@ -20,7 +35,8 @@ def source(name: str) -> str:
     return files(__name__).joinpath(name).read_text(encoding="utf-8")
 
 
-def script(names: tuple[str, ...] = COUNTING) -> str:
+@cache
+def script(names: tuple[str, ...] = (*COUNTING, *SHOWING)) -> str:
     """The modules as one script: each is closed in a function and known by its name, as the others import it.
 
     Raises ValueError for an import of what does not stand before it, or under another name.
@@ -31,9 +47,8 @@ def script(names: tuple[str, ...] = COUNTING) -> str:
         for known_as, module in _IMPORT.findall(text):
             if known_as != module or module not in names[:index]:
                 raise ValueError(f"{name}.js imports {module} as {known_as}")
-        exported = ", ".join(_exports(text))
         body = _EXPORT.sub("", _IMPORT.sub("", text)).strip()
-        parts.append(f"const {name} = (() => {{\n{body}\n\nreturn {{ {exported} }};\n}})();\n")
+        parts.append(f"const {name} = (() => {{\n{body}\n\nreturn {{ {', '.join(_exports(text))} }};\n}})();\n")
     return "\n".join(parts)
 
 
@@ -46,9 +61,101 @@ def _exports(text: str) -> list[str]:
 
 
 def _constants(text: str) -> list[str]:
-    """Names of `export const A = 1, B = 2;`: those in front of a first-level `=`."""
+    """Names of `export const A = 1, B = 2;`: those in front of an equals sign that stands in no brackets."""
     depth, flat = 0, ""
     for character in re.sub(r'"[^"]*"', '""', text):
         depth += (character in "([{") - (character in ")]}")
         flat += character if depth == 0 else ""
     return [part.partition("=")[0].strip() for part in flat.split(", ") if " = " in part]
+
+
+def policy() -> str:
+    """Content-Security-Policy of every page: its one script and its one style, by their hashes, and nothing else."""
+    rules = {
+        "default-src": "'none'",
+        "script-src": _hash(script()),
+        "style-src": _hash(source("page.css")),
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "require-trusted-types-for": "'script'",
+        "trusted-types": "'none'",
+    }
+    return "; ".join(f"{name} {rule}" for name, rule in rules.items())
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def document(data: Mapping[str, Any], title: str, first: Report | None, version: str) -> str:
+    """The page as HTML. `first`: the report that is shown where no script runs; without one, a list of the models.
+
+    The same models give the same bytes.
+    """
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{escape(policy())}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="generator" content="tfacct {escape(version)}">
+<meta name="referrer" content="no-referrer">
+<link rel="icon" href="data:,">
+<title>{escape(title)} · tfacct</title>
+<style>{source("page.css")}</style>
+</head>
+<body>
+<a class="skip" href="#main">To the numbers</a>
+<header class="top"><strong>tfacct</strong><div id="tools"></div></header>
+<div class="page">
+<details id="controls" class="knobs" open><summary>Knobs</summary><div id="knobs"></div></details>
+<main id="main">
+<div id="head"></div>
+<div id="light"></div>
+<div id="rest"></div>
+<div id="still">
+<h1>{escape(title)}</h1>
+{_still(first) if first else _listed(data["models"])}
+</div>
+</main>
+</div>
+<script type="application/json" id="data">{embedded(data)}</script>
+<script>{script()}</script>
+</body>
+</html>
+"""
+
+
+def embedded(data: Mapping[str, Any]) -> str:
+    """The data as JSON that no text in it can end: ASCII, and without the signs that HTML reads."""
+    text = json.dumps(data, separators=(",", ":"))
+    return re.sub("[<>&]", lambda sign: _UNSAFE[sign[0]], text)
+
+
+def _still(report: Report) -> str:
+    """What stands there without a script: the answer, the table, what was counted."""
+    columns = [column for column in report.columns if column.kind != "bar"]
+    head = "".join(f'<th scope="col"{_class(column)}>{escape(column.label)}</th>' for column in columns)
+    rows = "\n".join(_row(row, columns) for row in report.cells)
+    totals = "\n".join(_row(row, columns, ' class="total"') for row in report.totals)
+    notes = "".join(f"<p>{escape(note)}</p>" for note in report.said)
+    caption = f'<caption class="hidden">{escape(report.title)}</caption>'
+    table = f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>\n{rows}\n{totals}</tbody></table>"
+    said = f'<p class="about">{escape(report.title)}</p>\n<p>{escape(report.answer)}</p>'
+    return f'{said}\n<div class="wide">{table}</div>\n{notes}'
+
+
+def _row(row: Row, columns: Sequence[Column], more: str = "") -> str:
+    cells = (f"<td{_class(column)}>{escape(column.text(row.get(column.key)))}</td>" for column in columns)
+    return f"<tr{more}>{''.join(cells)}</tr>"
+
+
+def _class(column: Column) -> str:
+    return ' class="spec"' if column.kind == "spec" else "" if column.kind in LEFT else ' class="number"'
+
+
+def _listed(models: Iterable[Mapping[str, Any]]) -> str:
+    """The models by name, where a table of each would be too much."""
+    names = ", ".join(escape(model["name"]) for model in models)
+    return f"<p>{names}</p>\n<p>Their numbers are counted in your browser: they need its script.</p>"

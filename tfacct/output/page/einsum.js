@@ -2,7 +2,9 @@
 // Twin of ledger/einsum.py. Every size is a BigInt: a double is wrong from 2^53 on.
 
 export const WORKLOAD = ["B", "T", "S", "O", "I", "J"];
-export const CHUNKS = "Nc", ONE_BY_ONE = "Tr", PATCHES = "Ti";
+export const CHUNKS = "Nc";
+export const ONE_BY_ONE = "Tr";
+export const PATCHES = "Ti";
 const OF_STEPS = new Set([...WORKLOAD, CHUNKS, ONE_BY_ONE, PATCHES]);
 
 const parsed = new Map();
@@ -22,13 +24,13 @@ export function letters(spec) {
 
 // A spec with other names for some of its axes.
 export function renamed(spec, names) {
-  return spec.replace(/[A-Z][a-z]*[0-9]*/g, (axis) => names[axis] ?? axis);
+  return spec.replace(/[A-Z][a-z]*[0-9]*/g, axis => names[axis] ?? axis);
 }
 
 // A written size: a number, or a sum of products of letters such as `2*Km*Gm+Km`.
 export function value(size, sizes) {
   if (typeof size === "number") return BigInt(size);
-  return sum(size.split("+").map((product) => prod(product.split("*").map((factor) => number(factor, sizes)))));
+  return sum(size.split("+").map(product => prod(product.split("*").map(factor => number(factor, sizes)))));
 }
 
 function number(factor, sizes) {
@@ -45,7 +47,7 @@ export function prod(numbers) {
 
 // Number of elements of an operand with these axes.
 export function size(axes, names) {
-  return prod(names.map((name) => axes[name]));
+  return prod(names.map(name => axes[name]));
 }
 
 export function smaller(one, other) {
@@ -63,7 +65,7 @@ export function wholeBytes(elements, bits) {
 
 // An operand that carries no axis of the workload is stored.
 export function isWeight(operand) {
-  return !operand.some((axis) => OF_STEPS.has(axis));
+  return !operand.some(axis => OF_STEPS.has(axis));
 }
 
 // Keys that new tokens meet in a window: their own, and the old ones that the first of them sees.
@@ -94,7 +96,8 @@ export function pairs(mask, queries, keys, window) {
 }
 
 function within(positions, window) {
-  const whole = positions / window, rest = positions - whole * window;
+  const whole = positions / window,
+    rest = positions - whole * window;
   return (whole * window * (window + 1n)) / 2n + (rest * (rest + 1n)) / 2n;
 }
 

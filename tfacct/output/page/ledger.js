@@ -9,15 +9,16 @@ export const LARGEST = 10n ** 12n;
 
 // The groups of one way, with the numbers of their sizes: `sizes` are the model's, by letter.
 export function sized(way, sizes) {
-  const groups = way.groups.map((group) => ({
+  const groups = way.groups.map(group => ({
     ...group,
+    letter: typeof group.count === "string" ? group.count : null,
     count: einsum.value(group.count, sizes),
     axes: Object.fromEntries(Object.entries(group.axes).map(([axis, size]) => [axis, einsum.value(size, sizes)])),
   }));
-  return { form: way.form, groups, experts: groups.some((group) => group.lines.some(isBank)) };
+  return { form: way.form, groups, experts: groups.some(group => group.lines.some(isBank)) };
 }
 
-const isBank = (line) => lines.isProduct(line) && line.bank;
+const isBank = line => lines.isProduct(line) && line.bank;
 
 // Sizes of all axes in a step. In a window, S is bound to the keys that are seen, or with `kept` to those that stay.
 export function bound(group, at, kept = false) {
@@ -42,9 +43,9 @@ export function settled(ways, at, masked = false) {
 
 // Every product evaluated for a step: m × k × n, how often it runs in all blocks, and its FLOPs.
 export function products(ledger, at, masked = false) {
-  return ledger.groups.flatMap((group) => {
+  return ledger.groups.flatMap(group => {
     const axes = bound(group, at);
-    return group.lines.filter(lines.isProduct).map((line) => {
+    return group.lines.filter(lines.isProduct).map(line => {
       const dims = lines.dims(line, axes);
       const forward = group.count * lines.flops(line, axes, masked);
       const counted = { line, group, axes, dims: { ...dims, times: group.count * dims.times }, forward };
@@ -54,13 +55,13 @@ export function products(ledger, at, masked = false) {
 }
 
 export function totalFlops(ledger, at, masked = false) {
-  return einsum.sum(products(ledger, at, masked).map((product) => product.forward));
+  return einsum.sum(products(ledger, at, masked).map(product => product.forward));
 }
 
 // Bytes of both operands and of the result in all blocks, each read or written once by an unfused kernel.
 export function moved(product, weights, activations, experts) {
   const { line, axes, group } = product;
-  const parts = lines.operands(line, axes).map((elements) => group.count * einsum.wholeBytes(elements, activations));
+  const parts = lines.operands(line, axes).map(elements => group.count * einsum.wholeBytes(elements, activations));
   if (lines.weightAxes(line) !== null && !lines.idles(line, axes)) {
     const stored = storage.asStored(lines.parameters(line)[0], axes, experts);
     parts[lines.weighsLeft(line) ? 0 : 1] = group.count * weights({ ...stored, copies: lines.touched(line, axes) });
@@ -87,23 +88,23 @@ export function tensors(ledger) {
 }
 
 export function parameters(ledger) {
-  return einsum.sum(tensors(ledger).map((tensor) => tensor.count * tensor.elements));
+  return einsum.sum(tensors(ledger).map(tensor => tensor.count * tensor.elements));
 }
 
 export function activeParameters(ledger) {
-  return einsum.sum(tensors(ledger).map((tensor) => tensor.count * tensor.active));
+  return einsum.sum(tensors(ledger).map(tensor => tensor.count * tensor.active));
 }
 
 export function weightBytes(ledger, weights) {
-  return einsum.sum(tensors(ledger).map((tensor) => tensor.count * weights(tensor.stored)));
+  return einsum.sum(tensors(ledger).map(tensor => tensor.count * weights(tensor.stored)));
 }
 
 // Lines of one kind with the sizes of their axes, and how many blocks have them.
 function each(ledger, kind, at) {
-  return ledger.groups.flatMap((group) => {
+  return ledger.groups.flatMap(group => {
     const axes = bound(group, at, kind === "state");
-    const own = group.lines.filter((line) => line.line === kind && !line.unused);
-    return own.map((line) => ({ line, group, axes, count: group.count }));
+    const own = group.lines.filter(line => line.line === kind && !line.unused);
+    return own.map(line => ({ line, group, axes, count: group.count }));
   });
 }
 
@@ -118,12 +119,12 @@ export function states(ledger, at, cache) {
 }
 
 export function cacheBytes(ledger, at, cache) {
-  return einsum.sum(states(ledger, at, cache).map((state) => state.bytes));
+  return einsum.sum(states(ledger, at, cache).map(state => state.bytes));
 }
 
 // Bytes that one more token of one sequence adds to what is kept.
 export function nextTokenBytes(ledger, at, cache) {
-  const [now, then] = [at.S, at.S + 1n].map((keys) => cacheBytes(ledger, { ...at, B: 1n, S: keys }, cache));
+  const [now, then] = [at.S, at.S + 1n].map(keys => cacheBytes(ledger, { ...at, B: 1n, S: keys }, cache));
   return then - now;
 }
 
@@ -138,7 +139,8 @@ export function pointwise(ledger, at) {
 
 // Largest n from 0 to `limit` with cost(n) ≤ budget, where the cost never falls; cost(0) is not asked.
 export function largestThatFits(cost, budget, limit = LARGEST) {
-  let low = 0n, high = 1n;
+  let low = 0n,
+    high = 1n;
   while (high <= limit && cost(high) <= budget) [low, high] = [high, 2n * high];
   if (high > limit + 1n) high = limit + 1n;
   while (high - low > 1n) {

@@ -12,7 +12,8 @@ export function grouped(value) {
 
 // A quotient as a whole number, a half to the even one.
 export function rounded(part, whole) {
-  const quotient = part / whole, rest = part % whole;
+  const quotient = part / whole,
+    rest = part % whole;
   const up = 2n * rest > whole || (2n * rest === whole && quotient % 2n === 1n);
   return up ? quotient + 1n : quotient;
 }
@@ -36,9 +37,15 @@ function scaled(value, base, names) {
   if (value < base) return `${grouped(value)} ${names[0]}`.trim();
   let step = 1;
   while (step + 1 < names.length && value >= base ** BigInt(step + 1)) step += 1;
-  const unit = base ** BigInt(step), last = step + 1 === names.length;
-  for (const [places, limit] of [[2, 10n], [1, 100n], [0, 1000n]]) {
-    const power = 10n ** BigInt(places), digits = rounded(value * power, unit);
+  const unit = base ** BigInt(step),
+    last = step + 1 === names.length;
+  for (const [places, limit] of [
+    [2, 10n],
+    [1, 100n],
+    [0, 1000n],
+  ]) {
+    const power = 10n ** BigInt(places),
+      digits = rounded(value * power, unit);
     if (digits < limit * power || (places === 0 && last)) {
       const part = places ? `.${String(digits % power).padStart(places, "0")}` : "";
       return `${grouped(digits / power)}${part} ${names[step]}`;
@@ -49,10 +56,10 @@ function scaled(value, base, names) {
   return 10000n * value < 9995n * next ? `${decimals(value, next, 3)} ${names[step + 1]}` : `1.00 ${names[step + 1]}`;
 }
 
-export const si = (value) => scaled(value, 1000n, SI);
-export const people = (value) => scaled(value, 1000n, PEOPLE);
-export const binary = (value) => scaled(value, 1024n, BINARY);
-export const decimal = (value) => scaled(value, 1000n, DECIMAL);
+export const si = value => scaled(value, 1000n, SI);
+export const people = value => scaled(value, 1000n, PEOPLE);
+export const binary = value => scaled(value, 1024n, BINARY);
+export const decimal = value => scaled(value, 1000n, DECIMAL);
 
 export function percent(part, whole, places = 1) {
   return `${decimals(part * 100n, whole, places)}%`;
@@ -65,7 +72,7 @@ export function change(now, then) {
   if (now >= 2n * then) return `× ${factor(now, then)}`;
   if (10n * now <= then || (now < then && then % now === 0n)) return `÷ ${factor(then, now)}`;
   const difference = abs(now - then);
-  const places = [1, 2, 3].find((some) => difference * 100n * 10n ** BigInt(some) >= then) ?? 4;
+  const places = [1, 2, 3].find(some => difference * 100n * 10n ** BigInt(some) >= then) ?? 4;
   return `${now > then ? "+" : "−"}${percent(difference, then, places)}`;
 }
 
@@ -85,7 +92,8 @@ export function readTokens(text) {
 }
 
 function inTens(whole, part, exponent) {
-  const digits = (whole + part).replace(/0+$/, ""), places = part.length - ((whole + part).length - digits.length);
+  const digits = (whole + part).replace(/0+$/, ""),
+    places = part.length - ((whole + part).length - digits.length);
   if (places > exponent) return null;
   const value = BigInt(digits || "0") * 10n ** BigInt(exponent - places);
   return value < 10n ** 18n ? value : null;

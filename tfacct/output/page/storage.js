@@ -3,7 +3,8 @@
 
 import * as einsum from "./einsum.js";
 
-const WORD = 4n, SCALE = 4n;
+const WORD = 4n,
+  SCALE = 4n;
 export const BITS = { fp32: 32, tf32: 32, bf16: 16, fp16: 16, fp8: 8, int8: 8, int4: 4 };
 const OUTSIDE = { "lm_head.weight": "head", "embed.weight": "table" };
 const MATRICES = new Set(["matrix", "expert", "beside"]);
@@ -19,7 +20,8 @@ const FORMATS = {
   awq: (outputs, inputs) => WORD * inputs * words(outputs, 4n) + scales(outputs, inputs),
   gptq: (outputs, inputs) => WORD * words(inputs, 4n) * outputs + scales(outputs, inputs) + WORD * inputs,
   nf4: (outputs, inputs) => {
-    const numbers = outputs * inputs, shared = einsum.roundedUp(numbers, 64n);
+    const numbers = outputs * inputs,
+      shared = einsum.roundedUp(numbers, 64n);
     return einsum.wholeBytes(numbers, 4) + shared + 4n * einsum.roundedUp(shared, 256n);
   },
   "fp8-block": (outputs, inputs) =>
@@ -31,11 +33,11 @@ export const CACHES = [...Object.keys(BITS), "fp8-token", "int8-token"];
 // How weights are stored: the function of a tensor to its bytes.
 export function storage(name) {
   const bits = BITS[name];
-  if (bits >= 16) return (tensor) => einsum.wholeBytes(tensor.copies * tensor.elements, bits);
+  if (bits >= 16) return tensor => einsum.wholeBytes(tensor.copies * tensor.elements, bits);
   // Of a model with experts mxfp4 takes these alone, as gpt-oss is published.
   const takes = name === "mxfp4" ? new Set(["matrix", "expert"]) : MATRICES;
   const matrix = FORMATS[name] ?? ((outputs, inputs) => einsum.wholeBytes(outputs * inputs, bits));
-  return (tensor) =>
+  return tensor =>
     takes.has(tensor.role)
       ? tensor.copies * matrix(tensor.elements / tensor.inputs, tensor.inputs)
       : einsum.wholeBytes(tensor.copies * tensor.elements, 16);
@@ -56,7 +58,8 @@ export function keptBytes(line, axes, cache) {
 
 // A parameter as a storage format sees it, in a model with or without `experts`.
 export function asStored(parameter, axes, experts) {
-  const { path } = parameter, elements = einsum.size(axes, parameter.axes);
+  const { path } = parameter,
+    elements = einsum.size(axes, parameter.axes);
   if (parameter.embedding) return { role: "table", elements, inputs: axes[parameter.axes.at(-1)], copies: 1n };
   if (!parameter.inputs.length) return { role: "other", elements, inputs: 1n, copies: 1n };
   const inputs = einsum.size(axes, parameter.inputs);
@@ -64,6 +67,6 @@ export function asStored(parameter, axes, experts) {
     const [bank, ...matrix] = parameter.axes;
     return { role: "expert", elements: einsum.size(axes, matrix), inputs, copies: axes[bank] };
   }
-  const role = path.includes(".*") ? (experts ? "beside" : "matrix") : OUTSIDE[path] ?? "other";
+  const role = path.includes(".*") ? (experts ? "beside" : "matrix") : (OUTSIDE[path] ?? "other");
   return { role, elements, inputs, copies: 1n };
 }

@@ -1,0 +1,125 @@
+"""The page as a file: what is in it, what may be in it, and the command that writes it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Ran
+from tfacct import load
+from tfacct.base.errors import UsageError
+from tfacct.loading import presets
+from tfacct.loading.model import subject
+from tfacct.output import page
+from tfacct.reports import explore
+
+SOURCES = sorted(Path(page.__file__).parent.glob("*.js"))
+
+
+def test_a_page_of_one_model_is_small_and_the_same_every_time() -> None:
+    one = load("llama-3.1-8b").explore(ctx="16k").html
+    assert len(one.encode()) < 150_000
+    assert one == load("llama-3.1-8b").explore(ctx="16k").html
+
+
+@pytest.mark.slow
+def test_a_page_of_all_presets_is_small() -> None:
+    every = explore.page(presets.load_all(), explore.Request(), explore.Counting())
+    assert len(every.encode()) < LARGEST
+
+
+LARGEST = 400_000
+
+
+def test_every_module_is_read_in_one_sitting() -> None:
+    """Modules of at most 250 lines, of at most 120 letters; all of them stand in the page."""
+    assert {file.stem for file in SOURCES} == {*page.COUNTING, *page.SHOWING}
+    for file in SOURCES:
+        lines = file.read_text(encoding="utf-8").splitlines()
+        assert len(lines) <= 250 and max(map(len, lines)) <= 120, file.name
+        assert lines[0].startswith("// "), file.name
+
+
+def test_no_module_parses_text_as_markup_or_asks_a_network() -> None:
+    parsing = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function"
+    forbidden = rf"{parsing}|fetch\(|XMLHttp|WebSocket|import\("
+    for file in SOURCES:
+        text = file.read_text(encoding="utf-8")
+        assert not re.search(forbidden, text), file.name
+        assert not re.search(r"style=|\"style\"|\.cssText", text), file.name
+
+
+def digest(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def test_the_policy_names_the_one_script_and_the_one_style() -> None:
+    html = load("gpt2").explore(ctx=64).html
+    rules = re.search(r'Content-Security-Policy" content="([^"]+)"', html)
+    assert rules is not None
+    said = rules[1].replace("&#x27;", "'")
+    (style,) = re.findall(r"<style>(.*?)</style>", html, re.DOTALL)
+    (script,) = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
+    assert "default-src 'none'" in said and "trusted-types 'none'" in said
+    assert f"script-src '{digest(script)}'" in said and f"style-src '{digest(style)}'" in said
+    assert ' style="' not in html.replace(script, "")
+    assert load("t5-small").explore().html.count(digest(script)) == 1, "the same script for every model"
+
+
+def test_a_hostile_config_stays_text() -> None:
+    name = "x'\"<b>&</script><script>alert(1)</script><!--"
+    raw = {**load("gpt2").config, "</script><script>alert(2)//": 1}
+    html = explore.page([subject(name, raw)], explore.Request(ctx=8), explore.Counting())
+    assert html.count("<script") == html.count("</script>") == 2
+    assert "<b>&" not in html and "<!--" not in html
+    (data,) = re.findall(r'id="data">(.*?)</script>', html, re.DOTALL)
+    assert json.loads(data)["models"][0]["name"] == name
+    assert data.isascii() and not set("<>&") & set(data)
+
+
+def test_the_first_view_needs_no_script() -> None:
+    html = load("gpt2-xl").explore(ctx="16k").html
+    still = html.partition('<div id="still">')[2].partition("</main>")[0]
+    assert "133 T FLOPs" in still and "attn.scores" in still and "<script" not in still
+
+
+def test_the_command_writes_a_page(run: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = run("explore", "gpt2", "--ctx", "64", "--decode")
+    assert ran.code == 0 and ran.out == "" and ran.err.startswith("wrote gpt2.html: ")
+    data = json.loads(re.findall(r'id="data">(.*?)</script>', Path("gpt2.html").read_text(encoding="utf-8"))[0])
+    assert data["start"] == {"ctx": "64", "step": "decode"}
+    again = run("explore", "gpt2")
+    assert again.code == 2 and "is there already" in again.err and "--force" in again.err
+    assert run("explore", "gpt2", "--force").code == 0
+    assert "ends in" in run("explore", "gpt2", "-o", "page.pdf").err
+    assert run("explore", "gpt2", "-o", "-").out.startswith("<!doctype html>")
+    assert run("explore", "bert-base", "--decode").code == 2
+    assert "asks for a dtype" in run("explore", "gpt-oss-20b").err
+
+
+def test_python_gets_a_page(tmp_path: Path) -> None:
+    made = load("gpt2").explore(ctx=64, vs="gpt2-xl")
+    assert made.save(tmp_path / "page.html").read_text(encoding="utf-8") == made.html
+    with pytest.raises(UsageError, match="already"):
+        made.save(tmp_path / "page.html")
+    framed = made._repr_html_()
+    assert framed.startswith("<iframe") and 'sandbox="allow-scripts' in framed and "allow-same-origin" not in framed
+
+
+def test_models_of_one_shape_share_it() -> None:
+    data = explore.explore([presets.load(name) for name in ("llama-3.1-8b", "llama-3-8b", "mistral-7b-v0.3")])
+    assert len(data["shapes"]) == 1 and len(data["models"]) == 3
+    assert data["models"][0]["shared"] == "num_key_value_heads"
+    assert "shared" not in explore.explore([presets.load("gpt2")])["models"][0]
+
+
+def test_quantized_weights_are_said_and_not_guessed() -> None:
+    (model,) = explore.explore([presets.load("gpt-oss-20b")])["models"]
+    assert model["quantized"] == {"name": "mxfp4", "bytes": 13_761_264_768}  # as `memory gpt-oss-20b` says

@@ -1,0 +1,275 @@
+"""The page in a real browser: what it says is what the commands print; it asks nothing, complains of nothing, and
+keyboards, phones and screen readers get along with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import browser as driver
+from tests.conftest import Ran
+from tfacct import load
+from tfacct.ledger.workload import Request
+from tfacct.loading import presets
+from tfacct.loading.model import subject
+from tfacct.reports import explore
+from tfacct.reports.counting import Counting
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(driver.found() is None, reason="no Chromium here: apt-get install chromium-headless-shell"),
+]
+
+NAMES = (
+    *("llama-3.1-8b", "gpt2", "gemma-3-27b-text", "t5-small", "deepseek-v3", "mixtral-8x7b", "mamba-130m", "bert-base"),
+    *("qwen3-next-80b-a3b", "lecture-transformer", "clip-vit-base-patch32-vision", "gpt-oss-20b", "glm-4.5-air"),
+)
+"""One model of every kind of page."""
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    folder = tmp_path_factory.mktemp("pages")
+
+    def made(*names: str) -> Path:
+        file = folder / f"{'+'.join(names)}.html"
+        if not file.exists():
+            models = [presets.load(name) for name in names]
+            file.write_text(explore.page(models, Request(), Counting()), encoding="utf-8")
+        return file
+
+    return made
+
+
+@pytest.fixture(scope="module")
+def tab() -> Iterator[driver.Browser]:
+    with driver.Browser(driver.found() or "") as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def plain(tab: driver.Browser) -> None:
+    tab.look(1280)
+
+
+def knobs(rng: random.Random, name: str) -> str:
+    """A link to random knobs that a command line has too."""
+    ours = presets.load(name)
+    step = rng.choice(("prefill", "decode", "chunk")) if ours.keeps else "prefill"
+    said = {"v": 1, "ctx": int(2 ** rng.uniform(8, 21)), "batch": rng.choice((1, 1, 3, 64)), "step": step}
+    said |= {"tokens": rng.randint(2, 200)} if step == "chunk" else {}
+    said |= {"masked": 1} if rng.random() < 0.3 else {}
+    said |= {"last": 1} if ours.logits and rng.random() < 0.3 else {"train": 1} if step == "prefill" else {}
+    said |= {"source": rng.randint(3, 900)} if ours.source and not ours.config.class_source_whole else {}
+    (model,) = explore.explore([ours])["models"]
+    if "shared" in model and rng.random() < 0.6:
+        heads = ours.architecture.query_heads[0]
+        said["shared"] = rng.choice([n for n in range(1, heads + 1) if heads % n == 0])
+    if "form" in model:
+        said |= rng.choice(({}, {"form": "absorbed"}, {"form": "expanded"}, {"form": "unpacked"}))
+    return "#" + "&".join(f"{key}={value}" for key, value in said.items())
+
+
+def said(tab: driver.Browser) -> dict[str, Any]:
+    """What the page's JSON says."""
+    found: dict[str, Any] = json.loads(tab.js("tfacct.json()"))
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_page_says_what_its_command_prints(
+    tab: driver.Browser, pages: Callable[..., Path], run: Callable[..., Ran], name: str
+) -> None:
+    """The printed command, run, gives the page's own JSON, but for the sentences of its notes."""
+    rng = random.Random(name)
+    for link in ("", *(knobs(rng, name) for _ in range(3))):
+        tab.open(pages(name), link)
+        words = shlex.split(tab.js("document.getElementById('command').dataset.command"))
+        ran = run(*words[1:], "--json")
+        assert ran.code == 0, (link, ran.err)
+        document = json.loads(ran.out)
+        del document["models"][0]["notes"]
+        assert said(tab) == document, (link, words)
+        assert list(said(tab)["models"][0]) == list(document["models"][0])
+        assert tab.complaints == [] and len(tab.requests) <= 2, (link, tab.requests)
+        assert all(one.startswith(("file:", "about:")) for one in tab.requests)
+
+
+def test_a_line_of_python_counts_what_no_field_says(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    pytest.importorskip("numpy")
+    for name, link in (("llama-3.1-8b", "#v=1&ctx=300&L.F=1000&L.D=96"), ("gpt2", "#v=1&ctx=64&shared=3&batch=2")):
+        tab.open(pages(name), link)
+        text = tab.js("document.getElementById('command').dataset.command")
+        assert text.startswith("load(")
+        assert int(eval(text, {"load": load})) == said(tab)["models"][0]["total_flops"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_formulas_are_the_sum_of_the_lines(tab: driver.Browser, pages: Callable[..., Path], name: str) -> None:
+    """At random knobs and letters; where the heads share keys otherwise, a formula with fixed heads says so."""
+    rng = random.Random(f"formula {name}")
+    (model,) = explore.explore([presets.load(name)])["models"]
+    (shape,) = explore.explore([presets.load(name)])["shapes"]
+    sizes = dict(zip(shape["letters"], model["sizes"], strict=True))
+    for _ in range(3):
+        changed = {letter: rng.randint(size // 2 + 1, 2 * size) for letter, size in sizes.items() if rng.random() < 0.3}
+        if "A" in changed or "E" in changed:
+            changed |= {"A": 2, "E": 7}
+        link = knobs(rng, name).partition("&shared")[0]
+        tab.open(pages(name), link + "".join(f"&L.{letter}={size}" for letter, size in changed.items()))
+        agrees = tab.js("[...document.querySelectorAll('[data-formula]')].map((one) => one.dataset.agrees)")
+        assert agrees and set(agrees) == {"true"}, (
+            link,
+            changed,
+            tab.js("document.getElementById('formulas').innerText"),
+        )
+
+
+def test_a_knob_turns_every_number_and_the_link(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    tab.open(pages("llama-3.1-8b"), "#v=1&ctx=8192")
+    before = said(tab)["models"][0]["total_flops"]
+    tab.js("document.getElementById('shared').focus()")
+    tab.key("ArrowLeft")
+    assert said(tab)["models"][0]["set"] == {"num_key_value_heads": 4}
+    assert said(tab)["models"][0]["total_flops"] < before
+    assert tab.js("location.hash") == "#v=1&ctx=8192&shared=4"
+    assert tab.js("document.activeElement.id") == "shared", "the slider stays where it is held"
+    assert "--set num_key_value_heads=4" in tab.js("document.getElementById('command').innerText")
+
+
+def test_a_context_is_typed_as_on_the_command_line(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    tab.open(pages("llama-3.1-8b"))
+    for text, keys in (("16k", 16384), ("1,000", 1000)):
+        tab.js(f"ctx.value = {text!r}; ctx.dispatchEvent(new Event('change'))")
+        assert said(tab)["models"][0]["workload"]["keys"] == keys
+    tab.js("ctx.value = 'much'; ctx.dispatchEvent(new Event('change'))")
+    assert said(tab)["models"][0]["workload"]["keys"] == 1000
+    assert tab.js("ctx.getAttribute('aria-invalid')") == "true"
+
+
+def test_the_keyboard_reaches_everything(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    tab.open(pages("llama-3.1-8b"), "#v=1&ctx=512")
+    seen = []
+    for _ in range(60):
+        tab.key("Tab")
+        seen.append(tab.js("document.activeElement.id || document.activeElement.dataset.line || ''"))
+    assert {"ctx", "ctx-slider", "batch", "shared", "dtype", "card", "masked", "theme"} <= set(seen)
+    assert "1 blocks.*.attn.q_proj" in seen
+    tab.js("document.querySelector('[data-line=\"1 blocks.*.mlp.up_proj\"]').focus()")
+    tab.key("Enter")
+    assert tab.js("document.querySelector('.detail h3').textContent") == "mlp.up_proj"
+    assert tab.js("document.activeElement.dataset.line") == "1 blocks.*.mlp.up_proj"
+
+
+BAD = (
+    "#v=1&ctx=-1",
+    "#v=1&ctx=99999999999999999999",
+    "#v=1&__proto__=1",
+    "#v=1&constructor=2",
+    "#v=1&L.__proto__=3",
+    "#v=1&L.Q=3",
+    "#v=1&step=sideways",
+    "#v=1&dtype=%E0%A4%A",
+    "#v=1&model=<script>alert(1)</script>",
+    "#v=7",
+    "#toString",
+)
+
+
+@pytest.mark.parametrize("link", BAD)
+def test_a_bad_link_changes_nothing_and_is_said(tab: driver.Browser, pages: Callable[..., Path], link: str) -> None:
+    tab.open(pages("gpt2"))
+    usual = said(tab)
+    tab.open(pages("gpt2"), link)
+    assert said(tab) == usual
+    assert tab.js("document.querySelectorAll('.warning').length") == 1
+    assert tab.complaints == []
+
+
+def test_nothing_runs_but_the_page_itself(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    tab.open(pages("gpt2"))
+    tried = {
+        "eval('1')": "EvalError",
+        "document.body.innerHTML = '<b>1</b>'": "TypeError",
+        "fetch('https://example.org')": "TypeError",
+    }
+    for text, error in tried.items():
+        caught = f"(async () => {{ try {{ await ({text}); return ''; }} catch (error) {{ return error.name; }} }})()"
+        assert tab.js(caught) == error, text
+    tab.js(
+        "{ const s = document.createElement('style'); s.textContent = 'body { color: red }'; document.head.append(s) }"
+    )
+    assert tab.js("getComputedStyle(document.body).color") != "rgb(255, 0, 0)"
+
+
+def test_a_hostile_config_stays_text(tab: driver.Browser, tmp_path: Path) -> None:
+    name = "x'\"<b>&</script><img src=x onerror=alert(1)>"
+    raw = {**presets.load("gpt2").raw, "<i>unknown</i>": 1}
+    file = tmp_path / "page.html"
+    file.write_text(explore.page([subject(name, raw)], Request(ctx=64), Counting()), encoding="utf-8")
+    tab.open(file)
+    assert tab.js("document.querySelector('h1').textContent") == name
+    assert "<i>unknown</i>" in tab.js("document.querySelector('.warning').textContent")
+    assert tab.js("document.querySelectorAll('img, i:not([class])').length") == 0 and tab.complaints == []
+
+
+def test_quantized_weights_are_asked_for(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    tab.open(pages("gpt-oss-20b"))
+    assert "choose a dtype" in tab.js("document.querySelector('.tiles').innerText")
+    assert "Published in mxfp4, 12.8 GiB" in tab.js("document.getElementById('knobs').innerText")
+    tab.js("dtype.value = 'mxfp4'; dtype.dispatchEvent(new Event('change'))")
+    assert "12.8 GiB" in tab.js("document.querySelector('.tiles').innerText")
+
+
+def test_the_first_view_stands_without_scripts(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    tab.look(1280, scripts=False)
+    tab.ask("Page.navigate", url=pages("gpt2").resolve().as_uri())
+    tab.look(1280)
+    text = tab.js("document.body ? document.querySelector('main').innerText : ''")
+    assert "attn.scores" in text and "2·params·tokens" in text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_overflows_on_a_phone(tab: driver.Browser, pages: Callable[..., Path], name: str) -> None:
+    tab.look(390, 800)
+    tab.open(pages(name))
+    tab.js("document.getElementById('controls').open = true")
+    assert tab.js("document.documentElement.scrollWidth") == 390
+
+
+def test_models_stand_beside_each_other(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    file = pages("llama-3.1-8b", "gpt2", "bert-base", "gpt-oss-20b")
+    tab.open(file, "#v=1&against=gpt2&ctx=1024&step=decode")
+    assert tab.js("document.querySelectorAll('.bar').length") == 8
+    assert tab.js("document.querySelectorAll('#gallery tbody tr').length") == 4
+    tab.js("search.value = 'gpt oss'; search.dispatchEvent(new Event('input'))")
+    assert tab.js("[...document.querySelectorAll('#gallery tbody th')].map((one) => one.innerText)") == ["gpt-oss-20b"]
+    assert tab.complaints == []
+
+
+AXE = os.environ.get("AXE", "")
+
+
+@pytest.mark.skipif(not AXE, reason="no axe-core here: npm pack axe-core@4, and AXE=its axe.min.js")
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "deepseek-v3", "t5-small", "gpt-oss-20b"])
+def test_no_rule_of_accessibility_is_broken(
+    tab: driver.Browser, pages: Callable[..., Path], name: str, dark: bool, width: int
+) -> None:
+    tab.look(width, dark=dark)
+    tab.open(pages(name), "#v=1&ctx=8192&against=built")
+    tab.js(Path(AXE).read_text(encoding="utf-8"))
+    tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+    asked = f"axe.run({{ runOnly: {json.dumps(tags)} }})"
+    found = tab.js(
+        f"{asked}.then((all) => all.violations.map((one) => [one.id, one.nodes.slice(0, 3).map((n) => n.html)]))"
+    )
+    assert found == []

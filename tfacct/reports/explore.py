@@ -1,0 +1,300 @@
+"""What a page about models is made of, as plain data: ledgers in letters, formulas, devices, and words. No HTML.
+
+Models of one shape share its lines, its legend and its formulas, so that hundreds of them stay small.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tfacct.algebra.factored import Term
+from tfacct.algebra.symbols import SymbolicModel, in_symbols
+from tfacct.algebra.written import WrittenModel, value, written
+from tfacct.architecture.parts import Form
+from tfacct.base.errors import TfacctError, UsageError
+from tfacct.base.version import __version__
+from tfacct.ledger.einsum import AXIS
+from tfacct.ledger.workload import Request
+from tfacct.loading import devices
+from tfacct.loading.model import WITNESSES, LoadedModel
+from tfacct.output import files
+from tfacct.output.report import plain
+from tfacct.reports import cells, compose, conventions, counting, flops, sentences
+from tfacct.reports import latent_attention as latent
+from tfacct.reports.counting import Counting
+
+VERSION = 1
+"""Version of the data, and of the fragment of a link into a page."""
+SHARED_FIELDS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "kv_n_heads", "n_kv_heads")
+"""Fields of configs that hold the number of key/value heads."""
+UNPACKED: Form = "unpacked"
+HUB = "https://huggingface.co/"
+FEW = 20
+"""Models up to which a page has their formulas."""
+
+
+def explore(subjects: Sequence[LoadedModel], start: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return the data of a page about models. `start`: the knobs as they stand at first, as a link has them.
+
+    A model's `shape` says what its lines are, and `sizes` are the numbers of the shape's letters. Raises TfacctError.
+    """
+    pools = _Pools()
+    models = [_model(subject, pools, formulas=len(subjects) <= FEW) for subject in subjects]
+    return {
+        "version": VERSION,
+        "start": dict(start or {}),
+        "texts": pools.texts.values,
+        "lines": [json.loads(line) for line in pools.lines.values],
+        "shapes": [json.loads(shape) for shape in pools.shapes.values],
+        "models": models,
+        "devices": [_device(devices.load(name)) for name in devices.paths()],
+    }
+
+
+def page(subjects: Sequence[LoadedModel], request: Request, terms: Counting) -> str:
+    """Return the page about models as HTML, with its knobs as they were asked for. Raises TfacctError."""
+    from tfacct.output import page as html
+
+    if not subjects:
+        raise UsageError("no model is left to show")
+    for subject in subjects if len(subjects) == 1 else ():
+        counting.workload(subject, request)
+    first = flops.flops(subjects[:1], request, train=terms.train, masked=terms.masked) if len(subjects) == 1 else None
+    return html.document(explore(subjects, _start(request, terms)), _title(subjects), first, __version__)
+
+
+def _title(subjects: Sequence[LoadedModel]) -> str:
+    first = compose.name_of(subjects[0])
+    return first if len(subjects) == 1 else f"{first} and {len(subjects) - 1} more"
+
+
+def _start(request: Request, terms: Counting) -> dict[str, Any]:
+    """The knobs as they stand at first. Whole numbers are texts: a script reads them without rounding."""
+    chunk = request.tokens is not None and request.tokens != 1
+    step = "decode" if request.decode or request.tokens == 1 else "chunk" if chunk else None
+    sizes = {"ctx": request.ctx, "tokens": request.tokens if chunk else None, "source": request.source}
+    sizes["batch"] = request.batch if request.batch != 1 else None
+    found = {name: str(size) for name, size in sizes.items() if size is not None}
+    words = {"step": step, "dtype": terms.dtype, "cache": terms.kv_dtype}
+    flags = {"masked": terms.masked, "train": terms.train, "last": request.logits == "last"}
+    return {**found, **{name: value for name, value in (words | flags).items() if value}}
+
+
+def file_name(subjects: Sequence[LoadedModel]) -> str:
+    """Name of the file of a page: that of its one model, else the program's."""
+    plain_name = re.sub(r"[^\w.-]+", "-", subjects[0].name).strip("-.")
+    return f"{plain_name or 'model'}.html" if len(subjects) == 1 else "tfacct.html"
+
+
+def check(file: str, *, force: bool) -> Path:
+    """Where the page is written, links followed. Raises UsageError where it cannot, or must not, be written."""
+    return files.check("output", file, (".html",), "page", force=force)
+
+
+def save(text: str, file: str, *, force: bool) -> Path:
+    """Write a page, and return where it is. Raises UsageError."""
+    path = check(file, force=force)
+    files.write("output", path, lambda beside: beside.write_text(text, encoding="utf-8"))
+    return path
+
+
+class _Pool:
+    """Texts, each once; asked for a text it says its number."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    def __call__(self, text: str) -> int:
+        return self.numbers.setdefault(text, len(self.numbers))
+
+    @property
+    def values(self) -> list[str]:
+        return list(self.numbers)
+
+
+class _Pools:
+    """What models share: sentences, lines, shapes, and the formulas of shapes."""
+
+    def __init__(self) -> None:
+        self.texts, self.lines, self.shapes = _Pool(), _Pool(), _Pool()
+        self.formulas: dict[str, Any] = {}
+
+
+def _model(subject: LoadedModel, pools: _Pools, formulas: bool) -> dict[str, Any]:
+    model = written(subject.architecture)
+    form = latent.form(subject)
+    shape = {
+        "letters": list(model.sizes),
+        "ways": [_way(way, pools) for way in [*model.ways, *_unpacked(subject)]],
+        "legend": [pools.texts(f"{letter}\t{meaning}") for letter, meaning in model.legend.items()],
+    }
+    key = _compact(shape)
+    if formulas:
+        if key not in pools.formulas:
+            pools.formulas[key] = _formulas(subject)
+        shape["formulas"] = pools.formulas[key]
+    source = subject.provenance
+    facts = {
+        "name": subject.name,
+        "family": subject.family,
+        "shape": pools.shapes(_compact(shape)),
+        "sizes": list(model.sizes.values()),
+        "blocks": _blocks(model),
+        "context": subject.context,
+        "source": subject.source,
+        "keeps": subject.keeps,
+        "kept": subject.kept if subject.kept != "KV cache" else "",
+        "logits": subject.logits,
+        "url": source.url.removeprefix(HUB) if source and source.url.startswith("https://") else None,
+        "kind": source.kind if source and source.kind != "copied" else None,
+        "expected": subject.expected,
+        "witness": _witness(source.expected_from, pools) if source and subject.expected is not None else None,
+        "set": dict(subject.changed),
+        "defaulted": dict(subject.defaulted),
+        "unknown": list(subject.unknown),
+        "left_out": list(subject.left_out),
+        "idle": cells.never_called(subject),
+        "warnings": [pools.texts(text) for text in _warnings(subject)],
+        "notes": [pools.texts(text) for text in _notes(subject)],
+        "conventions": pools.texts("\n".join(_conventions(subject))),
+        "shared": _shared_field(subject, model),
+        "form": subject.config.form_field if form == "auto" else None,
+        "built_form": form if form != "auto" else None,
+        "quantized": _published(subject),
+    }
+    # Only what is not as usual; a 0 is a number, and stays.
+    return {
+        name: plain(fact) for name, fact in facts.items() if not (fact is None or fact is False or fact in ([], {}, ""))
+    }
+
+
+def _usual(fact: Any) -> bool:
+    """True of what a page takes for granted; a 0 is a number, and stays."""
+    return fact is None or fact is False or fact in ([], {}, "")
+
+
+def _blocks(model: WrittenModel) -> list[str]:
+    """Block numbers of the stacks as spans; none where there is one stack of all blocks."""
+    groups = [group for group in model.ways[0]["groups"] if group["blocks"]]
+    usual = all(group["blocks"] == _from_zero(value(group["count"], model.sizes)) for group in groups)
+    return [] if usual else [group["blocks"] for group in groups]
+
+
+def _from_zero(count: int) -> str:
+    return "0" if count == 1 else f"0-{count - 1}"
+
+
+def _witness(kind: str, pools: _Pools) -> int | None:
+    return None if kind == "published" else pools.texts(WITNESSES[kind])
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _way(way: Mapping[str, Any], pools: _Pools) -> dict[str, Any]:
+    """A way with its lines by number; what is as usual of a group is left out, as letters that are their own size."""
+    groups = []
+    for group in way["groups"]:
+        facts = {name: group[name] for name in ("kind", "names", "once") if group[name]}
+        numbered = {} if group["count"] == 1 and not group["blocks"] else {"count": group["count"]}
+        names = group["names"]
+        spelled = {axis for line in group["lines"] for axis in AXIS.findall(line["spec"])}
+        axes = group["axes"].items()
+        axes = {axis: size for axis, size in axes if axis not in spelled or size != names.get(axis, axis)}
+        own = [{name: fact for name, fact in line.items() if fact != "product"} for line in group["lines"]]
+        lines = [pools.lines(_compact(line)) for line in own]
+        groups.append({**facts, **numbered, **({"axes": axes} if axes else {}), "lines": lines})
+    return {"form": way["form"], "groups": groups}
+
+
+def _unpacked(subject: LoadedModel) -> list[dict[str, Any]]:
+    """The third form of latent attention, which no step chooses by itself."""
+    if latent.form(subject) != "auto":
+        return []
+    (way,) = written(subject.architecture.running(UNPACKED)).ways
+    return [{**way, "form": UNPACKED}]
+
+
+def _formulas(subject: LoadedModel) -> list[dict[str, Any]] | None:
+    """The formulas of each way as trees; None where a letter is several numbers."""
+    try:
+        third = [subject.architecture.running(UNPACKED)] if latent.form(subject) == "auto" else []
+        ways = [in_symbols(way) for way in (*subject.architecture.ways(), *third)]
+    except TfacctError:
+        return None
+    return [_written(way) for way in ways]
+
+
+def _written(model: SymbolicModel) -> dict[str, Any]:
+    trees = {
+        "flops": model.flops(lambda product: product.forward).written,
+        "params": model.parameters().written,
+        "kept": model.cached().written,
+    }
+    return {name: _tree(tree.term, tree.letters) for name, tree in trees.items() if tree.term.coefficient}
+
+
+def _tree(term: Term, letters: Sequence[str]) -> list[Any]:
+    """A term as [coefficient, letters with their powers, terms inside]."""
+    powers = [
+        letter if power == 1 else f"{letter}^{power}"
+        for letter, power in zip(letters, term.powers, strict=True)
+        if power
+    ]
+    inside = [[_tree(one, letters) for one in term.inside]] if term.inside else []
+    return [term.coefficient, " ".join(powers), *inside]
+
+
+def _warnings(subject: LoadedModel) -> list[str]:
+    """What stands on top: fields that are not understood, models that are left out, another name's answer."""
+    said = [*compose.answering_hints([subject]), *compose.unknown_hints([subject])]
+    return [text.removeprefix("hint: ").removeprefix("warning: ") for text in said]
+
+
+def _notes(subject: LoadedModel) -> list[str]:
+    return [*sentences.block_notes([subject]), *sentences.state_notes([subject]), *sentences.source_notes([subject])]
+
+
+def _conventions(subject: LoadedModel) -> list[str]:
+    """What was counted as FLOPs: of all pairs and masked, with all logits and with the last ones."""
+    asked = [(Request(logits=logits), masked) for masked in (False, True) for logits in ("all", "last")]
+    return [conventions.products_convention(request, masked, [subject]) for request, masked in asked]
+
+
+def _shared_field(subject: LoadedModel, model: WrittenModel) -> str | None:
+    """Field of the config that sets K and leaves K · G as it is; None where there is none."""
+    if not {"K", "G"} <= set(model.sizes):
+        return None
+    heads = model.sizes["K"] * model.sizes["G"]
+    for field in SHARED_FIELDS:
+        if field not in type(subject.config).model_fields:
+            continue
+        try:
+            other = written(subject.with_fields({field: 1}).architecture).sizes
+        except (TfacctError, ValueError):
+            continue
+        if (other.get("K"), other.get("G", heads)) == (1, heads) and len(other) == len(model.sizes):
+            return field
+    return None
+
+
+def _published(subject: LoadedModel) -> dict[str, Any] | None:
+    """How quantized weights are stored as published, and their bytes; their name is None where that is not known."""
+    if not subject.quantized:
+        return None
+    try:
+        how = subject.storage()
+    except TfacctError as error:
+        return {"name": None, "why": error.message}
+    return {"name": how.name, "bytes": sum(subject.ledger.weight_bytes(how).values())}
+
+
+def _device(device: devices.Device) -> list[Any]:
+    """Name, bytes, bytes per second, and FLOPs per second in bf16; 1 behind them where the bytes are those marketed."""
+    marketed = [1] if device.memory_from == "marketed" else []
+    return [device.id, device.name, device.memory, device.bandwidth, device.peak.get("bf16"), *marketed]
