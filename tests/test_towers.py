@@ -117,3 +117,22 @@ def test_an_image_encoder_that_answers_for_a_pair_says_so(run, monkeypatch: pyte
     ran = run("params", "openai/clip-vit-base-patch32")
     assert ran.code == 0 and "using the preset clip-vit-base-patch32-vision for openai/clip-vit-base-patch32" in ran.err
     assert "only the vision model is counted, not text_config" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [("vit-base-patch16-224", "image_size=224,384"), ("siglip2-base-vision", "num_patches=256,1024")],
+)
+def test_images_are_swept_by_their_size(run, name: str, instead: str) -> None:
+    ran = run("sweep", name, "--ctx", "1k,4k")
+    assert ran.code == 2 and "--ctx would count some that no image has" in " ".join(ran.err.split())
+    assert f"sweep the images: --set {instead}" in " ".join(ran.err.split())
+    swept = run("sweep", name, "--set", instead, columns=120)
+    assert swept.code == 0 and len(swept.out.split("\n\n")[1].splitlines()) == 2 + len(instead.split(","))
+
+
+@pytest.mark.parametrize("name", ["vit-base-patch16-224", "bert-base"])
+def test_memory_of_an_encoder_has_no_row_of_a_cache(run, name: str) -> None:
+    ran = run("memory", name)
+    assert ran.code == 0 and "KV cache" not in ran.out and "0 B" not in ran.out
+    assert "Counted: weights only;" in ran.out

@@ -56,7 +56,7 @@ def memory(
         large = "; ".join(_too_large(subject, fact, fit) for subject, fact in zip(subjects, facts, strict=True))
         raise UsageError(large, f"a smaller {option('dtype')}, or a larger {option('fit')}")
     if len(subjects) == 1:
-        table = _one(facts[0], sentences.attends(subjects))
+        table = _one(facts[0], _row(subjects[0]))
         title = f"{compose.name_of(subjects[0])}: memory{f' of one of {tp:,} ranks' if whole else ''}"
     else:
         table = _several(subjects, facts, fit)
@@ -76,7 +76,7 @@ def memory(
             *pages.notes(facts[at], given, use, card),
             *(ranks.notes(undivided[at], facts[at], tp) if whole else ()),
         ],
-        counted=f"weights and {sentences.kept(subjects)} only; no activations, engine buffers or fragmentation",
+        counted=f"weights{_and_kept(subjects)} only; no activations, engine buffers or fragmentation",
         requests=[request],
         left_out=left_out,
         headline="total_bytes",
@@ -222,7 +222,18 @@ def _fit_notes(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]],
     return [*notes, *([f"Left free: {'; '.join(slack)}."] if slack else [])]
 
 
-def _one(facts: dict[str, Any], attention: bool) -> Table:
+def _and_kept(subjects: Sequence[LoadedModel]) -> str:
+    """What is counted beside weights, where anything is kept."""
+    return f" and {sentences.kept(subjects)}" if any(subject.keeps for subject in subjects) else ""
+
+
+def _row(subject: LoadedModel) -> str | None:
+    """Name of the row of what is kept; None where nothing is."""
+    return ("KV cache" if sentences.attends([subject]) else "state") if subject.keeps else None
+
+
+def _one(facts: dict[str, Any], row: str | None) -> Table:
+    """Weights by part, and what is kept in a `row`, where anything is."""
     columns = (
         Column("what", "what"),
         Column("elements", "elements", "params"),
@@ -239,10 +250,10 @@ def _one(facts: dict[str, Any], attention: bool) -> Table:
     cached = sum(line["elements"] for line in facts["lines"] if line["kind"] == "cache")
     totals: tuple[Row, ...] = (
         {"what": "weights", "elements": facts["total_params"], **_sized(facts["weights_bytes"], total)},
-        {"what": "KV cache" if attention else "state", "elements": cached, **_sized(facts["kv_cache_bytes"], total)},
+        *(({"what": row, "elements": cached, **_sized(facts["kv_cache_bytes"], total)},) if row else ()),
         {"what": "total", **_sized(total, total)},
     )
-    if attention and cached:
+    if row == "KV cache" and cached:
         totals = (*totals, {"what": "next token", **_sized(facts["kv_bytes_next_token"], None), PLAIN: 1})
     return columns, sections, totals
 
@@ -276,13 +287,15 @@ def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], f
         Column("largest_batch", "max batch", "count", empty="–"),
     )
     next_token = Column("kv_bytes_next_token", "next token", "bytes", drop=2)
+    kept = Column("kv_cache_bytes", sentences.kept(subjects), "bytes", drop=1 if fit is not None else 0)
+    keeps = any(subject.keeps for subject in subjects)
     columns = (
         Column("model", "model"),
         Column("total_params", "params", "params", drop=3),
         Column("weights_bytes", "weights", "bytes", drop=1),
         Column("keys", "context", "count"),
-        *((next_token,) if sentences.attends(subjects) else ()),
-        Column("kv_cache_bytes", sentences.kept(subjects), "bytes", drop=1 if fit is not None else 0),
+        *((next_token,) if keeps and sentences.attends(subjects) else ()),
+        *((kept,) if keeps else ()),
         Column("total_bytes", "total", "bytes"),
         *((Column("whole_bytes", "all ranks", "bytes"),) if "whole" in facts[0] else ()),
         *(fitting if fit is not None else ()),

@@ -11,8 +11,10 @@ from typing import Any
 
 from tfacct.accounts.metrics import Metric, Point, metric, moved
 from tfacct.algebra.arrays import evaluate
+from tfacct.architecture.parts import Patches
 from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.ranges import FOR_MORE, MOST
+from tfacct.base.spelling import option, setting
 from tfacct.ledger.workload import Request, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Report, Tick, unwatched
@@ -106,6 +108,15 @@ def _sweep(
     swept: Swept, subject: LoadedModel, grid: Grid, asked: Sequence[Metric], request: Request, terms: Counting
 ) -> None:
     """Add one model's metrics at every context and batch. Raises UsageError where none of them can be."""
+    if grid.contexts is not None and isinstance(subject.architecture.embed, Patches):
+        field, sizes = ("image_size", "224,384")
+        if field not in subject.config.counted():
+            field, sizes = "num_patches", "256,1024"
+        raise UsageError(
+            f"{subject.name} reads images: its context is the number of an image's patches, and {option('ctx')} would"
+            " count some that no image has",
+            f"sweep the images: {setting(field, sizes)}",
+        )
     if grid.ranks:
         terms = replace(terms, mesh=mesh_of(**{axis: subject.changed[axis] for axis in grid.ranks}))
     contexts = [subject.context] if grid.contexts is None else grid.contexts
