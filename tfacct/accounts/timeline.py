@@ -63,7 +63,7 @@ def timeline(step: Step) -> list[Instant]:
     if not inside:
         return always
     number, fullest = max(inside, key=lambda each: int(each[1].total))
-    behind = BEHIND + sum(end > number for end, _ in ends)
+    behind = (BEHIND if whole.loss else 1) + sum(end > number for end, _ in ends)
     place = 0 if fullest.gradients == 0 else behind
     return [*always[:place], fullest, *always[place:]]
 
@@ -92,10 +92,12 @@ class Timeline:
 
     def __init__(self, step: Step) -> None:
         self.step, self.run = step, step.run
+        self.flying = step.beside()
         self.sizes: dict[int, dict[tuple[str, Role, int], Size]] = {}  # of tensors' kinds, by the section
         self.seen: dict[tuple[int, Moment, frozenset[str]], tuple[Size, Size]] = {}
         self.weights = step.weights
-        self.loss = bytes_each(self.run.loss, step.stored)  # its gradient takes as many
+        # Its gradient takes as many; a stage of a pipeline that is not the last has none.
+        self.loss = bytes_each(self.run.loss, step.stored) if self.run.back.run.moments else 0
         self.again = step.closures()
         front = self.run.front
         self.stream = step.bytes(front, (step.input,))
@@ -114,6 +116,8 @@ class Timeline:
             if gradient.path.endswith(PRODUCT_BIAS) and gradient.path not in own:
                 self.biases[owner] = gradient.bytes
             self.all_gradients += gradient.copies * gradient.bytes
+        if TABLE not in self.run.front.run.order:  # a stage behind the first has a tied table as its head alone
+            self.gradients[ENDS, HEAD] = self.gradients.pop((ENDS, TABLE), self.gradients.get((ENDS, HEAD), 0))
         self.gradients[ENDS, HEAD] = self.gradients.get((ENDS, HEAD), 0) + self.tied
         self.in_front, self.done_behind = self._beside_blocks()
         self.casts = None if step.wide is None else Casts(self, step.wide)
@@ -124,10 +128,10 @@ class Timeline:
         self.logits = step.pass_.bytes(logits) if step.holds_logits else 0
 
     def instant(self, name: str, operation: str, gradients: Size, kept: Size, held: Size) -> Instant:
-        """An instant with the weights and the optimizer's state, which are always there."""
-        return Instant(
-            name, operation, self.weights, self.step.states, self.earlier + gradients, kept, held + self.step.buckets
-        )
+        """An instant with what is always there: weights, the optimizer's state, other microbatches."""
+        gradients += self.earlier + (0 if self.step.stage is None else self.step.stage.gradients)
+        kept += self.flying
+        return Instant(name, operation, self.weights, self.step.states, gradients, kept, held + self.step.buckets)
 
     def finished(self, section: Section, operations: Iterable[str]) -> Size:
         """Bytes of the gradients that some operations of one block, or of an end, finish."""
@@ -193,6 +197,8 @@ class Timeline:
 
     def behind(self) -> Iterator[Instant]:
         """The backward pass of loss and head, each at its fullest."""
+        if not self.run.back.run.moments:
+            return  # the next stage has them
         *heads, loss = self.run.back.run.moments
         for name, moments in (("loss, backward", [loss]), ("head, backward", heads)):
             yield peak(
@@ -202,7 +208,7 @@ class Timeline:
 
     def block(self, number: int, section: Section) -> Instant:
         """The backward pass of one block at its fullest."""
-        name, (kept, done) = f"block {number:,}, backward", self._around(number, section)
+        name, (kept, done) = f"{self._called(number)}, backward", self._around(number, section)
         gone = {moment: self._turned(number, section.run, moment) for moment in section.run.moments}
         handed = self.step.closures(number)
         attended = self._attended(section.run) if self.run.again else ()
@@ -212,6 +218,10 @@ class Timeline:
             for moment in section.run.moments
             if moment.done or not self.step.checkpoint or section.run.order.index(moment.at) != section.run.last
         )
+
+    def _called(self, number: int) -> str:
+        """A block by its number in the model."""
+        return f"block {number + (0 if self.step.stage is None else self.step.stage.first):,}"
 
     def _attended(self, run: Run) -> Sequence[str]:
         """Operations in front of attention that is run again: it has been, once their gradients are computed."""
@@ -250,7 +260,11 @@ class Timeline:
         front = self.run.front
         tokens = self.step.bytes(front, (line for line in front.run.kept if line.path == TOKENS))
         return self.instant(
-            "optimizer step", "", self.all_gradients - self.earlier, tokens, self.step.update + self.logits
+            "optimizer step",
+            "",
+            self.all_gradients - self.earlier,
+            tokens - self.flying,
+            self.step.update + self.logits,
         )
 
     def inside_blocks(self, ends: Sequence[tuple[int, Section]]) -> Iterator[tuple[int, Instant]]:
@@ -330,7 +344,7 @@ class Timeline:
                 own, beside = self.inside_of(section, moment._replace(held=tuple(held)))
                 kept = self.in_front[number] + own
                 beside += 0 if self.casts is None else self.casts.there(number, section, moment)
-                yield number, self.instant(f"block {number:,}, forward", moment.at, 0, kept, beside + waiting)
+                yield number, self.instant(f"{self._called(number)}, forward", moment.at, 0, kept, beside + waiting)
         for moment in self.run.back.run.ahead:
             if moment.at == CHOOSE:
                 continue
@@ -349,11 +363,13 @@ class Timeline:
                 held += self.held(section, run.early) + self.stream
                 held += 0 if self.casts is None else self.casts.of_biases(section, moment)
                 held += self.step.closures(number) + self.logits + 2 * self.loss
-                yield self.instant(f"block {number:,}, forward again", moment.at, done, kept + own, held)
+                yield self.instant(f"{self._called(number)}, forward again", moment.at, done, kept + own, held)
 
 
 def _tied(step: Step) -> Size:
     """Bytes of the token table's gradient where the head has made one too."""
+    if TABLE not in step.run.front.run.order:
+        return 0
     head = any(line.path == "lm_head" and getattr(line, "weight", None) for g in step.ledger.groups for line in g.lines)
     return sum(each.bytes for each in step.gradients() if each.path == "embed.weight") if head else 0
 

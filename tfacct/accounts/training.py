@@ -65,6 +65,19 @@ class Units(NamedTuple):
     accumulates: bool = False
 
 
+class InFlight(NamedTuple):
+    """What a stage of a pipeline has beside the microbatch that runs: `passes` in flight, its own among them, and how
+    many of each. `first`: its first block's number in the model. `waiting`: bytes that gradients of weights still wait
+    with. `weights`, `gradients`: bytes of the rank's other stages, once they are there. `rank`: its number."""
+
+    passes: tuple[tuple[Pass, int], ...]
+    first: int = 0
+    waiting: Size = 0
+    weights: Size = 0
+    gradients: Size = 0
+    rank: int = 0
+
+
 class Step(NamedTuple):
     """A training step to account for: the pass, the model's ledger, and how its tensors are stored.
 
@@ -74,7 +87,8 @@ class Step(NamedTuple):
     `adapters` are trained in place of the model's own weights, where there are any; `frozen` are the bytes of these,
     where they are not stored as the pass is. `wide`: the dtype of weights, gradients and the stream under autocast,
     where it is not the pass's. `kept_input`: what a checkpointed block keeps, where that is a part of its input.
-    `units`: the weights, where ranks share them. `buckets`: bytes that gradients are reduced in.
+    `units`: the weights, where ranks share them. `buckets`: bytes that gradients are reduced in. `stage`: that of
+    a pipeline, whose pass it is.
     """
 
     run: Pass
@@ -93,6 +107,7 @@ class Step(NamedTuple):
     kept_input: Kept | None = None
     units: Units | None = None
     buckets: Size = 0
+    stage: InFlight | None = None
 
     @property
     def stored(self) -> Width:
@@ -126,7 +141,7 @@ class Step(NamedTuple):
         if self.frozen is not None:
             return self.frozen + self.adapter_bytes
         own = sum(self.stored.bytes(t.count * t.elements) for t in self.ledger.tensors())
-        return own + self.adapter_bytes
+        return own + self.adapter_bytes + (0 if self.stage is None else self.stage.weights)
 
     @property
     def adapter_bytes(self) -> Size:
@@ -178,8 +193,25 @@ class Step(NamedTuple):
                 yield Angles(turn, self.bytes(front, lines), min(first))
 
     def kept(self) -> Size:
-        """Bytes that the whole forward pass keeps."""
-        return sum(section.count * self.kept_in(section) for section in self.run.sections)
+        """Bytes that the whole forward pass keeps, and those of other microbatches that are in flight."""
+        waits = 0 if self.stage is None else self.stage.waiting
+        return waits + sum(times * self.kept_of(run) for run, times in self.passes)
+
+    def kept_of(self, run: Pass) -> Size:
+        """Bytes that one pass keeps."""
+        return sum(section.count * self.kept_in(section) for section in run.sections)
+
+    @property
+    def passes(self) -> tuple[tuple[Pass, int], ...]:
+        """Passes whose backward pass is still to come, and how many there are of each."""
+        return ((self.run, 1),) if self.stage is None else self.stage.passes
+
+    def beside(self) -> Size:
+        """Bytes kept by microbatches in flight other than the one that runs."""
+        if self.stage is None:
+            return 0
+        handed = sum(times * self._replace(run=run).closures() for run, times in self.passes) - self.closures()
+        return self.kept() - self.kept_of(self.run) + handed
 
 
 INPUT = Kept("blocks.*.in", "B T D", by=(AGAIN,))

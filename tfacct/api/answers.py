@@ -141,6 +141,7 @@ class TrainReport(_Common):
     """Bytes of a training step."""
 
     _line = each.TrainLine
+    _optional = ("stage", "in_flight", "microbatches", "bubble", "bubble_ratio")
 
     workload: each.Workload
     profile: str
@@ -159,6 +160,11 @@ class TrainReport(_Common):
     exact: bool
     mesh: each.MeshFacts | None
     sent_bytes: int | None
+    stage: int
+    in_flight: int
+    microbatches: int
+    bubble: str | None
+    bubble_ratio: float | None
     whole: each.UndividedStep | None
     instants: list[each.Instant]
     fit: each.TrainFit | None

@@ -187,14 +187,19 @@ def on_ranks(subjects: Sequence[LoadedModel], tp: int) -> list[LoadedModel]:
     return [_on_rank(subject, Mesh(tp)) if tp > 1 else subject for subject in subjects]
 
 
-def check_divided(subject: LoadedModel, mesh: Mesh) -> None:
-    """Raises TfacctError for a model that the mesh does not divide, or for which it has no rule."""
-    check_ruled(subject, mesh)
+def check_sizes(subject: LoadedModel, mesh: Mesh, at: Axes) -> None:
+    """Raises UsageError, which names the model, for sizes that the mesh does not divide."""
     try:
-        check(subject.ledger, mesh, {})
+        check(subject.ledger, mesh, at)
     except UsageError as error:
         error.message = f"{subject.name}: {error.message}"
         raise
+
+
+def check_divided(subject: LoadedModel, mesh: Mesh) -> None:
+    """Raises TfacctError for a model that the mesh does not divide, or for which it has no rule."""
+    check_ruled(subject, mesh)
+    check_sizes(subject, mesh, {})
     if TORCH not in subject.config.divided:
         check_rows(subject, mesh)
 

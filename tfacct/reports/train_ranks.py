@@ -9,6 +9,7 @@ from typing import Any
 from tfacct.accounts.optimizers import optimizer
 from tfacct.accounts.sharding.mesh import Mesh, padded, replicated
 from tfacct.accounts.sharding.replicas import along_copies, buckets
+from tfacct.accounts.sharding.stages import Stage, microbatches, part
 from tfacct.accounts.sharding.steps import along_tokens, units, updated, vocabulary
 from tfacct.accounts.training import Step
 from tfacct.architecture.parts import Attention, Experts, FeedForward
@@ -21,6 +22,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.reports import mesh as meshes
 from tfacct.reports import training
 from tfacct.reports.comms import of_copies
+from tfacct.reports.pipes import check_step, of_parts
 from tfacct.reports.stored import stored
 from tfacct.reports.training import FP32, Recipe, Trained
 
@@ -35,6 +37,7 @@ def unruled(subject: LoadedModel, recipe: Recipe) -> str | None:
     """Reason why a mesh does not go with a model or a recipe; None if it does."""
     assert recipe.mesh is not None
     try:
+        check_step(recipe.mesh)
         meshes.check_ruled(subject, recipe.mesh)
         meshes.check_divided(subject, replace(recipe.mesh, sp=False))
     except TfacctError as error:
@@ -81,6 +84,8 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
         yield "attention that runs again is not counted on a mesh"
     if recipe.weights == FP32 and not recipe.full and mesh.fsdp == 1:
         yield f"autocast is not counted on a mesh: {option('fsdp')} casts weights before they are gathered"
+    if recipe.attention == "eager" and mesh.parts > 1:
+        yield f"eager attention is not counted beside {option('cp')} or {option('ulysses')}"
     if recipe.attention == "eager" and mesh.sp:
         yield f"eager attention is not counted beside {option('sp', True)}"
     if how.bits is not None or how.factored or how.hidden is not None or how.name.endswith("for-loop"):
@@ -96,6 +101,7 @@ def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
     """The training step of one rank. Raises TfacctError for one that is not counted."""
     mesh = recipe.mesh
     assert mesh is not None
+    check_step(mesh)
     one = _on_rank(subject, mesh)
     why = next(_unruled(subject, recipe), None)
     if why is not None:
@@ -105,7 +111,28 @@ def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
             f"{option('tp', mesh.tp)} does not divide T = {work.tokens:,} (tokens)",
             f"{option('sp', True)} divides the tokens: ask for a multiple of {mesh.tp}",
         )
-    return shared(subject, computed(one, work, recipe), recipe)
+    if mesh.parts > 1:
+        meshes.check_sizes(subject, mesh, work.axes())
+        work = replace(work, tokens=work.tokens // mesh.parts, context=work.context // mesh.parts)
+    if mesh.pp == 1:
+        return shared(subject, computed(one, work, recipe), recipe)
+    return in_stages(subject, one, work, recipe)
+
+
+def in_stages(subject: LoadedModel, one: LoadedModel, work: Workload, recipe: Recipe) -> Step:
+    """The step of the fullest rank of a pipeline, of a model that `tp` divides as `one` has it."""
+    from tfacct.reports.train_stages import fullest
+
+    mesh = recipe.mesh
+    assert mesh is not None
+    each = replace(work, batch=work.batch // microbatches(mesh, work.axes(), train=True))
+
+    def made(own: list[Stage], earlier: bool) -> Step:
+        rank, whole = (replace(model, ledger=part(model.ledger, own)) for model in (one, subject))
+        accumulated = replace(recipe, accumulate=earlier)
+        return shared(whole, computed(rank, each, accumulated), accumulated)
+
+    return fullest(one, mesh, work, recipe.accumulate, made)
 
 
 def computed(one: LoadedModel, work: Workload, recipe: Recipe) -> Step:
@@ -121,10 +148,10 @@ def shared(subject: LoadedModel, step: Step, recipe: Recipe) -> Step:
     """The step where further ranks share weights, gradients or moments, or reduce gradients in buckets."""
     mesh, each = recipe.mesh, width(recipe.weights or recipe.dtype)
     assert mesh is not None
-    if mesh.dp > 1 and mesh.fsdp == 1 and not mesh.zero:
+    if mesh.replicas > 1 and mesh.fsdp == 1 and not mesh.zero:
         step = step._replace(buckets=sum(buckets(subject.ledger, mesh, each.bits)))
     shares = along_copies(mesh) if mesh.zero else mesh
-    if shares.fsdp == 1:
+    if shares.sharers == 1:
         return step
     own, how = updated(subject.ledger, shares), optimizer(recipe.optimizer)
     states, update = how.states(own, each.bits // 8), how.update(own, each.bits // 8)
@@ -146,6 +173,7 @@ def facts(one: Trained) -> dict[str, Any]:
     return {
         "mesh": meshes.facts(mesh),
         "sent_bytes": sent(one),
+        **_staged(one),
         "whole": {
             "weights_bytes": weights,
             "optimizer_bytes": optimizer(one.recipe.optimizer).states(tensors, each.bits // 8),
@@ -153,6 +181,14 @@ def facts(one: Trained) -> dict[str, Any]:
             "kept_bytes": undivided.kept(),
         },
     }
+
+
+def _staged(one: Trained) -> dict[str, Any]:
+    if one.step.stage is None or one.recipe.mesh is None:
+        return {}
+    from tfacct.reports.train_stages import facts
+
+    return facts(one.recipe.mesh, one.work, one.step)
 
 
 def sent(one: Trained) -> int:
@@ -175,6 +211,12 @@ def notes(one: Trained, found: dict[str, Any]) -> list[str]:
             "Each rank of fsdp has a batch of its own. Weights are gathered block by block, the next one while a block"
             " runs backwards, as fully_shard does; what is in no block stays."
         )
+    if mesh.pp > 1:
+        from tfacct.reports.train_stages import notes as of_stages
+
+        said += of_stages(one.subject, mesh, one.work, one.step)
+    if mesh.parts > 1:
+        said += [*of_parts(mesh), "What attention receives of other ranks is not counted."]
     if mesh.dp > 1:
         stays = " The buckets stay beside the gradients." if one.step.buckets else ""
         engine = " What an engine gathers gradients in is not counted." if mesh.zero else ""

@@ -37,12 +37,15 @@ def kept_lines(one: Stepped) -> list[dict[str, Any]]:
     """Every kept tensor, as in the JSON; blocks of several kinds share a line where they keep alike."""
     step = one.step
     found: dict[tuple[Kept, int], dict[str, Any]] = {}
-    for section in step.run.sections:
-        for line in step.lines_of(section):
+    for section, flying in ((section, flying) for run, flying in step.passes for section in run.sections):
+        for line in step.lines_of(section) if flying else ():
             each = line.bytes({**section.axes, **step.at}, step.pass_)
             row = found.setdefault((line, each), _row(line))
-            row["times"] += section.count * line.times
-            row["bytes"] += section.count * each
+            row["times"] += flying * section.count * line.times
+            row["bytes"] += flying * section.count * each
+    if step.stage is not None and step.stage.waiting:
+        row = _row(Kept("waiting", "", ("gradients of weights",)))
+        found[Kept("waiting", "", ()), 0] = {**row, "times": 1, "bytes": step.stage.waiting}
     return [*found.values()]
 
 

@@ -356,9 +356,12 @@ class Trained(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """True if no byte of the peak is unsure: what collectives of `tp`, and of ZeRO, hold is not counted."""
+        """True if no byte of the peak is unsure: what collectives of `tp`, `pp`, `cp`, and of ZeRO, hold is
+        not counted."""
         mesh = self.recipe.mesh
-        return self.least == self.peak.total and (mesh is None or (mesh.tp == 1 and not mesh.zero))
+        if mesh is not None and (mesh.tp * mesh.pp * mesh.parts > 1 or mesh.zero):
+            return False
+        return bool(self.least == self.peak.total)
 
 
 def trained(subject: LoadedModel, work: Workload, recipe: Recipe) -> Trained:

@@ -1,0 +1,253 @@
+"""A training step on a rank of a pipeline: what autograd keeps of the microbatches in flight while torch's schedules
+run a class's blocks, the published figures, and a step by hand."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tfacct
+from tests.conftest import Ran
+from tests.test_sharding import fake_ranks
+from tfacct.accounts.sharding.flights import instants
+from tfacct.accounts.sharding.mesh import Mesh
+from tfacct.accounts.sharding.stages import Stage, stages
+from tfacct.accounts.timeline import peak, timeline
+from tfacct.ledger.workload import Workload
+from tfacct.reports import train_stages
+from tfacct.reports.training import Recipe, step_of
+
+SIZES = {
+    "hidden_size": 24,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 8,
+    "intermediate_size": 40,
+    "vocab_size": 50,
+    "num_hidden_layers": 7,
+    "max_position_embeddings": 64,
+    "tie_word_embeddings": True,
+}
+
+
+def saved_in_flight(config: dict[str, Any], mesh: Mesh, rank: int, batch: int, tokens: int) -> int:
+    """The most bytes that autograd has saved on a rank at a time, each storage once, without parameters and buffers."""
+    import torch
+    from torch import nn
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
+    from torch.distributed.pipelining import schedules as torchs
+
+    from tfacct.reference import keeping
+
+    class Agreed(PipelineStage):
+        def _warmup_backward_result(self, received_result: Any = None) -> Any:  # noqa: ARG002
+            return torch.ones(1, dtype=torch.int32)
+
+    class Part(nn.Module):
+        """A stage's blocks of the class, with the angles that each stage works out."""
+
+        def __init__(self, model: Any, stage: Stage) -> None:
+            super().__init__()
+            self.embed = model.model.embed_tokens if stage.first else None
+            self.layers = nn.ModuleList(model.model.layers[number] for number in stage.blocks)
+            self.angles, self.norm = model.model.rotary_emb, model.model.norm if stage.last else None
+            self.head = model.lm_head if stage.last else None
+
+        def forward(self, given: Any) -> Any:
+            stream = given if self.embed is None else self.embed(given)
+            places = torch.arange(tokens, device="meta")[None]
+            angles = self.angles(stream, places)
+            for layer in self.layers:
+                stream = layer(
+                    stream, attention_mask=None, position_ids=places, position_embeddings=angles, use_cache=False
+                )
+            return stream if self.head is None else self.head(self.norm(stream))
+
+    found: dict[int, tuple[int, int]] = {}
+    most = 0
+
+    class Held:
+        """A saved tensor, as autograd holds it."""
+
+        def __init__(self, tensor: Any) -> None:
+            self.tensor = tensor
+
+    def let_go(place: int) -> None:
+        times, size = found.pop(place)
+        if times > 1:
+            found[place] = times - 1, size
+
+    def save(tensor: Any) -> Any:
+        nonlocal most
+        storage = tensor.untyped_storage()
+        held = Held(tensor)
+        if storage._cdata not in own:
+            times, _ = found.get(storage._cdata, (0, 0))
+            found[storage._cdata] = times + 1, storage.nbytes()
+            weakref.finalize(held, let_go, storage._cdata)
+            most = max(most, sum(size for _, size in found.values()))
+        return held
+
+    model = keeping.trainable(config, "sdpa", "bf16")
+    own = {tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *model.buffers())}
+    every, each = stages(config["num_hidden_layers"], mesh), batch // mesh.microbatches
+    stream = torch.zeros(each, tokens, config["hidden_size"], dtype=torch.bfloat16, device="meta", requires_grad=True)
+    logits = torch.zeros(each, tokens, config["vocab_size"], dtype=torch.bfloat16, device="meta", requires_grad=True)
+    ids = torch.zeros(batch, tokens, dtype=torch.long, device="meta")
+    own.add(ids.untyped_storage()._cdata)
+
+    def loss(made: Any, target: Any) -> Any:
+        return model.loss_function(logits=made, labels=target, vocab_size=config["vocab_size"])
+
+    with fake_ranks(mesh.pp, rank), pytest.MonkeyPatch.context() as patched:
+        patched.setattr(torchs, "_batch_p2p", lambda ops, desc=None: [])  # noqa: ARG005
+        parts = [
+            Agreed(
+                Part(model, stage),
+                rank + number * mesh.pp,
+                mesh.pp * mesh.chunks,
+                torch.device("meta"),
+                (ids[:each] if stage.first else stream,),
+                (logits if stage.last else stream,),
+            )
+            for number, stage in enumerate(every[rank])
+        ]
+        single: dict[str, Any] = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
+        schedule: Any
+        if mesh.schedule in single:
+            schedule = single[mesh.schedule](parts[0], mesh.microbatches, loss_fn=loss, scale_grads=False)
+        else:
+            schedule = ScheduleInterleaved1F1B(parts, mesh.microbatches, loss_fn=loss, scale_grads=False)
+        hooks = torch.autograd.graph.saved_tensors_hooks(save, lambda held: held.tensor)
+        with keeping.as_on_cuda(), hooks:
+            whole = (ids,) if rank == 0 else ()
+            schedule.step(*whole, target=ids if rank == mesh.pp - 1 else None, return_outputs=False)
+    return most
+
+
+def counted(config: dict[str, Any], mesh: Mesh, rank: int, batch: int, tokens: int) -> int:
+    """The most that a rank keeps, by the account."""
+    steps: list[Any] = []
+    real = train_stages._steps
+
+    def alone(mesh: Mesh, other: int, *more: Any) -> Any:
+        steps.extend(real(mesh, rank, stages(config["num_hidden_layers"], mesh)[rank], *more[1:]))
+        return iter(steps)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(train_stages, "_steps", alone)
+        step_of(tfacct.load(config).loaded, Workload(tokens, tokens, batch), Recipe(optimizer="none", mesh=mesh))
+    each = 8 * batch // mesh.microbatches * tokens  # the batch is one tensor, of which microbatches are parts
+
+    def kept(step: Any) -> int:
+        batches = sum(times for run, times in step.passes if any(line.path == "tokens" for line in run.front.run.kept))
+        return int(step.kept()) - each * batches
+
+    return max(map(kept, steps))
+
+
+SCHEDULES = [("gpipe", 1, 4), ("1f1b", 1, 4), ("interleaved", 2, 4), ("interleaved", 3, 6)]
+
+
+@pytest.mark.parametrize(("schedule", "chunks", "times"), SCHEDULES)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_what_is_in_flight_is_what_autograd_keeps(schedule: Any, chunks: int, times: int, rank: int) -> None:
+    mesh = Mesh(pp=2, schedule=schedule, chunks=chunks, microbatches=times)
+    config = {"model_type": "llama", **SIZES}
+    assert counted(config, mesh, rank, 2 * times, 16) == saved_in_flight(config, mesh, rank, 2 * times, 16)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "mistral"])
+@pytest.mark.parametrize(("schedule", "chunks", "times"), SCHEDULES)
+def test_stages_of_other_classes_and_more_ranks(kind: str, schedule: Any, chunks: int, times: int) -> None:
+    config = {"model_type": kind, **SIZES, "num_hidden_layers": 13, "tie_word_embeddings": False}
+    mesh = Mesh(pp=4, schedule=schedule, chunks=chunks, microbatches=2 * times)
+    for rank in range(4):
+        assert counted(config, mesh, rank, 4 * times, 16) == saved_in_flight(config, mesh, rank, 4 * times, 16)
+
+
+def test_microbatches_in_flight_as_published() -> None:
+    def most(mesh: Mesh, rank: int = 0, times: int = 32) -> int:
+        return max(sum(start.flying) for start in instants(mesh, rank, times))
+
+    # GPipe: all; 1F1B: as many as there are stages behind, and its own (2104.04473, section 2.2.1).
+    assert most(Mesh(pp=8, schedule="gpipe")) == 32
+    assert [most(Mesh(pp=8), rank) for rank in range(8)] == [8, 7, 6, 5, 4, 3, 2, 1]
+    assert most(Mesh(pp=8), times=3) == 3
+    # Interleaved: 1 + (p − 1)/(p · m) times as much on the first rank (2205.05198, section 4.2.3), here 39/32.
+    assert most(Mesh(pp=8, schedule="interleaved", chunks=4)) == 8 * 4 + 7
+    # Zero bubble: what waits for gradients of weights makes up for what is no more in flight (2401.10241, table 2).
+    for rank in range(8):
+        starts = instants(Mesh(pp=8, schedule="zero-bubble"), rank, 32)
+        assert max(sum(start.flying) + start.waiting for start in starts) == 8
+
+
+@pytest.mark.parametrize(("schedule", "chunks"), [("1f1b", 1), ("interleaved", 4)])
+def test_llama_8b_by_hand(schedule: Any, chunks: int) -> None:
+    model = tfacct.load("llama-3.1-8b")
+    pipe: dict[str, Any] = {"pp": 4, "schedule": schedule, "pp_chunks": chunks, "microbatches": 16, "batch": 16}
+    found, whole = model.train(ctx=4096, **pipe), model.train(ctx=4096)
+    block, table = 218_112_000, 128_256 * 4096
+    assert found.weights_bytes == 2 * (8 * block + table)
+    # Two moments, and a counter for each of 9 tensors of a block and the table.
+    assert found.optimizer_bytes == 2 * found.weights_bytes + 4 * (8 * 9 + 1)
+    # Of each microbatch what the blocks keep, their angles (two of 4,096 · 128 in bf16), and the first stage's tokens:
+    # those of two rounds of four, where the rank has more stages.
+    kept = sum(line["bytes"] for line in whole.lines if line["path"].startswith("blocks.")) // 32
+    flying, blocks, first = {"1f1b": (4, 8, 4), "interleaved": (3 * 4 + 2 * 3 + 1, 2, 8)}[schedule]
+    each = blocks * kept + 2 * 2 * 4096 * 128
+    assert (found.stage, found.in_flight) == (1, flying)
+    assert found.kept_bytes == flying * each + first * 8 * 4096
+    assert not found.exact and found.bubble_ratio == 3 / (16 * chunks)
+    # Where blocks run again the loss decides, on the last stage.
+    assert model.train(ctx=4096, checkpoint="full", **pipe).stage == 4
+
+
+def test_of_one_stage_the_step_is_that_of_the_model() -> None:
+    model, work = tfacct.load("gpt2").loaded, Workload(64, 64, 4)
+    whole = step_of(model, work, Recipe())
+    ends = [step_of(model, work, Recipe(mesh=Mesh(pp=pp, microbatches=1))) for pp in (2, 12)]
+    assert all(int(peak(timeline(end)).total) < int(peak(timeline(whole)).total) for end in ends)
+    # The last stage: a block, the final norm, the head, and the loss.
+    assert "loss" in peak(timeline(ends[1])).name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("llama-3.1-8b --pp 2 --fsdp 2", "--fsdp is not counted beside --pp"),
+        ("llama-3.1-8b --pp 33", "--pp 33 does not divide L = 32 (blocks)"),
+        ("llama-3.1-8b --pp 2 --dp 2 --zero 2", "--zero 2 is not counted beside --pp"),
+        ("llama-3.1-8b --cp 2 --attention eager", "eager attention is not counted beside --cp"),
+        ("llama-3.1-8b --cp 2 --ctx 4098", "--cp 2 does not divide T = 4,098"),
+        ("llama-3.1-8b --ulysses 16", "does not divide K = 8 (key/value heads)"),
+    ],
+)
+def test_a_step_that_is_not_counted_is_refused_by_name(run: Callable[..., Ran], arguments: str, said: str) -> None:
+    ran = run("train", *arguments.split())
+    words = " ".join(ran.err.split())
+    assert ran.code == 2 and said in words and "Traceback" not in words, words
+
+
+def test_the_table_and_its_notes(run: Callable[..., Ran]) -> None:
+    ran = run(
+        "train", "llama-3.1-8b", "--ctx", "8k", "--pp", "4", "--tp", "2", "--batch", "8", "--schedule", "zero-bubble"
+    )
+    words = " ".join(ran.out.split())
+    assert "a training step on one of 8 ranks" in words and "in flight" in words
+    assert "a stage waits (P − 1) · (F + B − W)/(M · (F + B + W)) of the time that it computes." in words
+    assert "block 7, backward" in run("train", "llama-3.1-8b", "--ctx", "8k", "--pp", "4", "--batch", "8").out
+
+
+def test_a_part_of_a_sequence_keeps_a_part() -> None:
+    model = tfacct.load("llama-3.1-8b")
+    parts, alone = model.train(ctx="8k", cp=4), model.train(ctx="2k")
+    assert parts.kept_bytes == alone.kept_bytes and not parts.exact
+    # Copies of the weights reduce gradients in buckets, which stay beside them.
+    assert parts.peak_bytes > alone.peak_bytes
+    assert model.train(ctx="8k", cp=4, fsdp=2).weights_bytes * 8 == alone.weights_bytes
+    assert model.train(ctx="8k", ulysses=2, tp=2).kept_bytes == model.train(ctx="4k", tp=2).kept_bytes

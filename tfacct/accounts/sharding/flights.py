@@ -1,0 +1,119 @@
+"""Microbatches in flight: which of them a rank of a pipeline has run forwards and not backwards, by the schedule.
+
+GPipe: Huang et al. (arXiv 1811.06965), all forwards, then all backwards. 1F1B: Narayanan et al. (2104.04473), section
+2.2. Interleaved: section 2.2.2 there. Zero bubble: Qi et al. (2401.10241), ZB-H1, whose gradients of weights wait. The
+orders are those of torch.distributed.pipelining.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from tfacct.accounts.sharding.mesh import Mesh
+from tfacct.accounts.sharding.stages import Stage
+from tfacct.accounts.training import Step
+from tfacct.ledger.einsum import size
+from tfacct.ledger.groups import Group, Ledger
+from tfacct.ledger.kept import Kept, Pass, Run
+from tfacct.ledger.lines import Matmul, Pointwise
+
+ROUNDS = 3
+"""Rounds of microbatches after which an interleaved schedule repeats itself."""
+
+
+class Instant(NamedTuple):
+    """The start of a backward pass: its stage among the rank's, the microbatches in flight in each of these, its own
+    among them, how many others wait for gradients of weights, and the stages that have gradients."""
+
+    stage: int
+    flying: tuple[int, ...]
+    waiting: int
+    done: frozenset[int]
+
+
+def instants(mesh: Mesh, rank: int, microbatches: int) -> set[Instant]:
+    """The starts of backward passes of one rank that differ."""
+    if mesh.chunks > 1:
+        return set(_interleaved(mesh, rank, microbatches))
+    return set(_single(mesh, rank, microbatches))
+
+
+def _single(mesh: Mesh, rank: int, microbatches: int) -> Iterator[Instant]:
+    ahead = microbatches if mesh.schedule == "gpipe" else min(mesh.pp - rank, microbatches)
+    for number in range(min(microbatches, mesh.pp + 1)):
+        flying = min(ahead, microbatches - number)
+        waiting = min(number, rank) if mesh.schedule == "zero-bubble" else 0
+        yield Instant(0, (flying,), waiting, frozenset((0,)) if number else frozenset())
+
+
+def _interleaved(mesh: Mesh, rank: int, microbatches: int) -> Iterator[Instant]:
+    rounds = max(1, microbatches // mesh.pp)
+    each = microbatches // rounds
+    passes = min(rounds, ROUNDS) * each * mesh.chunks
+    ahead = min((mesh.chunks - 1) * each + 2 * (mesh.pp - 1 - rank), passes)
+    flying, done = [0] * mesh.chunks, frozenset[int]()
+    forward = 0
+    for backward in range(passes):
+        while forward < min(passes, ahead + backward + 1):
+            flying[forward // each % mesh.chunks] += 1
+            forward += 1
+        stage = mesh.chunks - 1 - backward // each % mesh.chunks
+        yield Instant(stage, tuple(flying), 0, done)
+        flying[stage] -= 1
+        done |= {stage}
+
+
+def pass_of_stage(run: Pass, stage: Stage) -> Pass:
+    """What a stage runs of a pass, its blocks counted from 0. In front of one that is not the first stands what its
+    blocks need of the positions; behind one that is not the last, nothing."""
+    blocks = []
+    for section in run.blocks:
+        numbers = tuple(number - stage.blocks.start for number in section.numbers if number in stage.blocks)
+        if numbers:
+            blocks.append(section._replace(count=len(numbers), numbers=numbers))
+    front = run.front if stage.first else run.front._replace(run=_for_blocks(run.front.run))
+    back = run.back if stage.last else run.back._replace(run=Run())
+    return run._replace(front=front, blocks=tuple(blocks), back=back)
+
+
+def _for_blocks(front: Run) -> Run:
+    """What blocks need of what stands in front of them: angles."""
+    order = tuple(name for name in front.order if name.startswith("blocks."))
+    return Run(order, tuple(line for line in front.kept if any(name in order for name in line.by)))
+
+
+def ledger_of_stage(ledger: Ledger, stage: Stage) -> Ledger:
+    """The ledger of one stage, its blocks counted from 0."""
+    groups = [
+        replace(group, numbers=tuple(number - stage.blocks.start for number in group.numbers))
+        if group.numbers
+        else group
+        for group in ledger.groups
+    ]
+    return replace(ledger, groups=tuple(groups))
+
+
+def waits(step: Step) -> int:
+    """Bytes that the gradients of one microbatch's weights wait with: what their products read, and the gradients of
+    what these made."""
+    read = sum(
+        section.count * step.bytes(section, (line for line in section.run.kept if _of_weights(line)))
+        for section in step.run.sections
+    )
+    made = sum(group.count * size(group.bound(step.at), axes) for group in step.ledger.groups for axes in _made(group))
+    return int(read + step.pass_.bytes(made))
+
+
+def _of_weights(line: Kept) -> bool:
+    return any(name.endswith(".weight") for name in line.by)
+
+
+def _made(group: Group) -> Iterator[tuple[str, ...]]:
+    """Axes of what each weight of a group makes."""
+    for line in group.lines:
+        if isinstance(line, Matmul) and line.weight_axes() is not None:
+            yield line.einsum.out
+        elif isinstance(line, Pointwise) and any(True for _ in line.parameters()):
+            yield tuple(line.spec.split())
