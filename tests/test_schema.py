@@ -102,10 +102,12 @@ ASKED: dict[str, list[list[str]]] = {
         ["time", "llama-3.1-8b", "--on", "h100-sxm"],
         ["time", "qwen3-30b-a3b", "--on", "2xmi300x", "--prefill", "--ctx", "1k"],
         ["time", "deepseek-v3", "--on", "8xb200-hgx", "--ep", "8", "--bound-only"],
+        ["time", "gpt2", "--on", "cpu", "--ctx", "64"],
     ],
     "time-train": [
         "time llama-3.1-8b --on 64xh100-sxm --train --ctx 4k --tokens-total 1e12".split(),
         "time qwen3-8b --on gaudi3 --train --ctx 1k".split(),
+        "time gpt2 --on cpu --train --ctx 64".split(),
     ],
     "serve": [
         [

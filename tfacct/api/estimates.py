@@ -51,9 +51,24 @@ class TimedKernel(TypedDict):
     kernel: str
     times: int
     flops: int
-    bytes: int
-    limit: Literal["compute", "memory", "launch", "link"]
+    bytes: int | None
+    limit: Literal["compute", "memory", "launch", "link"] | None
     seconds: float | None
+
+
+class Calibrated(TypedDict):
+    """The sweep of a machine: whole passes measured over predicted, the median error of these, and their ends."""
+
+    machine: str
+    dtype: str
+    threads: int
+    torch: str
+    clock: Literal["process", "wall", "events"]
+    read: str
+    checks: dict[str, float]
+    median_error: float
+    low: float
+    high: float
 
 
 class TimeReport(_Common):
@@ -70,6 +85,7 @@ class TimeReport(_Common):
     kernels: list[TimedKernel]
     validation: Validated | None
     assumptions: dict[str, float]
+    calibration: Calibrated | None
 
 
 class TimeTrainReport(_Common):
@@ -84,7 +100,7 @@ class TimeTrainReport(_Common):
     estimate: bool
     value_seconds: float
     interval_80_seconds: list[float] | None
-    constant_utilization_seconds: float
+    constant_utilization_seconds: float | None
     parts_seconds: dict[str, float]
     tokens_per_second_each: float
     mfu: float
@@ -92,6 +108,7 @@ class TimeTrainReport(_Common):
     days: float | None
     validation: Validated | None
     assumptions: dict[str, float]
+    calibration: Calibrated | None
 
 
 class Within(TypedDict):
@@ -300,7 +317,7 @@ class Estimated(Asked):
         from tfacct.loading import devices
         from tfacct.reports.fit import fit
 
-        named = [on] if isinstance(on, str) else on or list(devices.paths())
+        named = [on] if isinstance(on, str) else on or devices.for_sale()
         report = fit(
             self.loaded,
             request(whole),

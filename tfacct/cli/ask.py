@@ -180,9 +180,10 @@ def check_files(groups: Sequence[object]) -> None:
     """Refuse a page or a picture that cannot be written, before anything is counted."""
     form = next((group for group in groups if isinstance(group, opt.Form)), opt.Form())
     picture = next((group for group in groups if isinstance(group, opt.Picture)), None)
+    sweeps = any(group.calibrate for group in groups if isinstance(group, opt.Sweep))
     if form.html is not None:
         _page(form)
-    elif form.force and (picture is None or picture.plot is None):
+    elif form.force and (picture is None or picture.plot is None) and not sweeps:
         raise UsageError(f"--force needs --html{' or --plot' if picture else ''}")
     if picture is not None:
         _check_plot(picture, form)

@@ -181,7 +181,7 @@ def fit(
     from tfacct.loading import devices
     from tfacct.reports.fit import fit
 
-    found = [devices.load(name) for name in (on or devices.paths())]
+    found = [devices.load(name) for name in (on or devices.for_sale())]
     kept = {"use": use, "reserve": units.read_bytes("--reserve", reserve)}
     asked = ask.request(opt.Whole(ctx, batch))
     ask.show(fit(ask.subject(one), asked, found, dtype=dtype, kv_dtype=kv_dtype, ep=ep, **kept), output)  # type: ignore[arg-type]

@@ -93,6 +93,16 @@ OneModel = Annotated[
     ),
 ]
 
+PerhapsModel = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[MODEL]",
+        help="Preset, path to a config.json or a TOML, hub id, or - for stdin.",
+        autocompletion=complete.model,
+        show_default=False,
+    ),
+]
+
 FamilyOrModel = Annotated[
     str,
     typer.Argument(
@@ -234,9 +244,7 @@ Html = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="Also write the report as a page: FILE.html.", rich_help_panel=_OUTPUT),
 ]
-Force = Annotated[
-    bool, typer.Option("--force", help="Overwrite the file of --html or --plot.", rich_help_panel=_OUTPUT)
-]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.", rich_help_panel=_OUTPUT)]
 Print = Annotated[
     bool,
     typer.Option("--print", help="Greys and hatches, for black-and-white print.", rich_help_panel=_OUTPUT),
@@ -273,6 +281,14 @@ class One:
     """The model, of a command that takes one."""
 
     model: OneModel
+    sets: Sets = None
+
+
+@dataclass(repr=False, eq=False)
+class OneOrNone:
+    """The model, of a command that does something without one too."""
+
+    model: PerhapsModel = None
     sets: Sets = None
 
 
@@ -314,6 +330,26 @@ class Picture:
     plot: Plot = None
     printed: Print = False
     dark: Dark = False
+
+
+@dataclass(repr=False, eq=False)
+class Sweep:
+    """A sweep of the machine in place of a model's run."""
+
+    calibrate: Annotated[
+        bool,
+        typer.Option("--calibrate", help="Sweep the machine, and write a device for `tfacct time --on`. No MODEL."),
+    ] = False
+    file: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The device's file, FILE.toml. Default: cpu.toml, or the device's, among your own.",
+            show_default=False,
+        ),
+    ] = None
 
 
 @dataclass(repr=False, eq=False)

@@ -169,14 +169,28 @@ def measure(
     sdpa: Annotated[bool, typer.Option("--sdpa", help="Use fused attention: faster, but not counted itself.")] = False,
     device: Annotated[str, typer.Option(metavar="cpu|cuda|mps", help="Device to run on.")] = "cpu",
     dtype: Annotated[str, typer.Option(metavar="DTYPE", help="fp32, bf16 or fp16.")] = "fp32",
-    one: opt.One,
+    sweep: opt.Sweep,
+    one: opt.OneOrNone,
     form: opt.Form,
 ) -> None:
     """Run the model on this machine, with random weights: time, MFU, bytes held. Needs torch and fvcore."""
     from tfacct.output.progress import progress
+
+    if sweep.calibrate:
+        from tfacct.reports.calibrate import calibrate as swept
+
+        ask.apart("--calibrate", {"a MODEL": one.model, "--set": one.sets, "--decode": decode, "--train": train})
+        ask.apart("--calibrate", {"--sdpa": sdpa, "--ctx": whole.ctx, "--source": whole.source})
+        with progress() as tick:
+            report = swept(device=device, dtype=dtype, output=sweep.file, force=form.force, progress=tick)
+        ask.show(report, form)
+        return
+    ask.apart_from("--calibrate", {"--output": sweep.file})
     from tfacct.reports.measure import Plan, measure
 
-    subject = ask.subject(one)
+    if one.model is None:
+        raise UsageError("measure needs a MODEL, or --calibrate", "for example tfacct measure gpt2")
+    subject = ask.subject(opt.One(one.model, one.sets))
     plan = Plan(device=device, dtype=dtype, steps=steps, train=train, sdpa=sdpa)
     try:
         with progress() as tick:

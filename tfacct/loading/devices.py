@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, NotFoundError, UsageError, cut, nearest
@@ -16,12 +16,17 @@ from tfacct.base.record import record
 from tfacct.base.spelling import spelled
 from tfacct.loading import files
 
+if TYPE_CHECKING:
+    from tfacct.accounts.calibrated import Calibration
+
 LARGEST = 10**21
 """No device has more bytes, FLOPs per second or bytes per second."""
+CPU = "cpu"
+"""The device that a calibration of a CPU is kept under."""
 MOST = 1_000_000
 """Devices that one budget may count."""
-KINDS = ("vendor", "secondary", "unread", "own")
-"""Origin of the figures: a page of the maker's, another's, one that was not read again, or the user's."""
+KINDS = ("vendor", "secondary", "unread", "own", "measured")
+"""Origin of the figures: a page of the maker's, another's, one that was not read again, the user's, or a sweep."""
 NAMED = re.compile(r"(?:(\d{1,9})x)?(\S+\.toml|[a-z][\w.-]*)", re.IGNORECASE | re.ASCII)
 """A device, or how many of it: `4xh100-sxm`."""
 TEMPLATE = """name = "My card"                  # save as ~/.config/tfacct/devices/my-card.toml
@@ -77,6 +82,7 @@ class Device:
     kind: str
     note: str
     check: Check | None = None
+    calibration: Calibration | None = None
 
 
 def folder() -> Path:
@@ -99,6 +105,11 @@ def paths() -> Mapping[str, Path]:
     except OSError:
         own = {}
     return MappingProxyType(found | own)
+
+
+def for_sale() -> list[str]:
+    """Names of all devices but the machine that the calibration in the package is of."""
+    return [name for name, path in paths().items() if name != CPU or path.parent != folder()]
 
 
 def load(name: str) -> Device:
@@ -178,7 +189,17 @@ def _device(path: Path) -> Device:
         kind=kind,
         note=_text(path, "[source] note", source.get("note", "")),
         check=_check(path, check) if check else None,
+        calibration=_calibration(path, file["calibration"], rates) if "calibration" in file else None,
     )
+
+
+def _calibration(path: Path, table: object, rates: Mapping[str, int]) -> Calibration:
+    from tfacct.loading import calibration
+
+    found = calibration.read(path, table)
+    if found.dtype not in rates:
+        raise ConfigError(f"{path}: [calibration] dtype is {found.dtype}, of which [peak] says nothing")
+    return found
 
 
 def _check(path: Path, table: Mapping[str, Any]) -> Check:

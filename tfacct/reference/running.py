@@ -113,11 +113,20 @@ def matmul_peak(on: torch.device, of: torch.dtype) -> float:
         square = torch.randn(side, side, dtype=of, device=on)
         run = partial(torch.matmul, square, square)
         run()
-        fastest = min(_timed(run, on)[0] for _ in range(5))
+        fastest = min(timed(run, on)[0] for _ in range(5))
         best = max(best, side**3 / fastest)
         if fastest > SLOW:
             break  # a larger one would take long, and be no faster
     return best
+
+
+def memory_bytes(on: torch.device) -> int:
+    """Bytes of the device's memory."""
+    if on.type == "cuda":
+        return int(torch.cuda.mem_get_info(on)[1])
+    if on.type == "mps":
+        return int(torch.mps.recommended_max_memory())
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 @contextmanager
@@ -154,26 +163,29 @@ def prepare(shape: Transformer, on: torch.device, of: torch.dtype, *, fused: boo
     return build(shape, device=str(on), dtype=of, fused=fused, logits=logits)
 
 
+def one_pass(model: Decoder, given: Inputs, train: bool) -> tuple[Tensor, ...]:
+    """Results of a pass; with `train` a backward pass of a plain loss runs behind it, and its gradients are dropped."""
+    if not train:
+        with torch.no_grad():
+            return model(*given.all)  # type: ignore[no-any-return]
+    logits, *caches = model(*given.all)
+    logits.float().mean().backward()
+    model.zero_grad(set_to_none=True)
+    return logits, *caches
+
+
 def timed_passes(
     model: Decoder, given: Inputs, on: torch.device, *, runs: int, train: bool, tick: Callable[[int], None]
 ) -> Timed:
     """The same pass `runs` times, after one that is not counted. Ctrl-C ends it with what there is."""
 
-    def once() -> tuple[Tensor, ...]:
-        if not train:
-            with torch.no_grad():
-                return model(*given.all)  # type: ignore[no-any-return]
-        logits, *caches = model(*given.all)
-        logits.float().mean().backward()
-        model.zero_grad(set_to_none=True)
-        return logits, *caches
-
+    once = partial(one_pass, model, given, train)
     found = Timed(parameter_bytes=storage_bytes(model.parameters()))
     try:
         _check(once()[0])
         for done in range(runs):
             tick(done)
-            seconds, result = _timed(once, on)
+            seconds, result = timed(once, on)
             found.seconds.append(seconds)
             found.cache_bytes = storage_bytes(result[1:])
             del result  # else it would be held beside the next run's
@@ -192,7 +204,7 @@ def timed_decode(model: Decoder, given: Inputs, on: torch.device, *, steps: int,
             _check(model(*given.all)[0])
             for done in range(steps):
                 tick(done)
-                seconds, result = _timed(partial(model, given.tokens, past, given.positions + done), on)
+                seconds, result = timed(partial(model, given.tokens, past, given.positions + done), on)
                 found.seconds.append(seconds)
                 past = result[1:]
                 found.cache_bytes = storage_bytes(past)
@@ -208,7 +220,7 @@ def _check(logits: Tensor) -> None:
         raise NotANumberError("the results are not finite: this dtype overflows, so the times mean nothing")
 
 
-def _timed(run: Callable[[], ResultT], on: torch.device) -> tuple[float, ResultT]:
+def timed(run: Callable[[], ResultT], on: torch.device) -> tuple[float, ResultT]:
     """Wall time of one run in seconds, and what it gave; on cuda between two events of the stream."""
     if on.type == "cuda":
         with torch.cuda.device(on):  # events are recorded on the current device's stream

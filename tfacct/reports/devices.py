@@ -34,7 +34,8 @@ def devices(found: Sequence[Device]) -> Report:
         convention=MATH,
         notes=(
             "bf16, fp8: dense FLOPs per second with FP32 accumulation. B/s: bytes of memory per second; link: one way.",
-            "source: vendor, a page of the maker; secondary, another's; unread, not read again; own, yours.",
+            "source: vendor, a page of the maker; secondary, another's; unread, not read again; own, yours; measured, a"
+            " sweep.",
             "`tfacct devices NAME` says where a device's figures were read.",
         ),
     )

@@ -75,6 +75,11 @@ def placed(
     """The model on the devices that `on` names. Raises TfacctError."""
     count, device = devices.several(option("on"), on)
     check_size(option("ep"), ep)
+    if device.calibration is not None:
+        raise UsageError(
+            f"{device.id} was swept with the reference model, which serves no users",
+            "`tfacct time` predicts its passes",
+        )
     return put(subject, count, device, dtype=dtype, kv_dtype=kv_dtype, ep=ep)
 
 

@@ -11,6 +11,7 @@ from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, Workload, new_tokens
+from tfacct.loading import devices
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import PLAIN, Cell, Column, Report, Row, Table
 from tfacct.reports import compose, counting
@@ -53,11 +54,19 @@ def time(
     bound_only: bool = False,
 ) -> Report:
     """Seconds of a decode step, of `tokens` new tokens, or with `prefill` of whole prompts. Raises TfacctError."""
+    count, device = devices.several(option("on"), on)
     if prefill and (request.decode or request.tokens is not None):
         other = "decode" if request.decode else "tokens"
         raise UsageError(f"{option('prefill')} does not go with {option(other)}", "leave one of the two out")
     if not prefill and request.tokens is None:
         request = replace(request, decode=True)
+    if device.calibration is not None:
+        from tfacct.reports.time_calibrated import time_calibrated
+
+        if bound_only or ep != 1 or kv_dtype is not None:
+            given = "bound_only" if bound_only else "ep" if ep != 1 else "kv_dtype"
+            raise UsageError(f"{option(given, True)} is of engines: {device.id} was swept with the reference model")
+        return time_calibrated(subject, request, device, count, train=False, dtype=dtype)
     request = replace(request, logits="last")
     one = placed(subject, on, dtype=dtype, kv_dtype=kv_dtype, ep=ep)
     work = counting.workload(subject, request)
@@ -202,4 +211,5 @@ def _facts(one: Placed, work: Workload, step: Step, rows: list[Alike], bound_onl
         "kernels": lines,
         "validation": None if bound_only else validation_facts(one, work.batch),
         "assumptions": assumptions(),
+        "calibration": None,
     }

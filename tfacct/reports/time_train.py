@@ -49,6 +49,12 @@ class Trains:
 def time_train(subject: LoadedModel, request: Request, on: str, how: Trains, *, dtype: str | None = None) -> Report:
     """Seconds of a training step on devices that share it by FSDP. Raises TfacctError."""
     count, device = devices.several(option("on"), on)
+    if device.calibration is not None:
+        from tfacct.reports.time_calibrated import time_calibrated
+
+        if how != Trains():
+            raise UsageError(f"{device.id} was swept for a plain step: one micro-batch, no recomputation, no days")
+        return time_calibrated(subject, request, device, count, train=True, dtype=dtype)
     name = units.dtype_name(dtype or counting.DEFAULT_DTYPE)
     _check(subject, count, device, name, how)
     work = counting.workload(subject, request)
@@ -242,4 +248,5 @@ class _Step:
             "days": self.days,
             "validation": validation,
             "assumptions": constants_of(TRAINING),
+            "calibration": None,
         }

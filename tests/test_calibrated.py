@@ -1,0 +1,197 @@
+"""A machine that was swept: prices by hand, its file, and what `time --on` says of it. No test asserts a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tfacct
+from tests.conftest import Ran
+from tfacct.accounts.calibrated import BACKWARD, BLOCK, WORK, Calibration, Checks, Curve, Swept, taken
+from tfacct.base.errors import TfacctError
+from tfacct.ledger.workload import Workload
+from tfacct.loading import calibration, devices
+
+FREE = Curve((1,), (1e-30,), (1e-30,))
+GPT2 = tfacct.load("gpt2", n_layer=2)
+
+
+def swept(seconds: float = 1e-9) -> Calibration:
+    """A machine where a product with a weight takes a second for 10⁹ multiply-adds, and all else nothing."""
+    one = float(f"{100 * 100 * seconds:.4g}")
+    rows = Curve((1, 1000), (one, float(f"{1000 * one:.4g}")), (float(f"{3 * one:.4g}"), float(f"{3000 * one:.4g}")))
+    products = tuple(Swept(100, 100, cold, rows) for cold in (True, False))
+    work = dict.fromkeys((*WORK, *BACKWARD, BLOCK), FREE)
+    return Calibration("mine", "fp32", 1, "2.13", "process", "2026-11-22", 1, products, work, Checks({"a": 1.0}))
+
+
+def seconds(model: tfacct.Model, work: Workload, on: Calibration, run: Any = "forward") -> float:
+    return sum(one.seconds for one in taken(model.loaded.ledger, work, run, on))
+
+
+def test_a_size_between_two_is_read_off_by_logarithms() -> None:
+    curve = Curve((10, 1000), (1.0, 100.0), (3.0, 300.0))
+    assert curve.at(100, "forward") == pytest.approx(10) and curve.at(100, "train") == pytest.approx(30)
+    assert curve.at(1, "forward") == 1 and curve.at(2000, "forward") == 200
+
+
+def test_products_by_hand() -> None:
+    # Two blocks of 12 · 768² weights and the head of 50,257 · 768, for each of 8 tokens; thrice that in training.
+    madds = 8 * (2 * 12 * 768**2 + 50_257 * 768)
+    assert seconds(GPT2, Workload(8, 8), swept()) == pytest.approx(madds * 1e-9)
+    assert seconds(GPT2, Workload(8, 8), swept(), "train") == pytest.approx(3 * madds * 1e-9)
+    assert seconds(GPT2, Workload(9, 1, 8), swept()) == pytest.approx(madds * 1e-9)  # the same rows, one of each
+
+
+def test_attention_by_hand() -> None:
+    # A head of 64 takes 1 s for 16 × 16 pairs: 12 heads and 2 blocks with 32 × 32 take 12 · 2 · 4 s.
+    base = swept(1e-30)
+    on = replace(base, work={**base.work, "own_heads": Curve((16, 64), (1.0, 16.0), (1.0, 1.0))})
+    assert seconds(GPT2, Workload(32, 32), on) == pytest.approx(96)
+    # One new token takes a head 1 s over 32 keys; 3 sequences over 64 keys.
+    on = replace(base, work={**base.work, "own_token": Curve((32, 128), (1.0, 4.0), (1.0, 1.0))})
+    assert seconds(GPT2, Workload(64, 1, 3), on) == pytest.approx(3 * 12 * 2 * 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "times"),
+    [("layer_norm", 5), ("add", 5), ("gelu", 2), ("softmax", 2), (BLOCK, 2), ("join", 0), ("rotary", 0)],
+)
+def test_other_work_is_counted(kind: str, times: int) -> None:
+    # gpt2 of two blocks: two norms and two additions in each, the norm and the table of positions outside.
+    base = swept(1e-30)
+    on = replace(base, work={**base.work, kind: Curve((1, 10**12), (1.0, 1.0), (1.0, 1.0))})
+    assert seconds(GPT2, Workload(8, 8), on) == pytest.approx(times)
+    if kind == "join":  # keys and values of two blocks
+        assert seconds(GPT2, Workload(8, 1), on) == pytest.approx(4)
+
+
+def test_errors_of_checks_by_hand() -> None:
+    # Measured over predicted of 0.8, 1 and 1.25: errors of 25 %, 0 and 20 %.
+    checks = Checks({"a": 0.8, "b": 1.0, "c": 1.25})
+    assert checks.error == pytest.approx(0.2) and checks.ends == (0.8, 1.25)
+
+
+def test_a_file_says_what_was_found(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(calibration.written('a "quoted"\nname', 10**9, 1e10, 1e11, swept()))
+    device = devices.load(str(path))
+    assert device.calibration == swept() and device.name == "a  quoted  name"
+    assert (device.memory, device.bandwidth, dict(device.peak)) == (10**9, 10**10, {"fp32": 10**11})
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (('clock = "process"', 'clock = "sun"'), "clock: Input should be"),
+        (("threads = 1", "threads = 0"), "threads: Input should be"),
+        (("sizes = [1, 1000]", "sizes = [1000, 1]"), "sizes must rise"),
+        (("sizes = [1, 1000]", "sizes = [1]"), "must be equally many"),
+        (("forward = [1e-05", "forward = [-1e-05"), "greater than 0"),
+        (("forward = [1e-05", "forward = [nan"), "finite"),
+        (("cold = true", "cold = 3"), "cold"),
+        (("[calibration.work.add]", "[calibration.work.ad]"), "work has no add"),
+        (("[calibration.checks]", "[calibration.check]"), "checks: Field required"),
+        (('dtype = "fp32"', 'dtype = "bf16"'), "of which [peak] says nothing"),
+        (("cache = 1", "cash = 1"), "cache: Field required"),
+    ],
+)
+def test_a_broken_file_is_refused_by_field(tmp_path: Path, change: tuple[str, str], says: str) -> None:
+    text = calibration.written("mine", 10**9, 1e10, 1e11, swept())
+    assert change[0] in text
+    path = tmp_path / "mine.toml"
+    path.write_text(text.replace(*change))
+    with pytest.raises(TfacctError) as refused:
+        devices.load(str(path))
+    assert says in str(refused.value) and "mine.toml: [calibration]" in str(refused.value)
+
+
+def test_what_time_says_of_a_swept_machine() -> None:
+    model = tfacct.load("gpt2")
+    for step in (model.time(on="cpu", ctx=64), model.time(on="cpu", ctx=64, prefill=True)):
+        assert step.estimate is True and step.validation is None and step.interval_80_seconds is None
+        assert sum(one["seconds"] for one in step.kernels) == pytest.approx(step.value_seconds)
+        assert step.answer.startswith("≈") and "whole passes" in " ".join(step.notes)
+        assert step.calibration["low"] <= 1.5 and step.calibration["median_error"] < 0.2
+    # FLOPs are those that the reference model runs: every pair.
+    assert sum(one["flops"] for one in step.kernels) == model.flops(ctx=64).total_flops
+    trained = model.train_time(on="cpu", ctx=64)
+    assert sum(trained.parts_seconds.values()) == pytest.approx(trained.value_seconds)
+    assert trained.mfu == pytest.approx(
+        model.flops(ctx=64, train=True).total_flops / trained.value_seconds / devices.load("cpu").peak["fp32"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "asked", "message"),
+    [
+        ("bert-base", {"prefill": True}, "an encoder was not swept"),
+        ("mamba-130m", {}, "mamba.read_out was not swept"),
+        ("deepseek-v2-lite", {}, "latent attention was not swept"),
+        ("granite-3.1-1b-a400m", {}, "was not swept"),
+        ("gpt2", {"dtype": "bf16"}, "swept in fp32, not in bf16"),
+        ("gpt2", {"on": "2xcpu"}, "was swept alone"),
+        ("gpt2", {"bound_only": True}, "is of engines"),
+        ("gpt2", {"kv_dtype": "fp8"}, "is of engines"),
+        ("llama-3.1-70b", {"ctx": 64}, "do not fit into"),
+    ],
+)
+def test_what_is_refused(model: str, asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(TfacctError, match=message):
+        tfacct.load(model).time(**{"on": "cpu", **asked})
+
+
+def test_a_swept_machine_serves_no_users() -> None:
+    with pytest.raises(TfacctError, match="serves no users"):
+        tfacct.load("gpt2").serve(on="cpu", prompt=8, new=8)
+    with pytest.raises(TfacctError, match="swept for a plain step"):
+        tfacct.load("gpt2").train_time(on="cpu", recompute=True)
+    fitting = tfacct.load("gpt2").fit()
+    assert "cpu" not in {line["device"] for line in fitting.lines}
+
+
+def test_a_sweep_writes_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Ran]) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("fvcore")
+    from tfacct.reference import calibrating
+    from tfacct.reports import calibrate
+
+    small: dict[str, Any] = {
+        **{"POOL": 2**12, "ROWS": (1, 2), "SHAPES": ((8, 8), (16, 16)), "WARM": ((8, 8),), "ELEMENTS": (512, 1024)},
+        **{"TOKENS": (2, 4, 6, 8), "KEYS": (2, 3), "TABLES": ((8, 8), (16, 8)), "ROUNDS": 1, "LEAST": 1e-6},
+    }
+    for name, value in small.items():
+        monkeypatch.setattr(calibrating, name, value)
+    monkeypatch.setattr(calibrate, "LLAMA", {**calibrate.SMALL, "num_hidden_layers": 2})
+    monkeypatch.setattr(calibrate, "GPT2", {**calibrate.GPT2, "n_embd": 64, "n_layer": 1, "vocab_size": 64})
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    devices.paths.cache_clear()
+    ran = run("measure", "--calibrate")
+    path = tmp_path / "tfacct" / "devices" / "cpu.toml"
+    assert ran.code == 0 and path.exists() and "Wrote" in ran.out
+    assert devices.load("cpu").calibration is not None and devices.load("cpu").kind == "measured"
+    assert "≈" in run("time", "gpt2", "--on", "cpu", "--ctx", "8").out
+    again = run("measure", "--calibrate")
+    assert again.code == 2 and "is there already" in again.err and "--force" in again.err
+    assert run("measure", "--calibrate", "--force").code == 0
+    assert "no device ends in" in run("measure", "--calibrate", "-o", "x.json").err
+    assert "no spaces" in run("measure", "--calibrate", "-o", "my card.toml").err
+    devices.paths.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("measure",), "needs a MODEL, or --calibrate"),
+        (("measure", "gpt2", "--calibrate"), "--calibrate does not go with a MODEL"),
+        (("measure", "gpt2", "--force"), "--force needs --html"),
+        (("measure", "gpt2", "-o", "x.toml"), "--output needs --calibrate"),
+    ],
+)
+def test_options_of_a_sweep(words: tuple[str, ...], says: str, run: Callable[..., Ran]) -> None:
+    ran = run(*words)
+    assert ran.code == 2 and says in " ".join(ran.err.split())
