@@ -28,6 +28,9 @@ class Config(FamilyConfig):
     activation_function: Word = "gelu_pytorch_tanh"
     layer_norm_epsilon: Real = 1e-5
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    dropouts: ClassVar = Gpt2.dropouts
+    habits: ClassVar = frozenset({"fused", "drops_inside", "stores_mask", "lingers"})
     stems: ClassVar = ("GPTBigCode",)
     uncounted: ClassVar = frozenset({"activation_function", "layer_norm_epsilon"})
     harmless: ClassVar = frozenset(

@@ -38,9 +38,9 @@ class Habits:
     `joins_inside`: halves of heads go with the function that joins them. `casts_scales`: norms cast their weights to
     fp32. `wide_corrections`: what corrects experts' scores is stored in fp32. `starts_biased`: scores are added to
     their biases by distance as their product is made. `norms_sums`: parts read the stream itself, and the sum of both
-    is normed. `norms_narrow`: norms of results scale them in the pass's dtype.
-    `turns_wide`: queries and keys turn in fp32. `written_gelu`: the gradient of the network's GELU is written out in
-    Python. `inline_network`: products of networks are the block's own.
+    is normed. `stores_mask`: a mask of all positions is a buffer. `norms_narrow`: norms of results scale them in the
+    pass's dtype. `turns_wide`: queries and keys turn in fp32. `written_gelu`: the gradient of the network's GELU is
+    written out in Python. `inline_network`: products of networks are the block's own.
     """
 
     embedding: bool = False
@@ -79,6 +79,7 @@ class Habits:
     starts_biased: bool = False
     written_gelu: bool = False
     norms_sums: bool = False
+    stores_mask: bool = False
     inline_network: bool = False
     turns_wide: bool = False
     norms_narrow: bool = False

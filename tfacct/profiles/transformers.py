@@ -210,7 +210,11 @@ class Transformers(Attending):
         scale = (Kept("embed.scale", "", by=()),) if shape.embed.scaled and shape.embed.factor is None else ()
         turned = ("H" if rotary.rope_dim is None else "Hr" for rotary in self._turns(shape).values())
         biases = corrections(shape, self.habits)
-        return (*(Kept("frequencies", axis, by=(), role="full") for axis in turned), *scale, *biases)
+        learned = shape.positions
+        mask: tuple[Kept, ...] = ()
+        if self.habits.stores_mask and learned is not None:
+            mask = (Kept("mask", "P", by=(), role="flag", times=learned.rows),)
+        return (*(Kept("frequencies", axis, by=(), role="full") for axis in turned), *scale, *biases, *mask)
 
     def _turns(self, shape: Transformer) -> dict[str, Attention | LatentAttention]:
         """Attention that turns queries and keys, the first for each set of angles, by the operation that does."""
