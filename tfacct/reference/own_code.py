@@ -17,7 +17,16 @@ from torch import nn
 
 from tfacct.base.errors import UsageError, cut, nearest
 
-ON_META = ("meta tensor", "meta device", "device='meta'", "device meta", "aten::_local_scalar_dense", "Cannot copy out")
+ON_META = (
+    "meta tensor",
+    "meta device",
+    "device='meta'",
+    "device meta",
+    "aten::_local_scalar_dense",
+    "Cannot copy out",
+    "nonzero",
+    "DataDependent",
+)
 """Words in what torch says where somebody asks a tensor on meta for its numbers."""
 ON_CARD = ("CUDA", "cuda", "NVIDIA", "Triton", "triton")
 

@@ -118,8 +118,9 @@ class _Sides:
             self.theirs[template] = placed
         beside: dict[str, set[str]] = defaultdict(set)
         for template in self.theirs:
-            module = paths.module_of(template)
-            beside[paths.module_of(module)].add(paths.name_of(module).lower())
+            words = paths.module_of(template).split(".")
+            for at, word in enumerate(words):
+                beside[".".join(words[:at])].add(word.lower())
         self.says = {name: own_names.says(name, beside[paths.module_of(paths.module_of(name))]) for name in self.theirs}
         self.pairs: dict[str, tuple[str, ...]] = {}
         self.free = dict.fromkeys(self.ours)

@@ -171,6 +171,8 @@ def says(template: str, beside: Iterable[str]) -> Says:
     part = next((part for part, words in PARTS if words.intersection(modules)), "")
     role = next((role for role, words in ROLES.items() if last in words), "")
     others = set(beside)
+    if role == "gate_proj" and last == "gate" and "experts" in others:
+        role = "router"
     if not role and last in LLAMA and {"w1", "w2"} <= others:
         role = LLAMA[last] if "w3" in others else {"w1": "up_proj", "w2": "down_proj"}.get(last, "")
         part = part or NETWORK
