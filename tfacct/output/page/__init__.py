@@ -109,7 +109,9 @@ def document(data: Mapping[str, Any], title: str, first: Report | None, version:
 <a class="skip" href="#main">To the numbers</a>
 <header class="top"><strong>tfacct</strong><div id="tools"></div></header>
 <div class="page">
-<details id="controls" class="knobs" open><summary>Knobs</summary><div id="knobs"></div></details>
+<aside class="knobs" aria-label="Knobs">
+<details id="controls" open><summary>Knobs</summary><div id="knobs"></div></details>
+</aside>
 <main id="main">
 <div id="head"></div>
 <div id="light"></div>

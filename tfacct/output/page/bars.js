@@ -9,116 +9,125 @@ import * as dom from "./dom.js";
 const { h } = dom;
 
 // The tiles: what somebody came to know, exact below, and beside what it is compared with.
-export function tiles(counted, other) {
-  const { model, state, flops, params, active, tokens, rule, bytes, kept, next, dtype } = counted;
-  const step = { prefill: "One forward pass", decode: "One decode step", chunk: "One chunk" }[state.step];
-  const thumb = active === params ? "params" : "active";
-  const found = [
-    tile(
-      "Parameters",
-      numbers.people(params),
-      numbers.grouped(params),
-      active === params ? null : `${numbers.people(active)} active per token`,
-      params,
-      other?.params,
-    ),
-    tile(
-      state.train ? "One training step" : step,
-      `${numbers.si(flops)}FLOPs`,
-      numbers.grouped(flops),
-      null,
-      flops,
-      other?.flops,
-    ),
-    tile(
-      "Per new token",
-      `${numbers.si(numbers.rounded(flops, tokens))}FLOPs`,
-      `${numbers.decimals(flops, rule, 2)} × ${state.train ? 6 : 2}·${thumb}·tokens`,
-      null,
-      flops * (other?.tokens ?? 1n),
-      other && other.flops * tokens,
-    ),
-  ];
-  if (dtype === null) found.push(tile("Weights", "choose a dtype", "stored quantized", null));
-  else
-    found.push(tile(`Weights in ${dtype}`, numbers.binary(bytes), numbers.decimal(bytes), null, bytes, other?.bytes));
-  if (model.keeps) {
-    const name = model.kept ?? "KV cache";
-    const share =
-      dtype === null ? `${numbers.grouped(kept)} bytes` : `${numbers.percent(kept, kept + bytes)} of what is held`;
-    found.push(tile(`${name} in ${count.cached(state)}`, numbers.binary(kept), share, null, kept, other?.kept));
-    found.push(
-      tile(
-        "Next token keeps",
-        next ? numbers.binary(next) : "nothing more",
-        next ? `${numbers.grouped(next)} bytes` : "its size is fixed, or its window full",
-        null,
-        next,
-        other?.next,
-      ),
-    );
-  }
-  return h("dl.tiles", null, found);
+export function tiles(counted, other, name) {
+	const { model, state, flops, params, active, tokens, rule, bytes, kept, next, dtype } = counted;
+	const step = { prefill: "One forward pass", decode: "One decode step", chunk: "One chunk" }[state.step];
+	const thumb = active === params ? "params" : "active";
+	const found = [
+		tile(
+			"Parameters",
+			numbers.people(params),
+			numbers.grouped(params),
+			active === params ? null : `${numbers.people(active)} active per token`,
+			params,
+			other?.params,
+			name,
+		),
+		tile(
+			state.train ? "One training step" : step,
+			`${numbers.si(flops)}FLOPs`,
+			numbers.grouped(flops),
+			null,
+			flops,
+			other?.flops,
+			name,
+		),
+		tile(
+			"Per new token",
+			`${numbers.si(numbers.rounded(flops, tokens))}FLOPs`,
+			`${numbers.decimals(flops, rule, 2)} × ${state.train ? 6 : 2}·${thumb}·tokens`,
+			null,
+			flops * (other?.tokens ?? 1n),
+			other && other.flops * tokens,
+			name,
+		),
+	];
+	if (dtype === null) found.push(tile("Weights", "choose a dtype", "stored quantized", null));
+	else
+		found.push(
+			tile(`Weights in ${dtype}`, numbers.binary(bytes), numbers.decimal(bytes), null, bytes, other?.bytes, name),
+		);
+	if (model.keeps) {
+		const share =
+			dtype === null ? `${numbers.grouped(kept)} bytes` : `${numbers.percent(kept, kept + bytes)} of what is held`;
+		found.push(
+			tile(`${model.kept} in ${count.cached(state)}`, numbers.binary(kept), share, null, kept, other?.kept, name),
+		);
+		found.push(
+			tile(
+				"Next token keeps",
+				next ? numbers.binary(next) : "nothing more",
+				next ? `${numbers.grouped(next)} bytes` : "its size is fixed, or its window full",
+				null,
+				next,
+				other?.next,
+				name,
+			),
+		);
+	}
+	return h("dl.tiles", null, found);
 }
 
-function tile(label, spoken, exact, more, now, then) {
-  const against = now !== undefined && then ? `${numbers.decimals(now, then, 2)} × the other` : null;
-  return h(
-    "div",
-    null,
-    h("dt", null, label),
-    h("dd.spoken", null, spoken),
-    h("dd", null, exact),
-    more ? h("dd", null, more) : null,
-    against ? h("dd.against", null, against) : null,
-  );
+function tile(label, spoken, exact, more, now, then, name) {
+	const against =
+		now === undefined || !then ? null : now === then ? `the same` : `${numbers.decimals(now, then, 2)} × ${name}`;
+	const [number, unit] = /^[\d.,]+ /.test(spoken) ? spoken.split(" ") : ["", spoken];
+	return h(
+		"div",
+		null,
+		h("dt", null, label),
+		h("dd.spoken", null, number ? `${number} ` : "", h("small", null, unit)),
+		h("dd", null, exact),
+		more ? h("dd", null, more) : null,
+		against ? h("dd.against", null, against) : null,
+	);
 }
 
 // The panel of bars; doubled where there is something to compare with.
 export function bars(counted, other, names) {
-  const mine = count.shares(counted),
-    theirs = other ? count.shares(other) : [];
-  const seen = new Map();
-  const rows = mine.flatMap((bar, index) => [
-    row(bar, other ? names[0] : null, counted, seen),
-    other ? row(theirs[index], names[1], other, seen) : null,
-  ]);
-  const entries = [...seen].map(([hue, texts]) => [hue, [...texts].join(", ")]);
-  return dom.panel("bars", "Where it goes", null, h("div.bars", null, rows), dom.key(entries));
+	const mine = count.shares(counted),
+		theirs = other ? count.shares(other) : [];
+	const seen = new Map();
+	const rows = mine.flatMap((bar, index) => [
+		row(bar, other ? names[0] : null, counted, seen),
+		other ? row(theirs[index], names[1], other, seen) : null,
+	]);
+	const entries = [...seen].map(([hue, texts]) => [hue, [...texts].join(", ")]);
+	return dom.panel("bars", "Where it goes", null, h("div.bars", null, rows), dom.key(entries));
 }
 
 function row({ title, unit, parts, held, forward }, whose, counted, seen) {
-  const total = einsum.sum(parts.map(([, number]) => number));
-  const unknown = (held || forward) && counted.dtype === null;
-  const said = unknown ? "choose a dtype" : `${numbers[unit](total)}${unit === "si" ? "FLOPs" : ""}`;
-  const name = `${title}${forward && counted.state.train ? ", forward" : ""}`;
-  return h(
-    "div.bar",
-    null,
-    h("p", null, h("strong", null, name), whose ? ` · ${whose}` : "", h("span", null, said)),
-    h(
-      "div.stack",
-      { role: "img", "aria-label": spoken(name, parts, total) },
-      unknown ? null : parts.map(([part, number]) => segment(part, number, total, unit, seen)),
-    ),
-  );
+	const total = einsum.sum(parts.map(([, number]) => number));
+	const unknown = (held || forward) && counted.dtype === null;
+	const said = unknown ? "choose a dtype" : `${numbers[unit](total)}${unit === "si" ? "FLOPs" : ""}`;
+	const name = `${title}${forward && counted.state.train ? ", forward" : ""}`;
+	return h(
+		"div.bar",
+		null,
+		h("p", null, h("strong", null, name), whose ? ` · ${whose}` : "", h("span", null, said)),
+		h(
+			"div.stack",
+			{ role: "img", "aria-label": spoken(name, parts, total) },
+			unknown ? null : parts.map(([part, number]) => segment(part, number, total, unit, seen)),
+		),
+	);
 }
 
 function segment(part, number, total, unit, seen) {
-  const hue = paths.hue(part),
-    word = part === "cache" ? "kept between steps" : paths.words(part);
-  const shown = part === "cache" ? "cache" : hue;
-  if (!seen.has(shown)) seen.set(shown, new Set());
-  seen.get(shown).add(word);
-  const share = Number(numbers.decimals(number, total, 5));
-  return h(
-    `span.${shown}`,
-    { "--share": String(share), title: `${word}: ${numbers[unit](number)}, ${numbers.percent(number, total)}` },
-    share >= 0.05 ? h("b", null, numbers.percent(number, total)) : null,
-  );
+	const hue = paths.hue(part),
+		word = part === "cache" ? "kept between steps" : paths.words(part);
+	const shown = part === "cache" ? "cache" : hue;
+	if (!seen.has(shown)) seen.set(shown, new Set());
+	seen.get(shown).add(word);
+	const share = Number(numbers.decimals(number, total, 5));
+	return h(
+		`span.${shown}`,
+		{ "--share": String(share), title: `${word}: ${numbers[unit](number)}, ${numbers.percent(number, total)}` },
+		share >= 0.05 ? h("b", null, numbers.percent(number, total)) : null,
+	);
 }
 
 function spoken(name, parts, total) {
-  const words = parts.map(([part, number]) => `${paths.words(part)} ${numbers.percent(number, total || 1n)}`);
-  return `${name}: ${words.join(", ")}`;
+	const words = parts.map(([part, number]) => `${paths.words(part)} ${numbers.percent(number, total || 1n)}`);
+	return `${name}: ${words.join(", ")}`;
 }

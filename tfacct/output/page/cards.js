@@ -7,101 +7,101 @@ import * as dom from "./dom.js";
 const { h, svg } = dom;
 // Cards that most people have or rent; the others are a click away.
 const COMMON = new Set([
-  "t4",
-  "l4",
-  "rtx-3090",
-  "rtx-4090",
-  "rtx-5090",
-  "a100-sxm-40gb",
-  "a100-sxm-80gb",
-  "l40s",
-  "h100-sxm",
-  "h200-sxm",
-  "b200-hgx",
-  "mi300x",
-  "m4-max",
-  "tpu-v5e",
+	"t4",
+	"l4",
+	"rtx-3090",
+	"rtx-4090",
+	"rtx-5090",
+	"a100-sxm-40gb",
+	"a100-sxm-80gb",
+	"l40s",
+	"h100-sxm",
+	"h200-sxm",
+	"b200-hgx",
+	"mi300x",
+	"m4-max",
+	"tpu-v5e",
 ]);
 
 export function cards(counted, devices, chosen, every, acts) {
-  if (counted.dtype === null) {
-    const why =
-      "The weights are stored quantized: what they take is not guessed. Choose a dtype to see what holds them.";
-    return dom.panel("cards", "What holds it", null, h("p.said", null, why));
-  }
-  const most = devices.reduce((best, one) => (one.memory > best ? one.memory : best), counted.held);
-  const shown = devices.filter(device => every || COMMON.has(device.id) || device.id === chosen);
-  const rows = shown
-    .sort((one, other) => Number(one.memory - other.memory))
-    .map(device => row(counted, device, most, chosen, acts.choose));
-  const columns = [
-    ["Card", ""],
-    ["Sees", "number"],
-    ["", "gauge"],
-    ["Free", "number"],
-    ["Longest context", "number"],
-    ["Largest batch", "number"],
-  ];
-  const said =
-    "Weights and what is kept between steps, on one card; no activations, engine buffers or fragmentation." +
-    " Memory is what a framework reports, or, marked *, as marketed.";
-  return dom.panel(
-    "cards",
-    "What holds it",
-    null,
-    dom.table("Cards, their free memory, and the largest context and batch that fit", columns, rows),
-    h(
-      "button.plain",
-      { type: "button", id: "more-cards", onclick: acts.more },
-      every ? "Only common cards" : `All ${devices.length} cards`,
-    ),
-    h("p.said", null, said),
-  );
+	if (counted.dtype === null) {
+		const why =
+			"The weights are stored quantized: what they take is not guessed. Choose a dtype to see what holds them.";
+		return dom.panel("cards", "What holds it", null, h("p.said", null, why));
+	}
+	const most = devices.reduce((best, one) => (one.memory > best ? one.memory : best), counted.held);
+	const shown = devices.filter(device => every || COMMON.has(device.id) || device.id === chosen);
+	const rows = shown
+		.sort((one, other) => Number(one.memory - other.memory))
+		.map(device => row(counted, device, most, chosen, acts.choose));
+	const columns = [
+		["Card", ""],
+		["Sees", "number"],
+		["Filled", "gauge"],
+		["Free", "number"],
+		["Longest context", "number"],
+		["Largest batch", "number"],
+	];
+	const said =
+		"Weights and what is kept between steps, on one card; no activations, engine buffers or fragmentation." +
+		" Memory is what a framework reports, or, marked *, as marketed.";
+	return dom.panel(
+		"cards",
+		"What holds it",
+		null,
+		dom.table("Cards, their free memory, and the largest context and batch that fit", columns, rows),
+		h(
+			"button.plain",
+			{ type: "button", id: "more-cards", onclick: acts.more },
+			every ? "Only common cards" : `All ${devices.length} cards`,
+		),
+		h("p.said", null, said),
+	);
 }
 
 function row(counted, device, most, chosen, choose) {
-  const room = device.memory - counted.bytes,
-    { at, way, cache, kept } = counted;
-  const bytes = more => ledger.cacheBytes(way, { ...at, ...more }, cache);
-  const free = room - kept;
-  const longest = room < 0n ? 0n : ledger.largestThatFits(S => bytes({ S }), room);
-  const largest = room < 0n ? 0n : ledger.largestThatFits(B => bytes({ B }), room);
-  const name = h(
-    "button.plain",
-    { type: "button", "data-card": device.id, onclick: () => choose(device.id) },
-    device.name.split(/, one of| \(/)[0],
-  );
-  return {
-    class: device.id === chosen ? "chosen" : null,
-    cells: [
-      name,
-      `${numbers.binary(device.memory)}${device.marketed ? "*" : ""}`,
-      gauge(counted, device, most),
-      h(
-        free < 0n ? "span.over" : "span.free",
-        null,
-        free < 0n ? `${numbers.binary(-free)} over` : numbers.binary(free),
-      ),
-      most_(longest),
-      most_(largest),
-    ],
-  };
+	const room = device.memory - counted.bytes,
+		{ at, way, cache, kept } = counted;
+	const bytes = more => ledger.cacheBytes(way, { ...at, ...more }, cache);
+	const free = room - kept;
+	const longest = room < 0n ? 0n : ledger.largestThatFits(S => bytes({ S }), room);
+	const largest = room < 0n ? 0n : ledger.largestThatFits(B => bytes({ B }), room);
+	const name = h(
+		"button.plain",
+		{ type: "button", "data-card": device.id, onclick: () => choose(device.id) },
+		device.name.split(/, one of| \(/)[0],
+	);
+	return {
+		class: device.id === chosen ? "chosen" : null,
+		cells: [
+			name,
+			`${numbers.binary(device.memory)}${device.marketed ? "*" : ""}`,
+			gauge(counted, device, most),
+			h(
+				free < 0n ? "span.over" : "span.free",
+				null,
+				free < 0n ? `${numbers.binary(-free)} over` : numbers.binary(free),
+			),
+			most_(longest),
+			most_(largest),
+		],
+	};
 }
 
 function most_(size) {
-  if (size === 0n) return "–";
-  return size >= ledger.LARGEST ? "any" : numbers.grouped(size);
+	if (size === 0n) return "–";
+	return size >= ledger.LARGEST ? "any" : numbers.grouped(size);
 }
 
 // Weights and what is kept beside the card's memory, to the scale of the largest card.
 function gauge({ bytes, held }, device, most) {
-  const part = size => 100 * Number(numbers.decimals(size, most, 6));
-  return svg(
-    "svg.gauge",
-    { viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" },
-    svg("rect.room", { x: 0, y: 0, width: part(device.memory), height: 10 }),
-    svg("rect.cache", { x: 0, y: 2, width: part(held), height: 6 }),
-    svg("rect.mlp", { x: 0, y: 2, width: part(bytes), height: 6 }),
-    svg("rect.edge", { x: Math.max(part(device.memory) - 0.6, 0), y: 0, width: 0.8, height: 10 }),
-  );
+	const part = size => 100 * Number(numbers.decimals(size, most, 6));
+	return svg(
+		"svg.gauge",
+		{ viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" },
+		svg("rect.room", { x: 0, y: 0, width: part(device.memory), height: 10 }),
+		svg("rect.cache", { x: 0, y: 2, width: part(held), height: 6 }),
+		svg("rect.mlp", { x: 0, y: 2, width: part(bytes), height: 6 }),
+		svg("rect.edge", { x: Math.max(part(device.memory) - 0.6, 0), y: 0, width: 0.8, height: 10 }),
+	);
 }

@@ -8,173 +8,173 @@ import * as dom from "./dom.js";
 
 const { h, svg } = dom;
 const WIDTH = 440,
-  HEIGHT = 280,
-  LEFT = 62,
-  RIGHT = 12,
-  TOP = 30,
-  BOTTOM = 34;
+	HEIGHT = 280,
+	LEFT = 62,
+	RIGHT = 12,
+	TOP = 30,
+	BOTTOM = 34;
 
 // FLOPs against context: scores and values against all the rest.
 export function flops(counted, go) {
-  const parts = keys => {
-    const { way, at } = elsewhere(counted, keys),
-      both = [0n, 0n];
-    for (const product of ledger.products(way, at, counted.state.masked)) {
-      const { every } = einsum.einsum(product.line.spec);
-      const grows = every.includes("T") && every.includes("S") && !product.line.path.startsWith("encoder");
-      both[grows ? 0 : 1] += product.forward;
-    }
-    return both;
-  };
-  const series = [
-    ["scores", "scores + values", keys => parts(keys)[0]],
-    ["attention", "all the rest", keys => parts(keys)[1]],
-  ];
-  const cross = crossing(keys => {
-    const [scores, rest] = parts(keys);
-    return scores > rest;
-  });
-  const said = cross
-    ? `From context ${numbers.grouped(cross)} on, scores and values cost more than all the rest.`
-    : null;
-  return chart("flops-context", "FLOPs against context", counted, series, numbers.si, cross, null, said, go);
+	const parts = keys => {
+		const { way, at } = elsewhere(counted, keys),
+			both = [0n, 0n];
+		for (const product of ledger.products(way, at, counted.state.masked)) {
+			const { every } = einsum.einsum(product.line.spec);
+			const grows = every.includes("T") && every.includes("S") && !product.line.path.startsWith("encoder");
+			both[grows ? 0 : 1] += product.forward;
+		}
+		return both;
+	};
+	const series = [
+		["scores", "scores + values", keys => parts(keys)[0]],
+		["attention", "all the rest", keys => parts(keys)[1]],
+	];
+	const cross = crossing(keys => {
+		const [scores, rest] = parts(keys);
+		return scores > rest;
+	});
+	const said = cross
+		? `From context ${numbers.grouped(cross)} on, scores and values cost more than all the rest.`
+		: null;
+	return chart("flops-context", "FLOPs against context", counted, series, numbers.si, cross, null, said, go);
 }
 
 // Memory against context: weights, what is kept, and both; the card's bytes as a line.
 export function memory(counted, device, go) {
-  const kept = keys => ledger.cacheBytes(counted.way, { ...counted.at, S: keys }, counted.cache);
-  const series = [
-    ["mlp", "weights", () => counted.bytes],
-    ["scores", counted.model.kept ?? "KV cache", kept],
-    ["embed", "together", keys => counted.bytes + kept(keys)],
-  ];
-  const cross = crossing(keys => kept(keys) > counted.bytes);
-  const longest = counted.bytes <= device.memory ? ledger.largestThatFits(kept, device.memory - counted.bytes) : 0n;
-  const said = [
-    cross ? `From context ${numbers.grouped(cross)} on, what is kept takes more than the weights.` : "",
-    holds(device, longest),
-  ]
-    .filter(Boolean)
-    .join(" ");
-  return chart("memory-context", "Memory against context", counted, series, numbers.binary, cross, device, said, go);
+	const kept = keys => ledger.cacheBytes(counted.way, { ...counted.at, S: keys }, counted.cache);
+	const series = [
+		["mlp", "weights", () => counted.bytes],
+		["scores", counted.model.kept ?? "KV cache", kept],
+		["embed", "together", keys => counted.bytes + kept(keys)],
+	];
+	const cross = crossing(keys => kept(keys) > counted.bytes);
+	const longest = counted.bytes <= device.memory ? ledger.largestThatFits(kept, device.memory - counted.bytes) : 0n;
+	const said = [
+		cross ? `From context ${numbers.grouped(cross)} on, what is kept takes more than the weights.` : "",
+		holds(device, longest),
+	]
+		.filter(Boolean)
+		.join(" ");
+	return chart("memory-context", "Memory against context", counted, series, numbers.binary, cross, device, said, go);
 }
 
 function holds(device, longest) {
-  if (longest === 0n) return `${device.name} does not hold one token of it.`;
-  if (longest >= ledger.LARGEST) return `${device.name} holds any context.`;
-  return `${device.name} holds a context of up to ${numbers.grouped(longest)}.`;
+	if (longest === 0n) return `${device.name} does not hold one token of it.`;
+	if (longest >= ledger.LARGEST) return `${device.name} holds any context.`;
+	return `${device.name} holds a context of up to ${numbers.grouped(longest)}.`;
 }
 
 // The same step at another context: a prefill stays one, a chunk keeps its tokens.
 function elsewhere(counted, keys) {
-  const { model, state, ways } = counted,
-    at = count.axes(model, { ...state, ctx: keys });
-  return { at, way: ledger.settled(ways, at, state.masked) };
+	const { model, state, ways } = counted,
+		at = count.axes(model, { ...state, ctx: keys });
+	return { at, way: ledger.settled(ways, at, state.masked) };
 }
 
 // The first context at which something holds that stays so; null if it never does up to 2^40, or always did.
 function crossing(holds) {
-  const most = 1n << 40n,
-    last = ledger.largestThatFits(keys => (holds(keys) ? 1n : 0n), 0n, most);
-  return last === 0n || last >= most ? null : last + 1n;
+	const most = 1n << 40n,
+		last = ledger.largestThatFits(keys => (holds(keys) ? 1n : 0n), 0n, most);
+	return last === 0n || last >= most ? null : last + 1n;
 }
 
 function chart(id, title, counted, series, spoken, cross, device, said, go) {
-  const middle = Number(counted.at.S),
-    trained = counted.model.context;
-  const low = Math.max(1, Math.min(256, middle / 4));
-  const high = Math.max(4 * middle, 4 * trained, cross && cross < 1n << 26n ? 2 * Number(cross) : 0);
-  const steps = Array.from({ length: 49 }, (_, at) => BigInt(Math.round(low * (high / low) ** (at / 48))));
-  const lines = series.map(([hue, name, of]) => ({ hue, name, values: steps.map(keys => log(of(keys))) }));
-  const values = lines.flatMap(line => line.values).filter(Number.isFinite);
-  const top = Math.max(...values, device ? log(device.memory) : -Infinity) + 0.3,
-    bottom = Math.max(Math.min(...values) - 0.2, top - 8);
-  const x = keys =>
-    LEFT + ((Math.log(keys) - Math.log(low)) / (Math.log(high) - Math.log(low))) * (WIDTH - LEFT - RIGHT);
-  const y = value => TOP + ((top - Math.max(value, bottom)) / (top - bottom)) * (HEIGHT - TOP - BOTTOM);
-  const pick = event => {
-    const box = event.currentTarget.getBoundingClientRect();
-    const share = (((event.clientX - box.left) / box.width) * WIDTH - LEFT) / (WIDTH - LEFT - RIGHT);
-    if (share >= 0 && share <= 1) go(BigInt(Math.max(1, Math.round(low * (high / low) ** share))));
-  };
-  const picture = svg(
-    "svg.chart",
-    { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${title}. ${said ?? ""}`, onclick: pick },
-    grid(low, high, x, bottom, top, y, spoken),
-    device ? limit(device, y, top) : null,
-    lines.map(line => svg(`polyline.${line.hue}`, { points: points(steps, line.values, x, y) })),
-    marker("here", x(middle), TOP, null),
-    cross && Number(cross) < high ? marker("cross", x(Number(cross)), TOP, numbers.grouped(cross)) : null,
-  );
-  return dom.panel(
-    id,
-    title,
-    "Click to go there.",
-    picture,
-    dom.key(lines.map(({ hue, name }) => [hue, name])),
-    said ? h("p.said", null, said) : null,
-  );
+	const middle = Number(counted.at.S),
+		trained = counted.model.context;
+	const low = Math.max(1, Math.min(256, middle / 4));
+	const high = Math.max(4 * middle, 4 * trained, cross && cross < 1n << 26n ? 2 * Number(cross) : 0);
+	const steps = Array.from({ length: 49 }, (_, at) => BigInt(Math.round(low * (high / low) ** (at / 48))));
+	const lines = series.map(([hue, name, of]) => ({ hue, name, values: steps.map(keys => log(of(keys))) }));
+	const values = lines.flatMap(line => line.values).filter(Number.isFinite);
+	const top = Math.max(...values, device ? log(device.memory) : -Infinity) + 0.3,
+		bottom = Math.max(Math.min(...values) - 0.2, top - 8);
+	const x = keys =>
+		LEFT + ((Math.log(keys) - Math.log(low)) / (Math.log(high) - Math.log(low))) * (WIDTH - LEFT - RIGHT);
+	const y = value => TOP + ((top - Math.max(value, bottom)) / (top - bottom)) * (HEIGHT - TOP - BOTTOM);
+	const pick = event => {
+		const box = event.currentTarget.getBoundingClientRect();
+		const share = (((event.clientX - box.left) / box.width) * WIDTH - LEFT) / (WIDTH - LEFT - RIGHT);
+		if (share >= 0 && share <= 1) go(BigInt(Math.max(1, Math.round(low * (high / low) ** share))));
+	};
+	const picture = svg(
+		"svg.chart",
+		{ viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${title}. ${said ?? ""}`, onclick: pick },
+		grid(low, high, x, bottom, top, y, spoken),
+		device ? limit(device, y, top) : null,
+		lines.map(line => svg(`polyline.${line.hue}`, { points: points(steps, line.values, x, y) })),
+		marker("here", x(middle), TOP, null),
+		cross && Number(cross) < high ? marker("cross", x(Number(cross)), TOP, numbers.grouped(cross)) : null,
+	);
+	return dom.panel(
+		id,
+		title,
+		"Click to go there.",
+		picture,
+		dom.key(lines.map(({ hue, name }) => [hue, name])),
+		said ? h("p.said", null, said) : null,
+	);
 }
 
 const log = value =>
-  value > 0n ? String(value).length - 15 + Math.log10(Number(String(value).padEnd(15, "0").slice(0, 15))) : -Infinity;
+	value > 0n ? String(value).length - 15 + Math.log10(Number(String(value).padEnd(15, "0").slice(0, 15))) : -Infinity;
 
 function points(steps, values, x, y) {
-  return steps
-    .flatMap((keys, at) =>
-      Number.isFinite(values[at]) ? [`${x(Number(keys)).toFixed(1)},${y(values[at]).toFixed(1)}`] : [],
-    )
-    .join(" ");
+	return steps
+		.flatMap((keys, at) =>
+			Number.isFinite(values[at]) ? [`${x(Number(keys)).toFixed(1)},${y(values[at]).toFixed(1)}`] : [],
+		)
+		.join(" ");
 }
 
 function grid(low, high, x, bottom, top, y, spoken) {
-  const found = [];
-  const each = Math.max(1, Math.ceil((Math.log2(high / low) + 1) / 6));
-  for (let power = Math.ceil(Math.log2(low)); 2 ** power <= high; power += each) {
-    found.push(svg("text", { x: x(2 ** power), y: HEIGHT - 12, "text-anchor": "middle" }, tokens(2 ** power)));
-  }
-  const binary = spoken === numbers.binary,
-    octave = binary ? Math.log10(2) : 1;
-  const stride = Math.max(1, Math.ceil((top - bottom) / octave / 6));
-  for (let power = Math.ceil(bottom / octave); power * octave <= top; power += 1) {
-    if (power % stride || power < 0) continue;
-    const value = binary ? 2n ** BigInt(power) : 10n ** BigInt(power),
-      at = y(power * octave);
-    found.push(svg("line.grid", { x1: LEFT, x2: WIDTH - RIGHT, y1: at, y2: at }));
-    found.push(
-      svg(
-        "text",
-        { x: LEFT - 8, y: at + 4, "text-anchor": "end" },
-        spoken(value)
-          .replace(/\.0+(?= )/, "")
-          .replace(/\.00/, ""),
-      ),
-    );
-  }
-  return found;
+	const found = [];
+	const each = Math.max(1, Math.ceil((Math.log2(high / low) + 1) / 6));
+	for (let power = Math.ceil(Math.log2(low)); 2 ** power <= high; power += each) {
+		found.push(svg("text", { x: x(2 ** power), y: HEIGHT - 12, "text-anchor": "middle" }, tokens(2 ** power)));
+	}
+	const binary = spoken === numbers.binary,
+		octave = binary ? Math.log10(2) : 1;
+	const stride = Math.max(1, Math.ceil((top - bottom) / octave / 6));
+	for (let power = Math.ceil(bottom / octave); power * octave <= top; power += 1) {
+		if (power % stride || power < 0) continue;
+		const value = binary ? 2n ** BigInt(power) : 10n ** BigInt(power),
+			at = y(power * octave);
+		found.push(svg("line.grid", { x1: LEFT, x2: WIDTH - RIGHT, y1: at, y2: at }));
+		found.push(
+			svg(
+				"text",
+				{ x: LEFT - 8, y: at + 4, "text-anchor": "end" },
+				spoken(value)
+					.replace(/\.0+(?= )/, "")
+					.replace(/\.00/, ""),
+			),
+		);
+	}
+	return found;
 }
 
 // 16k for 16,384 tokens, 2M for 2,097,152.
 export function tokens(size) {
-  const [step, name] =
-    size >= 2 ** 30 ? [2 ** 30, "G"] : size >= 2 ** 20 ? [2 ** 20, "M"] : size >= 1024 ? [1024, "k"] : [1, ""];
-  return `${size / step}${name}`;
+	const [step, name] =
+		size >= 2 ** 30 ? [2 ** 30, "G"] : size >= 2 ** 20 ? [2 ** 20, "M"] : size >= 1024 ? [1024, "k"] : [1, ""];
+	return `${size / step}${name}`;
 }
 
 function limit(device, y, top) {
-  const at = y(Math.min(log(device.memory), top));
-  return [
-    svg("line.limit", { x1: LEFT, x2: WIDTH - RIGHT, y1: at, y2: at }),
-    svg("text.halo", { x: LEFT + 6, y: at - 5 }, device.name),
-  ];
+	const at = y(Math.min(log(device.memory), top));
+	return [
+		svg("line.limit", { x1: LEFT, x2: WIDTH - RIGHT, y1: at, y2: at }),
+		svg("text.halo", { x: LEFT + 6, y: at - 5 }, device.name),
+	];
 }
 
 function marker(kind, x, top, text) {
-  const end = Math.min(Math.max(x, LEFT + 30), WIDTH - 34);
-  return [
-    svg(`line.${kind}`, { x1: x, x2: x, y1: top, y2: HEIGHT - BOTTOM }),
-    text
-      ? svg("text.strong.halo", { x: end, y: top - 9, "text-anchor": "middle" }, text)
-      : svg("path.here", { d: `M${x - 5} ${HEIGHT - BOTTOM + 7}h10l-5 -9z` }),
-  ];
+	const end = Math.min(Math.max(x, LEFT + 30), WIDTH - 34);
+	return [
+		svg(`line.${kind}`, { x1: x, x2: x, y1: top, y2: HEIGHT - BOTTOM }),
+		text
+			? svg("text.strong.halo", { x: end, y: top - 9, "text-anchor": "middle" }, text)
+			: svg("path.here", { d: `M${x - 5} ${HEIGHT - BOTTOM + 7}h10l-5 -9z` }),
+	];
 }

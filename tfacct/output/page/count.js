@@ -9,150 +9,150 @@ import * as storage from "./storage.js";
 
 // Sizes of the axes that a step binds, as the command line would bind them.
 export function axes(model, state) {
-  const S = state.ctx ?? BigInt(model.context);
-  const asked = state.step === "decode" ? 1n : state.step === "chunk" ? einsum.smaller(state.tokens, S) : S;
-  const T = model.keeps ? asked : S;
-  const J = model.source ? (state.source ?? BigInt(model.source)) : 0n;
-  return { B: state.batch, T, S, O: state.last && model.logits ? 1n : T, I: T === S ? J : 0n, J };
+	const S = state.ctx ?? BigInt(model.context);
+	const asked = state.step === "decode" ? 1n : state.step === "chunk" ? einsum.smaller(state.tokens, S) : S;
+	const T = model.keeps ? asked : S;
+	const J = model.source ? (state.source ?? BigInt(model.source)) : 0n;
+	return { B: state.batch, T, S, O: state.last && model.logits ? 1n : T, I: T === S ? J : 0n, J };
 }
 
 // The sizes that the knobs change: K and G together, and single letters.
 export function changed(model, state) {
-  if (state.shared === null) return state.sizes;
-  const heads = model.sizes.K * model.sizes.G;
-  return { K: state.shared, G: heads / state.shared, ...state.sizes };
+	if (state.shared === null) return state.sizes;
+	const heads = model.sizes.K * model.sizes.G;
+	return { K: state.shared, G: heads / state.shared, ...state.sizes };
 }
 
 // Dtype of the weights; null for a model whose weights are stored quantized, until one is chosen.
 export function dtype(model, state) {
-  return state.dtype ?? (model.quantized ? null : "bf16");
+	return state.dtype ?? (model.quantized ? null : "bf16");
 }
 
 // Dtype of what is kept: that of the activations, which quantized weights leave in bf16.
 export function cached(state) {
-  return state.cache ?? activations(state.dtype ?? "bf16");
+	return state.cache ?? activations(state.dtype ?? "bf16");
 }
 
 export const activations = name => (storage.BITS[name] >= 16 ? name : "bf16");
 
 // Everything about a model at these knobs.
 export function count(model, state) {
-  const at = axes(model, state);
-  const { sizes, ways } = models.ways(model, changed(model, state), state.form);
-  const way = ledger.settled(ways, at, state.masked);
-  const name = dtype(model, state),
-    weights = storage.storage(name ?? "bf16"),
-    cache = storage.width(cached(state));
-  const width = storage.BITS[activations(name ?? "bf16")];
-  const products = ledger
-    .products(way, at, state.masked)
-    .map(product => ({
-      ...product,
-      name: paths.component(product.line),
-      flops: state.train ? product.forward + product.backward : product.forward,
-      moved: ledger.moved(product, weights, width, way.experts),
-    }));
-  const tensors = ledger.tensors(way),
-    states = ledger.states(way, at, cache);
-  const flops = einsum.sum(products.map(product => product.flops));
-  const params = einsum.sum(tensors.map(one => one.count * one.elements));
-  const active = einsum.sum(tensors.map(one => one.count * one.active));
-  const bytes = einsum.sum(tensors.map(one => one.count * weights(one.stored)));
-  const kept = einsum.sum(states.map(one => one.bytes));
-  return {
-    model,
-    state,
-    at,
-    sizes,
-    way,
-    ways,
-    products,
-    tensors,
-    states,
-    weights,
-    cache,
-    dtype: name,
-    pointwise: ledger.pointwise(way, at),
-    flops,
-    params,
-    active,
-    bytes,
-    kept,
-    held: bytes + kept,
-    tokens: at.B * at.T,
-    rule: 2n * (state.train ? 3n : 1n) * active * at.B * at.T,
-    next: ledger.nextTokenBytes(way, at, cache),
-    moved: einsum.sum(products.map(product => product.moved.read + product.moved.written)),
-  };
+	const at = axes(model, state);
+	const { sizes, ways } = models.ways(model, changed(model, state), state.form);
+	const way = ledger.settled(ways, at, state.masked);
+	const name = dtype(model, state),
+		weights = storage.storage(name ?? "bf16"),
+		cache = storage.width(cached(state));
+	const width = storage.BITS[activations(name ?? "bf16")];
+	const products = ledger
+		.products(way, at, state.masked)
+		.map(product => ({
+			...product,
+			name: paths.component(product.line),
+			flops: state.train ? product.forward + product.backward : product.forward,
+			moved: ledger.moved(product, weights, width, way.experts),
+		}));
+	const tensors = ledger.tensors(way),
+		states = ledger.states(way, at, cache);
+	const flops = einsum.sum(products.map(product => product.flops));
+	const params = einsum.sum(tensors.map(one => one.count * one.elements));
+	const active = einsum.sum(tensors.map(one => one.count * one.active));
+	const bytes = einsum.sum(tensors.map(one => one.count * weights(one.stored)));
+	const kept = einsum.sum(states.map(one => one.bytes));
+	return {
+		model,
+		state,
+		at,
+		sizes,
+		way,
+		ways,
+		products,
+		tensors,
+		states,
+		weights,
+		cache,
+		dtype: name,
+		pointwise: ledger.pointwise(way, at),
+		flops,
+		params,
+		active,
+		bytes,
+		kept,
+		held: bytes + kept,
+		tokens: at.B * at.T,
+		rule: 2n * (state.train ? 3n : 1n) * active * at.B * at.T,
+		next: ledger.nextTokenBytes(way, at, cache),
+		moved: einsum.sum(products.map(product => product.moved.read + product.moved.written)),
+	};
 }
 
 // Sums by component, largest words first as the ledger has them: [name, number] pairs.
 export function summed(rows, name, number) {
-  const found = new Map();
-  for (const row of rows) found.set(name(row), (found.get(name(row)) ?? 0n) + number(row));
-  return [...found].filter(([, total]) => total > 0n);
+	const found = new Map();
+	for (const row of rows) found.set(name(row), (found.get(name(row)) ?? 0n) + number(row));
+	return [...found].filter(([, total]) => total > 0n);
 }
 
 // The four bars: what there is, what is worked, what is moved, and what is held.
 export function shares(counted) {
-  const { products, tensors, states, weights } = counted;
-  const part = tensor => paths.heading(tensor.path);
-  const held = summed(tensors, part, one => one.count * weights(one.stored));
-  const kept = einsum.sum(states.map(one => one.bytes));
-  const moved = product => product.moved.read + product.moved.written;
-  return [
-    { title: "Parameters", unit: "people", parts: summed(tensors, part, one => one.count * one.elements) },
-    {
-      title: "FLOPs",
-      unit: "si",
-      parts: summed(
-        products,
-        one => one.name,
-        one => one.flops,
-      ),
-    },
-    { title: "Bytes moved", unit: "binary", parts: summed(products, one => one.name, moved), forward: true },
-    { title: "Memory held", unit: "binary", parts: kept ? [...held, ["cache", kept]] : held, held: true },
-  ];
+	const { products, tensors, states, weights } = counted;
+	const part = tensor => paths.heading(tensor.path);
+	const held = summed(tensors, part, one => one.count * weights(one.stored));
+	const kept = einsum.sum(states.map(one => one.bytes));
+	const moved = product => product.moved.read + product.moved.written;
+	return [
+		{ title: "Parameters", unit: "people", parts: summed(tensors, part, one => one.count * one.elements) },
+		{
+			title: "FLOPs",
+			unit: "si",
+			parts: summed(
+				products,
+				one => one.name,
+				one => one.flops,
+			),
+		},
+		{ title: "Bytes moved", unit: "binary", parts: summed(products, one => one.name, moved), forward: true },
+		{ title: "Memory held", unit: "binary", parts: kept ? [...held, ["cache", kept]] : held, held: true },
+	];
 }
 
 // Products as tables and JSON show them: those of equal sizes in several kinds of blocks added up.
 export function shown(products) {
-  const byPath = new Map();
-  for (const product of products) {
-    const rows = byPath.get(product.line.path) ?? [];
-    byPath.set(product.line.path, rows);
-    const known = rows.findIndex(row => alike(row, product));
-    if (known < 0) rows.push({ ...product, kind: product.group.kind, count: product.group.count });
-    else rows[known] = together(rows[known], product);
-  }
-  return [...byPath.values()].flatMap(rows => rows.map(row => ({ ...row, kind: rows.length > 1 ? row.kind : "" })));
+	const byPath = new Map();
+	for (const product of products) {
+		const rows = byPath.get(product.line.path) ?? [];
+		byPath.set(product.line.path, rows);
+		const known = rows.findIndex(row => alike(row, product));
+		if (known < 0) rows.push({ ...product, kind: product.group.kind, count: product.group.count });
+		else rows[known] = together(rows[known], product);
+	}
+	return [...byPath.values()].flatMap(rows => rows.map(row => ({ ...row, kind: rows.length > 1 ? row.kind : "" })));
 }
 
 function alike(row, product) {
-  const [one, other] = [row, product].map(p => {
-    const each = p.forward / (p.count ?? p.group.count);
-    return [p.dims.m, p.dims.k, p.dims.n, each, ...lines.operands(p.line, p.axes)].join();
-  });
-  return one === other && JSON.stringify(row.line) === JSON.stringify(product.line);
+	const [one, other] = [row, product].map(p => {
+		const each = p.forward / (p.count ?? p.group.count);
+		return [p.dims.m, p.dims.k, p.dims.n, each, ...lines.operands(p.line, p.axes)].join();
+	});
+	return one === other && JSON.stringify(row.line) === JSON.stringify(product.line);
 }
 
 function together(row, product) {
-  const { read, written, left, right } = row.moved,
-    more = product.moved;
-  return {
-    ...row,
-    kind: [row.kind, product.group.kind].filter(Boolean).join(" and "),
-    count: row.count + product.group.count,
-    dims: { ...row.dims, times: row.dims.times + product.dims.times },
-    forward: row.forward + product.forward,
-    backward: row.backward + product.backward,
-    flops: row.flops + product.flops,
-    moved: {
-      read: read + more.read,
-      written: written + more.written,
-      left: left + more.left,
-      right: right + more.right,
-    },
-  };
+	const { read, written, left, right } = row.moved,
+		more = product.moved;
+	return {
+		...row,
+		kind: [row.kind, product.group.kind].filter(Boolean).join(" and "),
+		count: row.count + product.group.count,
+		dims: { ...row.dims, times: row.dims.times + product.dims.times },
+		forward: row.forward + product.forward,
+		backward: row.backward + product.backward,
+		flops: row.flops + product.flops,
+		moved: {
+			read: read + more.read,
+			written: written + more.written,
+			left: left + more.left,
+			right: right + more.right,
+		},
+	};
 }

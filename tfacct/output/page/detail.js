@@ -10,150 +10,150 @@ import * as dom from "./dom.js";
 const { h, svg } = dom;
 
 export function detail(counted, { group, line }, device) {
-  const hue =
-    line.line === "state"
-      ? "cache"
-      : paths.hue(line.line === "product" ? paths.component(line) : paths.heading(line.path));
-  const head = [
-    h(`h3.${hue}`, null, paths.short(line.path)),
-    h("p.spec", null, picture.spelled(line.spec, group, counted.model.legend)),
-  ];
-  const product = counted.products.find(one => one.line === line && one.group === group);
-  return h(
-    "div.detail",
-    { "aria-live": "polite" },
-    head,
-    product ? ofProduct(counted, product, device) : ofOther(counted, group, line),
-  );
+	const hue =
+		line.line === "state"
+			? "cache"
+			: paths.hue(line.line === "product" ? paths.component(line) : paths.heading(line.path));
+	const head = [
+		h(`h3.${hue}`, null, paths.short(line.path)),
+		h("p.spec", null, picture.spelled(line.spec, group, counted.model.legend)),
+	];
+	const product = counted.products.find(one => one.line === line && one.group === group);
+	return h(
+		"div.detail",
+		{ "aria-live": "polite" },
+		head,
+		product ? ofProduct(counted, product, device) : ofOther(counted, group, line),
+	);
 }
 
 function ofProduct(counted, product, device) {
-  const { line, group, axes, dims, forward } = product,
-    { model, state } = counted;
-  const every = einsum.einsum(line.spec).every,
-    masked = state.masked && line.mask;
-  const spoken = axis => group.names[axis] ?? axis;
-  const blocks = group.letter === null ? [] : [group.letter];
-  const letters = [
-    "2",
-    ...(masked ? ["pairs"] : []),
-    ...every.filter(axis => !masked || !lines.queriesAndKeys(line).includes(axis)).map(spoken),
-    ...blocks,
-  ];
-  const values = [...lines.factors(line, axes, state.masked), ...(blocks.length ? [group.count] : [])];
-  return [
-    h(
-      "p.letters",
-      null,
-      letters.map((letter, at) => [
-        at ? "·" : "",
-        h("abbr", { title: model.legend[letter] ?? "", "data-axis": letter }, letter),
-      ]),
-    ),
-    h("p.values", null, values.map(numbers.grouped).join(" · ")),
-    h("p.result", null, "= ", h("strong", null, numbers.grouped(forward)), " FLOPs"),
-    operands(dims),
-    h(
-      "dl.facts",
-      null,
-      facts(counted, product, device).flatMap(([name, value]) => [h("dt", null, name), h("dd", null, value)]),
-    ),
-  ];
+	const { line, group, axes, dims, forward } = product,
+		{ model, state } = counted;
+	const every = einsum.einsum(line.spec).every,
+		masked = state.masked && line.mask;
+	const spoken = axis => group.names[axis] ?? axis;
+	const blocks = group.letter === null ? [] : [group.letter];
+	const letters = [
+		"2",
+		...(masked ? ["pairs"] : []),
+		...every.filter(axis => !masked || !lines.queriesAndKeys(line).includes(axis)).map(spoken),
+		...blocks,
+	];
+	const values = [...lines.factors(line, axes, state.masked), ...(blocks.length ? [group.count] : [])];
+	return [
+		h(
+			"p.letters",
+			null,
+			letters.map((letter, at) => [
+				at ? "·" : "",
+				h("abbr", { title: model.legend[letter] ?? "", "data-axis": letter }, letter),
+			]),
+		),
+		h("p.values", null, values.map(numbers.grouped).join(" · ")),
+		h("p.result", null, "= ", h("strong", null, numbers.grouped(forward)), " FLOPs"),
+		operands(dims),
+		h(
+			"dl.facts",
+			null,
+			facts(counted, product, device).flatMap(([name, value]) => [h("dt", null, name), h("dd", null, value)]),
+		),
+	];
 }
 
 function facts(counted, { line, group, dims, moved, forward, backward, flops }, device) {
-  const { m, k, n, times } = dims,
-    { state } = counted,
-    g = numbers.grouped;
-  const found = [
-    ["m × k × n", `${g(m)} × ${g(k)} × ${g(n)}`],
-    ["how often", `${g(times)}${group.count > 1n ? `, in ${g(group.count)} blocks` : ""}`],
-    ["share", counted.flops ? numbers.percent(flops, counted.flops) : "–"],
-  ];
-  if (state.train) found.push(["with gradients", `${g(forward)} + ${g(backward)}`]);
-  if (counted.dtype !== null) {
-    found.push(
-      ["reads", `${numbers.binary(moved.left)} + ${numbers.binary(moved.right)}`],
-      ["writes", numbers.binary(moved.written)],
-    );
-    const bytes = moved.read + moved.written;
-    if (bytes) found.push(["FLOPs per byte", `${numbers.decimals(forward, bytes, 2)}${ridge(forward, bytes, device)}`]);
-  }
-  const stored = lines.parameters(line);
-  if (stored.length) {
-    const elements = einsum.sum(stored.map(one => einsum.size(group.axes, one.axes)));
-    found.push(["weights", `${numbers.people(group.count * elements)}${line.bias ? ", bias included" : ""}`]);
-  }
-  if (line.weight) found.push(["weight of", paths.short(line.weight)]);
-  if (line.bank)
-    found.push([
-      "experts read",
-      `${g(lines.touched(line, { ...group.axes, ...counted.at }))} at most, of ${g(group.axes[line.bank])}`,
-    ]);
-  if (line.mask) found.push(["mask", `${line.mask}${state.masked ? "" : ", counted in full"}`]);
-  return found;
+	const { m, k, n, times } = dims,
+		{ state } = counted,
+		g = numbers.grouped;
+	const found = [
+		["m × k × n", `${g(m)} × ${g(k)} × ${g(n)}`],
+		["how often", `${g(times)}${group.count > 1n ? `, in ${g(group.count)} blocks` : ""}`],
+		["share", counted.flops ? numbers.percent(flops, counted.flops) : "–"],
+	];
+	if (state.train) found.push(["with gradients", `${g(forward)} + ${g(backward)}`]);
+	if (counted.dtype !== null) {
+		found.push(
+			["reads", `${numbers.binary(moved.left)} + ${numbers.binary(moved.right)}`],
+			["writes", numbers.binary(moved.written)],
+		);
+		const bytes = moved.read + moved.written;
+		if (bytes) found.push(["FLOPs per byte", `${numbers.decimals(forward, bytes, 2)}${ridge(forward, bytes, device)}`]);
+	}
+	const stored = lines.parameters(line);
+	if (stored.length) {
+		const elements = einsum.sum(stored.map(one => einsum.size(group.axes, one.axes)));
+		found.push(["weights", `${numbers.people(group.count * elements)}${line.bias ? ", bias included" : ""}`]);
+	}
+	if (line.weight) found.push(["weight of", paths.short(line.weight)]);
+	if (line.bank)
+		found.push([
+			"experts read",
+			`${g(lines.touched(line, { ...group.axes, ...counted.at }))} at most, of ${g(group.axes[line.bank])}`,
+		]);
+	if (line.mask) found.push(["mask", `${line.mask}${state.masked ? "" : ", counted in full"}`]);
+	return found;
 }
 
 function ridge(flops, bytes, device) {
-  if (!device?.peak) return "";
-  const under = Number(flops) / Number(bytes) < device.peak / device.bandwidth;
-  return `, ${under ? "below" : "above"} the ridge of ${device.name}, ${(device.peak / device.bandwidth).toFixed(0)}`;
+	if (!device?.peak) return "";
+	const under = Number(flops) / Number(bytes) < device.peak / device.bandwidth;
+	return `, ${under ? "below" : "above"} the ridge of ${device.name}, ${(device.peak / device.bandwidth).toFixed(0)}`;
 }
 
 // m × k · k × n = m × n, drawn to a scale of logarithms.
 function operands({ m, k, n }) {
-  const length = size => 16 + 4 * Math.log2(Number(size) + 1);
-  const [M, K, N] = [m, k, n].map(length),
-    middle = Math.max(M, K) / 2 + 16,
-    GAP = 40;
-  const box = (x, width, height, above, beside) => [
-    svg("rect.operand", { x, y: middle - height / 2, width, height, rx: 2 }),
-    svg("text", { x: x + width / 2, y: middle - height / 2 - 5, "text-anchor": "middle" }, above),
-    svg("text", { x: x - 5, y: middle + 4, "text-anchor": "end" }, beside),
-  ];
-  const second = 18 + K + GAP,
-    third = second + N + GAP;
-  const sign = (x, text) => svg("text.sign", { x, y: middle + 5, "text-anchor": "middle" }, text);
-  const label = `${numbers.grouped(m)} by ${numbers.grouped(k)}, times ${numbers.grouped(k)} by ${numbers.grouped(n)}`;
-  return svg(
-    "svg.operands",
-    { viewBox: `0 0 ${third + N + 8} ${2 * middle}`, role: "img", "aria-label": label },
-    box(18, K, M, "k", "m"),
-    sign(18 + K + 12, "·"),
-    box(second, N, K, "n", "k"),
-    sign(second + N + 12, "="),
-    box(third, N, M, "n", "m"),
-  );
+	const length = size => 16 + 4 * Math.log2(Number(size) + 1);
+	const [M, K, N] = [m, k, n].map(length),
+		middle = Math.max(M, K) / 2 + 16,
+		GAP = 40;
+	const box = (x, width, height, above, beside) => [
+		svg("rect.operand", { x, y: middle - height / 2, width, height, rx: 2 }),
+		svg("text", { x: x + width / 2, y: middle - height / 2 - 5, "text-anchor": "middle" }, above),
+		svg("text", { x: x - 5, y: middle + 4, "text-anchor": "end" }, beside),
+	];
+	const second = 18 + K + GAP,
+		third = second + N + GAP;
+	const sign = (x, text) => svg("text.sign", { x, y: middle + 5, "text-anchor": "middle" }, text);
+	const label = `${numbers.grouped(m)} by ${numbers.grouped(k)}, times ${numbers.grouped(k)} by ${numbers.grouped(n)}`;
+	return svg(
+		"svg.operands",
+		{ viewBox: `0 0 ${third + N + 8} ${2 * middle}`, role: "img", "aria-label": label },
+		box(18, K, M, "k", "m"),
+		sign(18 + K + 12, "·"),
+		box(second, N, K, "n", "k"),
+		sign(second + N + 12, "="),
+		box(third, N, M, "n", "m"),
+	);
 }
 
 function ofOther(counted, group, line) {
-  const g = numbers.grouped;
-  if (line.line === "state") {
-    const own = counted.states.find(state => state.line === line && state.group === group);
-    const axes = einsum.letters(line.spec).map(axis => group.names[axis] ?? axis);
-    return [
-      h("p.letters", null, [...axes, ...(group.letter === null ? [] : [group.letter])].join("·")),
-      h("p.result", null, "= ", h("strong", null, g(own.elements)), " elements"),
-      h(
-        "dl.facts",
-        null,
-        h("dt", null, "bytes"),
-        h("dd", null, `${g(own.bytes)} (${numbers.binary(own.bytes)})`),
-        h("dt", null, "stored in"),
-        h("dd", null, line.bits ? `fp${line.bits}, whatever the cache's dtype` : "the cache's dtype"),
-      ),
-    ];
-  }
-  const stored = lines.parameters(line),
-    elements = einsum.sum(stored.map(one => einsum.size(group.axes, one.axes)));
-  return [
-    h("p.result", null, "= ", h("strong", null, g(group.count * elements)), " parameters"),
-    h(
-      "p.aside",
-      null,
-      line.unused
-        ? "It is stored and never called."
-        : "Its rows are looked up: that is no product, and takes no FLOPs.",
-    ),
-  ];
+	const g = numbers.grouped;
+	if (line.line === "state") {
+		const own = counted.states.find(state => state.line === line && state.group === group);
+		const axes = einsum.letters(line.spec).map(axis => group.names[axis] ?? axis);
+		return [
+			h("p.letters", null, [...axes, ...(group.letter === null ? [] : [group.letter])].join("·")),
+			h("p.result", null, "= ", h("strong", null, g(own.elements)), " elements"),
+			h(
+				"dl.facts",
+				null,
+				h("dt", null, "bytes"),
+				h("dd", null, `${g(own.bytes)} (${numbers.binary(own.bytes)})`),
+				h("dt", null, "stored in"),
+				h("dd", null, line.bits ? `fp${line.bits}, whatever the cache's dtype` : "the cache's dtype"),
+			),
+		];
+	}
+	const stored = lines.parameters(line),
+		elements = einsum.sum(stored.map(one => einsum.size(group.axes, one.axes)));
+	return [
+		h("p.result", null, "= ", h("strong", null, g(group.count * elements)), " parameters"),
+		h(
+			"p.aside",
+			null,
+			line.unused
+				? "It is stored and never called."
+				: "Its rows are looked up: that is no product, and takes no FLOPs.",
+		),
+	];
 }

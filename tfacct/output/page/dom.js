@@ -1,83 +1,83 @@
 // Elements, made one by one: no text is ever parsed as HTML, so a model's name stays text whatever is in it.
 
 const SVG = "http://www.w3.org/2000/svg",
-  MATHML = "http://www.w3.org/1998/Math/MathML";
+	MATHML = "http://www.w3.org/1998/Math/MathML";
 
 // `h("td.number", { title: "…" }, "8.03 B")`: a tag with classes, attributes, and children.
 export function h(tag, attributes, ...children) {
-  return made(document.createElement(tag.split(".")[0]), tag, attributes, children);
+	return made(document.createElement(tag.split(".")[0]), tag, attributes, children);
 }
 
 export function svg(tag, attributes, ...children) {
-  return made(document.createElementNS(SVG, tag.split(".")[0]), tag, attributes, children);
+	return made(document.createElementNS(SVG, tag.split(".")[0]), tag, attributes, children);
 }
 
 export function math(tag, attributes, ...children) {
-  return made(document.createElementNS(MATHML, tag.split(".")[0]), tag, attributes, children);
+	return made(document.createElementNS(MATHML, tag.split(".")[0]), tag, attributes, children);
 }
 
 function made(element, tag, attributes, children) {
-  const classes = tag.split(".").slice(1);
-  if (classes.length) element.setAttribute("class", classes.join(" "));
-  for (const [name, value] of Object.entries(attributes ?? {})) {
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (name.startsWith("--")) element.style.setProperty(name, value);
-    else if (value !== null && value !== undefined && value !== false)
-      element.setAttribute(name, value === true ? "" : value);
-  }
-  element.append(...children.flat(3).filter(child => child !== null && child !== undefined && child !== false));
-  return element;
+	const classes = tag.split(".").slice(1);
+	if (classes.length) element.setAttribute("class", classes.join(" "));
+	for (const [name, value] of Object.entries(attributes ?? {})) {
+		if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+		else if (name.startsWith("--")) element.style.setProperty(name, value);
+		else if (value !== null && value !== undefined && value !== false)
+			element.setAttribute(name, value === true ? "" : value);
+	}
+	element.append(...children.flat(3).filter(child => child !== null && child !== undefined && child !== false));
+	return element;
 }
 
 export const byId = id => document.getElementById(id);
 
 // A section with a heading. Its body is drawn again at every turn of a knob.
 export function panel(id, title, aside, ...body) {
-  const heading = `${id}-title`;
-  return h(
-    "section.panel",
-    { id, "aria-labelledby": heading },
-    h("header", null, h("h2", { id: heading }, title), aside ? h("p.aside", null, aside) : null),
-    ...body,
-  );
+	const heading = `${id}-title`;
+	return h(
+		"section.panel",
+		{ id, "aria-labelledby": heading },
+		h("header", null, h("h2", { id: heading }, title), aside ? h("p.aside", null, aside) : null),
+		...body,
+	);
 }
 
 // A table whose first cell of each row names it.
 export function table(caption, columns, rows, more = {}) {
-  const head = columns.map(([label, kind]) => h(`th${kind ? `.${kind}` : ""}`, { scope: "col" }, label));
-  return h(
-    "div.wide",
-    null,
-    h(
-      "table",
-      more,
-      h("caption.hidden", null, caption),
-      h("thead", null, h("tr", null, head)),
-      h(
-        "tbody",
-        null,
-        rows.map(row => tableRow(columns, row)),
-      ),
-    ),
-  );
+	const head = columns.map(([label, kind]) => h(`th${kind ? `.${kind}` : ""}`, { scope: "col" }, label));
+	return h(
+		"div.wide",
+		{ tabindex: 0, role: "group", "aria-label": caption },
+		h(
+			"table",
+			more,
+			h("caption.hidden", null, caption),
+			h("thead", null, h("tr", null, head)),
+			h(
+				"tbody",
+				null,
+				rows.map(row => tableRow(columns, row)),
+			),
+		),
+	);
 }
 
 function tableRow(columns, { cells, ...attributes }) {
-  return h(
-    "tr",
-    attributes,
-    cells.map((cell, index) => {
-      const kind = columns[index][1];
-      return index === 0 ? h("th", { scope: "row" }, cell) : h(`td${kind ? `.${kind}` : ""}`, null, cell);
-    }),
-  );
+	return h(
+		"tr",
+		attributes,
+		cells.map((cell, index) => {
+			const kind = columns[index][1];
+			return index === 0 ? h("th", { scope: "row" }, cell) : h(`td${kind ? `.${kind}` : ""}`, null, cell);
+		}),
+	);
 }
 
 // A swatch and a word for each colour of a picture.
 export function key(entries) {
-  return h(
-    "ul.key",
-    null,
-    entries.map(([hue, text]) => h("li", null, h(`i.swatch.${hue}`), text)),
-  );
+	return h(
+		"ul.key",
+		null,
+		entries.map(([hue, text]) => h("li", null, h(`i.swatch.${hue}`), text)),
+	);
 }

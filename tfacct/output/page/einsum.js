@@ -11,97 +11,97 @@ const parsed = new Map();
 
 // `B T D, D N H -> B T N H`: the axes of both operands, of the result, and each of them once.
 export function einsum(spec) {
-  if (!parsed.has(spec)) {
-    const [left, right, out] = spec.split(/,|->/).map(letters);
-    parsed.set(spec, { left, right, out, every: [...new Set([...left, ...right, ...out])] });
-  }
-  return parsed.get(spec);
+	if (!parsed.has(spec)) {
+		const [left, right, out] = spec.split(/,|->/).map(letters);
+		parsed.set(spec, { left, right, out, every: [...new Set([...left, ...right, ...out])] });
+	}
+	return parsed.get(spec);
 }
 
 export function letters(spec) {
-  return spec.split(" ").filter(Boolean);
+	return spec.split(" ").filter(Boolean);
 }
 
 // A spec with other names for some of its axes.
 export function renamed(spec, names) {
-  return spec.replace(/[A-Z][a-z]*[0-9]*/g, axis => names[axis] ?? axis);
+	return spec.replace(/[A-Z][a-z]*[0-9]*/g, axis => names[axis] ?? axis);
 }
 
 // A written size: a number, or a sum of products of letters such as `2*Km*Gm+Km`.
 export function value(size, sizes) {
-  if (typeof size === "number") return BigInt(size);
-  return sum(size.split("+").map(product => prod(product.split("*").map(factor => number(factor, sizes)))));
+	if (typeof size === "number") return BigInt(size);
+	return sum(size.split("+").map(product => prod(product.split("*").map(factor => number(factor, sizes)))));
 }
 
 function number(factor, sizes) {
-  return /^[0-9]+$/.test(factor) ? BigInt(factor) : sizes[factor];
+	return /^[0-9]+$/.test(factor) ? BigInt(factor) : sizes[factor];
 }
 
 export function sum(numbers) {
-  return numbers.reduce((total, one) => total + one, 0n);
+	return numbers.reduce((total, one) => total + one, 0n);
 }
 
 export function prod(numbers) {
-  return numbers.reduce((product, one) => product * one, 1n);
+	return numbers.reduce((product, one) => product * one, 1n);
 }
 
 // Number of elements of an operand with these axes.
 export function size(axes, names) {
-  return prod(names.map(name => axes[name]));
+	return prod(names.map(name => axes[name]));
 }
 
 export function smaller(one, other) {
-  return one < other ? one : other;
+	return one < other ? one : other;
 }
 
 // BigInt division cuts towards zero; nothing that is divided here is negative.
 export function roundedUp(whole, parts) {
-  return (whole + parts - 1n) / parts;
+	return (whole + parts - 1n) / parts;
 }
 
 export function wholeBytes(elements, bits) {
-  return roundedUp(elements * BigInt(bits), 8n);
+	return roundedUp(elements * BigInt(bits), 8n);
 }
 
 // An operand that carries no axis of the workload is stored.
 export function isWeight(operand) {
-  return !operand.some(axis => OF_STEPS.has(axis));
+	return !operand.some(axis => OF_STEPS.has(axis));
 }
 
 // Keys that new tokens meet in a window: their own, and the old ones that the first of them sees.
 export function seen(queries, keys, window) {
-  return queries + smaller(keys - queries, window - 1n);
+	return queries + smaller(keys - queries, window - 1n);
 }
 
 // New tokens that a recurrence takes one by one: the token of a decode step, and no others.
 export function oneByOne(queries, keys) {
-  return (1n - smaller(queries - 1n, 1n)) * smaller(keys - queries, 1n);
+	return (1n - smaller(queries - 1n, 1n)) * smaller(keys - queries, 1n);
 }
 
 // Chunks that new tokens are padded to; none in a decode step.
 export function chunks(queries, keys, length) {
-  return roundedUp(queries, length) * (1n - oneByOne(queries, keys));
+	return roundedUp(queries, length) * (1n - oneByOne(queries, keys));
 }
 
 // Query–key pairs that a mask keeps, for the last `queries` positions of `keys`.
 export function pairs(mask, queries, keys, window) {
-  if (mask === "full") return queries * keys;
-  if (mask === "chunks" && window !== undefined) return within(keys, window) - within(keys - queries, window);
-  if (mask === "near" && window !== undefined) {
-    const half = (window - 1n) / 2n + 1n; // before a position, and behind it, its own both times
-    return pairs("causal", queries, keys, half) + pairs("causal", queries, queries, half) - queries;
-  }
-  if (window === undefined) return (queries * (2n * keys - queries + 1n)) / 2n;
-  return first(keys, window) - first(keys - queries, window);
+	if (mask === "full") return queries * keys;
+	if (mask === "chunks" && window !== undefined) return within(keys, window) - within(keys - queries, window);
+	if (mask === "near" && window !== undefined) {
+		const half = (window - 1n) / 2n + 1n; // before a position, and behind it, its own both times
+		return pairs("causal", queries, keys, half) + pairs("causal", queries, queries, half) - queries;
+	}
+	if (window === undefined) return (queries * (2n * keys - queries + 1n)) / 2n;
+	return first(keys, window) - first(keys - queries, window);
 }
 
 function within(positions, window) {
-  const whole = positions / window,
-    rest = positions - whole * window;
-  return (whole * window * (window + 1n)) / 2n + (rest * (rest + 1n)) / 2n;
+	const whole = positions / window,
+		rest = positions - whole * window;
+	return (whole * window * (window + 1n)) / 2n + (rest * (rest + 1n)) / 2n;
 }
 
 function first(positions, window) {
-  const growing = smaller(positions, window);
-  return (growing * (growing + 1n)) / 2n + (positions - growing) * window;
+	const growing = smaller(positions, window);
+	return (growing * (growing + 1n)) / 2n + (positions - growing) * window;
 }

@@ -9,142 +9,146 @@ const { h, math } = dom;
 const OF = { flops: "FLOPs of a forward pass", params: "Parameters", kept: "Elements kept between steps" };
 
 export function formulas(counted) {
-  const { model, way } = counted,
-    trees = model.formulas?.[model.ways.findIndex(one => one.form === way.form)];
-  if (!trees) return null;
-  const values = letters(counted);
-  const body = Object.entries(OF)
-    .filter(([name]) => trees[name])
-    .map(([name, title]) => one(counted, name, title, trees[name], values));
-  const used = new Set(Object.values(trees).flatMap(lettersOf));
-  const legend = [...used].map(letter => [letter, model.legend[letter] ?? SAID[letter] ?? "", values[letter]]);
-  return dom.panel(
-    "formulas",
-    "The formula",
-    "All pairs and all logits; letters mean the same everywhere.",
-    body,
-    h(
-      "dl.legend",
-      null,
-      legend.map(([letter, meaning, value]) =>
-        h(
-          "div",
-          null,
-          h("dt", { "data-axis": letter }, letter),
-          h("dd", null, meaning),
-          h("dd.number", null, value === undefined ? "" : numbers.grouped(value)),
-        ),
-      ),
-    ),
-  );
+	const { model, way } = counted,
+		trees = model.formulas?.[model.ways.findIndex(one => one.form === way.form)];
+	if (!trees) return null;
+	const values = letters(counted);
+	const body = Object.entries(OF)
+		.filter(([name]) => trees[name])
+		.map(([name, title]) => one(counted, name, title, trees[name], values));
+	const used = new Set(Object.values(trees).flatMap(lettersOf));
+	const legend = [...used].map(letter => [letter, model.legend[letter] ?? SAID[letter] ?? "", values[letter]]);
+	return dom.panel(
+		"formulas",
+		"The formula",
+		"All pairs and all logits; letters mean the same everywhere.",
+		body,
+		h(
+			"dl.legend",
+			null,
+			legend.map(([letter, meaning, value]) =>
+				h(
+					"div",
+					null,
+					h("dt", { "data-axis": letter }, letter),
+					h("dd", null, meaning),
+					h("dd.number", null, value === undefined ? "" : numbers.grouped(value)),
+				),
+			),
+		),
+	);
 }
 
 const SAID = { Sw: "keys a windowed block sees", Sk: "keys a windowed block keeps" };
 
 // Values of all letters of a formula: sizes, those made of others, and those that the step binds.
 function letters({ way, sizes, at }) {
-  const found = { ...sizes, ...at };
-  for (const group of way.groups) {
-    for (const [axis, size] of Object.entries(group.axes)) found[group.names[axis] ?? axis] ??= size;
-    const seen = ledger.bound(group, at),
-      kept = ledger.bound(group, at, true);
-    if ("W" in group.axes) Object.assign(found, { Sw: seen.S, Sk: kept.S });
-    for (const axis of [einsum.CHUNKS, einsum.ONE_BY_ONE, einsum.PATCHES]) if (axis in seen) found[axis] = seen[axis];
-  }
-  return found;
+	const found = { ...sizes, ...at };
+	for (const group of way.groups) {
+		for (const [axis, size] of Object.entries(group.axes)) found[group.names[axis] ?? axis] ??= size;
+		const seen = ledger.bound(group, at),
+			kept = ledger.bound(group, at, true);
+		if ("W" in group.axes) Object.assign(found, { Sw: seen.S, Sk: kept.S });
+		for (const axis of [einsum.CHUNKS, einsum.ONE_BY_ONE, einsum.PATCHES]) if (axis in seen) found[axis] = seen[axis];
+	}
+	return found;
 }
 
 function one(counted, name, title, tree, values) {
-  const result = evaluated(tree, values),
-    lines = summed(counted, name);
-  const agrees = result === lines;
-  const note = counted.state.shared !== null && !agrees ? " Its letters hold for the heads as built." : "";
-  return h(
-    "figure.formula",
-    { "data-formula": name, "data-agrees": String(agrees) },
-    h("figcaption", null, title),
-    math("math", { display: "block" }, written(tree)),
-    h(
-      agrees ? "p.agrees" : "p.differs",
-      null,
-      result === null ? "a letter has no value here" : `= ${numbers.grouped(result)} `,
-      agrees
-        ? h("span", null, "✓ the lines add up to the same")
-        : h("span", null, `✗ the lines add up to ${numbers.grouped(lines)}.${note}`),
-    ),
-  );
+	const result = evaluated(tree, values),
+		lines = summed(counted, name);
+	const agrees = result === lines;
+	const note = counted.state.shared !== null && !agrees ? " Its letters hold for the heads as built." : "";
+	return h(
+		"figure.formula",
+		{ "data-formula": name, "data-agrees": String(agrees) },
+		h("figcaption", null, title),
+		h(
+			"div.wide",
+			{ tabindex: 0, role: "group", "aria-label": title },
+			math("math", { display: "block" }, written(tree)),
+		),
+		h(
+			agrees ? "p.agrees" : "p.differs",
+			null,
+			result === null ? "a letter has no value here" : `= ${numbers.grouped(result)} `,
+			agrees
+				? h("span", null, "✓ the lines add up to the same")
+				: h("span", null, `✗ the lines add up to ${numbers.grouped(lines)}.${note}`),
+		),
+	);
 }
 
 // What the lines come to, of all pairs and all logits, as the formula has it.
 function summed({ way, at, state, tensors, states }, name) {
-  if (name === "params") return einsum.sum(tensors.map(each => each.count * each.elements));
-  if (name === "kept") return einsum.sum(states.map(each => each.elements));
-  return ledger.totalFlops(way, state.last ? { ...at, O: at.T } : at);
+	if (name === "params") return einsum.sum(tensors.map(each => each.count * each.elements));
+	if (name === "kept") return einsum.sum(states.map(each => each.elements));
+	return ledger.totalFlops(way, state.last ? { ...at, O: at.T } : at);
 }
 
 export function evaluated([coefficient, powers, inside], values) {
-  let product = BigInt(coefficient);
-  for (const part of powers.split(" ").filter(Boolean)) {
-    const [letter, power] = part.split("^");
-    if (values[letter] === undefined) return null;
-    product *= values[letter] ** BigInt(power ?? 1);
-  }
-  if (!inside) return product;
-  const terms = inside.map(term => evaluated(term, values));
-  return terms.includes(null) ? null : product * einsum.sum(terms);
+	let product = BigInt(coefficient);
+	for (const part of powers.split(" ").filter(Boolean)) {
+		const [letter, power] = part.split("^");
+		if (values[letter] === undefined) return null;
+		product *= values[letter] ** BigInt(power ?? 1);
+	}
+	if (!inside) return product;
+	const terms = inside.map(term => evaluated(term, values));
+	return terms.includes(null) ? null : product * einsum.sum(terms);
 }
 
 export function lettersOf([, powers, inside]) {
-  return [
-    ...powers
-      .split(" ")
-      .filter(Boolean)
-      .map(part => part.split("^")[0]),
-    ...(inside ?? []).flatMap(lettersOf),
-  ];
+	return [
+		...powers
+			.split(" ")
+			.filter(Boolean)
+			.map(part => part.split("^")[0]),
+		...(inside ?? []).flatMap(lettersOf),
+	];
 }
 
 function written([coefficient, powers, inside], top = true) {
-  const factors = powers
-    .split(" ")
-    .filter(Boolean)
-    .map(part => {
-      const [letter, power] = part.split("^");
-      return power ? math("msup", null, letterOf(letter), math("mn", null, power)) : letterOf(letter);
-    });
-  if (coefficient !== 1 || (!factors.length && !inside)) factors.unshift(math("mn", null, String(coefficient)));
-  const found = factors.flatMap((factor, index) => (index ? [math("mo", null, "·"), factor] : [factor]));
-  if (!inside) return found;
-  const sum = inside.flatMap((term, index) => [index ? math("mo", null, "+") : null, ...written(term, false)]);
-  if (!factors.length && top) return sum;
-  return [
-    ...found,
-    factors.length ? math("mo", null, "·") : null,
-    math("mo", { stretchy: "false" }, "("),
-    ...sum,
-    math("mo", { stretchy: "false" }, ")"),
-  ];
+	const factors = powers
+		.split(" ")
+		.filter(Boolean)
+		.map(part => {
+			const [letter, power] = part.split("^");
+			return power ? math("msup", null, letterOf(letter), math("mn", null, power)) : letterOf(letter);
+		});
+	if (coefficient !== 1 || (!factors.length && !inside)) factors.unshift(math("mn", null, String(coefficient)));
+	const found = factors.flatMap((factor, index) => (index ? [math("mo", null, "·"), factor] : [factor]));
+	if (!inside) return found;
+	const sum = inside.flatMap((term, index) => [index ? math("mo", null, "+") : null, ...written(term, false)]);
+	if (!factors.length && top) return sum;
+	return [
+		...found,
+		factors.length ? math("mo", null, "·") : null,
+		math("mo", { stretchy: "false" }, "("),
+		...sum,
+		math("mo", { stretchy: "false" }, ")"),
+	];
 }
 
 function letterOf(letter) {
-  if (letter.length === 1) return math("mi", { "data-axis": letter }, letter);
-  return math("msub", { "data-axis": letter }, math("mi", null, letter[0]), math("mi", null, letter.slice(1)));
+	if (letter.length === 1) return math("mi", { "data-axis": letter }, letter);
+	return math("msub", { "data-axis": letter }, math("mi", null, letter[0]), math("mi", null, letter.slice(1)));
 }
 
 // The formula as LaTeX reads it.
 export function latex([coefficient, powers, inside], top = true) {
-  const letter = name => (name.length === 1 ? name : `${name[0]}_{\\mathrm{${name.slice(1)}}}`);
-  const factors = powers
-    .split(" ")
-    .filter(Boolean)
-    .map(part => {
-      const [name, power] = part.split("^");
-      return power ? `${letter(name)}^{${power}}` : letter(name);
-    });
-  if (inside) {
-    const sum = inside.map(term => latex(term, false)).join(" + ");
-    factors.push(top && !factors.length && coefficient === 1 ? sum : `\\left(${sum}\\right)`);
-  }
-  if (coefficient !== 1 || !factors.length) factors.unshift(String(coefficient));
-  return factors.join("\\,");
+	const letter = name => (name.length === 1 ? name : `${name[0]}_{\\mathrm{${name.slice(1)}}}`);
+	const factors = powers
+		.split(" ")
+		.filter(Boolean)
+		.map(part => {
+			const [name, power] = part.split("^");
+			return power ? `${letter(name)}^{${power}}` : letter(name);
+		});
+	if (inside) {
+		const sum = inside.map(term => latex(term, false)).join(" + ");
+		factors.push(top && !factors.length && coefficient === 1 ? sum : `\\left(${sum}\\right)`);
+	}
+	if (coefficient !== 1 || !factors.length) factors.unshift(String(coefficient));
+	return factors.join("\\,");
 }

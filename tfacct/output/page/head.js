@@ -10,125 +10,135 @@ const { h } = dom;
 
 // Name, source and witness, and on top what is not counted or not understood.
 export function header({ counted, complaints }) {
-  const { model, state: now } = counted;
-  const blocks = counted.way.groups.filter(group => group.blocks && !group.lines[0].path.startsWith("mtp"));
-  const layers = blocks.reduce((sum, group) => sum + group.count, 0n);
-  const config = {
-    copied: "config copied from",
-    transcribed: "config transcribed from",
-    fetched: "config fetched from",
-    cached: "config cached from",
-  }[model.kind];
-  const link = model.url
-    ? [
-        ` · ${config ?? "from"} `,
-        h("a", { href: model.url, rel: "noopener noreferrer" }, model.url.replace("https://", "")),
-      ]
-    : "";
-  const built = Object.keys(count.changed(model, now)).length === 0;
-  const agrees = built && model.expected !== undefined && counted.params === BigInt(model.expected);
-  const past =
-    counted.at.S > BigInt(model.context)
-      ? [
-          `Context ${numbers.grouped(counted.at.S)} is longer than what it was made for, ` +
-            `${numbers.grouped(model.context)}. Counted anyway.`,
-        ]
-      : [];
-  return [
-    h("h1", null, model.name, fields(model)),
-    h(
-      "p.about",
-      null,
-      `${model.family} · ${numbers.grouped(layers)} blocks · context ${numbers.grouped(model.context)}`,
-      link,
-    ),
-    agrees ? h("p.witness", null, `✓ ${numbers.grouped(counted.params)} parameters: the ${model.witness}`) : null,
-    [...complaints, ...model.warnings, ...past].map(text => h("p.warning", { role: "status" }, text)),
-  ].flat();
+	const { model, state: now } = counted;
+	const blocks = counted.way.groups.filter(group => group.blocks && !group.lines[0].path.startsWith("mtp"));
+	const layers = blocks.reduce((sum, group) => sum + group.count, 0n);
+	const config = {
+		copied: "config copied from",
+		transcribed: "config transcribed from",
+		fetched: "config fetched from",
+		cached: "config cached from",
+	}[model.kind];
+	const link = model.url
+		? [
+				` · ${config ?? "from"} `,
+				h("a", { href: model.url, rel: "noopener noreferrer" }, model.url.replace("https://", "")),
+			]
+		: "";
+	const built = Object.keys(count.changed(model, now)).length === 0;
+	const agrees = built && model.expected !== undefined && counted.params === BigInt(model.expected);
+	const past =
+		counted.at.S > BigInt(model.context)
+			? [
+					`Context ${numbers.grouped(counted.at.S)} is longer than what it was made for, ` +
+						`${numbers.grouped(model.context)}. Counted anyway.`,
+				]
+			: [];
+	return [
+		h("h1", null, model.name, fields(model)),
+		h(
+			"p.about",
+			null,
+			`${model.family} · ${numbers.grouped(layers)} blocks · context ${numbers.grouped(model.context)}`,
+			link,
+		),
+		agrees ? h("p.witness", null, `✓ ${numbers.grouped(counted.params)} parameters: the ${model.witness}`) : null,
+		[...complaints, ...model.warnings, ...past].map(text => h("p.warning", { role: "status" }, text)),
+	].flat();
 }
 
 const fields = model => {
-  const set = Object.entries(model.set)
-    .map(([name, value]) => `${name}=${JSON.stringify(value)}`)
-    .join(", ");
-  return set ? h("small", null, ` ${set}`) : "";
+	const set = Object.entries(model.set)
+		.map(([name, value]) => `${name}=${JSON.stringify(value)}`)
+		.join(", ");
+	return set ? h("small", null, ` ${set}`) : "";
 };
 
 // The command that prints the same number.
-export function command({ model, state: now }) {
-  const text = says.command(model, now),
-    prompt = text.startsWith("load(") ? ">>> " : "$ ";
-  return h(
-    "div.command",
-    null,
-    h("code", { id: "command", "data-command": text }, h("span", null, prompt), text),
-    copies("copy", "Copy the command", () => text),
-  );
+export function command(counted) {
+	const { model, state: now } = counted;
+	const text = says.command(model, now),
+		prompt = text.startsWith("load(") ? ">>> " : "$ ";
+	return h(
+		"div.command",
+		null,
+		h("code", { id: "command", "data-command": text }, h("span", null, prompt), text),
+		copies("copy", "Copy the command", () => text),
+		latent(counted),
+	);
+}
+
+// Which form of latent attention the step runs, and what the other would take.
+function latent(counted) {
+	const other = says.otherwise(counted);
+	if (other === null) return null;
+	const said = `Latent attention runs ${counted.way.form}, which takes fewer FLOPs here; `;
+	return h("p.hint", null, `${said}${other.latent_attention}, it would take ${numbers.si(other.total_flops)}FLOPs.`);
 }
 
 export function copies(label, title, text) {
-  return h(
-    "button.plain",
-    {
-      type: "button",
-      "aria-label": title,
-      onclick: async event => {
-        const button = event.currentTarget;
-        try {
-          await navigator.clipboard.writeText(text());
-          button.textContent = "copied";
-        } catch {
-          button.textContent = "no clipboard here";
-        }
-        setTimeout(() => {
-          button.textContent = label;
-        }, 1500);
-      },
-    },
-    label,
-  );
+	return h(
+		"button.plain",
+		{
+			type: "button",
+			"aria-label": title,
+			onclick: async event => {
+				const button = event.currentTarget;
+				try {
+					await navigator.clipboard.writeText(text());
+					button.textContent = "copied";
+				} catch {
+					button.textContent = "no clipboard here";
+				}
+				setTimeout(() => {
+					button.textContent = label;
+				}, 1500);
+			},
+		},
+		label,
+	);
 }
 
 export function notes({ model, state: now }) {
-  const convention = model.conventions[(now.masked ? 2 : 0) + (now.last ? 1 : 0)];
-  return dom.panel(
-    "notes",
-    "What is counted",
-    null,
-    h(
-      "ul",
-      null,
-      [
-        ...model.notes,
-        `${convention}.`,
-        "Bytes moved are those of unfused kernels: every operand of a product is read once, every result written once.",
-        "Memory held is the weights and what is kept between steps: no activations, no engine's buffers.",
-      ].map(text => h("li", null, text)),
-    ),
-  );
+	const convention = model.conventions[(now.masked ? 2 : 0) + (now.last ? 1 : 0)];
+	return dom.panel(
+		"notes",
+		"What is counted",
+		null,
+		h(
+			"ul",
+			null,
+			[
+				...model.notes,
+				`${convention}.`,
+				"Bytes moved are those of unfused kernels: every operand of a product is read once, every result written once.",
+				"Memory held is the weights and what is kept between steps: no activations, no engine's buffers.",
+			].map(text => h("li", null, text)),
+		),
+	);
 }
 
 export function markdown(counted) {
-  const rows = count
-    .shown(counted.products)
-    .map(
-      row =>
-        `| ${row.line.path} | ${numbers.grouped(row.flops)} | ${numbers.percent(row.flops, counted.flops || 1n)} |`,
-    );
-  return [
-    `**${counted.model.name}**`,
-    "",
-    says.answer(counted),
-    "",
-    "| operation | FLOPs | share |",
-    "|---|---:|---:|",
-    ...rows,
-    `| **total** | **${numbers.grouped(counted.flops)}** | |`,
-    "",
-  ].join("\n");
+	const rows = count
+		.shown(counted.products)
+		.map(
+			row =>
+				`| ${row.line.path} | ${numbers.grouped(row.flops)} | ${numbers.percent(row.flops, counted.flops || 1n)} |`,
+		);
+	return [
+		`**${counted.model.name}**`,
+		"",
+		says.answer(counted),
+		"",
+		"| operation | FLOPs | share |",
+		"|---|---:|---:|",
+		...rows,
+		`| **total** | **${numbers.grouped(counted.flops)}** | |`,
+		"",
+	].join("\n");
 }
 
 export function latex(counted) {
-  const trees = counted.model.formulas?.[0];
-  return trees ? formula.latex(trees.flops) : "";
+	const trees = counted.model.formulas?.[0];
+	return trees ? formula.latex(trees.flops) : "";
 }

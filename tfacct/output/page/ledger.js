@@ -9,144 +9,144 @@ export const LARGEST = 10n ** 12n;
 
 // The groups of one way, with the numbers of their sizes: `sizes` are the model's, by letter.
 export function sized(way, sizes) {
-  const groups = way.groups.map(group => ({
-    ...group,
-    letter: typeof group.count === "string" ? group.count : null,
-    count: einsum.value(group.count, sizes),
-    axes: Object.fromEntries(Object.entries(group.axes).map(([axis, size]) => [axis, einsum.value(size, sizes)])),
-  }));
-  return { form: way.form, groups, experts: groups.some(group => group.lines.some(isBank)) };
+	const groups = way.groups.map(group => ({
+		...group,
+		letter: typeof group.count === "string" ? group.count : null,
+		count: einsum.value(group.count, sizes),
+		axes: Object.fromEntries(Object.entries(group.axes).map(([axis, size]) => [axis, einsum.value(size, sizes)])),
+	}));
+	return { form: way.form, groups, experts: groups.some(group => group.lines.some(isBank)) };
 }
 
 const isBank = line => lines.isProduct(line) && line.bank;
 
 // Sizes of all axes in a step. In a window, S is bound to the keys that are seen, or with `kept` to those that stay.
 export function bound(group, at, kept = false) {
-  const axes = { ...group.axes, ...at };
-  if (lines.CHUNK in group.axes) {
-    axes[einsum.CHUNKS] = einsum.chunks(at.T, at.S, group.axes[lines.CHUNK]);
-    axes[einsum.ONE_BY_ONE] = einsum.oneByOne(at.T, at.S);
-  }
-  if (lines.FRONT in group.axes) axes[einsum.PATCHES] = at.T - group.axes[lines.FRONT];
-  if (lines.WINDOW in group.axes) {
-    const window = group.axes[lines.WINDOW];
-    axes[lines.POSITIONS] = at.S;
-    axes.S = kept ? einsum.smaller(at.S, window) : einsum.seen(at.T, at.S, window);
-  }
-  return axes;
+	const axes = { ...group.axes, ...at };
+	if (lines.CHUNK in group.axes) {
+		axes[einsum.CHUNKS] = einsum.chunks(at.T, at.S, group.axes[lines.CHUNK]);
+		axes[einsum.ONE_BY_ONE] = einsum.oneByOne(at.T, at.S);
+	}
+	if (lines.FRONT in group.axes) axes[einsum.PATCHES] = at.T - group.axes[lines.FRONT];
+	if (lines.WINDOW in group.axes) {
+		const window = group.axes[lines.WINDOW];
+		axes[lines.POSITIONS] = at.S;
+		axes.S = kept ? einsum.smaller(at.S, window) : einsum.seen(at.T, at.S, window);
+	}
+	return axes;
 }
 
 // Of several ways the one that takes fewer FLOPs in a step; the first if both take the same.
 export function settled(ways, at, masked = false) {
-  return ways.reduce((best, way) => (totalFlops(way, at, masked) < totalFlops(best, at, masked) ? way : best));
+	return ways.reduce((best, way) => (totalFlops(way, at, masked) < totalFlops(best, at, masked) ? way : best));
 }
 
 // Every product evaluated for a step: m × k × n, how often it runs in all blocks, and its FLOPs.
 export function products(ledger, at, masked = false) {
-  return ledger.groups.flatMap(group => {
-    const axes = bound(group, at);
-    return group.lines.filter(lines.isProduct).map(line => {
-      const dims = lines.dims(line, axes);
-      const forward = group.count * lines.flops(line, axes, masked);
-      const counted = { line, group, axes, dims: { ...dims, times: group.count * dims.times }, forward };
-      return { ...counted, backward: 2n * forward }; // two products, each with as many FLOPs
-    });
-  });
+	return ledger.groups.flatMap(group => {
+		const axes = bound(group, at);
+		return group.lines.filter(lines.isProduct).map(line => {
+			const dims = lines.dims(line, axes);
+			const forward = group.count * lines.flops(line, axes, masked);
+			const counted = { line, group, axes, dims: { ...dims, times: group.count * dims.times }, forward };
+			return { ...counted, backward: 2n * forward }; // two products, each with as many FLOPs
+		});
+	});
 }
 
 export function totalFlops(ledger, at, masked = false) {
-  return einsum.sum(products(ledger, at, masked).map(product => product.forward));
+	return einsum.sum(products(ledger, at, masked).map(product => product.forward));
 }
 
 // Bytes of both operands and of the result in all blocks, each read or written once by an unfused kernel.
 export function moved(product, weights, activations, experts) {
-  const { line, axes, group } = product;
-  const parts = lines.operands(line, axes).map(elements => group.count * einsum.wholeBytes(elements, activations));
-  if (lines.weightAxes(line) !== null && !lines.idles(line, axes)) {
-    const stored = storage.asStored(lines.parameters(line)[0], axes, experts);
-    parts[lines.weighsLeft(line) ? 0 : 1] = group.count * weights({ ...stored, copies: lines.touched(line, axes) });
-  }
-  return { left: parts[0], right: parts[1], written: parts[2], read: parts[0] + parts[1] };
+	const { line, axes, group } = product;
+	const parts = lines.operands(line, axes).map(elements => group.count * einsum.wholeBytes(elements, activations));
+	if (lines.weightAxes(line) !== null && !lines.idles(line, axes)) {
+		const stored = storage.asStored(lines.parameters(line)[0], axes, experts);
+		parts[lines.weighsLeft(line) ? 0 : 1] = group.count * weights({ ...stored, copies: lines.touched(line, axes) });
+	}
+	return { left: parts[0], right: parts[1], written: parts[2], read: parts[0] + parts[1] };
 }
 
 // Every stored tensor once: a weight that two lines use is one tensor, and blocks of another kind own other tensors.
 export function tensors(ledger) {
-  const found = new Map();
-  ledger.groups.forEach((group, index) => {
-    for (const parameter of group.lines.flatMap(lines.parameters)) {
-      const key = parameter.path.includes(".*") ? `${index} ${parameter.path}` : parameter.path;
-      if (found.has(key)) continue;
-      const elements = einsum.size(group.axes, parameter.axes);
-      const bank = parameter.bank ? group.axes[parameter.axes[0]] : 1n;
-      const active = parameter.bank ? (elements / bank) * group.axes[lines.ACTIVE] : elements;
-      const stored = storage.asStored(parameter, group.axes, ledger.experts);
-      const count = group.once ? 1n : group.count;
-      found.set(key, { path: parameter.path, parameter, elements, active, count, stored });
-    }
-  });
-  return [...found.values()];
+	const found = new Map();
+	ledger.groups.forEach((group, index) => {
+		for (const parameter of group.lines.flatMap(lines.parameters)) {
+			const key = parameter.path.includes(".*") ? `${index} ${parameter.path}` : parameter.path;
+			if (found.has(key)) continue;
+			const elements = einsum.size(group.axes, parameter.axes);
+			const bank = parameter.bank ? group.axes[parameter.axes[0]] : 1n;
+			const active = parameter.bank ? (elements / bank) * group.axes[lines.ACTIVE] : elements;
+			const stored = storage.asStored(parameter, group.axes, ledger.experts);
+			const count = group.once ? 1n : group.count;
+			found.set(key, { path: parameter.path, parameter, elements, active, count, stored });
+		}
+	});
+	return [...found.values()];
 }
 
 export function parameters(ledger) {
-  return einsum.sum(tensors(ledger).map(tensor => tensor.count * tensor.elements));
+	return einsum.sum(tensors(ledger).map(tensor => tensor.count * tensor.elements));
 }
 
 export function activeParameters(ledger) {
-  return einsum.sum(tensors(ledger).map(tensor => tensor.count * tensor.active));
+	return einsum.sum(tensors(ledger).map(tensor => tensor.count * tensor.active));
 }
 
 export function weightBytes(ledger, weights) {
-  return einsum.sum(tensors(ledger).map(tensor => tensor.count * weights(tensor.stored)));
+	return einsum.sum(tensors(ledger).map(tensor => tensor.count * weights(tensor.stored)));
 }
 
 // Lines of one kind with the sizes of their axes, and how many blocks have them.
 function each(ledger, kind, at) {
-  return ledger.groups.flatMap(group => {
-    const axes = bound(group, at, kind === "state");
-    const own = group.lines.filter(line => line.line === kind && !line.unused);
-    return own.map(line => ({ line, group, axes, count: group.count }));
-  });
+	return ledger.groups.flatMap(group => {
+		const axes = bound(group, at, kind === "state");
+		const own = group.lines.filter(line => line.line === kind && !line.unused);
+		return own.map(line => ({ line, group, axes, count: group.count }));
+	});
 }
 
 // What stays for the next step: elements, and bytes in a cache of this width.
 export function states(ledger, at, cache) {
-  return each(ledger, "state", at).map(({ line, group, axes, count }) => ({
-    line,
-    group,
-    elements: count * einsum.size(axes, einsum.letters(line.spec)),
-    bytes: count * storage.keptBytes(line, axes, cache),
-  }));
+	return each(ledger, "state", at).map(({ line, group, axes, count }) => ({
+		line,
+		group,
+		elements: count * einsum.size(axes, einsum.letters(line.spec)),
+		bytes: count * storage.keptBytes(line, axes, cache),
+	}));
 }
 
 export function cacheBytes(ledger, at, cache) {
-  return einsum.sum(states(ledger, at, cache).map(state => state.bytes));
+	return einsum.sum(states(ledger, at, cache).map(state => state.bytes));
 }
 
 // Bytes that one more token of one sequence adds to what is kept.
 export function nextTokenBytes(ledger, at, cache) {
-  const [now, then] = [at.S, at.S + 1n].map(keys => cacheBytes(ledger, { ...at, B: 1n, S: keys }, cache));
-  return then - now;
+	const [now, then] = [at.S, at.S + 1n].map(keys => cacheBytes(ledger, { ...at, B: 1n, S: keys }, cache));
+	return then - now;
 }
 
 // Elements of the results of work that is no product.
 export function pointwise(ledger, at) {
-  return each(ledger, "pointwise", at).map(({ line, group, axes, count }) => ({
-    line,
-    group,
-    elements: count * einsum.size(axes, einsum.letters(line.spec)),
-  }));
+	return each(ledger, "pointwise", at).map(({ line, group, axes, count }) => ({
+		line,
+		group,
+		elements: count * einsum.size(axes, einsum.letters(line.spec)),
+	}));
 }
 
 // Largest n from 0 to `limit` with cost(n) ≤ budget, where the cost never falls; cost(0) is not asked.
 export function largestThatFits(cost, budget, limit = LARGEST) {
-  let low = 0n,
-    high = 1n;
-  while (high <= limit && cost(high) <= budget) [low, high] = [high, 2n * high];
-  if (high > limit + 1n) high = limit + 1n;
-  while (high - low > 1n) {
-    const middle = (low + high) / 2n;
-    if (cost(middle) <= budget) low = middle;
-    else high = middle;
-  }
-  return low;
+	let low = 0n,
+		high = 1n;
+	while (high <= limit && cost(high) <= budget) [low, high] = [high, 2n * high];
+	if (high > limit + 1n) high = limit + 1n;
+	while (high - low > 1n) {
+		const middle = (low + high) / 2n;
+		if (cost(middle) <= budget) low = middle;
+		else high = middle;
+	}
+	return low;
 }

@@ -13,109 +13,109 @@ export const FRONT = "Xc";
 
 // A line that is stored and never run is no product: its parameters count, and its work does not.
 export function isProduct(line) {
-  return line.line === "product" && !line.unused;
+	return line.line === "product" && !line.unused;
 }
 
 // Axes of the stored operand of a product; null if both are activations.
 export function weightAxes(line) {
-  const { left, right } = einsum.einsum(line.spec);
-  return [right, left].find(einsum.isWeight) ?? null;
+	const { left, right } = einsum.einsum(line.spec);
+	return [right, left].find(einsum.isWeight) ?? null;
 }
 
 // Letters of the pairs that a mask keeps: I and J in an encoder that a decoder reads, else T and S.
 export function queriesAndKeys(line) {
-  const { every } = einsum.einsum(line.spec);
-  return line.mask === "near" && every.includes("I") && every.includes("J") ? ["I", "J"] : ["T", "S"];
+	const { every } = einsum.einsum(line.spec);
+	return line.mask === "near" && every.includes("I") && every.includes("J") ? ["I", "J"] : ["T", "S"];
 }
 
 // Factors of the FLOPs: 2 per multiply-add, and every axis once, or for two of them the pairs that a mask keeps.
 export function factors(line, axes, masked) {
-  const { every } = einsum.einsum(line.spec);
-  if (!masked || !line.mask) return [FLOPS_PER_MULTIPLY_ADD, ...every.map(axis => axes[axis])];
-  const [queries, keys] = queriesAndKeys(line);
-  const others = every.filter(axis => axis !== queries && axis !== keys).map(axis => axes[axis]);
-  const window = axes[{ near: AROUND, chosen: CHOSEN }[line.mask] ?? WINDOW];
-  const seen = line.mask === "chunks" ? (axes[POSITIONS] ?? axes[keys]) : axes[keys];
-  return [FLOPS_PER_MULTIPLY_ADD, einsum.pairs(line.mask, axes[queries], seen, window), ...others];
+	const { every } = einsum.einsum(line.spec);
+	if (!masked || !line.mask) return [FLOPS_PER_MULTIPLY_ADD, ...every.map(axis => axes[axis])];
+	const [queries, keys] = queriesAndKeys(line);
+	const others = every.filter(axis => axis !== queries && axis !== keys).map(axis => axes[axis]);
+	const window = axes[{ near: AROUND, chosen: CHOSEN }[line.mask] ?? WINDOW];
+	const seen = line.mask === "chunks" ? (axes[POSITIONS] ?? axes[keys]) : axes[keys];
+	return [FLOPS_PER_MULTIPLY_ADD, einsum.pairs(line.mask, axes[queries], seen, window), ...others];
 }
 
 export function flops(line, axes, masked) {
-  return einsum.prod(factors(line, axes, masked));
+	return einsum.prod(factors(line, axes, masked));
 }
 
 // Sizes m, k and n, and how often this multiplication runs.
 export function dims(line, axes) {
-  const { left, right, out } = einsum.einsum(line.spec);
-  const alone = left.filter(axis => out.includes(axis) && !right.includes(axis));
-  const ofSteps = alone.filter(axis => einsum.WORKLOAD.includes(axis));
-  const stored = einsum.isWeight(right) && !line.bank; // of a bank, each of a token's experts is a product of its own
-  const rows = stored || !ofSteps.length ? alone : ofSteps;
-  const columns = right.filter(axis => out.includes(axis) && !left.includes(axis));
-  const contracted = left.filter(axis => !out.includes(axis));
-  const repeats = out.filter(axis => !rows.includes(axis) && !columns.includes(axis));
-  const [m, k, n, times] = [rows, contracted, columns, repeats].map(names => einsum.size(axes, names));
-  return { m, k, n, times };
+	const { left, right, out } = einsum.einsum(line.spec);
+	const alone = left.filter(axis => out.includes(axis) && !right.includes(axis));
+	const ofSteps = alone.filter(axis => einsum.WORKLOAD.includes(axis));
+	const stored = einsum.isWeight(right) && !line.bank; // of a bank, each of a token's experts is a product of its own
+	const rows = stored || !ofSteps.length ? alone : ofSteps;
+	const columns = right.filter(axis => out.includes(axis) && !left.includes(axis));
+	const contracted = left.filter(axis => !out.includes(axis));
+	const repeats = out.filter(axis => !rows.includes(axis) && !columns.includes(axis));
+	const [m, k, n, times] = [rows, contracted, columns, repeats].map(names => einsum.size(axes, names));
+	return { m, k, n, times };
 }
 
 // True if an axis is 0, so that there is nothing to multiply.
 export function idles(line, axes) {
-  return einsum.einsum(line.spec).every.some(axis => axes[axis] === 0n);
+	return einsum.einsum(line.spec).every.some(axis => axes[axis] === 0n);
 }
 
 // Largest number of experts whose weights a step can read; 1 if the weight is no bank.
 export function touched(line, axes) {
-  if (!line.bank) return 1n;
-  const workload = einsum.einsum(line.spec).out.filter(axis => einsum.WORKLOAD.includes(axis));
-  return einsum.smaller(axes[line.bank], einsum.size(axes, [...workload, ACTIVE]));
+	if (!line.bank) return 1n;
+	const workload = einsum.einsum(line.spec).out.filter(axis => einsum.WORKLOAD.includes(axis));
+	return einsum.smaller(axes[line.bank], einsum.size(axes, [...workload, ACTIVE]));
 }
 
 // Elements of both operands and of the result, each read or written once.
 export function operands(line, axes) {
-  if (idles(line, axes)) return [0n, 0n, 0n];
-  const { left, right, out } = einsum.einsum(line.spec);
-  return [left, right, out].map(
-    operand => einsum.size(axes, operand) * (einsum.isWeight(operand) ? touched(line, axes) : 1n),
-  );
+	if (idles(line, axes)) return [0n, 0n, 0n];
+	const { left, right, out } = einsum.einsum(line.spec);
+	return [left, right, out].map(
+		operand => einsum.size(axes, operand) * (einsum.isWeight(operand) ? touched(line, axes) : 1n),
+	);
 }
 
 export function weighsLeft(line) {
-  const { left, right } = einsum.einsum(line.spec);
-  return einsum.isWeight(left) && !einsum.isWeight(right);
+	const { left, right } = einsum.einsum(line.spec);
+	return einsum.isWeight(left) && !einsum.isWeight(right);
 }
 
 // Stored tensors of a line by their names in the model, with their axes and those that a matrix is multiplied along.
 export function parameters(line) {
-  if (line.line === "product") return ofProduct(line);
-  if (line.line === "table") {
-    const axes = einsum.letters(line.spec);
-    return [{ path: `${line.path}.weight`, axes, embedding: Boolean(line.embedding), inputs: [] }];
-  }
-  if (line.line === "state") return [];
-  const owner = line.module ?? line.path;
-  return ["weight", "bias"]
-    .filter(name => line[name])
-    .map(name => ({ path: `${owner}.${name}`, axes: einsum.letters(line[name]), inputs: [] }));
+	if (line.line === "product") return ofProduct(line);
+	if (line.line === "table") {
+		const axes = einsum.letters(line.spec);
+		return [{ path: `${line.path}.weight`, axes, embedding: Boolean(line.embedding), inputs: [] }];
+	}
+	if (line.line === "state") return [];
+	const owner = line.module ?? line.path;
+	return ["weight", "bias"]
+		.filter(name => line[name])
+		.map(name => ({ path: `${owner}.${name}`, axes: einsum.letters(line[name]), inputs: [] }));
 }
 
 function ofProduct(line) {
-  const axes = weightAxes(line);
-  if (axes === null) return [];
-  const experts = line.bank ? [line.bank] : [],
-    bank = Boolean(line.bank);
-  const owner = line.weight ?? line.path;
-  const found = [{ path: `${owner}.weight`, axes: [...experts, ...axes], bank, inputs: inputs(line, axes) }];
-  if (line.bias) {
-    const { out } = einsum.einsum(line.spec);
-    const outputs = axes.filter(axis => out.includes(axis));
-    found.push({ path: `${line.path}.bias`, axes: [...experts, ...outputs], bank, inputs: [] });
-  }
-  return found;
+	const axes = weightAxes(line);
+	if (axes === null) return [];
+	const experts = line.bank ? [line.bank] : [],
+		bank = Boolean(line.bank);
+	const owner = line.weight ?? line.path;
+	const found = [{ path: `${owner}.weight`, axes: [...experts, ...axes], bank, inputs: inputs(line, axes) }];
+	if (line.bias) {
+		const { out } = einsum.einsum(line.spec);
+		const outputs = axes.filter(axis => out.includes(axis));
+		found.push({ path: `${line.path}.bias`, axes: [...experts, ...outputs], bank, inputs: [] });
+	}
+	return found;
 }
 
 // Axes of the weight that are its module's input; a tied head is read transposed.
 function inputs(line, weight) {
-  const { left, out } = einsum.einsum(line.spec);
-  const results = weight.filter(axis => out.includes(axis));
-  if (!results.some(axis => ![...left, "E", "U"].includes(axis))) return [];
-  return results.includes(weight[0]) ? weight.slice(0, 1) : weight.filter(axis => !results.includes(axis));
+	const { left, out } = einsum.einsum(line.spec);
+	const results = weight.filter(axis => out.includes(axis));
+	if (!results.some(axis => ![...left, "E", "U"].includes(axis))) return [];
+	return results.includes(weight[0]) ? weight.slice(0, 1) : weight.filter(axis => !results.includes(axis));
 }

@@ -23,218 +23,218 @@ const { h, byId } = dom;
 const page = models.read(JSON.parse(byId("data").textContent));
 const start = state.fitted(begun(page.start), page);
 const view = {
-  line: null,
-  area: "FLOPs",
-  sort: null,
-  order: { column: 2, down: false },
-  query: "",
-  every: false,
-  complaints: [],
+	line: null,
+	area: "FLOPs",
+	sort: null,
+	order: { column: 2, down: false },
+	query: "",
+	every: false,
+	complaints: [],
 };
 const REST = 120; // milliseconds after the last turn, when what is slow to draw is drawn
 let now = start,
-  resting = 0,
-  counted = null,
-  other = null;
+	resting = 0,
+	counted = null,
+	other = null;
 
 // The knobs as the page was made: whole numbers are texts in its data.
 function begun(given) {
-  const found = { ...state.STILL, sizes: {} };
-  for (const [name, value] of Object.entries(given)) found[name] = /^[0-9]+$/.test(value) ? BigInt(value) : value;
-  return found;
+	const found = { ...state.STILL, sizes: {} };
+	for (const [name, value] of Object.entries(given)) found[name] = /^[0-9]+$/.test(value) ? BigInt(value) : value;
+	return found;
 }
 
 // Turn some knobs, or what a function makes of them as they are; null leads back to how the model was built.
 function turn(asked) {
-  const changed = typeof asked === "function" ? asked(now) : asked;
-  const built = { ...start, model: now.model, against: now.against, sizes: {} };
-  now = state.fitted(changed === null ? { ...built, shared: null, form: null } : { ...now, ...changed }, page);
-  if (changed === null || changed.model || changed.form !== undefined) view.line = null;
-  view.complaints = [];
-  history.replaceState(null, "", state.fragment(now, start, page) || location.pathname + location.search);
-  draw();
+	const changed = typeof asked === "function" ? asked(now) : asked;
+	const built = { ...start, model: now.model, against: now.against, sizes: {} };
+	now = state.fitted(changed === null ? { ...built, shared: null, form: null } : { ...now, ...changed }, page);
+	if (changed === null || changed.model || changed.form !== undefined) view.line = null;
+	view.complaints = [];
+	history.replaceState(null, "", state.fragment(now, start, page) || location.pathname + location.search);
+	draw();
 }
 
 function fromLink() {
-  const read = state.parse(location.hash, start, page);
-  now = read.state;
-  view.complaints = read.complaints;
-  draw();
+	const read = state.parse(location.hash, start, page);
+	now = read.state;
+	view.complaints = read.complaints;
+	draw();
 }
 
 // What the first glance needs at once; charts, cards and the gallery when the knobs rest.
 function draw() {
-  const held = focus.focused();
-  const model = state.chosen(page, now.model);
-  counted = count.count(model, now);
-  other = compared(model);
-  const names = [model.name, other ? (now.against === "built" ? "as built" : other.model.name) : ""];
-  if (now.against === "built") names[0] = "as turned";
-  const fresh = h("div", { id: "knobs", "data-model": model.name }, knobs.knobs(page, now, turn));
-  if (byId("knobs").dataset.model === model.name) focus.renewed(byId("knobs"), fresh);
-  else byId("knobs").replaceWith(fresh);
-  byId("head").replaceChildren(...head.header({ counted, complaints: view.complaints }));
-  byId("light").replaceChildren(
-    bars.tiles(counted, other),
-    head.command(counted),
-    bars.bars(counted, other, names),
-    lines(),
-  );
-  focus.refocused(held);
-  clearTimeout(resting);
-  resting = setTimeout(() => rest(names), document.body.dataset.drawn ? REST : 0);
+	const held = focus.focused();
+	const model = state.chosen(page, now.model);
+	counted = count.count(model, now);
+	other = compared(model);
+	const names = [model.name, other ? (now.against === "built" ? "as built" : other.model.name) : ""];
+	if (now.against === "built") names[0] = "as turned";
+	const fresh = h("div", { id: "knobs", "data-model": model.name }, knobs.knobs(page, now, turn));
+	if (byId("knobs").dataset.model === model.name) focus.renewed(byId("knobs"), fresh);
+	else byId("knobs").replaceWith(fresh);
+	byId("head").replaceChildren(...head.header({ counted, complaints: view.complaints }));
+	byId("light").replaceChildren(
+		bars.tiles(counted, other, names[1]),
+		head.command(counted),
+		bars.bars(counted, other, names),
+		lines(),
+	);
+	focus.refocused(held);
+	clearTimeout(resting);
+	resting = setTimeout(() => rest(names), document.body.dataset.drawn ? REST : 0);
 }
 
 function rest(names) {
-  const held = focus.focused(),
-    device = page.devices.find(one => one.id === now.card);
-  const go = ctx => turn({ ctx });
-  byId("rest").replaceChildren(
-    ...[
-      h(
-        "div.pair",
-        null,
-        crosses() ? charts.flops(counted, go) : null,
-        counted.model.keeps && counted.dtype !== null ? charts.memory(counted, device, go) : null,
-      ),
-      cards.cards(counted, page.devices, now.card, view.every, {
-        choose: card => turn({ card }),
-        more: () => {
-          view.every = !view.every;
-          rest(names);
-        },
-      }),
-      h(
-        "div.pair",
-        null,
-        roofline.roofline(counted, device),
-        treemap.treemap(counted, view.area, area => {
-          view.area = area;
-          rest(names);
-        }),
-      ),
-      formula.formulas(counted),
-      tables.products(counted, view.sort, column => {
-        view.sort = turned(view.sort, column);
-        rest(names);
-      }),
-      other ? tables.beside(counted, other, names) : null,
-      page.models.length > 1 ? gallery(device) : null,
-      head.notes(counted),
-    ].filter(Boolean),
-  );
-  document.body.dataset.drawn = "yes";
-  focus.refocused(held);
+	const held = focus.focused(),
+		device = page.devices.find(one => one.id === now.card);
+	const go = ctx => turn({ ctx });
+	byId("rest").replaceChildren(
+		...[
+			h(
+				"div.pair",
+				null,
+				crosses() ? charts.flops(counted, go) : null,
+				counted.model.keeps && counted.dtype !== null ? charts.memory(counted, device, go) : null,
+			),
+			cards.cards(counted, page.devices, now.card, view.every, {
+				choose: card => turn({ card }),
+				more: () => {
+					view.every = !view.every;
+					rest(names);
+				},
+			}),
+			h(
+				"div.pair",
+				null,
+				roofline.roofline(counted, device),
+				treemap.treemap(counted, view.area, area => {
+					view.area = area;
+					rest(names);
+				}),
+			),
+			formula.formulas(counted),
+			tables.products(counted, view.sort, column => {
+				view.sort = turned(view.sort, column);
+				rest(names);
+			}),
+			other ? tables.beside(counted, other, names) : null,
+			page.models.length > 1 ? gallery(device) : null,
+			head.notes(counted),
+		].filter(Boolean),
+	);
+	document.body.dataset.drawn = "yes";
+	focus.refocused(held);
 }
 
 const turned = (sort, column) => ({ column, down: sort?.column === column ? !sort.down : column > 1 });
 const crosses = () => counted.products.some(product => product.name === "attn_scores_values");
 
 function compared(model) {
-  if (now.against === null) return null;
-  if (now.against === "built") {
-    return count.count(model, { ...now, shared: null, form: null, sizes: {} });
-  }
-  const against = state.chosen(page, now.against);
-  return count.count(against, state.fitted({ ...now, model: against.name, shared: null, form: null, sizes: {} }, page));
+	if (now.against === null) return null;
+	if (now.against === "built") {
+		return count.count(model, { ...now, shared: null, form: null, sizes: {} });
+	}
+	const against = state.chosen(page, now.against);
+	return count.count(against, state.fitted({ ...now, model: against.name, shared: null, form: null, sizes: {} }, page));
 }
 
 function lines() {
-  const chosen = picture.found(counted, view.line),
-    device = page.devices.find(one => one.id === now.card);
-  const choose = id => {
-    view.line = id;
-    draw();
-  };
-  return dom.panel(
-    "lines",
-    "The model, line by line",
-    "Every box is one line of the ledger. Choose one.",
-    h("div.beside", null, picture.picture(counted, chosen.id, choose), detail.detail(counted, chosen, device)),
-  );
+	const chosen = picture.found(counted, view.line),
+		device = page.devices.find(one => one.id === now.card);
+	const choose = id => {
+		view.line = id;
+		draw();
+	};
+	return dom.panel(
+		"lines",
+		"The model, line by line",
+		"Every box is one line of the ledger. Choose one.",
+		h("div.beside", null, picture.picture(counted, chosen.id, choose), detail.detail(counted, chosen, device)),
+	);
 }
 
 function gallery(device) {
-  const acts = {
-    order: column => {
-      view.order = turned(view.order, column);
-      list();
-    },
-    choose: model => {
-      turn({ model, shared: null, form: null, sizes: {}, dtype: null });
-      scrollTo({ top: 0 });
-    },
-  };
-  const body = h("div");
-  const list = () => {
-    const held = focus.focused();
-    body.replaceChildren(...tables.gallery(page, now, device, view.query, view.order, acts));
-    focus.refocused(held);
-  };
-  const search = h("input", {
-    type: "search",
-    id: "search",
-    value: view.query,
-    "aria-label": "Search models",
-    placeholder: "llama 8b",
-    oninput: event => {
-      view.query = event.target.value;
-      list();
-    },
-  });
-  list();
-  return dom.panel("gallery", "All models at the same knobs", null, search, body);
+	const acts = {
+		order: column => {
+			view.order = turned(view.order, column);
+			list();
+		},
+		choose: model => {
+			turn({ model, shared: null, form: null, sizes: {}, dtype: null });
+			scrollTo({ top: 0 });
+		},
+	};
+	const body = h("div");
+	const list = () => {
+		const held = focus.focused();
+		body.replaceChildren(...tables.gallery(page, now, device, view.query, view.order, acts));
+		focus.refocused(held);
+	};
+	const search = h("input", {
+		type: "search",
+		id: "search",
+		value: view.query,
+		"aria-label": "Search models",
+		placeholder: "llama 8b",
+		oninput: event => {
+			view.query = event.target.value;
+			list();
+		},
+	});
+	list();
+	return dom.panel("gallery", "All models at the same knobs", null, search, body);
 }
 
 // One letter, one meaning: where a letter is pointed at, it is marked everywhere.
 function marked(event) {
-  const axis = event.target.closest?.("[data-axis]")?.dataset.axis;
-  for (const element of document.querySelectorAll("[data-axis]")) {
-    element.classList.toggle("lit", axis !== undefined && element.dataset.axis === axis);
-  }
+	const axis = event.target.closest?.("[data-axis]")?.dataset.axis;
+	for (const element of document.querySelectorAll("[data-axis]")) {
+		element.classList.toggle("lit", axis !== undefined && element.dataset.axis === axis);
+	}
 }
 
 // The bar at the top: what to compare with, and what to take along.
 function tools() {
-  const against = h(
-    "select",
-    { id: "against", onchange: event => turn({ against: event.target.value || null }) },
-    [["", "nothing"], ["built", "the same as built"], ...page.models.map(model => [model.name, model.name])].map(
-      ([value, text]) => h("option", { value, selected: value === (now.against ?? "") }, text),
-    ),
-  );
-  const link = () => location.href.split("#")[0] + state.fragment(now, start, page);
-  byId("tools").replaceChildren(
-    h("label", { for: "against" }, "Compare with"),
-    against,
-    head.copies("Link", "Copy a link to these knobs", link),
-    head.copies("JSON", "Copy what tfacct flops --json prints", () => says.json(says.document(counted))),
-    head.copies("Markdown", "Copy the products as a Markdown table", () => head.markdown(counted)),
-    head.copies("LaTeX", "Copy the formula of the FLOPs in LaTeX", () => head.latex(counted)),
-    h("button.plain", { type: "button", onclick: () => print() }, "Print"),
-    h(
-      "button.plain",
-      {
-        type: "button",
-        id: "theme",
-        onclick: () => themed(document.documentElement.dataset.theme === "dark" ? "light" : "dark"),
-      },
-      "Light / dark",
-    ),
-  );
+	const against = h(
+		"select",
+		{ id: "against", onchange: event => turn({ against: event.target.value || null }) },
+		[["", "nothing"], ["built", "the same as built"], ...page.models.map(model => [model.name, model.name])].map(
+			([value, text]) => h("option", { value, selected: value === (now.against ?? "") }, text),
+		),
+	);
+	const link = () => location.href.split("#")[0] + state.fragment(now, start, page);
+	byId("tools").replaceChildren(
+		h("label", { for: "against" }, "Compare with"),
+		against,
+		head.copies("Link", "Copy a link to these knobs", link),
+		head.copies("JSON", "Copy what tfacct flops --json prints", () => says.json(says.document(counted))),
+		head.copies("Markdown", "Copy the products as a Markdown table", () => head.markdown(counted)),
+		head.copies("LaTeX", "Copy the formula of the FLOPs in LaTeX", () => head.latex(counted)),
+		h("button.plain", { type: "button", onclick: () => print() }, "Print"),
+		h(
+			"button.plain",
+			{
+				type: "button",
+				id: "theme",
+				onclick: () => themed(document.documentElement.dataset.theme === "dark" ? "light" : "dark"),
+			},
+			"Light / dark",
+		),
+	);
 }
 
 // The theme is the system's until the button says otherwise.
 const DARK = matchMedia("(prefers-color-scheme: dark)");
 function themed(theme) {
-  document.documentElement.dataset.theme = theme;
+	document.documentElement.dataset.theme = theme;
 }
 
 // For tests and for whoever looks: what the page says, as `tfacct flops --json` does.
 globalThis.tfacct = {
-  json: () => says.json(says.document(counted)),
-  turn,
-  state: () => state.fragment(now, start, page),
+	json: () => says.json(says.document(counted)),
+	turn,
+	state: () => state.fragment(now, start, page),
 };
 document.documentElement.classList.add("scripted");
 themed(DARK.matches ? "dark" : "light");

@@ -4,73 +4,73 @@ import * as einsum from "./einsum.js";
 
 // Side, stack, number, part and leaf of a path, each empty if it has none.
 export function parse(path) {
-  const words = path.split(".");
-  const side = words[0] === "encoder" && words.length > 1 ? words.shift() : "";
-  const stacked = (words[0] === "blocks" || words[0] === "mtp") && words.length > 1;
-  const [stack, number] = stacked ? words.splice(0, 2) : ["", ""];
-  const [part, ...leaf] = words;
-  return { side, stack, number, part, leaf: leaf.join(".") };
+	const words = path.split(".");
+	const side = words[0] === "encoder" && words.length > 1 ? words.shift() : "";
+	const stacked = (words[0] === "blocks" || words[0] === "mtp") && words.length > 1;
+	const [stack, number] = stacked ? words.splice(0, 2) : ["", ""];
+	const [part, ...leaf] = words;
+	return { side, stack, number, part, leaf: leaf.join(".") };
 }
 
 // Heading that a path is summed under: its part's name, one for all norms, one for a whole encoder or all MTP heads.
 export function heading(path) {
-  const { side, stack, part } = parse(path);
-  if (side || stack === "mtp") return side || stack;
-  return part.endsWith("_norm") ? "norms" : part;
+	const { side, stack, part } = parse(path);
+	if (side || stack === "mtp") return side || stack;
+	return part.endsWith("_norm") ? "norms" : part;
 }
 
 // Component of a product: its heading, except that the letters divide self-attention in two.
 export function component(line) {
-  const found = heading(line.path);
-  if (found !== "attn") return found;
-  const { every } = einsum.einsum(line.spec);
-  return every.includes("T") && every.includes("S") ? "attn_scores_values" : "attn_projections";
+	const found = heading(line.path);
+	if (found !== "attn") return found;
+	const { every } = einsum.einsum(line.spec);
+	return every.includes("T") && every.includes("S") ? "attn_scores_values" : "attn_projections";
 }
 
 // Path as a table shows it: `attn.q_proj` for `blocks.*.attn.q_proj`.
 export function short(path) {
-  const { side, stack, number, part, leaf } = parse(path);
-  if (number !== "*") return path;
-  return [side, stack === "mtp" ? stack : "", part, leaf].filter(Boolean).join(".");
+	const { side, stack, number, part, leaf } = parse(path);
+	if (number !== "*") return path;
+	return [side, stack === "mtp" ? stack : "", part, leaf].filter(Boolean).join(".");
 }
 
 const WORDS = {
-  attn: "attention",
-  attn_projections: "attention projections",
-  attn_scores_values: "scores + values",
-  cross: "cross-attention",
-  mlp: "feed-forward",
-  lm_head: "head",
-  embed: "embeddings",
-  pos_embed: "positions",
-  norms: "norms",
-  encoder: "encoder",
-  mtp: "prediction ahead",
-  type_embed: "segments",
-  rel_bias: "distances",
+	attn: "attention",
+	attn_projections: "attention projections",
+	attn_scores_values: "scores + values",
+	cross: "cross-attention",
+	mlp: "feed-forward",
+	lm_head: "head",
+	embed: "embeddings",
+	pos_embed: "positions",
+	norms: "norms",
+	encoder: "encoder",
+	mtp: "prediction ahead",
+	type_embed: "segments",
+	rel_bias: "distances",
 };
 
 export function words(name) {
-  return WORDS[name] ?? name.replaceAll("_", " ");
+	return WORDS[name] ?? name.replaceAll("_", " ");
 }
 
 const HUES = {
-  attn: "attention",
-  attn_projections: "attention",
-  attn_scores_values: "scores",
-  cross: "cross",
-  mlp: "mlp",
-  lm_head: "head",
-  embed: "embed",
-  pos_embed: "embed",
-  type_embed: "embed",
-  norms: "norms",
-  encoder: "encoder",
-  mtp: "ahead",
-  cache: "scores",
+	attn: "attention",
+	attn_projections: "attention",
+	attn_scores_values: "scores",
+	cross: "cross",
+	mlp: "mlp",
+	lm_head: "head",
+	embed: "embed",
+	pos_embed: "embed",
+	type_embed: "embed",
+	norms: "norms",
+	encoder: "encoder",
+	mtp: "ahead",
+	cache: "scores",
 };
 
 // Name of the colour of a component: a class in the style.
 export function hue(name) {
-  return HUES[name] ?? "mixer";
+	return HUES[name] ?? "mixer";
 }

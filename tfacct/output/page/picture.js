@@ -8,123 +8,122 @@ import * as dom from "./dom.js";
 const { h } = dom;
 
 export function picture(counted, selected, choose) {
-  const found = counted.way.groups
-    .map((group, index) => ({ group, index }))
-    .filter(({ group }) => group.lines.length)
-    .map(({ group, index }) => block(counted, group, index, selected, choose));
-  return h("div.model", null, found);
+	const found = counted.way.groups
+		.map((group, index) => ({ group, index }))
+		.filter(({ group }) => group.lines.length)
+		.map(({ group, index }) => block(counted, group, index, selected, choose));
+	return h("div.model", null, found);
 }
 
 function block(counted, group, index, selected, choose) {
-  const rows = [];
-  for (const line of group.lines) {
-    const { part, leaf } = paths.parse(line.path);
-    const last = rows.at(-1);
-    if (last?.part === part) last.lines.push({ line, leaf });
-    else rows.push({ part, lines: [{ line, leaf }] });
-  }
-  const repeated = group.blocks !== "";
-  const title = repeated ? `${side(group)}blocks ${elided(group.blocks)}` : outside(group);
-  return h(
-    `div.block${repeated && group.count > 1n ? ".many" : ""}`,
-    null,
-    h(
-      "h3",
-      null,
-      title,
-      group.kind ? h("em", null, group.kind) : null,
-      repeated ? h("b", null, `× ${numbers.grouped(group.count)}`) : null,
-    ),
-    rows.map(row => sublayer(counted, group, index, row, selected, choose)),
-  );
+	const rows = [];
+	for (const line of group.lines) {
+		const { part, leaf } = paths.parse(line.path);
+		const last = rows.at(-1);
+		if (last?.part === part) last.lines.push({ line, leaf });
+		else rows.push({ part, lines: [{ line, leaf }] });
+	}
+	const repeated = group.blocks !== "";
+	const title = repeated ? `${side(group)}blocks ${elided(group.blocks)}` : outside(group);
+	return h(
+		`div.block${repeated && group.count > 1n ? ".many" : ""}`,
+		null,
+		h(
+			"h3",
+			null,
+			title,
+			group.kind ? h("em", null, group.kind) : null,
+			repeated ? h("b", null, `× ${numbers.grouped(group.count)}`) : null,
+		),
+		rows.map(row => sublayer(counted, group, index, row, selected, choose)),
+	);
 }
 
 const side = group => (group.lines[0].path.startsWith("mtp") ? "prediction ahead, " : "");
 
 function outside(group) {
-  const [first] = group.lines,
-    { side: encoder } = paths.parse(first.path);
-  const behind = group.lines.some(line => /^(encoder\.)?(final_norm|lm_head|pooler|classifier)/.test(line.path));
-  return `${behind ? "behind" : "in front"}${encoder ? ", encoder" : ""}`;
+	const [first] = group.lines,
+		{ side: encoder } = paths.parse(first.path);
+	const behind = group.lines.some(line => /^(encoder\.)?(final_norm|lm_head|pooler|classifier)/.test(line.path));
+	return `${behind ? "behind" : "in front"}${encoder ? ", encoder" : ""}`;
 }
 
 // A long list of block numbers by its ends.
 function elided(spans) {
-  const parts = spans.split(",").map(span => span.replace("-", "–"));
-  return parts.length > 4 ? `${parts.slice(0, 3).join(", ")}, … ${parts.at(-1)}` : parts.join(", ");
+	const parts = spans.split(",").map(span => span.replace("-", "–"));
+	return parts.length > 4 ? `${parts.slice(0, 3).join(", ")}, … ${parts.at(-1)}` : parts.join(", ");
 }
 
 function sublayer(counted, group, index, { part, lines }, selected, choose) {
-  const small = lines.every(({ line }) => line.line === "pointwise");
-  if (small) return h("p.small", null, h(`i.${part.endsWith("_add") ? "plus" : "dash"}`), part.replaceAll("_", " "));
-  const boxes = lines.map(({ line, leaf }) => box(counted, group, index, line, leaf || part, selected, choose));
-  return h(
-    "div.sublayer",
-    null,
-    h("h4", null, paths.parse(lines[0].line.path).part.replaceAll("_", " ")),
-    h("div.boxes", null, boxes),
-  );
+	const small = lines.every(({ line }) => line.line === "pointwise");
+	if (small) return h("p.small", null, h(`i.${part.endsWith("_add") ? "plus" : "dash"}`), part.replaceAll("_", " "));
+	const boxes = lines.map(({ line, leaf }) => box(counted, group, index, line, leaf || part, selected, choose));
+	return h(
+		"div.sublayer",
+		null,
+		h("h4", null, paths.parse(lines[0].line.path).part.replaceAll("_", " ")),
+		h("div.boxes", null, boxes),
+	);
 }
 
 function box(counted, group, index, line, name, selected, choose) {
-  const id = `${index} ${line.path}${line.line === "state" ? " state" : ""}`,
-    label = name.replaceAll("_", " ");
-  if (line.line === "pointwise") return h("span.point", { title: `${label}: ${line.spec}` }, label);
-  const { hue, value, share } = figures(counted, group, line);
-  const kind = line.line === "state" ? "kept" : line.line === "table" || line.unused ? "stored" : "work";
-  return h(
-    `button.box.${kind}.${hue}`,
-    {
-      type: "button",
-      "data-line": id,
-      "aria-pressed": String(selected === id),
-      onclick: () => choose(id),
-      "--share": String(share ?? 0),
-      "aria-label": `${label}, ${value}${share === null ? "" : `, ${(100 * share).toFixed(1)}%`}`,
-    },
-    h("b", null, label),
-    h("span", null, h("span", null, value), share === null ? null : h("span", null, percent(share))),
-  );
+	const id = `${index} ${line.path}${line.line === "state" ? " state" : ""}`,
+		label = name.replaceAll("_", " ");
+	if (line.line === "pointwise") return h("span.point", { title: `${label}: ${line.spec}` }, label);
+	const { hue, value, share } = figures(counted, group, line);
+	const kind = line.line === "state" ? "kept" : line.line === "table" || line.unused ? "stored" : "work";
+	return h(
+		`button.box.${kind}.${hue}`,
+		{
+			type: "button",
+			"data-line": id,
+			"aria-pressed": String(selected === id),
+			onclick: () => choose(id),
+			"--share": String(share ?? 0),
+		},
+		h("b", null, label),
+		h("span", null, h("span", null, value), share === null ? null : h("span", null, percent(share))),
+	);
 }
 
 const percent = share => `${(100 * share).toFixed(1)}%`;
 
 // What stands in a box: FLOPs and their share of a product, bytes of what is kept, parameters of a table.
 function figures(counted, group, line) {
-  if (line.line === "state") {
-    const own = counted.states.find(state => state.line === line && state.group === group);
-    return { hue: "cache", value: numbers.binary(own.bytes), share: null };
-  }
-  const product = counted.products.find(one => one.line === line && one.group === group);
-  if (!product) {
-    const tensor = counted.tensors.find(one => one.path.startsWith(`${line.weight ?? line.path}.`));
-    const stored = tensor ? numbers.people(tensor.count * tensor.elements) : "stored above";
-    return { hue: paths.hue(paths.heading(line.path)), value: line.unused ? "never called" : stored, share: null };
-  }
-  const share = counted.flops ? Number(numbers.decimals(product.flops, counted.flops, 6)) : 0;
-  return { hue: paths.hue(product.name), value: numbers.si(product.flops), share };
+	if (line.line === "state") {
+		const own = counted.states.find(state => state.line === line && state.group === group);
+		return { hue: "cache", value: numbers.binary(own.bytes), share: null };
+	}
+	const product = counted.products.find(one => one.line === line && one.group === group);
+	if (!product) {
+		const tensor = counted.tensors.find(one => one.path.startsWith(`${line.weight ?? line.path}.`));
+		const stored = tensor ? numbers.people(tensor.count * tensor.elements) : "stored above";
+		return { hue: paths.hue(paths.heading(line.path)), value: line.unused ? "never called" : stored, share: null };
+	}
+	const share = counted.flops ? Number(numbers.decimals(product.flops, counted.flops, 6)) : 0;
+	return { hue: paths.hue(product.name), value: numbers.si(product.flops), share };
 }
 
 // The line that was chosen, or the product with the most FLOPs.
 export function found(counted, selected) {
-  for (const [index, group] of counted.way.groups.entries()) {
-    for (const line of group.lines) {
-      const id = `${index} ${line.path}${line.line === "state" ? " state" : ""}`;
-      if (id === selected) return { id, group, line };
-    }
-  }
-  const most = counted.products.reduce((best, one) => (one.flops > best.flops ? one : best), counted.products[0]);
-  const index = counted.way.groups.indexOf(most.group);
-  return { id: `${index} ${most.line.path}`, group: most.group, line: most.line };
+	for (const [index, group] of counted.way.groups.entries()) {
+		for (const line of group.lines) {
+			const id = `${index} ${line.path}${line.line === "state" ? " state" : ""}`;
+			if (id === selected) return { id, group, line };
+		}
+	}
+	const most = counted.products.reduce((best, one) => (one.flops > best.flops ? one : best), counted.products[0]);
+	const index = counted.way.groups.indexOf(most.group);
+	return { id: `${index} ${most.line.path}`, group: most.group, line: most.line };
 }
 
 // A spec in the model's letters, each of which says its meaning.
 export function spelled(spec, group, legend) {
-  return einsum
-    .renamed(spec, group.names)
-    .split(/([A-Z][a-z]*[0-9]*)/)
-    .map(part => {
-      if (!/^[A-Z]/.test(part)) return part.replace("->", "→");
-      return h("abbr", { title: legend[part] ?? "", "data-axis": part }, part);
-    });
+	return einsum
+		.renamed(spec, group.names)
+		.split(/([A-Z][a-z]*[0-9]*)/)
+		.map(part => {
+			if (!/^[A-Z]/.test(part)) return part.replace("->", "→");
+			return h("abbr", { title: legend[part] ?? "", "data-axis": part }, part);
+		});
 }

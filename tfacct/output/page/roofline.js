@@ -6,94 +6,94 @@ import * as dom from "./dom.js";
 
 const { h, svg } = dom;
 const WIDTH = 440,
-  HEIGHT = 270,
-  LEFT = 20,
-  RIGHT = 20,
-  BASE = 216;
+	HEIGHT = 270,
+	LEFT = 20,
+	RIGHT = 20,
+	BASE = 216;
 
 export function roofline(counted, device) {
-  if (counted.dtype === null || !device.peak) {
-    const why = device.peak
-      ? "Choose a dtype: bytes of quantized weights are not guessed."
-      : `No peak in bf16 is known of ${device.name}.`;
-    return dom.panel("roofline", "Bound by memory or by arithmetic", null, h("p.said", null, why));
-  }
-  const ridge = device.peak / device.bandwidth;
-  const points = counted.products
-    .map(product => ({ product, bytes: product.moved.read + product.moved.written }))
-    .filter(({ bytes, product }) => bytes > 0n && product.forward > 0n)
-    .map(({ product, bytes }) => ({ product, each: Number(numbers.decimals(product.forward, bytes, 6)) }));
-  const all = [...points.map(point => point.each), ridge];
-  const low = Math.log10(Math.max(Math.min(...all) / 2, 0.05)),
-    high = Math.log10(Math.max(...all) * 2.5);
-  const x = each => LEFT + ((Math.log10(Math.max(each, 0.05)) - low) / (high - low)) * (WIDTH - LEFT - RIGHT);
-  const under = points.filter(point => point.each < ridge).reduce((sum, point) => sum + point.product.forward, 0n);
-  const total = points.reduce((sum, point) => sum + point.product.forward, 0n);
-  const said =
-    `${numbers.percent(under, total || 1n)} of the FLOPs are of products below the ridge of ${device.name},` +
-    ` ${ridge.toFixed(0)} FLOPs per byte in bf16: unfused, memory bounds them.`;
-  return dom.panel(
-    "roofline",
-    "Bound by memory or by arithmetic",
-    "FLOPs per byte, unfused.",
-    svg(
-      "svg.chart",
-      { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": said },
-      svg("rect.below", { x: LEFT, y: 20, width: Math.max(x(ridge) - LEFT, 0), height: BASE - 20 }),
-      svg("line.cross", { x1: x(ridge), x2: x(ridge), y1: 20, y2: BASE }),
-      svg(
-        "text.strong.halo",
-        { x: Math.min(Math.max(x(ridge), 60), WIDTH - 60), y: 14, "text-anchor": "middle" },
-        `ridge ${ridge.toFixed(0)}`,
-      ),
-      ticks(low, high, x),
-      dots(points, total, x),
-    ),
-    h("p.said", null, said),
-  );
+	if (counted.dtype === null || !device.peak) {
+		const why = device.peak
+			? "Choose a dtype: bytes of quantized weights are not guessed."
+			: `No peak in bf16 is known of ${device.name}.`;
+		return dom.panel("roofline", "Bound by memory or by arithmetic", null, h("p.said", null, why));
+	}
+	const ridge = device.peak / device.bandwidth;
+	const points = counted.products
+		.map(product => ({ product, bytes: product.moved.read + product.moved.written }))
+		.filter(({ bytes, product }) => bytes > 0n && product.forward > 0n)
+		.map(({ product, bytes }) => ({ product, each: Number(numbers.decimals(product.forward, bytes, 6)) }));
+	const all = [...points.map(point => point.each), ridge];
+	const low = Math.log10(Math.max(Math.min(...all) / 2, 0.05)),
+		high = Math.log10(Math.max(...all) * 2.5);
+	const x = each => LEFT + ((Math.log10(Math.max(each, 0.05)) - low) / (high - low)) * (WIDTH - LEFT - RIGHT);
+	const under = points.filter(point => point.each < ridge).reduce((sum, point) => sum + point.product.forward, 0n);
+	const total = points.reduce((sum, point) => sum + point.product.forward, 0n);
+	const said =
+		`${numbers.percent(under, total || 1n)} of the FLOPs are of products below the ridge of ${device.name},` +
+		` ${ridge.toFixed(0)} FLOPs per byte in bf16: unfused, memory bounds them.`;
+	return dom.panel(
+		"roofline",
+		"Bound by memory or by arithmetic",
+		"FLOPs per byte, unfused.",
+		svg(
+			"svg.chart",
+			{ viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": said },
+			svg("rect.below", { x: LEFT, y: 20, width: Math.max(x(ridge) - LEFT, 0), height: BASE - 20 }),
+			svg("line.cross", { x1: x(ridge), x2: x(ridge), y1: 20, y2: BASE }),
+			svg(
+				"text.strong.halo",
+				{ x: Math.min(Math.max(x(ridge), 60), WIDTH - 60), y: 14, "text-anchor": "middle" },
+				`ridge ${ridge.toFixed(0)}`,
+			),
+			ticks(low, high, x),
+			dots(points, total, x),
+		),
+		h("p.said", null, said),
+	);
 }
 
 function ticks(low, high, x) {
-  const found = [svg("line.grid", { x1: LEFT, x2: WIDTH - RIGHT, y1: BASE, y2: BASE })];
-  for (let power = Math.ceil(low); power <= high; power += 1) {
-    const text = power < 0 ? (10 ** power).toFixed(-power) : numbers.grouped(10n ** BigInt(power));
-    found.push(svg("text", { x: x(10 ** power), y: BASE + 20, "text-anchor": "middle" }, text));
-  }
-  found.push(svg("text", { x: WIDTH / 2, y: HEIGHT - 10, "text-anchor": "middle" }, "FLOPs per byte moved"));
-  return found;
+	const found = [svg("line.grid", { x1: LEFT, x2: WIDTH - RIGHT, y1: BASE, y2: BASE })];
+	for (let power = Math.ceil(low); power <= high; power += 1) {
+		const text = power < 0 ? (10 ** power).toFixed(-power) : numbers.grouped(10n ** BigInt(power));
+		found.push(svg("text", { x: x(10 ** power), y: BASE + 20, "text-anchor": "middle" }, text));
+	}
+	found.push(svg("text", { x: WIDTH / 2, y: HEIGHT - 10, "text-anchor": "middle" }, "FLOPs per byte moved"));
+	return found;
 }
 
 // A dot for each product, larger for more FLOPs; those of near intensity stand above each other.
 function dots(points, total, x) {
-  const placed = [];
-  const ranked = [...points].sort((one, other) => (other.product.forward > one.product.forward ? 1 : -1));
-  for (const { product, each } of ranked) {
-    const radius = 4 + 14 * Math.sqrt(Number(numbers.decimals(product.forward, total || 1n, 6)));
-    let y = BASE - radius - 4;
-    const at = x(each);
-    const meets = () => placed.find(one => Math.hypot(one.at - at, one.y - y) < one.radius + radius + 1);
-    while (meets() && y > 40) y -= 6;
-    placed.push({ at, y, radius, product, each });
-  }
-  const named = placed.slice(0, 7);
-  return [
-    placed.map(({ at, y, radius, product, each }) =>
-      svg(
-        `circle.${paths.hue(product.name)}`,
-        { cx: at, cy: y, r: radius },
-        svg("title", null, `${paths.short(product.line.path)}: ${each.toFixed(2)} FLOPs per byte`),
-      ),
-    ),
-    named.map(({ at, y, radius, product }) => label(at, y, radius, product)),
-  ];
+	const placed = [];
+	const ranked = [...points].sort((one, other) => (other.product.forward > one.product.forward ? 1 : -1));
+	for (const { product, each } of ranked) {
+		const radius = 4 + 14 * Math.sqrt(Number(numbers.decimals(product.forward, total || 1n, 6)));
+		let y = BASE - radius - 4;
+		const at = x(each);
+		const meets = () => placed.find(one => Math.hypot(one.at - at, one.y - y) < one.radius + radius + 1);
+		while (meets() && y > 40) y -= 6;
+		placed.push({ at, y, radius, product, each });
+	}
+	const named = placed.slice(0, 7);
+	return [
+		placed.map(({ at, y, radius, product, each }) =>
+			svg(
+				`circle.${paths.hue(product.name)}`,
+				{ cx: at, cy: y, r: radius },
+				svg("title", null, `${paths.short(product.line.path)}: ${each.toFixed(2)} FLOPs per byte`),
+			),
+		),
+		named.map(({ at, y, radius, product }) => label(at, y, radius, product)),
+	];
 }
 
 function label(at, y, radius, product) {
-  const left = at > WIDTH * 0.72;
-  const name = paths.parse(product.line.path).leaf || paths.short(product.line.path);
-  return svg(
-    "text.halo",
-    { x: left ? at - radius - 4 : at + radius + 4, y: y + 4, "text-anchor": left ? "end" : "start" },
-    name.replaceAll("_", " "),
-  );
+	const left = at > WIDTH * 0.72;
+	const name = paths.parse(product.line.path).leaf || paths.short(product.line.path);
+	return svg(
+		"text.halo",
+		{ x: left ? at - radius - 4 : at + radius + 4, y: y + 4, "text-anchor": left ? "end" : "start" },
+		name.replaceAll("_", " "),
+	);
 }

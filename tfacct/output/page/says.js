@@ -7,156 +7,156 @@ import * as numbers from "./numbers.js";
 
 // The command that prints these FLOPs; a line of Python where no field of a config says what was changed.
 export function command(model, state) {
-  const lettered = Object.keys(state.sizes).length > 0;
-  return lettered || (state.shared !== null && !model.shared) ? python(model, state) : shell(model, state);
+	const lettered = Object.keys(state.sizes).length > 0;
+	return lettered || (state.shared !== null && !model.shared) ? python(model, state) : shell(model, state);
 }
 
 function shell(model, state) {
-  const at = count.axes(model, state),
-    said = ["tfacct", "flops", quoted(model.name)];
-  if (state.ctx !== null) said.push("--ctx", state.ctx);
-  if (state.step === "decode") said.push("--decode");
-  if (state.step === "chunk") said.push("--tokens", at.T);
-  if (at.B !== 1n) said.push("--batch", at.B);
-  if (state.source !== null) said.push("--source", state.source);
-  if (state.last) said.push("--logits", "last");
-  if (state.masked) said.push("--masked");
-  if (state.train) said.push("--train");
-  for (const [field, value] of Object.entries(sets(model, state))) {
-    said.push("--set", quoted(`${field}=${typeof value === "string" ? value : JSON.stringify(value, digits)}`));
-  }
-  return said.join(" ");
+	const at = count.axes(model, state),
+		said = ["tfacct", "flops", quoted(model.name)];
+	if (state.ctx !== null) said.push("--ctx", state.ctx);
+	if (state.step === "decode") said.push("--decode");
+	if (state.step === "chunk") said.push("--tokens", at.T);
+	if (at.B !== 1n) said.push("--batch", at.B);
+	if (state.source !== null) said.push("--source", state.source);
+	if (state.last) said.push("--logits", "last");
+	if (state.masked) said.push("--masked");
+	if (state.train) said.push("--train");
+	for (const [field, value] of Object.entries(sets(model, state))) {
+		said.push("--set", quoted(`${field}=${typeof value === "string" ? value : JSON.stringify(value, digits)}`));
+	}
+	return said.join(" ");
 }
 
 // Fields over the config as published: those that the page was made with, and those that its knobs set.
 function sets(model, state) {
-  const found = { ...model.set };
-  if (state.shared !== null) found[model.shared] = state.shared;
-  if (state.form !== null) found[model.form] = state.form;
-  return found;
+	const found = { ...model.set };
+	if (state.shared !== null) found[model.shared] = state.shared;
+	if (state.form !== null) found[model.form] = state.form;
+	return found;
 }
 
 const digits = (_, value) => (typeof value === "bigint" ? Number(value) : value);
 
 function quoted(text) {
-  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+	return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 
 function python(model, state) {
-  const at = count.axes(model, state),
-    fields = Object.entries({ ...model.set });
-  if (state.form !== null) fields.push([model.form, state.form]);
-  const knobs = [`ctx=${at.S}`];
-  if (at.T !== at.S) knobs.push(`tokens=${at.T}`);
-  if (at.B !== 1n) knobs.push(`batch=${at.B}`);
-  if (state.source !== null) knobs.push(`source=${state.source}`);
-  if (state.shared !== null) knobs.push(`num_key_value_heads=${state.shared}`);
-  for (const [letter, size] of Object.entries(state.sizes)) knobs.push(`${letter}=${size}`);
-  if (state.last) knobs.push('logits="last"');
-  if (state.masked) knobs.push("masked=True");
-  if (state.train) knobs.push("train=True");
-  const given = fields.map(([name, value]) => `, ${name}=${literal(value)}`).join("");
-  return `load(${JSON.stringify(model.name)}${given}).evaluate("total_flops", exact=True, ${knobs.join(", ")})`;
+	const at = count.axes(model, state),
+		fields = Object.entries({ ...model.set });
+	if (state.form !== null) fields.push([model.form, state.form]);
+	const knobs = [`ctx=${at.S}`];
+	if (at.T !== at.S) knobs.push(`tokens=${at.T}`);
+	if (at.B !== 1n) knobs.push(`batch=${at.B}`);
+	if (state.source !== null) knobs.push(`source=${state.source}`);
+	if (state.shared !== null) knobs.push(`num_key_value_heads=${state.shared}`);
+	for (const [letter, size] of Object.entries(state.sizes)) knobs.push(`${letter}=${size}`);
+	if (state.last) knobs.push('logits="last"');
+	if (state.masked) knobs.push("masked=True");
+	if (state.train) knobs.push("train=True");
+	const given = fields.map(([name, value]) => `, ${name}=${literal(value)}`).join("");
+	return `load(${JSON.stringify(model.name)}${given}).evaluate("total_flops", exact=True, ${knobs.join(", ")})`;
 }
 
 function literal(value) {
-  if (value === null) return "None";
-  return typeof value === "boolean" ? (value ? "True" : "False") : JSON.stringify(value);
+	if (value === null) return "None";
+	return typeof value === "boolean" ? (value ? "True" : "False") : JSON.stringify(value);
 }
 
 // The sentence that answers: the total, of one token, and beside the rule of thumb.
 export function answer(counted) {
-  const { flops, tokens, rule, state, active, params } = counted;
-  const thumb = `${state.train ? "6" : "2"}·${active === params ? "params" : "active"}·tokens`;
-  const each = numbers.si(numbers.rounded(flops, tokens));
-  return `${numbers.si(flops)} FLOPs, ${each} per token: ${numbers.decimals(flops, rule, 2)} times ${thumb}.`;
+	const { flops, tokens, rule, state, active, params } = counted;
+	const thumb = `${state.train ? "6" : "2"}·${active === params ? "params" : "active"}·tokens`;
+	const each = numbers.si(numbers.rounded(flops, tokens));
+	return `${numbers.si(flops)} FLOPs, ${each} per token: ${numbers.decimals(flops, rule, 2)} times ${thumb}.`;
 }
 
 // What `tfacct flops --json` prints, without the sentences of its notes.
 export function document(counted) {
-  const { model, state } = counted;
-  const convention = model.conventions[(state.masked ? 2 : 0) + (state.last ? 1 : 0)];
-  return {
-    schema: 1,
-    command: "flops",
-    answer: answer(counted),
-    convention: state.train ? `${convention}; backward 2 x forward` : convention,
-    models: [facts(counted)],
-    models_left_out: [],
-  };
+	const { model, state } = counted;
+	const convention = model.conventions[(state.masked ? 2 : 0) + (state.last ? 1 : 0)];
+	return {
+		schema: 1,
+		command: "flops",
+		answer: answer(counted),
+		convention: state.train ? `${convention}; backward 2 x forward` : convention,
+		models: [facts(counted)],
+		models_left_out: [],
+	};
 }
 
 function facts(counted) {
-  const { model, state, at, flops, tokens, rule, way } = counted;
-  const named = { model: model.name, family: model.family, set: sets(model, state), defaulted: left(model, state) };
-  const workload = { batch: at.B, tokens: at.T, keys: at.S, source: at.J || null };
-  const logits = model.logits ? (state.last ? "last" : "all") : null;
-  return {
-    ...named,
-    unknown: model.unknown,
-    left_out: model.left_out,
-    workload: { ...workload, logits, masked: state.masked, dtype: null },
-    train: state.train,
-    recompute: "none",
-    recomputed_flops: 0n,
-    total_flops: flops,
-    flops_per_token: fraction(flops, tokens),
-    total_params: counted.params,
-    active_params: counted.active,
-    rule_of_thumb_flops: rule,
-    latent_attention: way.form ?? model.built_form ?? null,
-    total_flops_otherwise: otherwise(counted),
-    components: components(counted.products),
-    lines: count.shown(counted.products).map(product => row(product, state)),
-    never_called: model.idle,
-    total_flops_if_called: ifCalled(counted),
-    ...(Object.keys(state.sizes).length ? { letters: state.sizes } : {}),
-  };
+	const { model, state, at, flops, tokens, rule, way } = counted;
+	const named = { model: model.name, family: model.family, set: sets(model, state), defaulted: left(model, state) };
+	const workload = { batch: at.B, tokens: at.T, keys: at.S, source: at.J || null };
+	const logits = model.logits ? (state.last ? "last" : "all") : null;
+	return {
+		...named,
+		unknown: model.unknown,
+		left_out: model.left_out,
+		workload: { ...workload, logits, masked: state.masked, dtype: null },
+		train: state.train,
+		recompute: "none",
+		recomputed_flops: 0n,
+		total_flops: flops,
+		flops_per_token: fraction(flops, tokens),
+		total_params: counted.params,
+		active_params: counted.active,
+		rule_of_thumb_flops: rule,
+		latent_attention: way.form ?? model.built_form ?? null,
+		total_flops_otherwise: otherwise(counted),
+		components: components(counted.products),
+		lines: count.shown(counted.products).map(product => row(product, state)),
+		never_called: model.idle,
+		total_flops_if_called: ifCalled(counted),
+		...(Object.keys(state.sizes).length ? { letters: state.sizes } : {}),
+	};
 }
 
 function components(products) {
-  const found = {};
-  for (const { name, flops } of products) found[name] = (found[name] ?? 0n) + flops;
-  return found;
+	const found = {};
+	for (const { name, flops } of products) found[name] = (found[name] ?? 0n) + flops;
+	return found;
 }
 
 // Fields that are still left to the class's defaults.
 function left(model, state) {
-  const set = sets(model, state);
-  return Object.fromEntries(Object.entries(model.defaulted).filter(([field]) => !(field in set)));
+	const set = sets(model, state);
+	return Object.fromEntries(Object.entries(model.defaulted).filter(([field]) => !(field in set)));
 }
 
 function row({ line, group, kind, dims, forward, backward, flops }, state) {
-  const { m, k, n, times } = dims;
-  const both = state.train ? { forward_flops: forward, backward_flops: backward } : {};
-  const spec = einsum.renamed(line.spec, group.names);
-  return { path: line.path, spec, ...(kind ? { blocks: kind } : {}), m, k, n, times, flops, ...both };
+	const { m, k, n, times } = dims;
+	const both = state.train ? { forward_flops: forward, backward_flops: backward } : {};
+	const spec = einsum.renamed(line.spec, group.names);
+	return { path: line.path, spec, ...(kind ? { blocks: kind } : {}), m, k, n, times, flops, ...both };
 }
 
 // Of latent attention, the form that the step chose against, and its FLOPs.
-function otherwise({ ways, way, at, state }) {
-  const other = ways.length > 1 ? ways.find(one => one.form !== way.form) : undefined;
-  if (!other) return null;
-  const forward = ledger.totalFlops(other, at, state.masked);
-  return { latent_attention: other.form, total_flops: state.train ? 3n * forward : forward };
+export function otherwise({ ways, way, at, state }) {
+	const other = ways.length > 1 ? ways.find(one => one.form !== way.form) : undefined;
+	if (!other) return null;
+	const forward = ledger.totalFlops(other, at, state.masked);
+	return { latent_attention: other.form, total_flops: state.train ? 3n * forward : forward };
 }
 
 // FLOPs if what is stored and never called ran too.
 function ifCalled({ model, way, at, state }) {
-  if (!model.idle.length) return null;
-  const groups = way.groups.map(group => ({ ...group, lines: group.lines.map(line => ({ ...line, unused: false })) }));
-  const forward = ledger.totalFlops({ ...way, groups }, at, state.masked);
-  return state.train ? 3n * forward : forward;
+	if (!model.idle.length) return null;
+	const groups = way.groups.map(group => ({ ...group, lines: group.lines.map(line => ({ ...line, unused: false })) }));
+	const forward = ledger.totalFlops({ ...way, groups }, at, state.masked);
+	return state.train ? 3n * forward : forward;
 }
 
 // A quotient as JSON has it: a whole number where it is one, else the nearest double.
 function fraction(part, whole) {
-  if (part % whole === 0n) return part / whole;
-  return Number(numbers.decimals(part, whole, 25));
+	if (part % whole === 0n) return part / whole;
+	return Number(numbers.decimals(part, whole, 25));
 }
 
 // JSON with every digit: a BigInt is written as the whole number that it is.
 export function json(value, indent = 2) {
-  const marked = (_, one) => (typeof one === "bigint" ? `\u0000${one}\u0000` : one);
-  return JSON.stringify(value, marked, indent).replace(/"\\u0000(-?\d+)\\u0000"/g, "$1");
+	const marked = (_, one) => (typeof one === "bigint" ? `\u0000${one}\u0000` : one);
+	return JSON.stringify(value, marked, indent).replace(/"\\u0000(-?\d+)\\u0000"/g, "$1");
 }

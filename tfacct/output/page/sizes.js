@@ -9,46 +9,46 @@ const { h } = dom;
 
 // Every size by its letter. They are sizes of lines: what a config would refuse is not asked here.
 export function fields(model, now, turn) {
-  const changed = count.changed(model, now);
-  const rows = Object.entries(model.sizes).map(([letter, built]) => {
-    const id = `size-${letter}`,
-      value = changed[letter] ?? built;
-    return h(
-      "div",
-      null,
-      h("label", { for: id, "data-axis": letter }, letter),
-      h("span", null, model.legend[letter] ?? ""),
-      h("input", {
-        id,
-        type: "text",
-        inputmode: "numeric",
-        autocomplete: "off",
-        value: numbers.grouped(value),
-        class: value === built ? null : "changed",
-        onchange: event => {
-          const read = state.whole(event.target.value),
-            why = read === undefined ? "" : refused(model, letter, read, changed);
-          event.target.setAttribute("aria-invalid", String(read === undefined || why !== ""));
-          event.target.setCustomValidity(why);
-          if (read !== undefined && !why) turn(last => ({ sizes: { ...last.sizes, [letter]: read } }));
-          else event.target.reportValidity();
-        },
-      }),
-    );
-  });
-  return h(
-    "details.sizes",
-    { id: "sizes", open: Object.keys(now.sizes).length > 0 },
-    h("summary", null, "Every size, by letter"),
-    h("p.hint", null, "Sizes of the lines, not fields of a config."),
-    h("div.letters", null, rows),
-  );
+	const changed = count.changed(model, now);
+	const rows = Object.entries(model.sizes).map(([letter, built]) => {
+		const id = `size-${letter}`,
+			value = changed[letter] ?? built;
+		return h(
+			"div",
+			null,
+			h("label", { for: id, "data-axis": letter }, letter),
+			h("span", null, model.legend[letter] ?? ""),
+			h("input", {
+				id,
+				type: "text",
+				inputmode: "numeric",
+				autocomplete: "off",
+				value: numbers.grouped(value),
+				class: value === built ? null : "changed",
+				onchange: event => {
+					const read = state.whole(event.target.value),
+						why = read === undefined ? "" : refused(model, letter, read, changed);
+					event.target.setAttribute("aria-invalid", String(read === undefined || why !== ""));
+					event.target.setCustomValidity(why);
+					if (read !== undefined && !why) turn(last => ({ sizes: { ...last.sizes, [letter]: read } }));
+					else event.target.reportValidity();
+				},
+			}),
+		);
+	});
+	return h(
+		"details.sizes",
+		{ id: "sizes", open: Object.keys(now.sizes).length > 0 },
+		h("summary", null, "Every size, by letter"),
+		h("p.hint", null, "Sizes of the lines, not fields of a config."),
+		h("div.letters", null, rows),
+	);
 }
 
 // Why a size cannot be: a token is sent to no more experts than there are.
 function refused(model, letter, value, changed) {
-  const now = { ...model.sizes, ...changed, [letter]: value };
-  if (now.A !== undefined && now.E !== undefined && now.A > now.E)
-    return "a token goes to no more experts than there are: E ≥ A";
-  return "";
+	const now = { ...model.sizes, ...changed, [letter]: value };
+	if (now.A !== undefined && now.E !== undefined && now.A > now.E)
+		return "a token goes to no more experts than there are: E ≥ A";
+	return "";
 }

@@ -9,22 +9,22 @@ const LARGEST = 10n ** 12n;
 
 // Knobs as they stand before anybody turns one. Null leaves a knob to the model: its longest context, its own sizes.
 export const STILL = {
-  model: null,
-  against: null,
-  ctx: null,
-  step: "prefill",
-  tokens: 64n,
-  batch: 1n,
-  source: null,
-  shared: null,
-  form: null,
-  dtype: null,
-  cache: null,
-  card: "h100-sxm",
-  masked: false,
-  last: false,
-  train: false,
-  sizes: {},
+	model: null,
+	against: null,
+	ctx: null,
+	step: "prefill",
+	tokens: 64n,
+	batch: 1n,
+	source: null,
+	shared: null,
+	form: null,
+	dtype: null,
+	cache: null,
+	card: "h100-sxm",
+	masked: false,
+	last: false,
+	train: false,
+	sizes: {},
 };
 
 // How each knob is written in a link, and read from one; undefined for what cannot be read.
@@ -33,97 +33,97 @@ const FLAG = { write: () => "1", read: text => (text === "1" ? true : undefined)
 const word = known => ({ write: String, read: text => (known.includes(text) ? text : undefined) });
 
 export function kinds(page) {
-  const names = page.models.map(model => model.name);
-  return {
-    model: word(names),
-    against: word(["built", ...names]),
-    ctx: WHOLE,
-    tokens: WHOLE,
-    batch: WHOLE,
-    source: WHOLE,
-    shared: WHOLE,
-    step: word(["prefill", "decode", "chunk"]),
-    form: word(["expanded", "absorbed", "unpacked"]),
-    dtype: word(storage.DTYPES),
-    cache: word(storage.CACHES),
-    card: word(page.devices.map(device => device.id)),
-    masked: FLAG,
-    last: FLAG,
-    train: FLAG,
-  };
+	const names = page.models.map(model => model.name);
+	return {
+		model: word(names),
+		against: word(["built", ...names]),
+		ctx: WHOLE,
+		tokens: WHOLE,
+		batch: WHOLE,
+		source: WHOLE,
+		shared: WHOLE,
+		step: word(["prefill", "decode", "chunk"]),
+		form: word(["expanded", "absorbed", "unpacked"]),
+		dtype: word(storage.DTYPES),
+		cache: word(storage.CACHES),
+		card: word(page.devices.map(device => device.id)),
+		masked: FLAG,
+		last: FLAG,
+		train: FLAG,
+	};
 }
 
 // A whole number from 1 to 10^12, as a link or a knob has it.
 export function whole(text) {
-  const value = numbers.readTokens(text);
-  return value !== null && value >= 1n && value <= LARGEST ? value : undefined;
+	const value = numbers.readTokens(text);
+	return value !== null && value >= 1n && value <= LARGEST ? value : undefined;
 }
 
 // The fragment that leads back to these knobs: only what differs from the start. Letters are apart, as `L.D`.
 export function fragment(state, start, page) {
-  const said = [`v=${VERSION}`];
-  for (const [name, kind] of Object.entries(kinds(page))) {
-    if (state[name] === start[name]) continue;
-    said.push(
-      `${name}=${state[name] === null || state[name] === false ? "" : encodeURIComponent(kind.write(state[name]))}`,
-    );
-  }
-  for (const [letter, size] of Object.entries(state.sizes)) said.push(`L.${letter}=${size}`);
-  return said.length > 1 ? `#${said.join("&")}` : "";
+	const said = [`v=${VERSION}`];
+	for (const [name, kind] of Object.entries(kinds(page))) {
+		if (state[name] === start[name]) continue;
+		said.push(
+			`${name}=${state[name] === null || state[name] === false ? "" : encodeURIComponent(kind.write(state[name]))}`,
+		);
+	}
+	for (const [letter, size] of Object.entries(state.sizes)) said.push(`L.${letter}=${size}`);
+	return said.length > 1 ? `#${said.join("&")}` : "";
 }
 
 // The knobs that a fragment names, and complaints about what of it cannot be read. Nothing else is taken.
 export function parse(text, start, page) {
-  const state = { ...start, sizes: { ...start.sizes } },
-    complaints = [],
-    known = kinds(page);
-  for (const part of text.replace(/^#/, "").split("&").filter(Boolean)) {
-    const cut = part.indexOf("="),
-      name = part.slice(0, cut),
-      value = decoded(part.slice(cut + 1));
-    if (name === "v") {
-      if (value !== VERSION) complaints.push(`this link is of version ${value}, and the page of ${VERSION}`);
-    } else if (name.startsWith("L.") && Object.hasOwn(letters(page, state), name.slice(2)) && whole(value ?? "")) {
-      state.sizes[name.slice(2)] = whole(value);
-    } else if (Object.hasOwn(known, name) && value === "" && (STILL[name] === null || STILL[name] === false)) {
-      state[name] = STILL[name];
-    } else {
-      const read = Object.hasOwn(known, name) && value !== undefined ? known[name].read(value) : undefined;
-      if (read === undefined) complaints.push(`the link's ${part.slice(0, 60)} is left out`);
-      else state[name] = read;
-    }
-  }
-  return { state: fitted(state, page), complaints };
+	const state = { ...start, sizes: { ...start.sizes } },
+		complaints = [],
+		known = kinds(page);
+	for (const part of text.replace(/^#/, "").split("&").filter(Boolean)) {
+		const cut = part.indexOf("="),
+			name = part.slice(0, cut),
+			value = decoded(part.slice(cut + 1));
+		if (name === "v") {
+			if (value !== VERSION) complaints.push(`this link is of version ${value}, and the page of ${VERSION}`);
+		} else if (name.startsWith("L.") && Object.hasOwn(letters(page, state), name.slice(2)) && whole(value ?? "")) {
+			state.sizes[name.slice(2)] = whole(value);
+		} else if (Object.hasOwn(known, name) && value === "" && (STILL[name] === null || STILL[name] === false)) {
+			state[name] = STILL[name];
+		} else {
+			const read = Object.hasOwn(known, name) && value !== undefined ? known[name].read(value) : undefined;
+			if (read === undefined) complaints.push(`the link's ${part.slice(0, 60)} is left out`);
+			else state[name] = read;
+		}
+	}
+	return { state: fitted(state, page), complaints };
 }
 
 function decoded(text) {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return undefined;
-  }
+	try {
+		return decodeURIComponent(text);
+	} catch {
+		return undefined;
+	}
 }
 
 function letters(page, state) {
-  return chosen(page, state.model).sizes;
+	return chosen(page, state.model).sizes;
 }
 
 export function chosen(page, name) {
-  return page.models.find(model => model.name === name) ?? page.models[0];
+	return page.models.find(model => model.name === name) ?? page.models[0];
 }
 
 // Knobs that the model has, and no others: an encoder alone has no decode step, a model without heads none to share.
 export function fitted(state, page) {
-  const model = chosen(page, state.model),
-    found = { ...state, model: model.name };
-  if (!model.keeps) found.step = "prefill";
-  if (found.step !== "prefill") found.train = false;
-  if (!model.source) found.source = null;
-  if (!models.sharings(model).includes(found.shared)) found.shared = null;
-  if (!models.forms(model).includes(found.form)) found.form = null;
-  if (found.train || !model.logits) found.last = false;
-  found.sizes = Object.fromEntries(
-    Object.entries(found.sizes).filter(([letter, size]) => letter in model.sizes && size !== model.sizes[letter]),
-  );
-  return found;
+	const model = chosen(page, state.model),
+		found = { ...state, model: model.name };
+	if (!model.keeps) found.step = "prefill";
+	if (found.step !== "prefill") found.train = false;
+	if (!model.source) found.source = null;
+	if (!models.sharings(model).includes(found.shared)) found.shared = null;
+	if (!models.forms(model).includes(found.form)) found.form = null;
+	if (found.train || !model.logits) found.last = false;
+	found.sizes = Object.fromEntries(
+		Object.entries(found.sizes).filter(([letter, size]) => letter in model.sizes && size !== model.sizes[letter]),
+	);
+	return found;
 }

@@ -4,7 +4,7 @@
 import * as einsum from "./einsum.js";
 
 const WORD = 4n,
-  SCALE = 4n;
+	SCALE = 4n;
 export const BITS = { fp32: 32, tf32: 32, bf16: 16, fp16: 16, fp8: 8, int8: 8, int4: 4 };
 const OUTSIDE = { "lm_head.weight": "head", "embed.weight": "table" };
 const MATRICES = new Set(["matrix", "expert", "beside"]);
@@ -12,61 +12,61 @@ const MATRICES = new Set(["matrix", "expert", "beside"]);
 // Bytes of a matrix by its outputs and inputs.
 const words = (numbers, bits) => einsum.roundedUp(numbers * bits, 32n);
 const blocks = (numbers, size, tensor) => (outputs, inputs) =>
-  outputs * einsum.roundedUp(inputs, numbers) * size + tensor;
+	outputs * einsum.roundedUp(inputs, numbers) * size + tensor;
 const scales = (outputs, inputs) => einsum.roundedUp(inputs, 128n) * (2n * outputs + WORD * words(outputs, 4n));
 const FORMATS = {
-  mxfp4: blocks(32n, 17n, 0n),
-  nvfp4: blocks(16n, 9n, 4n),
-  awq: (outputs, inputs) => WORD * inputs * words(outputs, 4n) + scales(outputs, inputs),
-  gptq: (outputs, inputs) => WORD * words(inputs, 4n) * outputs + scales(outputs, inputs) + WORD * inputs,
-  nf4: (outputs, inputs) => {
-    const numbers = outputs * inputs,
-      shared = einsum.roundedUp(numbers, 64n);
-    return einsum.wholeBytes(numbers, 4) + shared + 4n * einsum.roundedUp(shared, 256n);
-  },
-  "fp8-block": (outputs, inputs) =>
-    outputs * inputs + 4n * einsum.roundedUp(outputs, 128n) * einsum.roundedUp(inputs, 128n),
+	mxfp4: blocks(32n, 17n, 0n),
+	nvfp4: blocks(16n, 9n, 4n),
+	awq: (outputs, inputs) => WORD * inputs * words(outputs, 4n) + scales(outputs, inputs),
+	gptq: (outputs, inputs) => WORD * words(inputs, 4n) * outputs + scales(outputs, inputs) + WORD * inputs,
+	nf4: (outputs, inputs) => {
+		const numbers = outputs * inputs,
+			shared = einsum.roundedUp(numbers, 64n);
+		return einsum.wholeBytes(numbers, 4) + shared + 4n * einsum.roundedUp(shared, 256n);
+	},
+	"fp8-block": (outputs, inputs) =>
+		outputs * inputs + 4n * einsum.roundedUp(outputs, 128n) * einsum.roundedUp(inputs, 128n),
 };
 export const DTYPES = [...Object.keys(BITS), ...Object.keys(FORMATS)];
 export const CACHES = [...Object.keys(BITS), "fp8-token", "int8-token"];
 
 // How weights are stored: the function of a tensor to its bytes.
 export function storage(name) {
-  const bits = BITS[name];
-  if (bits >= 16) return tensor => einsum.wholeBytes(tensor.copies * tensor.elements, bits);
-  // Of a model with experts mxfp4 takes these alone, as gpt-oss is published.
-  const takes = name === "mxfp4" ? new Set(["matrix", "expert"]) : MATRICES;
-  const matrix = FORMATS[name] ?? ((outputs, inputs) => einsum.wholeBytes(outputs * inputs, bits));
-  return tensor =>
-    takes.has(tensor.role)
-      ? tensor.copies * matrix(tensor.elements / tensor.inputs, tensor.inputs)
-      : einsum.wholeBytes(tensor.copies * tensor.elements, 16);
+	const bits = BITS[name];
+	if (bits >= 16) return tensor => einsum.wholeBytes(tensor.copies * tensor.elements, bits);
+	// Of a model with experts mxfp4 takes these alone, as gpt-oss is published.
+	const takes = name === "mxfp4" ? new Set(["matrix", "expert"]) : MATRICES;
+	const matrix = FORMATS[name] ?? ((outputs, inputs) => einsum.wholeBytes(outputs * inputs, bits));
+	return tensor =>
+		takes.has(tensor.role)
+			? tensor.copies * matrix(tensor.elements / tensor.inputs, tensor.inputs)
+			: einsum.wholeBytes(tensor.copies * tensor.elements, 16);
 }
 
 // How a cache is stored: bits of an element, and bytes of the scale of each vector of a token.
 export function width(name) {
-  const plain = name.replace("-token", "");
-  return { bits: BITS[plain], scale: plain === name ? 0n : SCALE };
+	const plain = name.replace("-token", "");
+	return { bits: BITS[plain], scale: plain === name ? 0n : SCALE };
 }
 
 // Bytes that a state takes at the end of a step.
 export function keptBytes(line, axes, cache) {
-  const names = einsum.letters(line.spec);
-  const taken = einsum.wholeBytes(einsum.size(axes, names), line.bits ?? cache.bits);
-  return line.bits || !cache.scale ? taken : taken + cache.scale * einsum.size(axes, names.slice(0, -1));
+	const names = einsum.letters(line.spec);
+	const taken = einsum.wholeBytes(einsum.size(axes, names), line.bits ?? cache.bits);
+	return line.bits || !cache.scale ? taken : taken + cache.scale * einsum.size(axes, names.slice(0, -1));
 }
 
 // A parameter as a storage format sees it, in a model with or without `experts`.
 export function asStored(parameter, axes, experts) {
-  const { path } = parameter,
-    elements = einsum.size(axes, parameter.axes);
-  if (parameter.embedding) return { role: "table", elements, inputs: axes[parameter.axes.at(-1)], copies: 1n };
-  if (!parameter.inputs.length) return { role: "other", elements, inputs: 1n, copies: 1n };
-  const inputs = einsum.size(axes, parameter.inputs);
-  if (parameter.bank) {
-    const [bank, ...matrix] = parameter.axes;
-    return { role: "expert", elements: einsum.size(axes, matrix), inputs, copies: axes[bank] };
-  }
-  const role = path.includes(".*") ? (experts ? "beside" : "matrix") : (OUTSIDE[path] ?? "other");
-  return { role, elements, inputs, copies: 1n };
+	const { path } = parameter,
+		elements = einsum.size(axes, parameter.axes);
+	if (parameter.embedding) return { role: "table", elements, inputs: axes[parameter.axes.at(-1)], copies: 1n };
+	if (!parameter.inputs.length) return { role: "other", elements, inputs: 1n, copies: 1n };
+	const inputs = einsum.size(axes, parameter.inputs);
+	if (parameter.bank) {
+		const [bank, ...matrix] = parameter.axes;
+		return { role: "expert", elements: einsum.size(axes, matrix), inputs, copies: axes[bank] };
+	}
+	const role = path.includes(".*") ? (experts ? "beside" : "matrix") : (OUTSIDE[path] ?? "other");
+	return { role, elements, inputs, copies: 1n };
 }
