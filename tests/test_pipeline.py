@@ -194,3 +194,27 @@ def test_what_has_no_stages_is_refused_by_name(run: Callable[..., Ran], argument
     ran = run(*arguments.split())
     words = " ".join(ran.err.split())
     assert ran.code == 2 and said in words and "Traceback" not in words, words
+
+
+def test_memory_and_cache_of_the_fullest_stage(run: Callable[..., Ran]) -> None:
+    model = tfacct.load("llama-3.1-8b")
+    block, table = 218_112_000, 128_256 * 4096
+    found = model.memory(ctx="8k", pp=3, fit="24GiB")
+    # Eleven blocks and the table; of each block 8,192 keys and values of 8 heads of 128.
+    assert found.weights_bytes == 2 * (11 * block + table) and found.kv_cache_bytes == 11 * 2 * 8192 * 8 * 128 * 2
+    assert (found.stage, found.pp, found.whole["total_bytes"]) == (1, 3, model.memory(ctx="8k").total_bytes)
+    # What fits the fullest stage fits all, at any context.
+    longest = found.fit["largest_context"]
+    assert model.memory(ctx=longest, pp=3).total_bytes <= 24 * 2**30 < model.memory(ctx=longest + 1, pp=3).total_bytes
+    kept = model.kv(ctx="8k", pp=3, tp=2)
+    assert kept.kv_cache_bytes == 11 * 2 * 8192 * 4 * 128 * 2 and kept.stage == 1
+    windowed = tfacct.load("gemma-3-27b-text").kv(pp=4)
+    assert windowed.stage == 2  # each sixth block keeps all: 5, 11 in the first stage, 17, 23, 29 in the second
+    out = " ".join(run("memory", "llama-3.1-8b", "--ctx", "8k", "--pp", "3").out.split())
+    assert "memory of one of 3 ranks" in out and "Shown is stage 1, which holds most." in out
+    assert "A rank has its share of heads" not in out
+
+
+def test_cards_are_counted_for_every_stage(run: Callable[..., Ran]) -> None:
+    assert run("memory", "llama-3.1-70b", "--ctx", "8k", "--pp", "2", "--fit", "2xh100-sxm").code == 0
+    assert "are not 4 cards" in run("memory", "llama-3.1-70b", "--pp", "2", "--tp", "2", "--fit", "2xh100-sxm").err

@@ -127,6 +127,7 @@ class Costs(Asked):
         use: float | None = None,
         kv_block: int | None = None,
         tp: int = 1,
+        pp: int = 1,
         **step: Unpack[Whole],
     ) -> MemoryReport:
         """Bytes of weights and KV cache.
@@ -141,16 +142,25 @@ class Costs(Asked):
         `fit` (bytes, or `"24GiB"`) adds the largest context and batch that fit, `use` is the share of it that may be
         taken, and `kv_block` the tokens of a page of the cache. `batch="1,8,64"`: a row for each, and
         the attribute `batches`; the other attributes are those of the largest. `tp`: ranks that divide heads, networks
-        and vocabulary; the bytes are those of one, and `fit` is its budget. Raises TfacctError.
+        and vocabulary, in each of `pp` stages, which divide the blocks; the bytes are those of the fullest, and `fit`
+        is its budget. Raises TfacctError.
         """
         from tfacct.reports.memory import memory
         from tfacct.reports.memory_batches import by_batch
         from tfacct.reports.ranks import as_one_has_them, drawn, of_one
 
-        budget, card = budget_of(of_one(fit, tp))
+        budget, card = budget_of(of_one(fit, tp * pp))
         batches, given = several("batch", step)
         asked = request(given)
-        stored: Any = {"dtype": dtype, "kv_dtype": kv_dtype, "use": use, "kv_block": kv_block, "card": card, "tp": tp}
+        stored: Any = {
+            "dtype": dtype,
+            "kv_dtype": kv_dtype,
+            "use": use,
+            "kv_block": kv_block,
+            "card": card,
+            "tp": tp,
+            "pp": pp,
+        }
         if batches is None:
             report = memory([self.loaded], asked, fit=budget, **stored)
         else:
@@ -159,27 +169,29 @@ class Costs(Asked):
         def chart() -> Chart:
             from tfacct.reports.charts_bytes import memory_chart
 
+            _undrawn(pp)
             return drawn(memory_chart(as_one_has_them([self.loaded], tp, dtype), asked, report), tp)
 
         return answered(MemoryReport, report, chart)
 
     @spelled_out
-    def kv(self, *, dtype: str | None = None, tp: int = 1, **step: Unpack[Whole]) -> KvReport:
+    def kv(self, *, dtype: str | None = None, tp: int = 1, pp: int = 1, **step: Unpack[Whole]) -> KvReport:
         """Bytes of the KV cache by context: as built, with a key/value head for each query head, and with one for all.
 
-        `ctx="1k..128k"`: the contexts of the rows. `tp`: ranks that divide the heads; the bytes are those of one, and
-        `whole` has the model's. Raises TfacctError.
+        `ctx="1k..128k"`: the contexts of the rows. `tp`: ranks that divide the heads, in each of `pp` stages; the bytes
+        are those of the fullest, and `whole` has the model's. Raises TfacctError.
         """
         from tfacct.reports.kv import kv
 
         contexts, given = several("ctx", step)
         asked = request(given)
-        report = kv([self.loaded], asked, dtype=dtype, contexts=contexts, tp=tp)
+        report = kv([self.loaded], asked, dtype=dtype, contexts=contexts, tp=tp, pp=pp)
 
         def chart() -> Chart:
             from tfacct.reports.charts_bytes import kv_chart
             from tfacct.reports.ranks import as_one_runs, drawn
 
+            _undrawn(pp)
             return drawn(kv_chart(as_one_runs([self.loaded], tp)[1], asked, report), tp)
 
         return answered(KvReport, report, chart)
@@ -209,6 +221,11 @@ class Costs(Asked):
         asked = request(step, logits=logits)
         report = explain(self.loaded, asked, of, train=train, masked=masked, dtype=dtype, kv_dtype=kv_dtype)
         return answered(EXPLAINED[of], report)
+
+
+def _undrawn(pp: int) -> None:
+    if pp != 1:
+        raise UsageError("a picture does not show stages", "leave pp out")
 
 
 EXPLAINED: dict[str, type[FlopsReport | ParamsReport | KvReport | MemoryReport]] = {

@@ -119,7 +119,7 @@ class MemoryReport(_Explained):
     """Bytes of weights and of what is kept between steps."""
 
     _line = each.MemoryLine
-    _optional = ("fit", "batches", "kv_block", "pages", "tp", "whole")
+    _optional = ("fit", "batches", "kv_block", "pages", "tp", "pp", "stage", "whole")
 
     workload: each.Workload
     kv_dtype: str
@@ -134,68 +134,16 @@ class MemoryReport(_Explained):
     fit: each.Fit
     batches: list[each.BatchLine]
     tp: int
+    pp: int
+    stage: int
     whole: each.Undivided
-
-
-class TrainReport(_Common):
-    """Bytes of a training step."""
-
-    _line = each.TrainLine
-    _optional = ("stage", "in_flight", "microbatches", "bubble", "bubble_ratio")
-
-    workload: each.Workload
-    profile: str
-    optimizer: str
-    checkpoint: Literal["none", "full", "attention"]
-    loss: Literal["whole", "chunked"]
-    weights_dtype: str
-    lora: each.Lora | None
-    weights_bytes: int
-    optimizer_bytes: int
-    gradients_bytes: int
-    kept_bytes: int
-    peak_bytes: int | None
-    peak_instant: str | None
-    peak_least_bytes: int | None
-    exact: bool
-    mesh: each.MeshFacts | None
-    sent_bytes: int | None
-    stage: int
-    in_flight: int
-    microbatches: int
-    bubble: str | None
-    bubble_ratio: float | None
-    whole: each.UndividedStep | None
-    instants: list[each.Instant]
-    fit: each.TrainFit | None
-
-
-class CommsReport(_Common):
-    """Collectives of the ranks of a mesh."""
-
-    _optional = ("stage", "stages", "microbatches", "bubble", "bubble_ratio")
-
-    workload: each.Workload
-    train: bool
-    mesh: each.MeshFacts
-    after_head: Literal["divided", "gathered", "loss"]
-    reduce_dtype: str
-    stage: int
-    stages: list[each.StageFacts]
-    microbatches: int
-    bubble: str | None
-    bubble_ratio: float | None
-    rank_params: int
-    total_params: int
-    sent_bytes: int
-    collectives: list[each.Collectives]
 
 
 class KvReport(_Explained):
     """Bytes of the KV cache by context."""
 
     _line = each.KvLine
-    _optional = ("tp", "whole")
+    _optional = ("tp", "pp", "stage", "whole")
 
     workload: each.Workload
     query_heads: int | list[int] | None
@@ -206,6 +154,8 @@ class KvReport(_Explained):
     self_kv_cache_bytes: int
     cross_kv_cache_bytes: int
     tp: int
+    pp: int
+    stage: int
     whole: each.UndividedCache
 
 

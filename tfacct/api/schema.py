@@ -10,7 +10,7 @@ from inspect import get_annotations
 from types import NoneType, UnionType
 from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from tfacct.api import answers, checked, estimates, lettered, plans
+from tfacct.api import answers, answers_training, checked, estimates, lettered, plans
 from tfacct.api.answer import Answer
 from tfacct.output.report import SCHEMA
 
@@ -27,8 +27,8 @@ KINDS: Mapping[str, type[Answer]] = {
     "solve": answers.SolveReport,
     "verify": answers.VerifyReport,
     "verify-prove": answers.ProveReport,
-    "train": answers.TrainReport,
-    "comms": answers.CommsReport,
+    "train": answers_training.TrainReport,
+    "comms": answers_training.CommsReport,
     "plan": plans.PlanReport,
     "time": estimates.TimeReport,
     "time-train": estimates.TimeTrainReport,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, Unpack
 
 from tfacct.api.answer import answered
-from tfacct.api.answers import CommsReport, TrainReport
+from tfacct.api.answers_training import CommsReport, TrainReport
 from tfacct.api.asked import Asked, budget_of
 from tfacct.api.keywords import request, spelled_out
 from tfacct.ledger.workload import Step, Whole

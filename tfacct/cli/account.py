@@ -140,6 +140,7 @@ def memory(
     ] = None,
     train: Annotated[bool, typer.Option("--train", help="See `tfacct train`: a training step holds more.")] = False,
     tp: opt.Tp = 1,
+    pp: opt.Pp = 1,
     picture: opt.Picture,
     which: opt.Which,
     how: opt.Explained,
@@ -152,14 +153,26 @@ def memory(
         words = " ".join(["tfacct train", *(which.models or ()), *([f"--ctx {whole.ctx}"] if whole.ctx else [])])
         raise UsageError("memory takes no --train: a training step has a command of its own", words)
     batches, whole = ask.several("batch", whole)
-    ask.check_explained(how, output, {"--batch of several": batches, "--kv-block": kv_block, "--tp": tp != 1})
+    ask.check_explained(
+        how, output, {"--batch of several": batches, "--kv-block": kv_block, "--tp": tp != 1, "--pp": pp != 1}
+    )
     chosen, request = ask.subjects(which), ask.request(whole)
-    if tp != 1:
+    if tp * pp != 1:
         from tfacct.reports.ranks import of_one
 
-        fit = of_one(fit, tp)
+        fit = of_one(fit, tp * pp)
+    if picture.plot is not None:
+        ask.apart("--plot", {"--pp": pp != 1})
     budget, card = ask.budget(fit)
-    stored: Any = {"dtype": dtype, "kv_dtype": kv_dtype, "use": use, "kv_block": kv_block, "card": card, "tp": tp}
+    stored: Any = {
+        "dtype": dtype,
+        "kv_dtype": kv_dtype,
+        "use": use,
+        "kv_block": kv_block,
+        "card": card,
+        "tp": tp,
+        "pp": pp,
+    }
     if batches is None:
         report = memory(chosen, request, fit=budget, **stored)
     else:
@@ -189,6 +202,7 @@ def kv(
         ),
     ] = None,
     tp: opt.Tp = 1,
+    pp: opt.Pp = 1,
     picture: opt.Picture,
     which: opt.Which,
     how: opt.Explained,
@@ -197,11 +211,13 @@ def kv(
     """KV cache by context, --ctx 1k..128k: as built, as MHA, as MQA."""
     from tfacct.reports.kv import kv
 
-    ask.check_explained(how, output, {"--tp": tp != 1})
+    ask.check_explained(how, output, {"--tp": tp != 1, "--pp": pp != 1})
+    if picture.plot is not None:
+        ask.apart("--plot", {"--pp": pp != 1})
     chosen = ask.subjects(which)
     contexts, whole = ask.several("ctx", whole)
     request = ask.request(whole)
-    report = kv(chosen, request, dtype=dtype, contexts=contexts, tp=tp)
+    report = kv(chosen, request, dtype=dtype, contexts=contexts, tp=tp, pp=pp)
     chart = None
     if picture.plot is not None:
         from tfacct.reports import ranks

@@ -32,11 +32,12 @@ def kv(
     dtype: str | None = None,
     contexts: Sequence[int] | None = None,
     tp: int = 1,
+    pp: int = 1,
 ) -> Report:
     """KV-cache bytes per token and by context, and what grouped queries save. Raises UsageError.
 
     `contexts` are those of the rows, and the last is that of the totals; without them some up to the request's. `tp`:
-    ranks that divide the heads; the bytes are those of one.
+    ranks that divide the heads, in each of `pp` stages; the bytes are those of the fullest.
     """
     _, cached = counting.dtypes(None, dtype)
     subjects, left_out = counting.keeping(subjects)
@@ -44,14 +45,16 @@ def kv(
         contexts = sorted(set(contexts))
         request = replace(request, ctx=contexts[-1])
     undivided: Sequence[LoadedModel] = subjects
-    if tp != 1:
-        undivided, subjects, unfit = ranks.as_one_runs(subjects, tp)
+    count = tp * pp
+    if count != 1:
+        undivided, subjects, unfit = ranks.as_one_runs(subjects, tp, pp)
         left_out = [*left_out, *unfit]
-    facts = tuple(_facts(subject, request, cached, contexts) for subject in subjects)
-    if tp != 1:
+    fullest = [_fullest(subject, pp, request, cached, contexts) for subject in subjects]
+    subjects, facts = [subject for subject, _ in fullest], tuple(fact for _, fact in fullest)
+    if count != 1:
         whole = (_facts(subject, request, cached, contexts) for subject in undivided)
         facts = tuple(_beside(fact, of, tp) for fact, of in zip(facts, whole, strict=True))
-    alone = len(subjects) == 1
+    alone, on = len(subjects) == 1, f" on one of {count:,} ranks" if count != 1 else ""
     table = _one(subjects[0], facts[0], request, cached) if alone else _several(subjects, facts, contexts is not None)
     who = f"{compose.name_of(subjects[0])}: " if alone else ""
     where = f"batch {request.batch:,}" if alone or contexts else compose.workload_words(subjects, request)
@@ -60,12 +63,13 @@ def kv(
         subjects,
         table,
         facts,
-        title=f"{who}{sentences.kept_in(subjects, cached)}{f' on one of {tp:,} ranks' if tp != 1 else ''}, {where}",
+        title=f"{who}{sentences.kept_in(subjects, cached)}{on}, {where}",
         convention=CONVENTION if sentences.attends(subjects) else STATE,
         answer=_answer(subjects, facts, cached),
         notes=lambda at: [
-            *_notes(subjects[at], facts[at], request, cached, tp),
+            *_notes(subjects[at], facts[at], request, cached, tp, count),
             *(_of_ranks(undivided[at], tp) if tp != 1 else ()),
+            *ranks.of_stage(undivided[at], facts[at], pp),
         ],
         counted=f"the {sentences.kept(subjects)} only; no weights, activations or engine buffers",
         requests=[request],
@@ -105,11 +109,11 @@ def _more(subject: LoadedModel, fact: dict[str, Any], cached: str) -> str:
 
 
 def _notes(
-    subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], request: Request, cached: str, tp: int
+    subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], request: Request, cached: str, tp: int, count: int
 ) -> Iterator[str]:
     if len(subjects) == 1:
         yield _formula(subjects[0], request, cached, tp)
-        yield from _overtaken(subjects[0], facts[0], cached, " of a rank" if tp != 1 else "")
+        yield from _overtaken(subjects[0], facts[0], cached, " of a rank" if count != 1 else "")
     yield from _sharing(subjects)
     yield from sentences.state_notes(subjects)
     yield from _crossing(facts)
@@ -137,6 +141,17 @@ def _facts(
         "cross_kv_cache_bytes": cross,
         "lines": by_context,
     }
+
+
+def _fullest(
+    subject: LoadedModel, pp: int, request: Request, cached: str, contexts: Sequence[int] | None
+) -> tuple[LoadedModel, dict[str, Any]]:
+    """The stage of a model that keeps most at the last context, and its facts."""
+    found = [
+        (own, _facts(own, request, cached, contexts) | ({"pp": pp, "stage": number} if pp > 1 else {}))
+        for number, own in ranks.stages_of(subject, pp)
+    ]
+    return max(found, key=lambda one: int(one[1]["kv_cache_bytes"]))
 
 
 def _beside(fact: dict[str, Any], whole: dict[str, Any], tp: int) -> dict[str, Any]:

@@ -36,20 +36,26 @@ def memory(
     kv_block: int | None = None,
     card: str = "",
     tp: int = 1,
+    pp: int = 1,
 ) -> Report:
     """Bytes of weights and KV cache. `fit`: a budget in bytes, for the largest context and batch that fit it; `use`:
     the share of it that an engine may take; `card`: a sentence about it. `kv_block`: tokens of a page of the cache.
-    `tp`: ranks that divide the model; the bytes are those of one. Raises TfacctError."""
+    `tp`: ranks that divide the model, in each of `pp` stages; the bytes are those of the fullest. Raises
+    TfacctError."""
     if fit is not None and (not isinstance(fit, int) or isinstance(fit, bool) or fit < 1):
         raise UsageError(f"{option('fit')} must be a whole number of bytes, not {fit!r}")
     given, fit = fit, pages.usable(fit, use)
     cached = width(counting.dtypes(dtype, kv_dtype)[1], pages.checked(kv_block))
     subjects, left_out = counting.with_known_bytes(subjects, dtype)
     stored = counting.stored_name(subjects, dtype)
-    undivided, subjects, unfit = ranks.as_one_of(subjects, tp, dtype)
+    undivided, subjects, unfit = ranks.as_one_of(subjects, tp, dtype, pp)
     left_out += unfit
-    whole = [] if tp == 1 else [_facts(one, request, one.storage(dtype), cached, None) for one in undivided]
-    facts = tuple(_facts(subject, request, subject.storage(dtype), cached, fit) for subject in subjects)
+    if pp > 1 and kv_block is not None:
+        raise UsageError(f"{option('kv_block')} is not counted beside {option('pp')}")
+    count = tp * pp
+    whole = [] if count == 1 else [_facts(one, request, one.storage(dtype), cached, None) for one in undivided]
+    fullest = [_fullest(subject, pp, request, dtype, cached, fit) for subject in subjects]
+    subjects, facts = [subject for subject, _ in fullest], tuple(fact for _, fact in fullest)
     if whole:
         facts = tuple(ranks.beside(fact, of, tp) for fact, of in zip(facts, whole, strict=True))
     if fit is not None and not any(_fits(fact, "context") or _fits(fact, "batch") for fact in facts):
@@ -57,10 +63,10 @@ def memory(
         raise UsageError(large, f"a smaller {option('dtype')}, or a larger {option('fit')}")
     if len(subjects) == 1:
         table = _one(facts[0], _row(subjects[0]))
-        title = f"{compose.name_of(subjects[0])}: memory{f' of one of {tp:,} ranks' if whole else ''}"
+        title = f"{compose.name_of(subjects[0])}: memory{f' of one of {count:,} ranks' if whole else ''}"
     else:
         table = _several(subjects, facts, fit)
-        title = f"Memory to serve{f' on one of {tp:,} ranks' if whole else ''}"
+        title = f"Memory to serve{f' on one of {count:,} ranks' if whole else ''}"
     kept = sentences.kept_in(subjects, cached.name)
     kv = "" if kept.endswith(f" in {stored}") else f", {kept}"
     return compose.report(
@@ -74,7 +80,7 @@ def memory(
         notes=lambda at: [
             *_notes(subjects[at], facts[at], dtype, fit),
             *pages.notes(facts[at], given, use, card),
-            *(ranks.notes(undivided[at], facts[at], tp) if whole else ()),
+            *(ranks.notes(undivided[at], facts[at], tp, pp) if whole else ()),
         ],
         counted=f"weights{_and_kept(subjects)} only; no activations, engine buffers or fragmentation",
         requests=[request],
@@ -155,6 +161,20 @@ def _facts(subject: LoadedModel, request: Request, stored: Storage, cached: Widt
     if cached.page > 1:
         facts |= pages.facts(subject, work, cached, None if fit is None else fit - weights)
     return facts
+
+
+def _fullest(
+    subject: LoadedModel, pp: int, request: Request, dtype: str | None, cached: Width, fit: int | None
+) -> tuple[LoadedModel, dict[str, Any]]:
+    """The stage of a model that holds most, and its facts; what fits is what fits every stage."""
+    found = [
+        (own, _facts(own, request, own.storage(dtype), cached, fit) | ({"pp": pp, "stage": number} if pp > 1 else {}))
+        for number, own in ranks.stages_of(subject, pp)
+    ]
+    own, facts = max(found, key=lambda one: one[1]["total_bytes"])
+    if fit is not None and pp > 1:
+        facts["fit"] = ranks.fitting_all([each["fit"] for _, each in found])
+    return own, facts
 
 
 def _fit(subject: LoadedModel, work: Workload, cached: Width, budget: int, weights: int) -> dict[str, Any]:

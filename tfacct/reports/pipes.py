@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, get_args
 
 from tfacct.accounts.sharding.mesh import BOTH, Mesh, Method, Schedule
-from tfacct.accounts.sharding.stages import blocks_in, stages
+from tfacct.accounts.sharding.stages import blocks_in, sorts, stages
 from tfacct.accounts.sharding.stages import part as part_of
 from tfacct.architecture.parts import Attention, LatentAttention
 from tfacct.architecture.transformer import Transformer
@@ -173,6 +173,22 @@ def ledgers(ledger: Ledger, mesh: Mesh) -> list[Ledger]:
     if mesh.pp == 1:
         return [ledger]
     return [part_of(ledger, own) for own in stages(blocks_in(ledger), mesh)]
+
+
+def as_stages(subject: LoadedModel, mesh: Mesh) -> list[tuple[int, LoadedModel]]:
+    """The model as ranks of `pp` have it, the first of each sort, with its number."""
+    every = stages(blocks_in(subject.ledger), mesh)
+    found = []
+    for first, *_ in sorts(subject.ledger, every).values():
+        shape = subject.architecture
+        stacks = []
+        for stack, own in zip(shape.stacks, shape.numbers(), strict=True):
+            numbers = tuple(number for stage in every[first] for number in own if number in stage.blocks)
+            if numbers:
+                stacks.append(replace(stack, count=len(numbers), numbers=numbers))
+        cut = replace(shape, stacks=tuple(stacks))
+        found.append((first + 1, replace(subject, architecture=cut, ledger=part_of(subject.ledger, every[first]))))
+    return found
 
 
 def division(ledger: Ledger, mesh: Mesh) -> str:

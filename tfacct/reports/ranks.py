@@ -75,24 +75,44 @@ def as_one_has_them(subjects: Sequence[LoadedModel], tp: int, dtype: str | None)
 
 
 def as_one_of(
-    subjects: Sequence[LoadedModel], tp: int, dtype: str | None
+    subjects: Sequence[LoadedModel], tp: int, dtype: str | None, pp: int = 1
 ) -> tuple[Sequence[LoadedModel], Sequence[LoadedModel], list[LeftOut]]:
-    """The models that `tp` ranks divide, as they are and as one rank has them, and the others. Raises TfacctError where
-    there is none."""
-    if tp == 1:
+    """The models that `tp` ranks in each of `pp` stages divide, as they are and as one rank of the stages together has
+    them, and the others. Raises TfacctError where there is none."""
+    if tp * pp == 1:
         return subjects, subjects, []
-    return on_a_mesh(subjects, lambda subject: as_one_has_them([subject], tp, dtype)[0])
+    return on_a_mesh(subjects, lambda subject: as_one_has_them([_staged(subject, pp)], tp, dtype)[0])
 
 
 def as_one_runs(
-    subjects: Sequence[LoadedModel], tp: int
+    subjects: Sequence[LoadedModel], tp: int, pp: int = 1
 ) -> tuple[Sequence[LoadedModel], Sequence[LoadedModel], list[LeftOut]]:
     """The same for what does not depend on how weights are stored."""
-    if tp == 1:
+    if tp * pp == 1:
         return subjects, subjects, []
     from tfacct.reports import mesh
 
-    return on_a_mesh(subjects, lambda subject: mesh.on_ranks([subject], tp)[0])
+    return on_a_mesh(subjects, lambda subject: mesh.on_ranks([_staged(subject, pp)], tp)[0])
+
+
+def _staged(subject: LoadedModel, pp: int) -> LoadedModel:
+    """The same model. Raises TfacctError if it has no such stages."""
+    if pp != 1:
+        from tfacct.accounts.sharding.mesh import Mesh
+        from tfacct.reports.pipes import check_axes, checked_axes
+
+        check_axes(subject, checked_axes(Mesh(pp=pp)))
+    return subject
+
+
+def stages_of(subject: LoadedModel, pp: int) -> list[tuple[int, LoadedModel]]:
+    """The model as ranks of its stages have it, one of each sort, with the stage's number."""
+    if pp == 1:
+        return [(1, subject)]
+    from tfacct.accounts.sharding.mesh import Mesh
+    from tfacct.reports.pipes import as_stages
+
+    return as_stages(subject, Mesh(pp=pp))
 
 
 def shared(undivided: Sequence[LoadedModel], tp: int) -> list[str]:
@@ -114,19 +134,45 @@ HELD = ("total_params", "weights_bytes", "kv_cache_bytes", "total_bytes")
 """What of the whole model stands beside what one rank holds."""
 
 
+def fitting_all(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What fits every stage, of what fits each."""
+    least = dict(found[0])
+    for what in ("context", "batch"):
+        largest, slack = f"largest_{what}", f"{what}_slack_bytes"
+
+        def place(one: dict[str, Any], largest: str = largest, slack: str = slack) -> tuple[int, int]:
+            if one[largest] is None:  # nothing fits, or anything does
+                return (0, 0) if one[slack] is None else (2, one[slack])
+            return 1, one[largest]
+
+        fewest = min(found, key=place)
+        least |= {key: fewest[key] for key in (largest, slack)}
+    return least
+
+
 def beside(fact: dict[str, Any], whole: dict[str, Any], tp: int, keys: Sequence[str] = HELD) -> dict[str, Any]:
     """Facts of one rank, with those of the whole model."""
     return {**fact, "tp": tp, "whole": {key: whole[key] for key in keys}}
 
 
-def notes(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], tp: int) -> list[str]:
+def notes(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], tp: int, pp: int = 1) -> list[str]:
     """What is said of one rank, and of the whole model where there is one."""
-    said = shared(subjects, tp)
+    said = [*(shared(subjects, tp) if tp > 1 else []), *of_stage(subjects, facts, pp)]
     if len(facts) > 1:
         return said
     whole, batch = facts[0]["whole"], facts[0]["workload"]["batch"]
     total, weights, cache = (units.binary(whole[f"{what}_bytes"]) for what in ("total", "weights", "kv_cache"))
     return [f"The whole model at batch {batch:,}: {total}, {weights} of weights and {cache} of cache.", *said]
+
+
+def of_stage(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], pp: int) -> list[str]:
+    """Which stage is shown, of one model."""
+    if pp == 1 or len(subjects) != 1:
+        return []
+    from tfacct.accounts.sharding.mesh import Mesh
+    from tfacct.reports.pipes import division
+
+    return [f"{division(subjects[0].ledger, Mesh(pp=pp))} Shown is stage {facts[0]['stage']:,}, which holds most."]
 
 
 def of_one(fit: Budget, tp: int) -> Budget:

@@ -1,0 +1,62 @@
+"""The reports of a training step and of what ranks send, with the keys that they add to those of every model."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tfacct.api import lines as each
+from tfacct.api.answers import _Common
+
+
+class TrainReport(_Common):
+    """Bytes of a training step."""
+
+    _line = each.TrainLine
+    _optional = ("stage", "in_flight", "microbatches", "bubble", "bubble_ratio")
+
+    workload: each.Workload
+    profile: str
+    optimizer: str
+    checkpoint: Literal["none", "full", "attention"]
+    loss: Literal["whole", "chunked"]
+    weights_dtype: str
+    lora: each.Lora | None
+    weights_bytes: int
+    optimizer_bytes: int
+    gradients_bytes: int
+    kept_bytes: int
+    peak_bytes: int | None
+    peak_instant: str | None
+    peak_least_bytes: int | None
+    exact: bool
+    mesh: each.MeshFacts | None
+    sent_bytes: int | None
+    stage: int
+    in_flight: int
+    microbatches: int
+    bubble: str | None
+    bubble_ratio: float | None
+    whole: each.UndividedStep | None
+    instants: list[each.Instant]
+    fit: each.TrainFit | None
+
+
+class CommsReport(_Common):
+    """Collectives of the ranks of a mesh."""
+
+    _optional = ("stage", "stages", "microbatches", "bubble", "bubble_ratio")
+
+    workload: each.Workload
+    train: bool
+    mesh: each.MeshFacts
+    after_head: Literal["divided", "gathered", "loss"]
+    reduce_dtype: str
+    stage: int
+    stages: list[each.StageFacts]
+    microbatches: int
+    bubble: str | None
+    bubble_ratio: float | None
+    rank_params: int
+    total_params: int
+    sent_bytes: int
+    collectives: list[each.Collectives]
