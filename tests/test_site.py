@@ -66,4 +66,5 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     assert {page.name for page in (tmp_path / "schema").iterdir()} == {
         page.name for page in (ROOT / "docs" / "schema").iterdir()
     }
+    assert 'href="explore.html"' in (tmp_path / "index.html").read_text() and (tmp_path / "explore.html").is_file()
     assert re.search(r'href="schema/flops\.json"', (tmp_path / "schema.html").read_text())

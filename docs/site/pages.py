@@ -16,6 +16,11 @@ from tempfile import TemporaryDirectory
 
 from sphinx.cmd.build import build_main
 
+from tfacct.ledger.workload import Request
+from tfacct.loading import presets
+from tfacct.reports import explore
+from tfacct.reports.counting import Counting
+
 HERE = Path(__file__).parent
 DOCS = HERE.parent
 FETCHED = re.compile(
@@ -28,6 +33,10 @@ PARTS = {
     "The code": ["where", "adding-a-model", "decisions", "style"],
 }
 """Every page but the first, in the order of the sidebar."""
+TRY_IT = (
+    '<p><a href="explore.html">Try it</a>: every preset on one page that recounts in your browser as you turn its'
+    " knobs.</p>"
+)
 NAMED_FILE = re.compile(r"\[([\w-]+\.md)\]\(\1\)")
 """A link under its file's name, which on the site is the page's title."""
 INTO_REPOSITORY = re.compile(r"\[([^\]\n]*)\]\(\.\./([^)\s]+)\)")
@@ -38,12 +47,20 @@ def assemble(folder: Path, source: str | None) -> None:
     for page in DOCS.glob("*.md"):
         text = INTO_REPOSITORY.sub(rf"[\1]({source}/\2)" if source else r"\1", page.read_text(encoding="utf-8"))
         text = NAMED_FILE.sub(r"[](\1)", text.replace("](schema)", "](schema.md)"))
-        (folder / page.name).write_text(text + (_contents() if page.stem == "index" else ""), encoding="utf-8")
+        (folder / page.name).write_text(_front(text) if page.stem == "index" else text, encoding="utf-8")
     for file in (HERE / "conf.py", HERE / "api.md", HERE / "site.css", *DOCS.glob("*.json")):
         shutil.copy(file, folder)
     shutil.copytree(DOCS / "pictures", folder / "pictures")
     shutil.copytree(DOCS / "schema", folder / "as_they_are" / "schema")
     (folder / "schema.md").write_text(_schemas(), encoding="utf-8")
+    every = explore.page(presets.load_all(), Request(), Counting())
+    explore.save(every, str(folder / "as_they_are" / "explore.html"), force=False)
+
+
+def _front(text: str) -> str:
+    """The first page, with a link to the page to try behind its first paragraph, and the contents of the sidebar."""
+    title, first, rest = text.split("\n\n", 2)
+    return "\n\n".join([title, first, TRY_IT, rest]) + _contents()
 
 
 def _contents() -> str:
