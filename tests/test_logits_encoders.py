@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.families import LOGITS, TINY
+from tfacct.architecture.parts import Patches
 from tfacct.loading.model import LoadedModel, subject
 
 torch = pytest.importorskip("torch")
@@ -32,7 +33,7 @@ class Pair:
                 if "norm" in name.lower() and name.endswith("weight"):
                     parameter += 1  # near one: what a source says is not lost on its way through many norms
         self.image = None
-        if hasattr(self.stranger, "config") and self.stranger.main_input_name == "pixel_values":
+        if isinstance(self.about.architecture.embed, Patches):
             self.image, self.tokens = pictured(config)
         else:
             self.tokens = torch.randint(0, self.about.architecture.embed.vocab, (BATCH, TOKENS))
@@ -53,7 +54,9 @@ class Pair:
             given = {"pixel_attention_mask": None, "spatial_shapes": torch.tensor([[side, side]] * BATCH)}
             return result(self.stranger(pixel_values=self.tokens, **given), self.about)
         if self.image is not None:
-            return result(self.stranger(pixel_values=self.image), self.about)
+            said = result(self.stranger(pixel_values=self.image), self.about)
+            # Pixtral's class puts all images into one sequence.
+            return said.reshape(BATCH, -1, said.shape[-1]) if said.dim() == 3 else said
         if self.source is None:
             return result(self.stranger(self.tokens), self.about)
         return self.stranger(self.source, decoder_input_ids=self.tokens).logits

@@ -14,30 +14,41 @@ from tfacct.families._rooms import names
 
 Part = Literal["text", "vision"]
 FIELDS: Mapping[Part, str] = {"text": "text_config", "vision": "vision_config"}
-TOWERS = ("clip_vision_model", "siglip_vision_model", "siglip2_vision_model")
+TOWERS = (
+    "clip_vision_model",
+    "siglip_vision_model",
+    "siglip2_vision_model",
+    "pixtral",
+    "idefics3_vision",
+    "smolvlm_vision",
+)
 """Encoders of images that are counted in a whole."""
 
 
 class Vision(NamedTuple):
     """The encoder of a whole's images: its type where the config does not say, and the module between it and the
-    language model."""
+    language model. `alone`: the whole builds no other."""
 
     tower: str
     between: str = "multi_modal_projector"
+    alone: bool = False
 
 
-CLIP, SIGLIP, SIGLIP_2 = map(Vision, TOWERS)
+CLIP, SIGLIP, SIGLIP_2, PIXTRAL = map(Vision, TOWERS[:4])
 VISIONS: Mapping[str, Vision] = {
     "aya_vision": SIGLIP,
     "cohere2_vision": SIGLIP,
     "deepseek_vl": SIGLIP._replace(between="aligner"),
     "gemma3": SIGLIP,
+    "idefics3": Vision("idefics3_vision", "connector", alone=True),
     "lfm2_vl": SIGLIP_2,
     "llava": CLIP,
     "llava_next": CLIP,
     "llava_next_video": CLIP,
     "llava_onevision": SIGLIP,
+    "mistral3": PIXTRAL,
     "paligemma": SIGLIP,
+    "smolvlm": Vision("smolvlm_vision", "connector", alone=True),
     "vipllava": CLIP,
 }
 """By the `model_type` of the whole."""
@@ -73,7 +84,10 @@ def part_of(raw: Mapping[str, Any], model_type: str, part: Part) -> tuple[dict[s
         raise ConfigError(f"model_type {model_type!r} keeps its {part} model in {own}, which is missing")
     expected = f"{model_type}_{part}_model" if pair else VISIONS[model_type].tower
     family = inside.get("model_type", expected)
-    if family not in ((expected,) if pair else TOWERS) or family not in names():
+    if pair is None and VISIONS[model_type].alone and family == model_type:
+        family = expected  # as older files have it
+    alone = pair is not None or VISIONS[model_type].alone
+    if family not in ((expected,) if alone else TOWERS) or family not in names():
         raise ConfigError(f"the {part} model in {model_type!r} is of model_type {shown(family)}, which is not counted")
     fields = {**inside, "model_type": family, "architectures": None}
     others = tuple(name for name in raw if name.endswith("_config") and name != own)

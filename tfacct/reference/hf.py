@@ -88,7 +88,7 @@ def run(
         before, read = {**before, **masks}, {**read, **masks}
     if source and new_source:
         before |= read
-    if reads == "pixel_values":
+    if "pixel_values" in takes and "input_ids" not in takes:
         return _of_image(model, batch, tokens), {}
     if old:
         with _brief_recurrence(model.config):
@@ -105,17 +105,34 @@ def run(
 def _of_image(model: Any, batch: int, tokens: int) -> dict[str, int]:
     """FLOPs that each module computes itself of an image, one row of patches, with as many tokens."""
     config = model.config
-    first = 0 if config.model_type.startswith("siglip") else 1  # the class token
+    first = 1 if config.model_type in ("vit", "clip_vision_model") else 0  # the class token
     sides = config.patch_size, config.patch_size * (tokens - first)
     image = torch.zeros(batch, config.num_channels, *sides, device="meta")
-    given: dict[str, Any] = {"pixel_values": image, "interpolate_pos_encoding": True}
+    given: dict[str, Any] = {"pixel_values": image}
+    if "interpolate_pos_encoding" in signature(type(model).forward).parameters:
+        given["interpolate_pos_encoding"] = True
     if config.model_type == "siglip2_vision_model":  # which is given patches, and the sides that they make
         patches = torch.zeros(batch, tokens, config.num_channels * config.patch_size**2, device="meta")
         shapes = torch.tensor([[1, tokens]] * batch, device="cpu")
         given = {"pixel_values": patches, "pixel_attention_mask": None, "spatial_shapes": shapes}
-    with FlopCounterMode(display=False) as counter:
+    with _unmasked(model), FlopCounterMode(display=False) as counter:
         model(**given)
     return _own(model, counter)
+
+
+@contextmanager
+def _unmasked(model: Any) -> Iterator[None]:
+    """Idefics3's and SmolVLM's encoders look for patches to mask, and on meta there are none: they get no mask."""
+    module: Any = import_module(type(model).__module__)
+    made = getattr(module, "create_bidirectional_mask", None)
+    if "patch_attention_mask" not in signature(type(model).forward).parameters or made is None:
+        yield
+        return
+    module.create_bidirectional_mask = lambda **_: None
+    try:
+        yield
+    finally:
+        module.create_bidirectional_mask = made
 
 
 def _own(model: Any, counter: FlopCounterMode) -> dict[str, int]:

@@ -22,11 +22,17 @@ class Angles:
     """Angles by which one kind of rotary positions turns `size` numbers of a head."""
 
     def __init__(self, part: parts.Rotary, size: int) -> None:
-        self.frequencies = frequencies(part, size)
+        self.frequencies, self.grid = frequencies(part, size), part.grid
 
     def turn(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosine and sine of every position's angles, where the frequencies are; the sine with the signs of a turn."""
-        angles = positions.to(self.frequencies.device)[:, None] * self.frequencies[None]
+        places = positions.to(self.frequencies.device)[:, None]
+        if self.grid and isinstance(positions.shape[0], int):
+            side = max(math.isqrt(positions.shape[0]), 1)
+            both = (places.expand(-1, half.shape[0]) for half in torch.tensor_split(self.frequencies, 2))
+            by_row, by_column = both
+            places = torch.cat((by_row // side, by_column % side), dim=1)
+        angles = places * self.frequencies[None]
         cos, sin = angles.cos(), angles.sin()
         return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
@@ -56,6 +62,8 @@ def frequencies(part: parts.Rotary, head_dim: int) -> Tensor:
     plain = _number(part.base, "rope_theta") ** -exponents
     scaling = part.scaling or {}
     kind = scaling.get("rope_type", scaling.get("type", "default"))
+    if part.grid:  # those of rows, then those of columns
+        return torch.cat((plain[0::2], plain[1::2]))
     if kind == "default":
         return plain
     if kind == "proportional":  # transformers' _compute_proportional_rope_parameters: the rest of the head stays

@@ -26,12 +26,14 @@ ScoreFunction: TypeAlias = Literal["product", "distance"]
 class Rotary(NamedTuple):
     """Rotary positions: the base of their angles, and their scaling for longer contexts. No count depends on it.
 
-    `pairs`: the numbers of a head that turn together, one of each half or neighbours.
+    `pairs`: the numbers of a head that turn together, one of each half or neighbours. `grid`: every other pair turns by
+    the row of a patch in a square image, the others by its column (PixtralVisionModel).
     """
 
     base: float
     scaling: Mapping[str, Any] | None = None
     pairs: Literal["halves", "neighbours"] = "halves"
+    grid: bool = False
 
 
 class QKNorm(NamedTuple):
