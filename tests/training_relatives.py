@@ -294,6 +294,12 @@ def falcon(pick: Pick, config: Config) -> Config:
     }
 
 
+def ending(pick: Pick, name: str) -> Config:
+    """A head, the masked language model's more often than others."""
+    head = pick(["ForMaskedLM", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification"])
+    return {"architectures": [f"{name}{head}"], "num_labels": pick([2, 3, 7])}
+
+
 def bert(pick: Pick, config: Config) -> Config:
     return {
         **{name: config[name] for name in ("num_hidden_layers", "num_attention_heads", "intermediate_size")},
@@ -303,15 +309,22 @@ def bert(pick: Pick, config: Config) -> Config:
         "pad_token_id": 0,
         "hidden_act": pick(["gelu", "gelu", "relu", "gelu_new"]),
         "hidden_dropout_prob": pick([0.0, 0.1, 0.1]),
+        **({"classifier_dropout": drop} if (drop := pick([None, None, 0.0, 0.2])) is not None else {}),
+        **ending(pick, "Bert"),
         "attention_probs_dropout_prob": pick([0.0, 0.1, 0.1]),
     }
 
 
 def roberta(pick: Pick, config: Config) -> Config:
-    return {**bert(pick, config), "pad_token_id": pick([0, 1])}
+    return {**bert(pick, config), "pad_token_id": pick([0, 1]), **ending(pick, "Roberta")}
 
 
-camembert = roberta
+def camembert(pick: Pick, config: Config) -> Config:
+    return {**roberta(pick, config), **ending(pick, "Camembert")}
+
+
+def xlm_roberta(pick: Pick, config: Config) -> Config:
+    return {**roberta(pick, config), **ending(pick, "XLMRoberta")}
 
 
 def distilbert(pick: Pick, config: Config) -> Config:
@@ -448,7 +461,7 @@ RELATIVES: Mapping[str, Callable[[Pick, Config], Config]] = {
     **{
         own: draw
         for own, draw in list(globals().items())
-        if callable(draw) and own not in ("grouped", "routed", "layers", "latent") and own[0].islower()
+        if callable(draw) and own not in ("grouped", "routed", "layers", "latent", "ending") and own[0].islower()
     },
-    "xlm-roberta": roberta,
+    "xlm-roberta": xlm_roberta,
 }

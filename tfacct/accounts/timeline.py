@@ -124,8 +124,7 @@ class Timeline:
         if self.casts is not None:  # under which a bias's gradient has moments of its own
             self.biases = {}
         self.earlier = self.all_gradients if step.accumulate else 0
-        logits = step.at["B"] * step.at["T"] * self.run.back.axes["V"]
-        self.logits = step.pass_.bytes(logits) if step.holds_logits else 0
+        self.logits = self.held(self.run.back, (self.run.logits,)) if step.holds_logits else 0
 
     def instant(self, name: str, operation: str, gradients: Size, kept: Size, held: Size) -> Instant:
         """An instant with what is always there: weights, the optimizer's state, other microbatches."""

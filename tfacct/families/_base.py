@@ -104,7 +104,7 @@ class FamilyConfig(BaseModel):
     """Plans by which ranks divided the class where what they send was compared: `torch` (its own, also where ranks of
     fsdp do not divide the rows of a tensor) and `published` (that of transformers). Of experts, the dtype of the
     weights that sum a token's: `own`, that of the stream, or `fp32`."""
-    dropouts: ClassVar[Mapping[str, tuple[str, float]]] = {}
+    dropouts: ClassVar[Mapping[str, tuple[str, float | None]]] = {}
     """Where the class drops numbers (`embedding`, `residual`, `attention`) → the share's field, and its default."""
     habits: ClassVar[frozenset[str]] = frozenset()
     """How the class runs otherwise than most do, as `profiles.base.Habits` names it."""

@@ -207,6 +207,7 @@ class AbleToDecode(BertLike):
         "embedding": ("hidden_dropout_prob", 0.1),
         "residual": ("hidden_dropout_prob", 0.1),
         "attention": ("attention_probs_dropout_prob", 0.1),
+        "classifier": ("classifier_dropout", None),
     }
     habits: ClassVar = frozenset({"norms_sums", "narrow_softmax"})
     changes_training: ClassVar = frozenset({"chunk_size_feed_forward"})

@@ -43,7 +43,7 @@ class LlamaLike(FamilyConfig):
     rope_scaling: Fields | None = None
     rope_parameters: Fields | None = None
 
-    dropouts: ClassVar[Mapping[str, tuple[str, float]]] = {"attention": ("attention_dropout", 0.0)}
+    dropouts: ClassVar[Mapping[str, tuple[str, float | None]]] = {"attention": ("attention_dropout", 0.0)}
     uncounted: ClassVar = frozenset({"hidden_act", "rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters"})
     heads: ClassVar[Mapping[str, Ending]] = LABELLING
     hf_paths: ClassVar = {

@@ -14,8 +14,8 @@ class Config(AbleToDecode):
     vocab_size: Count = 50265
     pad_token_id: UpTo = 1
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
-    habits: ClassVar = AbleToDecode.habits | {"own_positions"}
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "classes"})
+    habits: ClassVar = AbleToDecode.habits | {"own_positions", "drops_first"}
     stems: ClassVar[tuple[str, ...]] = ("Roberta",)
     uncounted: ClassVar = AbleToDecode.uncounted | {"pad_token_id"}
     head_act: ClassVar = "gelu"

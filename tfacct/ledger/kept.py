@@ -157,7 +157,7 @@ class Pass(NamedTuple):
 
     `buffers`: tensors that stay all the time. `waiting`: what is held while the blocks run forwards, `handed` what
     blocks that are run again are handed. `again`: operations of the blocks that are run again, where not all are.
-    `loss`: role of the loss.
+    `loss`: role of the loss. `logits`: what the loss is taken of.
     """
 
     front: Section
@@ -168,6 +168,7 @@ class Pass(NamedTuple):
     handed: tuple[Handed, ...] = ()
     again: frozenset[str] = frozenset()
     loss: Role = "full"
+    logits: Held = Held("B T V")
 
     @property
     def sections(self) -> tuple[Section, ...]:

@@ -38,9 +38,10 @@ class Habits:
     `joins_inside`: halves of heads go with the function that joins them. `casts_scales`: norms cast their weights to
     fp32. `wide_corrections`: what corrects experts' scores is stored in fp32. `starts_biased`: scores are added to
     their biases by distance as their product is made. `norms_sums`: parts read the stream itself, and the sum of both
-    is normed. `stores_mask`: a mask of all positions is a buffer. `norms_narrow`: norms of results scale them in the
-    pass's dtype. `turns_wide`: queries and keys turn in fp32. `written_gelu`: the gradient of the network's GELU is
-    written out in Python. `inline_network`: products of networks are the block's own.
+    is normed. `stores_mask`: a mask of all positions is a buffer. `classifier`: it drops numbers in
+    front of classes; `drops_first`: in front of the pooler's product too. `norms_narrow`: norms of results scale them
+    in the pass's dtype. `turns_wide`: queries and keys turn in fp32. `written_gelu`: the gradient of the network's GELU
+    is written out in Python. `inline_network`: products of networks are the block's own.
     """
 
     embedding: bool = False
@@ -80,6 +81,8 @@ class Habits:
     written_gelu: bool = False
     norms_sums: bool = False
     stores_mask: bool = False
+    classifier: bool = False
+    drops_first: bool = False
     inline_network: bool = False
     turns_wide: bool = False
     norms_narrow: bool = False
@@ -108,6 +111,9 @@ class Profile(Protocol):
     @property
     def loss(self) -> Role:
         """Role of the loss."""
+
+    def logits(self, shape: Transformer) -> Held:
+        """What the loss is taken of."""
 
     def part(self, at: str, reads: str, part: Part, *, waits: bool = False) -> Run:
         """What a part of a block keeps. `waits`: a gradient of what it reads is there from the part behind it. Raises
@@ -140,7 +146,8 @@ class Profile(Protocol):
 
 def passed(shape: Transformer, profile: Profile, kernel: Mapping[str, Size]) -> Pass:
     """The pass of a model. `kernel`: letters that the profile's kernels derive from the step's."""
-    if shape.encoder is not None or shape.mtp is not None or shape.head is None:
+    headless = shape.head is None and not (profile.encodes and shape.classes is not None)
+    if shape.encoder is not None or shape.mtp is not None or headless:
         raise ConfigError(f"{profile.name}: only decoders with a language model's head are trained here")
     if unruled := next(_unruled_ends(shape, encodes=profile.encodes), None):
         raise ConfigError(f"{profile.name}: no rule for {unruled}")
@@ -152,7 +159,14 @@ def passed(shape: Transformer, profile: Profile, kernel: Mapping[str, Size]) -> 
     )
     front, back = profile.front(shape), profile.back(shape)
     stay = profile.buffers(shape), profile.waiting(shape), profile.handed(shape)
-    return Pass(Section(front, everywhere), blocks, Section(back, everywhere), *stay, loss=profile.loss)
+    return Pass(
+        Section(front, everywhere),
+        blocks,
+        Section(back, everywhere),
+        *stay,
+        loss=profile.loss,
+        logits=profile.logits(shape),
+    )
 
 
 def _unruled_ends(shape: Transformer, *, encodes: bool) -> Iterator[str]:

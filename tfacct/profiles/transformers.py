@@ -43,6 +43,10 @@ class Transformers(Attending):
         """Role of the loss."""
         return "full"
 
+    def logits(self, _: Transformer) -> Held:
+        """Logits of the whole vocabulary."""
+        return Held("B T V")
+
     def part(self, at: str, reads: str, part: Part, *, waits: bool = False) -> Run:
         """What a part of a block keeps. `waits`: a gradient of what it reads is there from the part behind it. Raises
         ConfigError for one without a rule."""

@@ -5,7 +5,7 @@ Every token sees all others, so no mask is made. The loss is taken in the pass's
 
 from __future__ import annotations
 
-from tfacct.architecture.parts import FeedForward, Norm, Part
+from tfacct.architecture.parts import FeedForward, Head, Norm, Part, Pooler
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
@@ -66,10 +66,32 @@ class Encoders(Transformers):
         mask = dropout("embed_norm.drop") if self.habits.embedding else Run()
         return joined(Run(tuple(order), tuple(kept), tuple(moments)), normed, mask)
 
+    def logits(self, shape: Transformer) -> Held:
+        """Logits of the vocabulary, or scores of the classes."""
+        return Held("B T V" if shape.classes is None else f"{_each(shape)} Y")
+
     def back(self, shape: Transformer) -> Run:
-        """The head's transform, its activation and norm, the logits, and the loss of every position."""
-        head = shape.head
-        if head is None or head.transform is None or head.transform not in ACTIVATIONS or shape.final_norm is not None:
+        """The head that predicts masked tokens, or classes, and the loss."""
+        if shape.final_norm is not None:
+            raise ConfigError(f"{self.name}: no rule for this head of an encoder")
+        return joined(self._masked(shape.head) if shape.classes is None else self._classes(shape), self._loss(shape))
+
+    def _loss(self, shape: Transformer) -> Run:
+        logits = self.logits(shape)
+        stays = (logits, Held("B T D", path=STREAM), Held(""))  # the caller's of the body, and the loss
+        return Run(
+            ("loss.softmax", "loss.choose", "loss.mean"),
+            (
+                Kept("loss.log_probabilities", logits.spec, by=("loss.softmax",)),
+                Kept("loss.weight", "", by=("loss.choose",)),
+            ),
+            (Moment("loss.softmax", (logits._replace(times=2),)),),
+            (Moment("loss.mean", stays),),
+        )
+
+    def _masked(self, head: Head | None) -> Run:
+        """The head's transform, its activation and norm, and the logits."""
+        if head is None or head.transform is None or head.transform not in ACTIVATIONS:
             raise ConfigError(f"{self.name}: no rule for this head of an encoder")
         weight, act, at = f"{TRANSFORM}.weight", f"{TRANSFORM}.act", "lm_head.norm"
         holds = Held("B T D", times=ACTIVATIONS[head.transform].holds)
@@ -87,15 +109,36 @@ class Encoders(Transformers):
             (Kept(at, "B T D", by=("lm_head.weight",)),),
             (Moment("lm_head.weight", (Held("B T V"), ROW)),),
         )
-        loss = Run(
-            ("loss.softmax", "loss.choose"),
-            (
-                Kept("loss.log_probabilities", "B T V", by=("loss.softmax",)),
-                Kept("loss.weight", "", by=("loss.choose",)),
-            ),
-            (Moment("loss.softmax", (Held("B T V", times=2),)),),
-        )
-        return joined(transform, behind, logits, loss)
+        return joined(transform, behind, logits)
+
+    def _classes(self, shape: Transformer) -> Run:
+        """Scores of each position, or of each sequence behind a product of its first position's vector."""
+        each, weight, drop = _each(shape), "classifier.weight", "classifier.drop"
+        vector = Held(f"{each} D")
+        reads, pooled = STREAM, Run()
+        if shape.pooler is not None:
+            pooled, reads = self._pooled(shape.pooler), "pooler.act.result"
+        kept = [Kept(reads, vector.spec, by=(weight,))]
+        if self.habits.classifier:
+            mask = Kept(drop, vector.spec, by=(drop,), role="flag")
+            kept = [mask, Kept("classifier.dropped", vector.spec, by=(weight,))]
+        moments = (Moment(drop, (vector._replace(times=2),)), Moment(weight, (Held(f"{each} Y"), vector)))
+        return joined(pooled, Run((drop, weight), tuple(kept), moments))
+
+    def _pooled(self, pooler: Part) -> Run:
+        """A product of the first position's vector, which is a view of the stream, and its activation, whose result is
+        kept."""
+        if not isinstance(pooler, Pooler) or pooler.reads != "first" or pooler.activation not in ("tanh", "relu"):
+            raise ConfigError(f"{self.name}: no rule for this pooler")
+        drop, weight, act = "pooler.drop", "pooler.weight", "pooler.act"
+        kept = [Kept(f"{act}.result", "B D", by=(act,))]
+        if self.habits.classifier and self.habits.drops_first:
+            kept += [Kept(drop, "B D", by=(drop,), role="flag"), Kept("pooler.dropped", "B D", by=(weight,))]
+        else:
+            kept.append(Kept(STREAM, "B T D", by=(weight,)))
+        both = Held("B D", times=2)
+        moments = (Moment(drop, (ROW, Held("B D"))), Moment(weight, (both,)), Moment(act, (both,)))
+        return Run((drop, weight, act), tuple(kept), moments)
 
     def waiting(self, _: Transformer) -> tuple[Held, ...]:
         """Nothing is held beside what blocks keep."""
@@ -109,6 +152,11 @@ class Encoders(Transformers):
         """Numbers of all positions, and their segments."""
         names = ("positions", "segments") if shape.segments is not None else ("positions",)
         return tuple(Kept(name, "P", by=(), role="index") for name in names)
+
+
+def _each(shape: Transformer) -> str:
+    """Axes of what classes are scored of: every position, or every sequence."""
+    return "B" if shape.classes is not None and shape.classes.pooled else "B T"
 
 
 def _renamed(run: Run, old: str, new: str) -> Run:

@@ -139,8 +139,9 @@ def _ids(batch: int, tokens: int) -> Tensor:
 
 
 def _forward(model: Any, ids: Tensor) -> Any:
-    """The loss and the logits."""
-    return model(input_ids=ids, labels=ids, use_cache=False)
+    """The loss and the logits. A sequence's class is its first token."""
+    labels = ids[:, 0] if type(model).__name__.endswith("ForSequenceClassification") else ids
+    return model(input_ids=ids, labels=labels, use_cache=False)
 
 
 def loss_of(model: Any, ids: Tensor) -> Any:

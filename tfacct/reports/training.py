@@ -36,6 +36,10 @@ FP32, NF4 = "fp32", "nf4"
 ACCUMULATES, SELECTIVE, CHUNKED, AUTOCAST = "accumulate", "selective", "chunked", "autocast"
 """Stand among a family's `trains` where gradients of earlier batches were measured, attention that runs again, a loss
 in chunks, and autocast over weights in fp32."""
+CLASSES, CLASSIFIER = "classes", "classifier"
+"""Stands there where the loss of classes was measured; the dropout in front of them."""
+CLASSIFIERS = ("AutoModelForSequenceClassification", "AutoModelForTokenClassification")
+"""Classes of transformers whose loss is that of one class for each sequence, or for each token."""
 MANY = 2
 """Sequences of a batch: one alone is laid out in another way, more are alike."""
 WIDEST_HEAD, HEAD_STEP = 256, 8
@@ -204,8 +208,8 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
         if not subject.config.trains:
             return f"the training step of {subject.family} has not been measured"
         return f"the training step of {subject.family} has not been measured with {recipe.attention}"
-    if subject.architecture.head is None:
-        return "a training step needs a language model's head"
+    if subject.architecture.head is None and (why := _no_classes(subject)) is not None:
+        return why
     if recipe.accumulate and ACCUMULATES not in subject.config.trains:
         return f"the training step of {subject.family} has not been measured with gradients of earlier batches"
     if recipe.checkpoint == "attention" and SELECTIVE not in subject.config.trains:
@@ -234,6 +238,18 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
     from tfacct.reports import lora
 
     return lora.refusal(subject, recipe)
+
+
+def _no_classes(subject: LoadedModel) -> str | None:
+    """Reason why a step of a model without a language model's head is not counted; None if it is."""
+    classes = subject.architecture.classes
+    if classes is None or CLASSES not in subject.config.trains:
+        return "a training step needs a language model's head, or classes whose loss was measured"
+    if subject.config.ending.auto not in CLASSIFIERS:
+        return "no loss of these scores has been measured"
+    if classes.classes == 1 or subject.raw.get("problem_type") not in (None, "single_label_classification"):
+        return "a loss of numbers or of several classes at once has not been measured"
+    return None
 
 
 def _no_autocast(subject: LoadedModel, recipe: Recipe) -> str | None:
@@ -328,6 +344,8 @@ def _advice(subject: LoadedModel, recipe: Recipe) -> str:
 def habits(subject: LoadedModel) -> Habits:
     """What the class drops, by its fields, and how it runs eager attention. Raises UsageError for an odd dropout."""
     found = {place: subject.raw.get(field, absent) for place, (field, absent) in subject.config.dropouts.items()}
+    if found.get(CLASSIFIER, 0) is None:  # of the classes as of the stream
+        found[CLASSIFIER] = found["residual"]
     for place, share in found.items():
         if not isinstance(share, (int, float)) or isinstance(share, bool) or not 0 <= share < 1:
             field = subject.config.dropouts[place][0]
