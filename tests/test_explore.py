@@ -79,7 +79,7 @@ def test_a_hostile_config_stays_text() -> None:
     assert html.count("<script") == html.count("</script>") == 2
     assert "<b>&" not in html and "<!--" not in html
     (data,) = re.findall(r'id="data">(.*?)</script>', html, re.DOTALL)
-    assert json.loads(data)["models"][0]["name"] == name
+    assert name in json.loads(data)["models"][0]
     assert data.isascii() and not set("<>&") & set(data)
 
 

@@ -22,10 +22,11 @@ from tfacct.ledger.workload import Request
 from tfacct.loading import devices
 from tfacct.loading.model import WITNESSES, LoadedModel
 from tfacct.output import files
-from tfacct.output.report import plain
+from tfacct.output.report import Report, plain
 from tfacct.reports import cells, compose, conventions, counting, flops, sentences
 from tfacct.reports import latent_attention as latent
 from tfacct.reports.counting import Counting
+from tfacct.reports.explore_packed import Pool, packed
 
 VERSION = 1
 """Version of the data, and of the fragment of a link into a page."""
@@ -35,6 +36,10 @@ UNPACKED: Form = "unpacked"
 HUB = "https://huggingface.co/"
 FEW = 20
 """Models up to which a page has their formulas."""
+SHORT = 16
+"""Rows up to which the view without a script has every product."""
+WELL_KNOWN = "llama-3.1-8b"
+"""The model that a page of many begins with, if it is among them."""
 
 
 def explore(subjects: Sequence[LoadedModel], start: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -63,12 +68,24 @@ def page(subjects: Sequence[LoadedModel], request: Request, terms: Counting) -> 
         raise UsageError("no model is left to show")
     for subject in subjects if len(subjects) == 1 else ():
         counting.workload(subject, request)
-    first = flops.flops(subjects[:1], request, train=terms.train, masked=terms.masked) if len(subjects) == 1 else None
-    return html.document(explore(subjects, _start(request, terms)), _title(subjects), first, __version__)
+    first = _first_view(subjects[0], request, terms) if len(subjects) == 1 else None
+    start = _start(request, terms) | ({"model": WELL_KNOWN} if WELL_KNOWN in [one.name for one in subjects] else {})
+    data = packed(explore(subjects, start if len(subjects) > FEW else _start(request, terms)))
+    return html.document(data, _title(subjects), first, __version__)
+
+
+def _first_view(subject: LoadedModel, request: Request, terms: Counting) -> Report:
+    """What a page shows without its script: the products, or, where these are many, the parts."""
+    by_line, by_part = (
+        flops.flops([subject], request, train=terms.train, masked=terms.masked, by=by) for by in ("line", "part")
+    )
+    return by_line if len(by_line.cells) <= SHORT else by_part
 
 
 def _title(subjects: Sequence[LoadedModel]) -> str:
     first = compose.name_of(subjects[0])
+    if len(subjects) > FEW:
+        return f"{len(subjects)} models"
     return first if len(subjects) == 1 else f"{first} and {len(subjects) - 1} more"
 
 
@@ -102,25 +119,11 @@ def save(text: str, file: str, *, force: bool) -> Path:
     return path
 
 
-class _Pool:
-    """Texts, each once; asked for a text it says its number."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
-
-    def __call__(self, text: str) -> int:
-        return self.numbers.setdefault(text, len(self.numbers))
-
-    @property
-    def values(self) -> list[str]:
-        return list(self.numbers)
-
-
 class _Pools:
     """What models share: sentences, lines, shapes, and the formulas of shapes."""
 
     def __init__(self) -> None:
-        self.texts, self.lines, self.shapes = _Pool(), _Pool(), _Pool()
+        self.texts, self.lines, self.shapes = Pool(), Pool(), Pool()
         self.formulas: dict[str, Any] = {}
 
 
@@ -166,10 +169,7 @@ def _model(subject: LoadedModel, pools: _Pools, formulas: bool) -> dict[str, Any
         "built_form": form if form != "auto" else None,
         "quantized": _published(subject),
     }
-    # Only what is not as usual; a 0 is a number, and stays.
-    return {
-        name: plain(fact) for name, fact in facts.items() if not (fact is None or fact is False or fact in ([], {}, ""))
-    }
+    return {name: plain(fact) for name, fact in facts.items() if not _usual(fact)}
 
 
 def _usual(fact: Any) -> bool:
@@ -261,9 +261,9 @@ def _notes(subject: LoadedModel) -> list[str]:
 
 
 def _conventions(subject: LoadedModel) -> list[str]:
-    """What was counted as FLOPs: of all pairs and masked, with all logits and with the last ones."""
-    asked = [(Request(logits=logits), masked) for masked in (False, True) for logits in ("all", "last")]
-    return [conventions.products_convention(request, masked, [subject]) for request, masked in asked]
+    """What was counted as FLOPs, of all pairs and masked; which positions get logits is a knob."""
+    said = (conventions.products_convention(Request(), masked, [subject]) for masked in (False, True))
+    return [text.removesuffix(" all logits") for text in said]
 
 
 def _shared_field(subject: LoadedModel, model: WrittenModel) -> str | None:

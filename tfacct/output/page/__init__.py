@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -118,7 +118,7 @@ def document(data: Mapping[str, Any], title: str, first: Report | None, version:
 <div id="rest"></div>
 <div id="still">
 <h1>{escape(title)}</h1>
-{_still(first) if first else _listed(data["models"])}
+{_still(first) if first else _listed(len(data["models"]))}
 </div>
 </main>
 </div>
@@ -157,7 +157,6 @@ def _class(column: Column) -> str:
     return ' class="spec"' if column.kind == "spec" else "" if column.kind in LEFT else ' class="number"'
 
 
-def _listed(models: Iterable[Mapping[str, Any]]) -> str:
-    """The models by name, where a table of each would be too much."""
-    names = ", ".join(escape(model["name"]) for model in models)
-    return f"<p>{names}</p>\n<p>Their numbers are counted in your browser: they need its script.</p>"
+def _listed(models: int) -> str:
+    """What stands there without a script where a table of each model would be too much."""
+    return f"<p>{models} models: their numbers are counted in your browser, which needs its script for that.</p>"

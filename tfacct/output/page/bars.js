@@ -50,9 +50,7 @@ export function tiles(counted, other, name) {
 	if (model.keeps) {
 		const share =
 			dtype === null ? `${numbers.grouped(kept)} bytes` : `${numbers.percent(kept, kept + bytes)} of what is held`;
-		found.push(
-			tile(`${model.kept} in ${count.cached(state)}`, numbers.binary(kept), share, null, kept, other?.kept, name),
-		);
+		found.push(tile(`${model.kept} in ${widths(counted)}`, numbers.binary(kept), share, null, kept, other?.kept, name));
 		found.push(
 			tile(
 				"Next token keeps",
@@ -66,6 +64,12 @@ export function tiles(counted, other, name) {
 		);
 	}
 	return h("dl.tiles", null, found);
+}
+
+// Dtypes of what is kept: some states are kept in one of their own, whatever the cache's.
+function widths({ states, state }) {
+	const found = states.map(({ line }) => (line.bits ? `fp${line.bits}` : count.cached(state)));
+	return [...new Set(found)].join(" and ");
 }
 
 function tile(label, spoken, exact, more, now, then, name) {

@@ -29,8 +29,8 @@ export function cards(counted, devices, chosen, every, acts) {
 			"The weights are stored quantized: what they take is not guessed. Choose a dtype to see what holds them.";
 		return dom.panel("cards", "What holds it", null, h("p.said", null, why));
 	}
-	const most = devices.reduce((best, one) => (one.memory > best ? one.memory : best), counted.held);
 	const shown = devices.filter(device => every || COMMON.has(device.id) || device.id === chosen);
+	const most = shown.reduce((best, one) => (one.memory > best ? one.memory : best), counted.held);
 	const rows = shown
 		.sort((one, other) => Number(one.memory - other.memory))
 		.map(device => row(counted, device, most, chosen, acts.choose));

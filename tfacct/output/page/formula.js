@@ -64,9 +64,9 @@ function one(counted, name, title, tree, values) {
 		{ "data-formula": name, "data-agrees": String(agrees) },
 		h("figcaption", null, title),
 		h(
-			"div.wide",
+			"div.wide.sums",
 			{ tabindex: 0, role: "group", "aria-label": title },
-			math("math", { display: "block" }, written(tree)),
+			pieces(tree).map(piece => math("math", null, piece)),
 		),
 		h(
 			agrees ? "p.agrees" : "p.differs",
@@ -108,7 +108,28 @@ export function lettersOf([, powers, inside]) {
 	];
 }
 
-function written([coefficient, powers, inside], top = true) {
+// A formula in pieces, between which a narrow page may break it: the terms of its first bracket.
+function pieces([coefficient, powers, inside]) {
+	const front = product(coefficient, powers, Boolean(inside));
+	if (!inside) return [front];
+	const terms = inside.map((term, index) => [index ? sign("+") : null, ...written(term)].filter(Boolean));
+	if (!front.length) return terms;
+	terms[0].unshift(...front, sign("·"), sign("("));
+	terms.at(-1).push(sign(")"));
+	return terms;
+}
+
+function written([coefficient, powers, inside]) {
+	const front = product(coefficient, powers, Boolean(inside));
+	if (!inside) return front;
+	const sum = inside.flatMap((term, index) => [...(index ? [sign("+")] : []), ...written(term)]);
+	return [...front, ...(front.length ? [sign("·")] : []), sign("("), ...sum, sign(")")];
+}
+
+const sign = text => math("mo", { stretchy: "false" }, text);
+
+// Coefficient and letters with their powers; nothing for a 1 in front of a bracket.
+function product(coefficient, powers, bracket) {
 	const factors = powers
 		.split(" ")
 		.filter(Boolean)
@@ -116,18 +137,8 @@ function written([coefficient, powers, inside], top = true) {
 			const [letter, power] = part.split("^");
 			return power ? math("msup", null, letterOf(letter), math("mn", null, power)) : letterOf(letter);
 		});
-	if (coefficient !== 1 || (!factors.length && !inside)) factors.unshift(math("mn", null, String(coefficient)));
-	const found = factors.flatMap((factor, index) => (index ? [math("mo", null, "·"), factor] : [factor]));
-	if (!inside) return found;
-	const sum = inside.flatMap((term, index) => [index ? math("mo", null, "+") : null, ...written(term, false)]);
-	if (!factors.length && top) return sum;
-	return [
-		...found,
-		factors.length ? math("mo", null, "·") : null,
-		math("mo", { stretchy: "false" }, "("),
-		...sum,
-		math("mo", { stretchy: "false" }, ")"),
-	];
+	if (coefficient !== 1 || (!factors.length && !bracket)) factors.unshift(math("mn", null, String(coefficient)));
+	return factors.flatMap((factor, index) => (index ? [sign("·"), factor] : [factor]));
 }
 
 function letterOf(letter) {

@@ -1,5 +1,6 @@
 // What stands around the panels: the model's name and source, the command, and what is counted.
 
+import * as models from "./models.js";
 import * as numbers from "./numbers.js";
 import * as count from "./count.js";
 import * as says from "./says.js";
@@ -100,7 +101,6 @@ export function copies(label, title, text) {
 }
 
 export function notes({ model, state: now }) {
-	const convention = model.conventions[(now.masked ? 2 : 0) + (now.last ? 1 : 0)];
 	return dom.panel(
 		"notes",
 		"What is counted",
@@ -110,7 +110,7 @@ export function notes({ model, state: now }) {
 			null,
 			[
 				...model.notes,
-				`${convention}.`,
+				`${models.convention(model, now)}.`,
 				"Bytes moved are those of unfused kernels: every operand of a product is read once, every result written once.",
 				"Memory held is the weights and what is kept between steps: no activations, no engine's buffers.",
 			].map(text => h("li", null, text)),

@@ -4,49 +4,58 @@ import * as ledger from "./ledger.js";
 
 const HUB = "https://huggingface.co/";
 
+const KINDS = ["product", "pointwise", "state", "table"];
+const USUAL = { keeps: 0, logits: 0, kind: "copied", kept: "KV cache", witness: "published total" };
+
 // Lines, shapes and models as the data has them, each by its number.
 export function read(data) {
-	const lines = data.lines.map(line => ({ line: "product", ...line }));
-	const legends = data.shapes.map(shape => legend(shape, data.texts));
-	const text = numbers => (numbers ?? []).map(number => data.texts[number]);
-	const models = data.models.map((model, index) => {
-		const shape = data.shapes[model.shape];
-		const sizes = Object.fromEntries(shape.letters.map((letter, at) => [letter, BigInt(model.sizes[at])]));
-		const ways = shape.ways.map(way => ({ form: way.form, groups: groups(way, model, lines, sizes) }));
-		return {
-			unknown: [],
-			left_out: [],
-			idle: [],
-			set: {},
-			defaulted: {},
-			keeps: false,
-			logits: false,
-			kind: "copied",
-			kept: "KV cache",
-			...model,
-			witness: data.texts[model.witness] ?? "published total",
-			index,
-			sizes,
-			ways,
-			legend: legends[model.shape],
-			formulas: shape.formulas,
-			warnings: text(model.warnings),
-			notes: text(model.notes),
-			conventions: data.texts[model.conventions].split("\n"),
-			url: model.url && !model.url.startsWith("https://") ? HUB + model.url : model.url,
-		};
+	const { texts } = data;
+	const lines = data.lines.map(line => unpacked(line, texts));
+	const legends = data.shapes.map(shape => legend(shape, texts));
+	const models = data.models.map((row, index) => {
+		const facts = named(row, data),
+			shape = data.shapes[facts.shape];
+		const sizes = Object.fromEntries(shape.letters.map((letter, at) => [letter, BigInt(facts.sizes[at])]));
+		const ways = shape.ways.map(way => ({ form: way.form, groups: groups(way, facts, data.runs, lines, sizes) }));
+		const shared = { index, sizes, ways, legend: legends[facts.shape], formulas: shape.formulas };
+		return { ...USUAL, unknown: [], left_out: [], idle: [], set: {}, defaulted: {}, ...facts, ...shared };
 	});
 	return { models, devices: data.devices.map(device), start: data.start };
+}
+
+// A model's facts by name. A 0 in a column that not every model has is nothing.
+function named(row, { columns, always, texts }) {
+	const facts = Object.fromEntries(
+		columns.map((name, at) => [name, row[at]]).filter(([, fact], at) => at < always || fact),
+	);
+	for (const name of ["family", "kind", "form", "shared", "kept", "witness"]) {
+		if (name in facts) facts[name] = texts[facts[name]];
+	}
+	for (const name of ["warnings", "notes"]) facts[name] = (facts[name] ?? []).map(number => texts[number]);
+	if (facts.defaulted) facts.defaulted = JSON.parse(texts[facts.defaulted]);
+	if (facts.url && !facts.url.startsWith("https://")) facts.url = HUB + facts.url;
+	return { ...facts, conventions: texts[facts.conventions].split("\n") };
+}
+
+function unpacked([path, spec, kind = 0, rest = {}], texts) {
+	return { line: KINDS[kind], path, spec: texts[spec], ...rest };
+}
+
+// What was counted as FLOPs: of all pairs or of those that a mask keeps, with logits where there are any.
+export function convention(model, { masked, last, train }) {
+	const base = model.conventions[masked ? 1 : 0];
+	const said = model.logits ? `${base} ${last ? "logits of the last position" : "all logits"}` : base;
+	return train ? `${said}; backward 2 x forward` : said;
 }
 
 function legend(shape, texts) {
 	return Object.fromEntries(shape.legend.map(number => texts[number].split("\t")));
 }
 
-function groups(way, model, lines, sizes) {
+function groups(way, model, runs, lines, sizes) {
 	let stacks = 0;
 	return way.groups.map(group => {
-		const own = group.lines.map(number => lines[number]);
+		const own = runs[group.lines].map(number => lines[number]);
 		const blocks =
 			group.count === undefined ? "" : (model.blocks?.[stacks++] ?? spans(sizes[group.count] ?? BigInt(group.count)));
 		return { kind: "", names: {}, once: false, count: 1, ...group, blocks, axes: axes(group, own), lines: own };

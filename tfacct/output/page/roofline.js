@@ -75,7 +75,7 @@ function dots(points, total, x) {
 		while (meets() && y > 40) y -= 6;
 		placed.push({ at, y, radius, product, each });
 	}
-	const named = placed.slice(0, 7);
+	const named = legible(placed);
 	return [
 		placed.map(({ at, y, radius, product, each }) =>
 			svg(
@@ -84,16 +84,26 @@ function dots(points, total, x) {
 				svg("title", null, `${paths.short(product.line.path)}: ${each.toFixed(2)} FLOPs per byte`),
 			),
 		),
-		named.map(({ at, y, radius, product }) => label(at, y, radius, product)),
+		named.map(label),
 	];
 }
 
-function label(at, y, radius, product) {
-	const left = at > WIDTH * 0.72;
-	const name = paths.parse(product.line.path).leaf || paths.short(product.line.path);
-	return svg(
-		"text.halo",
-		{ x: left ? at - radius - 4 : at + radius + 4, y: y + 4, "text-anchor": left ? "end" : "start" },
-		name.replaceAll("_", " "),
-	);
+// Names of the largest dots, where they cover neither another name nor a dot.
+function legible(placed) {
+	const found = [];
+	for (const { at, y, radius, product } of placed) {
+		const text = (paths.parse(product.line.path).leaf || paths.short(product.line.path)).replaceAll("_", " ");
+		const width = 6.6 * text.length,
+			left = at + radius + width > WIDTH - RIGHT;
+		const x = left ? at - radius - 4 - width : at + radius + 4;
+		const covers = one => one.x < x + width && one.x + one.width > x && Math.abs(one.y - y) < 12;
+		const dot = one => covers({ x: one.at - one.radius, width: 2 * one.radius, y: one.y });
+		if (!found.some(covers) && !placed.some(one => one.product !== product && dot(one)))
+			found.push({ x, y, width, text });
+	}
+	return found;
+}
+
+function label({ x, y, text }) {
+	return svg("text.halo", { x, y: y + 4 }, text);
 }

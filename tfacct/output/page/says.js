@@ -3,6 +3,7 @@
 import * as count from "./count.js";
 import * as einsum from "./einsum.js";
 import * as ledger from "./ledger.js";
+import * as models from "./models.js";
 import * as numbers from "./numbers.js";
 
 // The command that prints these FLOPs; a line of Python where no field of a config says what was changed.
@@ -75,12 +76,11 @@ export function answer(counted) {
 // What `tfacct flops --json` prints, without the sentences of its notes.
 export function document(counted) {
 	const { model, state } = counted;
-	const convention = model.conventions[(state.masked ? 2 : 0) + (state.last ? 1 : 0)];
 	return {
 		schema: 1,
 		command: "flops",
 		answer: answer(counted),
-		convention: state.train ? `${convention}; backward 2 x forward` : convention,
+		convention: models.convention(model, state),
 		models: [facts(counted)],
 		models_left_out: [],
 	};
