@@ -29,6 +29,7 @@ ENDINGS = (
     "ForImageClassification",
     "ModelWithProjection",
     "EncoderModel",
+    "Transformer",
     "Model",
 )
 """How the classes of transformers end, by their heads."""
