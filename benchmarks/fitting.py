@@ -13,12 +13,15 @@ import numpy as np
 Array: TypeAlias = Any
 FIXED = ("prompt", "budget", "host", "request", "attention_prefill", "attention")
 """Constants that these runs do not tell."""
+READ = {"DividedConstants": ("link", "reduce", "card")}
+"""The same of constants of another kind."""
 Logs: TypeAlias = Callable[[Sequence[Any], Any], Array]
 """Logarithms of predicted over measured, by rows and constants."""
 
 
 def fields(constants: Any) -> list[str]:
-    return [one.name for one in dataclasses.fields(constants) if one.name not in FIXED]
+    fixed = READ.get(type(constants).__name__, FIXED)
+    return [one.name for one in dataclasses.fields(constants) if one.name not in fixed]
 
 
 def slopes(rows: Sequence[Any], start: Array, logs: Logs, constants: Any) -> Array:

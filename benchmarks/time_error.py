@@ -20,31 +20,19 @@ from statistics import fmean, median
 from typing import Any, NamedTuple
 
 import numpy as np
-from fitting import Array, covered, fields, held_out, interval
+from errors import NEAR, checked, device, line, named, tables
+from fitting import Array, fields, held_out
+from training_error import divided, training
 
-from tfacct.accounts import training_time
 from tfacct.accounts.kernels import Split
 from tfacct.accounts.serving import Host, Loop
 from tfacct.accounts.timing import CONSTANTS, Constants, Step
-from tfacct.accounts.training_time import TRAINING, Trained, TrainingConstants, Work, work_of
-from tfacct.accounts.validated import VALIDATED, Class, Metric, Validation
+from tfacct.accounts.validated import Class, Metric
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.storage import BF16_EACH, Storage, storage, width
-from tfacct.loading import devices
 from tfacct.loading.find import find
-from tfacct.loading.model import LoadedModel, subject
+from tfacct.loading.model import LoadedModel
 
-DEVICES = {
-    "h100": "h100-sxm",
-    "h200": "h200-sxm",
-    "b200": "b200-hgx",
-    "b300": "b300-hgx",
-    "a100": "a100-sxm-80gb",
-    "a100_40gb": "a100-sxm-40gb",
-    "a100_80gb": "a100-sxm-80gb",
-    "h100_80gb": "h100-sxm",
-    "rtxpro6000": "rtx-pro-6000",
-}
 MODELS = {"kimi-k2.5": "kimi-k2", "minimax-m2.5": "minimax-m2"}
 """Presets of the same shape, under another name."""
 ONLY_EXPERTS = {("kimi-k2.5", "int4")}
@@ -52,7 +40,6 @@ ONLY_EXPERTS = {("kimi-k2.5", "int4")}
 RIDGE = 6.0
 """How firmly a fit stays at the constants as they are: the error of a row that moves one by a factor e costs as much as
 this, squared."""
-NEAR = 0.2
 CLASSES: tuple[Class, ...] = ("dense", "experts")
 
 
@@ -83,12 +70,6 @@ def stored(name: str, weights: str) -> Storage:
     if (name, weights) not in ONLY_EXPERTS:
         return every
     return replace(every, choose=lambda tensor: every.choose(tensor) if tensor.role == "expert" else None)
-
-
-@cache
-def device(name: str) -> devices.Device:
-    plain = name.removesuffix("_sxm")
-    return devices.load(DEVICES.get(plain, plain))
 
 
 def read(path: Path) -> tuple[list[Row], list[str]]:
@@ -131,59 +112,6 @@ def logs(rows: Sequence[Row], constants: Constants) -> Array:
         served = row.loop.served(constants)
         found.append([log(predicted(row, served) / measured(row)) for predicted, measured in METRICS.values()])
     return np.array(found)
-
-
-def line(what: str, left: Array) -> str:
-    off = np.abs(np.exp(left) - 1)
-    near = 100 * (off <= NEAR).mean()
-    return (
-        f"{what:44} {len(left):5} {100 * np.median(off):7.1f} {100 * np.quantile(off, 0.9):7.1f} {near:7.1f}"
-        f" {np.exp(np.median(left)):6.2f}"
-    )
-
-
-HEAD = f"{'':44} {'runs':>5} {'median%':>7} {'p90%':>7} {'<=20%':>7} {'bias':>6}"
-
-
-def tables(title: str, left: Array, groups: dict[str, Array]) -> None:
-    print(f"\n{title}\n{HEAD}")
-    print(line("all", left))
-    for kind, names in groups.items():
-        for name in np.unique(names):
-            print(line(f"{kind} {name}", left[names == name]))
-
-
-LIMITS = {"dense": (0.09, 0.10, 0.85), "experts": (0.14, 0.14, 0.65), "training": (0.08, 0.08, 0.9)}
-"""Largest median error of a request and of a token, and the least share of runs within 20 %."""
-
-
-def checked(kind: Class, metric: Metric, left: Array, cells: Array, by: Sequence[str]) -> list[str]:
-    """What is above its limit, or not what the project says of itself. The interval is that of the other cells where
-    the runs are those that the project names, else the project's own."""
-    said, off = VALIDATED[kind, metric], np.abs(np.exp(left) - 1)
-    on = {name: list(by).count(name) for name in sorted(set(by))}
-    known = said.runs == len(left) and said.on == on
-    low, high = interval(left, cells) if known else (said.low, said.high)
-    within = covered(left, cells) if known else (low <= np.exp(-left)) & (np.exp(-left) <= high)
-    inside, near, broken = float(within.mean()), float((off <= NEAR).mean()), []
-    found = Validation(kind, metric, len(left), len(set(cells)), on, float(np.median(off)), near, inside, low, high)
-    print(f"80 % interval: x {low:.2f} to {high:.2f}, covers {100 * inside:.1f} % of these runs")
-    request, token, least = LIMITS[kind]
-    if found.median > (request if metric == "request" else token) or near < least or not 0.7 <= inside <= 0.95:
-        broken.append(f"{kind} {metric} is outside its limits")
-    shares = zip(
-        (said.median, said.near, said.coverage, said.low, said.high),
-        (found.median, found.near, found.coverage, found.low, found.high),
-        strict=True,
-    )
-    if known and any(abs(one - other) > 0.0051 for one, other in shares):
-        broken.append(f"{kind} {metric} is no longer {said}, but {found}")
-    return broken
-
-
-def named(rows: Sequence[Any], classes: Sequence[Class]) -> bool:
-    """True if these are as many runs as the project names; constants are fitted anew to no others."""
-    return len(rows) == sum(VALIDATED[kind, "step" if kind == "training" else "request"].runs for kind in classes)
 
 
 def serving(path: Path) -> list[str]:
@@ -280,87 +208,18 @@ def throughput(path: Path) -> list[str]:
     return broken
 
 
-class Training(NamedTuple):
-    """A measured training step."""
-
-    cell: str
-    device: devices.Device
-    work: Work
-    trained: Trained
-    seconds: float
-    utilization: float
-
-
-LOOSE = 0.1
-"""The same as RIDGE for training, whose constants its runs tell well."""
-STEP = (0.08, 0.16)
-"""Largest median error of a training step, and its largest ninth decile."""
-
-
-def training_logs(rows: Sequence[Training], constants: TrainingConstants) -> Array:
-    """Logarithm of predicted over measured."""
-    each = [(training_time.step(row.work, row.device, row.trained, constants).seconds, row.seconds) for row in rows]
-    return np.array([[log(predicted / measured)] for predicted, measured in each])
-
-
-def read_training(path: Path) -> list[Training]:
-    """Steps of MPT models, each built from its sizes. (Those of SHARD_GRAD_OP send a third less than is taken here.)"""
-    rows = []
-    for one in csv.DictReader(path.open()):
-        sizes = {
-            "d_model": "hidden",
-            "n_layers": "layers",
-            "n_heads": "heads",
-            "vocab_size": "vocab",
-            "max_seq_len": "seq",
-        }
-        config: dict[str, Any] = {name: int(one[column]) for name, column in sizes.items()}
-        config |= {
-            "model_type": "mpt",
-            "max_seq_len": int(one["seq"]),
-            "expansion_ratio": int(one["ffn"]) // int(one["hidden"]),
-        }
-        ledger = subject(one["model"], config).ledger
-        seq, batch, gpus, accumulate = (int(one[name]) for name in ("seq", "micro_batch", "gpus", "grad_accum"))
-        trained = Trained(seq, batch, gpus, accumulate, one["recompute"] == "True", "fp8" in one["precision"])
-        seconds = trained.tokens / float(one["tokens_per_s_gpu"])
-        work = work_of(ledger, trained)
-        mfu = float(one["mfu_published"]) / 100
-        rows.append(Training(one["cell"], device(one["device"]), work, trained, seconds, mfu))
-    return rows
-
-
-def training(path: Path) -> list[str]:
-    """Errors of training steps, and those of a constant utilization."""
-    rows = read_training(path)
-    ours = named(rows, ("training",))
-    held, constants = training_logs(rows, TRAINING), TRAINING
-    if ours:
-        held, constants = held_out(rows, training_logs, TRAINING, LOOSE)
-    left, cells = held[:, 0], np.array([row.cell for row in rows])
-    by = {"device": np.array([row.device.id for row in rows]), "cell": cells}
-    by["precision"] = np.array(["fp8" if row.trained.fp8 else "bf16" for row in rows])
-    by["recompute"] = np.array([str(row.trained.recompute) for row in rows])
-    print(f"\n{path.name}: {len(rows)} runs")
-    tables(f"training step under FSDP, {'each cell held out' if ours else 'constants as they stand'}", left, by)
-    usual = median(row.utilization for row in rows)
-    print(line(f"constant utilization {usual:.3f}", np.array([log(row.utilization / usual) for row in rows])))
-    print("fit to all:", ", ".join(f"{name} {getattr(constants, name):.3g}" for name in fields(TRAINING)))
-    broken = checked("training", "step", left, cells, [row.device.id for row in rows])
-    off = np.abs(np.exp(left) - 1)
-    if np.median(off) > STEP[0] or np.quantile(off, 0.9) > STEP[1]:
-        broken.append("training step is above its limit")
-    return broken
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
+    broken = divided()
     if not (folder / "serving.csv").exists():
-        print(f"time_error: no measured points at {folder}, so no estimate of time is validated here")
-        return
-    broken = serving(folder / "serving.csv")
+        print(
+            f"time_error: no measured points at {folder}, so no estimate of time is validated here"
+            " but that of these steps"
+        )
+        sys.exit(bool(broken))
+    broken += serving(folder / "serving.csv")
     if (folder / "throughput.csv").exists():
         broken += throughput(folder / "throughput.csv")
     if (folder / "training.csv").exists():

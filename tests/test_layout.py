@@ -44,6 +44,7 @@ COMMANDS = [
     "serve qwen3-30b-a3b --on mi300x --prompt 1k --new 1k --users 1,64", "fit llama-3.1-405b --dtype fp8 --ctx 32k",
     "time llama-3.1-8b --on 64xh100-sxm --train --ctx 4k --batch 2 --recompute --tokens-total 1e12",
     "time deepseek-v3 --on 8xb200-hgx --ep 8 --batch 64 --ctx 8k --tokens 2",
+    "time llama-3.1-70b --on 64xa100-sxm-80gb --train --ctx 4k --tp 8 --pp 4 --sp --recompute --accumulate 32",
     "time gpt2 --on cpu --ctx 64", "time llama-3.2-1b --on cpu --ctx 64 --train --batch 2",
     *(f"kv {models}" for models in ("llama-3.1-405b", "deepseek-v3", "mamba-130m", "t5-base", " ".join(THREE), "")),
     *(f"formula {name}" for name in ("llama", "deepseek_v3", "deepseek-v3", "t5-base --of params", "mamba-130m",

@@ -108,6 +108,7 @@ ASKED: dict[str, list[list[str]]] = {
         "time llama-3.1-8b --on 64xh100-sxm --train --ctx 4k --tokens-total 1e12".split(),
         "time qwen3-8b --on gaudi3 --train --ctx 1k".split(),
         "time gpt2 --on cpu --train --ctx 64".split(),
+        "time gpt2 --on 8xa100-sxm-80gb --train --tp 4 --pp 2 --sp --ctx 64".split(),
     ],
     "serve": [
         [

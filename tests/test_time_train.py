@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import tfacct
-from tfacct.accounts import training_time
+from tfacct.accounts import divided_time, training_time
+from tfacct.accounts.divided_time import DIVIDED, DividedWork, Meshed
 from tfacct.accounts.kernels import Kernel
 from tfacct.accounts.training_time import TRAINING, Trained, Work
 from tfacct.base.errors import TfacctError
@@ -97,3 +98,65 @@ def test_train_is_named_where_it_counts_the_model(model: str, counted: bool) -> 
 def test_steps_of_another_maker_are_not_the_same_steps() -> None:
     said = " ".join(" ".join(tfacct.load("gpt2").train_time(on="8xmi300x").notes).split())
     assert "erred 13.1% on steps measured on devices of NVIDIA" in said and "same steps" not in said
+
+
+def test_a_divided_step_by_hand() -> None:
+    # On 16 devices of 4 × 2, two copies: products of one second at the peak, each stage half of them, thrice, in two
+    # micro-batches: 3 s; one micro-batch's 1.5 s is waited for, half of that where a stage has two parts. Blocks again:
+    # 4 of 4. A sum of 300 GB over 4 sends 1.5 times that at 300 GB/s, half of it per stage, twice, in both: 3 s.
+    peak = A100.peak["bf16"]
+    forward = [
+        Kernel("mlp.up_proj", "gemm", 1, flops=peak),
+        Kernel("mlp all-reduce", "all-reduce", 0, moved=300 * 10**9, over=4),
+    ]
+    free = replace(DIVIDED, products=1.0, link=1.0, card=1e9)
+    work, trained = DividedWork(forward, 0, 8 * 10**9, 4, 0), Trained(1, 1, 16, accumulate=2)
+    parts = divided_time.step(work, A100, trained, Meshed(4, False, 2), "", free)
+    launch = TRAINING.launch * 3 * 0.5
+    assert parts.products == pytest.approx(3) and parts.sums == pytest.approx(2 * 1.5 / 2 * 2)
+    assert parts.waiting == pytest.approx(1.5 + 1.5 + launch)
+    assert parts.launches == pytest.approx(2 * launch)
+    # 10⁹ parameters of 2 bytes on each device, sent twice by half: 2 GB at 1 GB/s.
+    assert parts.gradients == pytest.approx(2.0)
+    two = divided_time.step(work, A100, trained, Meshed(4, False, 2, 2), "", free)
+    assert two.waiting == pytest.approx(parts.waiting / 2)
+    again = divided_time.step(work, A100, trained, Meshed(4, False, 2), "blocks", free)
+    assert again.products == pytest.approx(4) and again.sums == pytest.approx(4.5)
+
+
+def test_what_a_divided_step_says() -> None:
+    model = tfacct.load("gpt2-xl")
+    step = model.train_time(on="10xa100-sxm-80gb", tp=5, pp=2, sp=True, ctx=1024, accumulate=8, recompute=True)
+    assert sum(step.parts_seconds.values()) == pytest.approx(step.value_seconds)
+    assert step.tokens_per_second_each == pytest.approx(8 * 1024 / 10 / step.value_seconds)
+    assert (step.tp, step.pp, step.sp, step.pp_chunks) == (5, 2, True, 1)
+    assert step.validation["class"] == "divided" and step.validation["points"] == 18
+    assert step.interval_80_seconds[0] < step.value_seconds < step.interval_80_seconds[1]
+    assert step.assumptions["products"] == DIVIDED.products and step.assumptions["logits"] == TRAINING.logits
+    said = " ".join(" ".join(step.notes).split())
+    assert "5 devices share widths and tokens, 2 stages share blocks; attention is unfused" in said
+    assert "18 of them on this device" in said and "erred 8.7%" in said
+    other = model.train_time(on="10xh100-sxm", tp=5, pp=2, ctx=1024)
+    assert other.interval_80_seconds is None and other.validation is None
+    assert "its error here is not known" in " ".join(" ".join(other.notes).split())
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"tp": 3}, "do not divide 16 devices"),
+        ({"tp": 16}, "within a node of 8"),
+        ({"tp": 8}, "8 devices do not divide 12 query heads"),
+        ({"pp": 16}, "gpt2 has 12 blocks"),
+        ({"pp": 8, "pp_chunks": 2}, "gpt2 has 12 blocks"),
+        ({"pp": 0}, "at least 1"),
+        ({"sp": True}, "divides tokens among the devices of"),
+        ({"pp_chunks": 2}, "divides a stage of"),
+        ({"tp": 4, "recompute": True, "recompute_attention": True}, "does not go with"),
+        ({"recompute_attention": True}, "was measured under"),
+        ({"tp": 4, "dtype": "fp8"}, "in bf16, not in fp8"),
+    ],
+)
+def test_divisions_that_are_refused(asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(TfacctError, match=message):
+        tfacct.load("gpt2").train_time(on="16xh100-sxm", **asked)

@@ -31,7 +31,7 @@ class OnDevices(TypedDict):
 Validated = TypedDict(
     "Validated",
     {
-        "class": Literal["dense", "experts", "training"],
+        "class": Literal["dense", "experts", "training", "divided"],
         "metric": Literal["request", "token", "step"],
         "points": int,
         "cells": int,
@@ -97,6 +97,11 @@ class TimeTrainReport(_Common):
     devices: int
     accumulate: int
     recompute: bool
+    recompute_attention: bool
+    tp: int
+    sp: bool
+    pp: int
+    pp_chunks: int
     estimate: bool
     value_seconds: float
     interval_80_seconds: list[float] | None
@@ -227,6 +232,11 @@ class Estimated(Asked):
         recompute: bool = False,
         tokens_total: int | None = None,
         dtype: str | None = None,
+        tp: int = 1,
+        sp: bool = False,
+        pp: int = 1,
+        pp_chunks: int = 1,
+        recompute_attention: bool = False,
         **whole: Unpack[Whole],
     ) -> TimeTrainReport:
         """Estimated seconds of a training step on devices that share it by FSDP, each with `batch` sequences.
@@ -237,12 +247,17 @@ class Estimated(Asked):
         (167, ['attention', 'gathers', 'head'])
 
         `accumulate`: micro-batches before an update. `recompute`: blocks run again before their backward pass.
-        `tokens_total`: adds the days that so many take. `dtype`: bf16, or fp8 for the blocks' products. Raises
-        TfacctError, also for a model with experts: no step of one was measured.
+        `tp`, `pp`: devices that share widths, and stages that share blocks, each in `pp_chunks` parts, instead of FSDP;
+        then `tp` · `pp` devices have `batch` sequences together. `sp`: those of `tp` share the stream's tokens too.
+        `recompute_attention`: scores to values run again. `tokens_total`: adds the days that so many take.
+        `dtype`: bf16, or, under FSDP, fp8 for the blocks' products. Raises TfacctError, also for a model with experts:
+        no step of one was measured.
         """
+        from tfacct.accounts.divided_time import Meshed
         from tfacct.reports.time_train import Trains, time_train
 
-        how = Trains(accumulate, recompute, tokens_total)
+        mesh = Meshed(tp, sp, pp, pp_chunks)
+        how = Trains(accumulate, recompute, tokens_total, recompute_attention, mesh)
         return answered(TimeTrainReport, time_train(self.loaded, request(whole), on, how, dtype=dtype))
 
     def serve(

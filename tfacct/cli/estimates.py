@@ -6,6 +6,7 @@ import typer
 
 from tfacct.cli import ask, complete
 from tfacct.cli import options as opt
+from tfacct.cli.mesh_options import Pp, Sp, Tp
 from tfacct.cli.root import ACCOUNT, ESTIMATE, command
 
 _ON = "Devices"
@@ -47,7 +48,10 @@ def time(
         typer.Option(metavar="T", help="New tokens, out of the context. Default: 1.", rich_help_panel="Workload"),
     ] = None,
     train: Annotated[
-        bool, typer.Option("--train", help="A training step; devices share it by FSDP.", rich_help_panel=_TRAIN)
+        bool,
+        typer.Option(
+            "--train", help="A training step; devices share it by FSDP, or by --tp and --pp.", rich_help_panel=_TRAIN
+        ),
     ] = False,
     accumulate: Annotated[
         int, typer.Option(metavar="N", help="Micro-batches before an update.", rich_help_panel=_TRAIN)
@@ -55,6 +59,16 @@ def time(
     recompute: Annotated[
         bool, typer.Option("--recompute", help="Blocks run again before their backward pass.", rich_help_panel=_TRAIN)
     ] = False,
+    recompute_attention: Annotated[
+        bool,
+        typer.Option("--recompute-attention", help="Scores to values run again, under --tp.", rich_help_panel=_TRAIN),
+    ] = False,
+    tp: Tp = 1,
+    sp: Sp = False,
+    pp: Pp = 1,
+    pp_chunks: Annotated[
+        int, typer.Option(metavar="N", help="Parts of each stage's blocks, interleaved.", rich_help_panel=_TRAIN)
+    ] = 1,
     tokens_total: Annotated[
         str | None,
         typer.Option(metavar="N", help="Add the days for so many tokens: 300e9.", rich_help_panel=_TRAIN),
@@ -70,15 +84,19 @@ def time(
     if train:
         ask.apart("--train", {"--decode": decode, "--prefill": prefill, "--tokens": tokens, "--ep": ep != 1})
         ask.apart("--train", {"--kv-dtype": kv_dtype, "--bound-only": bound_only})
+        from tfacct.accounts.divided_time import Meshed
         from tfacct.base import units
         from tfacct.reports.time_train import Trains, time_train
 
         total = None if tokens_total is None else units.read_tokens("--tokens-total", tokens_total)
-        how = Trains(accumulate, recompute, total)
+        mesh = Meshed(tp, sp, pp, pp_chunks)
+        how = Trains(accumulate, recompute, total, recompute_attention, mesh)
         ask.show(time_train(ask.subject(one), ask.request(opt.Whole(ctx, batch)), on, how, dtype=dtype), output)
         return
     ask.apart_from("--train", {"--accumulate": accumulate - 1 or None, "--recompute": recompute or None})
-    ask.apart_from("--train", {"--tokens-total": tokens_total})
+    ask.apart_from("--train", {"--tokens-total": tokens_total, "--recompute-attention": recompute_attention or None})
+    ask.apart_from("--train", {"--tp": tp - 1 or None, "--sp": sp or None, "--pp": pp - 1 or None})
+    ask.apart_from("--train", {"--pp-chunks": pp_chunks - 1 or None})
     from tfacct.reports.time import time
 
     asked = ask.request(opt.Step(ctx, tokens, decode, batch))

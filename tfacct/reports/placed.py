@@ -101,7 +101,7 @@ def put(
         raise UsageError(f"{option('ep', ep)} does not divide {count:,} devices")
     if count > 1 and device.link is None:
         raise UsageError(f"no link between devices is known for {device.id}", "ask for one device")
-    _check_heads(subject, count)
+    check_heads(subject, count)
     storage = subject.storage(dtype)
     if count > 1 and undivided(dtype):
         raise UsageError(f"{subject.name}: weights in {storage.name} are not divided here", "ask for one device")
@@ -138,7 +138,7 @@ def unlowered(subject: LoadedModel) -> str | None:
     return None
 
 
-def _check_heads(subject: LoadedModel, count: int) -> None:
+def check_heads(subject: LoadedModel, count: int) -> None:
     """Raises UsageError for devices that would have unequal numbers of query heads."""
     heads = {group.axes["N"] for group in subject.ledger.groups if "N" in group.axes}
     if any(whole % count for whole in heads):

@@ -1,15 +1,18 @@
-"""Time of a training step under FSDP: an estimate, beside that of a constant utilization."""
+"""Time of a training step, under FSDP or divided by tensor and pipeline parallelism: an estimate, beside that of a
+constant utilization."""
 
 from __future__ import annotations
 
 from fractions import Fraction
 from typing import Any
 
-from tfacct.accounts import training_time
+from tfacct.accounts import divided_time, training_time
+from tfacct.accounts.divided_time import DIVIDED, Again, DividedParts, Meshed
+from tfacct.accounts.kernels import NoKernelError
 from tfacct.accounts.metrics import Point
-from tfacct.accounts.training_time import TRAINING, UTILIZATION, Parts, Trained
+from tfacct.accounts.training_time import NODE, TRAINING, UTILIZATION, Parts, Trained
 from tfacct.accounts.utilization import flops_per_token, utilization
-from tfacct.accounts.validated import STORED, VALIDATED
+from tfacct.accounts.validated import STORED, VALIDATED, Validation
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, TfacctError, UsageError
 from tfacct.base.record import record
@@ -19,7 +22,7 @@ from tfacct.loading import devices
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import PLAIN, Column, Report, Row, Table
 from tfacct.reports import compose, counting
-from tfacct.reports.placed import MEASURED, constants_of, through
+from tfacct.reports.placed import MEASURED, check_heads, constants_of, through
 
 DAY = 86_400
 DTYPES = ("bf16", "fp8")
@@ -31,10 +34,14 @@ NAMES = {
     "logits": "logits and loss",
     "launches": "launches",
     "gathers": "gathers, scatters",
+    "sums": "sums over tp",
+    "waiting": "waiting of stages",
+    "gradients": "sums of gradients",
     "optimizer": "optimizer",
     "rest": "rest",
 }
 CONVENTION = "an estimate: seconds by a fitted law over FLOPs, bytes and launches, under FSDP"
+DIVIDED_CONVENTION = "an estimate: seconds by a fitted law over FLOPs, bytes and launches, as Megatron divides a step"
 
 
 @record
@@ -44,10 +51,17 @@ class Trains:
     accumulate: int = 1
     recompute: bool = False
     tokens_total: int | None = None
+    recompute_attention: bool = False
+    mesh: Meshed = Meshed()
+
+    @property
+    def again(self) -> Again:
+        """What runs again before its backward pass."""
+        return "blocks" if self.recompute else "attention" if self.recompute_attention else ""
 
 
 def time_train(subject: LoadedModel, request: Request, on: str, how: Trains, *, dtype: str | None = None) -> Report:
-    """Seconds of a training step on devices that share it by FSDP. Raises TfacctError."""
+    """Seconds of a training step on devices that share it. Raises TfacctError."""
     count, device = devices.several(option("on"), on)
     if device.calibration is not None:
         from tfacct.reports.time_calibrated import time_calibrated
@@ -59,12 +73,18 @@ def time_train(subject: LoadedModel, request: Request, on: str, how: Trains, *, 
     _check(subject, count, device, name, how)
     work = counting.workload(subject, request)
     trained = Trained(work.context, work.batch, count, how.accumulate, how.recompute, name == "fp8")
+    parts: Parts | DividedParts
     try:
-        parts = training_time.step(training_time.work_of(subject.ledger, trained), device, trained)
-    except ConfigError as error:
+        if how.mesh.ranks > 1:
+            _check_mesh(subject, count, name, how)
+            shared = divided_time.work_of(subject.ledger, trained, how.mesh)
+            parts = divided_time.step(shared, device, trained, how.mesh, how.again)
+        else:
+            parts = training_time.step(training_time.work_of(subject.ledger, trained), device, trained)
+    except NoKernelError as error:
         error.message = f"{subject.name}: {error.message}"
         raise
-    one = _Step(subject, work, device, trained, name, parts, how.tokens_total)
+    one = _Step(subject, work, device, trained, name, parts, how)
     where = device.name if count == 1 else f"{count:,} × {device.name}"
     return compose.report(
         "time",
@@ -72,7 +92,7 @@ def time_train(subject: LoadedModel, request: Request, on: str, how: Trains, *, 
         one.table(),
         [one.facts()],
         title=f"{compose.name_of(subject)}: one training step on {where}, {name}, {one.words}",
-        convention=CONVENTION,
+        convention=CONVENTION if how.mesh.ranks == 1 else DIVIDED_CONVENTION,
         answer=one.answer(),
         notes=lambda _: one.notes(),
         requests=[request],
@@ -82,6 +102,7 @@ def time_train(subject: LoadedModel, request: Request, on: str, how: Trains, *, 
 def _check(subject: LoadedModel, count: int, device: devices.Device, name: str, how: Trains) -> None:
     """Raises TfacctError for what was not measured in any way."""
     check_size(option("accumulate"), how.accumulate)
+    _check_how(how)
     if how.tokens_total is not None:
         check_size(option("tokens_total"), how.tokens_total)
     if name not in DTYPES:
@@ -103,6 +124,39 @@ def _check(subject: LoadedModel, count: int, device: devices.Device, name: str, 
         raise ConfigError(f"{subject.name}: no estimate of its training step", "dense decoders have one")
 
 
+def _check_mesh(subject: LoadedModel, count: int, name: str, how: Trains) -> None:
+    """Raises TfacctError for a division that is none, or that was not measured."""
+    mesh, blocks = how.mesh, sum(int(group.count) for group in subject.ledger.groups if group.numbers)
+    if count % mesh.ranks:
+        raise UsageError(f"{option('tp', mesh.tp)} and {option('pp', mesh.pp)} do not divide {count:,} devices")
+    if name != "bf16":
+        raise UsageError(f"a divided step is estimated in bf16, not in {name}", option("dtype", "bf16"))
+    if mesh.tp > NODE:
+        raise UsageError(f"{option('tp', mesh.tp)}: within a node of {NODE} devices alone", f"at most {NODE}")
+    check_heads(subject, mesh.tp)
+    if mesh.pp * mesh.chunks > blocks:
+        parts = f" and {option('pp_chunks', mesh.chunks)}" if mesh.chunks > 1 else ""
+        raise UsageError(f"{option('pp', mesh.pp)}{parts}: {subject.name} has {blocks:,} blocks")
+
+
+def _check_how(how: Trains) -> None:
+    """Raises UsageError for options that change nothing, or contradict each other."""
+    mesh = how.mesh
+    for option_name, size in (("tp", mesh.tp), ("pp", mesh.pp), ("pp_chunks", mesh.chunks)):
+        check_size(option(option_name), size)
+    if mesh.sp and mesh.tp == 1:
+        said = f"{option('sp', True)} divides tokens among the devices of {option('tp')}"
+        raise UsageError(said, "name their number")
+    if mesh.chunks > 1 and mesh.pp == 1:
+        raise UsageError(f"{option('pp_chunks', mesh.chunks)} divides a stage of {option('pp')}", "name their number")
+    if how.recompute and how.recompute_attention:
+        other = option("recompute_attention", True)
+        raise UsageError(f"{option('recompute', True)} does not go with {other}", "leave one of the two out")
+    if how.recompute_attention and mesh.ranks == 1:
+        said = f"{option('recompute_attention', True)} was measured under {option('tp')} and {option('pp')} alone"
+        raise UsageError(said, option("recompute", True))
+
+
 @record
 class _Step:
     """A training step in seconds, and everything said of it."""
@@ -112,28 +166,43 @@ class _Step:
     device: devices.Device
     trained: Trained
     dtype: str
-    parts: Parts
-    tokens_total: int | None
+    parts: Parts | DividedParts
+    how: Trains
 
     @property
     def words(self) -> str:
         """The step in words."""
         accumulated = f", {self.trained.accumulate:,} of it" if self.trained.accumulate > 1 else ""
-        again = ", blocks recomputed" if self.trained.recompute else ""
-        return f"context {self.work.context:,}, batch {self.work.batch:,} on each{accumulated}{again}"
+        again = {"blocks": ", blocks recomputed", "attention": ", attention recomputed", "": ""}[self.how.again]
+        each = "on each" if not self.divided else f"on each {self.how.mesh.ranks:,} devices"
+        return f"context {self.work.context:,}, batch {self.work.batch:,} {each}{accumulated}{again}"
+
+    @property
+    def divided(self) -> bool:
+        """True if tensor or pipeline parallelism divides it."""
+        return self.how.mesh.ranks > 1
+
+    @property
+    def error(self) -> Validation:
+        """Errors of steps that were divided alike."""
+        return VALIDATED["divided" if self.divided else "training", "step"]
+
+    @property
+    def tokens_total(self) -> int | None:
+        """Tokens of the whole training."""
+        return self.how.tokens_total
 
     @property
     def rate(self) -> float:
         """Tokens per second of one device."""
-        return self.trained.tokens / self.parts.seconds
+        return self.trained.tokens / self.how.mesh.ranks / self.parts.seconds
 
     @property
     def interval(self) -> tuple[float, float] | None:
         """Seconds between which 80 % of such steps lie; None where no error is known."""
-        if self.device.vendor != MEASURED:
+        if self.device.vendor != MEASURED or (self.divided and self.device.id not in self.error.on):
             return None
-        error = VALIDATED["training", "step"]
-        return self.parts.seconds * error.low, self.parts.seconds * error.high
+        return self.parts.seconds * self.error.low, self.parts.seconds * self.error.high
 
     def mfu(self, convention: Any) -> float | None:
         """Utilization of the bf16 peak; None by a formula that the model has not."""
@@ -191,13 +260,15 @@ class _Step:
 
     def notes(self) -> list[str]:
         """What it was measured against, and what it leaves out."""
-        error = VALIDATED["training", "step"]
+        error = self.error
         if self.device.vendor == MEASURED:
             here = error.on.get(self.device.id, 0)
             where = f"{here:,} of them" if here else "none of them"
+            whose = "GPT models as Megatron divided them" if self.divided else "Dense decoders (MPT) under FSDP"
             said = (
-                "Estimate. Dense decoders (MPT) under FSDP, runs never fitted: median error"
-                f" {units.percent(error.median)} on {error.runs:,} measured steps, {where} on this device."
+                f"Estimate. {whose}, runs never fitted: median error"
+                f" {units.percent(error.median)} on {error.runs:,} measured steps, {where} on this device"
+                f"{'' if self.interval else ', so its error here is not known'}."
             )
         else:
             maker = self.device.vendor or "this maker"
@@ -208,16 +279,35 @@ class _Step:
             fits = f"Whether a step of {self.subject.family} fits is not counted: what it keeps was not measured."
         palm = self.mfu("palm")
         both = "" if palm is None else f"; {units.percent(palm)} by PaLM's formula"
+        erred = (
+            "A constant 48.0% of the peak, what runs again counted, erred 8.7%"
+            if self.divided
+            else f"A constant utilization of {units.percent(UTILIZATION)} erred 13.1%"
+        )
         return [
             said,
-            f"A constant utilization of {units.percent(UTILIZATION)} erred 13.1% on {steps}: a strong baseline.",
+            f"{erred} on {steps}: a strong baseline.",
             f"Utilization (MFU) counts all pairs, and no recomputation{both}.",
-            f"Devices share by FSDP alone. {fits}",
+            f"{self._shared()} {fits}",
         ]
+
+    def _shared(self) -> str:
+        """Who has what."""
+        if not self.divided:
+            return "Devices share by FSDP alone."
+        mesh, copies = self.how.mesh, self.trained.devices // self.how.mesh.ranks
+        made = []
+        if mesh.tp > 1:
+            made.append(f"{mesh.tp:,} devices share widths{' and tokens' if mesh.sp else ''}")
+        if mesh.pp > 1:
+            made.append(f"{mesh.pp:,} stages share blocks")
+        if copies > 1:
+            made.append(f"{copies:,} copies take a batch each")
+        return f"{', '.join(made)}; attention is unfused."
 
     def facts(self) -> dict[str, Any]:
         """The step, as it stands in the JSON."""
-        error, ends = VALIDATED["training", "step"], self.interval
+        error, ends = self.error, self.interval
         validation = None
         if ends is not None:
             validation = {
@@ -226,7 +316,7 @@ class _Step:
                 "points": error.runs,
                 "cells": error.cells,
                 "points_on_device": error.on.get(self.device.id, 0),
-                "points_in_dtype": STORED["training"][self.dtype],
+                "points_in_dtype": STORED[error.kind][self.dtype],
                 "median_error": error.median,
                 "coverage": error.coverage,
             }
@@ -237,6 +327,11 @@ class _Step:
             "devices": self.trained.devices,
             "accumulate": self.trained.accumulate,
             "recompute": self.trained.recompute,
+            "recompute_attention": self.how.recompute_attention,
+            "tp": self.how.mesh.tp,
+            "sp": self.how.mesh.sp,
+            "pp": self.how.mesh.pp,
+            "pp_chunks": self.how.mesh.chunks,
             "estimate": True,
             "value_seconds": self.parts.seconds,
             "interval_80_seconds": None if ends is None else list(ends),
@@ -247,6 +342,6 @@ class _Step:
             "mfu_palm": self.mfu("palm"),
             "days": self.days,
             "validation": validation,
-            "assumptions": constants_of(TRAINING),
+            "assumptions": constants_of(TRAINING) | (constants_of(DIVIDED) if self.divided else {}),
             "calibration": None,
         }

@@ -1,0 +1,90 @@
+"""Tables of errors, and what of them is above its limit: for time_error.py and training_error.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from fitting import Array, covered, interval
+
+from tfacct.accounts.validated import VALIDATED, Class, Metric, Validation
+from tfacct.loading import devices
+
+DEVICES = {
+    "h100": "h100-sxm",
+    "h200": "h200-sxm",
+    "b200": "b200-hgx",
+    "b300": "b300-hgx",
+    "a100": "a100-sxm-80gb",
+    "a100_40gb": "a100-sxm-40gb",
+    "a100_80gb": "a100-sxm-80gb",
+    "h100_80gb": "h100-sxm",
+    "rtxpro6000": "rtx-pro-6000",
+}
+NEAR = 0.2
+
+
+@cache
+def device(name: str) -> devices.Device:
+    plain = name.removesuffix("_sxm")
+    return devices.load(DEVICES.get(plain, plain))
+
+
+def line(what: str, left: Array) -> str:
+    off = np.abs(np.exp(left) - 1)
+    near = 100 * (off <= NEAR).mean()
+    return (
+        f"{what:44} {len(left):5} {100 * np.median(off):7.1f} {100 * np.quantile(off, 0.9):7.1f} {near:7.1f}"
+        f" {np.exp(np.median(left)):6.2f}"
+    )
+
+
+HEAD = f"{'':44} {'runs':>5} {'median%':>7} {'p90%':>7} {'<=20%':>7} {'bias':>6}"
+
+
+def tables(title: str, left: Array, groups: dict[str, Array]) -> None:
+    print(f"\n{title}\n{HEAD}")
+    print(line("all", left))
+    for kind, names in groups.items():
+        for name in np.unique(names):
+            print(line(f"{kind} {name}", left[names == name]))
+
+
+LIMITS = {
+    "dense": (0.09, 0.10, 0.85),
+    "experts": (0.14, 0.14, 0.65),
+    "training": (0.08, 0.08, 0.9),
+    "divided": (0.13, 0.13, 0.9),
+}
+"""Largest median error of a request and of a token, and the least share of runs within 20 %."""
+
+
+def checked(kind: Class, metric: Metric, left: Array, cells: Array, by: Sequence[str]) -> list[str]:
+    """What is above its limit, or not what the project says of itself. The interval is that of the other cells where
+    the runs are those that the project names, else the project's own."""
+    said, off = VALIDATED[kind, metric], np.abs(np.exp(left) - 1)
+    on = {name: list(by).count(name) for name in sorted(set(by))}
+    known = said.runs == len(left) and said.on == on
+    low, high = interval(left, cells) if known else (said.low, said.high)
+    within = covered(left, cells) if known else (low <= np.exp(-left)) & (np.exp(-left) <= high)
+    inside, near, broken = float(within.mean()), float((off <= NEAR).mean()), []
+    found = Validation(kind, metric, len(left), len(set(cells)), on, float(np.median(off)), near, inside, low, high)
+    print(f"80 % interval: x {low:.2f} to {high:.2f}, covers {100 * inside:.1f} % of these runs")
+    request, token, least = LIMITS[kind]
+    if found.median > (request if metric == "request" else token) or near < least or not 0.7 <= inside <= 0.95:
+        broken.append(f"{kind} {metric} is outside its limits")
+    shares = zip(
+        (said.median, said.near, said.coverage, said.low, said.high),
+        (found.median, found.near, found.coverage, found.low, found.high),
+        strict=True,
+    )
+    if known and any(abs(one - other) > 0.0051 for one, other in shares):
+        broken.append(f"{kind} {metric} is no longer {said}, but {found}")
+    return broken
+
+
+def named(rows: Sequence[Any], classes: Sequence[Class]) -> bool:
+    """True if these are as many runs as the project names; constants are fitted anew to no others."""
+    return len(rows) == sum(VALIDATED[kind, "step" if kind == "training" else "request"].runs for kind in classes)

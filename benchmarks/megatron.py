@@ -1,0 +1,77 @@
+"""Eighteen published training steps of GPT models on A100 80 GB, divided by tensor and pipeline parallelism.
+
+Facts of two papers, all with 2,048 tokens and a vocabulary of 51,200: Narayanan et al. (arXiv 2104.04473), table 1, and
+Korthikanti et al. (arXiv 2205.05198), table 5. Table 1 gives FLOP/s of a device by a formula that counts recomputation;
+its seconds follow from that. It does not give micro-batches or parts of a stage: 1 where there are stages, else 4, and
+1 part, are taken. Table 5 has each step twice: with blocks recomputed, and with sequence parallelism and attention
+recomputed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tfacct.accounts.divided_time import Again, Meshed
+from tfacct.accounts.training_time import Trained
+
+TOKENS, VOCABULARY = 2048, 51_200
+
+
+class Published(NamedTuple):
+    """A step: heads, hidden size and blocks of the model, how it was divided, and its seconds."""
+
+    heads: int
+    hidden: int
+    blocks: int
+    trained: Trained
+    mesh: Meshed
+    again: Again
+    seconds: float
+
+    @property
+    def cell(self) -> str:
+        """The model: both papers have the largest."""
+        return f"{self.blocks} x {self.hidden}"
+
+
+# heads, hidden, blocks, tp, pp, devices, batch, TFLOP/s of a device
+TABLE_1 = (
+    (24, 2304, 24, 1, 1, 32, 512, 137),
+    (32, 3072, 30, 2, 1, 64, 512, 138),
+    (32, 4096, 36, 4, 1, 128, 512, 142),
+    (48, 6144, 40, 8, 1, 256, 1024, 135),
+    (64, 8192, 48, 8, 2, 512, 1536, 138),
+    (80, 10240, 60, 8, 4, 1024, 1792, 140),
+    (96, 12288, 80, 8, 8, 1536, 2304, 148),
+    (128, 16384, 96, 8, 16, 1920, 2160, 155),
+    (128, 20480, 105, 8, 35, 2520, 2520, 163),
+    (160, 25600, 128, 8, 64, 3072, 3072, 163),
+)
+# heads, hidden, blocks, pp, parts of a stage, devices, batch, micro-batch, seconds with blocks and with attention again
+TABLE_5 = (
+    (64, 6144, 48, 1, 1, 8, 4, 4, 1.42, 1.10),
+    (96, 12288, 96, 8, 3, 64, 64, 1, 18.13, 13.75),
+    (128, 20480, 105, 35, 3, 280, 280, 1, 49.05, 37.83),
+    (160, 25600, 128, 64, 1, 512, 512, 1, 94.42, 71.49),
+)
+
+
+def published() -> list[Published]:
+    """All steps."""
+    found = []
+    for heads, hidden, blocks, tp, pp, devices, batch, rate in TABLE_1:
+        # 96·B·s·l·h²·(1 + s/6h + V/16lh), equation 3 of the paper
+        square = 96 * batch * TOKENS * blocks * hidden**2
+        flops = square * (1 + TOKENS / (6 * hidden) + VOCABULARY / (16 * blocks * hidden))
+        micro = 4 if pp == 1 else 1
+        each = batch * tp * pp // devices // micro
+        trained = Trained(TOKENS, micro, devices, each)
+        seconds = flops / (devices * rate * 1e12)
+        found.append(Published(heads, hidden, blocks, trained, Meshed(tp, False, pp), "blocks", seconds))
+    for heads, hidden, blocks, pp, chunks, devices, batch, micro, full, selective in TABLE_5:
+        trained = Trained(TOKENS, micro, devices, batch // micro)
+        mesh = Meshed(8, False, pp, chunks)
+        found.append(Published(heads, hidden, blocks, trained, mesh, "blocks", full))
+        mesh = Meshed(8, True, pp, chunks)
+        found.append(Published(heads, hidden, blocks, trained, mesh, "attention", selective))
+    return found

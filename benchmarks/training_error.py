@@ -1,0 +1,139 @@
+"""Errors of `tfacct time --train`: for time_error.py."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from math import log
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+from errors import checked, device, line, named, tables
+from fitting import Array, fields, held_out
+from megatron import TOKENS, VOCABULARY, Published, published
+
+from tfacct.accounts import divided_time, training_time
+from tfacct.accounts.divided_time import DIVIDED, DividedConstants, DividedWork
+from tfacct.accounts.training_time import TRAINING, Trained, TrainingConstants, Work, work_of
+from tfacct.ledger.workload import Workload
+from tfacct.loading import devices
+from tfacct.loading.model import LoadedModel, subject
+
+
+class Training(NamedTuple):
+    """A measured training step."""
+
+    cell: str
+    device: devices.Device
+    work: Work
+    trained: Trained
+    seconds: float
+    utilization: float
+
+
+LOOSE = 0.1
+"""The same as RIDGE for training, whose constants its runs tell well."""
+PEAK, USUAL = 312e12, 0.48
+"""Of an A100 in bf16, and the share of it that these steps attain, what runs again counted: the plainest prediction."""
+STEP = (0.08, 0.16)
+"""Largest median error of a training step, and its largest ninth decile."""
+
+
+def training_logs(rows: Sequence[Training], constants: TrainingConstants) -> Array:
+    """Logarithm of predicted over measured."""
+    each = [(training_time.step(row.work, row.device, row.trained, constants).seconds, row.seconds) for row in rows]
+    return np.array([[log(predicted / measured)] for predicted, measured in each])
+
+
+def read_training(path: Path) -> list[Training]:
+    """Steps of MPT models, each built from its sizes. (Those of SHARD_GRAD_OP send a third less than is taken here.)"""
+    rows = []
+    for one in csv.DictReader(path.open()):
+        sizes = {
+            "d_model": "hidden",
+            "n_layers": "layers",
+            "n_heads": "heads",
+            "vocab_size": "vocab",
+            "max_seq_len": "seq",
+        }
+        config: dict[str, Any] = {name: int(one[column]) for name, column in sizes.items()}
+        config |= {
+            "model_type": "mpt",
+            "max_seq_len": int(one["seq"]),
+            "expansion_ratio": int(one["ffn"]) // int(one["hidden"]),
+        }
+        ledger = subject(one["model"], config).ledger
+        seq, batch, gpus, accumulate = (int(one[name]) for name in ("seq", "micro_batch", "gpus", "grad_accum"))
+        trained = Trained(seq, batch, gpus, accumulate, one["recompute"] == "True", "fp8" in one["precision"])
+        seconds = trained.tokens / float(one["tokens_per_s_gpu"])
+        work = work_of(ledger, trained)
+        mfu = float(one["mfu_published"]) / 100
+        rows.append(Training(one["cell"], device(one["device"]), work, trained, seconds, mfu))
+    return rows
+
+
+def training(path: Path) -> list[str]:
+    """Errors of training steps, and those of a constant utilization."""
+    rows = read_training(path)
+    ours = named(rows, ("training",))
+    held, constants = training_logs(rows, TRAINING), TRAINING
+    if ours:
+        held, constants = held_out(rows, training_logs, TRAINING, LOOSE)
+    left, cells = held[:, 0], np.array([row.cell for row in rows])
+    by = {"device": np.array([row.device.id for row in rows]), "cell": cells}
+    by["precision"] = np.array(["fp8" if row.trained.fp8 else "bf16" for row in rows])
+    by["recompute"] = np.array([str(row.trained.recompute) for row in rows])
+    print(f"\n{path.name}: {len(rows)} runs")
+    tables(f"training step under FSDP, {'each cell held out' if ours else 'constants as they stand'}", left, by)
+    usual = median(row.utilization for row in rows)
+    print(line(f"constant utilization {usual:.3f}", np.array([log(row.utilization / usual) for row in rows])))
+    print("fit to all:", ", ".join(f"{name} {getattr(constants, name):.3g}" for name in fields(TRAINING)))
+    broken = checked("training", "step", left, cells, [row.device.id for row in rows])
+    off = np.abs(np.exp(left) - 1)
+    if np.median(off) > STEP[0] or np.quantile(off, 0.9) > STEP[1]:
+        broken.append("training step is above its limit")
+    return broken
+
+
+class Divided(NamedTuple):
+    """A published step that was divided by tensor and pipeline parallelism."""
+
+    cell: str
+    of: Published
+    work: DividedWork
+
+
+def divided_logs(rows: Sequence[Divided], constants: DividedConstants) -> Array:
+    """Logarithm of predicted over measured."""
+    chip = devices.load("a100-sxm-80gb")
+    each = [(divided_time.step(row.work, chip, *row.of[3:6], constants).seconds, row.of.seconds) for row in rows]
+    return np.array([[log(predicted / measured)] for predicted, measured in each])
+
+
+def divided() -> list[str]:
+    """Errors of Megatron's published steps, each model held out, and those of a constant utilization."""
+    rows, left = [], []
+    for one in published():
+        config = {"n_embd": one.hidden, "n_layer": one.blocks, "n_head": one.heads, "vocab_size": VOCABULARY}
+        model = subject(one.cell, {"model_type": "gpt2", "n_positions": TOKENS, **config})
+        rows.append(Divided(one.cell, one, divided_time.work_of(model.ledger, one.trained, one.mesh)))
+        left.append(log(executed(model, one) / (PEAK * USUAL) / one.seconds))
+    held, constants = held_out(rows, divided_logs, DIVIDED, LOOSE)
+    cells = np.array([row.cell for row in rows])
+    by = {"cell": cells, "again": np.array([row.of.again for row in rows])}
+    print(f"\nMegatron's published steps: {len(rows)}")
+    tables("training step under tensor and pipeline parallelism, each model held out", held[:, 0], by)
+    print(line(f"constant utilization {USUAL}, recomputation counted", np.array(left)))
+    print("fit to all:", ", ".join(f"{name} {getattr(constants, name):.3g}" for name in fields(DIVIDED)))
+    return checked("divided", "step", held[:, 0], cells, ["a100-sxm-80gb"] * len(rows))
+
+
+def executed(model: LoadedModel, one: Published) -> float:
+    """FLOPs of a step on one device, all pairs, those that run again counted again."""
+    at = Workload(TOKENS, TOKENS, one.trained.batch).axes()
+    products = model.ledger.flops(at)
+    pairs = sum(flops for path, flops in products.items() if path.endswith((".scores", ".values")))
+    again = sum(products.values()) - products["lm_head"] if one.again == "blocks" else pairs if one.again else 0
+    return one.trained.accumulate * (3 * sum(products.values()) + again) / one.mesh.ranks

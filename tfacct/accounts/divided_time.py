@@ -1,0 +1,153 @@
+"""Seconds of a training step under tensor and pipeline parallelism: an estimate, as Megatron ran such steps. Never a
+count.
+
+`tp` devices of a node share heads and widths and sum each part's result; `pp` stages share the blocks and hand the
+stream on, each waiting while the first micro-batch comes and the last one goes; what is left of the devices are copies
+that sum their gradients once a step. Attention is unfused, as it ran then: its pairs take more than under FSDP.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Literal, NamedTuple, TypeAlias
+
+from tfacct.accounts.kernels import Kernel, Split, kernels
+from tfacct.accounts.timing import Device
+from tfacct.accounts.training_time import TRAINING, Trained
+from tfacct.base.record import record
+from tfacct.ledger.einsum import rounded_up
+from tfacct.ledger.groups import Ledger
+from tfacct.ledger.storage import BF16, BF16_EACH
+from tfacct.ledger.workload import Workload
+
+Again: TypeAlias = Literal["", "attention", "blocks"]
+"""What runs again before its backward pass: nothing, scores to values, or whole blocks."""
+
+
+@record
+class DividedConstants:
+    """Constants of such a step. Fitted: on eighteen published steps of GPT models on A100s (docs/time.md)."""
+
+    products: float = 0.683
+    """Share of the bf16 peak that products attain, divided among a node's devices. Fitted."""
+    attention: float = 0.106
+    """Share of the bf16 peak that unfused attention attains, by the pairs that its mask keeps. Fitted."""
+    pointwise: float = 0.9
+    """Times that work which is no product moves its operands and results, in kernels fused by hand. Fitted."""
+    link: float = 0.639
+    """Share of the link that sums over a node's devices attain. That of gathers under FSDP."""
+    reduce: float = 20e-6
+    """Seconds of a sum of nothing; NCCL takes 7 to 26 µs in a node. Not fitted."""
+    card: float = 22e9
+    """Bytes per second and device between nodes: a network card of 200 Gb/s, less a tenth. Not fitted."""
+
+
+DIVIDED = DividedConstants()
+
+
+@record
+class Meshed:
+    """How devices divide a step: `tp` of a node, with `sp` the tokens of the stream among them too; `pp` stages of
+    `chunks` parts each; the others are copies."""
+
+    tp: int = 1
+    sp: bool = False
+    pp: int = 1
+    chunks: int = 1
+
+    @property
+    def ranks(self) -> int:
+        """Number of devices that hold one copy."""
+        return self.tp * self.pp
+
+
+class DividedParts(NamedTuple):
+    """Seconds of a step by what they go to, in the order in which they are shown."""
+
+    products: float
+    head: float
+    attention: float
+    pointwise: float
+    logits: float
+    launches: float
+    sums: float
+    waiting: float
+    gradients: float
+    optimizer: float
+    rest: float
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the step."""
+        return sum(self)
+
+
+class DividedWork(NamedTuple):
+    """What a step depends on: the kernels of a micro-batch's forward pass on one of the devices that share widths, its
+    logits there, the model's parameters, its blocks, and the bytes of work that is no product with widths undivided."""
+
+    forward: list[Kernel]
+    logits: int
+    parameters: int
+    blocks: int
+    whole_moved: int
+
+
+def work_of(ledger: Ledger, trained: Trained, mesh: Meshed) -> DividedWork:
+    """The work of one micro-batch. Raises ConfigError for a line that has no kernel."""
+    at = Workload(trained.context, trained.context, trained.batch).axes()
+    vocabulary = max(group.axes.get("V", 0) for group in ledger.groups)
+    each, whole = (kernels(ledger, at, BF16, BF16_EACH, BF16_EACH, Split(tp)) for tp in (mesh.tp, 1))
+    logits = trained.batch * trained.context * int(rounded_up(vocabulary, mesh.tp))
+    moved = sum(kernel.moved for kernel in whole if kernel.kind == "pointwise")
+    blocks = sum(int(group.count) for group in ledger.groups if group.numbers)
+    return DividedWork(each, logits, sum(ledger.parameters().values()), blocks, moved)
+
+
+def step(
+    work: DividedWork, device: Device, trained: Trained, mesh: Meshed, again: Again = "", c: DividedConstants = DIVIDED
+) -> DividedParts:
+    """Seconds of a step, by the stage that has most blocks; the head's time is taken to be shared by all stages.
+
+    Devices with fp8 units were not measured: they attain less of their peak by as much as they do under FSDP.
+    """
+    wide, passes = device.peak["bf16"], 4 if again == "blocks" else 3
+    hot = "fp8" in device.peak
+    products_at = wide * c.products * (TRAINING.products_hot / TRAINING.products if hot else 1)
+    attention_at = wide * c.attention * (TRAINING.attention_hot / TRAINING.attention if hot else 1)
+    of: dict[str, list[Kernel]] = {}
+    for kernel in work.forward:
+        of.setdefault("head" if kernel.name.startswith("lm_head") else kernel.kind, []).append(kernel)
+
+    def total(field: str, *kinds: str) -> float:
+        return float(sum(getattr(kernel, field) for kind in kinds for kernel in of.get(kind, ())))
+
+    share = rounded_up(work.blocks, mesh.pp) / work.blocks
+    moved = work.whole_moved / mesh.tp if mesh.sp else total("moved", "pointwise")
+    ring = 2 * (mesh.tp - 1) / mesh.tp * total("moved", "all-reduce")
+    link = (device.link or 0) * c.link
+    sums = (ring / link if link else inf) + total("times", "all-reduce") * c.reduce if mesh.tp > 1 else 0.0
+    each, copies = trained.accumulate, trained.devices // mesh.ranks
+    products = share * total("flops", "gemm") * passes / products_at
+    attention = share * total("flops", "attention") * (passes + 0.5 + (again == "attention")) / attention_at
+    pointwise = share * moved * c.pointwise * passes / device.bandwidth
+    launches = share * total("times", "gemm", "attention", "pointwise") * passes * TRAINING.launch
+    summed = share * sums * (passes - 1)
+    head = total("flops", "head") * 3 / products_at / mesh.pp
+    logits = work.logits * TRAINING.logits / device.bandwidth / mesh.pp
+    stage = products + attention + pointwise + launches + summed
+    own = work.parameters / mesh.ranks
+    sent = 2 * BF16_EACH.bytes(1) * own * (copies - 1) / copies
+    return DividedParts(
+        products=each * products,
+        head=each * head,
+        attention=each * attention,
+        pointwise=each * pointwise,
+        logits=each * logits,
+        launches=each * launches,
+        sums=each * summed,
+        waiting=(mesh.pp - 1) / mesh.chunks * stage,
+        gradients=sent / c.card,
+        optimizer=own * TRAINING.optimizer / device.bandwidth,
+        rest=TRAINING.step,
+    )
