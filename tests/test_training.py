@@ -242,6 +242,10 @@ def test_several_models_have_a_row_each(run: Callable[..., Ran]) -> None:
         ("olmoe-1b-7b --set output_router_logits=true", "output_router_logits changes what its training step keeps"),
         ("bert-base --set chunk_size_feed_forward=2", "chunk_size_feed_forward changes what its training step keeps"),
         ("bge-base-en-v1.5", "a training step needs a language model's head, or classes"),
+        (
+            'distilbert-base --set architectures=["DistilBertForTokenClassification"]',
+            "no loss of these scores has been measured for distilbert",
+        ),
         ("bge-reranker-v2-m3", "a loss of numbers or of several classes at once has not been measured"),
         ("falcon-7b", "the training step of falcon has not been measured"),
         ("moonlight-16b-a3b --set latent_attention=absorbed", "no rule for latent attention that is absorbed"),

@@ -336,6 +336,9 @@ def distilbert(pick: Pick, config: Config) -> Config:
         "max_position_embeddings": pick([40, 64]),
         "pad_token_id": 0,
         "activation": pick(["gelu", "gelu", "relu"]),
+        "architectures": [pick(["DistilBertForMaskedLM", "DistilBertForSequenceClassification"])],
+        "num_labels": pick([2, 3, 7]),
+        "seq_classif_dropout": pick([0.0, 0.2]),
         "dropout": pick([0.0, 0.1, 0.1]),
         "attention_dropout": pick([0.0, 0.1, 0.1]),
     }

@@ -40,11 +40,12 @@ class Config(Encoding):
     tie_word_embeddings: Switch = True
     activation: Word = "gelu"
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "sequences"})
     dropouts: ClassVar = {
         "embedding": ("dropout", 0.1),
         "network": ("dropout", 0.1),
         "attention": ("attention_dropout", 0.1),
+        "classifier": ("seq_classif_dropout", 0.2),
     }
     changes_training: ClassVar = frozenset({"chunk_size_feed_forward"})
     habits: ClassVar = frozenset({"norms_sums", "narrow_softmax"})

@@ -36,10 +36,10 @@ FP32, NF4 = "fp32", "nf4"
 ACCUMULATES, SELECTIVE, CHUNKED, AUTOCAST = "accumulate", "selective", "chunked", "autocast"
 """Stand among a family's `trains` where gradients of earlier batches were measured, attention that runs again, a loss
 in chunks, and autocast over weights in fp32."""
-CLASSES, CLASSIFIER = "classes", "classifier"
-"""Stands there where the loss of classes was measured; the dropout in front of them."""
-CLASSIFIERS = ("AutoModelForSequenceClassification", "AutoModelForTokenClassification")
-"""Classes of transformers whose loss is that of one class for each sequence, or for each token."""
+CLASSIFIER = "classifier"
+"""Dropout in front of classes."""
+CLASSIFIERS = {"AutoModelForSequenceClassification": "sequences", "AutoModelForTokenClassification": "positions"}
+"""What stands there where a loss was measured: of one class for each sequence, or for each position."""
 MANY = 2
 """Sequences of a batch: one alone is laid out in another way, more are alike."""
 WIDEST_HEAD, HEAD_STEP = 256, 8
@@ -243,10 +243,10 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
 def _no_classes(subject: LoadedModel) -> str | None:
     """Reason why a step of a model without a language model's head is not counted; None if it is."""
     classes = subject.architecture.classes
-    if classes is None or CLASSES not in subject.config.trains:
+    if classes is None:
         return "a training step needs a language model's head, or classes whose loss was measured"
-    if subject.config.ending.auto not in CLASSIFIERS:
-        return "no loss of these scores has been measured"
+    if CLASSIFIERS.get(subject.config.ending.auto) not in subject.config.trains:
+        return f"no loss of these scores has been measured for {subject.family}"
     if classes.classes == 1 or subject.raw.get("problem_type") not in (None, "single_label_classification"):
         return "a loss of numbers or of several classes at once has not been measured"
     return None
