@@ -123,7 +123,10 @@ class Timeline:
         self.casts = None if step.wide is None else Casts(self, step.wide)
         if self.casts is not None:  # under which a bias's gradient has moments of its own
             self.biases = {}
-        self.earlier = self.all_gradients if step.accumulate else 0
+        rows = sum(each.bytes for each in step.gradients() if each.path == f"{TABLE}.weight")
+        self.other_rows = (step.makers - 1) * rows  # of the table's gradient, those of other ranks
+        self.whole_table = 0 if self.tied else self.other_rows
+        self.earlier = self.all_gradients + self.whole_table if step.accumulate else 0
         self.logits = self.held(self.run.back, (self.run.logits,)) if step.holds_logits else 0
 
     def instant(self, name: str, operation: str, gradients: Size, kept: Size, held: Size) -> Instant:
@@ -249,7 +252,11 @@ class Timeline:
         found = []
         for moment in front.run.moments:
             one = self._backward("table, backward", front, moment, 0, behind, 0)
-            more = max(self.stream, self.tied, key=int) if moment.at == TABLE else self.stream
+            more = self.stream
+            if moment.at == TABLE:  # it reads the whole stream's; of all rows' the rank's own are taken to be added
+                stream = self.step._replace(kept_input=None).input
+                whole, rows = self.step.bytes(front, (stream,)), self.tied * (2 if self.other_rows else 1)
+                more = max(whole, rows, key=int) + self.other_rows
             found.append(one._replace(held=one.held + more))
         if found:
             yield peak(found)
@@ -261,7 +268,7 @@ class Timeline:
         return self.instant(
             "optimizer step",
             "",
-            self.all_gradients - self.earlier,
+            self.all_gradients + self.whole_table - self.earlier,
             tokens - self.flying,
             self.step.update + self.logits,
         )

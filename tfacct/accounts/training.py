@@ -88,7 +88,8 @@ class Step(NamedTuple):
     where they are not stored as the pass is. `wide`: the dtype of weights, gradients and the stream under autocast,
     where it is not the pass's. `kept_input`: what a checkpointed block keeps, where that is a part of its input.
     `units`: the weights, where ranks share them. `buckets`: bytes that gradients are reduced in. `stage`: that of
-    a pipeline, whose pass it is.
+    a pipeline, whose pass it is. `makers`: ranks that each make the gradient of all rows of the table, of which they
+    have a part.
     """
 
     run: Pass
@@ -108,6 +109,7 @@ class Step(NamedTuple):
     units: Units | None = None
     buckets: Size = 0
     stage: InFlight | None = None
+    makers: int = 1
 
     @property
     def stored(self) -> Width:

@@ -148,6 +148,8 @@ def shared(subject: LoadedModel, step: Step, recipe: Recipe) -> Step:
     """The step where further ranks share weights, gradients or moments, or reduce gradients in buckets."""
     mesh, each = recipe.mesh, width(recipe.weights or recipe.dtype)
     assert mesh is not None
+    if mesh.plan == "torch" and mesh.sharers == 1 and not mesh.zero:
+        step = step._replace(makers=mesh.tp)  # of a table divided by rows torch makes the gradient whole
     if mesh.replicas > 1 and mesh.fsdp == 1 and not mesh.zero:
         step = step._replace(buckets=sum(buckets(subject.ledger, mesh, each.bits)))
     shares = along_copies(mesh) if mesh.zero else mesh
@@ -160,6 +162,21 @@ def shared(subject: LoadedModel, step: Step, recipe: Recipe) -> Step:
         return step
     parts = units(subject.ledger, shares, each)._replace(gathers=not mesh.zero, accumulates=recipe.accumulate)
     return step._replace(units=parts, accumulate=False)
+
+
+def unmeasured(one: Trained) -> str:
+    """What of a peak among ranks was not measured to the byte; empty if all of it was."""
+    mesh, subject = one.recipe.mesh, one.subject
+    assert mesh is not None
+    if mesh.pp * mesh.parts > 1 or mesh.zero:
+        return "What collectives hold on the way is not counted."
+    if mesh.tp == 1:
+        return ""
+    summed = any(tensor.path.endswith((".o_proj.bias", ".down_proj.bias")) for tensor in subject.ledger.tensors())
+    beside = mesh.plan != "torch" or mesh.fsdp * mesh.dp > 1 or meshes.TORCH not in subject.config.divided
+    if beside or (mesh.sp and summed):
+        return "What collectives of tp hold on the way is not counted."
+    return "The optimizer's step was not measured among ranks of tp." if one.peak.name == "optimizer step" else ""
 
 
 def facts(one: Trained) -> dict[str, Any]:
@@ -224,9 +241,10 @@ def notes(one: Trained, found: dict[str, Any]) -> list[str]:
     if mesh.tp > 1:
         stream = "so are the stream's tokens, but for what products read" if mesh.sp else "the stream is whole on each"
         said.append(
-            f"The ranks of tp divide heads, networks and the loss's vocabulary; {stream}. What their collectives hold"
-            " on the way is not counted."
+            f"The ranks of tp divide heads, networks and the loss's vocabulary; {stream}. {unmeasured(one)}".strip()
         )
+    if one.step.makers > 1:
+        said.append("The gradient of the token table is made of all its rows on each rank, as torch's plan has it.")
     again = " What blocks send when they run again is not in it." if recipe.checkpoint == "full" and mesh.tp > 1 else ""
     said.append(f"A step sends {numbers.binary(found['sent_bytes'])} from each rank.{again}")
     return said

@@ -374,11 +374,12 @@ class Trained(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """True if no byte of the peak is unsure: what collectives of `tp`, `pp`, `cp`, and of ZeRO, hold is
-        not counted."""
-        mesh = self.recipe.mesh
-        if mesh is not None and (mesh.tp * mesh.pp * mesh.parts > 1 or mesh.zero):
-            return False
+        """True if no byte of the peak is unsure: what collectives hold on the way was measured, where there are any."""
+        if self.recipe.mesh is not None:
+            from tfacct.reports.train_ranks import unmeasured
+
+            if unmeasured(self):
+                return False
         return bool(self.least == self.peak.total)
 
 

@@ -14,6 +14,15 @@ from tfacct.ledger.groups import Ledger
 from tfacct.ledger.kept import AGAIN, Held, Kept, Moment, Run, Section
 from tfacct.ledger.storage import Width
 
+POSITIONS = Held("T", "index")
+"""What a class makes of the number of its tokens."""
+OF_LOSS = (
+    Held("B T V", "full", 3),
+    Held("B T", "index", 3),  # targets without those that are ignored, those of this rank, and rows
+    Held("B T", "full", 2),  # what is subtracted, and each token's share of the loss
+    Held("B T", "flag"),
+)
+"""What the gradient of a divided vocabulary's loss holds."""
 PART = "Tsp"
 """The tokens of one rank under sequence parallelism."""
 
@@ -47,23 +56,21 @@ def along_tokens(step: Step, mesh: Mesh) -> Step:
         return one._replace(run=_along(one.run), axes={**one.axes, **axes})
 
     changed = run._replace(
+        buffers=(*run.buffers, Kept("positions", "T", by=(), role="index")),  # a part of the tokens tells none
+        waiting=tuple(_part(held) for held in run.waiting if held != POSITIONS),
+        handed=tuple(handed for handed in run.handed if handed.held != POSITIONS),
         front=section(run.front),
         blocks=tuple(map(section, run.blocks)),
         back=section(run.back),
-        waiting=tuple(map(_part, run.waiting)),
     )
     return step._replace(run=changed, kept_input=_kept(step.input))
 
 
 def vocabulary(step: Step) -> Step:
-    """A step whose loss is that of a divided vocabulary: its gradient is a sum, beside both of its terms."""
+    """A step whose loss is that of a divided vocabulary (torch's loss_parallel): its gradient is a sum, beside both of
+    its terms, and both of its operations run as one."""
     back = step.run.back.run
-    moments = tuple(
-        moment._replace(held=tuple(held._replace(times=held.times + 1) for held in moment.held))
-        if moment.at == "loss.softmax"
-        else moment
-        for moment in back.moments
-    )
+    moments = (*back.moments[:-1], Moment("loss.choose", OF_LOSS))
     return step._replace(run=step.run._replace(back=step.run.back._replace(run=back._replace(moments=moments))))
 
 
