@@ -133,7 +133,7 @@ def counted(config: dict[str, Any], mesh: Mesh, rank: int, batch: int, tokens: i
     steps: list[Any] = []
     real = train_stages._steps
 
-    def alone(mesh: Mesh, other: int, *more: Any) -> Any:
+    def alone(mesh: Mesh, _: int, *more: Any) -> Any:
         steps.extend(real(mesh, rank, stages(config["num_hidden_layers"], mesh)[rank], *more[1:]))
         return iter(steps)
 

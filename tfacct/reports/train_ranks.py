@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from tfacct.accounts.sharding.mesh import Mesh, padded, replicated
 from tfacct.accounts.sharding.replicas import along_copies, buckets
 from tfacct.accounts.sharding.stages import Stage, microbatches, part
 from tfacct.accounts.sharding.steps import along_tokens, units, updated, vocabulary
+from tfacct.accounts.timeline import peak, timeline
 from tfacct.accounts.training import Step
 from tfacct.architecture.parts import Attention, Experts, FeedForward
 from tfacct.base import units as numbers
@@ -121,18 +122,35 @@ def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
 
 def in_stages(subject: LoadedModel, one: LoadedModel, work: Workload, recipe: Recipe) -> Step:
     """The step of the fullest rank of a pipeline, of a model that `tp` divides as `one` has it."""
-    from tfacct.reports.train_stages import fullest
+    found = (on_stages(subject, own, step, recipe) for own, step in of_stages(one, work, recipe))
+    return max(found, key=lambda step: int(peak(timeline(step)).total))
+
+
+def on_stages(subject: LoadedModel, own: Sequence[Stage], step: Step, recipe: Recipe) -> Step:
+    """The step of a rank with some stages, whose copies share moments, or reduce gradients in buckets."""
+    return shared(replace(subject, ledger=part(subject.ledger, own)), step, recipe)
+
+
+def of_stages(one: LoadedModel, work: Workload, recipe: Recipe) -> list[tuple[list[Stage], Step]]:
+    """Steps of ranks among which the fullest is, whatever their copies share."""
+    from tfacct.reports.train_stages import candidates
 
     mesh = recipe.mesh
     assert mesh is not None
     each = replace(work, batch=work.batch // microbatches(mesh, work.axes(), train=True))
 
-    def made(own: list[Stage], earlier: bool) -> Step:
-        rank, whole = (replace(model, ledger=part(model.ledger, own)) for model in (one, subject))
-        accumulated = replace(recipe, accumulate=earlier)
-        return shared(whole, computed(rank, each, accumulated), accumulated)
+    later = recipe.accumulate or each.batch < work.batch
+    whole = computed(one, each, replace(recipe, accumulate=later))
+    how, wide = optimizer(recipe.optimizer), width(recipe.weights or recipe.dtype).bits // 8
 
-    return fullest(one, mesh, work, recipe.accumulate, made)
+    def made(own: list[Stage]) -> Step:
+        ledger = part(one.ledger, own)
+        tensors = stored(replace(one, ledger=ledger))
+        update = how.update(tensors, wide)
+        less = update.most - update.least
+        return whole._replace(ledger=ledger, states=how.states(tensors, wide), update=update.most, unsure=less)
+
+    return candidates(one, mesh, work, recipe.accumulate, made)
 
 
 def computed(one: LoadedModel, work: Workload, recipe: Recipe) -> Step:

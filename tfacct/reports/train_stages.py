@@ -8,34 +8,43 @@ from typing import Any
 from tfacct.accounts.sharding.flights import Instant, instants, ledger_of_stage, pass_of_stage, waits
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.sharding.stages import Stage, blocks_in, microbatches, part, sorts, stages
-from tfacct.accounts.timeline import peak, timeline
 from tfacct.accounts.training import InFlight, Step
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.reports import pipes
 
-Make = Callable[[list[Stage], bool], Step]
-"""The step of a rank with some stages, all blocks in its pass; with gradients of earlier microbatches or without."""
+Make = Callable[[list[Stage]], Step]
+"""The step of a rank with some stages, all blocks still in its pass."""
 
 
-def fullest(subject: LoadedModel, mesh: Mesh, work: Workload, accumulate: bool, make: Make) -> Step:
-    """The step of the rank whose peak is the highest. Raises TfacctError."""
+def candidates(
+    subject: LoadedModel, mesh: Mesh, work: Workload, accumulate: bool, make: Make
+) -> list[tuple[list[Stage], Step]]:
+    """Steps of ranks among which the one with the highest peak is, with the stages of each. Raises TfacctError."""
     times = microbatches(mesh, work.axes(), train=True)
     every = stages(blocks_in(subject.ledger), mesh)
-    found: list[Step] = []
-    for alike in sorts(subject.ledger, every).values():
+    found: list[tuple[list[Stage], Step]] = []
+    for sort, alike in sorts(subject.ledger, every).items():
+        if _less(subject, mesh, sort, every):
+            continue
         # Earlier ranks have more in flight, later ones more that waits.
         ends = {alike[0], alike[-1]} if mesh.schedule == "zero-bubble" else alike[:1]
         for rank in ends:
-            found += _steps(mesh, rank, every[rank], times, accumulate, make)
-    return max(found, key=lambda step: int(peak(timeline(step)).total))
+            found += ((every[rank], step) for step in _steps(mesh, rank, every[rank], times, accumulate, make))
+    return found
+
+
+def _less(subject: LoadedModel, mesh: Mesh, sort: tuple[object, ...], every: list[list[Stage]]) -> bool:
+    """True if a rank has less than the first one: equal blocks, no table and no head, and no more in flight."""
+    alone = sum(bool(group.numbers) for group in subject.ledger.groups) == 1
+    ends = sort[-2:]
+    return alone and not any(ends) and mesh.schedule != "zero-bubble" and len(every) > 1
 
 
 def _steps(mesh: Mesh, rank: int, own: list[Stage], times: int, accumulate: bool, make: Make) -> Iterator[Step]:
     """Steps of one rank among which its fullest is: the most beside each stage, first and later microbatches apart."""
     starts = instants(mesh, rank, times)
-    bases = {earlier: make(own, earlier) for earlier in {accumulate or start.stage in start.done for start in starts}}
-    base = next(iter(bases.values()))
+    base = make(own)
     runs = [pass_of_stage(base.run, stage) for stage in own]
     parts = [
         base._replace(run=run, ledger=ledger_of_stage(part(base.ledger, [stage]), stage))
@@ -57,11 +66,15 @@ def _steps(mesh: Mesh, rank: int, own: list[Stage], times: int, accumulate: bool
     most: dict[tuple[int, bool], Instant] = {}
     for start in sorted(starts, key=beside):
         most[start.stage, accumulate or start.stage in start.done] = start
+    for stage in range(len(own)):  # with gradients of earlier microbatches there is more, where as many are in flight
+        first, later = most.get((stage, False)), most.get((stage, True))
+        if first and later and beside(later) >= beside(first):
+            del most[stage, False]
     for (stage, earlier), start in most.items():
         passes = tuple(zip(runs, start.flying, strict=True))
         others = sum(weights) - weights[stage]
         flight = InFlight(passes, own[stage].blocks.start, start.waiting * pending, others, gradients(start), rank)
-        yield bases[earlier]._replace(run=runs[stage], ledger=parts[stage].ledger, stage=flight)
+        yield parts[stage]._replace(stage=flight, accumulate=earlier)
 
 
 def facts(mesh: Mesh, work: Workload, step: Step) -> dict[str, Any]:
