@@ -21,8 +21,9 @@ def test_every_row_is_what_its_command_says() -> None:
     found = model.plan(gpus=16, fit="80GB", train=True, ctx="8k", batch=64, recipe={"checkpoint": "full"})
     assert found.fitting == len(found.divisions) > 10
     for row in (*found.divisions[::3], *found.larger):
-        mesh = {name: row[name] for name in ("tp", "sp", "fsdp", "dp", "zero")}
-        assert row["tp"] * row["fsdp"] * row["dp"] == 16
+        mesh = {name: row[name] for name in ("tp", "sp", "fsdp", "dp", "zero", "pp", "cp")}
+        mesh["cp_method"] = row["cp_method"] or "ring"
+        assert row["tp"] * row["fsdp"] * row["dp"] * row["pp"] * row["cp"] == 16
         assert row["batch"] * row["times"] * row["fsdp"] * row["dp"] == 64
         step = model.train(ctx="8k", batch=row["batch"], checkpoint="full", accumulate=row["times"] > 1, **mesh)
         assert step.peak_bytes == row["bytes"], row
@@ -61,19 +62,31 @@ def test_a_command_runs(run: Callable[..., Ran], more: str) -> None:
 
 def test_serving_by_hand() -> None:
     found = tfacct.load("llama-3.1-70b").plan(gpus=8, fit="80GB", ctx="8k", batch=64)
-    assert [(row["tp"], row["dp"], row["batch"]) for row in found.divisions] == [(4, 2, 32), (8, 1, 64)]
+    alone = [row for row in found.divisions if row["pp"] == 1]
+    assert [(row["tp"], row["dp"], row["batch"]) for row in alone] == [(4, 2, 32), (8, 1, 64)]
     # Four ranks: 161 norms of 8,192 on each, a quarter of the rest; two key/value heads of 32 sequences.
     norms = 161 * 8192
     weights = 2 * ((70_553_706_496 - norms) // 4 + norms)
-    assert found.divisions[0]["bytes"] == weights + 2 * 80 * 8192 * 2 * 128 * 2 * 32
+    assert alone[0]["bytes"] == weights + 2 * 80 * 8192 * 2 * 128 * 2 * 32
     # 161 all-reduces of 32 tokens, of which a ring of 4 sends 3 of 4 shares twice.
-    assert found.divisions[0]["sent_bytes"] == 161 * 2 * 3 * (32 * 8192 * 2) // 4
+    assert alone[0]["sent_bytes"] == 161 * 2 * 3 * (32 * 8192 * 2) // 4
+
+
+def test_stages_that_serve_by_hand() -> None:
+    found = tfacct.load("llama-3.1-70b").plan(gpus=8, fit="80GB", ctx="8k", batch=64)
+    row = next(row for row in found.divisions if row["pp"] == 8)
+    # Ten blocks of 855,654,400 parameters, the table or the head beside them, and a cache of 64 sequences; the last
+    # norm is on the last stage.
+    weights = 2 * (10 * 855_654_400 + 128_256 * 8192 + 8192)
+    assert row["bytes"] == weights + 10 * 2 * 8192 * 8 * 128 * 2 * 64
+    assert row["sent_bytes"] == 64 * 8192 * 2  # one token of each, to the next stage
+    assert "--pp 8" in row["command"]
 
 
 def test_where_nothing_fits_the_nearest_is_said(run: Callable[..., Ran]) -> None:
     asked = ("plan", "llama-3.1-405b", "--fit", "80GB", "--ctx", "8k", "--batch", "8")
     words = " ".join(run(*asked, "--gpus", "8").out.split())
-    assert "None of 4 divisions of 8 devices holds it in 80 GB: the nearest, --tp 8, needs" in words
+    assert "None of 10 divisions of 8 devices holds it in 80 GB: the nearest, --" in words
     one = " ".join(run(*asked, "--gpus", "1").out.split())
     assert "The one division of 1 device, no division, needs" in one and "more than 80 GB" in one, one
 
@@ -90,7 +103,7 @@ def test_the_answer_comes_first(run: Callable[..., Ran]) -> None:
     [
         ("t5-base --gpus 8 --fit 80GB --train --ctx 512 --batch 8", "t5-base: no division of 8 devices is counted"),
         (f"{LLAMA} --gpus 8 --fit 80GB --train --lora 16 --batch 8", "adapters are not counted on a mesh"),
-        (f"{LLAMA} --gpus 3 --fit 80GB --train --batch 8", "do not divide a batch of 8"),
+        (f"{LLAMA} --gpus 37 --fit 80GB --train --batch 8", "do not divide a batch of 8"),
         (f"{LLAMA} --gpus 8 --fit 80GB --checkpoint full", "--checkpoint goes with --train"),
         (f"{LLAMA} --gpus 8 --fit 80GB --train --kv-dtype fp8", "--train does not go with --kv-dtype"),
         (f"{LLAMA} --gpus 0 --fit 80GB", "--gpus"),
@@ -117,7 +130,7 @@ def test_the_command_of_a_file_and_of_a_field_runs(run: Callable[..., Ran], tmp_
 
 
 def test_why_no_division_is_counted(run: Callable[..., Ran]) -> None:
-    words = " ".join(run("plan", "gpt2", "--gpus", "8", "--fit", "80GB", "--train").err.split())
-    assert "do not divide a batch of 1" in words and "give a multiple of 8: --batch 8" in words
-    words = " ".join(run("plan", "bert-base", "--gpus", "4", "--fit", "80GB", "--train").err.split())
+    words = " ".join(run("plan", "gpt2", "--gpus", "16", "--fit", "80GB", "--train").err.split())
+    assert "do not divide a batch of 1" in words and "give a multiple of 16: --batch 16" in words
+    words = " ".join(run("plan", "bert-base", "--gpus", "37", "--fit", "80GB", "--train").err.split())
     assert "no rule for Segments on a mesh" in words  # whatever the batch

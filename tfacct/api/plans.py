@@ -21,6 +21,9 @@ class PlannedDivision(TypedDict):
     fsdp: int
     dp: int
     zero: int
+    pp: int
+    cp: int
+    cp_method: str | None
     batch: int
     times: int
     bytes: int
@@ -63,9 +66,9 @@ class Planned(Asked):
         >>> from tfacct import load
         >>> plan = load("llama-3.1-8b").plan(gpus=8, fit="80GB", train=True, ctx="4k", batch=64)
         >>> plan.divisions[0]["command"]
-        'tfacct train llama-3.1-8b --ctx 4096 --dp 8 --zero 1 --batch 1 --accumulate'
+        'tfacct train llama-3.1-8b --ctx 4096 --pp 8 --batch 64'
         >>> load("llama-3.1-70b").plan(gpus=8, fit="80GB", ctx="8k", batch=64).answer
-        '2 divisions of 8 devices hold it in 80 GB; the least is sent by --tp 4.'
+        '7 divisions of 8 devices hold it in 80 GB; the least is sent by --pp 4.'
 
         `recipe`: keywords of `train`, as `{"checkpoint": "full"}`. Raises TfacctError where no division is counted.
         """

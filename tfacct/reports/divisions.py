@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tfacct.accounts.memory import footprint
-from tfacct.accounts.sharding.mesh import Mesh, divisors
-from tfacct.accounts.timeline import peak, timeline
+from tfacct.accounts.sharding.mesh import Mesh, Method, divisors
+from tfacct.accounts.sharding.stages import Stage, blocks_in
+from tfacct.accounts.timeline import Instant, peak, timeline
 from tfacct.accounts.training import Step
+from tfacct.architecture.parts import Attention
 from tfacct.base import units
 from tfacct.base.errors import TfacctError
 from tfacct.base.spelling import option
@@ -18,8 +20,8 @@ from tfacct.ledger.storage import Width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.reports import mesh as meshes
-from tfacct.reports import train_ranks
-from tfacct.reports.ranks import as_one_has_them
+from tfacct.reports import pipes, train_ranks
+from tfacct.reports.ranks import as_one_has_them, stages_of
 from tfacct.reports.training import Recipe
 from tfacct.reports.training import refusal as alone_refused
 
@@ -58,17 +60,23 @@ def in_serving(subject: LoadedModel, work: Workload, devices: int, budget: int, 
     stored = subject.storage(dtype)
     sends = units.dtype_bits(stored.name if stored.name in meshes.DTYPES else "bf16")
     found = Tried([], [], [])
-    for tp in divisors([devices]):
-        mesh = Mesh(tp, dp=devices // tp)
+    ranked: dict[int, LoadedModel] = {}
+    for tp, pp in _stages(subject, devices):
+        mesh = Mesh(tp, dp=devices // tp // pp, pp=pp)
         try:
-            one = as_one_has_them([subject], tp, dtype)[0]
+            if tp not in ranked:
+                ranked[tp] = as_one_has_them([subject], tp, dtype)[0]
+            if pp > 1:
+                pipes.check_axes(subject, mesh)
             own = replace(work, batch=rounded_up(work.batch, mesh.dp))
             step = replace(own, tokens=1).axes()
-            sent = sum(each.sent for each in meshes.calls(subject, Mesh(tp), step, sends)) if tp > 1 else 0
+            alone = replace(mesh, dp=1)
+            sent = sum(each.sent for each in meshes.calls(subject, alone, step, sends)) if alone.ranks > 1 else 0
         except TfacctError as error:
             found.refused.append(_said(subject, error))
             continue
-        needs = footprint(one.ledger, own.axes(), one.storage(dtype), kv).total
+        held = (one for _, one in stages_of(ranked[tp], pp))
+        needs = max(footprint(one.ledger, own.axes(), one.storage(dtype), kv).total for one in held)
         (found.fitting if needs <= budget else found.larger).append(Division(mesh, own.batch, 1, needs, sent))
     return _sorted(found)
 
@@ -90,12 +98,13 @@ class _Training:
         self.subject, self.recipe, self.work, self.budget = subject, recipe, work, budget
         self.ranks: dict[int, LoadedModel] = {}
         self.whys: dict[int, str | None] = {}
-        self.steps: dict[tuple[int, bool, int, bool], Step] = {}
-        self.kept: dict[tuple[int, bool, int, bool], int] = {}
+        self.steps: dict[tuple[int, bool, int, int, bool], Step] = {}
+        self.kept: dict[tuple[int, bool, int, int, bool], int] = {}
+        self.stages: dict[tuple[int, bool, int, int], list[tuple[list[Stage], Step, list[Instant]]]] = {}
 
     def tried(self, devices: int) -> Tried:
         found = Tried([], [], [])
-        for mesh in _meshes(devices):
+        for mesh in _meshes(self.subject, devices):
             why = self._refused(mesh)
             if why is not None:
                 found.refused.append(why)
@@ -105,7 +114,9 @@ class _Training:
         return _sorted(found)
 
     def _refused(self, mesh: Mesh) -> str | None:
-        groups = mesh.fsdp * mesh.dp
+        groups, tokens = mesh.fsdp * mesh.dp, mesh.cp * (2 * mesh.tp if mesh.sp else 2)
+        if mesh.cp > 1 and self.work.tokens % tokens:
+            return f"{tokens:,} pieces do not divide {self.work.tokens:,} tokens"
         if self.work.batch % groups:
             return f"{groups:,} groups of ranks do not divide a batch of {self.work.batch:,}"
         if mesh.sp and self.work.tokens % mesh.tp:
@@ -122,7 +133,10 @@ class _Training:
         return self.whys[mesh.tp]
 
     def _fullest(self, mesh: Mesh) -> Division:
-        """A division with as many sequences at a time as fit, or with one."""
+        """A division with as many sequences at a time as fit, or with one; in stages, each takes one at a time."""
+        if mesh.pp > 1:
+            own = self.work.batch // mesh.dp
+            return Division(mesh, own, 1, self._staged(mesh, own), self._sent(mesh, own, 1))
         own = self.work.batch // (mesh.fsdp * mesh.dp)
         sizes = divisors([own])
         least, most = 0, len(sizes)  # of the places whose size fits, behind which none does
@@ -140,14 +154,35 @@ class _Training:
     def _needs(self, mesh: Mesh, batch: int, own: int) -> int:
         """Bytes at the peak; of more sequences than one no more than show that they do not fit."""
         recipe = replace(self.recipe, mesh=mesh, accumulate=batch < own)
-        key = mesh.tp, mesh.sp, batch, recipe.accumulate
+        key = mesh.tp, mesh.sp, mesh.cp, batch, recipe.accumulate
         if key not in self.steps:
-            work = replace(self.work, batch=batch)
+            tokens = self.work.tokens // mesh.cp
+            work = replace(self.work, batch=batch, tokens=tokens, context=tokens)
             self.steps[key] = train_ranks.computed(self.ranks[mesh.tp], work, recipe)
             self.kept[key] = int(self.steps[key].kept())
         step = train_ranks.shared(self.subject, self.steps[key], recipe)
         least = int(step.parameters + step.states) + self.kept[key]
         return least if least > self.budget and batch > 1 else int(peak(timeline(step)).total)
+
+    def _staged(self, mesh: Mesh, batch: int) -> int:
+        """Bytes at the peak of a pipeline's fullest rank. Beside what copies share they are the same for all of them:
+        moments and buckets are there at every instant."""
+        recipe = replace(self.recipe, mesh=mesh)
+        key = mesh.tp, mesh.sp, mesh.pp, min(batch, mesh.pp + 1)
+        if key not in self.stages:
+            work = replace(self.work, batch=key[-1])
+            few = replace(recipe, mesh=replace(mesh, dp=1, zero=0))
+            bare = [
+                (own, step._replace(states=0, update=0), step)
+                for own, step in train_ranks.of_stages(self.ranks[mesh.tp], work, few)
+            ]
+            self.stages[key] = [(own, step, timeline(without)) for own, without, step in bare]
+        most = 0
+        for own, step, (*others, update) in self.stages[key]:
+            step = train_ranks.on_stages(self.subject, own, step, recipe)
+            last = int(update.total + step.update)
+            most = max(most, *(int(step.states + step.buckets + each) for each in (last, peak(others).total)))
+        return most
 
     def _sent(self, mesh: Mesh, batch: int, times: int) -> int:
         """Bytes that a rank sends in a whole step: copies without shares of gradients reduce them once."""
@@ -159,8 +194,32 @@ class _Training:
         )
 
 
-def _meshes(devices: int) -> Iterator[Mesh]:
+def _stages(subject: LoadedModel, devices: int) -> Iterator[tuple[int, int]]:
+    """Ranks of `tp`, and stages, no more than blocks."""
+    blocks = blocks_in(subject.ledger)
     for tp in divisors([devices]):
+        yield from ((tp, pp) for pp in divisors([devices // tp]) if pp <= blocks)
+
+
+MOST_CP = 16
+"""Parts of a sequence beyond which a plan does not look."""
+
+
+def _meshes(subject: LoadedModel, devices: int) -> Iterator[Mesh]:
+    """Divisions by tp, fsdp, dp and ZeRO's stages; in stages with copies that share moments or nothing; of sequences
+    with ranks of fsdp."""
+    windows = any(part.window is not None for _, part in subject.architecture.having(Attention))
+    method: Method = "gather" if windows else "ring"
+    for tp, pp in _stages(subject, devices):
+        rest = devices // tp // pp
+        for sp in ((False, True) if tp > 1 else (False,)) if pp > 1 else ():
+            yield from (Mesh(tp, sp, dp=rest, zero=zero, pp=pp) for zero in ((0, 1) if rest > 1 else (0,)))
+    for tp in divisors([devices]):
+        for cp in divisors([devices // tp])[1:-1]:
+            if cp > MOST_CP:
+                break
+            for sp in (False, True) if tp > 1 else (False,):
+                yield Mesh(tp, sp, devices // tp // cp, cp=cp, cp_method=method)
         for fsdp in divisors([devices // tp]):
             dp = devices // tp // fsdp
             for zero in (0, 1, 2) if fsdp == 1 < dp else (0,):

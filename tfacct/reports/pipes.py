@@ -198,7 +198,8 @@ def division(ledger: Ledger, mesh: Mesh) -> str:
     each, more = divmod(whole, len(every))
     sizes = f"{each:,} each" if not more else f"{each + 1:,} in the first {more:,}, {each:,} in the others"
     many = f"{len(every):,} stages" + (f", {mesh.chunks:,} on a rank" if mesh.chunks > 1 else "")
-    return f"{whole:,} blocks are divided over {many}: {sizes}. The first has the table, the last the head."
+    ends = "The first has what stands in front of them, the last what stands behind."
+    return f"{whole:,} blocks are divided over {many}: {sizes}. {ends}"
 
 
 def waits(mesh: Mesh, times: int) -> str:

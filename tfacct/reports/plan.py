@@ -68,7 +68,7 @@ def plan(
         answer=_answer(tried, gpus, fit, command),
         convention="each division as `train`, `memory` and `comms` count it",
         notes=lambda _: [*_notes(tried, command), *filter(None, [card])],
-        counted="what one rank needs and sends; no time, no topology of the links, no experts among ranks, no pipeline",
+        counted="what one rank needs and sends; no time, no topology of the links, no experts among ranks",
         requests=[request],
         headline="fitting",
     )
@@ -100,17 +100,21 @@ class _Command:
     def mesh(self, one: Division) -> str:
         """The options of its mesh."""
         mesh = one.mesh
-        sizes = {"tp": mesh.tp, "fsdp": mesh.fsdp, "dp": mesh.dp if self.train else 1}
+        sizes = {"tp": mesh.tp, "pp": mesh.pp, "cp": mesh.cp, "fsdp": mesh.fsdp, "dp": mesh.dp if self.train else 1}
         words = [f"--{name} {size}" for name, size in sizes.items() if size > 1]
         if mesh.sp:
             words.insert(1, "--sp")
+        if mesh.cp > 1 and mesh.cp_method != "ring":
+            words.append(f"--cp-method {mesh.cp_method}")
         if mesh.zero:
             words.append(f"--zero {mesh.zero}")
         return " ".join(words) or "no division"
 
     def more(self, one: Division) -> str:
         """The options of its mesh and of its batch."""
-        mesh = "" if one.mesh.ranks == 1 or (not self.train and one.mesh.tp == 1) else f"{self.mesh(one)} "
+        mesh = (
+            "" if one.mesh.ranks == 1 or (not self.train and one.mesh.tp * one.mesh.pp == 1) else f"{self.mesh(one)} "
+        )
         return f"{mesh}--batch {one.batch}{' --accumulate' if one.times > 1 else ''}"
 
     def whole(self, one: Division) -> str:
@@ -171,9 +175,13 @@ def _notes(tried: Tried, command: _Command) -> list[str]:
         said.append(
             "Batch: sequences that a rank takes at a time, as many as fit; times: how often in a step. What is sent is"
             " that of the whole step: copies that share nothing reduce their gradients once, all others each time."
+            " Stages take one sequence at a time, 1F1B; what they wait is not counted."
         )
     else:
-        said.append("Each copy takes its part of the batch. What is sent is that of one new token of each sequence.")
+        said.append(
+            "Each copy takes its part of the batch. What is sent is that of one new token of each sequence. What"
+            " stages wait for one another is not counted."
+        )
     if tried.refused:
         why, _ = Counter(tried.refused).most_common(1)[0]
         many = len(tried.refused)
@@ -205,6 +213,9 @@ def _divisions(found: Sequence[Division], command: _Command) -> list[dict[str, A
             "fsdp": one.mesh.fsdp,
             "dp": one.mesh.dp,
             "zero": one.mesh.zero,
+            "pp": one.mesh.pp,
+            "cp": one.mesh.cp,
+            "cp_method": one.mesh.cp_method if one.mesh.cp > 1 else None,
             "batch": one.batch,
             "times": one.times,
             "bytes": one.bytes,

@@ -59,6 +59,9 @@ def in_pipeline(
         )
         own = [one if one.of in ONCE else _repeated(one, times) for one in lines]
         for rank in alike:
+            if 0 < rank - 1 in alike and rank < mesh.pp - 1:  # between two others, as the one before
+                found[rank] = found[rank - 1]
+                continue
             ends = [_summed(*table, mesh, reduced or bits)] if table and rank in (0, mesh.pp - 1) else []
             found[rank] = [*own, *_sent(ledger, every[rank], mesh, each, bits, times, train), *ends]
     return [found[rank] for rank in range(mesh.pp)]
