@@ -8,7 +8,7 @@ from math import ceil, floor
 
 import pytest
 
-from tests.conftest import SHAPES, tiny
+from tests.conftest import SHAPES, by_kind, tiny
 from tests.test_layout import through
 from tests.test_package import commanded, imported_by
 from tfacct import load
@@ -98,7 +98,7 @@ def test_every_preset_is_derived_again_by_hand(name: str) -> None:
         assert said or (of == "flops" and subject.family in UNSAID)
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", by_kind(SHAPES))
 def test_every_step_of_every_shape(name: str) -> None:
     """Sizes are all distinct here, so a letter in another's place is another number."""
     subject = tiny(name)

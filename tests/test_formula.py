@@ -130,7 +130,11 @@ def number(cell: str) -> int:
 
 MANY = ("gpt2", "llama", "cs336")
 OTHERS = sorted(set(TINY) - {"own"})  # own models: tests/test_own.py
-CASES = [(family, seed) for family in OTHERS for seed in range(6 if family in MANY else 3)]
+CASES = [
+    pytest.param(family, seed, marks=(pytest.mark.slow,) if seed >= (2 if family in MANY else 1) else ())
+    for family in OTHERS
+    for seed in range(6 if family in MANY else 3)
+]
 
 
 @pytest.mark.parametrize(("family", "seed"), CASES)

@@ -11,7 +11,7 @@ from tests.conftest import by_kind, kind_of
 from tests.families import LOGITS, room
 from tfacct import families
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import Attention, DeltaNet, GatedRecurrence, LatentAttention
+from tfacct.architecture.parts import Attention, DeltaNet, GatedRecurrence, LatentAttention, LightningAttention
 from tfacct.loading.model import LoadedModel, subject
 
 torch = pytest.importorskip("torch")
@@ -74,7 +74,7 @@ def ours(about: LoadedModel, stranger, *, fused: bool = False) -> model.Decoder:
             if type(module).__name__ == "Conv1D" and tensor == "weight":
                 source = source.T  # GPT-2's class keeps its matrices the other way round
             fused = by_head(about, blocks[int(number)]) if number and not path.startswith("encoder.") else {}
-            if words[-1] in fused and words[-2] in ("attn", "delta"):  # not the network's of that name
+            if words[-1] in fused and words[-2] in ("attn", "delta", "lightning"):  # not the network's of that name
                 parameter.copy_(fused[words[-1]](source).reshape(parameter.shape))
                 continue
             key = f"{table['.'.join(words)]}.{number}.{tensor}"
@@ -88,6 +88,9 @@ def by_head(about: LoadedModel, block: Block) -> dict:
     """How to take a projection out of a matrix that holds several head by head: q, k and v of each head together, the
     query heads of a key head before it, or each head's key beside its value."""
     attn, delta = block.attention, block.find(DeltaNet)
+    if (lightning := block.find(LightningAttention)) is not None:
+        own = (lightning.heads, 3, lightning.head_dim)
+        return {f"{name}_proj": lambda all_, at=at: all_.unflatten(0, own)[:, at] for at, name in enumerate("qkv")}
     if delta is not None and hasattr(room(about.family), "BY_KEY_HEAD"):
         return by_key_head(delta)
     if attn is None:
@@ -179,6 +182,15 @@ def exact_angles(about: LoadedModel, stranger) -> None:
                 setattr(stranger.get_submodule(path.rpartition(".")[0]), name, kept)
 
 
+def exact_decays(stranger) -> None:
+    """MiniMax's class keeps the decays of its lightning attention in float32: make them anew in the default dtype."""
+    for module in stranger.modules():
+        if hasattr(module, "slope_rate"):
+            module.slope_rate = module.get_slope_rate()
+            made = module.decay_factors(module.slope_rate)
+            module.query_decay, module.key_decay, module.diagonal_decay = made
+
+
 def exact_scales(body, hidden: int) -> None:
     """Gemma 3n's class keeps these factors in float32."""
     for owner in (layer.altup for layer in body.layers):
@@ -213,6 +225,7 @@ def test_without_the_classs_casts_they_are_equal_to_rounding(pair, monkeypatch: 
     mine = ours(about, stranger)
     try:
         torch.set_default_dtype(torch.float64)  # that of quotients of positions
+        exact_decays(stranger)
         with torch.no_grad():
             assert gap(mine(tokens)[0], stranger(tokens).logits) <= 1e-9
     finally:

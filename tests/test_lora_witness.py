@@ -7,9 +7,10 @@ import pytest
 
 from tests.training_configs import drawn
 from tfacct.accounts.timeline import peak, timeline
+from tfacct.families import config_class
 from tfacct.loading.model import LoadedModel, subject
 from tfacct.profiles.chunked import CHUNKS
-from tfacct.reports.lora import NOT_PACKED, chosen, products, read
+from tfacct.reports.lora import NF4, chosen, products, read
 from tfacct.reports.training import Recipe, refusal, step_of
 from tfacct.witness.step import by_modules, grouped, known_modules
 
@@ -140,7 +141,7 @@ def test_a_step_with_weights_in_4_bits_is_bitsandbytes_own(family: str) -> None:
     assert check(family, 1, packed=True)
 
 
-@pytest.mark.parametrize("family", sorted(NOT_PACKED))
+@pytest.mark.parametrize("family", ["olmo2", "olmo3"])
 def test_what_is_not_counted_beside_weights_in_4_bits_is_refused(family: str) -> None:
     refused = "is not counted with weights in nf4"
     model = subject(family, drawn(family, 1)[0], {"num_hidden_layers": 2}, None)
@@ -148,7 +149,7 @@ def test_what_is_not_counted_beside_weights_in_4_bits_is_refused(family: str) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", [family for family in FAMILIES + FURTHER if family not in NOT_PACKED])
+@pytest.mark.parametrize("family", [family for family in FAMILIES + FURTHER if NF4 in config_class(family).trains])
 def test_many_steps_with_weights_in_4_bits_are_bitsandbytes_own(family: str) -> None:
     pytest.importorskip("bitsandbytes")
     misses: list[int] = []

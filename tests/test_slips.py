@@ -5,6 +5,7 @@ The numbers are the reference model's: the shapes its modules saw, the parameter
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ BRING = ("windowed", "absorbed", "post-norm", "own", "moe", "with a convolution"
 NAMES = [*TINY, *(name for name in VARIANTS if any(word in name for word in BRING))]
 
 
-ALIKE = {"Dt": "D", "Dp": "D", "Dn": "D", "Do": "D", "Qc": "Pc", "Ob": "Hb", "Xt": "Xs", "Xu": "Xs"}
+ALIKE = {"Dt": "D", "Dp": "D", "Dn": "D", "Do": "D", "Qc": "Pc", "Ob": "Hb", "Ol": "Hl", "Xt": "Xs", "Xu": "Xs"}
 """Letters that are another one's size by definition."""
 
 
@@ -118,7 +119,23 @@ class Outside:
         return True
 
 
-@pytest.mark.parametrize("family", NAMES)
+SPECS = ("spec", "weight", "bias", "mask", "bank")
+"""Fields in which a line tells the letters of its operands."""
+
+
+def bringing() -> list[Any]:
+    """The shapes that bring a line which none before has; the others stand behind `-m slow`."""
+    seen: set[tuple[object, ...]] = set()
+    params = []
+    for name in NAMES:
+        every = [line for group in tiny(name).ledger.groups for line in group.lines]
+        lines = {(type(line), *(getattr(line, said, "") for said in SPECS)) for line in every}
+        params.append(pytest.param(name, marks=(pytest.mark.slow,) if lines <= seen else ()))
+        seen |= lines
+    return params
+
+
+@pytest.mark.parametrize("family", bringing())
 def test_every_one_letter_slip_is_rejected_or_caught(family: str) -> None:
     outside, subject = Outside(family), tiny(family)
     ledger = outside.ledger

@@ -59,6 +59,8 @@ def with_few_layers(whole: LoadedModel) -> LoadedModel:
     counts, borrows = [name for name in LAYER_COUNTS if name in whole.raw], whole.raw.get("num_kv_shared_layers")
     period = whole.raw["layer_types"].index("full_attention") + 1 if borrows else 0
     most = 2 * period if borrows else 7  # Gemma 4's: layers of each kind that keep keys, and that borrow them
+    if whole.family == "minimax":  # whose first layer with softmax attention is the eighth
+        most = 8
     if whole.raw.get("activation_sparsity_pattern"):  # Gemma 3n's, whose first layers have sparse gates
         most = 3 * period
     fields = {**whole.raw, **{count: min(whole.raw[count], most) for count in counts}}
@@ -214,7 +216,7 @@ HEADED = [family for family in FAMILIES if len(families.class_names(families.con
 
 @pytest.mark.parametrize("family", HEADED)
 def test_random_bodies_and_classes_agree(family: str) -> None:
-    random_class(family, 4)
+    random_class(family, 2)
 
 
 @pytest.mark.slow

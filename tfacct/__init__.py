@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tfacct.api.check import check
     from tfacct.api.checkpoint import checkpoint
     from tfacct.api.devices import devices
+    from tfacct.api.meter import Meter
     from tfacct.api.metric_names import MetricName
     from tfacct.api.model import Model, load
     from tfacct.api.utilization import mfu
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from tfacct.reports.metrics import metrics
 
 __all__ = [
+    "Meter",
     "MetricName",
     "Model",
     "Report",
@@ -32,6 +34,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "Meter": "api.meter",
     "check": "api.check",
     "checkpoint": "api.checkpoint",
     "devices": "api.devices",

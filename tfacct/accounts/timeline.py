@@ -317,23 +317,22 @@ class Timeline:
         held += handed + self.logits + 2 * self.loss + (self.stream if section.numbers and not moment.alone else 0)
         done += self.new(section, moment)
         if again:
-            # A bias's gradient comes last, and what a product read is gone by then where it was made again.
-            together, kind = section.run.together(moment.at), kind_of(section.numbers)
-            stays = {
-                operation
-                for line in section.run.kept
-                if line.path == INPUT.path or line.by[0] not in together  # an earlier operation needs it too
-                for operation in line.by
-            }
-            apart = [operation for operation in together if operation not in stays]
-            last = sum(self.biases.get((kind, operation), 0) for operation in apart)
-            read = self.held(section, (line for line in section.run.kept if not {*apart}.isdisjoint(line.by)))
-            done -= min(last, read, key=int)
+            inputs = [line for line in section.run.kept if line.path == INPUT.path]
+            done -= self._late(section, moment, section.run.kept, inputs)
         if moment.at in self.run.again and moment.done:
-            together, kind = section.run.together(moment.at), kind_of(section.numbers)
-            stays = {operation for line in section.run.kept for operation in line.by}
-            done -= sum(self.biases.get((kind, operation), 0) for operation in together if operation not in stays)
+            done -= self._late(section, moment, section.run.remade, section.run.kept)
         return self.instant(name, moment.at, done, kept + own, held)
+
+    def _late(self, section: Section, moment: Moment, remade: Iterable[Kept], stay: Iterable[Kept]) -> Size:
+        """Bytes of biases' gradients at a moment, no more than what their products read: they come last, and what was
+        made again for a product is gone by then. `stay`: what was there all the time."""
+        together, kind = section.run.together(moment.at), kind_of(section.numbers)
+        needed = (line for line in remade if line.by[0] not in together)  # by an earlier operation too
+        stays = {operation for line in (*needed, *stay) for operation in line.by}
+        apart = {operation for operation in together if operation not in stays}
+        last = sum(self.biases.get((kind, operation), 0) for operation in apart)
+        read = self.held(section, (line for line in remade if not apart.isdisjoint(line.by)))
+        return min(last, read, key=int)
 
     def _known(self, section: Section) -> frozenset[str]:
         return frozenset((INPUT.path,)) if self.step.checkpoint and section.numbers else frozenset()

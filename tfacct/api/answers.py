@@ -278,27 +278,6 @@ class VerifyReport(_Common):
     measured_rank_params: int
 
 
-class CheckpointReport(_Common):
-    """What the files of a checkpoint hold, and whether that is what a config says."""
-
-    _line = each.CheckpointLine
-    _reserved: ClassVar[dict[str, Any]] = {"family": str | None, "agrees": bool | None}
-
-    files: list[each.CheckpointFile]
-    file_bytes: int
-    tensor_bytes: int
-    tensors: int
-    elements: int
-    dtypes: dict[str, int]
-    compared_with: str | None
-    config_bytes: int | None
-    ledger_bytes: int | None
-    equal_tensors: int | None
-    differences: list[each.CheckpointDifference]
-    not_stored: list[each.NotStored]
-    not_compared: dict[str, int]
-
-
 class ProveReport(_Common):
     """Proof of a formula for all sizes."""
 

@@ -1,4 +1,4 @@
-"""The report of `check`, with the keys of its JSON."""
+"""The reports of `check` and `checkpoint`, what somebody else made against a config, with the keys of their JSON."""
 
 from __future__ import annotations
 
@@ -48,3 +48,24 @@ class CheckReport(_Common):
     operators: list[str]
     paired_by: dict[str, int]
     differences: list[CheckDifference]
+
+
+class CheckpointReport(_Common):
+    """What the files of a checkpoint hold, and whether that is what a config says."""
+
+    _line = each.CheckpointLine
+    _reserved: ClassVar[dict[str, Any]] = {"family": str | None, "agrees": bool | None}
+
+    files: list[each.CheckpointFile]
+    file_bytes: int
+    tensor_bytes: int
+    tensors: int
+    elements: int
+    dtypes: dict[str, int]
+    compared_with: str | None
+    config_bytes: int | None
+    ledger_bytes: int | None
+    equal_tensors: int | None
+    differences: list[each.CheckpointDifference]
+    not_stored: list[each.NotStored]
+    not_compared: dict[str, int]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfacct.api.answer import answered
-from tfacct.api.answers import CheckpointReport
+from tfacct.api.checked import CheckpointReport
 
 if TYPE_CHECKING:
     from tfacct.api.asked import Source

@@ -35,7 +35,7 @@ KINDS: Mapping[str, type[Answer]] = {
     "serve": estimates.ServeReport,
     "fit": estimates.FitReport,
     "check": checked.CheckReport,
-    "checkpoint": answers.CheckpointReport,
+    "checkpoint": checked.CheckpointReport,
     "measure": answers.MeasureReport,
     "models": answers.ModelsReport,
     "show": answers.ShowReport,

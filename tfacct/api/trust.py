@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Literal, Unpack
 
 from tfacct.api.answer import answered
-from tfacct.api.answers import CheckpointReport, MeasureReport, ProveReport, ShowReport, VerifyReport
+from tfacct.api.answers import MeasureReport, ProveReport, ShowReport, VerifyReport
 from tfacct.api.asked import Asked
+from tfacct.api.checked import CheckpointReport
 from tfacct.api.keywords import request, spelled_out
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Step, Whole

@@ -45,7 +45,9 @@ class Sublayer:
 
     The block's order decides where `norm` stands; `post_norm` is the norm of the result, before the addition, and
     `factor` multiplies what is added (transformers' GraniteDecoderLayer), `after` the sum (Gemma4TextDecoderLayer),
-    `scale` what the part reads. One that stands `beside` reads what the sublayer before it read (FalconH1DecoderLayer).
+    `scale` what the part reads. If it is `normed`, the result is added to what the part read, in place of the stream,
+    and `stream` multiplies that (MiniMaxDecoderLayer). One that stands `beside` reads what the sublayer before it read
+    (FalconH1DecoderLayer).
     A part that is not called is not added either, and must come with a norm that is not called.
     """
 
@@ -56,6 +58,8 @@ class Sublayer:
     after: float | None = None
     scale: float | None = None
     beside: bool = False
+    normed: bool = False
+    stream: float | None = None
 
     @property
     def name(self) -> str:
@@ -67,7 +71,7 @@ class Sublayer:
         """True if it runs."""
         return bool(getattr(self.part, "called", True))
 
-    def normed(self) -> Iterator[Named]:
+    def norms(self) -> Iterator[Named]:
         """Norm and factor of what it reads, where it has them, by their names in paths."""
         if self.norm is not None:
             yield f"{self.name}_norm", self.norm
@@ -84,7 +88,9 @@ class Sublayer:
         """Addition to the stream, by its name in paths."""
         if self.called:
             others = isinstance(self.part, PerLayerInput) and self.part.others
-            add = Residual(hidden=self.part.hidden, factor=self.factor, after=self.after, others=others)
+            add = Residual(
+                hidden=self.part.hidden, factor=self.factor, after=self.after, others=others, stream=self.stream
+            )
             yield f"{self.name}_add", add
 
 
@@ -113,13 +119,13 @@ class Block:
             yield self.altup.name, self.altup
         if self.order == "parallel":
             for sublayer in self.sublayers:
-                yield from (*sublayer.normed(), *sublayer.result())
+                yield from (*sublayer.norms(), *sublayer.result())
             for sublayer in self.sublayers:
                 yield from sublayer.added()
             return
         for sublayer in self.sublayers:
             runs = (*sublayer.result(), *sublayer.added())
-            yield from (*runs, *sublayer.normed()) if self.order == "post" else (*sublayer.normed(), *runs)
+            yield from (*runs, *sublayer.norms()) if self.order == "post" else (*sublayer.norms(), *runs)
 
     def find(self, kind: type[PartT]) -> PartT | None:
         """Part of this kind; None if no sublayer has one."""

@@ -12,7 +12,7 @@ class Config(GraniteLike):
 
     attention_multiplier: Real | None = 1.0
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "autocast", "lora"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "autocast", "lora", "nf4"})
     divided: ClassVar = frozenset({"published"})
     habits: ClassVar = frozenset({"scales_results"})
     stems: ClassVar = ("Granite",)

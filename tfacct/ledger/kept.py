@@ -104,7 +104,8 @@ class Run(NamedTuple):
 
     `ahead`: moments of the forward pass itself, where it can be fuller than anything later. `early`: what its backward
     pass makes before it needs any kept tensor, and so before a checkpointed block runs again. `bare`: moments of a
-    forward pass that keeps nothing, with all that is there, but for casts of weights.
+    forward pass that keeps nothing, with all that is there, but for casts of weights. `remade`: what attention that
+    runs again makes anew, where it does.
     """
 
     order: tuple[str, ...] = ()
@@ -113,6 +114,7 @@ class Run(NamedTuple):
     ahead: tuple[Moment, ...] = ()
     early: tuple[Held, ...] = ()
     bare: tuple[Moment, ...] = ()
+    remade: tuple[Kept, ...] = ()
 
     def alive(self, at: str) -> Iterator[Kept]:
         """Lines that are there while `at` runs, forwards or backwards: it or an operation before it needs them."""

@@ -8,48 +8,62 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tfacct.ledger import paths
-from tfacct.ledger.kept import AGAIN, Held, Kept, Moment, Pass, Run
+from tfacct.ledger.kept import AGAIN, Handed, Held, Kept, Moment, Pass, Run
 
 ATTENTION = paths.in_every(paths.BLOCKS, "attn.")
 """What the names of attention's operations and tensors begin with."""
 BEHIND = f"{ATTENTION}drop"
 """The dropout of its result, which is the block's."""
+SCORES, WEIGHTS, SUMMED = (f"{ATTENTION}{name}" for name in ("scores", "softmax", "values"))
+"""Eager attention's scores and weights, and the operation that sums values by them."""
 
 
-def attention_again(whole: Pass) -> Pass:
-    """The pass, with the attention of every block run again."""
-    again = frozenset(name for section in whole.blocks for name in section.run.order if _inside(name))
-    blocks = tuple(section._replace(run=_again(section.run)) for section in whole.blocks)
-    return whole._replace(blocks=blocks, again=again)
+def attention_again(whole: Pass, *, drops: bool = False) -> Pass:
+    """The pass, with the attention of every block run again. `drops`: its module drops numbers of its result itself."""
+    again = frozenset(name for section in whole.blocks for name in section.run.order if _inside(name, drops))
+    blocks = tuple(section._replace(run=_again(section.run, drops)) for section in whole.blocks)
+    # A whole block that runs again keeps a mask that it is given by position; attention's is always given by name.
+    front, given = whole.front.run, tuple(line for line in whole.front.run.kept if line.by == (AGAIN,))
+    kept = tuple(line for line in front.kept if line not in given)
+    handed = tuple(Handed(Held(line.spec, line.role)) for line in given)
+    first = whole.front._replace(run=front._replace(kept=kept))
+    return whole._replace(front=first, blocks=blocks, again=again, handed=(*whole.handed, *handed))
 
 
-def _inside(name: str) -> bool:
-    return name.startswith(ATTENTION) and name != BEHIND
+def _inside(name: str, drops: bool) -> bool:
+    return name.startswith(ATTENTION) and (drops or name != BEHIND)
 
 
-def _again(run: Run) -> Run:
-    operations = [name for name in run.order if _inside(name)]
-    remade = [line for line in run.kept if _inside(line.path) and all(map(_inside, line.by))]
+def _again(run: Run, drops: bool) -> Run:
+    inside = frozenset(name for name in (*run.order, *(line.path for line in run.kept)) if _inside(name, drops))
+    remade = [line for line in run.kept if line.path in inside and inside.issuperset(line.by)]
     gone = {line.path for line in remade}
-    kept = tuple(_read(line) for line in run.kept if line.path not in gone)
+    kept = tuple(_read(line, inside) for line in run.kept if line.path not in gone)
     moments = [
-        moment._replace(held=(*moment.held, *_alive(run, remade, moment.at))) if _inside(moment.at) else moment
+        moment._replace(held=(*moment.held, *_alive(run, remade, moment.at))) if moment.at in inside else moment
         for moment in run.moments
     ]
+    last = next(name for name in reversed(run.order) if name in inside)
     # The gradient of its result, where that is not the stream's, waits while it runs again.
-    waiting = next(moment.held[1:] for moment in run.moments if moment.at == operations[-1])
+    waiting = next(moment.held[1:] for moment in run.moments if moment.at == last)
     second = [
-        Moment(operations[-1], (*_own(moment), *_alive(run, remade, moment.at), *waiting), done=False)
+        Moment(last, (*_own(moment), *_alive(run, remade, moment.at), *waiting), done=False)
         for moment in run.ahead
-        if _inside(moment.at) and moment.at != operations[-1]
+        if moment.at in inside and moment.at != last
     ]
-    ahead = tuple(moment for moment in run.ahead if not _inside(moment.at))
-    return Run(run.order, kept, (*moments, *second), ahead)
+    # What the module gives beside its result stays until the block ends: what values are weighted by.
+    weights = tuple(Held(each.spec, each.role) for each in remade if WEIGHTS in each.path and SUMMED in each.by)
+    end = run.order.index(last)
+    # Its function has queries and keys at hand, whether they are kept or not.
+    scored = tuple(Held(each.spec, each.role) for each in remade if not {SCORES, WEIGHTS}.isdisjoint(each.by))
+    more = {moment.at: weights if run.order.index(moment.at) > end else () for moment in run.ahead} | {WEIGHTS: scored}
+    ahead = tuple(moment._replace(held=(*moment.held, *more[moment.at])) for moment in run.ahead)
+    return Run(run.order, kept, (*moments, *second), ahead, remade=tuple(remade))
 
 
-def _read(line: Kept) -> Kept:
+def _read(line: Kept, inside: frozenset[str]) -> Kept:
     """A line that is kept anyway; what attention reads is needed to run it again."""
-    if _inside(line.path) or not any(map(_inside, line.by)):
+    if line.path in inside or inside.isdisjoint(line.by):
         return line
     return Kept(line.path, line.spec, (*line.by, AGAIN), line.role, line.times)
 

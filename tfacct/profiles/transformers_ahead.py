@@ -13,13 +13,22 @@ Tensors = tuple[Held, ...]
 def ahead(at: str, pairs: str, habits: Habits, batch: Size, part: Attention, *, apart: bool) -> tuple[Moment, ...]:
     """Moments of the forward pass of scores, softmax and values. `apart`: what is kept of values is a copy."""
     copied = (not isinstance(part.group, int) or part.group > 1) and part.kv_heads != 1
-    early, late = _rejoined(habits, part, copied, apart) if habits.rejoins else _plain(habits, batch, copied)
+    early, late = _plain(habits, batch, copied)
+    if habits.rejoins:
+        early, late = _rejoined(habits, part, copied, apart)
+    elif part.heads == 1:  # which lies head by head as it is made
+        early = late = ()
     wide = () if habits.narrow_softmax else (Held(pairs, "copy"),)
     dropped = (Held("B T D"), Held("B T D", "flag")) if habits.residual and habits.drops_inside else ()
     softmax, summed, out = f"{at}.softmax", f"{at}.values", f"{at}.o_proj.weight"
+    if habits.starts_biased:  # values are copied first; scores stay, before and behind the mask
+        values = (Held("B S K H"),) if batch > 1 else ()
+        early, late = (*early, *values, Held(pairs)), (*late, Held(pairs, times=2))
     moments = [Moment(softmax, (Held(pairs), *wide, *early))]
     if habits.attention:
-        moments.append(Moment(f"{softmax}.drop", (Held(pairs), *early)))
+        again = (Held(pairs),) if habits.starts_biased else ()
+        cast = () if habits.narrow_softmax else (Held(pairs, "cast"),)
+        moments.append(Moment(f"{softmax}.drop", (Held(pairs), *cast, *again, *early)))
     return (
         *moments,
         Moment(summed, (Held("B T N H", times=2), *late)),

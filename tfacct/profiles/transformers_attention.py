@@ -176,6 +176,10 @@ class Attending:
         if copied:
             values.append(Kept(f"{at}.values_copy", "B T N H", by=(out,)))
         sums = "B N T32" if self.full else "B N T"
+        # What is turned of a head was a tensor of its own, and so were queries and keys before.
+        apart = self.habits.rejoins and not self.habits.fused and not self.habits.joins_inside
+        halves = tuple(map(Held, ("B T N H", "B S K H", "B T N Hr", "B S K Hr"))) if apart else ()
+        beside = (*halves, *((Held("B T N H"),) if copied else ()))
         return Run(
             by,
             (
@@ -188,6 +192,7 @@ class Attending:
                 *values,
             ),
             (Moment(by[0], (Held("B T N H", times=2), Held("B S K H", times=2))),),
+            (Moment(by[0], beside),),
         )
 
     def _beside_values(self, at: str, names: Mapping[str, str], by: tuple[str, ...]) -> tuple[Kept, ...]:

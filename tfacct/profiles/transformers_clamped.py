@@ -59,7 +59,7 @@ def clamped_experts(at: str, reads: str, part: Experts) -> Run:
         (
             # The biases of each token's experts are there beside what they were added to, as is up, bounded.
             Moment(product, (Held("B T A Fe", times=4), Held("B T D", path=INPUT), Held("B T A"), *routed)),
-            Moment(back, (Held("B T A D", times=2), Held("B T A", "index"), *routed)),
+            Moment(back, (Held("B T A D", times=3), Held("B T D", path=INPUT), *routed)),
         ),
         () if part.active == 1 else (Held("B T A D"),),  # of one expert the gradient is a view
     )

@@ -42,6 +42,7 @@ class Block(nn.Module):
         self.order = block.order
         self.names = [sublayer.name for sublayer in block.sublayers if sublayer.called]
         self.together = _together(block)
+        self.normed = frozenset(own.name for own in block.sublayers if own.normed)
         norms = {f"{own.name}_norm": own.norm for own in block.sublayers}
         shared = next((norm for norm in norms.values() if norm is not None and norm.shared), None)
         self.shared_norm = own_norm(shared)  # it stands first, so that what is shared goes by its name
@@ -53,7 +54,7 @@ class Block(nn.Module):
             self.add_module(f"{name}_scale", None if sublayer.scale is None else Scale(sublayer.scale))
             self.add_module(name, module)
             self.add_module(f"{name}_post_norm", own_norm(sublayer.post_norm))
-            self.add_module(f"{name}_add", Add(sublayer.factor, sublayer.after))
+            self.add_module(f"{name}_add", Add(sublayer.factor, sublayer.after, sublayer.stream))
             self.states += [f"{name}.{cache}" for cache in getattr(module, "caches", ())]
         for name, part in norms.items():
             if part is not None and part.shared:
@@ -98,7 +99,9 @@ class Block(nn.Module):
                 shared = through(norm, x) if shared is None else shared
                 x = add(x, self._result(name, shared, step, past[len(kept) :], source, kept))
             elif self.order == "pre":
-                x = add(x, self._result(name, through(norm, x), step, past[len(kept) :], source, kept))
+                read = through(norm, x)
+                result = self._result(name, read, step, past[len(kept) :], source, kept)
+                x = add(read if name in self.normed else x, result)
             else:
                 x = through(norm, add(x, self._result(name, x, step, past[len(kept) :], source, kept)))
         return x

@@ -86,6 +86,8 @@ def run(
         unmasked = dict.fromkeys(("full_attention", "sliding_attention"))
         masks = {"attention_mask": unmasked, "decoder_attention_mask": unmasked}
         before, read = {**before, **masks}, {**read, **masks}
+    if model.config.model_type == "minimax":  # its mask reads the past off the first layer, which may keep no keys
+        before |= {"attention_mask": dict.fromkeys(("full_attention", "linear_attention"))}
     if source and new_source:
         before |= read
     if "pixel_values" in takes and "input_ids" not in takes:
@@ -191,13 +193,14 @@ def _cached(past: Any) -> dict[str, int]:
         return {}
     if isinstance(past, list):
         return _stacked(past)
+    own = getattr(past, "linear_cache", ())  # MiniMax's, beside the layers
     sides = (getattr(past, "self_attention_cache", past), getattr(past, "cross_attention_cache", None))
     found: dict[str, int] = {}
     for first, cache in zip((0, 2), sides, strict=True):
         for number, layer in enumerate(cache.layers if cache is not None else ()):
             for which, kept in enumerate(_kept_by(layer), start=first):
                 found[f"blocks.{number}.{which}"] = kept.numel()
-    return found
+    return {**found, **{f"blocks.{number}.0": kept.numel() for number, kept in enumerate(own) if len(kept)}}
 
 
 def _recurrent(model: Any) -> dict[int, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from tfacct.architecture import parts
 from tfacct.reference.delta import DeltaNet
+from tfacct.reference.lightning import LightningAttention
 from tfacct.reference.lru import GatedRecurrence
 from tfacct.reference.mamba import Mamba
 from tfacct.reference.mamba2 import Mamba2
@@ -20,6 +21,7 @@ MODULES: dict[type[parts.Mixer], Any] = {
     parts.TimeMix: TimeMix,
     parts.ChannelMix: ChannelMix,
     parts.GatedRecurrence: GatedRecurrence,
+    parts.LightningAttention: LightningAttention,
 }
 
 

@@ -19,6 +19,7 @@ from tfacct.reference.altup import Streams
 from tfacct.reference.blocks import Kept, MtpHead, own_norm, run, share, through
 from tfacct.reference.distances import Distances, RelativeBias
 from tfacct.reference.images import AttentionPooler, Patches, Picked
+from tfacct.reference.lightning import LightningAttention
 from tfacct.reference.mixers import module_of
 from tfacct.reference.modules import (
     ACTIVATIONS,
@@ -213,8 +214,10 @@ def _blocks(stacks: Sequence[Stack], *, fused: bool, keep_all: bool) -> nn.Modul
     )
     for number, made in enumerate(built):
         for module in made.modules():
-            if isinstance(module, PerLayerInput):
+            if isinstance(module, (PerLayerInput, LightningAttention)):
                 module.number = number
+            if isinstance(module, LightningAttention):
+                module.layers = len(built)
     for stack, (first, *others) in zip(stacks, numbered(stacks), strict=True):
         for number in others if stack.once else ():
             share(built[first], built[number])

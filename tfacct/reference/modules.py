@@ -217,15 +217,17 @@ class PerHead(nn.Module):
 
 
 class Add(nn.Module):
-    """A sublayer's result added to the stream, multiplied by a constant first where there is one, and the sum `after`
-    it."""
+    """A sublayer's result added to the stream, each multiplied by a constant first where there is one, and the sum
+    `after` it."""
 
-    def __init__(self, factor: float | None = None, after: float | None = None) -> None:
+    def __init__(self, factor: float | None = None, after: float | None = None, stream: float | None = None) -> None:
         super().__init__()
+        self.stream_scale = None if stream is None else Scale(stream)
         self.scale = None if factor is None else Scale(factor)
         self.sum_scale = None if after is None else Scale(after)
 
     def forward(self, stream: Tensor, result: Tensor) -> Tensor:
+        stream = stream if self.stream_scale is None else self.stream_scale(stream)
         total = stream + (result if self.scale is None else self.scale(result))
         return total if self.sum_scale is None else self.sum_scale(total)
 

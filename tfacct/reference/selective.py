@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-NAMES = ("self_attn", "attn")
+NAMES = ("self_attn", "attn", "attention", "self_attention")
 
 
 def attention_again(model: nn.Module) -> Any:

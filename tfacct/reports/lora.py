@@ -30,8 +30,7 @@ NARROW = 2
 """A vocabulary of fewer than so many hidden sizes: the forward pass of the loss would be fuller than its gradient."""
 WORKLOAD = frozenset("BTS")
 NF4 = "nf4"
-NOT_PACKED = frozenset({"olmo2", "olmo3"})
-"""Families whose steps beside weights in nf4 are not counted: 2 and 3 peaks of 100 were off by a third of a percent."""
+"""Stands there where they were beside weights in 4 bits."""
 PACKED = 64
 """Numbers of 4 bits that share a scale."""
 CODES = FULL * (1 + 16 + 256)
@@ -142,8 +141,6 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
     shape, asked = subject.architecture, read(recipe.lora)
     if LORA not in subject.config.trains:
         return f"the training step of {subject.family} has not been measured with adapters"
-    if recipe.weights == NF4 and subject.family in NOT_PACKED:
-        return f"the training step of {subject.family} is not counted with weights in nf4: some peaks were off"
     modules, every = subject.config.paths(), list(_products(subject))
     for name in asked.names:
         if not any(_called(name, line.path, modules.get(line.path, "")) for each in every for line in each.lines):
@@ -155,6 +152,8 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
             return "adapters beside experts have been measured on attention's products alone: name these"
         if recipe.checkpoint != "none" or recipe.weights == NF4:
             return "adapters beside experts have not been measured where blocks run again, or with weights in nf4"
+    if recipe.weights == NF4 and NF4 not in subject.config.trains:
+        return f"the training step of {subject.family} is not counted with weights in nf4: some peaks were off"
     for each in every:
         if 0 < len(on.intersection(line.path for line in each.lines)) < len(each.lines):
             return f"an adapter is on all of {_name(each, modules)}, or on none of it: the class has them in one"

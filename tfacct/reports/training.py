@@ -182,7 +182,8 @@ def pass_of(
     kind = _autocast() if recipe.autocast else _kind(subject.architecture)
     profile = kind(recipe.attention, habits(subject), recipe.full, batch, work.tokens)
     whole = passed(shape or subject.architecture, profile, kernel or kernel_letters(work.tokens))
-    whole = attention_again(whole) if recipe.checkpoint == "attention" else whole
+    if recipe.checkpoint == "attention":
+        whole = attention_again(whole, drops=profile.habits.drops_inside and profile.habits.residual)
     if recipe.loss == CHUNKED:
         return loss_in_chunks(whole, work.batch, work.tokens, frozen=recipe.lora is not None)
     return whole

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -143,16 +143,23 @@ def _tensors(subject: LoadedModel, matched: Matched, weights: Sequence[Weight]) 
         found.append((order[tensor.path], _missing(tensor, tied)))
     yield from (parting for _, parting in sorted(found, key=lambda each: each[0]))
     modules = _modules(matched)
+    heads = {paths.module_of(name) for name, same in tied.items() if same in _table(matched)}
     for over in matched.over:
         if later and over.container and any(over.container == m.container for m in _past(matched)):
             continue
-        yield _over(subject, over, modules)
+        yield _over(subject, over, modules, heads)
 
 
 def _past(matched: Matched) -> list[Theirs]:
     """Tensors of blocks that the config has not."""
     known = {one.theirs.container for one in matched.matches}
     return [over for over in matched.over if over.container not in known]
+
+
+def _table(matched: Matched) -> set[str]:
+    """Names that the table of tokens has in the code."""
+    every = (one for one in matched.matches if one.ours[0].path == TABLE)
+    return {weight.name for one in every for weight in one.theirs.weights}
 
 
 def _modules(matched: Matched) -> dict[str, tuple[Tensor, ...]]:
@@ -209,7 +216,9 @@ def _missing(tensor: Tensor, tied: Mapping[str, str]) -> Parting:
     return Parting(path, "", f"{elements:,} parameters in the config, not in the code", "parameters", 0, elements)
 
 
-def _over(subject: LoadedModel, over: Theirs, modules: Mapping[str, Sequence[Tensor]]) -> Parting:
+def _over(
+    subject: LoadedModel, over: Theirs, modules: Mapping[str, Sequence[Tensor]], heads: Collection[str]
+) -> Parting:
     """A tensor that the config has not."""
     ours = modules.get(paths.module_of(over.name))
     head = subject.architecture.head
@@ -220,6 +229,8 @@ def _over(subject: LoadedModel, over: Theirs, modules: Mapping[str, Sequence[Ten
     path = over.name
     if ours is not None and ours[0].path.endswith(".weight") and "bias" in over.name.rpartition(".")[2]:
         path = f"{named(ours)}.bias"
+    elif paths.module_of(over.name) in heads and "bias" in over.name.rpartition(".")[2]:
+        path = "lm_head.bias"
     what = f"{over.elements:,} parameters in the code, not in the config"
     return Parting(path, over.name, what, "parameters", over.elements, 0)
 

@@ -11,6 +11,7 @@ from tfacct.architecture.parts.experts import Experts
 from tfacct.architecture.parts.feed_forward import FeedForward
 from tfacct.architecture.parts.images import AttentionPooler, Patches
 from tfacct.architecture.parts.latent import CHOSEN, Form, LatentAttention
+from tfacct.architecture.parts.lightning import LightningAttention
 from tfacct.architecture.parts.lru import GatedRecurrence
 from tfacct.architecture.parts.mamba import Mamba
 from tfacct.architecture.parts.mamba2 import Mamba2
@@ -40,6 +41,7 @@ _READ: tuple[type[Part], ...] = (
         TimeMix,
         ChannelMix,
         GatedRecurrence,
+        LightningAttention,
         Merged,
         Norm,
         Head,
@@ -76,6 +78,7 @@ __all__ = [
     "Head",
     "LatentAttention",
     "Laurel",
+    "LightningAttention",
     "Mamba",
     "Mamba2",
     "Merged",

@@ -14,12 +14,13 @@ from tfacct.ledger.lines import Line, Pointwise
 @record(kw_only=True)
 class Residual(Part):
     """Addition of a sublayer's result to the stream that it read, or, with `others`, to those beside it. `factor`
-    multiplies the result first, `after` the sum."""
+    multiplies the result first, `stream` the stream, `after` the sum."""
 
     hidden: Size
     factor: float | None = None
     after: float | None = None
     others: bool = False
+    stream: float | None = None
 
     letters: ClassVar[dict[str, str]] = {"hidden": "D"}
     legend: ClassVar[dict[str, str]] = {name: LEGEND[name] for name in ("D", OTHER)}
@@ -35,7 +36,8 @@ class Residual(Part):
             return (Pointwise(at, "B T Xo D", sums=True),)
         scale = () if self.factor is None else (Pointwise(f"{at}.scale", "B T D", sums=True),)
         after = () if self.after is None else (Pointwise(f"{at}.sum_scale", "B T D", sums=True),)
-        return (*scale, Pointwise(at, "B T D", sums=True), *after)
+        stream = () if self.stream is None else (Pointwise(f"{at}.stream_scale", "B T D", sums=True),)
+        return (*stream, *scale, Pointwise(at, "B T D", sums=True), *after)
 
 
 @record(kw_only=True)

@@ -1,0 +1,164 @@
+"""A meter of MFU and HFU for a training loop of your own: no torch, and about a microsecond a step."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from tfacct.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from tfacct.accounts.metrics import Recompute
+    from tfacct.accounts.utilization import Convention
+    from tfacct.api.asked import Asked, Source
+
+
+class Reading(NamedTuple):
+    """Utilization in a step, or in all steps so far, by `convention`.
+
+    `mfu`: FLOPs that the tokens need, over what the peak could do in `seconds`. `hfu`: with those that are run again.
+    """
+
+    mfu: float
+    hfu: float
+    tokens_per_second: float
+    tokens: int
+    seconds: float
+    convention: str
+
+    def named(self) -> dict[str, float]:
+        """Return the numbers by names for a log, with the convention in them: `mfu_palm`, `hfu_palm`, and the speed."""
+        return {
+            f"mfu_{self.convention}": self.mfu,
+            f"hfu_{self.convention}": self.hfu,
+            "tokens_per_second": self.tokens_per_second,
+        }
+
+
+class Meter:
+    """Tokens in, MFU and HFU out.
+
+    >>> from tfacct import Meter
+    >>> meter = Meter("llama-3.1-8b", peak="8x989T", ctx="8k", recompute="full")
+    >>> step = meter.step(tokens=8 * 8192, seconds=1.0)
+    >>> round(step.mfu, 4), round(step.hfu, 4), step.convention
+    (0.5058, 0.6259, 'palm')
+    >>> {name: round(value, 3) for name, value in step.named().items()}
+    {'mfu_palm': 0.506, 'hfu_palm': 0.626, 'tokens_per_second': 65536.0}
+    """
+
+    def __init__(
+        self,
+        config: Asked | Source,
+        *,
+        peak: float | str,
+        ctx: int | str | None = None,
+        dtype: str = "bf16",
+        convention: Convention = "palm",
+        recompute: Recompute = "none",
+        train: bool = True,
+    ) -> None:
+        """Count once what a token takes, and start the clock.
+
+        `config`: a Model, or what `load` takes. `peak` of all devices together: FLOP/s (`989e12`, `"8x989T"`), or
+        devices by name (`"8xh100-sxm"`), whose peak for products in `dtype` is taken. `ctx`: tokens of a sequence.
+        `convention`: `"palm"`, 6·N + 12·L·H·Q·T per token, or `"full"`, every product with all T × S pairs.
+        `recompute`: blocks, or their `attention`, run again in the backward pass; HFU counts that, product by product.
+        `train=False`: forward passes alone. Raises TfacctError.
+        """
+        self.convention = convention
+        self.peak = _peak(peak, dtype)
+        self.flops_per_token, self.flops_per_token_again = _counted(config, ctx, train, convention, recompute)
+        self._used = self.flops_per_token / self.peak
+        self._ran = (self.flops_per_token + self.flops_per_token_again) / self.peak
+        self._tokens, self._seconds = 0, 0.0
+        self.start()
+
+    def start(self) -> None:
+        """Start the clock anew, as after an evaluation or a checkpoint that is no part of a step."""
+        self._last = perf_counter()
+
+    def step(self, tokens: int, seconds: float | None = None) -> Reading:
+        """Utilization in a step of so many tokens, on all devices together.
+
+        `seconds`: what it took; without it, the time since the last step, or since `start`. Raises UsageError.
+        """
+        if seconds is None:
+            now = perf_counter()
+            seconds, self._last = now - self._last, now
+        if not (seconds > 0 and tokens >= 0):
+            raise UsageError(f"a step takes tokens and a time above 0, not {tokens!r} in {seconds!r} s")
+        self._tokens += tokens
+        self._seconds += seconds
+        speed = tokens / seconds
+        return Reading(self._used * speed, self._ran * speed, speed, tokens, seconds, self.convention)
+
+    @property
+    def total(self) -> Reading:
+        """Utilization in all steps so far. Raises UsageError before the first."""
+        if not self._seconds:
+            raise UsageError("no step has been measured yet", "call step(tokens) once a step")
+        speed = self._tokens / self._seconds
+        return Reading(self._used * speed, self._ran * speed, speed, self._tokens, self._seconds, self.convention)
+
+
+def _counted(
+    config: Asked | Source, ctx: int | str | None, train: bool, convention: Convention, recompute: Recompute
+) -> tuple[float, float]:
+    """FLOPs of a token, and those of it that are run again."""
+    from tfacct.accounts.passes import recomputed_flops
+    from tfacct.accounts.utilization import flops_per_token
+    from tfacct.api.asked import loaded
+    from tfacct.api.keywords import request
+    from tfacct.base.errors import nearest
+    from tfacct.reports.counting import Counting, workload
+
+    ways = ("full", "attention", "none")
+    if recompute not in ways:
+        raise UsageError(f"recompute is full, attention or none, not {recompute!r}", nearest(str(recompute), ways))
+    if recompute != "none" and not train:
+        raise UsageError("recompute is of a backward pass: it does not go with train=False")
+    model = loaded(config, {})
+    work = workload(model, request({"ctx": ctx}))
+    once = flops_per_token(Counting(train=train).point(model, work), convention)
+    if recompute == "none":
+        return float(once), 0.0
+    again = recomputed_flops(model.ledger, work.axes(), attention=recompute == "attention")
+    return float(once), float(again) / work.tokens
+
+
+def _peak(peak: float | str, dtype: str) -> float:
+    """FLOP/s of all devices together."""
+    from tfacct.base import units
+
+    if isinstance(peak, str):
+        count, times, each = peak.partition("x")
+        many = int(count) if times and count.isdecimal() else 0
+        if each[:1].isdecimal() and many:
+            return many * _peak(each, dtype)
+        if peak.strip()[:1].isdecimal() and not many:
+            return _checked(units.read_rate("peak", peak))
+        return _of_devices(peak, dtype)
+    return _checked(peak)
+
+
+def _of_devices(named: str, dtype: str) -> float:
+    from tfacct.base import units
+    from tfacct.loading import devices
+
+    count, device = devices.several("peak", named)
+    name = units.dtype_name(dtype)
+    if name not in device.peak:
+        known = ", ".join(device.peak)
+        raise UsageError(f"{device.id} has no peak for {name}", f"it has one for {known}; or give peak in FLOP/s")
+    return float(count * device.peak[name])
+
+
+def _checked(peak: object) -> float:
+    try:
+        value = float(cast("float", peak))
+    except (TypeError, ValueError):
+        value = 0.0
+    if isinstance(peak, bool) or not 0 < value < float("inf"):
+        raise UsageError(f"peak must be a number above 0, not {peak!r}", "FLOP/s, or devices by name: 8xh100-sxm")
+    return value

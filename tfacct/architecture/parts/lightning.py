@@ -1,0 +1,91 @@
+"""Lightning attention: no softmax; a matrix for each head that every token decays by the head's own constant.
+
+Qin et al., "Lightning Attention-2" (arXiv 2401.04658), section 3; "MiniMax-01" (2501.08313), section 2.2; the order and
+the shapes of the products: transformers' MiniMaxLightningAttention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from tfacct.architecture.parts.part import Mixer
+from tfacct.base.record import record
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.lines import CHUNK, Line, Matmul, Pointwise, State
+
+
+@record(kw_only=True)
+class LightningAttention(Mixer):
+    """Each of `heads` heads has a matrix of `head_dim` × `head_dim` numbers. A token decays it, adds the product of its
+    key and its value, and reads at its query. The decay is a constant of the head and of the layer's number.
+
+    Several new tokens run in chunks of `chunk`, padded to whole ones: inside a chunk tokens meet as in attention, and
+    the matrix is read and written once for each chunk. The token of a decode step is taken by itself. What is read is
+    normed over all heads together, and gated.
+    """
+
+    hidden: Size
+    heads: Size
+    head_dim: Size
+    activation: str = "silu"
+    eps: float = 1e-6
+    chunk: Size = 256
+
+    name: ClassVar[str] = "lightning"
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "heads": "Nl", "head_dim": "Hl", "chunk": CHUNK}
+    legend: ClassVar[dict[str, str]] = {
+        "D": "hidden size",
+        "Nl": "heads of lightning attention",
+        "Hl": "size of a head of lightning attention",
+        "Ol": "size of its values, Hl",
+        "Pc": "tokens in a chunk",
+        "Qc": "tokens that a token of a chunk meets, Pc",
+    }
+    made: ClassVar[dict[str, str]] = {"Ol": "Hl", "Qc": "Pc"}
+    cases: ClassVar[frozenset[str]] = frozenset(("Nl", "Hl"))
+    recurrence: ClassVar[str] = "the decays and the one-token form of lightning attention's recurrence"
+    unfused: ClassVar[str] = (
+        "The matrices of lightning attention are read and written for every chunk: fused kernels keep them on the chip."
+    )
+
+    @property
+    def inner(self) -> Size:
+        """Number of channels of all heads."""
+        return self.heads * self.head_dim
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Projections, the recurrence in chunks and by one token, the norm and the gate, the output, and what is kept:
+        each head's matrix."""
+        return (
+            *self._of_tokens(at),
+            *self._in_chunks(at),
+            Pointwise(f"{at}.recurrence", "B Tr Nl Hl Ol"),
+            Matmul(f"{at}.read_out", "B Tr Nl Hl, B Tr Nl Hl Ol -> B Tr Nl Ol"),
+            Pointwise(f"{at}.out_norm", "B T Nl Ol", weight="Nl Ol"),
+            Matmul(f"{at}.gate_proj", "B T D, D Nl Ol -> B T Nl Ol"),
+            Pointwise(f"{at}.gate", "B T Nl Ol"),
+            Matmul(f"{at}.out_proj", "B T Nl Ol, Nl Ol D -> B T D"),
+            State(f"{at}.state", "B Nl Hl Ol"),
+        )
+
+    def _of_tokens(self, at: str) -> Iterator[Line]:
+        """Query, key and value of each token, activated."""
+        for name, size in (("q", "Hl"), ("k", "Hl"), ("v", "Ol")):
+            yield Matmul(f"{at}.{name}_proj", f"B T D, D Nl {size} -> B T Nl {size}")
+        for name, size in (("q", "Hl"), ("k", "Hl"), ("v", "Ol")):
+            yield Pointwise(f"{at}.{name}_act", f"B T Nl {size}")
+
+    def _in_chunks(self, at: str) -> Iterator[Line]:
+        """Tokens of a chunk among each other, then chunk after chunk with the matrix: what it gives at the queries, and
+        what is written to it."""
+        pairs = "B Nc Nl Pc Qc"
+        yield Matmul(f"{at}.chunk_scores", f"B Nc Pc Nl Hl, B Nc Qc Nl Hl -> {pairs}")
+        yield Pointwise(f"{at}.weighting", pairs)
+        yield Matmul(f"{at}.chunk_values", f"{pairs}, B Nc Qc Nl Ol -> B Nc Pc Nl Ol")
+        yield Pointwise(f"{at}.q_decay", "B Nc Pc Nl Hl", sums=True)
+        yield Matmul(f"{at}.state_read", "B Nc Pc Nl Hl, B Nc Nl Hl Ol -> B Nc Pc Nl Ol")
+        yield Pointwise(f"{at}.read_add", "B Nc Pc Nl Ol", sums=True)
+        yield Pointwise(f"{at}.k_decay", "B Nc Pc Nl Hl", sums=True)
+        yield Matmul(f"{at}.state_write", "B Nc Qc Nl Hl, B Nc Qc Nl Ol -> B Nc Nl Hl Ol")
+        yield Pointwise(f"{at}.state_decay", "B Nc Nl Hl Ol")

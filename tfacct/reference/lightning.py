@@ -1,0 +1,150 @@
+"""The reference model's lightning attention: a matrix for each head, decayed by a constant.
+
+Qin et al., "Lightning Attention-2" (arXiv 2401.04658), algorithm 1; transformers' MiniMaxLightningAttention.
+
+Shapes: x is (batch, tokens, hidden), heads are (batch, heads, tokens, size), chunks of them (batch, heads, chunks,
+tokens of a chunk, size), a state is (batch, heads, size, size).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tfacct.architecture import parts
+from tfacct.reference.attention import by_head
+from tfacct.reference.mixing import Mixer, States
+from tfacct.reference.modules import Activation, Linear, Product, RMSNorm, Work
+
+SMALL = 1e-5
+"""What keeps the last layer's decay off zero: the class's own number."""
+
+
+class Weighting(Work):
+    """Scores of two tokens, times a weight; or tokens, each times a number."""
+
+    def forward(self, x: Tensor, weight: Tensor) -> Tensor:
+        return x * weight
+
+
+class Sum(Work):
+    """What the matrix gives at the queries, and what the chunk itself gives."""
+
+    def forward(self, before: Tensor, here: Tensor) -> Tensor:
+        return before + here
+
+
+class Passed(Work):
+    """Matrix behind a chunk: the one before it, decayed, and what the chunk writes."""
+
+    def forward(self, state: Tensor, decay: Tensor, written: Tensor) -> Tensor:
+        return state * decay + written
+
+
+class OneToken(Work):
+    """Matrix behind one token: decayed, and its key times its value added."""
+
+    def forward(self, state: Tensor, decay: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return state * decay + key.transpose(-1, -2) * value
+
+
+class Gate(Work):
+    """What is read, as far as the token lets it through."""
+
+    def forward(self, x: Tensor, gate: Tensor) -> Tensor:
+        return torch.sigmoid(gate) * x
+
+
+def _by_chunk(product: nn.Module, left: Tensor, right: Tensor) -> Tensor:
+    """A product of each head and chunk: (batch, heads, chunks, rows, columns)."""
+    heads, chunks = left.shape[1:3]
+    return torch.unflatten(product(left.flatten(1, 2), right.flatten(1, 2)), 1, (heads, chunks))
+
+
+class LightningAttention(Mixer):
+    """Lightning attention: new tokens in chunks, one token behind others by itself. `number`: its layer's
+    among `layers`."""
+
+    caches = ("state",)
+    number, layers = 0, 1
+
+    @staticmethod
+    def kept(part: parts.LightningAttention, batch: int) -> tuple[tuple[int, ...], ...]:
+        """The matrix of every head."""
+        return ((batch, part.heads, part.head_dim, part.head_dim),)
+
+    def __init__(self, part: parts.LightningAttention) -> None:
+        super().__init__()
+        self.part = part
+        self.q_proj, self.k_proj, self.v_proj, self.gate_proj = (
+            Linear(part.hidden, part.inner, bias=False) for _ in "qkvg"
+        )
+        self.q_act, self.k_act, self.v_act = (Activation(part.activation) for _ in "qkv")
+        self.chunk_scores, self.weighting, self.chunk_values = Product(1), Weighting(), Product(1)
+        self.q_decay, self.k_decay = Weighting(), Weighting()
+        self.state_read, self.read_add, self.state_write = Product(1), Sum(), Product(1)
+        self.state_decay, self.recurrence, self.read_out = Passed(), OneToken(), Product(1)
+        self.out_norm, self.gate = RMSNorm(part.inner, part.eps), Gate()
+        self.out_proj = Linear(part.inner, part.hidden, bias=False)
+
+    def rates(self, like: Tensor) -> Tensor:
+        """Logarithm of the decay by one token, of each head: negative; the deeper the layer the slower."""
+        heads = self.part.heads
+        share = 1 - self.number / (self.layers - 1 + SMALL) + SMALL
+        powers = torch.arange(1, heads + 1, dtype=like.dtype, device=like.device) * (-8 / heads)
+        return -torch.exp2(powers).view(1, heads, 1, 1) * share
+
+    def forward(self, x: Tensor, past: States | None) -> tuple[Tensor, Tensor]:
+        """Result, and the matrices at the end of the step."""
+        part = self.part
+        made = (act(project(x)) for project, act in self._made())
+        query, key, value = (by_head(each, part.heads, part.head_dim) for each in made)
+        run = self._one if past is not None and x.shape[1] == 1 else self._in_chunks
+        out, state = run(query, key, value, None if past is None else past[0])
+        normed = self.out_norm(out.transpose(1, 2).flatten(2))
+        return self.out_proj(self.gate(normed, self.gate_proj(x))), state
+
+    def _made(self) -> tuple[tuple[nn.Module, nn.Module], ...]:
+        return (self.q_proj, self.q_act), (self.k_proj, self.k_act), (self.v_proj, self.v_act)
+
+    def _one(self, query: Tensor, key: Tensor, value: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+        """One token behind others."""
+        state = self.recurrence(state, self.rates(query).exp(), key, value)
+        return self.read_out(query, state), state
+
+    def _in_chunks(self, query: Tensor, key: Tensor, value: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Tokens padded to whole chunks, those of each chunk among each other, then the matrices from chunk to chunk.
+        What is padded adds nothing, and decays nothing: the last matrix is that behind the last token."""
+        batch, heads, tokens, size = query.shape
+        chunk = self.part.chunk
+        chunks = -(-tokens // chunk)
+        query, key, value = (self._chunked(each, chunks) for each in (query, key, value))
+        rate, place = self.rates(query), torch.arange(chunk, dtype=query.dtype, device=query.device)
+        apart = (place[:, None] - place[None, :]).tril()
+        weight = (rate * apart).exp().tril().unsqueeze(2)
+        scores = self.weighting(_by_chunk(self.chunk_scores, query, key.transpose(-1, -2)), weight)
+        here = _by_chunk(self.chunk_values, scores, value)
+        left = torch.full((chunks,), chunk, dtype=query.dtype, device=query.device)  # tokens of each chunk
+        left = torch.cat((left[1:], left.new_full((1,), tokens - (chunks - 1) * chunk)))
+        ends = (left[:, None] - 1 - place).clamp(min=0)
+        keys = self.k_decay(key, (rate * ends).exp().unsqueeze(-1))
+        written = _by_chunk(self.state_write, keys.transpose(-1, -2), value)
+        passed = (rate.squeeze(-1) * left).exp()
+        if state is None:  # whose gradient is computed as that of one that was there
+            state = query.new_zeros(batch, heads, size, size)
+            state.requires_grad_(torch.is_grad_enabled())
+        found = [state]
+        for i in range(chunks):
+            decay = passed[:, :, i].unsqueeze(-1).unsqueeze(-1)
+            found.append(self.state_decay(found[-1], decay, written[:, :, i]))
+        queries = self.q_decay(query, (rate * (place[:, None] + 1)).exp().unsqueeze(2))
+        before = _by_chunk(self.state_read, queries, torch.stack(found[:-1], dim=2))
+        out = self.read_add(before, here).flatten(2, 3)
+        return out.narrow(2, 0, tokens), found[-1].clone()
+
+    def _chunked(self, x: Tensor, chunks: int) -> Tensor:
+        """Tokens of each head, padded with zeros to whole chunks, chunk by chunk."""
+        batch, heads, tokens, size = x.shape
+        chunk = self.part.chunk
+        x = torch.cat((x, x.new_zeros(batch, heads, chunks * chunk - tokens, size)), dim=2)
+        return torch.unflatten(x, 2, (chunks, chunk))
