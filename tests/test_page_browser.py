@@ -254,6 +254,38 @@ def test_models_stand_beside_each_other(tab: driver.Browser, pages: Callable[...
     assert tab.complaints == []
 
 
+def test_a_notebook_shows_it_in_a_frame_of_its_own(tab: driver.Browser, tmp_path: Path) -> None:
+    """The frame has no origin: no history, no clipboard, and still every knob turns."""
+    file = tmp_path / "notebook.html"
+    file.write_text(f"<!doctype html><title>cell</title>{load('gpt2').explore(ctx=64)._repr_html_()}", encoding="utf-8")
+    tab.open(file, until="true")
+    frame = tab.ask("Page.getFrameTree")["frameTree"]["childFrames"][0]["frame"]["id"]
+    world = tab.ask("Page.createIsolatedWorld", frameId=frame)["executionContextId"]
+
+    def inside(text: str) -> Any:
+        return tab.ask("Runtime.evaluate", expression=text, contextId=world, returnByValue=True)["result"].get("value")
+
+    tab.wait(lambda: inside("document.body.dataset.drawn") == "yes")
+    before = inside("document.querySelector('.tiles').innerText")
+    inside("{ const one = document.getElementById('ctx'); one.value = '128'; one.dispatchEvent(new Event('change')) }")
+    assert inside("document.querySelector('.tiles').innerText") != before
+    assert "--ctx 128" in inside("document.getElementById('command').innerText") and tab.complaints == []
+
+
+@pytest.mark.slow
+def test_all_presets_stand_in_one_page(tab: driver.Browser, tmp_path: Path) -> None:
+    """Each of them chosen and drawn, its total that of Python, with no complaint."""
+    file, every = tmp_path / "all.html", presets.load_all()
+    file.write_text(explore.page(every, Request(), Counting()), encoding="utf-8")
+    tab.open(file)
+    for ours in every:
+        tab.js(f"tfacct.turn({{ model: {json.dumps(ours.name)}, dtype: null }})")
+        (model,) = said(tab)["models"]
+        assert (model["model"], model["total_params"]) == (ours.name, ours.parameters)
+        assert model["total_flops"] == load(ours.name).flops().total, ours.name
+    assert tab.complaints == []
+
+
 AXE = os.environ.get("AXE", "")
 
 

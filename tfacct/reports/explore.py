@@ -221,13 +221,14 @@ def _unpacked(subject: LoadedModel) -> list[dict[str, Any]]:
 
 
 def _formulas(subject: LoadedModel) -> list[dict[str, Any]] | None:
-    """The formulas of each way as trees; None where a letter is several numbers."""
+    """The formulas of each way as trees, of further ways those that differ; None where a letter is several numbers."""
     try:
         third = [subject.architecture.running(UNPACKED)] if latent.form(subject) == "auto" else []
         ways = [in_symbols(way) for way in (*subject.architecture.ways(), *third)]
     except TfacctError:
         return None
-    return [_written(way) for way in ways]
+    first, *others = map(_written, ways)
+    return [first, *({name: tree for name, tree in one.items() if tree != first.get(name)} for one in others)]
 
 
 def _written(model: SymbolicModel) -> dict[str, Any]:
@@ -297,4 +298,5 @@ def _published(subject: LoadedModel) -> dict[str, Any] | None:
 def _device(device: devices.Device) -> list[Any]:
     """Name, bytes, bytes per second, and FLOPs per second in bf16; 1 behind them where the bytes are those marketed."""
     marketed = [1] if device.memory_from == "marketed" else []
-    return [device.id, device.name, device.memory, device.bandwidth, device.peak.get("bf16"), *marketed]
+    name = device.name.partition(", one of")[0]
+    return [device.id, name, device.memory, device.bandwidth, device.peak.get("bf16"), *marketed]

@@ -18,7 +18,7 @@ COUNTING = ("einsum", "lines", "storage", "ledger", "numbers")
 """The modules that count, each behind those that it imports."""
 SHOWING = (
     *("paths", "models", "count", "says", "state", "dom", "bars", "picture", "detail", "charts", "cards", "roofline"),
-    *("treemap", "formula", "tables", "stops", "sizes", "knobs", "head", "focus", "main"),
+    *("treemap", "formula", "tables", "stops", "sizes", "knobs", "head", "focus", "looks", "main"),
 )
 """Those that show what is counted."""
 _IMPORT = re.compile(r'^import \* as (\w+) from "\./(\w+)\.js";\n', re.MULTILINE)

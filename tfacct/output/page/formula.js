@@ -8,15 +8,21 @@ import * as dom from "./dom.js";
 const { h, math } = dom;
 const OF = { flops: "FLOPs of a forward pass", params: "Parameters", kept: "Elements kept between steps" };
 
+// The trees of the way that runs; null where a letter is several numbers, or the page has too many models.
+export function trees({ model, way }) {
+	const found = model.formulas?.[model.ways.findIndex(one => one.form === way.form)];
+	return found ? { ...model.formulas[0], ...found } : null;
+}
+
 export function formulas(counted) {
-	const { model, way } = counted,
-		trees = model.formulas?.[model.ways.findIndex(one => one.form === way.form)];
-	if (!trees) return null;
+	const { model } = counted,
+		found = trees(counted);
+	if (!found) return null;
 	const values = letters(counted);
 	const body = Object.entries(OF)
-		.filter(([name]) => trees[name])
-		.map(([name, title]) => one(counted, name, title, trees[name], values));
-	const used = new Set(Object.values(trees).flatMap(lettersOf));
+		.filter(([name]) => found[name])
+		.map(([name, title]) => one(counted, name, title, found[name], values));
+	const used = new Set(Object.values(found).flatMap(lettersOf));
 	const legend = [...used].map(letter => [letter, model.legend[letter] ?? SAID[letter] ?? "", values[letter]]);
 	return dom.panel(
 		"formulas",

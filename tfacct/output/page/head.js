@@ -139,6 +139,6 @@ export function markdown(counted) {
 }
 
 export function latex(counted) {
-	const trees = counted.model.formulas?.[0];
-	return trees ? formula.latex(trees.flops) : "";
+	const found = formula.trees(counted);
+	return found ? formula.latex(found.flops) : "";
 }

@@ -18,6 +18,7 @@ import * as tables from "./tables.js";
 import * as knobs from "./knobs.js";
 import * as head from "./head.js";
 import * as focus from "./focus.js";
+import * as looks from "./looks.js";
 
 const { h, byId } = dom;
 const page = models.read(JSON.parse(byId("data").textContent));
@@ -51,8 +52,17 @@ function turn(asked) {
 	now = state.fitted(changed === null ? { ...built, shared: null, form: null } : { ...now, ...changed }, page);
 	if (changed === null || changed.model || changed.form !== undefined) view.line = null;
 	view.complaints = [];
-	history.replaceState(null, "", state.fragment(now, start, page) || location.pathname + location.search);
+	remember();
 	draw();
+}
+
+// The address leads back to these knobs. A frame in a notebook has no address of its own.
+function remember() {
+	try {
+		history.replaceState(null, "", state.fragment(now, start, page) || location.pathname + location.search);
+	} catch {
+		return;
+	}
 }
 
 function fromLink() {
@@ -186,14 +196,6 @@ function gallery(device) {
 	return dom.panel("gallery", "All models at the same knobs", null, search, body);
 }
 
-// One letter, one meaning: where a letter is pointed at, it is marked everywhere.
-function marked(event) {
-	const axis = event.target.closest?.("[data-axis]")?.dataset.axis;
-	for (const element of document.querySelectorAll("[data-axis]")) {
-		element.classList.toggle("lit", axis !== undefined && element.dataset.axis === axis);
-	}
-}
-
 // The bar at the top: what to compare with, and what to take along.
 function tools() {
 	const against = h(
@@ -212,22 +214,8 @@ function tools() {
 		head.copies("Markdown", "Copy the products as a Markdown table", () => head.markdown(counted)),
 		head.copies("LaTeX", "Copy the formula of the FLOPs in LaTeX", () => head.latex(counted)),
 		h("button.plain", { type: "button", onclick: () => print() }, "Print"),
-		h(
-			"button.plain",
-			{
-				type: "button",
-				id: "theme",
-				onclick: () => themed(document.documentElement.dataset.theme === "dark" ? "light" : "dark"),
-			},
-			"Light / dark",
-		),
+		h("button.plain", { type: "button", id: "theme", onclick: () => looks.turned() }, "Light / dark"),
 	);
-}
-
-// The theme is the system's until the button says otherwise.
-const DARK = matchMedia("(prefers-color-scheme: dark)");
-function themed(theme) {
-	document.documentElement.dataset.theme = theme;
 }
 
 // For tests and for whoever looks: what the page says, as `tfacct flops --json` does.
@@ -237,11 +225,10 @@ globalThis.tfacct = {
 	state: () => state.fragment(now, start, page),
 };
 document.documentElement.classList.add("scripted");
-themed(DARK.matches ? "dark" : "light");
-DARK.addEventListener("change", () => themed(DARK.matches ? "dark" : "light"));
+looks.followed();
 if (matchMedia("(max-width: 48rem)").matches) byId("controls").open = false;
 byId("still").remove();
 addEventListener("hashchange", fromLink);
-document.addEventListener("mouseover", marked);
+document.addEventListener("mouseover", looks.marked);
 tools();
 fromLink();
