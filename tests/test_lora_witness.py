@@ -33,7 +33,10 @@ FURTHER = (
         "olmo3",
     ),
     *("opt", "phi3", "seed_oss", "smollm3", "starcoder2"),
+    *("exaone4", "glm4", "gpt_neox", "hyperclovax", "ministral3", "olmo", "phi"),
 )
+ONCE = ("gpt_neox", "phi")
+"""Families with adapters where nothing runs again."""
 
 
 EXPERTS = ("mixtral", "qwen2_moe", "qwen3_moe")
@@ -56,6 +59,8 @@ def check(
         config["layer_types"] = None
     model = subject(family, config, {}, None)
     every = list(dict.fromkeys(_asked(model, path) for path in products(model)))
+    if family in ONCE:
+        recipe = replace(recipe, checkpoint="none")
     if family in EXPERTS:
         every, recipe = ["q_proj", "k_proj", "v_proj", "o_proj"], replace(recipe, checkpoint="none")
     names = pick.sample(every, pick.randint(1, len(every)))

@@ -42,7 +42,7 @@ class Config(FamilyConfig):
     rope_scaling: Fields | None = None
     rope_parameters: Fields | None = None
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora_once"})
     dropouts: ClassVar = {
         "embedding": ("hidden_dropout", 0.0),
         "residual": ("hidden_dropout", 0.0),

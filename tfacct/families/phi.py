@@ -43,7 +43,7 @@ class Config(FamilyConfig):
     rope_scaling: Fields | None = None
     rope_parameters: Fields | None = None
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora_once"})
     dropouts: ClassVar = {
         "embedding": ("embd_pdrop", 0.0),
         "residual": ("resid_pdrop", 0.0),

@@ -27,6 +27,8 @@ TOKENS, POSITIONS = "tokens", "positions"
 ATTENTION, NETWORK = "blocks.*.attn", "blocks.*.mlp"
 NORMS = frozenset(f"{sublayer}_norm" for sublayer in (ATTENTION, NETWORK))
 """What sublayers read, where norms stand in front of them."""
+SUM, INPUT = "blocks.*.sum", "blocks.*.in"
+"""The sum of parts that stand side by side, and what they read."""
 ACTIVATED = f"{NETWORK}.act.result"
 GATED = frozenset((ACTIVATED, f"{NETWORK}.product"))
 """What stands in a network beside its products, where it is gated; else its last product reads what is activated."""
@@ -90,17 +92,28 @@ def _sources(run: Run) -> dict[str, tuple[str, ...]]:
     act, (gate, up) = f"{NETWORK}.act", (f"{NETWORK}.{which}_proj.weight" for which in ("gate", "up"))
     front = run.order[run.order.index(gate) - 1] if gate in run.order else ""  # a norm, or the end of attention
     return {
+        **(_beside(run, gate, up) if SUM in run.order else {up: (front,)}),
         **{f"{ATTENTION}.{which}_proj.weight": (f"{ATTENTION}_norm.weight",) for which in "kv"},
         **{
             next((name for name in run.order if name.startswith(f"{ATTENTION}.{which}_norm.")), ""): (made,)
             for which, made in (("q", f"{ATTENTION}.q_proj.weight"), ("k", f"{ATTENTION}.k_proj.weight"))
         },
+        **{f"{ATTENTION}.{which}_clip": (made,) for which, made in zip("qkv", (q, k, v), strict=True)},
+        f"{ATTENTION}.q_scale": (q,),
         **dict.fromkeys((*TURNS, f"{ATTENTION}.scores"), (q, k)),
         f"{ATTENTION}.values": ("", v),
         f"{ATTENTION}.sdpa": (q, k, v),
-        up: (front,),
         f"{NETWORK}.product": (act, up),
     }
+
+
+def _beside(run: Run, gate: str, up: str) -> dict[str, tuple[str, ...]]:
+    """The same of a network that stands beside attention: it reads the block's input, or the norm of that."""
+    norms = [name for name in run.order if name.startswith(f"{NETWORK}_norm.")]
+    read = norms or [name for name in run.order if name.startswith(f"{ATTENTION}_norm.")]
+    behind = [name for name in run.order if name.startswith(f"{ATTENTION}.")]
+    first = {norms[0]: (INPUT,)} if norms else {}
+    return {**first, gate: (read[-1],), up: (read[-1],), SUM: (behind[-1], "")}
 
 
 def ends(run: Run) -> tuple[str, str, str]:
@@ -169,12 +182,14 @@ def _frozen(run: Run, adapters: Adapters, start: bool) -> Run:
 def _there(run: Run, adapters: Adapters, moment: Moment) -> Iterator[Held]:
     """What a moment of the forward pass holds by name, of what the class's functions have."""
     plain, down = f"{NETWORK}.product" not in run.order, moment.at.startswith(f"{NETWORK}.down_proj.")
-    absent = NORMS.difference(name.removesuffix(WEIGHT) for name in run.order)
+    absent = NORMS.difference(name.rpartition(".")[0] for name in run.order)
     if adapters.inline and down:
         absent |= NORMS
     for held in moment.held:
         if plain and held.path in GATED:
             yield from (held._replace(path=ACTIVATED),) if down else ()
+        elif held.path in absent and SUM in run.order:  # parts that stand side by side may read one norm
+            yield held._replace(path=f"{ATTENTION}_norm")
         elif held.path not in absent:
             yield held
 

@@ -175,7 +175,7 @@ def of_queries(moment: Moment, live: frozenset[str]) -> Moment:
 
 def local(at: str) -> Iterator[Held]:
     """What the class's functions still hold while an operation runs forwards, where nothing keeps it."""
-    owner, name, *rest = at.removeprefix("blocks.*.").split(".")
+    owner, name, *rest = f"{at.removeprefix('blocks.*.')}.".split(".")
     if name == "weight" and owner.endswith("_norm"):
         yield Held(STREAM, path=f"{at.removesuffix(WEIGHT)}.scaled")
         yield Held(STREAM, path="stream" if owner == "final_norm" else "blocks.*.in")

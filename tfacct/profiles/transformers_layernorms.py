@@ -37,15 +37,16 @@ def layer(at: str, reads: str, part: Norm, *, full: bool) -> Run:
 
 def _written(at: str) -> Run:
     """CohereLayerNorm: its input less the mean, twice, the root of the variance, a scale in fp32."""
-    square, root, scale, weight = (f"{at}.{name}" for name in ("square", "root", "scale", "weight"))
+    names = ("square", "root", "scale", "multiplied", "weight")
+    square, root, scale, multiplied, weight = (f"{at}.{name}" for name in names)
     return Run(
-        (square, root, scale, weight),
+        (square, root, scale, multiplied, weight),
         (
             Kept(f"{at}.centred", "B T D", by=(square,), role="full"),
             Kept(f"{at}.rms", "B T", by=(root, scale), role="full"),
             Kept(f"{at}.centred_again", "B T D", by=(scale,), role="full"),
             Kept(f"{at}.scaled", "B T D", by=(weight,), role="full"),
-            Kept(f"{at}.scales", "D", by=(weight,), role="copy"),
+            Kept(f"{at}.scales", "D", by=(multiplied,), role="copy"),  # for what it scales, frozen or not
         ),
         (
             Moment(weight, (Held("B T D", "full", 3),), done=False),

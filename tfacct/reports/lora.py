@@ -24,8 +24,8 @@ from tfacct.profiles.adapters_parts import STREAM, WEIGHT, Adapters, Sides
 if TYPE_CHECKING:
     from tfacct.reports.training import Recipe, Trained
 
-LORA = "lora"
-"""Stands among a family's `trains` where adapters were measured."""
+LORA, LORA_ONCE = "lora", "lora_once"
+"""Stand among a family's `trains` where adapters were measured: everywhere, or where no block runs again."""
 NARROW = 2
 """A vocabulary of fewer than so many hidden sizes: the forward pass of the loss would be fuller than its gradient."""
 WORKLOAD = frozenset("BTS")
@@ -139,8 +139,11 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
     if recipe.checkpoint == "attention":
         return "adapters have not been measured with attention that runs again"
     shape, asked = subject.architecture, read(recipe.lora)
-    if LORA not in subject.config.trains:
+    trains = subject.config.trains
+    if trains.isdisjoint((LORA, LORA_ONCE)):
         return f"the training step of {subject.family} has not been measured with adapters"
+    if LORA not in trains and recipe.checkpoint != "none":
+        return f"adapters on {subject.family} have not been measured where blocks run again"
     modules, every = subject.config.paths(), list(_products(subject))
     for name in asked.names:
         if not any(_called(name, line.path, modules.get(line.path, "")) for each in every for line in each.lines):
@@ -152,12 +155,12 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
             return "adapters beside experts have been measured on attention's products alone: name these"
         if recipe.checkpoint != "none" or recipe.weights == NF4:
             return "adapters beside experts have not been measured where blocks run again, or with weights in nf4"
-    if recipe.weights == NF4 and NF4 not in subject.config.trains:
+    if recipe.weights == NF4 and NF4 not in trains:
         return f"the training step of {subject.family} is not counted with weights in nf4: some peaks were off"
     for each in every:
         if 0 < len(on.intersection(line.path for line in each.lines)) < len(each.lines):
             return f"an adapter is on all of {_name(each, modules)}, or on none of it: the class has them in one"
-    if sum(stack.count for stack in shape.stacks) < 2:
+    if sum(stack.count for stack in shape.stacks) < 2:  # its forward pass can be the fullest: little of it is kept
         return "adapters on a single block have not been measured"
     if isinstance(shape.embed, Embedding) and shape.embed.vocab < NARROW * shape.embed.hidden:
         return "adapters have been measured with vocabularies of twice the hidden size or more"
