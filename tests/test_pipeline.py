@@ -218,3 +218,19 @@ def test_memory_and_cache_of_the_fullest_stage(run: Callable[..., Ran]) -> None:
 def test_cards_are_counted_for_every_stage(run: Callable[..., Ran]) -> None:
     assert run("memory", "llama-3.1-70b", "--ctx", "8k", "--pp", "2", "--fit", "2xh100-sxm").code == 0
     assert "are not 4 cards" in run("memory", "llama-3.1-70b", "--pp", "2", "--tp", "2", "--fit", "2xh100-sxm").err
+
+
+def test_the_fewest_stages(run: Callable[..., Ran]) -> None:
+    model = tfacct.load("llama-3.1-70b")
+    found = model.solve("pp", "total_bytes=40GB", ctx="8k", tp=2)
+    totals = {pp: model.memory(ctx="8k", tp=2, pp=pp).total_bytes for pp in (1, 2, 3)}
+    assert found.total == 2 and totals[2] <= 40 * 10**9 < totals[1]
+    step: dict[str, Any] = {"ctx": "4k", "batch": 8, "checkpoint": "full"}
+    fewest = tfacct.load("llama-3.1-8b").solve("pp", "peak_bytes=24GB", **step).total
+    peaks = [tfacct.load("llama-3.1-8b").train(pp=pp, **step).peak_bytes for pp in (fewest - 1, fewest)]
+    assert peaks[1] <= 24 * 10**9 < peaks[0]
+    words = " ".join(
+        run("solve", "llama-3.1-70b", "--for", "pp", "--until", "total_bytes=80GB", "--ctx", "8k").out.split()
+    )
+    assert "The smallest pp is 2: total_bytes stays within 80 GB on each rank." in words
+    assert "The numbers are those of the fullest stage." in words

@@ -250,7 +250,7 @@ class Explored(Asked):
         >>> load("llama-3.2-1b").solve(for_="num_hidden_layers", until="total_params=3B").total
         45
 
-        Of ranks, `tp` or `fsdp`, it is the fewest, beside those that are given:
+        Of ranks, `tp`, `fsdp` or `pp`, it is the fewest, beside those that are given:
 
         >>> load("llama-3.1-70b").solve("tp", "total_bytes=80GB", ctx="8k").total
         2

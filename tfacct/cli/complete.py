@@ -15,7 +15,7 @@ from tfacct.base import units
 if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
 
-UNKNOWNS = ("ctx", "batch", "num_key_value_heads", "tp", "fsdp")
+UNKNOWNS = ("ctx", "batch", "num_key_value_heads", "tp", "fsdp", "pp")
 """Unknowns that an equation of any model may be solved for."""
 
 

@@ -221,7 +221,7 @@ def solve(
         str,
         typer.Option(
             "--for",
-            metavar="ctx|batch|tp|fsdp|FIELD",
+            metavar="ctx|batch|tp|fsdp|pp|FIELD",
             help="Unknown: ctx, batch, a field of the config that holds a whole number; of ranks the fewest.",
             autocompletion=complete.unknown,
         ),

@@ -139,8 +139,23 @@ class Counting:
         weighed = any(metric.name in (*WEIGHED, *MOVED) for metric in metrics)
         weights = self._weights(subject, weighed=weighed)
         step = self._step(subject, work, metrics)
-        ledger = self._on_rank(subject, metrics).ledger
-        return Point(ledger, work, weights, width(cached), self.masked, self.train, step=step)
+        ranked = self._on_rank(subject, metrics)
+        point = Point(ranked.ledger, work, weights, width(cached), self.masked, self.train, step=step)
+        if self.mesh is None or self.mesh.pp == 1:
+            return point
+        return self._fullest(ranked, point, metrics, self.mesh.pp)
+
+    def _fullest(self, ranked: LoadedModel, point: Point, metrics: Sequence[Metric], pp: int) -> Point:
+        """The stage that has most of the one metric that is not of a training step. Raises TfacctError."""
+        own = [metric for metric in metrics if not metric.of_step]
+        if not own:
+            return point
+        if len(metrics) > 1:
+            raise UsageError(f"stages of {option('pp')} are compared by one metric, not by {len(metrics):,}")
+        from tfacct.reports.ranks import staged, stages_of
+
+        every = (replace(point, ledger=one.ledger) for _, one in stages_of(staged(ranked, pp), pp))
+        return max(every, key=lambda one: int(own[0].of(one)))
 
     def _on_rank(self, subject: LoadedModel, metrics: Sequence[Metric]) -> LoadedModel:
         """The model as one rank has it, where a metric is of its ledger. Raises TfacctError."""

@@ -81,7 +81,7 @@ def as_one_of(
     them, and the others. Raises TfacctError where there is none."""
     if tp * pp == 1:
         return subjects, subjects, []
-    return on_a_mesh(subjects, lambda subject: as_one_has_them([_staged(subject, pp)], tp, dtype)[0])
+    return on_a_mesh(subjects, lambda subject: as_one_has_them([staged(subject, pp)], tp, dtype)[0])
 
 
 def as_one_runs(
@@ -92,10 +92,10 @@ def as_one_runs(
         return subjects, subjects, []
     from tfacct.reports import mesh
 
-    return on_a_mesh(subjects, lambda subject: mesh.on_ranks([_staged(subject, pp)], tp)[0])
+    return on_a_mesh(subjects, lambda subject: mesh.on_ranks([staged(subject, pp)], tp)[0])
 
 
-def _staged(subject: LoadedModel, pp: int) -> LoadedModel:
+def staged(subject: LoadedModel, pp: int) -> LoadedModel:
     """The same model. Raises TfacctError if it has no such stages."""
     if pp != 1:
         from tfacct.accounts.sharding.mesh import Mesh

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from tfacct.accounts.metrics import Point
 from tfacct.accounts.sharding.mesh import Mesh, divisors
+from tfacct.accounts.sharding.stages import blocks_in
 from tfacct.algebra.equations import Equation
 from tfacct.algebra.solving import Solution
 from tfacct.base.errors import TfacctError, UsageError
@@ -16,7 +17,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.reports.counting import Counting
 from tfacct.reports.mesh import TORCH, rows_divisors, unruled
 
-RANKS = ("tp", "fsdp")
+RANKS = ("tp", "fsdp", "pp")
 """Unknowns that are numbers of ranks."""
 MOST = 2**16
 """Ranks of `fsdp` beyond which nobody asks."""
@@ -42,7 +43,8 @@ def smallest(
 
     def at(count: int) -> Point:
         if count not in known:
-            own = replace(mesh, tp=count) if unknown == "tp" else replace(mesh, fsdp=count)
+            sizes: dict[str, Any] = {unknown: count}
+            own = replace(mesh, **sizes)
             known[count] = point(replace(terms, mesh=None if own == Mesh() else own))
         return known[count]
 
@@ -51,7 +53,10 @@ def smallest(
 
     heads = max((part.heads for part in subject.architecture.attentions), default=1)
     powers = [2**power for power in range(MOST.bit_length())]
-    among = divisors([heads]) if unknown == "tp" else _even(subject, mesh) or powers
+    if unknown == "pp":
+        among = [*range(1, blocks_in(subject.ledger) + 1)]
+    else:
+        among = divisors([heads]) if unknown == "tp" else _even(subject, mesh) or powers
     tried: list[int] = []
     refused: list[int] = []
     why: TfacctError | None = None
@@ -95,6 +100,8 @@ def _how(unknown: str, among: list[int], refused: list[int]) -> list[str]:
     if unknown == "tp":
         fewer = f" Not counted: {', '.join(f'{count:,}' for count in refused)}." if refused else ""
         return [f"tp divides the query heads: {', '.join(f'{count:,}' for count in among)}.{fewer}"]
+    if unknown == "pp":
+        return ["The numbers are those of the fullest stage."]
     return ["The numbers are those of one rank, each with a batch of its own."]
 
 
