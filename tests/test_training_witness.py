@@ -19,8 +19,9 @@ FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "gpt2", "mixtral", "qwen3_moe"
 FURTHER = ("opt", "gemma2", "gemma3_text", "phi3", "phi", "gpt_neox", "qwen2_moe")
 NEAR = (
     *("bloom", "cohere", "cohere2", "cwm", "deepseek_v3", "dots1", "ernie4_5", "exaone4", "glm", "glm4"),
-    *("glm4_moe", "gpt_bigcode", "gpt_oss", "granite", "helium", "hyperclovax", "kimi_k2", "ministral3"),
-    *("nemotron", "olmo", "olmo3", "olmoe", "seed_oss", "smollm3", "stablelm", "starcoder2", "youtu"),
+    *("glm4_moe", "gpt_bigcode", "gpt_oss", "granite", "helium", "hunyuan_v1_dense", "hyperclovax"),
+    *("kimi_k2", "ministral3", "nemotron", "olmo", "olmo3", "olmoe", "seed_oss", "smollm3", "stablelm"),
+    *("starcoder2", "youtu"),
 )
 ENCODERS = ("bert", "camembert", "distilbert", "roberta", "xlm-roberta")
 ACCUMULATING = FAMILIES + FURTHER

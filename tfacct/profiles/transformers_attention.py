@@ -113,17 +113,23 @@ class Attending:
             rotation, inner, out = (beside(run, Held("B T D")) for run in (rotation, inner, out))
         bounded = Run() if part.clip is None else clipped(at)
         rotation = rotation if part.temperature is None else joined(rotation, tempered(at))
+        if part.qk_norm is not None and part.qk_norm.late:
+            rotation = joined(rotation, *self._both_normed(at, part, last=True))
         return joined(self._projections(at, reads, part, waits=waits), bounded, rotation, inner, out)
+
+    def _both_normed(self, at: str, part: Attention, *, last: bool) -> tuple[Run, Run]:
+        """Norms of queries and keys. `last`: behind all products, whose gradients wait; else what v, then k, read of
+        the stream is there already, and queries wait for keys."""
+        apart = () if self.habits.norms_behind else (Held("B T D"),)  # else it is in the stream's gradient already
+        waiting = ((Held("B T K H", times=2),), (Held("B T K H"),)) if last else (apart, apart)
+        q = self._normed(f"{at}.q_norm", "N", part.qk_norm, *waiting[0])
+        return q, self._normed(f"{at}.k_norm", "K", part.qk_norm, *waiting[1], Held("B T N H"))
 
     def _projections(self, at: str, reads: str, part: Attention, *, waits: bool) -> Run:
         """Queries, keys and values, and the norms of queries and keys right behind their products or behind all."""
         behind = self.habits.norms_behind or self.habits.norms_sums
-        # Backwards, what v, then k, read of the stream is there already, and queries wait for keys.
-        apart = () if behind else (Held("B T D"),)  # else it is in the stream's gradient already
-        last = self.habits.norms_last
-        waiting = ((Held("B T K H", times=2),), (Held("B T K H"),)) if last else (apart, apart)
-        q = self._normed(f"{at}.q_norm", "N", part.qk_norm, *waiting[0])
-        k = self._normed(f"{at}.k_norm", "K", part.qk_norm, *waiting[1], Held("B T N H"))
+        last, late = self.habits.norms_last, part.qk_norm is not None and part.qk_norm.late
+        q, k = (Run(), Run()) if late else self._both_normed(at, part, last=last)
         weights = tuple(f"{at}.{which}_proj.weight" for which in "qkv")
         read = Run((), (Kept(reads, "B T D", by=weights),))
         if self.habits.fused:
