@@ -35,6 +35,16 @@ def test_one_rank_may_be_enough(run: Callable[..., Ran]) -> None:
     assert "Each row is of one rank." in run("sweep", LARGE, "--tp", "1,2", "--metric", "total_bytes").out
 
 
+def test_what_a_peak_holds_is_said(run: Callable[..., Ran]) -> None:
+    peaks = ("sweep", "llama-3.1-8b", "--metric", "peak_bytes", "--ctx", "1k")
+    said = "A peak holds what collectives of tp do on the way where that was measured"
+    assert said in " ".join(run(*peaks, "--tp", "1,2").out.split())
+    assert said not in " ".join(run(*peaks, "--fsdp", "1,2").out.split())
+    solved = ("solve", LARGE, "--for", "tp", "--ctx", "1k", "--until")
+    assert said in " ".join(run(*solved, "peak_bytes=80GB").out.split())
+    assert said not in " ".join(run(*solved, "total_bytes=80GB").out.split())
+
+
 def test_metrics_of_one_rank_by_their_number() -> None:
     model = tfacct.load(LARGE)
     found = model.sweep("total_bytes", "kv_cache_bytes", ctx=[8192], tp=[1, 4, 16]).rows

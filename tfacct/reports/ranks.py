@@ -175,6 +175,13 @@ def of_stage(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], p
     return [f"{division(subjects[0].ledger, Mesh(pp=pp))} Shown is stage {facts[0]['stage']:,}, which holds most."]
 
 
+def on_the_way(metrics: str, tp: bool) -> list[str]:
+    """What is said of peaks among ranks of tp."""
+    if not tp or "peak" not in metrics:
+        return []
+    return ["A peak holds what collectives of tp do on the way where that was measured: `tfacct train` says so."]
+
+
 def of_one(fit: Budget, tp: int) -> Budget:
     """A budget of one rank: of `2xh100-sxm` among two ranks, one card. Raises UsageError for another number of cards
     than ranks."""

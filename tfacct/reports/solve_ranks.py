@@ -16,6 +16,7 @@ from tfacct.base.spelling import option
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.counting import Counting
 from tfacct.reports.mesh import TORCH, rows_divisors, unruled
+from tfacct.reports.ranks import on_the_way
 
 RANKS = ("tp", "fsdp", "pp")
 """Unknowns that are numbers of ranks."""
@@ -69,7 +70,8 @@ def smallest(
             continue
         if fits:
             answer, before = _between(tried, count, holds) if among is powers else (count, tried[-1:])
-            return Fewest(Solution(answer, before[0] if before else None, False), at, _how(unknown, among, refused))
+            how = [*_how(unknown, among, refused), *on_the_way(equation.left.text, unknown == "tp" or mesh.tp > 1)]
+            return Fewest(Solution(answer, before[0] if before else None, False), at, how)
         tried.append(count)
     if tried in ([], [1]) and why is not None:
         raise why

@@ -90,7 +90,10 @@ def report(
     def notes(some: slice) -> Iterator[str]:
         yield from _skipped(every[some])
         if grid.ranks:
+            from tfacct.reports.ranks import on_the_way
+
             yield "Each row is of one rank."
+            yield from on_the_way(" ".join(metric.name for metric in asked), "tp" in grid.ranks)
         settings = [subject for swept in every[some] for subject in swept.settings]
         yield from conventions.of_models(settings, asked, terms)
         if len(every[some]) == 1 and not all(metric.of_step for metric in asked):

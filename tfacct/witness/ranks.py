@@ -11,6 +11,7 @@ from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.sharding.sends import Collective
 from tfacct.accounts.sharding.shards import shard
 from tfacct.base.errors import MissingExtraError, UsageError
+from tfacct.base.spelling import option
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.witness.checks import Check
@@ -56,6 +57,10 @@ def _step(subject: LoadedModel, work: Workload, mesh: Mesh, dtype: str, *, publi
     size: dict[str, Any] = {"batch": work.batch, "tokens": work.tokens}
     try:
         return _room().step(subject.of_class, **divided, **size, dtype=dtype, published=published)
+    except AssertionError as error:  # weights of two dtypes, of which fully_shard makes no unit
+        raise UsageError(
+            f"{subject.name}: torch does not divide its class so: {error}", f"leave {option('fsdp')} out"
+        ) from None
     except (KeyError, ValueError, TypeError) as error:
         raise UsageError(f"{subject.name}: the transformers class refuses this config: {error!r}") from None
 

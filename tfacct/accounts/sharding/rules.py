@@ -148,6 +148,7 @@ def _of_weights(ledger: Ledger, mesh: Mesh, bits: int, train: bool, reduced: int
         if train:
             # Blocks let go of their weights behind the forward pass; what is in no block stays.
             steps += [("all-gather", "backward", unit.ranks * part)] if unit.what else []
-            steps.append(("reduce-scatter", "backward", whole_bytes(elements, reduced)))
+            trained = sum(one.elements for one in unit.shards if one.trained)
+            steps.append(("reduce-scatter", "backward", whole_bytes(trained, reduced)))
         for kind, when, result in steps:
             yield collective(unit.what, kind, "fsdp", when, "weights", unit.times, result, unit.ranks, "B")

@@ -26,6 +26,11 @@ class Shard(NamedTuple):
         """Number of elements that the fullest rank stores, padding included."""
         return self.padded * self.columns
 
+    @property
+    def trained(self) -> bool:
+        """True if a step has its gradient: not of what only chooses keys, or corrects the choice of experts."""
+        return ".indexer." not in self.path and not self.path.endswith(".routing.bias")
+
 
 def shard(parameter: Parameter, axes: Axes, mesh: Mesh) -> Shard:
     """A tensor on one rank. Its rows are the outputs of a product, the rows of a table, the experts of a bank, and all
