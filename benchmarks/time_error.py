@@ -16,17 +16,18 @@ from dataclasses import replace
 from functools import cache
 from math import log
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
+import peers
 from errors import NEAR, checked, device, line, named, tables
 from fitting import Array, fields, held_out
 from training_error import divided, training
 
 from tfacct.accounts.kernels import Split
 from tfacct.accounts.serving import Host, Loop
-from tfacct.accounts.timing import CONSTANTS, Constants, Step
+from tfacct.accounts.timing import CONSTANTS, Constants
 from tfacct.accounts.validated import Class, Metric
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.storage import BF16_EACH, Storage, storage, width
@@ -137,8 +138,8 @@ def serving(path: Path) -> list[str]:
         loops = [(row, row.loop.served()) for row in some]
         below = fmean(each.request_bound <= row.request and each.decode.bound <= row.token for row, each in loops)
         print(f"bound at most measured: {100 * below:.2f} %")
-        naive = [abs(naive_request(row.loop) / row.request - 1) for row in some]
-        print(f"a plain roofline, of experts those of an even routing, errs {100 * median(naive):.1f} % (median)")
+        print("the time of a request by plainer laws:")
+        peers.compared([row.loop for row in some], [row.request for row in some], cells[own])
         if below < 0.99:
             broken.append(f"{kind}: a bound is above what was measured")
     if not ours:
@@ -154,20 +155,6 @@ def serving(path: Path) -> list[str]:
     return broken
 
 
-EVEN = replace(CONSTANTS, skew=1.0)
-
-
-def naive_request(loop: Loop) -> float:
-    """Seconds of a request by a plain roofline: each step at the peaks, tokens sent to all experts evenly."""
-    served, bandwidth = loop.served(EVEN), loop.device.bandwidth
-
-    def at_peaks(step: Step) -> float:
-        products = (one for one in step.kernels if one.kernel.kind in ("gemm", "experts", "attention"))
-        return max(step.compute, sum(one.bytes - one.kernel.moved for one in products) / bandwidth)
-
-    return loop.users * at_peaks(served.prefill) / loop.prompts + loop.new * at_peaks(served.decode)
-
-
 THROUGHPUT = (0.13, 0.90)
 """Largest median error of the offline throughput of dense models, and the least share of runs within 20 %."""
 USE, RESERVE, MOST = 0.9, 2 * 10**9, 2048
@@ -177,6 +164,7 @@ USE, RESERVE, MOST = 0.9, 2 * 10**9, 2048
 def throughput(path: Path) -> list[str]:
     """Offline throughput, with the batch that the cache has room for. The constants were not fitted to it."""
     found: dict[Class, list[tuple[str, float]]] = {kind: [] for kind in CLASSES}
+    asked: dict[Class, list[tuple[Loop, float, str]]] = {kind: [] for kind in CLASSES}
     left_out = []
     for one in csv.DictReader(path.open()):
         try:
@@ -193,15 +181,19 @@ def throughput(path: Path) -> list[str]:
         if not users or (split.devices > 1 and chip.link is None):
             left_out.append(one["cell"])
             continue
-        rate = host.loop(users, prompt, new).served().rate
+        loop, measured = host.loop(users, prompt, new), float(one["output_tokens_per_s"])
         kind: Class = "experts" if loaded.ledger.experts else "dense"
-        found[kind].append((chip.id, log(rate / float(one["output_tokens_per_s"]))))
+        found[kind].append((chip.id, log(loop.served().rate / measured)))
+        asked[kind].append((loop, users * new / measured, one["cell"]))
     broken = []
     print(f"\n{path.name}; left out: {', '.join(left_out) or 'none'}")
     for kind, each in found.items():
         if each:
             left = np.array([error for _, error in each])
             tables(f"{kind}: offline throughput, never fitted", left, {"device": np.array([name for name, _ in each])})
+            loops, seconds, of = zip(*asked[kind], strict=True)
+            print("by plainer laws (of what takes longer, so a bias above 1 is a rate too low):")
+            peers.compared(loops, seconds, np.array(of))
             off = np.abs(np.exp(left) - 1)
             if kind == "dense" and (np.median(off) > THROUGHPUT[0] or (off <= NEAR).mean() < THROUGHPUT[1]):
                 broken.append("dense throughput is above its limit")
