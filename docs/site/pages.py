@@ -29,7 +29,7 @@ FETCHED = re.compile(
 PARTS = {
     "What it counts": ["conventions", "formulas", "models", "training", "sharding", "time", "checkpoints"],
     "What to ask": ["what-if", "your-model", "cs336", "python", "api", "cli", "json", "schema"],
-    "How far to trust it": ["trust", "speed"],
+    "How far to trust it": ["check", "trust", "speed"],
     "The code": ["where", "adding-a-model", "decisions", "style"],
 }
 """Every page but the first, in the order of the sidebar."""

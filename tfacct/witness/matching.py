@@ -226,16 +226,22 @@ def _by_map(sides: _Sides, given: Mapping[str, Sequence[str]]) -> None:
 
 
 def _by_names(sides: _Sides) -> None:
-    """Pairs by the names of the family's class, and those that files give them."""
+    """Pairs by the names of the family's class, and those that files give them, where they are those of most tensors:
+    one such name among others is a coincidence."""
     named = Places(sides.subject, outputs_first=False)
+    placed: dict[str, tuple[str, ...]] = {}
     for template in sides.waiting:
         theirs = sides.theirs[template]
         if len(theirs[0].weights) > 1 and ".experts." not in template:
             continue
         slots = [named.place(_held(one.weights[0])).slot for one in theirs]
         found = [tuple(paths.starred(tensor.path) for tensor in slot.tensors) for slot in slots if slot is not None]
-        if found and len(set(found)) == 1 and all(path in sides.free for path in found[0]):
-            sides.pair(template, found[0])
+        if found and len(set(found)) == 1:
+            placed[template] = found[0]
+    if 2 * len(placed) > len(sides.waiting):
+        for template, ours in placed.items():
+            if all(path in sides.free for path in ours):
+                sides.pair(template, ours)
 
 
 def _by_shape(sides: _Sides) -> None:
