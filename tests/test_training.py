@@ -248,6 +248,8 @@ def test_several_models_have_a_row_each(run: Callable[..., Ran]) -> None:
             'distilbert-base --set architectures=["DistilBertForTokenClassification"]',
             "no loss of these scores has been measured for distilbert",
         ),
+        ("electra-base", "no loss of these scores has been measured for electra"),
+        ("electra-small --set architectures=null", "no rule for a token table narrower than the model"),
         ("bge-reranker-v2-m3", "a loss of numbers or of several classes at once has not been measured"),
         ("falcon-7b", "the training step of falcon has not been measured"),
         ("moonlight-16b-a3b --set latent_attention=absorbed", "no rule for latent attention that is absorbed"),

@@ -15,7 +15,7 @@ Config: TypeAlias = dict[str, Any]
 EAGER = ("bloom", "gemma2", "gpt_oss", "vaultgemma")
 """Families whose classes refuse sdpa."""
 
-TIED = ("bert", "camembert", "distilbert", "roberta", "xlm-roberta")
+TIED = ("bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")
 """Families whose head is the token table."""
 
 

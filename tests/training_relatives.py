@@ -327,6 +327,11 @@ def xlm_roberta(pick: Pick, config: Config) -> Config:
     return {**roberta(pick, config), **ending(pick, "XLMRoberta")}
 
 
+def electra(pick: Pick, config: Config) -> Config:
+    taken = {**bert(pick, config), **ending(pick, "Electra")}
+    return {**taken, "embedding_size": taken["hidden_size"]}
+
+
 def distilbert(pick: Pick, config: Config) -> Config:
     return {
         "n_layers": config["num_hidden_layers"],

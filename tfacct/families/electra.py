@@ -26,6 +26,8 @@ class Config(AbleToDecode):
     num_attention_heads: Count = 4
     intermediate_size: Count = 1024
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "sequences", "positions"})
+    habits: ClassVar = AbleToDecode.habits | {"drops_first"}
     stems: ClassVar = ("Electra",)
     harmless: ClassVar = frozenset("summary_type summary_use_proj summary_activation".split())
     heads: ClassVar = {**ENCODING, "Model": BODY, "ForPreTraining": DISCRIMINATOR}

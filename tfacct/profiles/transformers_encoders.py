@@ -19,6 +19,10 @@ TRANSFORM = "lm_head.transform"
 """The product in front of the head's."""
 
 
+POOLED = {"tanh": "result", "relu": "result", "gelu": "in"}
+"""What a pooler's activation keeps."""
+
+
 @record
 class Encoders(Transformers):
     """A transformers encoder with one kind of attention."""
@@ -126,12 +130,11 @@ class Encoders(Transformers):
         return joined(pooled, Run((drop, weight), tuple(kept), moments))
 
     def _pooled(self, pooler: Part) -> Run:
-        """A product of the first position's vector, which is a view of the stream, and its activation, whose result is
-        kept."""
-        if not isinstance(pooler, Pooler) or pooler.reads != "first" or pooler.activation not in ("tanh", "relu"):
+        """A product of the first position's vector, which is a view of the stream, and its activation."""
+        if not isinstance(pooler, Pooler) or pooler.reads != "first" or pooler.activation not in POOLED:
             raise ConfigError(f"{self.name}: no rule for this pooler")
         drop, weight, act = "pooler.drop", "pooler.weight", "pooler.act"
-        kept = [Kept(f"{act}.result", "B D", by=(act,))]
+        kept = [Kept(f"{act}.result" if POOLED[pooler.activation] == "result" else "pooler", "B D", by=(act,))]
         if self.habits.classifier and self.habits.drops_first:
             kept += [Kept(drop, "B D", by=(drop,), role="flag"), Kept("pooler.dropped", "B D", by=(weight,))]
         else:
