@@ -59,7 +59,9 @@ def with_few_layers(whole: LoadedModel) -> LoadedModel:
     counts, borrows = [name for name in LAYER_COUNTS if name in whole.raw], whole.raw.get("num_kv_shared_layers")
     period = whole.raw["layer_types"].index("full_attention") + 1 if borrows else 0
     most = 2 * period if borrows else 7  # Gemma 4's: layers of each kind that keep keys, and that borrow them
-    if whole.family == "minimax":  # whose first layer with softmax attention is the eighth
+    if (
+        whole.family.startswith("minimax") and whole.family != "minimax_m2"
+    ):  # whose first layer with softmax attention is the eighth
         most = 8
     if whole.raw.get("activation_sparsity_pattern"):  # Gemma 3n's, whose first layers have sparse gates
         most = 3 * period

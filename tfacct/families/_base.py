@@ -202,6 +202,11 @@ class FamilyConfig(BaseModel):
         """Our products that the class runs over more positions than there are new tokens, by path: how many more."""
         return {}
 
+    def class_fields(self) -> Mapping[str, Any]:
+        """Fields that the class of another `model_type` is given beside those of the config: what it reads by names of
+        its own."""
+        return {}
+
     def class_adds(self, work: Workload) -> Mapping[str, int]:  # noqa: ARG002
         """FLOPs of each block that the class runs beyond those counted here, by the path of one of our products that it
         runs in the same module."""

@@ -46,7 +46,7 @@ class Config(LlamaLike):
     mlp_alpha_factor: Real = 1
     mlp_beta_factor: Real = 1
 
-    stems: ClassVar = ("MiniMax",)
+    stems: ClassVar[tuple[str, ...]] = ("MiniMax",)
     aliases: ClassVar = {"num_experts": "num_local_experts"}
     nulls: ClassVar = {"head_dim": OWN_SHARE["head_dim"]}
     uncounted: ClassVar = LlamaLike.uncounted | FACTORS
@@ -68,7 +68,7 @@ class Config(LlamaLike):
         "it pads no chunk of lightning attention, and takes tokens behind others one by one, each with a product that "
         "writes"
     )
-    gotchas: ClassVar = (
+    gotchas: ClassVar[tuple[str, ...]] = (
         "layer_types says which layers have lightning attention (linear_attention); where it is absent, layers 1, 3, 5"
         " … have it. These keep one matrix of head_dim² numbers for each query head, in the cache's dtype.",
         "Lightning attention runs in chunks of block_size, padded to whole ones; the token of a decode step is taken by"
@@ -77,13 +77,16 @@ class Config(LlamaLike):
         "both are pointwise work.",
         "Every layer has experts; intermediate_size is the width of one. A sliding_window is refused: the class's cache"
         " keeps what has left it.",
-        "Configs of type minimax_text_01 and minimax_m1 spell other names, for code of their own: they are refused.",
     )
 
     def kinds(self) -> list[str]:
         """What each layer has in front of its experts. Raises ConfigError."""
         layers = self.num_hidden_layers
         return kinds_of(self.layer_types, layers, lambda number: LINEAR if number % 2 else FULL, (FULL, LINEAR))
+
+    def of_attention(self) -> dict[str, Any]:
+        """What softmax attention has beside its sizes."""
+        return {}
 
     def mixer(self) -> LightningAttention:
         """The mixer of a layer without softmax attention."""
@@ -111,7 +114,7 @@ class Config(LlamaLike):
             raise self.refused("sliding_window", self.sliding_window)
         parts: dict[str, Attention | LightningAttention] = {}
         if FULL in kinds:
-            parts[FULL] = self.attention()
+            parts[FULL] = self.attention(**self.of_attention())
         if LINEAR in kinds:
             parts[LINEAR] = self.mixer()
         factors: Mapping[str, tuple[float, float]] = {

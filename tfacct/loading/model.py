@@ -110,7 +110,7 @@ class LoadedModel:
     def of_class(self) -> Mapping[str, Any]:
         """Its fields as the transformers class is given them: under another model_type where that has none of this."""
         other = self.config.class_type
-        return {**self.raw, "model_type": other} if other else self.raw
+        return {**self.raw, "model_type": other, **self.config.class_fields()} if other else self.raw
 
     def with_fields(self, sets: Mapping[str, Any]) -> LoadedModel:
         """The same model with fields set over its config. Other models in its file stay left out."""
