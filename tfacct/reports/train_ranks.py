@@ -81,8 +81,8 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
         yield "adapters are not counted on a mesh"
     if recipe.loss != "whole":
         yield "a loss in chunks is not counted on a mesh"
-    if recipe.checkpoint == "attention":
-        yield "attention that runs again is not counted on a mesh"
+    if recipe.checkpoint == "attention" and mesh.ranks > mesh.tp:
+        yield f"attention that runs again is counted among ranks of {option('tp')} alone"
     if recipe.weights == FP32 and not recipe.full and mesh.fsdp == 1:
         yield f"autocast is not counted on a mesh: {option('fsdp')} casts weights before they are gathered"
     if recipe.attention == "eager" and mesh.parts > 1:
@@ -263,6 +263,9 @@ def notes(one: Trained, found: dict[str, Any]) -> list[str]:
         )
     if one.step.makers > 1:
         said.append("The gradient of the token table is made of all its rows on each rank, as torch's plan has it.")
-    again = " What blocks send when they run again is not in it." if recipe.checkpoint == "full" and mesh.tp > 1 else ""
+    again = ""
+    if recipe.checkpoint != "none" and mesh.tp > 1:
+        runs = "blocks send when they run" if recipe.checkpoint == "full" else "attention sends when it runs"
+        again = f" What {runs} again is not in it."
     said.append(f"A step sends {numbers.binary(found['sent_bytes'])} from each rank.{again}")
     return said
