@@ -16,6 +16,7 @@ import pytest
 from tests import browser as driver
 from tests.conftest import Ran
 from tfacct import load
+from tfacct.base import units
 from tfacct.ledger.workload import Request
 from tfacct.loading import presets
 from tfacct.loading.model import subject
@@ -244,10 +245,24 @@ def test_nothing_overflows_on_a_phone(tab: driver.Browser, pages: Callable[..., 
     assert tab.js("document.documentElement.scrollWidth") == 390
 
 
+def test_a_training_step_is_what_train_says(
+    tab: driver.Browser, pages: Callable[..., Path], run: Callable[..., Ran]
+) -> None:
+    tab.open(pages("llama-3.1-8b"))
+    words = shlex.split(tab.js("document.querySelector('#training code').textContent"))
+    (model,) = json.loads(run(*words[1:], "--json").out)["models"]
+    assert words[1] == "train" and model["mesh"] is not None
+    rows = tab.js("[...document.querySelectorAll('#training .bar p')].map((one) => one.innerText)")
+    assert [row.split(" ·")[0].strip() for row in rows] == ["one card", "each of 2", "each of 4", "each of 8"]
+    assert units.binary(model["peak_bytes"]) in rows[-1] and model["peak_instant"] in rows[-1]
+    tab.open(pages("mamba-130m"))
+    assert "has not been measured" in tab.js("document.getElementById('training').innerText")
+
+
 def test_models_stand_beside_each_other(tab: driver.Browser, pages: Callable[..., Path]) -> None:
     file = pages("llama-3.1-8b", "gpt2", "bert-base", "gpt-oss-20b")
     tab.open(file, "#v=1&against=gpt2&ctx=1024&step=decode")
-    assert tab.js("document.querySelectorAll('.bar').length") == 8
+    assert tab.js("document.querySelectorAll('#bars .bar').length") == 8
     assert tab.js("document.querySelectorAll('#gallery tbody tr').length") == 4
     tab.js("search.value = 'gpt oss'; search.dispatchEvent(new Event('input'))")
     assert tab.js("[...document.querySelectorAll('#gallery tbody th')].map((one) => one.innerText)") == ["gpt-oss-20b"]

@@ -27,6 +27,7 @@ from tfacct.reports import cells, compose, conventions, counting, flops, sentenc
 from tfacct.reports import latent_attention as latent
 from tfacct.reports.counting import Counting
 from tfacct.reports.explore_packed import Pool, packed
+from tfacct.reports.explore_training import training
 
 VERSION = 1
 """Version of the data, and of the fragment of a link into a page."""
@@ -35,7 +36,7 @@ SHARED_FIELDS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "kv_n_heads
 UNPACKED: Form = "unpacked"
 HUB = "https://huggingface.co/"
 FEW = 20
-"""Models up to which a page has their formulas."""
+"""Models up to which a page has their formulas and training steps."""
 SHORT = 16
 """Rows up to which the view without a script has every product."""
 WELL_KNOWN = "llama-3.1-8b"
@@ -48,7 +49,7 @@ def explore(subjects: Sequence[LoadedModel], start: Mapping[str, str] | None = N
     A model's `shape` says what its lines are, and `sizes` are the numbers of the shape's letters. Raises TfacctError.
     """
     pools = _Pools()
-    models = [_model(subject, pools, formulas=len(subjects) <= FEW) for subject in subjects]
+    models = [_model(subject, pools, few=len(subjects) <= FEW) for subject in subjects]
     return {
         "version": VERSION,
         "start": dict(start or {}),
@@ -127,7 +128,7 @@ class _Pools:
         self.formulas: dict[str, Any] = {}
 
 
-def _model(subject: LoadedModel, pools: _Pools, formulas: bool) -> dict[str, Any]:
+def _model(subject: LoadedModel, pools: _Pools, few: bool) -> dict[str, Any]:
     model = written(subject.architecture)
     form = latent.form(subject)
     shape = {
@@ -136,7 +137,7 @@ def _model(subject: LoadedModel, pools: _Pools, formulas: bool) -> dict[str, Any
         "legend": [pools.texts(f"{letter}\t{meaning}") for letter, meaning in model.legend.items()],
     }
     key = _compact(shape)
-    if formulas:
+    if few:
         if key not in pools.formulas:
             pools.formulas[key] = _formulas(subject)
         shape["formulas"] = pools.formulas[key]
@@ -168,6 +169,7 @@ def _model(subject: LoadedModel, pools: _Pools, formulas: bool) -> dict[str, Any
         "form": subject.config.form_field if form == "auto" else None,
         "built_form": form if form != "auto" else None,
         "quantized": _published(subject),
+        "training": training(subject) if few else None,
     }
     return {name: plain(fact) for name, fact in facts.items() if not _usual(fact)}
 

@@ -12,13 +12,13 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from tfacct.output.report import LEFT, Column, Report, Row
+from tfacct.output.report import Column, Report, Row
 
 COUNTING = ("einsum", "lines", "storage", "ledger", "numbers")
 """The modules that count, each behind those that it imports."""
 SHOWING = (
     *("paths", "models", "count", "says", "state", "dom", "bars", "picture", "detail", "charts", "cards", "roofline"),
-    *("treemap", "formula", "tables", "stops", "sizes", "knobs", "head", "focus", "looks", "main"),
+    *("treemap", "training", "formula", "tables", "stops", "sizes", "knobs", "head", "focus", "looks", "main"),
 )
 """Those that show what is counted."""
 _IMPORT = re.compile(r'^import \* as (\w+) from "\./(\w+)\.js";\n', re.MULTILINE)
@@ -137,24 +137,18 @@ def embedded(data: Mapping[str, Any]) -> str:
 
 def _still(report: Report) -> str:
     """What stands there without a script: the answer, the table, what was counted."""
-    columns = [column for column in report.columns if column.kind != "bar"]
-    head = "".join(f'<th scope="col"{_class(column)}>{escape(column.label)}</th>' for column in columns)
-    rows = "\n".join(_row(row, columns) for row in report.cells)
-    totals = "\n".join(_row(row, columns, ' class="total"') for row in report.totals)
+    columns = [column for column in report.columns if column.kind not in ("bar", "spec")]
+    head = "".join(f'<th scope="col">{escape(column.label)}</th>' for column in columns)
+    rows = "\n".join(_row(row, columns) for row in (*report.cells, *report.totals))
     notes = "".join(f"<p>{escape(note)}</p>" for note in report.said)
-    caption = f'<caption class="hidden">{escape(report.title)}</caption>'
-    table = f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>\n{rows}\n{totals}</tbody></table>"
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody></table>"
     said = f'<p class="about">{escape(report.title)}</p>\n<p>{escape(report.answer)}</p>'
     return f'{said}\n<div class="wide">{table}</div>\n{notes}'
 
 
-def _row(row: Row, columns: Sequence[Column], more: str = "") -> str:
-    cells = (f"<td{_class(column)}>{escape(column.text(row.get(column.key)))}</td>" for column in columns)
-    return f"<tr{more}>{''.join(cells)}</tr>"
-
-
-def _class(column: Column) -> str:
-    return ' class="spec"' if column.kind == "spec" else "" if column.kind in LEFT else ' class="number"'
+def _row(row: Row, columns: Sequence[Column]) -> str:
+    cells = (f"<td>{escape(column.text(row.get(column.key)))}</td>" for column in columns)
+    return f"<tr>{''.join(cells)}</tr>"
 
 
 def _listed(models: int) -> str:

@@ -63,7 +63,7 @@ export function tiles(counted, other, name) {
 			),
 		);
 	}
-	return h("dl.tiles", null, found);
+	return h("dl.tiles", found);
 }
 
 // Dtypes of what is kept: some states are kept in one of their own, whatever the cache's.
@@ -78,12 +78,11 @@ function tile(label, spoken, exact, more, now, then, name) {
 	const [number, unit] = /^[\d.,]+ /.test(spoken) ? spoken.split(" ") : ["", spoken];
 	return h(
 		"div",
-		null,
-		h("dt", null, label),
-		h("dd.spoken", null, number ? `${number} ` : "", h("small", null, unit)),
-		h("dd", null, exact),
-		more ? h("dd", null, more) : null,
-		against ? h("dd.against", null, against) : null,
+		h("dt", label),
+		h("dd.spoken", number ? `${number} ` : "", h("small", unit)),
+		h("dd", exact),
+		more ? h("dd", more) : null,
+		against ? h("dd.against", against) : null,
 	);
 }
 
@@ -97,7 +96,7 @@ export function bars(counted, other, names) {
 		other ? row(theirs[index], names[1], other, seen) : null,
 	]);
 	const entries = [...seen].map(([hue, texts]) => [hue, [...texts].join(", ")]);
-	return dom.panel("bars", "Where it goes", null, h("div.bars", null, rows), dom.key(entries));
+	return dom.panel("bars", "Where it goes", null, h("div.bars", rows), dom.key(entries));
 }
 
 function row({ title, unit, parts, held, forward }, whose, counted, seen) {
@@ -107,8 +106,7 @@ function row({ title, unit, parts, held, forward }, whose, counted, seen) {
 	const name = `${title}${forward && counted.state.train ? ", forward" : ""}`;
 	return h(
 		"div.bar",
-		null,
-		h("p", null, h("strong", null, name), whose ? ` · ${whose}` : "", h("span", null, said)),
+		h("p", h("strong", name), whose ? ` · ${whose}` : "", h("span", said)),
 		h(
 			"div.stack",
 			{ role: "img", "aria-label": spoken(name, parts, total) },
@@ -127,7 +125,7 @@ function segment(part, number, total, unit, seen) {
 	return h(
 		`span.${shown}`,
 		{ "--share": String(share), title: `${word}: ${numbers[unit](number)}, ${numbers.percent(number, total)}` },
-		share >= 0.05 ? h("b", null, numbers.percent(number, total)) : null,
+		share >= 0.05 ? h("b", numbers.percent(number, total)) : null,
 	);
 }
 

@@ -27,7 +27,7 @@ export function cards(counted, devices, chosen, every, acts) {
 	if (counted.dtype === null) {
 		const why =
 			"The weights are stored quantized: what they take is not guessed. Choose a dtype to see what holds them.";
-		return dom.panel("cards", "What holds it", null, h("p.said", null, why));
+		return dom.panel("cards", "What holds it", null, h("p.said", why));
 	}
 	const shown = devices.filter(device => every || COMMON.has(device.id) || device.id === chosen);
 	const most = shown.reduce((best, one) => (one.memory > best ? one.memory : best), counted.held);
@@ -55,7 +55,7 @@ export function cards(counted, devices, chosen, every, acts) {
 			{ type: "button", id: "more-cards", onclick: acts.more },
 			every ? "Only common cards" : `All ${devices.length} cards`,
 		),
-		h("p.said", null, said),
+		h("p.said", said),
 	);
 }
 
@@ -77,11 +77,7 @@ function row(counted, device, most, chosen, choose) {
 			name,
 			`${numbers.binary(device.memory)}${device.marketed ? "*" : ""}`,
 			gauge(counted, device, most),
-			h(
-				free < 0n ? "span.over" : "span.free",
-				null,
-				free < 0n ? `${numbers.binary(-free)} over` : numbers.binary(free),
-			),
+			h(free < 0n ? "span.over" : "span.free", free < 0n ? `${numbers.binary(-free)} over` : numbers.binary(free)),
 			most_(longest),
 			most_(largest),
 		],

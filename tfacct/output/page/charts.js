@@ -112,7 +112,7 @@ function chart(id, title, counted, series, spoken, cross, device, said, go) {
 		"Click to go there.",
 		picture,
 		dom.key(lines.map(({ hue, name }) => [hue, name])),
-		said ? h("p.said", null, said) : null,
+		said ? h("p.said", said) : null,
 	);
 }
 

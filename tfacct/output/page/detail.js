@@ -15,8 +15,8 @@ export function detail(counted, { group, line }, device) {
 			? "cache"
 			: paths.hue(line.line === "product" ? paths.component(line) : paths.heading(line.path));
 	const head = [
-		h(`h3.${hue}`, null, paths.short(line.path)),
-		h("p.spec", null, picture.spelled(line.spec, group, counted.model.legend)),
+		h(`h3.${hue}`, paths.short(line.path)),
+		h("p.spec", picture.spelled(line.spec, group, counted.model.legend)),
 	];
 	const product = counted.products.find(one => one.line === line && one.group === group);
 	return h(
@@ -44,19 +44,17 @@ function ofProduct(counted, product, device) {
 	return [
 		h(
 			"p.letters",
-			null,
 			letters.map((letter, at) => [
 				at ? "·" : "",
 				h("abbr", { title: model.legend[letter] ?? "", "data-axis": letter }, letter),
 			]),
 		),
-		h("p.values", null, values.map(numbers.grouped).join(" · ")),
-		h("p.result", null, "= ", h("strong", null, numbers.grouped(forward)), " FLOPs"),
+		h("p.values", values.map(numbers.grouped).join(" · ")),
+		h("p.result", "= ", h("strong", numbers.grouped(forward)), " FLOPs"),
 		operands(dims),
 		h(
 			"dl.facts",
-			null,
-			facts(counted, product, device).flatMap(([name, value]) => [h("dt", null, name), h("dd", null, value)]),
+			facts(counted, product, device).flatMap(([name, value]) => [h("dt", name), h("dd", value)]),
 		),
 	];
 }
@@ -132,25 +130,23 @@ function ofOther(counted, group, line) {
 		const own = counted.states.find(state => state.line === line && state.group === group);
 		const axes = einsum.letters(line.spec).map(axis => group.names[axis] ?? axis);
 		return [
-			h("p.letters", null, [...axes, ...(group.letter === null ? [] : [group.letter])].join("·")),
-			h("p.result", null, "= ", h("strong", null, g(own.elements)), " elements"),
+			h("p.letters", [...axes, ...(group.letter === null ? [] : [group.letter])].join("·")),
+			h("p.result", "= ", h("strong", g(own.elements)), " elements"),
 			h(
 				"dl.facts",
-				null,
-				h("dt", null, "bytes"),
-				h("dd", null, `${g(own.bytes)} (${numbers.binary(own.bytes)})`),
-				h("dt", null, "stored in"),
-				h("dd", null, line.bits ? `fp${line.bits}, whatever the cache's dtype` : "the cache's dtype"),
+				h("dt", "bytes"),
+				h("dd", `${g(own.bytes)} (${numbers.binary(own.bytes)})`),
+				h("dt", "stored in"),
+				h("dd", line.bits ? `fp${line.bits}, whatever the cache's dtype` : "the cache's dtype"),
 			),
 		];
 	}
 	const stored = lines.parameters(line),
 		elements = einsum.sum(stored.map(one => einsum.size(group.axes, one.axes)));
 	return [
-		h("p.result", null, "= ", h("strong", null, g(group.count * elements)), " parameters"),
+		h("p.result", "= ", h("strong", g(group.count * elements)), " parameters"),
 		h(
 			"p.aside",
-			null,
 			line.unused
 				? "It is stored and never called."
 				: "Its rows are looked up: that is no product, and takes no FLOPs.",

@@ -3,28 +3,31 @@
 const SVG = "http://www.w3.org/2000/svg",
 	MATHML = "http://www.w3.org/1998/Math/MathML";
 
-// `h("td.number", { title: "…" }, "8.03 B")`: a tag with classes, attributes, and children.
-export function h(tag, attributes, ...children) {
-	return made(document.createElement(tag.split(".")[0]), tag, attributes, children);
+// `h("td.number", { title: "…" }, "8.03 B")`: a tag with classes, attributes if there are any, and children.
+export function h(tag, ...rest) {
+	return made(document.createElement(tag.split(".")[0]), tag, rest);
 }
 
-export function svg(tag, attributes, ...children) {
-	return made(document.createElementNS(SVG, tag.split(".")[0]), tag, attributes, children);
+export function svg(tag, ...rest) {
+	return made(document.createElementNS(SVG, tag.split(".")[0]), tag, rest);
 }
 
-export function math(tag, attributes, ...children) {
-	return made(document.createElementNS(MATHML, tag.split(".")[0]), tag, attributes, children);
+export function math(tag, ...rest) {
+	return made(document.createElementNS(MATHML, tag.split(".")[0]), tag, rest);
 }
 
-function made(element, tag, attributes, children) {
+function made(element, tag, rest) {
+	const [first] = rest,
+		attributes = Object.getPrototypeOf(first ?? "") === Object.prototype ? first : null;
 	const classes = tag.split(".").slice(1);
 	if (classes.length) element.setAttribute("class", classes.join(" "));
 	for (const [name, value] of Object.entries(attributes ?? {})) {
 		if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
 		else if (name.startsWith("--")) element.style.setProperty(name, value);
-		else if (value !== null && value !== undefined && value !== false)
-			element.setAttribute(name, value === true ? "" : value);
+		else if (value === true) element.setAttribute(name, "");
+		else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value);
 	}
+	const children = attributes ? rest.slice(1) : rest;
 	element.append(...children.flat(3).filter(child => child !== null && child !== undefined && child !== false));
 	return element;
 }
@@ -37,7 +40,7 @@ export function panel(id, title, aside, ...body) {
 	return h(
 		"section.panel",
 		{ id, "aria-labelledby": heading },
-		h("header", null, h("h2", { id: heading }, title), aside ? h("p.aside", null, aside) : null),
+		h("header", h("h2", { id: heading }, title), aside ? h("p.aside", aside) : null),
 		...body,
 	);
 }
@@ -51,11 +54,10 @@ export function table(caption, columns, rows, more = {}) {
 		h(
 			"table",
 			more,
-			h("caption.hidden", null, caption),
-			h("thead", null, h("tr", null, head)),
+			h("caption.hidden", caption),
+			h("thead", h("tr", head)),
 			h(
 				"tbody",
-				null,
 				rows.map(row => tableRow(columns, row)),
 			),
 		),
@@ -77,7 +79,6 @@ function tableRow(columns, { cells, ...attributes }) {
 export function key(entries) {
 	return h(
 		"ul.key",
-		null,
-		entries.map(([hue, text]) => h("li", null, h(`i.swatch.${hue}`), text)),
+		entries.map(([hue, text]) => h("li", h(`i.swatch.${hue}`), text)),
 	);
 }

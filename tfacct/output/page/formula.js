@@ -31,14 +31,12 @@ export function formulas(counted) {
 		body,
 		h(
 			"dl.legend",
-			null,
 			legend.map(([letter, meaning, value]) =>
 				h(
 					"div",
-					null,
 					h("dt", { "data-axis": letter }, letter),
-					h("dd", null, meaning),
-					h("dd.number", null, value === undefined ? "" : numbers.grouped(value)),
+					h("dd", meaning),
+					h("dd.number", value === undefined ? "" : numbers.grouped(value)),
 				),
 			),
 		),
@@ -68,19 +66,18 @@ function one(counted, name, title, tree, values) {
 	return h(
 		"figure.formula",
 		{ "data-formula": name, "data-agrees": String(agrees) },
-		h("figcaption", null, title),
+		h("figcaption", title),
 		h(
 			"div.wide.sums",
 			{ tabindex: 0, role: "group", "aria-label": title },
-			pieces(tree).map(piece => math("math", null, piece)),
+			pieces(tree).map(piece => math("math", piece)),
 		),
 		h(
 			agrees ? "p.agrees" : "p.differs",
-			null,
 			result === null ? "a letter has no value here" : `= ${numbers.grouped(result)} `,
 			agrees
-				? h("span", null, "✓ the lines add up to the same")
-				: h("span", null, `✗ the lines add up to ${numbers.grouped(lines)}.${note}`),
+				? h("span", "✓ the lines add up to the same")
+				: h("span", `✗ the lines add up to ${numbers.grouped(lines)}.${note}`),
 		),
 	);
 }
@@ -132,7 +129,7 @@ function written([coefficient, powers, inside]) {
 	return [...front, ...(front.length ? [sign("·")] : []), sign("("), ...sum, sign(")")];
 }
 
-const sign = text => math("mo", { stretchy: "false" }, text);
+const sign = text => math("mo", { stretchy: "false", form: text === "+" ? "infix" : null }, text);
 
 // Coefficient and letters with their powers; nothing for a 1 in front of a bracket.
 function product(coefficient, powers, bracket) {
@@ -141,15 +138,15 @@ function product(coefficient, powers, bracket) {
 		.filter(Boolean)
 		.map(part => {
 			const [letter, power] = part.split("^");
-			return power ? math("msup", null, letterOf(letter), math("mn", null, power)) : letterOf(letter);
+			return power ? math("msup", letterOf(letter), math("mn", power)) : letterOf(letter);
 		});
-	if (coefficient !== 1 || (!factors.length && !bracket)) factors.unshift(math("mn", null, String(coefficient)));
+	if (coefficient !== 1 || (!factors.length && !bracket)) factors.unshift(math("mn", String(coefficient)));
 	return factors.flatMap((factor, index) => (index ? [sign("·"), factor] : [factor]));
 }
 
 function letterOf(letter) {
 	if (letter.length === 1) return math("mi", { "data-axis": letter }, letter);
-	return math("msub", { "data-axis": letter }, math("mi", null, letter[0]), math("mi", null, letter.slice(1)));
+	return math("msub", { "data-axis": letter }, math("mi", letter[0]), math("mi", letter.slice(1)));
 }
 
 // The formula as LaTeX reads it.

@@ -36,14 +36,13 @@ export function header({ counted, complaints }) {
 				]
 			: [];
 	return [
-		h("h1", null, model.name, fields(model)),
+		h("h1", model.name, fields(model)),
 		h(
 			"p.about",
-			null,
 			`${model.family} · ${numbers.grouped(layers)} blocks · context ${numbers.grouped(model.context)}`,
 			link,
 		),
-		agrees ? h("p.witness", null, `✓ ${numbers.grouped(counted.params)} parameters: the ${model.witness}`) : null,
+		agrees ? h("p.witness", `✓ ${numbers.grouped(counted.params)} parameters: the ${model.witness}`) : null,
 		[...complaints, ...model.warnings, ...past].map(text => h("p.warning", { role: "status" }, text)),
 	].flat();
 }
@@ -52,7 +51,7 @@ const fields = model => {
 	const set = Object.entries(model.set)
 		.map(([name, value]) => `${name}=${JSON.stringify(value)}`)
 		.join(", ");
-	return set ? h("small", null, ` ${set}`) : "";
+	return set ? h("small", ` ${set}`) : "";
 };
 
 // The command that prints the same number.
@@ -62,8 +61,7 @@ export function command(counted) {
 		prompt = text.startsWith("load(") ? ">>> " : "$ ";
 	return h(
 		"div.command",
-		null,
-		h("code", { id: "command", "data-command": text }, h("span", null, prompt), text),
+		h("code", { id: "command", "data-command": text }, h("span", prompt), text),
 		copies("copy", "Copy the command", () => text),
 		latent(counted),
 	);
@@ -74,7 +72,7 @@ function latent(counted) {
 	const other = says.otherwise(counted);
 	if (other === null) return null;
 	const said = `Latent attention runs ${counted.way.form}, which takes fewer FLOPs here; `;
-	return h("p.hint", null, `${said}${other.latent_attention}, it would take ${numbers.si(other.total_flops)}FLOPs.`);
+	return h("p.hint", `${said}${other.latent_attention}, it would take ${numbers.si(other.total_flops)}FLOPs.`);
 }
 
 export function copies(label, title, text) {
@@ -107,13 +105,12 @@ export function notes({ model, state: now }) {
 		null,
 		h(
 			"ul",
-			null,
 			[
 				...model.notes,
 				`${models.convention(model, now)}.`,
 				"Bytes moved are those of unfused kernels: every operand of a product is read once, every result written once.",
 				"Memory held is the weights and what is kept between steps: no activations, no engine's buffers.",
-			].map(text => h("li", null, text)),
+			].map(text => h("li", text)),
 		),
 	);
 }

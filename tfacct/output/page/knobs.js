@@ -55,7 +55,7 @@ export function knobs(page, now, turn) {
 		field(
 			"Weights in",
 			select("dtype", dtypes(model), now.dtype ?? "", dtype => turn({ dtype: dtype || null })),
-			model.quantized ? h("p.hint", null, published(model)) : null,
+			model.quantized ? h("p.hint", published(model)) : null,
 		),
 		model.keeps
 			? field(
@@ -81,12 +81,12 @@ export function knobs(page, now, turn) {
 		model.logits ? flag("last", "Logits of the last position only", now.last, last => turn({ last }), now.train) : null,
 		flag("train", "Training step: forward and backward", now.train, train => turn({ train }), now.step !== "prefill"),
 		sizes.fields(model, now, turn),
-		h("p.ends", null, h("button.plain", { type: "button", id: "as-built", onclick: () => turn(null) }, "As built")),
+		h("p.ends", h("button.plain", { type: "button", id: "as-built", onclick: () => turn(null) }, "As built")),
 	];
 }
 
 function field(label, control, more) {
-	return h("div.field", null, h("label", { for: control.id }, label), control, more ?? null);
+	return h("div.field", h("label", { for: control.id }, label), control, more ?? null);
 }
 
 function select(id, options, value, turn) {
@@ -141,24 +141,15 @@ function slider(id, label, value, unit, steps, turn) {
 		"aria-valuetext": `${numbers.grouped(value)} ${unit}`,
 		oninput: event => turn(steps[Number(event.target.value)]),
 	});
-	return h(
-		"div.field.slid",
-		null,
-		h("label", { for: id }, label),
-		text,
-		range,
-		h("p.hint", { id: `${id}-unit` }, unit),
-	);
+	return h("div.field.slid", h("label", { for: id }, label), text, range, h("p.hint", { id: `${id}-unit` }, unit));
 }
 
 function steps(now, turn) {
 	return h(
 		"fieldset.field.step",
-		null,
-		h("legend", null, "Step"),
+		h("legend", "Step"),
 		h(
 			"div.tabs",
-			null,
 			["prefill", "decode", "chunk"].map(step => [
 				h("input", {
 					type: "radio",
@@ -200,11 +191,10 @@ function shared(model, now, turn) {
 	});
 	return h(
 		"div.field.slid",
-		null,
 		h("label", { for: "shared" }, "Key/value heads"),
 		h("output", { for: "shared" }, String(value)),
 		range,
-		h("p.hint", null, name + built),
+		h("p.hint", name + built),
 	);
 }
 
@@ -213,7 +203,6 @@ const settled = (value, model) => (value === model.sizes.K ? null : value);
 function flag(id, label, on, turn, off = false) {
 	return h(
 		"div.flag",
-		null,
 		h("input", { id, type: "checkbox", checked: on, disabled: off, onchange: event => turn(event.target.checked) }),
 		h("label", { for: id }, label),
 	);

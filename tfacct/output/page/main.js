@@ -13,6 +13,7 @@ import * as charts from "./charts.js";
 import * as cards from "./cards.js";
 import * as roofline from "./roofline.js";
 import * as treemap from "./treemap.js";
+import * as training from "./training.js";
 import * as formula from "./formula.js";
 import * as tables from "./tables.js";
 import * as knobs from "./knobs.js";
@@ -103,7 +104,6 @@ function rest(names) {
 		...[
 			h(
 				"div.pair",
-				null,
 				crosses() ? charts.flops(counted, go) : null,
 				counted.model.keeps && counted.dtype !== null ? charts.memory(counted, device, go) : null,
 			),
@@ -116,13 +116,13 @@ function rest(names) {
 			}),
 			h(
 				"div.pair",
-				null,
 				roofline.roofline(counted, device),
 				treemap.treemap(counted, view.area, area => {
 					view.area = area;
 					rest(names);
 				}),
 			),
+			training.training(counted, device),
 			formula.formulas(counted),
 			tables.products(counted, view.sort, column => {
 				view.sort = turned(view.sort, column);
@@ -160,7 +160,7 @@ function lines() {
 		"lines",
 		"The model, line by line",
 		"Every box is one line of the ledger. Choose one.",
-		h("div.beside", null, picture.picture(counted, chosen.id, choose), detail.detail(counted, chosen, device)),
+		h("div.beside", picture.picture(counted, chosen.id, choose), detail.detail(counted, chosen, device)),
 	);
 }
 

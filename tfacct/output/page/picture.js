@@ -12,7 +12,7 @@ export function picture(counted, selected, choose) {
 		.map((group, index) => ({ group, index }))
 		.filter(({ group }) => group.lines.length)
 		.map(({ group, index }) => block(counted, group, index, selected, choose));
-	return h("div.model", null, found);
+	return h("div.model", found);
 }
 
 function block(counted, group, index, selected, choose) {
@@ -27,13 +27,11 @@ function block(counted, group, index, selected, choose) {
 	const title = repeated ? `${side(group)}blocks ${elided(group.blocks)}` : outside(group);
 	return h(
 		`div.block${repeated && group.count > 1n ? ".many" : ""}`,
-		null,
 		h(
 			"h3",
-			null,
 			title,
-			group.kind ? h("em", null, group.kind) : null,
-			repeated ? h("b", null, `× ${numbers.grouped(group.count)}`) : null,
+			group.kind ? h("em", group.kind) : null,
+			repeated ? h("b", `× ${numbers.grouped(group.count)}`) : null,
 		),
 		rows.map(row => sublayer(counted, group, index, row, selected, choose)),
 	);
@@ -56,14 +54,9 @@ function elided(spans) {
 
 function sublayer(counted, group, index, { part, lines }, selected, choose) {
 	const small = lines.every(({ line }) => line.line === "pointwise");
-	if (small) return h("p.small", null, h(`i.${part.endsWith("_add") ? "plus" : "dash"}`), part.replaceAll("_", " "));
+	if (small) return h("p.small", h(`i.${part.endsWith("_add") ? "plus" : "dash"}`), part.replaceAll("_", " "));
 	const boxes = lines.map(({ line, leaf }) => box(counted, group, index, line, leaf || part, selected, choose));
-	return h(
-		"div.sublayer",
-		null,
-		h("h4", null, paths.parse(lines[0].line.path).part.replaceAll("_", " ")),
-		h("div.boxes", null, boxes),
-	);
+	return h("div.sublayer", h("h4", paths.parse(lines[0].line.path).part.replaceAll("_", " ")), h("div.boxes", boxes));
 }
 
 function box(counted, group, index, line, name, selected, choose) {
@@ -81,8 +74,8 @@ function box(counted, group, index, line, name, selected, choose) {
 			onclick: () => choose(id),
 			"--share": String(share ?? 0),
 		},
-		h("b", null, label),
-		h("span", null, h("span", null, value), share === null ? null : h("span", null, percent(share))),
+		h("b", label),
+		h("span", h("span", value), share === null ? null : h("span", percent(share))),
 	);
 }
 

@@ -16,7 +16,7 @@ export function roofline(counted, device) {
 		const why = device.peak
 			? "Choose a dtype: bytes of quantized weights are not guessed."
 			: `No peak in bf16 is known of ${device.name}.`;
-		return dom.panel("roofline", "Bound by memory or by arithmetic", null, h("p.said", null, why));
+		return dom.panel("roofline", "Bound by memory or by arithmetic", null, h("p.said", why));
 	}
 	const ridge = device.peak / device.bandwidth;
 	const points = counted.products
@@ -49,7 +49,7 @@ export function roofline(counted, device) {
 			ticks(low, high, x),
 			dots(points, total, x),
 		),
-		h("p.said", null, said),
+		h("p.said", said),
 	);
 }
 
@@ -81,7 +81,7 @@ function dots(points, total, x) {
 			svg(
 				`circle.${paths.hue(product.name)}`,
 				{ cx: at, cy: y, r: radius },
-				svg("title", null, `${paths.short(product.line.path)}: ${each.toFixed(2)} FLOPs per byte`),
+				svg("title", `${paths.short(product.line.path)}: ${each.toFixed(2)} FLOPs per byte`),
 			),
 		),
 		named.map(label),

@@ -14,7 +14,7 @@ export function command(model, state) {
 
 function shell(model, state) {
 	const at = count.axes(model, state),
-		said = ["tfacct", "flops", quoted(model.name)];
+		said = [];
 	if (state.ctx !== null) said.push("--ctx", state.ctx);
 	if (state.step === "decode") said.push("--decode");
 	if (state.step === "chunk") said.push("--tokens", at.T);
@@ -23,10 +23,16 @@ function shell(model, state) {
 	if (state.last) said.push("--logits", "last");
 	if (state.masked) said.push("--masked");
 	if (state.train) said.push("--train");
-	for (const [field, value] of Object.entries(sets(model, state))) {
-		said.push("--set", quoted(`${field}=${typeof value === "string" ? value : JSON.stringify(value, digits)}`));
-	}
-	return said.join(" ");
+	return typed("flops", model, said, sets(model, state));
+}
+
+// A command as it is typed: its options, and the fields that it sets.
+export function typed(name, model, options, fields = model.set) {
+	const set = Object.entries(fields).flatMap(([field, value]) => [
+		"--set",
+		quoted(`${field}=${typeof value === "string" ? value : JSON.stringify(value, digits)}`),
+	]);
+	return ["tfacct", name, quoted(model.name), ...options, ...set].join(" ");
 }
 
 // Fields over the config as published: those that the page was made with, and those that its knobs set.

@@ -15,9 +15,8 @@ export function fields(model, now, turn) {
 			value = changed[letter] ?? built;
 		return h(
 			"div",
-			null,
 			h("label", { for: id, "data-axis": letter }, letter),
-			h("span", null, model.legend[letter] ?? ""),
+			h("span", model.legend[letter] ?? ""),
 			h("input", {
 				id,
 				type: "text",
@@ -39,9 +38,9 @@ export function fields(model, now, turn) {
 	return h(
 		"details.sizes",
 		{ id: "sizes", open: Object.keys(now.sizes).length > 0 },
-		h("summary", null, "Every size, by letter"),
-		h("p.hint", null, "Sizes of the lines, not fields of a config."),
-		h("div.letters", null, rows),
+		h("summary", "Every size, by letter"),
+		h("p.hint", "Sizes of the lines, not fields of a config."),
+		h("div.letters", rows),
 	);
 }
 

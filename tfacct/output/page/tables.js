@@ -37,7 +37,7 @@ export function products(counted, order, sort) {
 	]);
 	const cells = rows.map(row => ({
 		cells: [
-			[paths.short(row.line.path), row.kind ? h("em", null, ` ${row.kind}`) : null],
+			[paths.short(row.line.path), row.kind ? h("em", ` ${row.kind}`) : null],
 			einsum.renamed(row.line.spec, row.group.names).replace("->", "→"),
 			`${g(row.dims.m)} × ${g(row.dims.k)} × ${g(row.dims.n)}`,
 			g(row.dims.times),
@@ -171,7 +171,7 @@ function galleryRow({ model, counted }, state, device, acts) {
 			state.step === "prefill" || model.keeps ? numbers.si(counted.flops) : "no such step",
 			known ? numbers.binary(counted.bytes) : "quantized",
 			model.keeps ? numbers.binary(counted.kept) : "–",
-			known ? h(fits ? "span.free" : "span.over", null, fits ? "fits" : "too large") : "?",
+			known ? h(fits ? "span.free" : "span.over", fits ? "fits" : "too large") : "?",
 		],
 	};
 }

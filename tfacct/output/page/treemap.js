@@ -28,7 +28,7 @@ export function treemap(counted, kind, choose) {
 	const unknown = counted.dtype === null && (kind === "memory" || kind === "bytes moved");
 	const body =
 		unknown || !total
-			? h("p.said", null, unknown ? "Choose a dtype." : "Nothing to show.")
+			? h("p.said", unknown ? "Choose a dtype." : "Nothing to show.")
 			: svg(
 					"svg.treemap",
 					{ viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `Areas of ${kind}` },
@@ -105,11 +105,10 @@ function rectangle({ name, hue, size, x, y, width, height }, total, unit) {
 	const fits = width > 7 * name.length * 0.9 + 10 && height > 18;
 	return svg(
 		"g",
-		null,
 		svg(
 			`rect.${hue}`,
 			{ x: x + 0.75, y: y + 0.75, width: Math.max(width - 1.5, 0.5), height: Math.max(height - 1.5, 0.5), rx: 2 },
-			svg("title", null, `${name}: ${numbers[unit](size)}, ${numbers.percent(size, total)}`),
+			svg("title", `${name}: ${numbers[unit](size)}, ${numbers.percent(size, total)}`),
 		),
 		fits ? svg("text.inside", { x: x + 7, y: y + 16 }, name) : null,
 		fits && height > 34 ? svg("text.inside.faint", { x: x + 7, y: y + 31 }, numbers.percent(size, total)) : null,
