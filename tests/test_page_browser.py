@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -100,6 +101,8 @@ def test_the_page_says_what_its_command_prints(
         assert said(tab) == document, (link, words)
         assert list(said(tab)["models"][0]) == list(document["models"][0])
         assert tab.complaints == [] and len(tab.requests) <= 2, (link, tab.requests)
+        shown = tab.js("document.querySelector('.page').innerText")
+        assert not re.findall(r"\b(?:null|undefined|NaN|Infinity)\b", shown), link
         assert all(one.startswith(("file:", "about:")) for one in tab.requests)
 
 
@@ -263,6 +266,7 @@ def test_models_stand_beside_each_other(tab: driver.Browser, pages: Callable[...
     file = pages("llama-3.1-8b", "gpt2", "bert-base", "gpt-oss-20b")
     tab.open(file, "#v=1&against=gpt2&ctx=1024&step=decode")
     assert tab.js("document.querySelectorAll('#bars .bar').length") == 8
+    assert tab.js("against.value") == "gpt2"
     assert tab.js("document.querySelectorAll('#gallery tbody tr').length") == 4
     tab.js("search.value = 'gpt oss'; search.dispatchEvent(new Event('input'))")
     assert tab.js("[...document.querySelectorAll('#gallery tbody th')].map((one) => one.innerText)") == ["gpt-oss-20b"]

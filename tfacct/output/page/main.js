@@ -84,7 +84,8 @@ function draw() {
 	const fresh = h("div", { id: "knobs", "data-model": model.name }, knobs.knobs(page, now, turn));
 	if (byId("knobs").dataset.model === model.name) focus.renewed(byId("knobs"), fresh);
 	else byId("knobs").replaceWith(fresh);
-	byId("head").replaceChildren(...head.header({ counted, complaints: view.complaints }));
+	byId("head").replaceChildren(...head.header({ counted, complaints: view.complaints }).filter(Boolean));
+	byId("against").value = now.against ?? "";
 	byId("light").replaceChildren(
 		bars.tiles(counted, other, names[1]),
 		head.command(counted),
