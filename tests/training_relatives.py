@@ -332,6 +332,15 @@ def electra(pick: Pick, config: Config) -> Config:
     return {**taken, "embedding_size": taken["hidden_size"]}
 
 
+def eurobert(pick: Pick, config: Config) -> Config:
+    return {
+        **grouped(pick, config),
+        "attention_bias": pick([True, False]),
+        "mlp_bias": pick([True, False]),
+        "attention_dropout": pick(DROPS),
+    }
+
+
 def distilbert(pick: Pick, config: Config) -> Config:
     return {
         "n_layers": config["num_hidden_layers"],

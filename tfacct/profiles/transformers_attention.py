@@ -48,7 +48,7 @@ class Attending:
         return f"transformers with {self.attention}"
 
     @property
-    def encodes(self) -> bool:
+    def sees_all(self) -> bool:
         """True if every token sees all others."""
         return False
 
@@ -82,7 +82,7 @@ class Attending:
 
     def _check_attention(self, part: Attention) -> None:
         alibi = part.alibi and not (self.habits.starts_biased and self.attention == "eager")
-        if alibi or part.biased or part.causal == self.encodes:
+        if alibi or part.biased or part.causal == self.sees_all:
             raise ConfigError(f"{self.name}: no rule for attention with biases of scores")
         if part.sinks and (self.attention == "sdpa" or not self.habits.narrow_softmax):
             raise ConfigError(f"{self.name}: no rule for attention with sinks")

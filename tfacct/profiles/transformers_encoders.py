@@ -19,6 +19,8 @@ TRANSFORM = "lm_head.transform"
 """The product in front of the head's."""
 
 
+CHOICE, SHIFTED = "loss.choose", ("loss.targets", "loss.padding")
+"""The loss's choice of each target; a decoder's targets, and what they are shifted from."""
 POOLED = {"tanh": "result", "relu": "result", "gelu": "in"}
 """What a pooler's activation keeps."""
 
@@ -26,6 +28,11 @@ POOLED = {"tanh": "result", "relu": "result", "gelu": "in"}
 @record
 class Encoders(Transformers):
     """A transformers encoder with one kind of attention."""
+
+    @property
+    def sees_all(self) -> bool:
+        """True: every token sees all others."""
+        return True
 
     @property
     def encodes(self) -> bool:
@@ -55,7 +62,7 @@ class Encoders(Transformers):
         if shape.positions is None or shape.embed_norm is None or shape.embed.scaled:
             raise ConfigError(f"{self.name}: no rule for this front of an encoder")
         own = self.habits.own_positions  # of each sequence, from a mask of its own
-        kept = [Kept("tokens", "B T", by=("embed", "loss.choose"), role="index")]
+        kept = [Kept("tokens", "B T", by=("embed", CHOICE), role="index")]
         order, moments = ["embed"], [Moment("embed", ())]
         if shape.segments is not None:
             order.append("type_embed.weight")
@@ -155,6 +162,39 @@ class Encoders(Transformers):
         """Numbers of all positions, and their segments."""
         names = ("positions", "segments") if shape.segments is not None else ("positions",)
         return tuple(Kept(name, "P", by=(), role="index") for name in names)
+
+
+@record
+class Bidirectional(Transformers):
+    """A transformers encoder of a decoder's blocks, in which every token sees all others: no mask is made, and the loss
+    is that of every position."""
+
+    @property
+    def sees_all(self) -> bool:
+        """True: every token sees all others."""
+        return True
+
+    def front(self, shape: Transformer) -> Run:
+        """A decoder's, whose tokens are the loss's targets too."""
+        run = Transformers.front(self, shape)
+        tokens, *others = run.kept
+        return run._replace(kept=(Kept(tokens.path, tokens.spec, (*tokens.by, CHOICE), tokens.role), *others))
+
+    def back(self, shape: Transformer) -> Run:
+        """A decoder's, without targets that are shifted."""
+        run = Transformers.back(self, shape)
+        return run._replace(kept=tuple(line for line in run.kept if line.path not in SHIFTED))
+
+    def waiting(self, shape: Transformer) -> tuple[Held, ...]:
+        """A decoder's, without a mask."""
+        return self._unmasked().waiting(shape)
+
+    def handed(self, shape: Transformer) -> tuple[Handed, ...]:
+        """A decoder's, without a mask."""
+        return self._unmasked().handed(shape)
+
+    def _unmasked(self) -> Transformers:
+        return Transformers("sdpa", self.habits, self.full, self.batch, self.tokens)
 
 
 def _each(shape: Transformer) -> str:

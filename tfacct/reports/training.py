@@ -193,9 +193,9 @@ def _kind(shape: Transformer) -> type[Transformers]:
     """The profile of decoders, or that of encoders."""
     if not any(isinstance(part, Attention) and not part.causal for part in shape.attentions):
         return Transformers
-    from tfacct.profiles.transformers_encoders import Encoders
+    from tfacct.profiles.transformers_encoders import Bidirectional, Encoders
 
-    return Encoders
+    return Encoders if any(stack.block.order == "post" for stack in shape.stacks) else Bidirectional
 
 
 def _autocast() -> type[Transformers]:
