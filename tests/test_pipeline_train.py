@@ -180,6 +180,9 @@ def test_microbatches_in_flight_as_published() -> None:
     assert most(Mesh(pp=8), times=3) == 3
     # Interleaved: 1 + (p − 1)/(p · m) times as much on the first rank (2205.05198, section 4.2.3), here 39/32.
     assert most(Mesh(pp=8, schedule="interleaved", chunks=4)) == 8 * 4 + 7
+    # There GPT-3 has p = 8, m = 3, the 530B model p = 35, m = 3.
+    assert most(Mesh(pp=8, schedule="interleaved", chunks=3)) == 31 == 8 * 3 + 7
+    assert most(Mesh(pp=35, schedule="interleaved", chunks=3), times=280) == 139 == 35 * 3 + 34
     # Zero bubble: what waits for gradients of weights makes up for what is no more in flight (2401.10241, table 2).
     for rank in range(8):
         starts = instants(Mesh(pp=8, schedule="zero-bubble"), rank, 32)
