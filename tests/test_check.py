@@ -296,3 +296,47 @@ def test_transformers_classes_agree_in_full_size_and_a_planted_mistake_is_found(
         "qwen2-0.5b": ({"intermediate_size": 4_800}, "blocks.0.mlp.gate_proj: 4,800 wide in the code, 4,864 in"),
     }[name]
     assert (tfacct.check(build(**wrong), model, tokens=16).first_difference or "").startswith(first)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "qwen2-0.5b"])
+def test_what_a_training_step_keeps_is_compared_to_the_byte(name: str) -> None:
+    transformers = pytest.importorskip("transformers", reason="its classes are checked")
+    model = tfacct.load(name)
+    fields = {key: value for key, value in model.config.items() if key != "model_type"}
+
+    def build() -> Any:
+        made = transformers.AutoConfig.for_model(model.config["model_type"], **fields)
+        return transformers.AutoModelForCausalLM.from_config(made)
+
+    def greedy() -> Any:
+        """Its blocks keep one more tensor: a network's result that a product needs again."""
+        built = build()
+        block = (built.transformer.h if name == "gpt2" else built.model.layers)[1].mlp
+        block.register_forward_hook(lambda _module, _args, out: out * out.sigmoid())
+        return built
+
+    right = tfacct.check(build, model, tokens=32, train=True)
+    assert right.agrees, right.answer
+    assert right.code_saved_bytes == right.total_saved_bytes == model.train(ctx=32, dtype="bf16").kept_bytes
+    assert tfacct.check(build, model, tokens=32).code_saved_bytes is None
+    wrong = tfacct.check(greedy, model, tokens=32, train=True)
+    # two tensors of 32 positions, in bf16: the result and its sigmoid
+    more = 2 * 2 * 32 * {"gpt2": 768, "qwen2-0.5b": 896}[name]
+    assert [one["path"] for one in wrong.differences] == ["kept for the gradients"]
+    assert wrong.code_saved_bytes == wrong.total_saved_bytes + more
+    with pytest.raises(TfacctError, match="takes no instance"):
+        tfacct.check(own.GPT(), own.GPT2, tokens=9, train=True)
+
+
+def test_a_loss_is_made_for_modules_that_bring_none() -> None:
+    """A module by hand keeps other tensors than the class, and both sums are said."""
+    pytest.importorskip("transformers", reason="its step is compared")
+    report = tfacct.check(lambda: own.GPT(heads=3), {**GPT2, "n_head": 3}, tokens=9, train=True)
+    code, config = report.code_saved_bytes, report.total_saved_bytes
+    assert code and config and code != config
+    assert [one["path"] for one in report.differences] == ["kept for the gradients"]
+    assert f"{code:,} bytes in the code, {config:,} in the config" in report.answer
+    with pytest.raises(TfacctError, match="heads of 12"):  # which the account does not count
+        tfacct.check(own.GPT, GPT2, tokens=9, train=True)
+    with pytest.raises(TfacctError, match="leave device out"):
+        tfacct.check(lambda: own.GPT(heads=3), {**GPT2, "n_head": 3}, tokens=9, train=True, device="cpu")

@@ -25,6 +25,7 @@ def assert_counts(
     inputs: Any = None,
     paths: str | Path | Mapping[str, str | Sequence[str]] | None = None,
     device: str = "meta",
+    train: bool = False,
 ) -> CheckReport:
     """Report of `tfacct.check`, which has the same keywords. Needs torch.
 
@@ -34,7 +35,17 @@ def assert_counts(
     __tracebackhide__ = True
     from tfacct.api.check import check
 
-    report = check(module, config, tokens=tokens, batch=batch, source=source, inputs=inputs, paths=paths, device=device)
+    report = check(
+        module,
+        config,
+        tokens=tokens,
+        batch=batch,
+        source=source,
+        inputs=inputs,
+        paths=paths,
+        device=device,
+        train=train,
+    )
     if not report.agrees:
         raise AssertionError(_told(report))
     return report
@@ -48,6 +59,7 @@ def _told(report: CheckReport) -> str:
         "parameters": (report.code_params, report.total_params),
         "FLOPs": (report.code_flops, report.total_flops),
         "bytes of cache": (report.code_kept_bytes, report.total_kept_bytes),
+        "bytes kept for the gradients": (report.code_saved_bytes, report.total_saved_bytes),
     }
     for what, (code, config) in sums.items():
         if code is not None and config is not None and code != config:

@@ -25,14 +25,16 @@ def check(
     paths: str | Path | Mapping[str, str | Sequence[str]] | None = None,
     propose_map: str | Path | None = None,
     device: str = "meta",
+    train: bool = False,
 ) -> CheckReport:
     """Comparison of a torch module with a config: parameters by tensor, FLOPs, what it keeps; `.agrees` is the verdict.
 
     `module`: a `torch.nn.Module`, a function that builds one, or `"MODULE:FACTORY"`. `config`: a Model, or what `load`
     takes. The module runs once on meta, where nothing is computed, on ids of `tokens` tokens (default the context, at
     most 128), or on `inputs`: a tuple, a dict, or a function of batch and tokens. `device="cpu"` runs it for real.
-    `paths`: a map from its tensors to paths of the ledger, as a dict or a TOML; `propose_map` writes one. Needs torch.
-    Raises TfacctError.
+    `paths`: a map from its tensors to paths of the ledger, as a dict or a TOML; `propose_map` writes one. `train`:
+    the bytes that a step in bf16 keeps for its gradients too, against those that the transformers class keeps. Needs
+    torch. Raises TfacctError.
     """
     from tfacct.api.asked import loaded
     from tfacct.ledger.workload import check_size
@@ -48,5 +50,5 @@ def check(
         given = {} if paths is None else maps.read(paths)
     else:
         raise UsageError(f"paths is a dict or a file, not a {type(paths).__name__}")
-    asked = reports.Asked(batch, tokens, source, device, given, propose_map, inputs)
+    asked = reports.Asked(batch, tokens, source, device, given, propose_map, inputs, train)
     return answered(CheckReport, reports.check(loaded(config, {}), module, reports.shown_name(module), asked))

@@ -45,6 +45,8 @@ class CheckReport(_Common):
     total_flops: int | None
     code_kept_bytes: int | None
     total_kept_bytes: int | None
+    code_saved_bytes: int | None
+    total_saved_bytes: int | None
     operators: list[str]
     paired_by: dict[str, int]
     differences: list[CheckDifference]

@@ -58,6 +58,10 @@ def check(
     device: Annotated[
         DeviceChoice, typer.Option(help="Where it is built and runs: meta computes nothing, cpu everything.")
     ] = DeviceChoice.meta,
+    train: Annotated[
+        bool,
+        typer.Option("--train", help="Also what a step in bf16 keeps for its gradients, against transformers."),
+    ] = False,
     output: opt.Output,
 ) -> None:
     """Check your own torch module against a config: tensors, FLOPs, cache. Needs torch; allocates no weights."""
@@ -73,6 +77,7 @@ def check(
         device=device.value,
         paths=None if map_ is None else maps.read(map_),
         propose=propose_map,
+        train=train,
     )
     subject = ask.subject(opt.One(config, sets))
     with spinner() as waiting:

@@ -12,11 +12,13 @@ from tfacct.base.errors import MissingExtraError, UsageError, listed
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
-from tfacct.ledger.workload import Request
+from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import maps
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row
 from tfacct.reports import compose, counting
+from tfacct.reports.counting import Counting
+from tfacct.reports.training import step_of
 from tfacct.witness.own_code import Compared, Parting, compare, together
 from tfacct.witness.own_names import WRAPPED
 
@@ -48,6 +50,7 @@ class Asked:
     paths: Mapping[str, Sequence[str]] | None = None
     propose: str | Path | None = None
     given: Any = None
+    train: bool = False
 
 
 def rooms() -> tuple[Any, Any]:
@@ -73,12 +76,30 @@ def check(subject: LoadedModel, module: Any, named: str, asked: Asked) -> Report
     given = asked.given if asked.given is not None else built.inputs
     weights = own_code.weights(inner)
     watched = watching.watch(inner, asked.batch, tokens, source=source or 0, given=given, device=asked.device)
-    found = compare(subject, weights, watched, work, asked.paths)
+    saved = _saved(subject, built, module, work) if asked.train else None
+    found = compare(subject, weights, watched, work, asked.paths, saved)
     if asked.propose is not None:
         missing = dict.fromkeys(paths.starred(tensor.path) for tensor in found.matched.missing)
         alone = dict.fromkeys(over.name for over in found.matched.over)
         maps.write(asked.propose, found.matched.pairs, list(alone), list(missing), subject.name)
     return _report(subject, named, found)
+
+
+def _saved(subject: LoadedModel, built: Built, module: Any, work: Workload) -> tuple[int, int]:
+    """Bytes that a training step in bf16 keeps for its backward pass, of the code and as transformers keeps them."""
+    try:
+        from tfacct.reference import own_step
+    except ImportError:
+        raise MissingExtraError(f"{option('train')} needs transformers", "pip install transformers") from None
+    if built.module is module:
+        raise UsageError(
+            f"{option('train')} changes the module's dtype, and takes no instance", "give the function that builds it"
+        )
+    terms = Counting("bf16", trained=())
+    if not subject.logits:
+        raise UsageError(f"{subject.name} has no logits, and so no loss: {option('train')} does not apply")
+    ours = int(step_of(subject, work, terms.recipe).kept())
+    return own_step.kept_bytes(built.module, work.batch, work.tokens), ours
 
 
 def _report(subject: LoadedModel, named: str, found: Compared) -> Report:
@@ -144,6 +165,7 @@ def _rows(lines: Sequence[Mapping[str, Any]]) -> tuple[Row, ...]:
 
 def _sums(found: Compared) -> tuple[Row, ...]:
     both = {"parameters": found.parameters, "FLOPs": found.flops, "bytes that it returns to keep": found.kept}
+    both["bytes kept for its gradients"] = found.saved
     return tuple(
         {
             "what": what,
@@ -192,7 +214,7 @@ def _unsaid(found: Compared) -> list[str]:
 
 
 def _facts(found: Compared, named: str, lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    flops, kept = found.flops or (None, None), found.kept or (None, None)
+    flops, kept, saved = (pair or (None, None) for pair in (found.flops, found.kept, found.saved))
     return {
         "code": named,
         "workload": counting.workload_facts(found.work),
@@ -204,6 +226,8 @@ def _facts(found: Compared, named: str, lines: Sequence[dict[str, Any]]) -> dict
         "total_flops": flops[1],
         "code_kept_bytes": kept[0],
         "total_kept_bytes": kept[1],
+        "code_saved_bytes": saved[0],
+        "total_saved_bytes": saved[1],
         "operators": list(found.operators),
         "paired_by": dict(found.matched.by),
         "differences": [

@@ -57,6 +57,8 @@ class Compared:
     """Of the code, and of the config."""
     flops: tuple[int, int] | None
     kept: tuple[int, int] | None
+    saved: tuple[int, int] | None
+    """Bytes that a training step keeps for its gradients, where they were asked for."""
     work: Workload
     notes: Sequence[str] = ()
     operators: Sequence[str] = ()
@@ -73,8 +75,12 @@ def compare(
     watched: Watched | None,
     work: Workload,
     given: Mapping[str, Sequence[str]] | None = None,
+    saved: tuple[int, int] | None = None,
 ) -> Compared:
-    """Compare a module's tensors, and what was watched of its run, with a model's ledger. Raises ConfigError."""
+    """Compare a module's tensors, and what was watched of its run, with a model's ledger. Raises ConfigError.
+
+    `saved`: bytes that a training step keeps, of the code and of the config.
+    """
     matched = match(subject, weights, given)
     partings = _folded(_tensors(subject, matched, weights))
     counted = sum(one.theirs.elements for one in matched.matches) + sum(over.elements for over in matched.over)
@@ -94,12 +100,15 @@ def compare(
             if kept[0] != kept[1]:
                 named = subject.kept or "what is kept"
                 partings.append(Parting(named, "", _two(*kept, "bytes"), "bytes", *kept))
+    if saved is not None and saved[0] != saved[1]:
+        partings.append(Parting("kept for the gradients", "", _two(*saved, "bytes"), "bytes", *saved))
     return Compared(
         matched,
         partings,
         (counted, subject.parameters),
         flops,
         kept,
+        saved,
         work,
         notes,
         () if watched is None else watched.operators,

@@ -1,0 +1,44 @@
+"""Bytes that somebody's own module keeps for its backward pass, on meta dressed as CUDA."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from contextlib import redirect_stdout
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+from transformers import PreTrainedModel
+
+from tfacct.base.errors import UsageError
+from tfacct.reference.keeping import as_on_cuda
+from tfacct.reference.own_code import failure
+from tfacct.reference.saving import saved
+
+
+def kept_bytes(module: nn.Module, batch: int, tokens: int) -> int:
+    """Bytes of what autograd saves in a forward pass in bf16 with its loss, parameters and buffers apart.
+
+    The module is built on meta, and is in bf16 afterwards. A class of transformers computes its own loss; of others it
+    is the cross-entropy of their logits in fp32. Raises UsageError.
+    """
+    if not all(parameter.is_meta for parameter in module.parameters()):
+        raise UsageError("the tensors of a training step are counted on meta", "leave device out")
+    module.to(torch.bfloat16).train()
+    ids = torch.zeros(batch, tokens, dtype=torch.long, device="meta")
+
+    def run() -> Tensor:
+        if isinstance(module, PreTrainedModel):
+            loss: Tensor = module(input_ids=ids, labels=ids, use_cache=False).loss
+            return loss
+        logits = next(leaf for leaf in tree_leaves(module(ids)) if isinstance(leaf, Tensor) and leaf.dim() == 3)
+        wanted = ids[:, -logits.shape[1] :]
+        return nn.functional.cross_entropy(logits.float().flatten(0, 1), wanted.flatten())
+
+    try:
+        with as_on_cuda(), torch.device("meta"), redirect_stdout(sys.stderr), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return sum(each.bytes for each in saved(module, run))
+    except (Exception, SystemExit) as error:
+        raise failure(f"{type(module).__name__}, run with a loss in bf16, raised", error) from None
