@@ -73,7 +73,16 @@ def test_other_work_is_counted(kind: str, times: int) -> None:
 def test_errors_of_checks_by_hand() -> None:
     # Measured over predicted of 0.8, 1 and 1.25: errors of 25 %, 0 and 20 %.
     checks = Checks({"a": 0.8, "b": 1.0, "c": 1.25})
-    assert checks.error == pytest.approx(0.2) and checks.ends == (0.8, 1.25)
+    assert checks.error == pytest.approx(0.2) and checks.ends == (0.8, 1.25) and not checks.doubtful
+
+
+def test_a_sweep_of_a_busy_machine_is_doubted(tmp_path: Path) -> None:
+    path = tmp_path / "busy.toml"
+    busy = replace(swept(), checks=Checks({"a": 0.15, "b": 0.5, "c": 1.1}))
+    path.write_text(calibration.written("busy", 10**10, 1e10, 1e11, busy))
+    said = " ".join(" ".join(GPT2.time(on=str(path), ctx=8).notes).split())
+    assert "checks are far off: the machine was busy" in said
+    assert "far off" not in " ".join(GPT2.time(on="cpu", ctx=8).notes)
 
 
 def test_a_file_says_what_was_found(tmp_path: Path) -> None:
@@ -178,6 +187,11 @@ def test_a_sweep_writes_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     again = run("measure", "--calibrate")
     assert again.code == 2 and "is there already" in again.err and "--force" in again.err
     assert run("measure", "--calibrate", "--force").code == 0
+    mine = tmp_path / "mine.toml"
+    assert "Wrote" in tfacct.calibrate(output=mine).answer
+    assert tfacct.load("gpt2").time(on=str(mine), ctx=8).calibration["threads"] >= 1
+    with pytest.raises(TfacctError, match="is there already"):
+        tfacct.calibrate(output=mine)
     assert "no device ends in" in run("measure", "--calibrate", "-o", "x.json").err
     assert "no spaces" in run("measure", "--calibrate", "-o", "my card.toml").err
     devices.paths.cache_clear()

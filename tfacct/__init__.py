@@ -9,7 +9,7 @@ from tfacct.base.version import __version__
 if TYPE_CHECKING:
     from tfacct.api.check import check
     from tfacct.api.checkpoint import checkpoint
-    from tfacct.api.devices import devices
+    from tfacct.api.devices import calibrate, devices
     from tfacct.api.meter import Meter
     from tfacct.api.metric_names import MetricName
     from tfacct.api.model import Model, load
@@ -25,6 +25,7 @@ __all__ = [
     "Report",
     "TfacctError",
     "__version__",
+    "calibrate",
     "check",
     "checkpoint",
     "devices",
@@ -35,6 +36,7 @@ __all__ = [
 
 _HOME = {
     "Meter": "api.meter",
+    "calibrate": "api.devices",
     "check": "api.check",
     "checkpoint": "api.checkpoint",
     "devices": "api.devices",

@@ -22,6 +22,8 @@ from tfacct.ledger.workload import Workload
 
 Pass = Literal["forward", "train"]
 """A forward pass, or that with a backward pass behind it."""
+DOUBTFUL = 0.25
+"""Median error of its own checks above which a sweep is doubted."""
 HEAD = 64
 """Size of the heads that were swept."""
 ACTIVATIONS: Mapping[str, str] = {
@@ -100,6 +102,11 @@ class Checks:
         off = sorted(abs(1 / ratio - 1) for ratio in self.ratios.values())
         middle = len(off) // 2
         return off[middle] if len(off) % 2 else (off[middle - 1] + off[middle]) / 2
+
+    @property
+    def doubtful(self) -> bool:
+        """True if the sweep does not tell what whole passes took: others used the machine, or its threads waited."""
+        return self.error > DOUBTFUL
 
     @property
     def ends(self) -> tuple[float, float]:

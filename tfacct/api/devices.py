@@ -1,6 +1,8 @@
-"""The devices, asked about without a model."""
+"""The devices, asked about without a model; and a sweep that makes one of this machine."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from tfacct.output.report import Report
 
@@ -18,3 +20,16 @@ def devices(name: str | None = None) -> Report:
     from tfacct.reports.devices import devices as report
 
     return report([known.load(one) for one in ([name] if name else known.paths())])
+
+
+def calibrate(
+    *, device: str = "cpu", dtype: str = "fp32", output: str | Path | None = None, force: bool = False
+) -> Report:
+    """Sweep this machine for some seconds and write a device, which `Model.time(on=...)` takes.
+
+    `device`: cpu, cuda or mps. `output`: a `.toml`, named after the device among your own by default; `force` replaces
+    one that is there. Needs torch. Raises TfacctError.
+    """
+    from tfacct.reports.calibrate import calibrate as swept
+
+    return swept(device=device, dtype=dtype, output=None if output is None else str(output), force=force)

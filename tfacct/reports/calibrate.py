@@ -18,7 +18,7 @@ from tfacct.loading import devices
 from tfacct.loading.model import subject
 from tfacct.output import files
 from tfacct.output.report import Column, Report, Row, Tick, unwatched
-from tfacct.reports.time_calibrated import priced
+from tfacct.reports.time_calibrated import DOUBT, priced
 from tfacct.witness.checks import reference_rooms
 
 if TYPE_CHECKING:
@@ -186,6 +186,7 @@ def _report(path: Path, found: Calibration, memory: int, bandwidth: float, peak:
         convention="seconds of the fastest of a few rounds; of products, attention, copies, other work",
         answer=f"Wrote {path}: whole passes took × {low:.2f} … {high:.2f} of what it says.",
         notes=(
+            *([DOUBT] if found.checks.doubtful else []),
             spelled(
                 f"`tfacct time MODEL --on {named}` predicts the reference model here.",
                 f"time(on={named!r}) predicts the reference model here.",

@@ -19,6 +19,10 @@ from tfacct.output.report import PLAIN, Column, Report, Row, Table
 from tfacct.reports import compose, counting
 from tfacct.reports.placed import through, unlowered
 
+DOUBT = (
+    "The sweep's own checks are far off: the machine was busy, or its threads waited for others. Sweep it again when it"
+    " is idle, or with one thread (OMP_NUM_THREADS=1)."
+)
 CONVENTION = "an estimate: seconds read off a sweep of this machine, for the reference model, line by line"
 
 
@@ -166,6 +170,7 @@ class _Pass:
             ]
         )
         return [
+            *([DOUBT] if on.checks.doubtful else []),
             f"Estimate, of the reference model as it runs unfused; an engine's time is another. {count:,} whole passes"
             f" of small models took × {low:.2f} … {high:.2f} of such an estimate when the machine was swept: median"
             f" error {units.percent(on.checks.error)}.",
