@@ -164,6 +164,24 @@ def test_a_block_of_llama_by_hand() -> None:
     assert step.kept_in(blocks) == 2 * 23 * (16 * 48 + 4 * 96 + 4 * 32 + 8 * 70 + 4 * 6 + 8) + 24
 
 
+def test_a_block_of_bert_by_hand() -> None:
+    """Its input, two sums and the norm between them, 8·D bytes, and a byte for each number of two dropouts; queries,
+    keys, values and what is summed of them; the network before and behind its GELU; two means and deviations."""
+    fields = {"hidden_size": 48, "num_attention_heads": 3, "intermediate_size": 70, "num_hidden_layers": 3}
+    model = load("bert-base", **fields, attention_probs_dropout_prob=0.0).loaded
+    step = step_of(model, Workload(context=23, tokens=23, batch=2), Recipe())
+    (blocks,) = step.run.blocks
+    assert step.kept_in(blocks) == 2 * 23 * (8 * 48 + 2 * 48 + 8 * 48 + 4 * 3 + 4 * 70 + 16) + 24
+
+
+def test_a_class_of_a_sequence_keeps_little_behind_the_blocks() -> None:
+    """The stream, of which the pooler reads a row, the pooler's result, dropped, in bf16, and a byte for each number of
+    the mask; two logarithms of shares, and the loss's weight."""
+    model = load("bert-base", architectures=["BertForSequenceClassification"]).loaded
+    step = step_of(model, Workload(context=23, tokens=23, batch=2), Recipe())
+    assert step.kept_in(step.run.back) == 2 * (23 * 768 * 2 + 768 * (2 + 2 + 1) + 2 * 2) + 2
+
+
 def test_a_window_that_a_sequence_reaches_across_keeps_a_mask_by_hand() -> None:
     """Of 4,096 tokens; at 4,095 there is no mask, and the flash kernel runs. With one each block keeps the mask's
     4,096² numbers in bf16, keys and values of all 32 heads, not of 8, and two seeds of 8 bytes instead of 24."""
