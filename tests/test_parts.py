@@ -16,7 +16,7 @@ from tfacct.families._parts import PAIRS, VISIONS
 from tfacct.loading.model import subject
 from tfacct.witness.renamed import renamed
 
-ALONE = ("idefics3", "smolvlm")
+ALONE = ("idefics3", "internvl", "smolvlm")
 """Those that build one encoder only."""
 LLAVA: dict[str, Any] = {
     "architectures": ["LlavaForConditionalGeneration"],
@@ -175,8 +175,8 @@ def test_a_vision_model_that_is_not_understood_is_refused(change: dict, says: st
 
 
 def test_a_whole_whose_vision_model_is_not_counted_names_those_that_are() -> None:
-    raw = {"model_type": "internvl", "text_config": text_of("internvl"), "vision_config": {"depth": 2}}
-    with pytest.raises(TfacctError, match="the vision model in 'internvl' is not counted"):
+    raw = {"model_type": "qwen3_vl", "text_config": text_of("qwen3_vl"), "vision_config": {"depth": 2}}
+    with pytest.raises(TfacctError, match="the vision model in 'qwen3_vl' is not counted"):
         subject("mine", raw).of_part("vision")
 
 

@@ -136,3 +136,11 @@ def test_memory_of_an_encoder_has_no_row_of_a_cache(run, name: str) -> None:
     ran = run("memory", name)
     assert ran.code == 0 and "KV cache" not in ran.out and "0 B" not in ran.out
     assert "Counted: weights only;" in ran.out
+
+
+def test_sides_of_internvls_images_may_be_given_both() -> None:
+    fields = {"model_type": "internvl_vision", "num_hidden_layers": 1}
+    whole, both = (subject("mine", {**fields, "image_size": size}) for size in (448, [448, 448]))
+    assert whole.architecture == both.architecture and both.context == 32**2 + 1
+    with pytest.raises(ConfigError, match=r"or two that are the same, not \[448, 224\]"):
+        subject("mine", {**fields, "image_size": [448, 224]})

@@ -21,6 +21,7 @@ TOWERS = (
     "pixtral",
     "idefics3_vision",
     "smolvlm_vision",
+    "internvl_vision",
 )
 """Encoders of images that are counted in a whole."""
 
@@ -41,6 +42,7 @@ VISIONS: Mapping[str, Vision] = {
     "deepseek_vl": SIGLIP._replace(between="aligner"),
     "gemma3": SIGLIP,
     "idefics3": Vision("idefics3_vision", "connector", alone=True),
+    "internvl": Vision("internvl_vision", alone=True),
     "lfm2_vl": SIGLIP_2,
     "llava": CLIP,
     "llava_next": CLIP,

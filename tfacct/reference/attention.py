@@ -13,7 +13,17 @@ from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.reference.distances import OwnBias
-from tfacct.reference.modules import Add, LayerNorm, Linear, PlainRMSNorm, Product, RMSNorm, Scale, Softcap
+from tfacct.reference.modules import (
+    Add,
+    ChannelScale,
+    LayerNorm,
+    Linear,
+    PlainRMSNorm,
+    Product,
+    RMSNorm,
+    Scale,
+    Softcap,
+)
 from tfacct.reference.rotary import Angles, Rotary
 from tfacct.reference.step import Step
 
@@ -207,6 +217,7 @@ class Attention(Heads):
         if part.biased:
             self.rel_bias = Add() if part.buckets is None else OwnBias(part)
         self.sinks = Sinks(part.heads) if part.sinks else None
+        self.channel_scale = ChannelScale(part.hidden) if part.channel_scale else None
         scaled = self.softcap is not None or self.alibi is not None or part.biased  # before the softmax
         self.softmax = Softmax(None if scaled else self.scale)
 
@@ -250,7 +261,7 @@ class Attention(Heads):
         if self.gate is not None and self.gate_proj is not None:
             mixed = self.gate(mixed, self.gate_proj(x))
         result: Tensor = self.o_proj(mixed)
-        return result
+        return result if self.channel_scale is None else self.channel_scale(result)
 
     def _mixed(self, q: Tensor, k: Tensor, v: Tensor, step: Step, old: int) -> Tensor:
         if self.fused:

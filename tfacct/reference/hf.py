@@ -107,8 +107,9 @@ def run(
 def _of_image(model: Any, batch: int, tokens: int) -> dict[str, int]:
     """FLOPs that each module computes itself of an image, one row of patches, with as many tokens."""
     config = model.config
-    first = 1 if config.model_type in ("vit", "clip_vision_model") else 0  # the class token
-    sides = config.patch_size, config.patch_size * (tokens - first)
+    first = 1 if config.model_type in ("vit", "clip_vision_model", "internvl_vision") else 0  # the class token
+    patch = config.patch_size if isinstance(config.patch_size, int) else config.patch_size[0]
+    sides = patch, patch * (tokens - first)
     image = torch.zeros(batch, config.num_channels, *sides, device="meta")
     given: dict[str, Any] = {"pixel_values": image}
     if "interpolate_pos_encoding" in signature(type(model).forward).parameters:

@@ -333,6 +333,17 @@ class Activation(nn.Module):
         return self.function(x) if gate is None else self.function(gate) * x
 
 
+class ChannelScale(Work):
+    """Each channel times a number of its own."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(hidden))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight
+
+
 class FeedForward(nn.Module):
     """Up, activation, down; with a gate beside up where the part is gated, and a norm before them where it has one.
 
@@ -349,10 +360,11 @@ class FeedForward(nn.Module):
         self.up_proj = made(part.hidden, part.width, bias=part.bias)
         self.act = Activation(part.activation)
         self.down_proj = made(part.width, part.hidden, bias=part.bias or part.down_bias)
+        self.channel_scale = ChannelScale(part.hidden) if part.channel_scale else None
 
     def forward(self, x: Tensor) -> Tensor:
         x = x if self.norm is None else self.norm(x)
         gate = None if self.gate_proj is None else self.gate_proj(x)
         gate = gate if self.gate_scale is None else self.gate_scale(gate)
         out: Tensor = self.down_proj(self.act(self.up_proj(x), gate))
-        return out
+        return out if self.channel_scale is None else self.channel_scale(out)

@@ -102,7 +102,8 @@ class Attention(Grouped):
     `keys_as_values`: values are the result of the keys' projection; `value_norm`: a norm without weight of each head's
     values. `borrowed`: keys and values are those of the last block before it that has its own, and of the same window
     (transformers' Gemma4TextAttention). `value_dim`: size of a head's values, None for head_dim; `value_scale`
-    multiplies them (MiMoV2FlashAttention), `key_scale` the keys (FalconH1Attention).
+    multiplies them (MiMoV2FlashAttention), `key_scale` the keys (FalconH1Attention). `channel_scale`: each channel
+    of its result is multiplied by a learned number (LayerScale, arXiv 2103.17239).
     """
 
     hidden: Size
@@ -117,6 +118,7 @@ class Attention(Grouped):
     value_dim: Size | None = None
     value_scale: float | None = None
     key_scale: float | None = None
+    channel_scale: bool = False
     qkv_bias: bool = False
     key_bias: bool = True
     out_bias: bool = False
@@ -193,6 +195,7 @@ class Attention(Grouped):
             Matmul(f"{at}.values", f"B K G T S, B S K {own} -> B T K G {own}", mask=mask),
             *((Pointwise(f"{at}.gate", "B T N H"),) if self.gated else ()),
             Matmul(f"{at}.o_proj", f"B T N {own}, N {own} D -> B T D", bias=self.out_bias),
+            *((Pointwise(f"{at}.channel_scale", "B T D", weight="D"),) if self.channel_scale else ()),
             *(kept if self.keeps else ()),
         )
 

@@ -36,8 +36,9 @@ class FeedForward(Part):
 
     `down_bias`: a bias of the last product alone. `activation`: its name in configs; no count depends on it. `norm`: a
     norm of its own in front of its first product. `gate_scale` multiplies the gate before it is activated; `sparsity`
-    is the share of it that is set to 0 (transformers' Gemma3nTextMLP), and saves no work. If not `called`, it is stored
-    and its sublayer never runs.
+    is the share of it that is set to 0 (transformers' Gemma3nTextMLP), and saves no work. `channel_scale`:
+    each channel of its result is multiplied by a learned number (LayerScale, arXiv 2103.17239). If not `called`, it is
+    stored and its sublayer never runs.
     """
 
     hidden: Size
@@ -51,6 +52,7 @@ class FeedForward(Part):
     gate_scale: float | None = None
     sparsity: float | None = None
     called: bool = True
+    channel_scale: bool = False
 
     name: ClassVar[str] = "mlp"
     letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "F"}
@@ -66,4 +68,6 @@ class FeedForward(Part):
             lines = (lines[0], Pointwise(f"{at}.gate_scale", "B T F", sums=True), *lines[1:])
         if self.sparsity is not None:
             lines = (lines[0], Pointwise(f"{at}.sparsity", "B T F"), *lines[1:])
+        if self.channel_scale:
+            lines = (*lines, Pointwise(f"{at}.channel_scale", "B T D", weight="D"))
         return lines if self.called else tuple(Unused(line) for line in lines if line.parameters())
