@@ -298,7 +298,9 @@ def _published(subject: LoadedModel) -> dict[str, Any] | None:
 
 
 def _device(device: devices.Device) -> list[Any]:
-    """Name, bytes, bytes per second, and FLOPs per second in bf16; 1 behind them where the bytes are those marketed."""
+    """Name, bytes, and FLOPs per byte at which arithmetic in bf16 and memory take as long, 0 where no peak is known; 1
+    behind them where the bytes are those marketed."""
     marketed = [1] if device.memory_from == "marketed" else []
     name = device.name.partition(", one of")[0]
-    return [device.id, name, device.memory, device.bandwidth, device.peak.get("bf16"), *marketed]
+    ridge = round(device.peak.get("bf16", 0) / device.bandwidth, 2)
+    return [device.id, name, device.memory, ridge, *marketed]

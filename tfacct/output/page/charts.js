@@ -1,9 +1,9 @@
 // Two pictures against the context, both axes logarithms: where the lines cross is found exactly and marked.
 
 import * as count from "./count.js";
-import * as einsum from "./einsum.js";
 import * as ledger from "./ledger.js";
 import * as numbers from "./numbers.js";
+import * as paths from "./paths.js";
 import * as dom from "./dom.js";
 
 const { h, svg } = dom;
@@ -20,9 +20,7 @@ export function flops(counted, go) {
 		const { way, at } = elsewhere(counted, keys),
 			both = [0n, 0n];
 		for (const product of ledger.products(way, at, counted.state.masked)) {
-			const { every } = einsum.einsum(product.line.spec);
-			const grows = every.includes("T") && every.includes("S") && !product.line.path.startsWith("encoder");
-			both[grows ? 0 : 1] += product.forward;
+			both[paths.component(product.line) === "attn_scores_values" ? 0 : 1] += product.forward;
 		}
 		return both;
 	};
@@ -30,10 +28,9 @@ export function flops(counted, go) {
 		["scores", "scores + values", keys => parts(keys)[0]],
 		["attention", "all the rest", keys => parts(keys)[1]],
 	];
-	const cross = crossing(keys => {
-		const [scores, rest] = parts(keys);
-		return scores > rest;
-	});
+	// Where a step chooses between two ways, one may overtake the rest and the other not: no single context is named.
+	const more = keys => parts(keys)[0] > parts(keys)[1];
+	const cross = counted.ways.length > 1 ? null : crossing(more);
 	const said = cross
 		? `From context ${numbers.grouped(cross)} on, scores and values cost more than all the rest.`
 		: null;
@@ -92,14 +89,21 @@ function chart(id, title, counted, series, spoken, cross, device, said, go) {
 	const x = keys =>
 		LEFT + ((Math.log(keys) - Math.log(low)) / (Math.log(high) - Math.log(low))) * (WIDTH - LEFT - RIGHT);
 	const y = value => TOP + ((top - Math.max(value, bottom)) / (top - bottom)) * (HEIGHT - TOP - BOTTOM);
-	const pick = event => {
+	const at = event => {
 		const box = event.currentTarget.getBoundingClientRect();
 		const share = (((event.clientX - box.left) / box.width) * WIDTH - LEFT) / (WIDTH - LEFT - RIGHT);
-		if (share >= 0 && share <= 1) go(BigInt(Math.max(1, Math.round(low * (high / low) ** share))));
+		return share >= 0 && share <= 1 ? BigInt(Math.max(1, Math.round(low * (high / low) ** share))) : null;
 	};
+	const onclick = event => at(event) !== null && go(at(event));
+	const onpointermove = event => {
+		const keys = at(event);
+		const values = keys === null ? [] : series.map(([, name, of]) => `${name} ${spoken(of(keys))}`);
+		reading.textContent = keys === null ? "" : `${numbers.grouped(keys)}: ${values.join(", ")}`;
+	};
+	const reading = h("p.reading", { "aria-hidden": "true" });
 	const picture = svg(
 		"svg.chart",
-		{ viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${title}. ${said ?? ""}`, onclick: pick },
+		{ viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${title}. ${said ?? ""}`, onclick, onpointermove },
 		grid(low, high, x, bottom, top, y, spoken),
 		device ? limit(device, y, top) : null,
 		lines.map(line => svg(`polyline.${line.hue}`, { points: points(steps, line.values, x, y) })),
@@ -109,8 +113,9 @@ function chart(id, title, counted, series, spoken, cross, device, said, go) {
 	return dom.panel(
 		id,
 		title,
-		"Click to go there.",
+		counted.state.train && !device ? "Of the forward pass. Click to go there." : "Click to go there.",
 		picture,
+		reading,
 		dom.key(lines.map(({ hue, name }) => [hue, name])),
 		said ? h("p.said", said) : null,
 	);

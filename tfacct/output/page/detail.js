@@ -93,9 +93,9 @@ function facts(counted, { line, group, dims, moved, forward, backward, flops }, 
 }
 
 function ridge(flops, bytes, device) {
-	if (!device?.peak) return "";
-	const under = Number(flops) / Number(bytes) < device.peak / device.bandwidth;
-	return `, ${under ? "below" : "above"} the ridge of ${device.name}, ${(device.peak / device.bandwidth).toFixed(0)}`;
+	if (!device?.ridge) return "";
+	const side = Number(flops) / Number(bytes) < device.ridge ? "below" : "above";
+	return `, ${side} the bf16 ridge of ${device.name}, ${device.ridge.toFixed(0)}`;
 }
 
 // m × k · k × n = m × n, drawn to a scale of logarithms.

@@ -78,8 +78,8 @@ function axes(group, lines) {
 	return found;
 }
 
-function device([id, name, memory, bandwidth, peak, marketed]) {
-	return { id, name, memory: BigInt(memory), bandwidth, peak, marketed };
+function device([id, name, memory, ridge, marketed]) {
+	return { id, name, memory: BigInt(memory), ridge, marketed };
 }
 
 // The ways of a model at sizes that differ from its own, and which of them a form names.

@@ -12,13 +12,13 @@ const WIDTH = 440,
 	BASE = 216;
 
 export function roofline(counted, device) {
-	if (counted.dtype === null || !device.peak) {
-		const why = device.peak
+	if (counted.dtype === null || !device.ridge) {
+		const why = device.ridge
 			? "Choose a dtype: bytes of quantized weights are not guessed."
 			: `No peak in bf16 is known of ${device.name}.`;
 		return dom.panel("roofline", "Bound by memory or by arithmetic", null, h("p.said", why));
 	}
-	const ridge = device.peak / device.bandwidth;
+	const { ridge } = device;
 	const points = counted.products
 		.map(product => ({ product, bytes: product.moved.read + product.moved.written }))
 		.filter(({ bytes, product }) => bytes > 0n && product.forward > 0n)
