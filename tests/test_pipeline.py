@@ -188,6 +188,7 @@ def test_params_of_the_fullest_stage(run: Callable[..., Ran]) -> None:
         ("comms t5-base --pp 2", "no rule for an encoder beside --pp"),
         ("comms gemma-3n-e4b-text --pp 2", "no rule for"),
         ("params deepseek-v3 --pp 0", "--pp"),
+        ("comms gpt2 --pp 2 --microbatches 0", "--microbatches must be at least 1"),
     ],
 )
 def test_what_has_no_stages_is_refused_by_name(run: Callable[..., Ran], arguments: str, said: str) -> None:

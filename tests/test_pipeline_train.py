@@ -246,6 +246,19 @@ def test_the_table_and_its_notes(run: Callable[..., Ran]) -> None:
     assert "block 7, backward" in run("train", "llama-3.1-8b", "--ctx", "8k", "--pp", "4", "--batch", "8").out
 
 
+def test_what_fits_is_what_ranks_divide(run: Callable[..., Ran]) -> None:
+    model = tfacct.load("llama-3.2-1b")
+    fit = model.train(ctx="8k", cp=2, tp=2, sp=True, fit="20GiB").fit
+    assert fit["largest_context"] % 8 == 0 and fit["largest_context"] > 8192
+    fit = model.train(ctx="8k", pp=2, batch=8, microbatches=4, fit="60GiB").fit
+    assert fit["largest_batch"] % 4 == 0
+    assert model.train(ctx="8k", pp=2, batch=8, fit="60GiB").fit["largest_batch"] is None
+    out = " ".join(
+        run("train", "llama-3.2-1b", "--ctx", "8k", "--pp", "2", "--batch", "8", "--fit", "60GiB").out.split()
+    )
+    assert "or any number of sequences." in out
+
+
 def test_a_part_of_a_sequence_keeps_a_part() -> None:
     model = tfacct.load("llama-3.1-8b")
     parts, alone = model.train(ctx="8k", cp=4), model.train(ctx="2k")

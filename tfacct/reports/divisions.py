@@ -114,9 +114,9 @@ class _Training:
         return _sorted(found)
 
     def _refused(self, mesh: Mesh) -> str | None:
-        groups, tokens = mesh.fsdp * mesh.dp, mesh.cp * (2 * mesh.tp if mesh.sp else 2)
-        if mesh.cp > 1 and self.work.tokens % tokens:
-            return f"{tokens:,} pieces do not divide {self.work.tokens:,} tokens"
+        groups = mesh.fsdp * mesh.dp
+        if mesh.cp > 1 and self.work.tokens % mesh.pieces:
+            return f"{mesh.pieces:,} pieces do not divide {self.work.tokens:,} tokens"
         if self.work.batch % groups:
             return f"{groups:,} groups of ranks do not divide a batch of {self.work.batch:,}"
         if mesh.sp and self.work.tokens % mesh.tp:

@@ -41,7 +41,10 @@ def mesh_of(
 ) -> Mesh | None:
     """The mesh of these options; None where none divides anything."""
     from tfacct.accounts.sharding.mesh import Mesh
+    from tfacct.ledger.workload import check_size
 
+    if microbatches is not None:
+        check_size(option("microbatches"), microbatches)
     mesh = Mesh(
         tp,
         sp,

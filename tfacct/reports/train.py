@@ -119,6 +119,8 @@ def _answer(every: Sequence[Trained], fits: dict[str, Any] | None, fit: int | No
     at_most = f"{most} at batch {one.work.batch:,}"
     if one.peak.total <= fit:
         largest = fits["largest_batch"]
+        if largest is None:  # a pipeline has as many in flight in any batch
+            return f"Fits in {size}: needs {needs}; {at_most}, or any number of sequences."
         return f"Fits in {size}: needs {needs}; {at_most}, or {largest:,} sequence{'' if largest == 1 else 's'}."
     verb = "Does not" if one.least > fit else "May not"
     return f"{verb} fit in {size}: needs {needs}; {at_most}."

@@ -26,20 +26,23 @@ def budgeted(one: Trained, budget: int) -> dict[str, Any]:
         return int(trained(one.subject, work, recipe).peak.total)
 
     mesh = one.recipe.mesh
-    least = mesh.tp if mesh is not None and mesh.sp else 1  # tokens that ranks divide
+    least = 1 if mesh is None else mesh.pieces  # tokens that ranks divide
+    each = 1 if mesh is None else mesh.microbatches or (mesh.pp if mesh.chunks > 1 else 1)  # sequences, likewise
 
     def longest(recipe: Recipe) -> int | None:
         most = largest_that_fits(lambda n: total(least * n, one.work.batch, recipe), budget, LONGEST // least)
         return least * most or None
 
-    batch = largest_that_fits(lambda n: total(one.work.context, n), budget, LONGEST) or None
+    batch: int | None = each * largest_that_fits(lambda n: total(one.work.context, each * n), budget, LONGEST // each)
+    if batch == LONGEST // each * each and mesh is not None and mesh.pp > 1:
+        batch = None  # as many are in flight in any longer batch
     changes = [] if one.peak.total <= budget else list(_changes(one, budget))
     for change in changes:
         change["largest_context"] = longest(change.pop("recipe"))
     return {
         "budget_bytes": budget,
         "largest_context": longest(one.recipe),
-        "largest_batch": batch,
+        "largest_batch": batch or None,
         "changes": changes,
     }
 

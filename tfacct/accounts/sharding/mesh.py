@@ -79,6 +79,11 @@ class Mesh:
         return self.cp * self.ulysses
 
     @property
+    def pieces(self) -> int:
+        """Number of pieces of a sequence that are dealt out to ranks, each of as many tokens."""
+        return self.parts * (BOTH if self.cp > 1 else 1) * (self.tp if self.sp else 1)
+
+    @property
     def sharers(self) -> int:
         """Number of ranks that divide each weight: those of `fsdp`, and the parts of their sequences."""
         return self.fsdp * self.parts if self.fsdp > 1 else 1
