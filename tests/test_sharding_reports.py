@@ -151,3 +151,51 @@ def test_what_a_rank_stores_stands_behind_what_is_whole(run: Callable[..., Ran])
     header = next(line for line in out.splitlines() if "lm_head" in line)
     assert header.rstrip().endswith("one rank")
     assert "All other columns are of the whole model." in " ".join(out.split())
+
+
+def experts_add_up(name: str) -> int:
+    """Number of meshes of a preset whose ranks store its experts between them, each as `params` has a rank."""
+    model, count = tfacct.load(name), 0
+    banks = sum(t.count * t.elements for t in model.loaded.ledger.tensors() if t.parameter.bank)
+    whole = model.params().total_params
+    for tp, ep in ((1, 4), (2, 4), (4, 4)) if banks else ():
+        if not even(model.loaded, Mesh(tp=tp)) or not even(model.loaded, Mesh(tp=tp, fsdp=ep // tp, ep=ep)):
+            continue
+        count += 1
+        one = model.memory(ctx=64, tp=tp, ep=ep)
+        rest = model.memory(ctx=64, tp=tp).total_params - (banks // tp)  # of a rank of tp, without its experts
+        assert one.total_params == rest + banks // ep, (name, tp, ep)
+        assert tp == 1 or one.kv_cache_bytes == model.memory(ctx=64, tp=tp).kv_cache_bytes
+        assert one.whole["total_params"] == whole
+        if tp == ep:
+            assert one.total_params == model.params(tp=tp, ep=ep).rank_params
+    return count
+
+
+@pytest.mark.parametrize("name", ["mixtral-8x7b", "deepseek-v2-lite", "qwen1.5-moe-a2.7b", "qwen3-30b-a3b"])
+def test_ranks_store_all_experts(name: str) -> None:
+    assert experts_add_up(name) > 0
+
+
+@pytest.mark.slow
+def test_ranks_of_every_preset_store_all_experts() -> None:
+    assert sum(experts_add_up(name) > 0 for name in presets.names()) >= 20
+
+
+def test_a_rank_of_whole_experts_by_hand() -> None:
+    one = tfacct.load("mixtral-8x7b").memory(ctx="4k", ep=8)
+    # 32 blocks; one of 8 experts of 3 products of 4,096 × 14,336; all else is whole.
+    experts = 32 * 3 * 4096 * 14336
+    assert one.total_params == 46_702_792_704 - 7 * experts and (one.tp, one.ep) == (1, 8)
+    assert one.kv_cache_bytes == one.whole["kv_cache_bytes"]
+
+
+def test_experts_of_ranks_are_said(run: Callable[..., Ran]) -> None:
+    words = " ".join(run("memory", "deepseek-v3", "--ep", "64", "--ctx", "8k").out.split())
+    assert "memory of one of 64 ranks" in words and "A rank has 4 of 256 experts, each of which is whole" in words
+    assert "Each rank has a batch of its own." in words
+    assert "--ep 7 does not divide E = 256 (experts)" in run("memory", "deepseek-v3", "--ep", "7").err
+    assert "divides experts among whole groups of --tp 3" in run("memory", "deepseek-v3", "--tp", "3", "--ep", "8").err
+    assert "has no experts for --ep 2 to divide" in run("memory", "llama-3.1-8b", "--ep", "2").err
+    asked = ("memory", "mixtral-8x7b", "--ep", "4", "--ctx", "1k")
+    assert run(*asked, "--fit", "4xh100-sxm").out == run(*asked, "--fit", "h100-sxm").out

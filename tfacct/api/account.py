@@ -128,6 +128,7 @@ class Costs(Asked):
         kv_block: int | None = None,
         tp: int = 1,
         pp: int = 1,
+        ep: int = 1,
         **step: Unpack[Whole],
     ) -> MemoryReport:
         """Bytes of weights and KV cache.
@@ -142,14 +143,14 @@ class Costs(Asked):
         `fit` (bytes, or `"24GiB"`) adds the largest context and batch that fit, `use` is the share of it that may be
         taken, and `kv_block` the tokens of a page of the cache. `batch="1,8,64"`: a row for each, and
         the attribute `batches`; the other attributes are those of the largest. `tp`: ranks that divide heads, networks
-        and vocabulary, in each of `pp` stages, which divide the blocks; the bytes are those of the fullest, and `fit`
-        is its budget. Raises TfacctError.
+        and vocabulary, in each of `pp` stages, which divide the blocks; `ep`: ranks that divide the experts, `tp` of
+        them to a batch. The bytes are those of the fullest, and `fit` is its budget. Raises TfacctError.
         """
         from tfacct.reports.memory import memory
         from tfacct.reports.memory_batches import by_batch
         from tfacct.reports.ranks import as_one_has_them, drawn, of_one
 
-        budget, card = budget_of(of_one(fit, tp * pp))
+        budget, card = budget_of(of_one(fit, max(tp, ep) * pp))
         batches, given = several("batch", step)
         asked = request(given)
         stored: Any = {
@@ -160,6 +161,7 @@ class Costs(Asked):
             "card": card,
             "tp": tp,
             "pp": pp,
+            "ep": ep,
         }
         if batches is None:
             report = memory([self.loaded], asked, fit=budget, **stored)
@@ -170,7 +172,7 @@ class Costs(Asked):
             from tfacct.reports.charts_bytes import memory_chart
 
             _undrawn(pp)
-            return drawn(memory_chart(as_one_has_them([self.loaded], tp, dtype), asked, report), tp)
+            return drawn(memory_chart(as_one_has_them([self.loaded], tp, dtype, ep), asked, report), max(tp, ep))
 
         return answered(MemoryReport, report, chart)
 

@@ -119,7 +119,7 @@ class MemoryReport(_Explained):
     """Bytes of weights and of what is kept between steps."""
 
     _line = each.MemoryLine
-    _optional = ("fit", "batches", "kv_block", "pages", "tp", "pp", "stage", "whole")
+    _optional = ("fit", "batches", "kv_block", "pages", "tp", "pp", "ep", "stage", "whole")
 
     workload: each.Workload
     kv_dtype: str
@@ -134,6 +134,7 @@ class MemoryReport(_Explained):
     fit: each.Fit
     batches: list[each.BatchLine]
     tp: int
+    ep: int
     pp: int
     stage: int
     whole: each.Undivided

@@ -140,6 +140,7 @@ def memory(
     ] = None,
     train: Annotated[bool, typer.Option("--train", help="See `tfacct train`: a training step holds more.")] = False,
     tp: opt.Tp = 1,
+    ep: opt.Ep = 1,
     pp: opt.Pp = 1,
     picture: opt.Picture,
     which: opt.Which,
@@ -153,14 +154,13 @@ def memory(
         words = " ".join(["tfacct train", *(which.models or ()), *([f"--ctx {whole.ctx}"] if whole.ctx else [])])
         raise UsageError("memory takes no --train: a training step has a command of its own", words)
     batches, whole = ask.several("batch", whole)
-    ask.check_explained(
-        how, output, {"--batch of several": batches, "--kv-block": kv_block, "--tp": tp != 1, "--pp": pp != 1}
-    )
+    ranked = {"--tp": tp != 1, "--pp": pp != 1, "--ep": ep != 1}
+    ask.check_explained(how, output, {"--batch of several": batches, "--kv-block": kv_block, **ranked})
     chosen, request = ask.subjects(which), ask.request(whole)
-    if tp * pp != 1:
+    if (tp, pp, ep) != (1, 1, 1):
         from tfacct.reports.ranks import of_one
 
-        fit = of_one(fit, tp * pp)
+        fit = of_one(fit, max(tp, ep) * pp)
     if picture.plot is not None:
         ask.apart("--plot", {"--pp": pp != 1})
     budget, card = ask.budget(fit)
@@ -172,6 +172,7 @@ def memory(
         "card": card,
         "tp": tp,
         "pp": pp,
+        "ep": ep,
     }
     if batches is None:
         report = memory(chosen, request, fit=budget, **stored)
@@ -184,8 +185,8 @@ def memory(
         from tfacct.reports import ranks
         from tfacct.reports.charts_bytes import memory_chart
 
-        of = ranks.as_one_of(chosen, tp, dtype)[1]
-        chart = ranks.drawn(memory_chart(of, request, report), tp)
+        of = ranks.as_one_of(chosen, tp, dtype, ep=ep)[1]
+        chart = ranks.drawn(memory_chart(of, request, report), max(tp, ep))
     report = ask.explained(report, chosen, request, how, dtype=dtype, kv_dtype=kv_dtype)
     ask.show_explained(report, output, how)
     ask.draw(picture, output, chart)

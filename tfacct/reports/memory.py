@@ -37,27 +37,28 @@ def memory(
     card: str = "",
     tp: int = 1,
     pp: int = 1,
+    ep: int = 1,
 ) -> Report:
     """Bytes of weights and KV cache. `fit`: a budget in bytes, for the largest context and batch that fit it; `use`:
     the share of it that an engine may take; `card`: a sentence about it. `kv_block`: tokens of a page of the cache.
-    `tp`: ranks that divide the model, in each of `pp` stages; the bytes are those of the fullest. Raises
-    TfacctError."""
+    `tp`: ranks that divide the model, in each of `pp` stages; the bytes are those of the fullest. `ep`: ranks that
+    divide the experts, `tp` of them to a batch. Raises TfacctError."""
     if fit is not None and (not isinstance(fit, int) or isinstance(fit, bool) or fit < 1):
         raise UsageError(f"{option('fit')} must be a whole number of bytes, not {fit!r}")
     given, fit = fit, pages.usable(fit, use)
     cached = width(counting.dtypes(dtype, kv_dtype)[1], pages.checked(kv_block))
     subjects, left_out = counting.with_known_bytes(subjects, dtype)
     stored = counting.stored_name(subjects, dtype)
-    undivided, subjects, unfit = ranks.as_one_of(subjects, tp, dtype, pp)
+    undivided, subjects, unfit = ranks.as_one_of(subjects, tp, dtype, pp, ep)
     left_out += unfit
     if pp > 1 and kv_block is not None:
         raise UsageError(f"{option('kv_block')} is not counted beside {option('pp')}")
-    count = tp * pp
+    count = max(tp, ep) * pp
     whole = [] if count == 1 else [_facts(one, request, one.storage(dtype), cached, None) for one in undivided]
     fullest = [_fullest(subject, pp, request, dtype, cached, fit) for subject in subjects]
     subjects, facts = [subject for subject, _ in fullest], tuple(fact for _, fact in fullest)
     if whole:
-        facts = tuple(ranks.beside(fact, of, tp) for fact, of in zip(facts, whole, strict=True))
+        facts = tuple({**ranks.beside(fact, of, tp), "ep": ep} for fact, of in zip(facts, whole, strict=True))
     if fit is not None and not any(_fits(fact, "context") or _fits(fact, "batch") for fact in facts):
         large = "; ".join(_too_large(subject, fact, fit) for subject, fact in zip(subjects, facts, strict=True))
         raise UsageError(large, f"a smaller {option('dtype')}, or a larger {option('fit')}")
@@ -80,7 +81,7 @@ def memory(
         notes=lambda at: [
             *_notes(subjects[at], facts[at], dtype, fit),
             *pages.notes(facts[at], given, use, card),
-            *(ranks.notes(undivided[at], facts[at], tp, pp) if whole else ()),
+            *(ranks.notes(undivided[at], facts[at], tp, pp, ep) if whole else ()),
         ],
         counted=f"weights{_and_kept(subjects)} only; no activations, engine buffers or fragmentation",
         requests=[request],

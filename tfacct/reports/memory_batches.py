@@ -29,6 +29,7 @@ def by_batch(
     card: str = "",
     tp: int = 1,
     pp: int = 1,
+    ep: int = 1,
 ) -> Report:
     """Bytes of weights and KV cache at each batch, in rising order; with `fit` also the largest context that fits.
 
@@ -38,7 +39,7 @@ def by_batch(
         raise UsageError(f"several batches ({option('batch')}) are of one MODEL", "name one model, or give one batch")
     (subject,) = subjects
     batches, given, fit = sorted(set(batches)), fit, pages.usable(fit, use)
-    stored: dict[str, Any] = {"dtype": dtype, "kv_dtype": kv_dtype, "kv_block": kv_block, "tp": tp, "pp": pp}
+    stored: dict[str, Any] = {"dtype": dtype, "kv_dtype": kv_dtype, "kv_block": kv_block, "tp": tp, "pp": pp, "ep": ep}
     each = [memory(subjects, replace(request, batch=batch), **stored) for batch in batches]
     rows = [_row(batch, report) for batch, report in zip(batches, each, strict=True)]
     facts = {key: value for key, value in each[-1].models[0].items() if key != "notes"}

@@ -13,7 +13,7 @@ from tfacct.accounts.sharding.mesh import LIVES, Mesh, check, divisors, padded, 
 from tfacct.accounts.sharding.pipeline import in_pipeline
 from tfacct.accounts.sharding.rules import collectives
 from tfacct.accounts.sharding.sends import Collective
-from tfacct.accounts.sharding.shards import gathered
+from tfacct.accounts.sharding.shards import gathered, with_experts_here
 from tfacct.architecture.blocks import Stack
 from tfacct.architecture.parts import (
     Attention,
@@ -160,7 +160,7 @@ def by_stage(
 def check_ruled(subject: LoadedModel, mesh: Mesh) -> None:
     """Raises ConfigError for a model with a part that has no rule on this mesh."""
     pipes.check_axes(subject, mesh)
-    if mesh.ranks == mesh.pp:
+    if mesh.ranks == mesh.pp and mesh.ep == 1:
         return  # stages send the stream, whatever is inside them
     if said := unruled(subject.architecture):
         kinds = "decoders of attention, latent or not, feed-forward networks, experts and norms have rules"
@@ -181,11 +181,15 @@ def check_ruled(subject: LoadedModel, mesh: Mesh) -> None:
         raise ConfigError(f"{subject.name}: no rule for a scaled token table beside {option('sp', True)}")
 
 
-def on_ranks(subjects: Sequence[LoadedModel], tp: int) -> list[LoadedModel]:
+def on_ranks(subjects: Sequence[LoadedModel], tp: int, ep: int = 1) -> list[LoadedModel]:
     """The models as one of `tp` ranks has them: its heads, its part of the networks' width and of the vocabulary.
-    Raises TfacctError."""
+    `ep`: ranks, `tp` of them to a batch, that divide the experts, each of which is whole. Raises TfacctError."""
     check_size(option("tp"), tp)
-    return [_on_rank(subject, Mesh(tp)) if tp > 1 else subject for subject in subjects]
+    check_size(option("ep"), ep)
+    if ep % tp and ep > 1:
+        said = f"{option('ep', ep)} divides experts among whole groups of {option('tp', tp)}"
+        raise UsageError(said, f"a multiple of {tp}, such as {option('ep', tp)}")
+    return [_on_rank(subject, Mesh(tp, ep=ep)) if tp * ep > 1 else subject for subject in subjects]
 
 
 def check_sizes(subject: LoadedModel, mesh: Mesh, at: Axes) -> None:
@@ -206,17 +210,25 @@ def check_divided(subject: LoadedModel, mesh: Mesh) -> None:
 
 
 def _on_rank(subject: LoadedModel, mesh: Mesh) -> LoadedModel:
-    check_divided(subject, mesh)
+    if mesh.ep > 1:  # engines pad nothing
+        check_ruled(subject, mesh)
+        check_sizes(subject, mesh, {})
+    else:
+        check_divided(subject, mesh)
 
     def divided(part: Part) -> Part:
         own = {field: (letter, getattr(part, field)) for field, letter in part.sizes().items() if letter in LIVES}
-        sizes = {field: mesh.share(letter, whole) for field, (letter, whole) in own.items()}
+        sizes: dict[str, Any] = {field: mesh.share(letter, whole) for field, (letter, whole) in own.items()}
         if isinstance(part, Grouped):
             sizes["group"] = part.heads // mesh.tp // sizes["kv_heads"]  # of one that several ranks have, fewer
+        if isinstance(part, Experts) and mesh.ep > 1:  # each expert is whole, and a shared network as wide is not
+            shared = {"shared": sizes["width"], "shared_alike": False} if part.shared_alike else {}
+            sizes |= {"width": part.width, **shared}
         return replace(part, **sizes) if sizes else part
 
     shape = subject.architecture.mapped(divided)
-    return replace(subject, architecture=shape, ledger=shape.ledger())
+    ledger = shape.ledger() if mesh.ep == 1 else with_experts_here(shape.ledger(), mesh)
+    return replace(subject, architecture=shape, ledger=ledger)
 
 
 def uneven(subjects: Sequence[LoadedModel], mesh: Mesh) -> list[str]:

@@ -65,26 +65,28 @@ def mesh_of(
     return None if mesh == Mesh() else mesh
 
 
-def as_one_has_them(subjects: Sequence[LoadedModel], tp: int, dtype: str | None) -> Sequence[LoadedModel]:
+def as_one_has_them(subjects: Sequence[LoadedModel], tp: int, dtype: str | None, ep: int = 1) -> Sequence[LoadedModel]:
     """The models as one rank has them; themselves where there is one."""
-    if tp == 1:
+    if (tp, ep) == (1, 1):
         return subjects
     from tfacct.reports import mesh
 
-    ranked = mesh.on_ranks(subjects, tp)
+    ranked = mesh.on_ranks(subjects, tp, ep)
     for whole, one in zip(subjects, ranked, strict=True):
         mesh.check_formats(whole, one, dtype)
     return ranked
 
 
 def as_one_of(
-    subjects: Sequence[LoadedModel], tp: int, dtype: str | None, pp: int = 1
+    subjects: Sequence[LoadedModel], tp: int, dtype: str | None, pp: int = 1, ep: int = 1
 ) -> tuple[Sequence[LoadedModel], Sequence[LoadedModel], list[LeftOut]]:
-    """The models that `tp` ranks in each of `pp` stages divide, as they are and as one rank of the stages together has
-    them, and the others. Raises TfacctError where there is none."""
-    if tp * pp == 1:
+    """The models that `tp` ranks in each of `pp` stages divide, or of whose experts `ep` have parts, as they are and as
+    one rank of the stages together has them, and the others. Raises TfacctError where there is none."""
+    if (tp, pp, ep) == (1, 1, 1):
         return subjects, subjects, []
-    return on_a_mesh(subjects, lambda subject: as_one_has_them([staged(subject, pp)], tp, dtype)[0])
+    if pp > 1 and ep > 1:
+        raise UsageError(f"{option('ep')} is not counted beside {option('pp')}", "leave one of the two out")
+    return on_a_mesh(subjects, lambda subject: as_one_has_them([staged(subject, pp)], tp, dtype, ep)[0])
 
 
 def as_one_runs(
@@ -158,9 +160,29 @@ def beside(fact: dict[str, Any], whole: dict[str, Any], tp: int, keys: Sequence[
     return {**fact, "tp": tp, "whole": {key: whole[key] for key in keys}}
 
 
-def notes(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], tp: int, pp: int = 1) -> list[str]:
+def of_experts(subjects: Sequence[LoadedModel], tp: int, ep: int) -> list[str]:
+    """What is said of experts that ranks divide."""
+    if ep == 1:
+        return []
+    said = f"A rank has 1 of {ep:,} parts of the experts, each of which is whole"
+    if len(subjects) == 1:
+        axes = next(group.axes for group in subjects[0].ledger.groups if "E" in group.axes)
+        said = f"A rank has {axes['E'] // ep:,} of {axes['E']:,} experts, each of which is whole"
+    rest = "" if tp > 1 else "; the rest is whole on each"
+    return [f"{said}{rest}. {_batches(tp, ep)}".strip()]
+
+
+def _batches(tp: int, ep: int) -> str:
+    if ep == tp:
+        return "The ranks share a batch."
+    return "Each rank has a batch of its own." if tp == 1 else f"Each {tp:,} of the ranks have a batch of their own."
+
+
+def notes(
+    subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], tp: int, pp: int = 1, ep: int = 1
+) -> list[str]:
     """What is said of one rank, and of the whole model where there is one."""
-    said = [*(shared(subjects, tp) if tp > 1 else []), *of_stage(subjects, facts, pp)]
+    said = [*(shared(subjects, tp) if tp > 1 else []), *of_stage(subjects, facts, pp), *of_experts(subjects, tp, ep)]
     if len(facts) > 1:
         return said
     whole, batch = facts[0]["whole"], facts[0]["workload"]["batch"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
@@ -10,7 +11,10 @@ from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, rounded_up
 from tfacct.ledger.groups import Ledger
-from tfacct.ledger.lines import EXPERTS, GATE, Parameter
+from tfacct.ledger.lines import EXPERTS, GATE, Line, Matmul, Parameter
+
+HERE = "Er"
+"""Experts of one rank."""
 
 
 class Shard(NamedTuple):
@@ -76,6 +80,25 @@ def gathered(ledger: Ledger, mesh: Mesh) -> Iterator[Unit]:
             yield Unit(paths.holder_of(apart[0].path), group.count, mesh.copies, apart)
     if root:
         yield Unit("", 1, mesh.sharers, list(root.values()))
+
+
+def with_experts_here(ledger: Ledger, mesh: Mesh) -> Ledger:
+    """The ledger of one rank among those that divide the experts of each bank; the router is whole on each."""
+
+    def here(line: Line) -> Line:
+        return replace(line, bank=HERE) if isinstance(line, Matmul) and line.bank else line
+
+    groups = (
+        replace(
+            group,
+            lines=tuple(map(here, group.lines)),
+            axes={**group.axes, HERE: rounded_up(group.axes[EXPERTS], mesh.ep)},
+        )
+        if EXPERTS in group.axes
+        else group
+        for group in ledger.groups
+    )
+    return replace(ledger, groups=tuple(groups))
 
 
 def stored_elements(ledger: Ledger, mesh: Mesh) -> int:
