@@ -210,6 +210,17 @@ def test_llama_8b_by_hand(schedule: Any, chunks: int) -> None:
     assert model.train(ctx=4096, checkpoint="full", **pipe).stage == 4
 
 
+def test_what_gradients_of_weights_wait_with_by_hand() -> None:
+    found = tfacct.load("llama-3.1-8b").train(ctx=4096, pp=4, batch=16, schedule="zero-bubble")
+    width, keys, network, rows, tokens = 4096, 1024, 14_336, 128_256, 4096
+    # A block's weights read two norms, scaled and multiplied, the values and the network's product; they make two
+    # norms, q, k, v, o, gate, up and down. Behind the blocks: a norm and the head.
+    read, made = 4 * width + width + network, 2 * width + width + 2 * keys + width + 2 * network + width
+    behind = 2 * width + width + rows
+    waiting = next(line["bytes"] for line in found.lines if line["path"] == "waiting")
+    assert found.stage == 4 and waiting == 3 * 2 * tokens * (8 * (read + made) + behind)
+
+
 def test_of_one_stage_the_step_is_that_of_the_model() -> None:
     model, work = tfacct.load("gpt2").loaded, Workload(64, 64, 4)
     whole = step_of(model, work, Recipe())
