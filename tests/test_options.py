@@ -129,7 +129,7 @@ GPT2_FIELDS = ["n_ctx=", "n_embd=", "n_head=", "n_inner=", "n_layer=", "n_positi
             "total_flops,share.attn_projections", "total_flops,share.attn_scores_values",
         ]),
         ("tfacct solve --until kv_c", ["kv_cache_bytes="]),
-        ("tfacct solve --for ", ["ctx", "batch", "num_key_value_heads", "tp", "fsdp"]),
+        ("tfacct solve --for ", ["ctx", "batch", "num_key_value_heads", "tp", "fsdp", "pp"]),
         ("tfacct solve gpt2 --for n_", ["n_embd", "n_head", "n_layer", "n_positions"]),
         ("tfacct models --family qwen3_m", ["qwen3_moe"]),
         ("tfacct formula jam", ["jamba", "jamba-1.5-large", "jamba-1.5-mini", "jamba-v0.1"]),
