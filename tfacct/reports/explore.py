@@ -155,7 +155,7 @@ def _model(subject: LoadedModel, pools: _Pools, few: bool) -> dict[str, Any]:
         "logits": subject.logits,
         "url": source.url.removeprefix(HUB) if source and source.url.startswith("https://") else None,
         "kind": source.kind if source and source.kind != "copied" else None,
-        "expected": subject.expected,
+        "met": subject.expected == subject.parameters,
         "witness": _witness(source.expected_from, pools) if source and subject.expected is not None else None,
         "set": dict(subject.changed),
         "defaulted": dict(subject.defaulted),

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tfacct.algebra.written import spans
+
 KINDS = ("product", "pointwise", "state", "table")
 WORDS = ("family", "kind", "form", "shared", "kept")
 """Facts of a model that are words which many models have."""
@@ -42,7 +44,7 @@ def packed(data: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **data,
         "lines": lines,
-        "runs": [json.loads(run) for run in runs.values],
+        "runs": runs.values,
         "shapes": shapes,
         "columns": columns,
         "always": always,
@@ -72,5 +74,5 @@ def _line(line: Mapping[str, Any], texts: Pool) -> list[Any]:
 
 
 def _way(way: Mapping[str, Any], runs: Pool) -> dict[str, Any]:
-    groups = [{**group, "lines": runs(json.dumps(group["lines"]))} for group in way["groups"]]
+    groups = [{**group, "lines": runs(spans(group["lines"]))} for group in way["groups"]]
     return {"form": way["form"], "groups": groups}

@@ -27,7 +27,7 @@ export function header({ counted, complaints }) {
 			]
 		: "";
 	const built = Object.keys(count.changed(model, now)).length === 0;
-	const agrees = built && model.expected !== undefined && counted.params === BigInt(model.expected);
+	const agrees = built && model.met;
 	const past =
 		counted.at.S > BigInt(model.context)
 			? [

@@ -11,12 +11,13 @@ const USUAL = { keeps: 0, logits: 0, kind: "copied", kept: "KV cache", witness: 
 export function read(data) {
 	const { texts } = data;
 	const lines = data.lines.map(line => unpacked(line, texts));
+	const runs = data.runs.map(numbered);
 	const legends = data.shapes.map(shape => legend(shape, texts));
 	const models = data.models.map((row, index) => {
 		const facts = named(row, data),
 			shape = data.shapes[facts.shape];
 		const sizes = Object.fromEntries(shape.letters.map((letter, at) => [letter, BigInt(facts.sizes[at])]));
-		const ways = shape.ways.map(way => ({ form: way.form, groups: groups(way, facts, data.runs, lines, sizes) }));
+		const ways = shape.ways.map(way => ({ form: way.form, groups: groups(way, facts, runs, lines, sizes) }));
 		const shared = { index, sizes, ways, legend: legends[facts.shape], formulas: shape.formulas };
 		return { ...USUAL, unknown: [], left_out: [], idle: [], set: {}, defaulted: {}, ...facts, ...shared };
 	});
@@ -35,6 +36,17 @@ function named(row, { columns, always, texts }) {
 	if (facts.defaulted) facts.defaulted = JSON.parse(texts[facts.defaulted]);
 	if (facts.url && !facts.url.startsWith("https://")) facts.url = HUB + facts.url;
 	return { ...facts, conventions: texts[facts.conventions].split("\n") };
+}
+
+// `2-5,7` is 2, 3, 4, 5, 7.
+function numbered(spans) {
+	return spans
+		.split(",")
+		.filter(Boolean)
+		.flatMap(span => {
+			const [first, last = first] = span.split("-").map(Number);
+			return Array.from({ length: last - first + 1 }, (_, at) => first + at);
+		});
 }
 
 function unpacked([path, spec, kind = 0, rest = {}], texts) {
