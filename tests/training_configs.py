@@ -12,7 +12,7 @@ from tfacct.reports.training import Recipe
 Pick: TypeAlias = Callable[[list[Any]], Any]
 Config: TypeAlias = dict[str, Any]
 
-EAGER = ("bloom", "gemma2", "gpt_oss", "vaultgemma")
+EAGER = ("bloom", "gemma2", "gpt_oss")
 """Families whose classes refuse sdpa."""
 
 TIED = ("bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")
@@ -49,11 +49,11 @@ def drawn(family: str, seed: int) -> tuple[dict[str, Any], Recipe, Workload]:
     if family == "gemma":
         config |= {"hidden_act": pick(["gelu", "gelu_pytorch_tanh"]), "attention_bias": pick([True, False])}
         config |= {"pad_token_id": 0}
-    if family in ("gemma2", "gemma3_text", "vaultgemma"):
+    if family in ("gemma2", "gemma3_text"):
         config |= {"hidden_activation": pick(["gelu", "gelu_pytorch_tanh"]), "attention_bias": pick([True, False])}
         config |= {"pad_token_id": 0, "query_pre_attn_scalar": 16, "sliding_window": pick([2, 8, 17, 40])}
         config |= {"final_logit_softcapping": pick([None, 30.0])}
-        if family in ("gemma2", "vaultgemma"):
+        if family == "gemma2":
             config |= {"attn_logit_softcapping": pick([None, 50.0])}
         kinds = [pick(["full_attention", "sliding_attention"]) for _ in range(layers - 1)]
         kinds.insert(pick([0, layers - 1]), "sliding_attention")  # at least one block has the window

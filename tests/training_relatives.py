@@ -358,17 +358,6 @@ def distilbert(pick: Pick, config: Config) -> Config:
     }
 
 
-def granitemoe(pick: Pick, config: Config) -> Config:
-    return {
-        **routed(pick, config),
-        **{name: value for name, value in granite(pick, config).items() if "multiplier" in name or "scaling" in name},
-        "intermediate_size": pick([16, 72, 200]),
-        "num_local_experts": pick([3, 5]),
-        "attention_bias": pick([True, False]),
-        "attention_dropout": pick(DROPS),
-    }
-
-
 def dots1(pick: Pick, config: Config) -> Config:
     return {
         **routed(pick, config),
@@ -383,83 +372,23 @@ def dots1(pick: Pick, config: Config) -> Config:
     }
 
 
-def ernie4_5_moe(pick: Pick, config: Config) -> Config:
-    taken = routed(pick, config, own_head=False)
-    return {
-        **{name: value for name, value in taken.items() if name != "num_experts_per_tok"},
-        "moe_k": taken["num_experts_per_tok"],
-        "moe_num_experts": pick([4, 6]),
-        "moe_num_shared_experts": pick([0, 1, 2]),
-        "moe_intermediate_size": pick([16, 72, 200]),
-        "moe_layer_start_index": pick([0, 1, 2]),
-        "use_bias": pick([True, False]),
-    }
-
-
 def hunyuan_v1_dense(pick: Pick, config: Config) -> Config:
     return {**grouped(pick, config), "attention_bias": pick([True, False]), "attention_dropout": pick(DROPS)}
 
 
-def persimmon(pick: Pick, config: Config) -> Config:
-    return {
-        **{name: value for name, value in grouped(pick, config, own_head=False).items() if "key" not in name},
-        "partial_rotary_factor": pick([0.5, 1.0]),
-        "qk_layernorm": pick([True, False]),
-        "hidden_dropout": pick(DROPS),
-        "attention_dropout": pick(DROPS),
-    }
-
-
-def gptj(pick: Pick, config: Config) -> Config:
+def gpt_bigcode(pick: Pick, config: Config) -> Config:
+    heads = config["num_attention_heads"]
     return {
         **TOKENS,
         "n_layer": config["num_hidden_layers"],
-        "n_head": config["num_attention_heads"],
-        "n_embd": config["num_attention_heads"] * config["head_dim"],
+        "n_head": heads,
+        "n_embd": heads * config["head_dim"],
         "n_inner": config["intermediate_size"],
         "n_positions": 64,
-        "rotary_dim": pick([4, 8]),
+        "multi_query": pick([True, True, False]),
         "resid_pdrop": pick(DROPS),
         "embd_pdrop": pick(DROPS),
         "attn_pdrop": pick(DROPS),
-    }
-
-
-codegen = gptj
-
-
-def gpt_neo(pick: Pick, config: Config) -> Config:
-    kinds = [pick(["global", "local"]) for _ in range(config["num_hidden_layers"])]
-    return {
-        **TOKENS,
-        "num_layers": config["num_hidden_layers"],
-        "num_heads": config["num_attention_heads"],
-        "hidden_size": config["num_attention_heads"] * config["head_dim"],
-        "intermediate_size": config["intermediate_size"],
-        "max_position_embeddings": 64,
-        "window_size": pick([2, 8, 40]),
-        "attention_types": [[[kind], 1] for kind in kinds],
-        "resid_dropout": pick(DROPS),
-        "embed_dropout": pick(DROPS),
-        "attention_dropout": pick(DROPS),
-    }
-
-
-def gpt_bigcode(pick: Pick, config: Config) -> Config:
-    return {
-        **{name: value for name, value in gptj(pick, config).items() if name != "rotary_dim"},
-        "multi_query": pick([True, True, False]),
-    }
-
-
-def mpt(pick: Pick, config: Config) -> Config:
-    return {
-        "n_layers": config["num_hidden_layers"],
-        "n_heads": config["num_attention_heads"],
-        "d_model": config["num_attention_heads"] * config["head_dim"],
-        "max_seq_len": 64,
-        "resid_pdrop": pick(DROPS),
-        "emb_pdrop": pick(DROPS),
     }
 
 
