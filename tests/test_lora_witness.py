@@ -39,12 +39,20 @@ ONCE = ("gpt_neox", "phi")
 """Families with adapters where nothing runs again."""
 
 
+SELECTIVE = ("gemma", "helium", "internlm3", "iquestcoder", "llama", "mistral", "opt", "phi3", "qwen2")
+"""Families with adapters where attention runs again."""
 EXPERTS = ("mixtral", "qwen2_moe", "qwen3_moe")
 """Families with adapters on attention's products alone, where nothing runs again."""
 
 
 def check(
-    family: str, seed: int, *, packed: bool = False, chunked: bool = False, misses: list[int] | None = None
+    family: str,
+    seed: int,
+    *,
+    packed: bool = False,
+    chunked: bool = False,
+    selective: bool = False,
+    misses: list[int] | None = None,
 ) -> bool:
     """Hold one step to the class; a peak that is off by less than a fiftieth may be added to `misses`."""
     """Compare bytes by module, and the peak; False if adapters are not counted on this model."""
@@ -71,6 +79,8 @@ def check(
     recipe = replace(recipe, accumulate=pick.random() < 0.2, hold_logits=pick.random() < 0.2)
     if chunked:
         recipe = replace(recipe, loss="chunked", hold_logits=False)
+    if selective:
+        recipe = replace(recipe, checkpoint="attention")
     if packed or refusal(model, recipe) is not None:
         recipe = replace(recipe, dtype="bf16", weights="nf4" if packed else None)
     if refusal(model, recipe) is not None:
@@ -138,6 +148,21 @@ def test_what_blocks_that_run_again_hold_beside_adapters(family: str, seed: int)
 def test_a_loss_in_chunks_beside_adapters(family: str) -> None:
     """The head is frozen, and what it reads is kept nevertheless, for it runs again."""
     assert check(family, 2, chunked=True)
+
+
+@pytest.mark.parametrize(
+    ("family", "seed"),
+    [("llama", 2), ("llama", 10), ("qwen2", 2), ("mistral", 2), ("opt", 1), ("phi3", 0), ("gemma", 6)],
+)
+def test_adapters_where_attention_runs_again(family: str, seed: int) -> None:
+    """What an adapter's gradient makes first; values beside their copies; block 0, whose input needs no gradient."""
+    assert check(family, seed, selective=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", SELECTIVE)
+def test_many_steps_with_adapters_where_attention_runs_again(family: str) -> None:
+    assert sum(check(family, seed, selective=True) for seed in range(90)) > 70
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, "gpt2", "phi3"])

@@ -15,7 +15,9 @@ class Config(GemmaLike):
     num_key_value_heads: Count = 16
     use_bidirectional_attention: Switch | None = None
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "autocast", "lora", "nf4"})
+    trains: ClassVar = frozenset(
+        {"sdpa", "eager", "accumulate", "selective", "chunked", "autocast", "lora", "lora_selective", "nf4"}
+    )
     divided: ClassVar = frozenset({"torch", "published"})
     changes_training: ClassVar = frozenset({"use_bidirectional_attention"})
     inside: ClassVar[Mapping[str, int]] = {

@@ -19,7 +19,9 @@ class Config(LlamaLike):
     attention_bias: Switch = False
     mlp_bias: Switch = False
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "nf4", "autocast"})
+    trains: ClassVar = frozenset(
+        {"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4", "autocast"}
+    )
     divided: ClassVar = frozenset({"torch", "published"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 32000,

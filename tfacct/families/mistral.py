@@ -18,7 +18,9 @@ class Config(LlamaLike):
     max_position_embeddings: Count = 131072
     sliding_window: Window | None = 4096
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "nf4", "autocast"})
+    trains: ClassVar = frozenset(
+        {"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4", "autocast"}
+    )
     divided: ClassVar = frozenset({"torch", "published"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 32000,

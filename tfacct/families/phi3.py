@@ -27,7 +27,9 @@ class Config(LlamaLike):
         "num_hidden_layers": 32,
         "num_attention_heads": 32,
     }
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "nf4"})
+    trains: ClassVar = frozenset(
+        {"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"}
+    )
     dropouts: ClassVar = {"residual": ("resid_pdrop", 0.0), "attention": ("attention_dropout", 0.0)}
     out_first: ClassVar = True
     habits: ClassVar = frozenset({"fused", "rejoins", "fused_gate", "sliced"})

@@ -10,7 +10,9 @@ from tfacct.families._qwen_like import QwenLike
 class Config(QwenLike):
     """`Qwen2Config`, with its class's defaults."""
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "nf4", "autocast"})
+    trains: ClassVar = frozenset(
+        {"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4", "autocast"}
+    )
     divided: ClassVar = frozenset({"torch"})
     habits: ClassVar = frozenset({"full_mask"})
     inside: ClassVar[Mapping[str, int]] = {

@@ -54,6 +54,7 @@ def adapted(run: Pass, adapters: Adapters) -> Pass:
     )
     scaled = Handed(Held("B T D"))  # embeddings that require a gradient stay beside what is made of them
     waiting = tuple(held._replace(role="work") if held == EMBEDDED else held for held in run.waiting)
+    waiting += tuple(each.held for each in positions if each.held not in waiting)
     return run._replace(
         front=run.front._replace(run=front),
         blocks=tuple(blocks),

@@ -14,14 +14,20 @@ ATTENTION = paths.in_every(paths.BLOCKS, "attn.")
 """What the names of attention's operations and tensors begin with."""
 BEHIND = f"{ATTENTION}drop"
 """The dropout of its result, which is the block's."""
+ADAPTER = ".lora_"
+"""In the names of an adapter's operations."""
 SCORES, WEIGHTS, SUMMED = (f"{ATTENTION}{name}" for name in ("scores", "softmax", "values"))
 """Eager attention's scores and weights, and the operation that sums values by them."""
 
 
-def attention_again(whole: Pass, *, drops: bool = False) -> Pass:
-    """The pass, with the attention of every block run again. `drops`: its module drops numbers of its result itself."""
+def attention_again(whole: Pass, *, drops: bool = False, reads: str = "", apart: bool | None = None) -> Pass:
+    """The pass, with the attention of every block run again. `drops`: its module drops numbers of its result itself.
+
+    Beside adapters, `reads` names what attention reads, which is kept though no gradient needs it, and `apart` says
+    whether the gradient of its result is not the stream's.
+    """
     again = frozenset(name for section in whole.blocks for name in section.run.order if _inside(name, drops))
-    blocks = tuple(section._replace(run=_again(section.run, drops)) for section in whole.blocks)
+    blocks = tuple(section._replace(run=_again(section.run, drops, reads, apart)) for section in whole.blocks)
     # A whole block that runs again keeps a mask that it is given by position; attention's is always given by name.
     front, given = whole.front.run, tuple(line for line in whole.front.run.kept if line.by == (AGAIN,))
     kept = tuple(line for line in front.kept if line not in given)
@@ -34,29 +40,39 @@ def _inside(name: str, drops: bool) -> bool:
     return name.startswith(ATTENTION) and (drops or name != BEHIND)
 
 
-def _again(run: Run, drops: bool) -> Run:
+def _again(run: Run, drops: bool, reads: str, apart: bool | None) -> Run:
     inside = frozenset(name for name in (*run.order, *(line.path for line in run.kept)) if _inside(name, drops))
     remade = [line for line in run.kept if line.path in inside and inside.issuperset(line.by)]
     gone = {line.path for line in remade}
     kept = tuple(_read(line, inside) for line in run.kept if line.path not in gone)
+    if not remade:
+        return run
+    if not any(AGAIN in line.by for line in kept):
+        kept = (Kept(reads, "B T D", (next(name for name in run.order if name in inside), AGAIN)), *kept)
     moments = [
         moment._replace(held=(*moment.held, *_alive(run, remade, moment.at))) if moment.at in inside else moment
         for moment in run.moments
     ]
     last = next(name for name in reversed(run.order) if name in inside)
-    # The gradient of its result, where that is not the stream's, waits while it runs again.
-    waiting = next(moment.held[1:] for moment in run.moments if moment.at == last)
+    end = next(moment for moment in run.moments if moment.at == last and moment.done)
+    adapter = ADAPTER in last
+    # The gradient of its result, where that is not the stream's, waits while it runs again; an adapter's is made first.
+    waiting = end.held[:-1] if adapter else end.held[1:] if apart is None else ()
+    if apart and not adapter and not drops:
+        waiting = (Held("B T D"),)
     second = [
-        Moment(last, (*_own(moment), *_alive(run, remade, moment.at), *waiting), done=False)
+        Moment(last, (*_own(run, moment), *_alive(run, remade, moment.at), *waiting), done=False, alone=end.alone)
         for moment in run.ahead
-        if moment.at in inside and moment.at != last
+        if moment.at in inside and (moment.at != last or (adapter and not moment.after))
     ]
     # What the module gives beside its result stays until the block ends: what values are weighted by.
     weights = tuple(Held(each.spec, each.role) for each in remade if WEIGHTS in each.path and SUMMED in each.by)
-    end = run.order.index(last)
+    behind = run.order.index(last)
     # Its function has queries and keys at hand, whether they are kept or not.
     scored = tuple(Held(each.spec, each.role) for each in remade if not {SCORES, WEIGHTS}.isdisjoint(each.by))
-    more = {moment.at: weights if run.order.index(moment.at) > end else () for moment in run.ahead} | {WEIGHTS: scored}
+    more = {moment.at: weights if run.order.index(moment.at) > behind else () for moment in run.ahead} | {
+        WEIGHTS: scored
+    }
     ahead = tuple(moment._replace(held=(*moment.held, *more[moment.at])) for moment in run.ahead)
     return Run(run.order, kept, (*moments, *second), ahead, remade=tuple(remade))
 
@@ -74,6 +90,9 @@ def _alive(run: Run, remade: Iterable[Kept], at: str) -> Iterator[Held]:
     return (Held(line.spec, line.role, line.times) for line in remade if line.path in there)
 
 
-def _own(moment: Moment) -> Iterator[Held]:
-    """What attention itself holds while it runs, without the stream that its result was added to."""
-    return (held for held in moment.held if not held.path)
+def _own(run: Run, moment: Moment) -> Iterator[Held]:
+    """What attention itself holds while it runs, without what its block does, and what is kept or made again anyway."""
+    there = {line.path for line in run.alive(moment.at)}
+    return (
+        held for held in moment.held if not held.path or (held.path.startswith(ATTENTION) and held.path not in there)
+    )

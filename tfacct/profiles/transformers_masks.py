@@ -66,4 +66,5 @@ def masked_sdpa(at: str, names: Mapping[str, str], part: Attention, whole: tuple
             Kept(f"{at}.values", "B T N H", by=(*by, f"{at}.o_proj.weight")),
         ),
         (Moment(by[0], (Held("B T N H", times=2), Held("B S N H", times=2))),),
+        (Moment(f"{at}.o_proj.weight", (Held("B T D"), *((Held("B S K H", times=2),) if copied else ()))),),
     )

@@ -20,12 +20,14 @@ from tfacct.ledger.storage import Stored, storage, width
 from tfacct.loading.model import LoadedModel
 from tfacct.profiles.adapters import adapted
 from tfacct.profiles.adapters_parts import STREAM, WEIGHT, Adapters, Sides
+from tfacct.profiles.selective import attention_again
 
 if TYPE_CHECKING:
     from tfacct.reports.training import Recipe, Trained
 
-LORA, LORA_ONCE = "lora", "lora_once"
-"""Stand among a family's `trains` where adapters were measured: everywhere, or where no block runs again."""
+LORA, LORA_ONCE, LORA_SELECTIVE = "lora", "lora_once", "lora_selective"
+"""Stand among a family's `trains` where adapters were measured: everywhere, or where no block runs again;
+and where attention runs again."""
 NARROW = 2
 """A vocabulary of fewer than so many hidden sizes: the forward pass of the loss would be fuller than its gradient."""
 WORKLOAD = frozenset("BTS")
@@ -136,12 +138,14 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
     """Reason why a model's step with adapters is not counted; None if it is."""
     if recipe.lora is None:
         return None
-    if recipe.checkpoint == "attention":
-        return "adapters have not been measured with attention that runs again"
     shape, asked = subject.architecture, read(recipe.lora)
     trains = subject.config.trains
     if trains.isdisjoint((LORA, LORA_ONCE)):
         return f"the training step of {subject.family} has not been measured with adapters"
+    if recipe.checkpoint == "attention" and LORA_SELECTIVE not in trains:
+        return f"adapters on {subject.family} have not been measured with attention that runs again"
+    if recipe.checkpoint == "attention" and recipe.weights == NF4:
+        return "adapters beside weights in nf4 have not been measured with attention that runs again"
     if LORA not in trains and recipe.checkpoint != "none":
         return f"adapters on {subject.family} have not been measured where blocks run again"
     modules, every = subject.config.paths(), list(_products(subject))
@@ -212,6 +216,9 @@ def lent(subject: LoadedModel, recipe: Recipe, run: Pass) -> Lent:
     run = adapted(run, how)
     letters = {letter: size for product in every for letter, size in product.axes.items()}
     run = run._replace(blocks=tuple(part._replace(axes={**part.axes, **letters}) for part in run.blocks))
+    if recipe.checkpoint == "attention":
+        reads = f"blocks.*.{'in' if own.norms_behind else 'attn_norm'}"
+        run = attention_again(run, drops=own.drops_inside and own.residual, reads=reads, apart=own.apart)
     return Lent(run, tuple(made), handed, each, _packed(subject) if packed else None)
 
 

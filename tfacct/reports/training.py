@@ -182,7 +182,7 @@ def pass_of(
     kind = _autocast() if recipe.autocast else _kind(subject.architecture)
     profile = kind(recipe.attention, habits(subject), recipe.full, batch, work.tokens)
     whole = passed(shape or subject.architecture, profile, kernel or kernel_letters(work.tokens))
-    if recipe.checkpoint == "attention":
+    if recipe.checkpoint == "attention" and recipe.lora is None:
         whole = attention_again(whole, drops=profile.habits.drops_inside and profile.habits.residual)
     if recipe.loss == CHUNKED:
         return loss_in_chunks(whole, work.batch, work.tokens, frozen=recipe.lora is not None)
