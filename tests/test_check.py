@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -340,3 +341,31 @@ def test_a_loss_is_made_for_modules_that_bring_none() -> None:
         tfacct.check(own.GPT, GPT2, tokens=9, train=True)
     with pytest.raises(TfacctError, match="leave device out"):
         tfacct.check(lambda: own.GPT(heads=3), {**GPT2, "n_head": 3}, tokens=9, train=True, device="cpu")
+
+
+def test_what_fails_in_torch_is_one_message_without_its_log() -> None:
+    """Grouped products want bf16 on meta, and torch logs a traceback where fakes fail."""
+
+    class Experts(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.banks = torch.nn.Embedding(11, 16), torch.nn.Parameter(torch.zeros(2, 16, 16))
+
+        def forward(self, ids: Any) -> Any:
+            ends = torch.arange(2, dtype=torch.int32, device=ids.device)
+            return torch._grouped_mm(self.table(ids)[0], self.banks, offs=ends)
+
+    logged: list[Any] = []
+    log, keeper = logging.getLogger("torch._subclasses.fake_tensor"), logging.Handler()
+    keeper.emit = logged.append  # type: ignore[method-assign]
+    log.addHandler(keeper)
+    try:
+        with pytest.raises(TfacctError, match="raised RuntimeError: Expected inputs of BF16 type"):
+            tfacct.check(Experts, GPT2, tokens=9)
+    finally:
+        log.removeHandler(keeper)
+    assert logged == []
+    from tfacct.reference.watching import watch
+
+    # each of 9 rows meets one matrix
+    assert watch(Experts().to(torch.bfloat16), 1, 9).flops == {"": 2 * 9 * 16 * 16}

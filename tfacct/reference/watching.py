@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import sys
 import warnings
 from collections import Counter
@@ -165,11 +166,22 @@ def _on_meta(module: nn.Module, batch: int, tokens: int, source: int, given: Any
 
 
 def _on_fakes(module: nn.Module, batch: int, tokens: int, source: int, given: Any) -> Watched:
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.device("cpu"):
+    with _unlogged(), FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.device("cpu"):
         state = {name: torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu") for name, tensor in _state(module)}
         inputs = _inputs(module, batch, tokens, source, given, "cpu")
         inputs = tree_map_only(Tensor, mode.from_tensor, inputs)
         return _run(module, state, inputs)
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Without torch's log of what failed, a whole traceback: it is said as one message."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    was, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = was
 
 
 def _as_it_is(module: nn.Module, batch: int, tokens: int, source: int, given: Any) -> Watched:
