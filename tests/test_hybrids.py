@@ -1,5 +1,6 @@
 """What stands in place of attention: numbers by hand, states, and what is refused by name."""
 
+import json
 from typing import Any
 
 import pytest
@@ -162,3 +163,13 @@ def test_what_is_not_understood_is_refused_by_name(family: str, fields: dict[str
 def test_single_layers_of_gemma_4_that_are_not_understood_are_refused(own: dict, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         subject("mine", {**TINY["gemma4_text"], "per_layer_config": own})
+
+
+def test_lightning_attention_verifies(run, tmp_path) -> None:
+    """fvcore knows every operator of the reference, in chunks and by one token."""
+    pytest.importorskip("torch")
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(TINY["minimax"]))
+    for tokens in ("29", "7", "1"):
+        ran = run("verify", str(path), "--ctx", "29", "--tokens", tokens)
+        assert ran.code == 0 and "checks agree exactly" in ran.out

@@ -104,7 +104,8 @@ def test_what_is_not_understood_is_refused(fields: dict, says: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["vit-base-patch16-224", "siglip-base-patch16-224-vision", "clip-vit-base-patch32-text"]
+    "name",
+    ["vit-base-patch16-224", "siglip-base-patch16-224-vision", "clip-vit-base-patch32-text", "pixtral-12b-vision"],
 )
 def test_a_tower_proves(run, name: str) -> None:
     pytest.importorskip("torch")

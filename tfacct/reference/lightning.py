@@ -8,6 +8,8 @@ tokens of a chunk, size), a state is (batch, heads, size, size).
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -91,8 +93,8 @@ class LightningAttention(Mixer):
         """Logarithm of the decay by one token, of each head: negative; the deeper the layer the slower."""
         heads = self.part.heads
         share = 1 - self.number / (self.layers - 1 + SMALL) + SMALL
-        powers = torch.arange(1, heads + 1, dtype=like.dtype, device=like.device) * (-8 / heads)
-        return -torch.exp2(powers).view(1, heads, 1, 1) * share
+        powers = torch.arange(1, heads + 1, dtype=like.dtype, device=like.device) * (-8 / heads * math.log(2))
+        return -torch.exp(powers).view(1, heads, 1, 1) * share
 
     def forward(self, x: Tensor, past: States | None) -> tuple[Tensor, Tensor]:
         """Result, and the matrices at the end of the step."""

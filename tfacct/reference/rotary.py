@@ -27,7 +27,7 @@ class Angles:
     def turn(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosine and sine of every position's angles, where the frequencies are; the sine with the signs of a turn."""
         places = positions.to(self.frequencies.device)[:, None]
-        if self.grid and isinstance(positions.shape[0], int):
+        if self.grid and isinstance(positions.shape[0], int) and isinstance(self.frequencies.shape[0], int):
             side = max(math.isqrt(positions.shape[0]), 1)
             both = (places.expand(-1, half.shape[0]) for half in torch.tensor_split(self.frequencies, 2))
             by_row, by_column = both
