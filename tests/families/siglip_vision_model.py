@@ -12,7 +12,8 @@ TINY = {
 VARIANTS = {"without a pooler": {**TINY, "vision_use_head": False}}
 LOGITS = {"": TINY, **VARIANTS}
 CONTEXT = 196
-SILENT = {"projection_dim": 2048, "num_image_tokens": 256, "projector_hidden_act": "gelu_fast"}
+SILENT = {"projection_dim": 2048, "num_image_tokens": 256, "projector_hidden_act": "gelu_fast", "vocab_size": 7}
+SILENT |= {"num_positions": 256}
 
 
 def drawn(draw: Draw) -> Fields:

@@ -31,7 +31,9 @@ class Config(ImageTower):
 
     stems: ClassVar = ("SiglipVision",)
     body: ClassVar = ""
-    harmless: ClassVar = ImageTower.harmless | {"num_image_tokens", "projection_dim", "projector_hidden_act"}
+    harmless: ClassVar = ImageTower.harmless | frozenset(
+        "num_image_tokens num_positions projection_dim projector_hidden_act vocab_size".split()
+    )
     class_token: ClassVar = False
     fixed: ClassVar = ImageTower.fixed - {"Xc"} | {"Qp"}
     heads: ClassVar[Mapping[str, Ending]] = {"Model": Ending("AutoModel", "none", pooler=True)}
