@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from tests.training_encoders import ENCODERS
+
 Pick: TypeAlias = Callable[[list[Any]], Any]
 Config: TypeAlias = dict[str, Any]
 
@@ -294,70 +296,6 @@ def falcon(pick: Pick, config: Config) -> Config:
     }
 
 
-def ending(pick: Pick, name: str) -> Config:
-    """A head, the masked language model's more often than others."""
-    head = pick(["ForMaskedLM", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification"])
-    return {"architectures": [f"{name}{head}"], "num_labels": pick([2, 3, 7])}
-
-
-def bert(pick: Pick, config: Config) -> Config:
-    return {
-        **{name: config[name] for name in ("num_hidden_layers", "num_attention_heads", "intermediate_size")},
-        "hidden_size": config["num_attention_heads"] * config["head_dim"],
-        "max_position_embeddings": pick([40, 64]),
-        "type_vocab_size": pick([1, 2, 3]),
-        "pad_token_id": 0,
-        "hidden_act": pick(["gelu", "gelu", "relu", "gelu_new"]),
-        "hidden_dropout_prob": pick([0.0, 0.1, 0.1]),
-        **({"classifier_dropout": drop} if (drop := pick([None, None, 0.0, 0.2])) is not None else {}),
-        **ending(pick, "Bert"),
-        "attention_probs_dropout_prob": pick([0.0, 0.1, 0.1]),
-    }
-
-
-def roberta(pick: Pick, config: Config) -> Config:
-    return {**bert(pick, config), "pad_token_id": pick([0, 1]), **ending(pick, "Roberta")}
-
-
-def camembert(pick: Pick, config: Config) -> Config:
-    return {**roberta(pick, config), **ending(pick, "Camembert")}
-
-
-def xlm_roberta(pick: Pick, config: Config) -> Config:
-    return {**roberta(pick, config), **ending(pick, "XLMRoberta")}
-
-
-def electra(pick: Pick, config: Config) -> Config:
-    taken = {**bert(pick, config), **ending(pick, "Electra")}
-    return {**taken, "embedding_size": taken["hidden_size"]}
-
-
-def eurobert(pick: Pick, config: Config) -> Config:
-    return {
-        **grouped(pick, config),
-        "attention_bias": pick([True, False]),
-        "mlp_bias": pick([True, False]),
-        "attention_dropout": pick(DROPS),
-    }
-
-
-def distilbert(pick: Pick, config: Config) -> Config:
-    return {
-        "n_layers": config["num_hidden_layers"],
-        "n_heads": config["num_attention_heads"],
-        "dim": config["num_attention_heads"] * config["head_dim"],
-        "hidden_dim": config["intermediate_size"],
-        "max_position_embeddings": pick([40, 64]),
-        "pad_token_id": 0,
-        "activation": pick(["gelu", "gelu", "relu"]),
-        "architectures": [pick(["DistilBertForMaskedLM", "DistilBertForSequenceClassification"])],
-        "num_labels": pick([2, 3, 7]),
-        "seq_classif_dropout": pick([0.0, 0.2]),
-        "dropout": pick([0.0, 0.1, 0.1]),
-        "attention_dropout": pick([0.0, 0.1, 0.1]),
-    }
-
-
 def dots1(pick: Pick, config: Config) -> Config:
     return {
         **routed(pick, config),
@@ -407,7 +345,7 @@ RELATIVES: Mapping[str, Callable[[Pick, Config], Config]] = {
     **{
         own: draw
         for own, draw in list(globals().items())
-        if callable(draw) and own not in ("grouped", "routed", "layers", "latent", "ending") and own[0].islower()
+        if callable(draw) and own not in ("grouped", "routed", "layers", "latent") and own[0].islower()
     },
-    "xlm-roberta": xlm_roberta,
+    **ENCODERS,
 }
