@@ -24,7 +24,7 @@ def cache_adds_up(name: str) -> int:
             one, latent = model.kv(ctx=512, tp=tp), model.kv(ctx=512).models[0]["kv_heads"] is None
             # A latent is whole on every rank; keys and values are those of its heads.
             assert one.kv_cache_bytes * (1 if latent else tp) == one.whole["kv_cache_bytes"], (name, tp)
-            assert one.kv_cache_bytes == model.memory(ctx=512, tp=tp).kv_cache_bytes
+            assert one.kv_cache_bytes == model.memory(ctx=512, tp=tp, dtype="bf16").kv_cache_bytes
     return count
 
 
@@ -68,11 +68,11 @@ def work_adds_up(name: str) -> int:
         count += 1
         for more in ({"train": True}, {"decode": True, "masked": True}):
             one = model.flops(ctx=512, tp=tp, **more)
-            lines = {line["path"]: line for line in model.flops(ctx=512, **more).lines}
+            lines = {(line["path"], line.get("blocks")): line for line in model.flops(ctx=512, **more).lines}
             for line in one.lines:
                 # What has a divided letter is a share; each rank does the rest by itself.
                 shares = tp if {"K", "N", "F", "Fe", "Fs", "V"} & {*line["spec"].replace(",", "").split()} else 1
-                assert line["flops"] * shares == lines[line["path"]]["flops"], (name, tp, line)
+                assert line["flops"] * shares == lines[line["path"], line.get("blocks")]["flops"], (name, tp, line)
             assert one.whole["total_flops"] == sum(line["flops"] for line in lines.values())
     return count
 
@@ -156,16 +156,22 @@ def test_what_a_rank_stores_stands_behind_what_is_whole(run: Callable[..., Ran])
 def experts_add_up(name: str) -> int:
     """Number of meshes of a preset whose ranks store its experts between them, each as `params` has a rank."""
     model, count = tfacct.load(name), 0
-    banks = sum(t.count * t.elements for t in model.loaded.ledger.tensors() if t.parameter.bank)
+    banks = [tensor for tensor in model.loaded.ledger.tensors() if tensor.parameter.bank]
+    every = sum(tensor.count * tensor.elements for tensor in banks)
     whole = model.params().total_params
     for tp, ep in ((1, 4), (2, 4), (4, 4)) if banks else ():
         if not even(model.loaded, Mesh(tp=tp)) or not even(model.loaded, Mesh(tp=tp, fsdp=ep // tp, ep=ep)):
             continue
         count += 1
-        one = model.memory(ctx=64, tp=tp, ep=ep)
-        rest = model.memory(ctx=64, tp=tp).total_params - (banks // tp)  # of a rank of tp, without its experts
-        assert one.total_params == rest + banks // ep, (name, tp, ep)
-        assert tp == 1 or one.kv_cache_bytes == model.memory(ctx=64, tp=tp).kv_cache_bytes
+        one = model.memory(ctx=64, tp=tp, ep=ep, dtype="bf16")
+        # A rank of tp, less its part of each expert; what is added to an expert's sum is whole.
+        parts = sum(t.count * t.elements // (tp if "Fe" in t.parameter.axes else 1) for t in banks)
+        assert one.total_params == model.memory(ctx=64, tp=tp, dtype="bf16").total_params - parts + every // ep, (
+            name,
+            tp,
+            ep,
+        )
+        assert tp == 1 or one.kv_cache_bytes == model.memory(ctx=64, tp=tp, dtype="bf16").kv_cache_bytes
         assert one.whole["total_params"] == whole
         if tp == ep:
             assert one.total_params == model.params(tp=tp, ep=ep).rank_params

@@ -230,7 +230,7 @@ def peak_compared(kind: str, mesh: str, seed: int, **recipe: Any) -> None:
     config = {**random_config(kind, rng, own), "head_dim": 8 * rng.randint(1, 3), "max_position_embeddings": 512}
     config["vocab_size"] = own.tp * rng.choice((8, 50, 500, 4000))
     config["intermediate_size"] = own.tp * rng.choice((8, 100, 700))
-    batch, tokens = rng.randint(1, 3), own.tp * rng.choice((1, 8, 40, 96))
+    batch, tokens = rng.randint(1, 3), own.tp * rng.choice((2, 8, 40, 96))
     asked = Recipe(optimizer="none", mesh=own, **recipe)
     one = trained(tfacct.load(config).loaded, Workload(tokens, tokens, batch), asked)
     most = max(int(instant.total) for instant in one.instants if instant.name != "optimizer step")
