@@ -51,7 +51,7 @@ RUNNERS: dict[str, Runner] = {
         "the reference model",
         "as the reference model of this program runs it, its loss the mean of its results: every tensor that autograd"
         " keeps",
-        "What its gradients hold is not counted, so its peak is not told.",
+        "Its peak is not told: what operations hold while they run is written down for the transformers classes alone.",
         _reference,
     ),
     FUSED: Runner(
