@@ -89,7 +89,7 @@ def params(
     ep: opt.Ep = 1,
     pp: opt.Pp = 1,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 1 where a file's [expect] says another number.")
+        bool, typer.Option("--strict", help="Exit with 1 where the expected total of a file is another.")
     ] = False,
     picture: opt.Picture,
     which: opt.Which,

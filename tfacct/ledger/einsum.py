@@ -17,6 +17,7 @@ from math import prod
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tfacct.base.errors import ConfigError
+from tfacct.base.spelling import option, setting
 from tfacct.ledger import workload
 
 Size: TypeAlias = Any
@@ -233,8 +234,8 @@ def pairs(mask: Mask, queries: Size, keys: Size, window: Size | None = None) -> 
         raise ConfigError(
             "the tokens of a prefix see one another (use_bidirectional_attention), and no config says how many they"
             " are: the pairs that the mask keeps are not counted",
-            "without --masked all pairs are counted; those of a text without a prefix:"
-            " --set use_bidirectional_attention=false",
+            f"without {option('masked', True)} all pairs are counted; those of a text without a prefix:"
+            f" {setting('use_bidirectional_attention', 'false')}",
         )
     if mask == "full":
         return queries * keys
