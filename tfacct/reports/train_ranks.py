@@ -192,7 +192,8 @@ def unmeasured(one: Trained) -> str:
         return ""
     summed = any(tensor.path.endswith((".o_proj.bias", ".down_proj.bias")) for tensor in subject.ledger.tensors())
     beside = mesh.plan != "torch" or mesh.fsdp * mesh.dp > 1 or meshes.TORCH not in subject.config.divided
-    if beside or (mesh.sp and (summed or one.work.tokens == mesh.tp)):
+    gathers = one.peak.operation.endswith(("o_proj.weight", "down_proj.weight"))  # whose gradient is gathered
+    if beside or (mesh.sp and (summed or gathers or one.work.tokens == mesh.tp)):
         return "What collectives of tp hold on the way is not counted."
     return "The optimizer's step was not measured among ranks of tp." if one.peak.name == "optimizer step" else ""
 
