@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal
 
 from tfacct.api import lines as each
+from tfacct.api import lines_ranks as ranks
 from tfacct.api.answer import Answer
 from tfacct.architecture.parts import Form
 
@@ -52,7 +53,7 @@ class FlopsReport(_Explained):
     total_flops_if_called: int | None
     pointwise: list[each.PointwiseLine]
     tp: int
-    whole: each.UndividedFlops
+    whole: ranks.UndividedFlops
 
 
 class GenerateReport(_Common):
@@ -90,7 +91,7 @@ class TrafficReport(_Common):
     latent_attention: Form | None
     total_flops_otherwise: each.Otherwise | None
     tp: int
-    whole: each.UndividedTraffic
+    whole: ranks.UndividedTraffic
 
 
 class ParamsReport(_Explained):
@@ -137,7 +138,7 @@ class MemoryReport(_Explained):
     ep: int
     pp: int
     stage: int
-    whole: each.Undivided
+    whole: ranks.Undivided
 
 
 class KvReport(_Explained):
@@ -157,7 +158,7 @@ class KvReport(_Explained):
     tp: int
     pp: int
     stage: int
-    whole: each.UndividedCache
+    whole: ranks.UndividedCache
 
 
 class FormulaReport(_Common):
@@ -273,7 +274,7 @@ class VerifyReport(_Common):
     weights_dtype: str
     kept_bytes: int
     measured_kept_bytes: int
-    mesh: each.MeshFacts
+    mesh: ranks.MeshFacts
     plan: Literal["torch", "transformers"]
     rank_params: int
     measured_rank_params: int

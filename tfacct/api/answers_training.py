@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from tfacct.api import lines as each
+from tfacct.api import lines_ranks as ranks
 from tfacct.api.answers import _Common
 
 
@@ -29,14 +30,14 @@ class TrainReport(_Common):
     peak_instant: str | None
     peak_least_bytes: int | None
     exact: bool
-    mesh: each.MeshFacts | None
+    mesh: ranks.MeshFacts | None
     sent_bytes: int | None
     stage: int
     in_flight: int
     microbatches: int
     bubble: str | None
     bubble_ratio: float | None
-    whole: each.UndividedStep | None
+    whole: ranks.UndividedStep | None
     instants: list[each.Instant]
     fit: each.TrainFit | None
 
@@ -48,15 +49,15 @@ class CommsReport(_Common):
 
     workload: each.Workload
     train: bool
-    mesh: each.MeshFacts
+    mesh: ranks.MeshFacts
     after_head: Literal["divided", "gathered", "loss"]
     reduce_dtype: str
     stage: int
-    stages: list[each.StageFacts]
+    stages: list[ranks.StageFacts]
     microbatches: int
     bubble: str | None
     bubble_ratio: float | None
     rank_params: int
     total_params: int
     sent_bytes: int
-    collectives: list[each.Collectives]
+    collectives: list[ranks.Collectives]

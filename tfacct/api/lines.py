@@ -188,87 +188,6 @@ class TrainLine(TypedDict):
     needed_by: list[str]
 
 
-class MeshFacts(TypedDict):
-    """The ranks of a mesh."""
-
-    tp: int
-    sp: bool
-    fsdp: int
-    tp_plan: Literal["torch", "megatron"]
-    ranks: int
-    ep: int
-    imbalance: float
-    dp: int
-    zero: int
-    pp: int
-    schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"] | None
-    microbatches: int | None
-    pp_chunks: int
-    cp: int
-    cp_method: Literal["ring", "gather"] | None
-    ulysses: int
-
-
-class StageFacts(TypedDict):
-    """What a rank of a stage stores and sends."""
-
-    rank_params: int
-    sent_bytes: int
-
-
-class Undivided(TypedDict):
-    """The whole model, beside what one rank holds."""
-
-    total_params: int
-    weights_bytes: int
-    kv_cache_bytes: int
-    total_bytes: int
-
-
-class UndividedFlops(TypedDict):
-    """FLOPs of the whole model, beside those of one rank."""
-
-    total_flops: int
-
-
-class UndividedTraffic(TypedDict):
-    """What the whole model's products move, beside those of one rank."""
-
-    total_flops: int
-    total_moved_bytes: int
-
-
-class UndividedCache(TypedDict):
-    """The cache of the whole model, beside what one rank keeps of it."""
-
-    kv_bytes_per_token: int
-    kv_bytes_next_token: int
-    kv_cache_bytes: int
-
-
-class CollectiveLine(TypedDict):
-    """Collectives that one line needs. `because`: the letter they follow from."""
-
-    what: str
-    calls: int
-    bytes: int
-    because: str
-
-
-class Collectives(TypedDict):
-    """Collectives of one kind. `bytes` are those of the results on one rank, `sent_bytes` what it sends in a ring."""
-
-    kind: Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "send"]
-    over: Literal["tp", "fsdp", "ep", "dp", "pp", "cp", "ulysses"]
-    when: Literal["forward", "backward", "update"]
-    of: Literal["stream", "shared weights", "weights", "experts", "logits", "keys", "heads"]
-    calls: int
-    bytes: int
-    sent_bytes: int
-    because: str
-    lines: list[CollectiveLine]
-
-
 class Instant(TypedDict):
     """Bytes that are alive at one instant of a training step."""
 
@@ -281,15 +200,6 @@ class Instant(TypedDict):
     held_bytes: int
     gathered_bytes: int
     total_bytes: int
-
-
-class UndividedStep(TypedDict):
-    """The training step of the whole model, beside what one rank holds."""
-
-    weights_bytes: int
-    optimizer_bytes: int
-    gradients_bytes: int
-    kept_bytes: int
 
 
 class Lora(TypedDict):
