@@ -103,7 +103,7 @@ def test_a_planted_mistake_is_named(module: Any, config: dict[str, Any], first: 
     report = tfacct.check(module, config, tokens=9)
     assert not report.agrees and report.first_difference == first
     assert report.differences[0]["blocks"] == blocks
-    assert report.answer.startswith(f"They part first at {first}")
+    assert report.answer.startswith(f"First difference: {first}")
     by_unit = [one for one in report.differences if one["unit"] == "parameters"]
     apart = sum(one["code"] - one["config"] for one in by_unit)
     assert apart == report.code_params - report.total_params  # no difference is left unsaid, and none said twice
@@ -171,13 +171,13 @@ def test_matrix_times_vector_is_counted() -> None:
         (f"{HERE}:leaves", "raised SystemExit: 3"),
         (f"{HERE}:nothing", "returned nothing, not a torch.nn.Module"),
         (f"{HERE}:number", "is an int, which cannot be called"),
-        (f"{HERE}:wants", "is a factory that wants vocab, width"),
+        (f"{HERE}:wants", "is a factory that needs arguments: vocab, width"),
         (f"{HERE}:GTP", "did you mean gpt?"),
         (f"{HERE}:on_a_card", "it wants a CUDA device"),
         (f"{HERE}:numbers", "device cpu builds and runs it for real"),
         (f"{HERE}:lazy", "has no shape yet"),
         (f"{HERE}:empty", "ReLU has no parameters"),
-        (f"{HERE}:pair", "inputs of another kind"),
+        (f"{HERE}:pair", "let the factory return them too: return model, (ids, mask)"),
         ("nowhere.py:build", "no file 'nowhere.py' here"),
         ("no_such_module:build", "there is no module 'no_such_module'"),
         ("tests.no_such_module:build", "there is no module 'tests.no_such_module'"),
@@ -214,6 +214,15 @@ def test_a_factory_may_bring_its_inputs_and_python_may_give_them() -> None:
     tokens = torch.zeros(1, 9, dtype=torch.long)
     for given in (tokens, (tokens,), {"tokens": tokens}, lambda batch, count: torch.zeros(batch, count).long()):
         assert tfacct.check(own.Llama, LLAMA, tokens=9, inputs=given).agrees
+
+
+def test_the_inputs_that_are_given_say_how_many_tokens_are_counted() -> None:
+    tokens = torch.zeros(2, 9, dtype=torch.long)
+    for given in (tokens, (tokens,), {"tokens": tokens}):
+        report = tfacct.check(own.Llama, LLAMA, inputs=given)
+        assert report.agrees and (report.workload["batch"], report.workload["tokens"]) == (2, 9)
+    report = tfacct.check(lambda: (own.Llama(), (tokens,)), LLAMA)
+    assert report.agrees and (report.workload["batch"], report.workload["tokens"]) == (2, 9)
 
 
 def test_the_command_says_agree_and_differ_in_its_exit_code(run: Callable[..., Ran], tmp_path: Path) -> None:

@@ -31,10 +31,10 @@ def check(
 
     `module`: a `torch.nn.Module`, a function that builds one, or `"MODULE:FACTORY"`. `config`: a Model, or what `load`
     takes. The module runs once on meta, where nothing is computed, on ids of `tokens` tokens (default the context, at
-    most 128), or on `inputs`: a tuple, a dict, or a function of batch and tokens. `device="cpu"` runs it for real.
-    `paths`: a map from its tensors to paths of the ledger, as a dict or a TOML; `propose_map` writes one. `train`:
-    the bytes that a step in bf16 keeps for its gradients too, against those that the transformers class keeps. Needs
-    torch. Raises TfacctError.
+    most 128), or on `inputs`: a tuple or a dict, whose batch and tokens are then counted unless `tokens` is given, or a
+    function of batch and tokens. `device="cpu"` runs it for real. `paths`: a map from its tensors to paths of the
+    ledger, as a dict or a TOML; `propose_map` writes one. `train`: the bytes that a step in bf16 keeps for its
+    gradients too, against those that the transformers class keeps. Needs torch. Raises TfacctError.
     """
     from tfacct.api.asked import loaded
     from tfacct.ledger.workload import check_size

@@ -70,8 +70,8 @@ def called(factory: Any, named: str, device: str = "meta") -> Built:
     if needed := _required(factory):
         kind = "class" if isinstance(factory, type) else "factory"
         raise UsageError(
-            f"{named} is a {kind} that wants {', '.join(needed)}",
-            "write a function without arguments that returns the module, and name that",
+            f"{named} is a {kind} that needs arguments: {', '.join(needed)}",
+            "write a function without arguments that returns the module, and name it in its place",
         )
     try:
         with torch.device(device):
@@ -103,7 +103,10 @@ def _imported(where: str) -> Any:
     file = Path(where)
     if file.suffix == ".py" or "/" in where:
         if not file.is_file():
-            raise UsageError(f"no file {cut(where)!r} here", "MODULE is a file or what `import` takes")
+            raise UsageError(
+                f"no file {cut(where)!r} here",
+                "write a file, such as model.py:build, or a module that Python can import, such as package.model:build",
+            )
         spec = importlib.util.spec_from_file_location(f"_checked_{file.stem}", file)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
@@ -122,7 +125,8 @@ def _run(where: str, load: Callable[[], Any], module: Any) -> Any:
         missing = error.name or str(error)
         if f"{where}.".startswith(f"{missing}."):
             raise UsageError(
-                f"there is no module {cut(missing)!r} to import from here", "MODULE is a file or what `import` takes"
+                f"there is no module {cut(missing)!r} to import from here",
+                "write a file, such as model.py:build, or a module that Python can import, such as package.model:build",
             ) from None
         raise UsageError(f"{where} cannot be imported: it imports {missing}, which is not installed") from None
     except (Exception, SystemExit) as error:

@@ -154,7 +154,7 @@ def watch(
     what = "its own inputs" if given is not None else f"token ids of shape {batch:,} × {tokens:,}"
     refused = failure(f"{type(module).__name__}, given {what}, raised", failed)
     refused.hint = refused.hint or (
-        "it may need inputs of another kind: `inputs=` in Python, or a factory that returns the module and its inputs"
+        "if its forward takes other inputs, let the factory return them too: return model, (ids, mask)"
     )
     raise refused from None
 
@@ -219,6 +219,16 @@ def _inputs(
     if source:
         return (ids(source), ids(tokens)), {}
     return ((), {"input_ids": ids(tokens)}) if "input_ids" in names else ((ids(tokens),), {})
+
+
+def sizes(given: Any) -> tuple[int, int] | None:
+    """Batch and tokens of inputs that are at hand: of the first ids, or else vectors; None without either."""
+    if callable(given) and not isinstance(given, Tensor):
+        return None
+    held = [leaf for leaf in tree_leaves(given) if isinstance(leaf, Tensor)]
+    ids = [one for one in held if one.dim() == 2 and not (one.is_floating_point() or one.dtype == torch.bool)]
+    found = next(iter(ids + [one for one in held if one.dim() == 3 and one.is_floating_point()]), None)
+    return None if found is None else (found.shape[0], found.shape[1])
 
 
 def _run(module: nn.Module, state: Mapping[str, Tensor], inputs: tuple[tuple[Any, ...], dict[str, Any]]) -> Watched:

@@ -70,12 +70,14 @@ def check(subject: LoadedModel, module: Any, named: str, asked: Asked) -> Report
     make = own_code.build if isinstance(module, str) else partial(own_code.called, named=named)
     built: Built = make(module, device=asked.device)
     inner = own_code.unwrapped(built.module)
-    tokens = min(subject.context, TOKENS) if asked.tokens is None else asked.tokens
-    source = None if subject.source is None else min(subject.source, tokens) if asked.source is None else asked.source
-    work = counting.workload(subject, Request(ctx=tokens, batch=asked.batch, source=source))
     given = asked.given if asked.given is not None else built.inputs
+    batch, tokens = asked.batch, min(subject.context, TOKENS) if asked.tokens is None else asked.tokens
+    if asked.tokens is None and subject.source is None:
+        batch, tokens = watching.sizes(given) or (batch, tokens)
+    source = None if subject.source is None else min(subject.source, tokens) if asked.source is None else asked.source
+    work = counting.workload(subject, Request(ctx=tokens, batch=batch, source=source))
     weights = own_code.weights(inner)
-    watched = watching.watch(inner, asked.batch, tokens, source=source or 0, given=given, device=asked.device)
+    watched = watching.watch(inner, batch, tokens, source=source or 0, given=given, device=asked.device)
     saved = _saved(subject, built, module, work) if asked.train else None
     found = compare(subject, weights, watched, work, asked.paths, saved)
     if asked.propose is not None:
@@ -184,7 +186,7 @@ def _answer(found: Compared, size: str) -> str:
         return f"The code is what the config says, in all {total} and in the FLOPs of {size}."
     first, more = found.partings[0], len(found.partings) - 1
     others = "" if not more else f" ({more:,} more {'difference' if more == 1 else 'differences'} below)"
-    return f"They part first at {first.words}{others}."
+    return f"First difference: {first.words}{others}."
 
 
 def _differences(partings: Sequence[Parting]) -> list[str]:

@@ -213,10 +213,10 @@ def _held(weight: Weight) -> Held:
 def _by_map(sides: _Sides, given: Mapping[str, Sequence[str]]) -> None:
     for name, ours in given.items():
         if name not in sides.theirs:
-            raise ConfigError(f"the map names {cut(name)!r}, which the module has not", nearest(name, sides.theirs))
+            raise ConfigError(f"the map names {cut(name)!r}, which is not in the module", nearest(name, sides.theirs))
         for path in ours:
             if path not in sides.ours:
-                raise ConfigError(f"the map names {cut(path)!r}, which the config has not", nearest(path, sides.ours))
+                raise ConfigError(f"the map names {cut(path)!r}, which is not in the config", nearest(path, sides.ours))
             if path not in sides.free:
                 raise ConfigError(f"the map names {cut(path)!r} twice")
         if ours:
