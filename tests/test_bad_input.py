@@ -545,7 +545,6 @@ LAYERED = [
         "layer 0 has sliding_attention, but sliding_window is null",
     ),
     ("gemma3_text", {"sliding_window_pattern": 0}, "sliding_window_pattern must be at least 1, not 0"),
-    ("gemma3_text", {"use_bidirectional_attention": True}, "use_bidirectional_attention = true changes the counts"),
     ("qwen2", {"max_window_layers": -1}, "max_window_layers must be at least 0, not -1"),
 ]
 EXPERTS = [

@@ -83,7 +83,8 @@ def kinds(subject: LoadedModel) -> list[str]:
     return [of for of in UNITS if of != "kv" or subject.keeps]
 
 
-UNSAID = ("clip_vision_model", "deberta-v2", "vit", "whisper")
+TOWERS = ("clip_vision_model", "idefics3_vision", "internvl_vision", "pixtral", "smolvlm_vision", "vit")
+UNSAID = ("deberta-v2", "whisper", *TOWERS)
 """Families with products of a table of distances, of frames of audio, or of patches, that no token pays for: no
 sentence yet."""
 

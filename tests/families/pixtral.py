@@ -19,5 +19,6 @@ def drawn(draw: Draw) -> Fields:
 
 
 def sized(of: Distinct) -> Sized:
+    of.H *= 2  # its halves turn in pairs
     config, sizes = image_sizes(of, front=0)
     return config, {letter: size for letter, size in sizes.items() if letter != "P"}
