@@ -79,11 +79,10 @@ def read(path: Path, table: object) -> Calibration:
     try:
         found = _Calibration.model_validate(table)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
+        first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        said = first["msg"].removeprefix("Value error, ")
         raise ConfigError(
-            f"{path}: [calibration] {cut(where)}{': ' if where else ''}{cut(said, 200)}",
+            f"{path}: [calibration] {cut(where)}{_said(first)}",
             spelled("`tfacct measure --calibrate` writes such a file", "measure --calibrate writes such a file"),
         ) from None
     return Calibration(
@@ -98,6 +97,29 @@ def read(path: Path, table: object) -> Calibration:
         {kind: one.curve() for kind, one in found.work.items()},
         Checks(dict(found.checks)),
     )
+
+
+def _said(complaint: Mapping[str, Any]) -> str:
+    """A complaint of pydantic, as it goes on behind the name of the field."""
+    found = complaint.get("ctx", {})
+    if complaint["type"] == "value_error":
+        return f"{': ' if complaint['loc'] else ''}{cut(str(found['error']), 200)}"
+    wanted = {
+        "literal_error": f"must be {found.get('expected')}",
+        "greater_than": f"must be above {found.get('gt', 0):g}",
+        "greater_than_equal": f"must be at least {found.get('ge', 1)}",
+        "less_than": f"must be below {found.get('lt', 0):g}",
+        "less_than_equal": f"must be at most {found.get('le', 0):,}",
+        "finite_number": "must be a finite number",
+        "too_short": f"must have at least {found.get('min_length')} entries",
+        "too_long": f"must have at most {found.get('max_length')} entries",
+    }
+    if complaint["type"] == "missing":
+        return " is missing"
+    if complaint["type"] == "extra_forbidden":
+        return " is not a field of it"
+    said = wanted.get(complaint["type"]) or complaint["msg"].replace("Input should", "must")
+    return f" {said}, not {cut(repr(complaint['input']))}"
 
 
 def written(name: str, memory: int, bandwidth: float, peak: float, on: Calibration) -> str:

@@ -21,6 +21,18 @@ if TYPE_CHECKING:
 
 LARGEST = 10**21
 """No device has more bytes, FLOPs per second or bytes per second."""
+LEAST = 10**6
+"""No device has fewer bytes, bytes per second or FLOPs per second: a smaller number is one of giga or tera."""
+KEYS = {
+    "": "name vendor architecture year memory peak link power source check calibration",
+    "memory": "bytes bytes_from bandwidth type",
+    "link": "kind one_way pcie",
+    "power": "tdp",
+    "source": "urls unread read kind confidence note",
+    "check": "dtype units flops_per_clock clock clock_from",
+}
+"""Keys of a device's file, and of its tables; [peak] has dtypes, and [calibration] is read elsewhere."""
+EXAMPLE = {"bytes": "25_757_220_864", "bytes per second": "1.008e12", "FLOPs per second": "165.2e12"}
 CPU = "cpu"
 """The device that a calibration of a CPU is kept under."""
 MOST = 1_000_000
@@ -165,9 +177,11 @@ def _device(path: Path) -> Device:
     memory, peak, link, power, source, check = (
         _table(path, file, name) for name in ("memory", "peak", "link", "power", "source", "check")
     )
-    rates = {name: _amount(path, f"[peak] {name}", value) for name, value in peak.items()}
-    if not rates:
+    for table in KEYS:
+        _check_keys(path, table, _table(path, file, table) if table else file)
+    if not peak:
         raise ConfigError(f"{path}: [peak] is missing", _whole())
+    rates = {name: _rate(path, f"[peak] {name}", value, "FLOPs per second") for name, value in peak.items()}
     if unknown := next((name for name in rates if name not in (*units.BITS, "fp4")), None):
         raise ConfigError(f"{path}: [peak] {cut(unknown)} is no dtype", nearest(unknown, [*units.BITS, "fp4"]))
     kind = source.get("kind", "own")
@@ -178,11 +192,11 @@ def _device(path: Path) -> Device:
         id=path.stem,
         name=_text(path, "name", file.get("name", path.stem)),
         vendor=_text(path, "vendor", file.get("vendor", "")),
-        memory=_amount(path, "[memory] bytes", memory.get("bytes")),
+        memory=_rate(path, "[memory] bytes", memory.get("bytes"), "bytes"),
         memory_from=_text(path, "[memory] bytes_from", memory.get("bytes_from", "framework")),
-        bandwidth=_amount(path, "[memory] bandwidth", memory.get("bandwidth")),
+        bandwidth=_rate(path, "[memory] bandwidth", memory.get("bandwidth"), "bytes per second"),
         peak=rates,
-        link=None if "one_way" not in link else _amount(path, "[link] one_way", link["one_way"]),
+        link=_rate(path, "[link] one_way", link["one_way"], "bytes per second") if "one_way" in link else None,
         tdp=None if "tdp" not in power else _amount(path, "[power] tdp", power["tdp"]),
         urls=tuple(urls),
         read=str(source["read"]) if "read" in source else None,
@@ -198,7 +212,7 @@ def _calibration(path: Path, table: object, rates: Mapping[str, int]) -> Calibra
 
     found = calibration.read(path, table)
     if found.dtype not in rates:
-        raise ConfigError(f"{path}: [calibration] dtype is {found.dtype}, of which [peak] says nothing")
+        raise ConfigError(f"{path}: [calibration] dtype is {found.dtype}, which [peak] does not have")
     return found
 
 
@@ -219,12 +233,31 @@ def _table(path: Path, file: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return table
 
 
-def _amount(path: Path, what: str, value: object) -> int:
-    """A rate or a size as a whole number. Raises ConfigError."""
+def _check_keys(path: Path, name: str, table: Mapping[str, Any]) -> None:
+    """Raises ConfigError for a key that would not be read."""
+    known = KEYS[name].split()
+    if unknown := next((key for key in table if key not in known), None):
+        where = f"[{name}] {cut(unknown)}" if name else cut(unknown)
+        raise ConfigError(f"{path}: {where} is not a key of a device's file", nearest(unknown, known) or _whole())
+
+
+def _amount(path: Path, what: str, value: object, unit: str = "") -> int:
+    """An amount as a whole number. Raises ConfigError."""
+    if value is None:
+        raise ConfigError(f"{path}: {what} is missing", _whole())
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not 1 <= value <= LARGEST:  # type: ignore[operator]
-        raise ConfigError(f"{path}: {what} must be a number above 0, not {cut(repr(value))}")
+        hint = f"in {unit}, such as {EXAMPLE[unit]}" if unit else None
+        raise ConfigError(f"{path}: {what} must be a number above 0, not {cut(repr(value))}", hint)
     return round(value)  # type: ignore[call-overload, no-any-return]
+
+
+def _rate(path: Path, what: str, value: object, unit: str) -> int:
+    """A rate or a size in its unit, which is not giga or tera. Raises ConfigError."""
+    amount = _amount(path, what, value, unit)
+    if amount < LEAST:
+        raise ConfigError(f"{path}: {what} is {amount:,} {unit}, too few for a device", f"such as {EXAMPLE[unit]}")
+    return amount
 
 
 def _text(path: Path, what: str, value: object) -> str:
