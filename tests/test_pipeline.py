@@ -175,6 +175,16 @@ def test_params_of_the_fullest_stage(run: Callable[..., Ran]) -> None:
     assert "32 blocks are divided over 3 stages: 11 in the first 2, 10 in the others." in out
 
 
+def test_params_of_a_stage_whose_blocks_are_all_of_one_kind() -> None:
+    found = tfacct.load("gemma-3-1b").params(pp=6)
+    # Its first five blocks all have a window; the model's table of tensors shows those of blocks that see everything.
+    # A block: q, o 2·1152·1024, k, v 2·1152·256, mlp 3·1152·6912, norms 4·1152 + 2·256 = 26,842,112.
+    assert found.rank_params == 5 * 26_842_112 + 262_144 * 1152 == sum(line["rank_params"] for line in found.lines)
+    tied = tfacct.load("qwen3-0.6b")  # its last stage has the norm too, and reads the table turned
+    stored = [each["rank_params"] for each in tied.comms(pp=2).stages]
+    assert tied.params(pp=2).rank_params == max(stored) == stored[1] == stored[0] + 1024
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -150,10 +150,11 @@ def _facts(subject: LoadedModel, mesh: Mesh | None = None) -> dict[str, Any]:
 
 
 class _Fullest(NamedTuple):
-    """The rank that stores most: how many of each tensor it has, by where the tensor is, and its stage."""
+    """The rank that stores most: how many of each tensor it has, by path and shape as `stored` adds them up, and its
+    stage."""
 
     mesh: Mesh
-    counts: dict[tuple[str, int], Any]
+    counts: dict[tuple[str, tuple[Any, ...]], Any]
     stage: int
 
     def holds(self, tensor: Tensor) -> int:
@@ -161,8 +162,9 @@ class _Fullest(NamedTuple):
         return int(self.counts.get(_place(tensor), 0) * shard(tensor.parameter, tensor.axes, self.mesh).elements)
 
 
-def _place(tensor: Tensor) -> tuple[str, int]:
-    return tensor.path, id(tensor.axes) if paths.repeated(tensor.path) else 0
+def _place(tensor: Tensor) -> tuple[str, tuple[Any, ...]]:
+    """Path and shape; the path alone outside the blocks, where a head reads a table turned."""
+    return tensor.path, tensor.shape if paths.repeated(tensor.path) else ()
 
 
 def _fullest(subject: LoadedModel, mesh: Mesh | None) -> _Fullest | None:
