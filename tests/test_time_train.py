@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import tfacct
+from tests.conftest import Ran
 from tfacct.accounts import divided_time, training_time
 from tfacct.accounts.divided_time import DIVIDED, DividedWork, Meshed
 from tfacct.accounts.kernels import Kernel
@@ -139,19 +141,36 @@ def test_what_a_divided_step_says() -> None:
     other = model.train_time(on="10xh100-sxm", tp=5, pp=2, ctx=1024)
     assert other.interval_80_seconds is None and other.validation is None
     assert "its error here is not known" in " ".join(" ".join(other.notes).split())
+    # one micro-batch through two stages: one of the two waits for half of what the blocks take, less the head's share
+    assert any("they wait less with more micro-batches (accumulate)" in note for note in other.notes)
+    assert not any("wait less" in note for note in step.notes)
+
+
+def test_the_title_says_micro_batches_and_whose_a_batch_is(run: Callable[..., Ran]) -> None:
+    words = ("time", "gpt2-xl", "--on", "10xa100-sxm-80gb", "--train", "--ctx", "1k")
+    for more, said in {
+        ("--tp", "5", "--pp", "2", "--accumulate", "8"): "batch 1 on every 10 devices, 8 micro-batches ≈",
+        ("--tp", "5", "--pp", "2"): "batch 1 on every 10 devices, 1 micro-batch ≈",
+        ("--accumulate", "8"): "batch 1 on each device, 8 micro-batches ≈",
+        (): "batch 1 on each device ≈",
+    }.items():
+        assert said in " ".join(run(*words, *more).out.split())
 
 
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"tp": 3}, "do not divide 16 devices"),
+        (
+            {"tp": 3},
+            "tp=3 and pp=1 take 3 devices, which do not divide 16 devices\ngive a multiple of 3: on='3xh100-sxm'",
+        ),
         ({"tp": 16}, "within a node of 8"),
         ({"tp": 8}, "8 devices do not divide 12 query heads"),
         ({"pp": 16}, "gpt2 has 12 blocks"),
         ({"pp": 8, "pp_chunks": 2}, "gpt2 has 12 blocks"),
         ({"pp": 0}, "at least 1"),
-        ({"sp": True}, "divides tokens among the devices of"),
-        ({"pp_chunks": 2}, "divides a stage of"),
+        ({"sp": True}, "divides tokens among the devices of tp\ngive their number: tp=8"),
+        ({"pp_chunks": 2}, "divides a stage of pp\ngive their number: pp=8"),
         ({"tp": 4, "recompute": True, "recompute_attention": True}, "does not go with"),
         ({"recompute_attention": True}, "was measured under"),
         ({"tp": 4, "dtype": "fp8"}, "in bf16, not in fp8"),

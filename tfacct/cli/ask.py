@@ -284,7 +284,7 @@ def written(path: Path, subjects: Sequence[LoadedModel], page: str, *, shown: bo
     """Say which page was written and what must be known of it; show it, if that was asked for."""
     size = f"{len(page.encode()):,} bytes"
     many = f"{len(subjects):,} models, " if len(subjects) > 1 else ""
-    print(printable(f"wrote {path.name}: {many}{size}; it opens in any browser and asks no network"), file=sys.stderr)
+    print(printable(f"wrote {path.name}: {many}{size}; it opens in any browser and works offline"), file=sys.stderr)
     stored = [subject.name for subject in subjects if subject.quantized]
     if stored and len(subjects) == 1:
         print("hint: its weights are stored quantized: the page asks for a dtype", file=sys.stderr)

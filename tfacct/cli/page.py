@@ -22,7 +22,7 @@ def explore(
     shown: Annotated[bool, typer.Option("--open", help="Show it in your browser.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
-    """A page that recounts every line as knobs are turned: one HTML file that asks no network."""
+    """A page that recounts every line as you turn its knobs: one HTML file that works offline."""
     from tfacct.reports import explore as pages
 
     if out == "-":

@@ -26,6 +26,8 @@ from tfacct.reports.placed import MEASURED, check_heads, constants_of, through
 
 DAY = 86_400
 DTYPES = ("bf16", "fp8")
+IDLE = 0.25
+"""Share of a step that stages wait, from which on it is said how they wait less."""
 NAMES = {
     "products": "products of blocks",
     "head": "head",
@@ -76,7 +78,7 @@ def time_train(subject: LoadedModel, request: Request, on: str, how: Trains, *, 
     parts: Parts | DividedParts
     try:
         if how.mesh.ranks > 1:
-            _check_mesh(subject, count, name, how)
+            _check_mesh(subject, count, device.id, name, how)
             shared = divided_time.work_of(subject.ledger, trained, how.mesh)
             parts = divided_time.step(shared, device, trained, how.mesh, how.again)
         else:
@@ -124,11 +126,15 @@ def _check(subject: LoadedModel, count: int, device: devices.Device, name: str, 
         raise ConfigError(f"{subject.name}: no estimate of its training step", "dense decoders have one")
 
 
-def _check_mesh(subject: LoadedModel, count: int, name: str, how: Trains) -> None:
+def _check_mesh(subject: LoadedModel, count: int, device: str, name: str, how: Trains) -> None:
     """Raises TfacctError for a division that is none, or that was not measured."""
     mesh, blocks = how.mesh, sum(int(group.count) for group in subject.ledger.groups if group.numbers)
     if count % mesh.ranks:
-        raise UsageError(f"{option('tp', mesh.tp)} and {option('pp', mesh.pp)} do not divide {count:,} devices")
+        devices = "1 device" if count == 1 else f"{count:,} devices"
+        raise UsageError(
+            f"{option('tp', mesh.tp)} and {option('pp', mesh.pp)} take {mesh.ranks:,} devices, which do not divide {devices}",
+            f"give a multiple of {mesh.ranks:,}: {option('on', f'{mesh.ranks}x{device}')}",
+        )
     if name != "bf16":
         raise UsageError(f"a divided step is estimated in bf16, not in {name}", option("dtype", "bf16"))
     if mesh.tp > NODE:
@@ -146,9 +152,12 @@ def _check_how(how: Trains) -> None:
         check_size(option(option_name), size)
     if mesh.sp and mesh.tp == 1:
         said = f"{option('sp', True)} divides tokens among the devices of {option('tp')}"
-        raise UsageError(said, "name their number")
+        raise UsageError(said, f"give their number: {option('tp', 8)}")
     if mesh.chunks > 1 and mesh.pp == 1:
-        raise UsageError(f"{option('pp_chunks', mesh.chunks)} divides a stage of {option('pp')}", "name their number")
+        raise UsageError(
+            f"{option('pp_chunks', mesh.chunks)} divides a stage of {option('pp')}",
+            f"give their number: {option('pp', 8)}",
+        )
     if how.recompute and how.recompute_attention:
         other = option("recompute_attention", True)
         raise UsageError(f"{option('recompute', True)} does not go with {other}", "leave one of the two out")
@@ -172,9 +181,10 @@ class _Step:
     @property
     def words(self) -> str:
         """The step in words."""
-        accumulated = f", {self.trained.accumulate:,} of it" if self.trained.accumulate > 1 else ""
+        parts = self.trained.accumulate
+        accumulated = f", {parts:,} micro-batches" if parts > 1 else ", 1 micro-batch" if self.divided else ""
         again = {"blocks": ", blocks recomputed", "attention": ", attention recomputed", "": ""}[self.how.again]
-        each = "on each" if not self.divided else f"on each {self.how.mesh.ranks:,} devices"
+        each = "on each device" if not self.divided else f"on every {self.how.mesh.ranks:,} devices"
         return f"context {self.work.context:,}, batch {self.work.batch:,} {each}{accumulated}{again}"
 
     @property
@@ -289,6 +299,17 @@ class _Step:
             f"{erred} on {steps}: a strong baseline.",
             f"Utilization (MFU) counts all pairs, and no recomputation{both}.",
             f"{self._shared()} {fits}",
+            *self._idle(),
+        ]
+
+    def _idle(self) -> list[str]:
+        """How stages would wait less, where they wait most of the time."""
+        waiting = self.parts._asdict().get("waiting", 0.0) / self.parts.seconds
+        if waiting < IDLE:
+            return []
+        more = option("accumulate")
+        return [
+            f"Stages wait for {units.percent(waiting)} of the step: they wait less with more micro-batches ({more})."
         ]
 
     def _shared(self) -> str:
