@@ -130,9 +130,9 @@ def _check_mesh(subject: LoadedModel, count: int, device: str, name: str, how: T
     """Raises TfacctError for a division that is none, or that was not measured."""
     mesh, blocks = how.mesh, sum(int(group.count) for group in subject.ledger.groups if group.numbers)
     if count % mesh.ranks:
-        devices = "1 device" if count == 1 else f"{count:,} devices"
+        asked = f"{option('tp', mesh.tp)} and {option('pp', mesh.pp)} take {mesh.ranks:,} devices"
         raise UsageError(
-            f"{option('tp', mesh.tp)} and {option('pp', mesh.pp)} take {mesh.ranks:,} devices, which do not divide {devices}",
+            f"{asked}, which do not divide {'1 device' if count == 1 else f'{count:,} devices'}",
             f"give a multiple of {mesh.ranks:,}: {option('on', f'{mesh.ranks}x{device}')}",
         )
     if name != "bf16":
