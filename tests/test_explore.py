@@ -117,6 +117,13 @@ def test_models_of_one_shape_share_it() -> None:
     assert "shared" not in explore.explore([presets.load("gpt2")])["models"][0]
 
 
+def test_a_field_that_takes_one_number_alone_is_no_knob() -> None:
+    """StarCoder's and Falcon 7B's multi_query decides: `--set num_key_value_heads=16` is refused."""
+    for name in ("starcoderbase-1b", "falcon-7b"):
+        assert "shared" not in explore.explore([presets.load(name)])["models"][0], name
+    assert explore.explore([presets.load("falcon-40b")])["models"][0]["shared"] == "num_kv_heads"
+
+
 def test_quantized_weights_are_said_and_not_guessed() -> None:
     (model,) = explore.explore([presets.load("gpt-oss-20b")])["models"]
     assert model["quantized"] == {"name": "mxfp4", "bytes": 13_761_264_768}  # as `memory gpt-oss-20b` says

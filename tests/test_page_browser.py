@@ -126,6 +126,9 @@ def test_the_formulas_are_the_sum_of_the_lines(tab: driver.Browser, pages: Calla
         changed = {letter: rng.randint(size // 2 + 1, 2 * size) for letter, size in sizes.items() if rng.random() < 0.3}
         if "A" in changed or "E" in changed:
             changed |= {"A": 2, "E": 7}
+        for letter, rule in shape["rules"]:
+            changed |= {letter: 4 * (sizes[letter] // 2)} if rule == 2 and letter in changed else {}
+        assert all(changed.get(one, sizes[one]) <= changed.get(of, sizes[of]) for one, of in shape["rules"] if of != 2)
         link = knobs(rng, name).partition("&shared")[0]
         tab.open(pages(name), link + "".join(f"&L.{letter}={size}" for letter, size in changed.items()))
         agrees = tab.js("[...document.querySelectorAll('[data-formula]')].map((one) => one.dataset.agrees)")
@@ -170,6 +173,45 @@ def test_the_keyboard_reaches_everything(tab: driver.Browser, pages: Callable[..
     tab.key("Enter")
     assert tab.js("document.querySelector('.detail h3').textContent") == "mlp.up_proj"
     assert tab.js("document.activeElement.dataset.line") == "1 blocks.*.mlp.up_proj"
+
+
+def test_sizes_go_together_or_are_refused(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    """As `evaluate` has it: what positions turn is even, and a token goes to no more experts than there are."""
+    for name, link, why in (
+        ("llama-3.1-8b", "L.H=7&L.D=64", "H must be even"),
+        ("mixtral-8x7b", "L.E=1", "A is more than E"),
+        ("deepseek-v3", "L.Hr=65", "Hr must be even"),
+    ):
+        tab.open(pages(name), f"#v=1&ctx=64&{link}")
+        assert "letters" not in said(tab)["models"][0]
+        assert f"the link's sizes are left out: {why}" in tab.js("document.querySelector('.warning').textContent")
+    tab.open(pages("llama-3.1-8b"), "#v=1&ctx=64")
+    tab.js("{ const one = document.getElementById('size-H'); one.value = 7; one.dispatchEvent(new Event('change')) }")
+    assert tab.js("document.getElementById('size-H').getAttribute('aria-invalid')") == "true"
+    assert "letters" not in said(tab)["models"][0]
+
+
+def test_heads_by_letter_stand_over_those_of_the_slider(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    """The slider says nothing where K or G was typed, and the printed line has each number once."""
+    pytest.importorskip("numpy")
+    tab.open(pages("llama-3.1-8b"), "#v=1&ctx=64&shared=4&L.G=5")
+    assert said(tab)["models"][0]["letters"] == {"K": 4, "G": 5}
+    assert tab.js("document.getElementById('shared') === null")
+    text = tab.js("document.getElementById('command').dataset.command")
+    assert int(eval(text, {"load": load})) == said(tab)["models"][0]["total_flops"]
+
+
+def test_areas_too_small_to_see_are_not_drawn(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    """At a million tokens a ViT's classifier has no share of the area; no rectangle is of size nothing."""
+    tab.open(pages("vit-base-patch16-224"), "#v=1&ctx=1044470&batch=64")
+    assert tab.js("document.querySelectorAll('.treemap rect').length") > 1 and tab.complaints == []
+
+
+def test_weights_that_all_blocks_share_are_those_of_one(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    """ALBERT's 12 blocks run with one network: 768 x 3,072 weights and 3,072 biases."""
+    tab.open(pages("albert-base-v2"))
+    tab.js("[...document.querySelectorAll('[data-line]')].find((one) => /up_proj|fc1/.test(one.dataset.line)).click()")
+    assert "2.36 M, bias included" in tab.js("document.querySelector('.detail').innerText")
 
 
 BAD = (
@@ -238,6 +280,22 @@ def test_the_first_view_stands_without_scripts(tab: driver.Browser, pages: Calla
     tab.look(1280)
     text = tab.js("document.body ? document.querySelector('main').innerText : ''")
     assert "attn.scores" in text and "2·params·tokens" in text
+
+
+def test_the_theme_is_the_systems_until_it_is_chosen(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    """Without scripts too."""
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light, night = "rgb(251, 250, 247)", "rgb(19, 21, 25)"
+    tab.look(1280, dark=True, scripts=False)
+    tab.ask("Page.navigate", url=pages("gpt2").resolve().as_uri())
+    tab.look(1280, dark=True)
+    assert tab.js(ground) == night
+    for dark, first, then in ((True, night, light), (False, light, night)):
+        tab.look(1280, dark=dark)
+        tab.open(pages("gpt2"))
+        assert tab.js(ground) == first
+        tab.js("theme.click()")
+        assert tab.js(ground) == then
 
 
 @pytest.mark.parametrize("name", NAMES)

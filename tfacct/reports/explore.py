@@ -14,6 +14,7 @@ from typing import Any
 from tfacct.algebra.factored import Term
 from tfacct.algebra.symbols import SymbolicModel, in_symbols
 from tfacct.algebra.written import WrittenModel, value, written
+from tfacct.architecture import letters
 from tfacct.architecture.parts import Form
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.version import __version__
@@ -135,6 +136,7 @@ def _model(subject: LoadedModel, pools: _Pools, few: bool) -> dict[str, Any]:
         "letters": list(model.sizes),
         "ways": [_way(way, pools) for way in [*model.ways, *_unpacked(subject)]],
         "legend": [pools.texts(f"{letter}\t{meaning}") for letter, meaning in model.legend.items()],
+        "rules": _rules(subject, model),
     }
     key = _compact(shape)
     if few:
@@ -172,6 +174,13 @@ def _model(subject: LoadedModel, pools: _Pools, few: bool) -> dict[str, Any]:
         "training": training(subject) if few else None,
     }
     return {name: plain(fact) for name, fact in facts.items() if not _usual(fact)}
+
+
+def _rules(subject: LoadedModel, model: WrittenModel) -> list[list[Any]]:
+    """Letters that are even (2), and letters with the letter that they do not exceed, as `evaluate` asks."""
+    found = ((name, one.multiple, one.at_most) for name, one in letters.explained(subject.architecture).items())
+    rules = ([name, rule] for name, *both in found if name in model.sizes for rule in both)
+    return [[name, rule] for name, rule in rules if rule == 2 or rule in model.sizes]
 
 
 def _usual(fact: Any) -> bool:
@@ -277,13 +286,18 @@ def _shared_field(subject: LoadedModel, model: WrittenModel) -> str | None:
     for field in SHARED_FIELDS:
         if field not in type(subject.config).model_fields:
             continue
-        try:
-            other = written(subject.with_fields({field: 1}).architecture).sizes
-        except (TfacctError, ValueError):
-            continue
-        if (other.get("K"), other.get("G", heads)) == (1, heads) and len(other) == len(model.sizes):
+        if all(_shares(subject, model, field, number, heads // number) for number in (1, heads)):
             return field
     return None
+
+
+def _shares(subject: LoadedModel, model: WrittenModel, field: str, number: int, each: int) -> bool:
+    """True if the model with this number in the field has so many key/value heads, and nothing else has changed."""
+    try:
+        other = written(subject.with_fields({field: number}).architecture).sizes
+    except (TfacctError, ValueError):
+        return False
+    return (other.get("K"), other.get("G", each)) == (number, each) and len(other) == len(model.sizes)
 
 
 def _published(subject: LoadedModel) -> dict[str, Any] | None:

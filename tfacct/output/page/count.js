@@ -60,24 +60,10 @@ export function count(model, state) {
 	const bytes = einsum.sum(tensors.map(one => one.count * weights(one.stored)));
 	const kept = einsum.sum(states.map(one => one.bytes));
 	return {
-		model,
-		state,
-		at,
-		sizes,
-		way,
-		ways,
-		products,
-		tensors,
-		states,
-		weights,
-		cache,
+		...{ model, state, at, sizes, way, ways, products, tensors, states, weights, cache },
 		dtype: name,
 		pointwise: ledger.pointwise(way, at),
-		flops,
-		params,
-		active,
-		bytes,
-		kept,
+		...{ flops, params, active, bytes, kept },
 		held: bytes + kept,
 		tokens: at.B * at.T,
 		rule: 2n * (state.train ? 3n : 1n) * active * at.B * at.T,
@@ -99,19 +85,12 @@ export function shares(counted) {
 	const part = tensor => paths.heading(tensor.path);
 	const held = summed(tensors, part, one => one.count * weights(one.stored));
 	const kept = einsum.sum(states.map(one => one.bytes));
-	const moved = product => product.moved.read + product.moved.written;
+	const moved = product => product.moved.read + product.moved.written,
+		named = product => product.name;
 	return [
 		{ title: "Parameters", unit: "people", parts: summed(tensors, part, one => one.count * one.elements) },
-		{
-			title: "FLOPs",
-			unit: "si",
-			parts: summed(
-				products,
-				one => one.name,
-				one => one.flops,
-			),
-		},
-		{ title: "Bytes moved", unit: "binary", parts: summed(products, one => one.name, moved), forward: true },
+		{ title: "FLOPs", unit: "si", parts: summed(products, named, one => one.flops) },
+		{ title: "Bytes moved", unit: "binary", parts: summed(products, named, moved), forward: true },
 		{ title: "Memory held", unit: "binary", parts: kept ? [...held, ["cache", kept]] : held, held: true },
 	];
 }
@@ -148,11 +127,6 @@ function together(row, product) {
 		forward: row.forward + product.forward,
 		backward: row.backward + product.backward,
 		flops: row.flops + product.flops,
-		moved: {
-			read: read + more.read,
-			written: written + more.written,
-			left: left + more.left,
-			right: right + more.right,
-		},
+		moved: { read: read + more.read, written: written + more.written, left: left + more.left, right: right + more.right },
 	};
 }

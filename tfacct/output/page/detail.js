@@ -52,10 +52,7 @@ function ofProduct(counted, product, device) {
 		h("p.values", values.map(numbers.grouped).join(" · ")),
 		h("p.result", "= ", h("strong", numbers.grouped(forward)), " FLOPs"),
 		operands(dims),
-		h(
-			"dl.facts",
-			facts(counted, product, device).flatMap(([name, value]) => [h("dt", name), h("dd", value)]),
-		),
+		h("dl.facts", facts(counted, product, device).flatMap(([name, value]) => [h("dt", name), h("dd", value)])),
 	];
 }
 
@@ -80,7 +77,7 @@ function facts(counted, { line, group, dims, moved, forward, backward, flops }, 
 	const stored = lines.parameters(line);
 	if (stored.length) {
 		const elements = einsum.sum(stored.map(one => einsum.size(group.axes, one.axes)));
-		found.push(["weights", `${numbers.people(group.count * elements)}${line.bias ? ", bias included" : ""}`]);
+		found.push(["weights", `${numbers.people(owners(group) * elements)}${line.bias ? ", bias included" : ""}`]);
 	}
 	if (line.weight) found.push(["weight of", paths.short(line.weight)]);
 	if (line.bank)
@@ -91,6 +88,9 @@ function facts(counted, { line, group, dims, moved, forward, backward, flops }, 
 	if (line.mask) found.push(["mask", `${line.mask}${state.masked ? "" : ", counted in full"}`]);
 	return found;
 }
+
+// Blocks with weights of their own: one where all of them share its weights.
+const owners = group => (group.once ? 1n : group.count);
 
 function ridge(flops, bytes, device) {
 	if (!device?.ridge) return "";
@@ -144,7 +144,7 @@ function ofOther(counted, group, line) {
 	const stored = lines.parameters(line),
 		elements = einsum.sum(stored.map(one => einsum.size(group.axes, one.axes)));
 	return [
-		h("p.result", "= ", h("strong", g(group.count * elements)), " parameters"),
+		h("p.result", "= ", h("strong", g(owners(group) * elements)), " parameters"),
 		h(
 			"p.aside",
 			line.unused

@@ -10,11 +10,15 @@ import * as stops from "./stops.js";
 import * as sizes from "./sizes.js";
 
 const { h } = dom;
+const READS = "tokens that the encoder reads";
+const cards = devices => devices.map(device => [device.id, device.name]);
+
 // Elements of all knobs of a model. `turn` takes the knobs that change; `page` holds the models and devices.
 export function knobs(page, now, turn) {
 	const model = state.chosen(page, now.model),
 		at = count.axes(model, now);
-	const several = page.models.length > 1;
+	const several = page.models.length > 1,
+		caches = [["", "as activations"], ...storage.CACHES.map(name => [name, name])];
 	return [
 		several
 			? field(
@@ -34,14 +38,7 @@ export function knobs(page, now, turn) {
 			: null,
 		slider("batch", "Batch", at.B, "sequences", stops.powers(4096n), batch => turn({ batch })),
 		model.source
-			? slider(
-					"source",
-					"Source",
-					at.J,
-					"tokens that the encoder reads",
-					stops.powers(BigInt(model.source) * 4n),
-					source => turn({ source }),
-				)
+			? slider("source", "Source", at.J, READS, stops.powers(BigInt(model.source) * 4n), source => turn({ source }))
 			: null,
 		shared(model, now, turn),
 		models.forms(model).length
@@ -60,23 +57,10 @@ export function knobs(page, now, turn) {
 		model.keeps
 			? field(
 					"Cache in",
-					select(
-						"cache",
-						[["", "as activations"], ...storage.CACHES.map(name => [name, name])],
-						now.cache ?? "",
-						cache => turn({ cache: cache || null }),
-					),
+					select("cache", caches, now.cache ?? "", cache => turn({ cache: cache || null })),
 				)
 			: null,
-		field(
-			"Card",
-			select(
-				"card",
-				page.devices.map(device => [device.id, device.name]),
-				now.card,
-				card => turn({ card }),
-			),
-		),
+		field("Card", select("card", cards(page.devices), now.card, card => turn({ card }))),
 		flag("masked", "Only pairs that the mask keeps", now.masked, masked => turn({ masked })),
 		model.logits ? flag("last", "Logits of the last position only", now.last, last => turn({ last }), now.train) : null,
 		flag("train", "Training step: forward and backward", now.train, train => turn({ train }), now.step !== "prefill"),
@@ -168,7 +152,7 @@ function steps(now, turn) {
 // Key/value heads: only numbers that divide the query heads.
 function shared(model, now, turn) {
 	const found = models.sharings(model);
-	if (!found.length) return null;
+	if (!found.length || now.sizes.K || now.sizes.G) return null;
 	const heads = model.sizes.K * model.sizes.G,
 		value = now.shared ?? model.sizes.K,
 		each = heads / value;

@@ -4,13 +4,9 @@ const DARK = matchMedia("(prefers-color-scheme: dark)");
 const root = document.documentElement;
 
 // The theme is the system's until the button says otherwise.
-export function followed() {
-	root.dataset.theme = DARK.matches ? "dark" : "light";
-	DARK.addEventListener("change", followed, { once: true });
-}
-
 export function turned() {
-	root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
+	const now = root.dataset.theme ?? (DARK.matches ? "dark" : "light");
+	root.dataset.theme = now === "dark" ? "light" : "dark";
 }
 
 // One letter, one meaning: where a letter is pointed at, it is marked everywhere.

@@ -219,14 +219,12 @@ function tools() {
 	);
 }
 
-// For tests and for whoever looks: what the page says, as `tfacct flops --json` does.
+// What the page says, as `tfacct flops --json` does.
 globalThis.tfacct = {
 	json: () => says.json(says.document(counted)),
 	turn,
-	state: () => state.fragment(now, start, page),
 };
 document.documentElement.classList.add("scripted");
-looks.followed();
 if (matchMedia("(max-width: 48rem)").matches) byId("controls").open = false;
 byId("still").remove();
 addEventListener("hashchange", fromLink);

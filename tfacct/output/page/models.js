@@ -18,7 +18,8 @@ export function read(data) {
 			shape = data.shapes[facts.shape];
 		const sizes = Object.fromEntries(shape.letters.map((letter, at) => [letter, BigInt(facts.sizes[at])]));
 		const ways = shape.ways.map(way => ({ form: way.form, groups: groups(way, facts, runs, lines, sizes) }));
-		const shared = { index, sizes, ways, legend: legends[facts.shape], formulas: shape.formulas };
+		const { formulas, rules } = shape,
+			shared = { index, sizes, ways, legend: legends[facts.shape], formulas, rules };
 		return { ...USUAL, unknown: [], left_out: [], idle: [], set: {}, defaulted: {}, ...facts, ...shared };
 	});
 	return { models, devices: data.devices.map(device), start: data.start };

@@ -26,7 +26,7 @@ export function fields(model, now, turn) {
 				class: value === built ? null : "changed",
 				onchange: event => {
 					const read = state.whole(event.target.value),
-						why = read === undefined ? "" : refused(model, letter, read, changed);
+						why = read === undefined ? "" : state.refused(model, { ...changed, [letter]: read });
 					event.target.setAttribute("aria-invalid", String(read === undefined || why !== ""));
 					event.target.setCustomValidity(why);
 					if (read !== undefined && !why) turn(last => ({ sizes: { ...last.sizes, [letter]: read } }));
@@ -42,12 +42,4 @@ export function fields(model, now, turn) {
 		h("p.hint", "Sizes of the lines, not fields of a config."),
 		h("div.letters", rows),
 	);
-}
-
-// Why a size cannot be: a token is sent to no more experts than there are.
-function refused(model, letter, value, changed) {
-	const now = { ...model.sizes, ...changed, [letter]: value };
-	if (now.A !== undefined && now.E !== undefined && now.A > now.E)
-		return "a token goes to no more experts than there are: E ≥ A";
-	return "";
 }

@@ -3,6 +3,7 @@
 import * as numbers from "./numbers.js";
 import * as storage from "./storage.js";
 import * as models from "./models.js";
+import * as count from "./count.js";
 
 const VERSION = "1";
 const LARGEST = 10n ** 12n;
@@ -93,6 +94,11 @@ export function parse(text, start, page) {
 			else state[name] = read;
 		}
 	}
+	const why = refused(chosen(page, state.model), state.sizes);
+	if (why) {
+		complaints.push(`the link's sizes are left out: ${why}`);
+		state.sizes = {};
+	}
 	return { state: fitted(state, page), complaints };
 }
 
@@ -102,6 +108,16 @@ function decoded(text) {
 	} catch {
 		return undefined;
 	}
+}
+
+// Why sizes do not go together; nothing where they do.
+export function refused(model, changed) {
+	const now = { ...model.sizes, ...changed };
+	for (const [letter, rule] of model.rules) {
+		if (rule === 2 && now[letter] % 2n) return `${letter} must be even`;
+		if (now[letter] > now[rule]) return `${letter} is more than ${rule}`;
+	}
+	return "";
 }
 
 function letters(page, state) {
@@ -122,6 +138,7 @@ export function fitted(state, page) {
 	if (!models.sharings(model).includes(found.shared)) found.shared = null;
 	if (!models.forms(model).includes(found.form)) found.form = null;
 	if (found.train || !model.logits) found.last = false;
+	if (found.sizes.K || found.sizes.G) Object.assign(found, { sizes: count.changed(model, found), shared: null });
 	found.sizes = Object.fromEntries(
 		Object.entries(found.sizes).filter(([letter, size]) => letter in model.sizes && size !== model.sizes[letter]),
 	);

@@ -26,19 +26,17 @@ export function treemap(counted, kind, choose) {
 		),
 	);
 	const unknown = counted.dtype === null && (kind === "memory" || kind === "bytes moved");
+	// A row of areas too small to be seen has no shape.
+	const drawn = rows
+		.map(row => ({ ...row, area: share(row.size, total) * WIDTH * HEIGHT }))
+		.filter(row => row.area > 0);
 	const body =
 		unknown || !total
 			? h("p.said", unknown ? "Choose a dtype." : "Nothing to show.")
 			: svg(
 					"svg.treemap",
 					{ viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `Areas of ${kind}` },
-					squarified(
-						rows.map(row => ({ ...row, area: share(row.size, total) * WIDTH * HEIGHT })),
-						0,
-						0,
-						WIDTH,
-						HEIGHT,
-					).map(placed => rectangle(placed, total, KINDS[kind])),
+					squarified(drawn, 0, 0, WIDTH, HEIGHT).map(placed => rectangle(placed, total, KINDS[kind])),
 				);
 	return dom.panel("areas", "By area", null, tabs, body);
 }
