@@ -175,6 +175,43 @@ def test_params_of_the_fullest_stage(run: Callable[..., Ran]) -> None:
     assert "32 blocks are divided over 3 stages: 11 in the first 2, 10 in the others." in out
 
 
+def _said(ran: Ran) -> str:
+    assert ran.code == 0, ran.err
+    return " ".join(ran.out.split())
+
+
+def test_what_is_said_of_a_stage_is_not_said_of_all_ranks(run: Callable[..., Ran]) -> None:
+    step = _said(run("comms", "llama-3.2-1b", "--pp", "3", "--train", "--ctx", "64"))
+    assert "from a rank of stage 1: 2 collectives" in step and "each rank" not in step  # the middle one has no table
+    assert "6 in the first, 5 in the others" in step
+    assert "from the rank that sends most" in _said(run("train", "llama-3.2-1b", "--pp", "3", "--ctx", "64"))
+    several = _said(run("comms", "gpt2", "bert-base", "llama-3.2-1b", "--pp", "4", "--ctx", "512"))
+    assert "The rank that sends most sends from 1.50 KiB (gpt2)" in several
+
+
+def test_a_stage_without_attention_does_not_say_so_of_its_model(run: Callable[..., Ran]) -> None:
+    out = _said(run("memory", "jamba-v0.1", "--pp", "16", "--ctx", "4k"))
+    assert "No attention in this stage, so no keys and values: every block of it keeps a state" in out
+    assert "The whole model at batch 1: 96.1 GiB, 96.1 GiB of weights and 79.8 MiB of cache and state." in out
+    assert "1 of the 2 blocks of this stage keeps a state" in _said(
+        run("kv", "jamba-v0.1", "--pp", "16", "--ctx", "4k")
+    )
+    assert "weights and 2.53 MiB of state." in _said(run("memory", "mamba-130m", "--pp", "7"))
+    bert = _said(run("memory", "bert-base", "--pp", "3"))
+    assert "The whole model at batch 1: 209 MiB of weights." in bert
+    assert " total whole model " in _said(run("memory", "gpt2", "bert-base", "--pp", "3"))  # the table is on two
+
+
+def test_an_encoder_in_stages_sends_its_whole_context(run: Callable[..., Ran]) -> None:
+    # 2 of 3 stages send B · T · D = 2 · 64 · 768 numbers of 2 bytes on, once each.
+    assert tfacct.load("bert-base").comms(pp=3, ctx=64, batch=2).sent_bytes == 2 * 64 * 768 * 2
+    assert "A forward pass sends 192 KiB from" in _said(
+        run("comms", "bert-base", "--pp", "3", "--ctx", "64", "--batch", "2")
+    )
+    mixed = run("comms", "gpt2", "bert-base", "--pp", "3", "--ctx", "64")
+    assert "left out: bert-base (nothing is kept between steps)" in " ".join(mixed.err.split())
+
+
 def test_params_of_a_stage_whose_blocks_are_all_of_one_kind() -> None:
     found = tfacct.load("gemma-3-1b").params(pp=6)
     # Its first five blocks all have a window; the model's table of tensors shows those of blocks that see everything.

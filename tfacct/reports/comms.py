@@ -18,6 +18,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import compose, counting
 from tfacct.reports.comms_ends import COUNTED, Ends, ends_of
+from tfacct.reports.counting import LeftOut
 from tfacct.reports.mesh import DTYPES, TORCH, by_stage, check_rows, check_ruled, checked, facts, uneven
 from tfacct.reports.pipes import check_step, division, ledgers, of_parts, waits, waits_facts
 
@@ -41,7 +42,8 @@ def comms(
     after: str = "divided",
     reduce_dtype: str | None = None,
 ) -> Report:
-    """Collectives of one new token, of `tokens` of them, or with `train` of a training step. `after`: whether logits
+    """Collectives of one new token, of `tokens` of them, or with `train` of a training step; of an encoder, which has
+    no single token, of its whole context. `after`: whether logits
     stay divided, are gathered, or go into a divided loss. `reduce_dtype`: of gradients that are summed over batches.
     Raises UsageError, and ConfigError for a model with a part that has no rule."""
     mesh = checked(mesh)
@@ -54,8 +56,10 @@ def comms(
         raise UsageError(f"ranks send {listed(DTYPES)}, not {name}")
     if train and (request.decode or request.tokens is not None):
         raise whole_sequences("train")
-    if not train and request.tokens is None:
+    encoders: list[LeftOut] = []
+    if not train and request.tokens is None and any(subject.keeps for subject in subjects):
         request = replace(request, decode=True)
+        subjects, encoders = counting.steppable(subjects, request)
     subjects, every, left_out = counting.on_a_mesh(
         subjects, lambda subject: _of(subject, request, mesh, train, name, ends)
     )
@@ -74,7 +78,7 @@ def comms(
         counted=f"the collectives of products, norms and weights{COUNTED[ends.after]}",
         details=lambda _: _ABOUT,
         requests=[request],
-        left_out=left_out,
+        left_out=[*encoders, *left_out],
         headline="sent_bytes",
     )
 
@@ -141,13 +145,16 @@ def _answer(subjects: Sequence[LoadedModel], every: Sequence[Counted], train: bo
     if others:
         least, most = (pick(zip(every, subjects, strict=True), key=lambda each: each[0].sent) for pick in (min, max))
         ends = [f"{units.binary(each.sent)} ({subject.name})" for each, subject in (least, most)]
-        return f"Each rank sends from {ends[0]} to {ends[1]}."
+        who = "The rank that sends most" if any(len(set(each.by_stage)) > 1 for each in every) else "Each rank"
+        return f"{who} sends from {ends[0]} to {ends[1]}."
     over = {axis: sum(line.sent for line in one.lines if line.over == axis) for axis in _OVER}
     parts = [f"{units.binary(sent)} over {axis}" for axis, sent in over.items() if sent]
     calls = sum(line.calls for line in one.lines)
     named = f"{', '.join(parts[:-1])} and {parts[-1]}, " if len(parts) > 1 else ""
     many = f"{calls:,} collective{'' if calls == 1 else 's'}"
-    return f"{pass_} sends {units.binary(one.sent)} from each rank: {named}{many}."
+    same = len(set(one.by_stage)) == 1
+    where = "each rank" if same else f"a rank of stage {one.by_stage.index(one.sent) + 1:,}"
+    return f"{pass_} sends {units.binary(one.sent)} from {where}: {named}{many}."
 
 
 def _because(lines: Sequence[Collective]) -> str:

@@ -115,7 +115,7 @@ def _notes(
         yield _formula(subjects[0], request, cached, tp)
         yield from _overtaken(subjects[0], facts[0], cached, " of a rank" if count != 1 else "")
     yield from _sharing(subjects)
-    yield from sentences.state_notes(subjects)
+    yield from sentences.state_notes(subjects, staged="pp" in facts[0])
     yield from _crossing(facts)
     yield from sentences.window_notes(subjects, kept=True) if len(subjects) == 1 else ()
     yield from latent.kept_notes(subjects)

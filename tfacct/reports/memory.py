@@ -136,7 +136,7 @@ def _notes(
     return [
         *storage_notes(subjects, dtype),
         *sentences.cache_notes(subjects, facts),
-        *sentences.state_notes(subjects),
+        *sentences.state_notes(subjects, staged="pp" in facts[0]),
         *sentences.source_notes(subjects),
         *_fit_notes(subjects, facts, fit),
     ]
@@ -318,7 +318,7 @@ def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], f
         *((next_token,) if keeps and sentences.attends(subjects) else ()),
         *((kept,) if keeps else ()),
         Column("total_bytes", "total", "bytes"),
-        *((Column("whole_bytes", "all ranks", "bytes"),) if "whole" in facts[0] else ()),
+        *((Column("whole_bytes", "whole model", "bytes"),) if "whole" in facts[0] else ()),
         *(fitting if fit is not None else ()),
     )
     rows: list[Row] = []

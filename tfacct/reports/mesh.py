@@ -78,7 +78,7 @@ def check_buckets(subject: LoadedModel, mesh: Mesh) -> None:
     if mesh.replicas > 1 and mesh.fsdp == 1 and not mesh.zero and len(stored(subject)) < len(subject.ledger.tensors()):
         raise ConfigError(
             f"{subject.name}: its class fuses products, and which of them share a bucket of"
-            f" {option('dp' if mesh.dp > 1 else 'cp')} was not compared",
+            f" {option('dp' if mesh.dp > 1 else 'cp' if mesh.cp > 1 else 'ulysses')} was not compared",
             f"{option('fsdp')} is counted, and {option('zero')} too",
         )
 
@@ -92,6 +92,9 @@ def _check_experts(mesh: Mesh) -> None:
             f" {option('fsdp')}, a batch's ranks together",
             f"sizes that they have: {', '.join(map(str, sizes))}" if sizes else f"give {option('fsdp', mesh.ep)} too",
         )
+    if mesh.imbalance != 1 and mesh.ep == 1:
+        given = option("imbalance", f"{float(mesh.imbalance):g}")
+        raise UsageError(f"{given} is of tokens that go to experts: it needs {option('ep', 2)} or more")
     if mesh.imbalance < 1 or mesh.imbalance > mesh.ep:
         raise UsageError(
             f"{option('imbalance')} is what the fullest rank of {option('ep')} receives over the mean: from 1 to"

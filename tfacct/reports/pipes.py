@@ -196,7 +196,8 @@ def division(ledger: Ledger, mesh: Mesh) -> str:
     every = [len(stage.blocks) for own in zip(*stages(blocks_in(ledger), mesh), strict=True) for stage in own]
     whole = sum(every)
     each, more = divmod(whole, len(every))
-    sizes = f"{each:,} each" if not more else f"{each + 1:,} in the first {more:,}, {each:,} in the others"
+    first = "first" if more == 1 else f"first {more:,}"
+    sizes = f"{each:,} each" if not more else f"{each + 1:,} in the {first}, {each:,} in the others"
     many = f"{len(every):,} stages" + (f", {mesh.chunks:,} on a rank" if mesh.chunks > 1 else "")
     ends = "The first has what stands in front of them, the last what stands behind."
     return f"{whole:,} blocks are divided over {many}: {sizes}. {ends}"

@@ -187,7 +187,13 @@ def notes(
         return said
     whole, batch = facts[0]["whole"], facts[0]["workload"]["batch"]
     total, weights, cache = (units.binary(whole[f"{what}_bytes"]) for what in ("total", "weights", "kv_cache"))
-    return [f"The whole model at batch {batch:,}: {total}, {weights} of weights and {cache} of cache.", *said]
+    one = subjects[0]
+    sizes = (
+        f"{total}, {weights} of weights and {cache} of {one.kept.removeprefix('KV ')}"
+        if one.keeps
+        else f"{weights} of weights"
+    )
+    return [f"The whole model at batch {batch:,}: {sizes}.", *said]
 
 
 def of_stage(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], pp: int) -> list[str]:

@@ -192,9 +192,10 @@ def source_notes(subjects: Sequence[LoadedModel], work: Workload | None = None) 
     ]
 
 
-def state_notes(subjects: Sequence[LoadedModel]) -> list[str]:
-    """Names the models that keep a state of fixed size instead of a cache, and what of it has a width of its own."""
-    return [*_sized_notes(subjects), *_width_notes(subjects)]
+def state_notes(subjects: Sequence[LoadedModel], *, staged: bool = False) -> list[str]:
+    """Names the models that keep a state of fixed size instead of a cache, and what of it has a width of its own.
+    `staged`: the models are a stage each, and others may have attention."""
+    return [*_sized_notes(subjects, staged), *_width_notes(subjects)]
 
 
 def kept_in(subjects: Sequence[LoadedModel], cached: str) -> str:
@@ -214,19 +215,22 @@ def _width_notes(subjects: Sequence[LoadedModel]) -> list[str]:
     return [f"{path} is kept in fp{bits}, whatever the dtype of the cache." for path, bits in _widths(subjects).items()]
 
 
-def _sized_notes(subjects: Sequence[LoadedModel]) -> list[str]:
+def _sized_notes(subjects: Sequence[LoadedModel], staged: bool) -> list[str]:
     if len(subjects) == 1 and subjects[0].architecture.attentions and mixers(subjects):
         stacks, every = subjects[0].architecture.having(Mixer), subjects[0].architecture.stacks
         some, blocks = sum(stack.count for stack, _ in stacks), sum(stack.count for stack in every)
-        return [f"{some:,} of {blocks:,} blocks keep a state of fixed size, the same at every context."]
+        where = f"the {blocks:,} blocks of this stage" if staged else f"{blocks:,} blocks"
+        return [f"{some:,} of {where} keep{'s' if some == 1 else ''} a state of fixed size, the same at every context."]
     without = [subject.name for subject in subjects if not subject.architecture.attentions]
     if not without:
         return []
     size = "a state of fixed size, the same at every context: further tokens add nothing"
-    if len(without) == len(subjects):
+    if staged and len(subjects) == 1:
+        return [f"No attention in this stage, so no keys and values: every block of it keeps {size}."]
+    if len(without) == len(subjects) and not staged:
         return [f"No attention, so no keys and values: every block keeps {size}."]
     who = f"{', '.join(without)} keeps" if len(without) == 1 else f"{', '.join(without)} keep"
-    return [f"{who} no keys and values, but {size}."]
+    return [f"{who} no keys and values{' in the stage shown' if staged else ''}, but {size}."]
 
 
 def overtaken(context: int | None) -> list[str]:

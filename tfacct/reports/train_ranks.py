@@ -268,5 +268,6 @@ def notes(one: Trained, found: dict[str, Any]) -> list[str]:
     if recipe.checkpoint != "none" and mesh.tp > 1:
         runs = "blocks send when they run" if recipe.checkpoint == "full" else "attention sends when it runs"
         again = f" What {runs} again is not in it."
-    said.append(f"A step sends {numbers.binary(found['sent_bytes'])} from each rank.{again}")
+    where = "the rank that sends most" if mesh.pp > 1 else "each rank"
+    said.append(f"A step sends {numbers.binary(found['sent_bytes'])} from {where}.{again}")
     return said
