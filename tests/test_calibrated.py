@@ -143,7 +143,7 @@ def test_what_time_says_of_a_swept_machine() -> None:
         ("deepseek-v2-lite", {}, "latent attention was not swept"),
         ("granite-3.1-1b-a400m", {}, "was not swept"),
         ("gpt2", {"dtype": "bf16"}, "swept in fp32, not in bf16"),
-        ("gpt2", {"on": "2xcpu"}, "was swept alone"),
+        ("gpt2", {"on": "2xcpu"}, "was swept as one device, not as 2\non='cpu'"),
         ("gpt2", {"bound_only": True}, "is of engines"),
         ("gpt2", {"kv_dtype": "fp8"}, "is of engines"),
         ("llama-3.1-70b", {"ctx": 64}, "do not fit into"),

@@ -144,9 +144,7 @@ def test_a_cache_of_another_size_is_found() -> None:
 
 
 def test_a_kernel_of_somebody_is_refused_by_name() -> None:
-    with pytest.raises(
-        TfacctError, match=r"it runs tfacct_tests\.mystery\.default, a kernel that nobody here can count"
-    ):
+    with pytest.raises(TfacctError, match=r"it runs tfacct_tests\.mystery\.default, a kernel that cannot be counted"):
         tfacct.check(own.fused, GPT2, tokens=4)
 
 

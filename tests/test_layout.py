@@ -118,7 +118,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_number_is_broken(drawn, comma
 def test_what_has_no_room_is_named(run) -> None:
     assert "No room" not in run("flops", "gpt2").out  # bars and specs only repeat what stands beside them
     out = " ".join(run("flops", "gpt2-xl", "--ctx", "16k", columns=60).out.split())
-    assert "No room for these columns: m × k × n." in out and "m × k × n times" not in out
+    assert "Columns left out for width: m × k × n." in out and "m × k × n times" not in out
 
 
 def test_a_table_of_many_metrics_is_split_and_every_part_names_its_rows(run) -> None:

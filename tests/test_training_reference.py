@@ -179,7 +179,7 @@ def test_the_formula_of_every_family_is_what_its_reference_model_keeps(family: s
 
 def test_no_peak_is_told(run: Callable[..., Ran]) -> None:
     said = run("train", "gpt2", "--as", "reference", "--ctx", "1k")
-    assert "peak is not told: what operations hold while they run is written down" in " ".join(said.out.split())
+    assert "No peak is given: what operations hold while they run was measured" in " ".join(said.out.split())
     (facts,) = json.loads(run("train", "gpt2", "--as", "reference", "--ctx", "1k", "--json").out)["models"]
     assert facts["profile"] == "reference"
     assert facts["peak_bytes"] is None and facts["peak_instant"] is None and facts["instants"] == []

@@ -76,7 +76,7 @@ def time(
     dtype: opt.Dtype = None,
     kv_dtype: opt.KvDtype = None,
     bound_only: Annotated[
-        bool, typer.Option("--bound-only", help="Only what no device of these peaks goes below; no estimate.")
+        bool, typer.Option("--bound-only", help="Only the bound that follows from the peaks; no estimate.")
     ] = False,
     output: opt.Output,
 ) -> None:

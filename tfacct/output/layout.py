@@ -242,7 +242,7 @@ def _table(table: Table, width: int) -> Iterator[Line]:
         yield from table.lines(part)
         yield Line()
     named = [column.label for column in left if column.label]
-    for text in _broken(f"No room for these columns: {', '.join(named)}.", width, TEXT) if named else []:
+    for text in _broken(f"Columns left out for width: {', '.join(named)}.", width, TEXT) if named else []:
         yield Line(text, ASIDE)
 
 

@@ -123,7 +123,7 @@ def _refuse(func: Any) -> None:
     space, _, name = str(func).partition(".")
     if space not in PLAIN:
         raise UsageError(
-            f"it runs {func}, a kernel that nobody here can count",
+            f"it runs {func}, a kernel that cannot be counted",
             "let it fall back on plain torch, such as F.scaled_dot_product_attention, where it is checked",
         )
     if name.partition(".")[0] in UNCOUNTED:

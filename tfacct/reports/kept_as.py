@@ -51,14 +51,14 @@ RUNNERS: dict[str, Runner] = {
         "the reference model",
         "as the reference model of this program runs it, its loss the mean of its results: every tensor that autograd"
         " keeps",
-        "Its peak is not told: what operations hold while they run is written down for the transformers classes alone.",
+        "No peak is given: what operations hold while they run was measured for the transformers classes only.",
         _reference,
     ),
     FUSED: Runner(
         "Megatron",
         "as Korthikanti et al. (2022) write down what Megatron keeps, with dropouts and without statistics of norms:"
-        " algebra that nobody measured here",
-        "It is of kept tensors alone, so no peak is told.",
+        " algebra that was not measured here",
+        "It counts kept tensors only, so no peak is given.",
         _fused,
     ),
 }

@@ -49,7 +49,7 @@ def time_calibrated(
     on = device.calibration
     assert on is not None
     if count != 1:
-        raise UsageError(f"{device.id} was swept alone", f"leave the {count:,} out")
+        raise UsageError(f"{device.id} was swept as one device, not as {count:,}", option("on", device.id))
     if dtype is not None and units.dtype_name(dtype) != on.dtype:
         raise UsageError(f"{device.id} was swept in {on.dtype}, not in {dtype}", option("dtype", on.dtype))
     work = counting.workload(subject, request)

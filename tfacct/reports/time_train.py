@@ -138,7 +138,7 @@ def _check_mesh(subject: LoadedModel, count: int, device: str, name: str, how: T
     if name != "bf16":
         raise UsageError(f"a divided step is estimated in bf16, not in {name}", option("dtype", "bf16"))
     if mesh.tp > NODE:
-        raise UsageError(f"{option('tp', mesh.tp)}: within a node of {NODE} devices alone", f"at most {NODE}")
+        raise UsageError(f"{option('tp', mesh.tp)} is more than the {NODE} devices of a node", option("tp", NODE))
     check_heads(subject, mesh.tp)
     if mesh.pp * mesh.chunks > blocks:
         parts = f" and {option('pp_chunks', mesh.chunks)}" if mesh.chunks > 1 else ""
@@ -315,7 +315,7 @@ class _Step:
     def _shared(self) -> str:
         """Who has what."""
         if not self.divided:
-            return "Devices share by FSDP alone."
+            return "Devices share by FSDP only."
         mesh, copies = self.how.mesh, self.trained.devices // self.how.mesh.ranks
         made = []
         if mesh.tp > 1:

@@ -26,13 +26,13 @@ export function flops(counted, go) {
 	};
 	const series = [
 		["scores", "scores + values", keys => parts(keys)[0]],
-		["attention", "all the rest", keys => parts(keys)[1]],
+		["attention", "everything else", keys => parts(keys)[1]],
 	];
 	// Where a step chooses between two ways, one may overtake the rest and the other not: no single context is named.
 	const more = keys => parts(keys)[0] > parts(keys)[1];
 	const cross = counted.ways.length > 1 ? null : crossing(more);
 	const said = cross
-		? `From context ${numbers.grouped(cross)} on, scores and values cost more than all the rest.`
+		? `From ${numbers.grouped(cross)} tokens on, attention scores and values cost more than everything else together.`
 		: null;
 	return chart("flops-context", "FLOPs against context", counted, series, numbers.si, cross, null, said, go);
 }
@@ -48,7 +48,7 @@ export function memory(counted, device, go) {
 	const cross = crossing(keys => kept(keys) > counted.bytes);
 	const longest = counted.bytes <= device.memory ? ledger.largestThatFits(kept, device.memory - counted.bytes) : 0n;
 	const said = [
-		cross ? `From context ${numbers.grouped(cross)} on, what is kept takes more than the weights.` : "",
+		cross ? `From ${numbers.grouped(cross)} tokens on, what is kept takes more bytes than the weights.` : "",
 		holds(device, longest),
 	]
 		.filter(Boolean)

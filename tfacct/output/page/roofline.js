@@ -15,7 +15,7 @@ export function roofline(counted, device) {
 	if (counted.dtype === null || !device.ridge) {
 		const why = device.ridge
 			? "Choose a dtype: bytes of quantized weights are not guessed."
-			: `No peak in bf16 is known of ${device.name}.`;
+			: `No bf16 peak is known for ${device.name}.`;
 		return dom.panel("roofline", "Bound by memory or by arithmetic", null, h("p.said", why));
 	}
 	const { ridge } = device;
@@ -30,8 +30,8 @@ export function roofline(counted, device) {
 	const under = points.filter(point => point.each < ridge).reduce((sum, point) => sum + point.product.forward, 0n);
 	const total = points.reduce((sum, point) => sum + point.product.forward, 0n);
 	const said =
-		`${numbers.percent(under, total || 1n)} of the FLOPs are of products below the ridge of ${device.name},` +
-		` ${ridge.toFixed(0)} FLOPs per byte in bf16: unfused, memory bounds them.`;
+		`${numbers.percent(under, total || 1n)} of the FLOPs are in products below the ridge of ${device.name},` +
+		` ${ridge.toFixed(0)} FLOPs per byte in bf16: unfused, these are bound by memory.`;
 	return dom.panel(
 		"roofline",
 		"Bound by memory or by arithmetic",

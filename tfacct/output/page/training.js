@@ -20,7 +20,7 @@ export function training({ model }, device) {
 	if (!found) return null;
 	const title = "A training step, on one card and on several";
 	if (found.why) return dom.panel("training", title, null, h("p.said", `Its bytes are not counted: ${found.why}.`));
-	const aside = `As built, ${numbers.grouped(found.context)} tokens a rank, bf16 with AdamW; the knobs do not turn it.`;
+	const aside = `As built, ${numbers.grouped(found.context)} tokens a rank, bf16 with AdamW; knobs do not change it.`;
 	const steps = found.steps.map(([ranks, instant, ...parts]) => ({ ranks, instant, parts: parts.map(BigInt) }));
 	const most = steps.reduce((best, step) => larger(best, einsum.sum(step.parts)), device.memory);
 	const used = PARTS.filter((_, at) => steps.some(step => step.parts[at] > 0n));
