@@ -257,6 +257,7 @@ def test_several_models_have_a_row_each(run: Callable[..., Ran]) -> None:
     [
         ("t5-small", "the training step of t5 has not been measured hint: measured so far:"),
         ("mamba-130m", "the training step of mamba has not been measured"),
+        ("bert-base --checkpoint attention", "attention that runs again hint: --checkpoint full is counted"),
         ("llama-3.1-8b --dtype fp32", "grouped heads in fp32 are not counted with sdpa"),
         ("mixtral-8x7b --dtype fp32 --attention eager", "its experts has been measured in 16 bits alone"),
         ("gpt2 --set reorder_and_upcast_attn=true", "reorder_and_upcast_attn changes what its training step keeps"),

@@ -334,6 +334,11 @@ def _advice(subject: LoadedModel, recipe: Recipe) -> str:
         return f"{option('attention', other)} is counted"
     if recipe.autocast and refusal(subject, replace(recipe, weights=None)) is None:
         return f"without {option('weights', FP32)} it is counted"
+    for name, asked, plain in (("checkpoint", "attention", "full"), ("loss", CHUNKED, "whole")):
+        if getattr(recipe, name) == asked and refusal(subject, replace(recipe, **{name: plain})) is None:
+            return f"{option(name, plain)} is counted"
+    if recipe.accumulate and refusal(subject, replace(recipe, accumulate=False)) is None:
+        return f"without {option('accumulate')} it is counted"
     if recipe.lora is not None and refusal(subject, replace(recipe, lora=None)) is None:
         return f"without {option('lora')} it is counted"
     if recipe.mesh is not None and refusal(subject, replace(recipe, mesh=None)) is None:

@@ -26,7 +26,7 @@ const COMMON = new Set([
 export function cards(counted, devices, chosen, every, acts) {
 	if (counted.dtype === null) {
 		const why =
-			"The weights are stored quantized, and their bytes are not guessed. Choose a dtype to see which cards hold them.";
+			"The weights are stored quantized; their bytes are not guessed. Choose a dtype to see what holds them.";
 		return dom.panel("cards", "What holds it", null, h("p.said", why));
 	}
 	const shown = devices.filter(device => every || COMMON.has(device.id) || device.id === chosen);

@@ -26,7 +26,7 @@ export function flops(counted, go) {
 	};
 	const series = [
 		["scores", "scores + values", keys => parts(keys)[0]],
-		["attention", "everything else", keys => parts(keys)[1]],
+		["attention", "the rest", keys => parts(keys)[1]],
 	];
 	// Where a step chooses between two ways, one may overtake the rest and the other not: no single context is named.
 	const more = keys => parts(keys)[0] > parts(keys)[1];

@@ -89,7 +89,7 @@ function dtypes(model) {
 
 // What a quantized model's file says of its weights: the page counts no format that a file alone decides.
 function published({ quantized }) {
-	if (!quantized.name) return "Its weights are stored quantized, and their bytes are not guessed.";
+	if (!quantized.name) return "Its weights are stored quantized; their bytes are not guessed.";
 	const bytes = numbers.binary(BigInt(quantized.bytes));
 	return `Published in ${quantized.name}, ${bytes} as built. The page needs a dtype.`;
 }

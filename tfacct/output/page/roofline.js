@@ -31,7 +31,7 @@ export function roofline(counted, device) {
 	const total = points.reduce((sum, point) => sum + point.product.forward, 0n);
 	const said =
 		`${numbers.percent(under, total || 1n)} of the FLOPs are in products below the ridge of ${device.name},` +
-		` ${ridge.toFixed(0)} FLOPs per byte in bf16: unfused, these are bound by memory.`;
+		` ${ridge.toFixed(0)} FLOPs per byte in bf16: unfused, bound by memory.`;
 	return dom.panel(
 		"roofline",
 		"Bound by memory or by arithmetic",
