@@ -208,7 +208,7 @@ def _notes(one: Placed, load: Load, fitting: int, loops: Sequence[Loaded], targe
             said.append(f"Above {CROWD:,} users experts were hardly measured, so the error there is not known.")
     said += [
         "From token to token: first if prompts wait for no one's tokens, then if all of them cut in.",
-        f"First token: ≈ {units.seconds(alone)} alone; with others it is the scheduler's affair{among}.",
+        f"First token: ≈ {units.seconds(alone)} alone; with others it depends on the scheduler{among}.",
         f"The cache of {fitting:,} requests fits beside the weights: a count, with {load.use:g} of each device's memory"
         f" and {units.decimal_bytes(load.reserve)} of that kept for the engine.",
     ]

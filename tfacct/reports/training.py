@@ -334,9 +334,10 @@ def _advice(subject: LoadedModel, recipe: Recipe) -> str:
         return f"{option('attention', other)} is counted"
     if recipe.autocast and refusal(subject, replace(recipe, weights=None)) is None:
         return f"without {option('weights', FP32)} it is counted"
-    for name, asked, plain in (("checkpoint", "attention", "full"), ("loss", CHUNKED, "whole")):
-        if getattr(recipe, name) == asked and refusal(subject, replace(recipe, **{name: plain})) is None:
-            return f"{option(name, plain)} is counted"
+    if recipe.checkpoint == "attention" and refusal(subject, replace(recipe, checkpoint="full")) is None:
+        return f"{option('checkpoint', 'full')} is counted"
+    if recipe.loss == CHUNKED and refusal(subject, replace(recipe, loss="whole")) is None:
+        return f"{option('loss', 'whole')} is counted"
     if recipe.accumulate and refusal(subject, replace(recipe, accumulate=False)) is None:
         return f"without {option('accumulate')} it is counted"
     if recipe.lora is not None and refusal(subject, replace(recipe, lora=None)) is None:
