@@ -202,6 +202,13 @@ def test_a_stage_without_attention_does_not_say_so_of_its_model(run: Callable[..
     assert " total whole model " in _said(run("memory", "gpt2", "bert-base", "--pp", "3"))  # the table is on two
 
 
+def test_a_state_stands_beside_that_of_the_whole_model(run: Callable[..., Ran]) -> None:
+    out = _said(run("kv", "mamba-130m", "--pp", "2", "--ctx", "2k"))
+    assert "context state whole model" in out and "1,024 1.27 MiB 2.53 MiB" in out
+    # At 64 tokens two blocks of Mamba hold more than one of them and one of attention; at 4,096 they hold less.
+    assert "1.12 MiB at context 64." in _said(run("kv", "jamba-v0.1", "--pp", "16", "--ctx", "64"))
+
+
 def test_an_encoder_in_stages_sends_its_whole_context(run: Callable[..., Ran]) -> None:
     # 2 of 3 stages send B · T · D = 2 · 64 · 768 numbers of 2 bytes on, once each.
     assert tfacct.load("bert-base").comms(pp=3, ctx=64, batch=2).sent_bytes == 2 * 64 * 768 * 2

@@ -91,6 +91,14 @@ def test_where_nothing_fits_the_nearest_is_said(run: Callable[..., Ran]) -> None
     assert "The one division of 1 device, no division, needs" in one and "more than 80 GB" in one, one
 
 
+def test_an_encoder_sends_what_it_reads(run: Callable[..., Ran]) -> None:
+    asked = ("plan", "bert-base", "--gpus", "4", "--fit", "8GB", "--ctx", "512", "--batch", "64")
+    found = tfacct.load("bert-base").plan(gpus=4, fit="8GB", ctx=512, batch=64)
+    sent = {row["pp"]: row["sent_bytes"] for row in found.divisions}
+    assert sent == {1: 0, 2: 32 * 512 * 768 * 2, 4: 64 * 512 * 768 * 2}  # the stream of all tokens, in bf16
+    assert "What is sent is that of one pass over each sequence." in " ".join(run(*asked).out.split())
+
+
 def test_the_answer_comes_first(run: Callable[..., Ran]) -> None:
     out = run("plan", "llama-3.1-70b", "--gpus", "64", "--fit", "80GB", "--ctx", "8k", "--batch", "512", "--train").out
     words = " ".join(out.split())
@@ -102,6 +110,7 @@ def test_the_answer_comes_first(run: Callable[..., Ran]) -> None:
     ("arguments", "said"),
     [
         ("t5-base --gpus 8 --fit 80GB --train --ctx 512 --batch 8", "t5-base: no division of 8 devices is counted"),
+        ("falcon-7b --gpus 8 --fit 80GB --train --batch 8", "the training step of falcon has not been measured"),
         (f"{LLAMA} --gpus 8 --fit 80GB --train --lora 16 --batch 8", "adapters are not counted on a mesh"),
         (f"{LLAMA} --gpus 37 --fit 80GB --train --batch 8", "do not divide a batch of 8"),
         (f"{LLAMA} --gpus 8 --fit 80GB --checkpoint full", "--checkpoint goes with --train"),

@@ -244,7 +244,7 @@ def _notes(subjects: Sequence[LoadedModel], every: Sequence[Counted], mesh: Mesh
     notes += uneven(subjects, mesh)
     if mesh.pp > 1 and len(every) == 1:
         notes += _of_stages(subjects[0], every[0], mesh, train)
-    notes += of_parts(mesh)
+    notes += of_parts(mesh, train)
     if mesh.dp > 1:
         notes.append(of_copies(mesh))
     if any(line.over == "ep" for one in every for line in one.lines):

@@ -56,7 +56,7 @@ def in_training(subject: LoadedModel, recipe: Recipe, work: Workload, devices: i
 
 def in_serving(subject: LoadedModel, work: Workload, devices: int, budget: int, dtype: str | None, kv: Width) -> Tried:
     """Divisions of a model that is served: copies of so many ranks, each with its part of the batch; what a rank sends
-    for one new token of each sequence. `dtype`: of the weights, `kv` that of the cache."""
+    for one new token of each sequence, or for what an encoder reads. `dtype`: of the weights, `kv`: of the cache."""
     stored = subject.storage(dtype)
     sends = units.dtype_bits(stored.name if stored.name in meshes.DTYPES else "bf16")
     found = Tried([], [], [])
@@ -69,7 +69,7 @@ def in_serving(subject: LoadedModel, work: Workload, devices: int, budget: int, 
             if pp > 1:
                 pipes.check_axes(subject, mesh)
             own = replace(work, batch=rounded_up(work.batch, mesh.dp))
-            step = replace(own, tokens=1).axes()
+            step = (replace(own, tokens=1) if subject.keeps else own).axes()
             alone = replace(mesh, dp=1)
             sent = sum(each.sent for each in meshes.calls(subject, alone, step, sends)) if alone.ranks > 1 else 0
         except TfacctError as error:

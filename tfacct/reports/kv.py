@@ -88,7 +88,8 @@ def _answer(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], ca
         return f"From {units.binary(least)} ({small}) to {units.binary(most)} ({large}){where}."
     work, size = facts[0]["workload"], units.binary(sizes[0][0])
     if not sentences.attends(subjects):
-        return f"{size} at every context{_batch(work)}."
+        where = f"context {work['keys']:,}" if "pp" in facts[0] else "every context"  # another stage may hold more
+        return f"{size} at {where}{_batch(work)}."
     source = f", source {work['source']:,}" if facts[0]["cross_kv_cache_bytes"] else ""
     return f"{size} at context {work['keys']:,}{source}{_batch(work)}; {_more(subjects[0], facts[0], cached)}."
 
@@ -239,7 +240,8 @@ def is_latent(subject: LoadedModel) -> bool:
 def _one(subject: LoadedModel, fact: dict[str, Any], request: Request, cached: str) -> Table:
     if not sentences.attends([subject]):
         state = Column("keys", "context", "count"), Column("as_built", "state", "bytes")
-        return state, (tuple(fact["lines"]),), ()
+        whole = (Column("whole", "whole model", "bytes"),) if "whole" in fact else ()
+        return (*state, *whole), (tuple(fact["lines"]),), ()
     columns: tuple[Column, ...] = (
         Column("keys", "context", "count"),
         Column("mha", f"MHA ({heads_words(fact['query_heads'])})", "bytes"),

@@ -150,8 +150,8 @@ def waits_facts(mesh: Mesh, times: int, train: bool) -> dict[str, Any]:
     return {"microbatches": times, "bubble": said, "bubble_ratio": None if ratio is None else float(ratio)}
 
 
-def of_parts(mesh: Mesh) -> list[str]:
-    """How a sequence is divided, and how its parts come together."""
+def of_parts(mesh: Mesh, train: bool = True) -> list[str]:
+    """How a sequence is divided, and how its parts come together; `train`: gradients too."""
     said = []
     if mesh.cp > 1:
         pieces = mesh.parts * BOTH
@@ -163,7 +163,8 @@ def of_parts(mesh: Mesh) -> list[str]:
     if mesh.ulysses > 1:
         said.append("Ranks of ulysses divide tokens, and inside attention heads.")
     if mesh.parts > 1:
-        weights = "divide weights with those of fsdp" if mesh.fsdp > 1 else "have the same weights and sum gradients"
+        sums = " and sum gradients" if train else ""
+        weights = "divide weights with those of fsdp" if mesh.fsdp > 1 else f"have the same weights{sums}"
         said.append(f"The ranks of a sequence {weights}.")
     return said
 

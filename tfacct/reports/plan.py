@@ -17,7 +17,7 @@ from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import compose, counting
 from tfacct.reports.divisions import Division, Tried, in_serving, in_training
 from tfacct.reports.mesh import unruled
-from tfacct.reports.training import Recipe
+from tfacct.reports.training import Recipe, refusal
 
 ROWS = 16
 """Divisions that a table shows."""
@@ -52,7 +52,7 @@ def plan(
     else:
         tried = in_serving(subject, work, gpus, fit, dtype, width(counting.dtypes(dtype, kv_dtype)[1]))
     if not tried.counted:
-        raise _uncounted(subject, work, tried, gpus)
+        raise _uncounted(subject, work, recipe, tried, gpus)
     options = {**(given or {}), "dtype": dtype, "kv_dtype": kv_dtype}
     command = _Command(subject, work, recipe, options, called or subject.name)
     stored = recipe.dtype if recipe is not None else subject.storage(dtype).name
@@ -74,9 +74,13 @@ def plan(
     )
 
 
-def _uncounted(subject: LoadedModel, work: Workload, tried: Tried, gpus: int) -> UsageError:
-    """Why no division is counted: the model's parts, a batch that is too small, or the most frequent reason."""
+def _uncounted(subject: LoadedModel, work: Workload, recipe: Recipe | None, tried: Tried, gpus: int) -> UsageError:
+    """Why no division is counted: a step that was not measured, the model's parts, a batch that is too small, or the
+    most frequent reason."""
     none = f"{subject.name}: no division of {_devices(gpus)} is counted"
+    why = None if recipe is None else refusal(subject, recipe)
+    if why is not None:
+        return UsageError(f"{none}: {why}")
     said = unruled(subject.architecture) if gpus > 1 else None
     if said:
         return UsageError(f"{none}: no rule for {said} on a mesh")
@@ -92,6 +96,7 @@ class _Command:
         self, subject: LoadedModel, work: Workload, recipe: Recipe | None, given: Mapping[str, Any], called: str
     ) -> None:
         self.train = recipe is not None
+        self.step = "one new token of each sequence" if subject.keeps else "one pass over each sequence"
         sets = (f"--set {quote(f'{field}={compose.spoken(value)}')}" for field, value in subject.changed.items())
         options = (f"--{name.replace('_', '-')} {value}" for name, value in given.items() if value is not None)
         what = "train" if self.train else "memory"
@@ -179,8 +184,8 @@ def _notes(tried: Tried, command: _Command) -> list[str]:
         )
     else:
         said.append(
-            "Each copy takes its part of the batch. What is sent is that of one new token of each sequence. What"
-            " stages wait for one another is not counted."
+            f"Each copy takes its part of the batch. What is sent is that of {command.step}. What stages wait for one"
+            " another is not counted."
         )
     if tried.refused:
         why, _ = Counter(tried.refused).most_common(1)[0]
