@@ -45,6 +45,38 @@ def test_hand_written_models_are_what_their_configs_say() -> None:
     assert report.first_difference is None and "3 × (m" not in report.answer
 
 
+@pytest.mark.parametrize("made", [lambda: own.Llama, own.Llama])
+def test_fvcore_is_asked_too(made: Callable[[], Any]) -> None:
+    """Built on meta, or with numbers: another counter's total stands beside torch's, and must be the same."""
+    report = tfacct.check(made(), LLAMA, tokens=9)
+    assert (report.code_fvcore_flops, report.fvcore_why_not) == (LLAMA_FLOPS, None)
+    assert "FLOPs, as fvcore counts them" in str(report)
+
+
+def test_a_difference_between_the_counters_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tfacct.reference import own_fvcore
+
+    monkeypatch.setattr(own_fvcore, "multiply_adds", lambda *_, **__: LLAMA_FLOPS // 2 + 1)
+    report = tfacct.check(own.Llama, LLAMA, tokens=9)
+    assert not report.agrees
+    assert report.first_difference == (
+        f"the whole model: {LLAMA_FLOPS + 2:,} FLOPs in the code by fvcore, {LLAMA_FLOPS:,} by torch's formulas"
+    )
+
+
+def test_what_fvcore_skips_is_said_by_name() -> None:
+    class Vectors(own.GPT):  # type: ignore[misc, valid-type]
+        """A product of a matrix and a vector, which fvcore does not count."""
+
+        def forward(self, ids: Any) -> Any:
+            logits, *more = super().forward(ids)
+            return logits + torch.mv(logits[0], logits[0, 0])[:1, None], *more
+
+    report = tfacct.check(Vectors, GPT2, tokens=9)
+    assert not report.agrees and report.code_fvcore_flops is None and report.fvcore_why_not == "it skips mv"
+    assert "Not counted by fvcore: it skips mv." in report.notes
+
+
 def test_torchs_own_encoder_layers_are_a_gpt2() -> None:
     report = tfacct.check(own.Encoded, GPT2, tokens=9)
     assert report.agrees, report.answer

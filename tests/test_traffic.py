@@ -99,7 +99,7 @@ def test_the_kv_bytes_read_are_the_memory_reports(name: str) -> None:
             read[last] += product.moved(BF16, BF16_EACH)[1]
     kept = model.memory(ctx=5999, batch=3, dtype="bf16").models[0]["kv_cache_bytes"]
     states = model.loaded.ledger.state_bytes(at, BF16_EACH).items()
-    kept -= sum(count for path, count in states if path.endswith("_state"))  # of mixers beside attention
+    kept -= sum(count for path, count in states if path.endswith("state"))  # of mixers beside attention
     if model.config.get("num_kv_shared_layers"):  # Gemma 4's: layers that read another's keys keep none
         assert 0 < kept < sum(read.values())
         return

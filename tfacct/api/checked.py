@@ -43,6 +43,8 @@ class CheckReport(_Common):
     total_params: int
     code_flops: int | None
     total_flops: int | None
+    code_fvcore_flops: int | None
+    fvcore_why_not: str | None
     code_kept_bytes: int | None
     total_kept_bytes: int | None
     code_saved_bytes: int | None

@@ -160,17 +160,16 @@ def watch(
 
 
 def _on_meta(module: nn.Module, batch: int, tokens: int, source: int, given: Any) -> Watched:
-    state = {name: _as_meta(tensor) for name, tensor in _state(module)}
+    tensors = {name: as_meta(tensor) for name, tensor in state(module)}
     with torch.device("meta"):
-        return _run(module, state, _inputs(module, batch, tokens, source, given, "meta"))
+        return _run(module, tensors, inputs(module, batch, tokens, source, given, "meta"))
 
 
 def _on_fakes(module: nn.Module, batch: int, tokens: int, source: int, given: Any) -> Watched:
     with _unlogged(), FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.device("cpu"):
-        state = {name: torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu") for name, tensor in _state(module)}
-        inputs = _inputs(module, batch, tokens, source, given, "cpu")
-        inputs = tree_map_only(Tensor, mode.from_tensor, inputs)
-        return _run(module, state, inputs)
+        tensors = {name: torch.empty(one.shape, dtype=one.dtype, device="cpu") for name, one in state(module)}
+        taken = tree_map_only(Tensor, mode.from_tensor, inputs(module, batch, tokens, source, given, "cpu"))
+        return _run(module, tensors, taken)
 
 
 @contextmanager
@@ -187,19 +186,24 @@ def _unlogged() -> Iterator[None]:
 def _as_it_is(module: nn.Module, batch: int, tokens: int, source: int, given: Any) -> Watched:
     at = next(module.parameters()).device
     with torch.device(at):
-        return _run(module, {}, _inputs(module, batch, tokens, source, given, str(at)))
+        return _run(module, {}, inputs(module, batch, tokens, source, given, str(at)))
 
 
-def _state(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+def state(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Parameters and buffers of a module."""
     yield from module.named_parameters()
     yield from module.named_buffers()
 
 
-def _as_meta(tensor: Tensor) -> Tensor:
-    return tensor if tensor.is_meta else torch.empty_like(tensor, device="meta")
+def as_meta(tensor: Tensor) -> Tensor:
+    """The tensor on meta, of the same kind: a parameter stays one."""
+    if tensor.is_meta:
+        return tensor
+    empty = torch.empty_like(tensor, device="meta")
+    return nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
 
 
-def _inputs(
+def inputs(
     module: nn.Module, batch: int, tokens: int, source: int, given: Any, device: str
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments of the forward pass."""
@@ -241,7 +245,7 @@ def _run(module: nn.Module, state: Mapping[str, Tensor], inputs: tuple[tuple[Any
         watching.running.pop()
 
     with ExitStack() as stack:
-        stack.enter_context(_evaluating(module))
+        stack.enter_context(evaluating(module))
         stack.enter_context(redirect_stdout(sys.stderr))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
@@ -270,7 +274,7 @@ def _causal(_mask: object, is_causal: bool | None = None, _size: object = None) 
 
 
 @contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
+def evaluating(module: nn.Module) -> Iterator[None]:
     """Without dropout, and without torch's one kernel for a whole encoder layer, which nobody counts."""
     training = {inner: inner.training for inner in module.modules()}
     fast = torch.backends.mha.get_fastpath_enabled()

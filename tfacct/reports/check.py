@@ -53,18 +53,18 @@ class Asked:
     train: bool = False
 
 
-def rooms() -> tuple[Any, Any]:
+def rooms() -> tuple[Any, Any, Any]:
     """The modules that import torch. Raises MissingExtraError where there is none."""
     try:
-        from tfacct.reference import own_code, watching
+        from tfacct.reference import own_code, own_fvcore, watching
     except ImportError:
         raise MissingExtraError("check needs torch", MissingExtraError.MEASURE) from None
-    return own_code, watching
+    return own_code, own_fvcore, watching
 
 
 def check(subject: LoadedModel, module: Any, named: str, asked: Asked) -> Report:
     """Compare a module, a factory or the name of one, with a model. Needs torch. Raises TfacctError."""
-    own_code, watching = rooms()
+    own_code, own_fvcore, watching = rooms()
     if asked.device not in ("meta", "cpu"):
         raise UsageError(f"{option('device')} is meta or cpu, not {asked.device!r}")
     make = own_code.build if isinstance(module, str) else partial(own_code.called, named=named)
@@ -78,8 +78,9 @@ def check(subject: LoadedModel, module: Any, named: str, asked: Asked) -> Report
     work = counting.workload(subject, Request(ctx=tokens, batch=batch, source=source))
     weights = own_code.weights(inner)
     watched = watching.watch(inner, batch, tokens, source=source or 0, given=given, device=asked.device)
+    by_fvcore = own_fvcore.multiply_adds(inner, batch, tokens, source=source or 0, given=given)
     saved = _saved(subject, built, module, work) if asked.train else None
-    found = compare(subject, weights, watched, work, asked.paths, saved)
+    found = compare(subject, weights, watched, work, asked.paths, saved, by_fvcore)
     if asked.propose is not None:
         missing = dict.fromkeys(paths.starred(tensor.path) for tensor in found.matched.missing)
         alone = dict.fromkeys(over.name for over in found.matched.over)
@@ -166,8 +167,10 @@ def _rows(lines: Sequence[Mapping[str, Any]]) -> tuple[Row, ...]:
 
 
 def _sums(found: Compared) -> tuple[Row, ...]:
-    both = {"parameters": found.parameters, "FLOPs": found.flops, "bytes that it returns to keep": found.kept}
-    both["bytes kept for its gradients"] = found.saved
+    both = {"parameters": found.parameters, "FLOPs": found.flops}
+    if isinstance(found.by_fvcore, int) and found.flops is not None:
+        both["FLOPs, as fvcore counts them"] = found.by_fvcore, found.flops[1]
+    both |= {"bytes that it returns to keep": found.kept, "bytes kept for its gradients": found.saved}
     return tuple(
         {
             "what": what,
@@ -210,6 +213,8 @@ def _unsaid(found: Compared) -> list[str]:
             f"{by['shape']:,} of {sum(by.values()):,} names were paired by shape, order and likeness;"
             f" {option('propose_map')} writes the pairs down."
         )
+    if isinstance(found.by_fvcore, str):
+        notes.append(f"Not counted by fvcore: {found.by_fvcore}.")
     if found.matched.left_out:
         notes.append(f"Left out, as the map says: {listed(list(found.matched.left_out), 4)}.")
     return notes
@@ -226,6 +231,8 @@ def _facts(found: Compared, named: str, lines: Sequence[dict[str, Any]]) -> dict
         "total_params": found.parameters[1],
         "code_flops": flops[0],
         "total_flops": flops[1],
+        "code_fvcore_flops": found.by_fvcore if isinstance(found.by_fvcore, int) else None,
+        "fvcore_why_not": found.by_fvcore if isinstance(found.by_fvcore, str) else None,
         "code_kept_bytes": kept[0],
         "total_kept_bytes": kept[1],
         "code_saved_bytes": saved[0],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.evaluated import Tensor
-from tfacct.ledger.lines import Matmul
+from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, Matmul
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.witness.checks import Counts, class_flops
@@ -62,6 +62,8 @@ class Compared:
     work: Workload
     notes: Sequence[str] = ()
     operators: Sequence[str] = ()
+    by_fvcore: int | str = ""
+    """FLOPs of the code as fvcore counts them, or why it does not."""
 
     @property
     def agrees(self) -> bool:
@@ -76,10 +78,12 @@ def compare(
     work: Workload,
     given: Mapping[str, Sequence[str]] | None = None,
     saved: tuple[int, int] | None = None,
+    by_fvcore: int | str = "",
 ) -> Compared:
     """Compare a module's tensors, and what was watched of its run, with a model's ledger. Raises ConfigError.
 
-    `saved`: bytes that a training step keeps, of the code and of the config.
+    `saved`: bytes that a training step keeps, of the code and of the config. `by_fvcore`: multiply-adds that fvcore
+    counts in the code, or why it counts none.
     """
     matched = match(subject, weights, given)
     partings = _folded(_tensors(subject, matched, weights))
@@ -100,6 +104,11 @@ def compare(
             if kept[0] != kept[1]:
                 named = subject.kept or "what is kept"
                 partings.append(Parting(named, "", _two(*kept, "bytes"), "bytes", *kept))
+    if isinstance(by_fvcore, int):
+        by_fvcore *= FLOPS_PER_MULTIPLY_ADD
+        if flops is not None and by_fvcore != flops[0]:
+            what = f"{by_fvcore:,} FLOPs in the code by fvcore, {flops[0]:,} by torch's formulas"
+            partings.append(Parting("the whole model", "", what, "FLOPs", by_fvcore, flops[0]))
     if saved is not None and saved[0] != saved[1]:
         partings.append(Parting("kept for the gradients", "", _two(*saved, "bytes"), "bytes", *saved))
     return Compared(
@@ -112,6 +121,7 @@ def compare(
         work,
         notes,
         () if watched is None else watched.operators,
+        by_fvcore,
     )
 
 

@@ -1,0 +1,80 @@
+"""Somebody's own module counted by fvcore too: another counter that nobody here wrote, where it counts all products."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from contextlib import redirect_stdout
+from copy import deepcopy
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from tfacct.reference.counting import POINTWISE
+from tfacct.reference.watching import as_meta, evaluating, inputs, state
+
+FUSED = "aten::scaled_dot_product_attention"
+PRODUCTS = ("linear", "matmul", "bmm", "addmm", "einsum", "conv", FUSED.removeprefix("aten::"))
+"""Names of the operators whose multiply-adds fvcore counts; it counts norms too, which are none."""
+NO_PRODUCTS = POINTWISE | {
+    f"aten::{name}"
+    for name in """
+    masked_fill masked_fill_ tril_ triu_ eq ne ge bitwise_and bitwise_or logical_and logical_not cumsum pow exp_ neg
+    repeat_interleave zeros_like full_like index_put_ copy_ fill_ dropout type_as scaled_tanh silu_ max min new_ones
+    new_zeros index index_add index_add_ topk one_hot scatter scatter_ histc argmax
+    """.split()
+}
+"""Operators that fvcore skips and that multiply no matrices. Any other leaves the module to the first counter alone."""
+
+
+class _Called(nn.Module):
+    """A module with its named inputs in order, and only tensors for a result: what a trace takes. It is a copy on meta:
+    fvcore leaves hooks behind."""
+
+    def __init__(self, module: nn.Module, names: tuple[str, ...]) -> None:
+        super().__init__()
+        self.names = names
+        memo: dict[int, Any] = {id(one): as_meta(one) for _, one in state(module)}
+        self.module = deepcopy(module, memo).eval()
+
+    def forward(self, *given: Tensor) -> Any:
+        plain = len(given) - len(self.names)
+        out = self.module(*given[:plain], **dict(zip(self.names, given[plain:], strict=True)))
+        return tuple(leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor))
+
+
+def _fused(given: Any, _: Any) -> int:
+    """Multiply-adds of scores and values, T × S: fvcore has no rule for the fused kernel."""
+    query, key, value = (tuple(one.type().sizes()) for one in given[:3])
+    return int(prod(query[:-1]) * key[-2] * (query[-1] + value[-1]))
+
+
+def multiply_adds(module: nn.Module, batch: int, tokens: int, *, source: int = 0, given: Any = None) -> int | str:
+    """Multiply-adds of the matrix products of one forward pass on meta, as fvcore counts them; or why it does not."""
+    try:
+        from fvcore.nn import FlopCountAnalysis
+    except ImportError:
+        return "fvcore is not installed"
+    log = logging.getLogger("fvcore.nn.jit_analysis")
+    was, log.disabled = log.disabled, True
+    try:
+        with redirect_stdout(sys.stderr), warnings.catch_warnings(), torch.no_grad(), torch.device("meta"):
+            warnings.simplefilter("ignore")
+            args, named = inputs(module, batch, tokens, source, given, "meta")
+            copied = _Called(module, tuple(named))
+            with evaluating(copied):
+                analysis = FlopCountAnalysis(copied, (*args, *named.values()))
+                analysis.tracer_warnings("none").unsupported_ops_warnings(False).uncalled_modules_warnings(False)
+                analysis.set_op_handle(FUSED, _fused)
+                counted, skipped = analysis.by_operator(), set(analysis.unsupported_ops()) - NO_PRODUCTS
+    except (Exception, SystemExit) as error:
+        return f"its trace of the module raised {type(error).__name__}"
+    finally:
+        log.disabled = was
+    if skipped:
+        return f"it skips {', '.join(sorted(name.removeprefix('aten::') for name in skipped))}"
+    return int(sum(count for name, count in counted.items() if name in PRODUCTS))
