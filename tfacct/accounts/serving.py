@@ -4,7 +4,7 @@ Where `users` requests are in flight at all times, each lives as long as all the
 
     first token + (new − 1) · time per token = users · prefill + new · decode(users)
 
-The left side is a request; how it falls into a first token and the others is the scheduler's affair.
+The left side is a request; how it divides into a first token and the others depends on the scheduler.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Served(NamedTuple):
 
     @property
     def token(self) -> tuple[float, float]:
-        """Seconds from token to token: if prompts wait for no one's tokens, and if all of them cut in."""
+        """Seconds from token to token: if new prompts wait for running answers, and if all of them cut in."""
         least = self.decode.seconds
         return least, least + (self.users - 1) / self.new * self.prompt
 

@@ -210,7 +210,7 @@ def _unsaid(found: Compared) -> list[str]:
     by, notes = found.matched.by, []
     if by["shape"]:
         notes.append(
-            f"{by['shape']:,} of {sum(by.values()):,} names were paired by shape, order and likeness;"
+            f"{by['shape']:,} of {sum(by.values()):,} names were paired by shape, order and similar names;"
             f" {option('propose_map')} writes the pairs down."
         )
     if isinstance(found.by_fvcore, str):

@@ -207,7 +207,7 @@ def _notes(one: Placed, load: Load, fitting: int, loops: Sequence[Loaded], targe
         if one.error("request", most) is None:
             said.append(f"Above {CROWD:,} users experts were hardly measured, so the error there is not known.")
     said += [
-        "From token to token: first if prompts wait for no one's tokens, then if all of them cut in.",
+        "From token to token: first if new prompts wait for running answers, then if all of them cut in.",
         f"First token: ≈ {units.seconds(alone)} alone; with others it depends on the scheduler{among}.",
         f"The cache of {fitting:,} requests fits beside the weights: a count, with {load.use:g} of each device's memory"
         f" and {units.decimal_bytes(load.reserve)} of that kept for the engine.",
@@ -215,7 +215,7 @@ def _notes(one: Placed, load: Load, fitting: int, loops: Sequence[Loaded], targe
     if target is not None and load.within is not None:
         cut_in, wait = target
         said.append(
-            f"Within {units.seconds(load.within)} from token to token: {cut_in:,} users if prompts cut in, {wait:,} if"
+            f"Within {units.seconds(load.within)} from token to token: {cut_in:,} users if new prompts cut in, {wait:,} if"
             " they wait. An estimate."
         )
     if load.price is not None:
