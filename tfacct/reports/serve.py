@@ -215,7 +215,7 @@ def _notes(one: Placed, load: Load, fitting: int, loops: Sequence[Loaded], targe
     if target is not None and load.within is not None:
         cut_in, wait = target
         said.append(
-            f"Within {units.seconds(load.within)} from token to token: {cut_in:,} users if new prompts cut in, {wait:,} if"
+            f"Within {units.seconds(load.within)} from token to token: {cut_in:,} users if prompts cut in, {wait:,} if"
             " they wait. An estimate."
         )
     if load.price is not None:
