@@ -139,3 +139,17 @@ def test_what_has_no_parts_is_refused_by_name(run: Callable[..., Ran], arguments
     ran = run("comms", *arguments.split())
     words = " ".join(ran.err.split())
     assert ran.code == 2 and said in words and "Traceback" not in words, words
+
+
+def test_a_forward_pass_of_fused_products_has_no_buckets() -> None:
+    model = tfacct.load("gpt2")
+    # Queries, keys, values and the result of 12 blocks, 64/4 tokens of 768 numbers of 2 bytes; 3/4 of each is sent.
+    assert model.comms(ulysses=4, ctx=64, tokens=64).sent_bytes == 12 * 4 * 16 * 768 * 2 * 3 // 4
+    with pytest.raises(tfacct.TfacctError, match="share a bucket of ulysses was not compared"):
+        model.comms(ulysses=4, ctx=64, train=True)
+
+
+def test_only_a_step_sums_gradients() -> None:
+    model = tfacct.load("llama-3.2-1b")
+    assert "The ranks of a sequence have the same weights." in model.comms(cp=4, ctx=64, tokens=64).notes
+    assert any("sum gradients" in said for said in model.comms(cp=4, ctx=64, train=True).notes)

@@ -85,7 +85,10 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "no values": (lambda: GPT2.sweep(ctx=[]), "ctx has no values"),
     "no collection": (lambda: GPT2.sweep(batch=3), "batch must be a collection of whole"),  # type: ignore[arg-type]
     "for": (lambda: GPT2.solve("ctx", "total_bytes=1GB", ctx=3), "unknown='ctx' finds the context: leave ctx out"),
-    "no unknown": (lambda: GPT2.solve("zebra", "total_bytes=1GB"), "unknown is one of ctx, batch, num_key_value_heads"),
+    "no unknown": (
+        lambda: GPT2.solve("zebra", "total_bytes=1GB"),
+        "unknown is one of ctx, batch, num_key_value_heads, tp, fsdp, pp, or",
+    ),
     "until": (lambda: GPT2.solve("ctx", "total_bytes"), "until is LEFT=RIGHT, not 'total_bytes'"),
     "no heads": (
         lambda: load("mamba-130m").solve("num_key_value_heads", "kv_cache_bytes=1GB"),

@@ -323,6 +323,9 @@ def test_the_divided_step_is_the_whole_one_where_nothing_is_divided() -> None:
     [
         ("llama-3.1-70b --tp 3", "does not divide K = 8 (key/value heads)"),
         ("llama-3.1-70b --tp 16", "a rank's step is counted where --tp divides heads"),
+        ("llama-3.1-70b --tp 16", "--tp 16 does not divide K = 8; sizes that divide all: 1, 2, 4, 8"),
+        ("gpt2 --tp 2", "--tp 2 does not divide V = 50,257; sizes that divide all: 1"),
+        ("llama-3.1-8b --tp 2 --lora 16", "leave --lora or the mesh out"),
         ("llama-3.1-8b --tp 2 --sp --ctx 4095", "--tp 2 does not divide T = 4,095 (tokens)"),
         ("mixtral-8x7b --tp 2", "experts is not counted"),
         (

@@ -117,7 +117,7 @@ def _place(lines: Sequence[Collective]) -> tuple[int, int, int]:
 
 
 def _of(subject: LoadedModel, request: Request, mesh: Mesh, train: bool, dtype: str, ends: Ends) -> Counted:
-    check_ruled(subject, mesh)
+    check_ruled(subject, mesh, train=train)
     work = counting.workload(subject, request)
     try:
         reduced = None if ends.reduced is None else units.dtype_bits(ends.reduced)

@@ -160,15 +160,16 @@ def by_stage(
     return in_pipeline(subject.ledger, mesh, at, bits, **how)
 
 
-def check_ruled(subject: LoadedModel, mesh: Mesh) -> None:
-    """Raises ConfigError for a model with a part that has no rule on this mesh."""
+def check_ruled(subject: LoadedModel, mesh: Mesh, *, train: bool = True) -> None:
+    """Raises ConfigError for a model with a part that has no rule on this mesh; `train`: gradients are summed."""
     pipes.check_axes(subject, mesh)
     if mesh.ranks == mesh.pp and mesh.ep == 1:
         return  # stages send the stream, whatever is inside them
     if said := unruled(subject.architecture):
         kinds = "decoders of attention, latent or not, feed-forward networks, experts and norms have rules"
         raise ConfigError(f"{subject.name}: no rule for {said} on a mesh", kinds)
-    check_buckets(subject, mesh)
+    if train:
+        check_buckets(subject, mesh)
     experts = any(isinstance(part, Experts) for part in subject.architecture.parts())
     if mesh.sp and experts:
         raise ConfigError(f"{subject.name}: no rule for experts beside {option('sp', True)}")

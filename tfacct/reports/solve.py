@@ -163,8 +163,8 @@ def _given(subject: LoadedModel, unknown: str) -> int:
     fields = {**subject.config.model_dump(), **subject.defaulted, **subject.raw}
     if unknown not in fields:
         whole = [name for name, value in fields.items() if isinstance(value, int) and not isinstance(value, bool)]
-        known = [name for name in (*UNKNOWNS, *whole) if name != unknown]
-        close = nearest(unknown, known) or f"{option('unknown')} is one of {', '.join(UNKNOWNS)}, or a field"
+        known = [name for name in (*UNKNOWNS, *RANKS, *whole) if name != unknown]
+        close = nearest(unknown, known) or f"{option('unknown')} is one of {', '.join((*UNKNOWNS, *RANKS))}, or a field"
         raise NotFoundError(f"nothing to solve for named {unknown!r}", close)
     value = fields[unknown]
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tfacct.accounts.optimizers import optimizer
-from tfacct.accounts.sharding.mesh import Mesh, padded, replicated
+from tfacct.accounts.sharding.mesh import LIVES, Mesh, divisors, padded, replicated
 from tfacct.accounts.sharding.replicas import along_copies, buckets
 from tfacct.accounts.sharding.stages import Stage, microbatches, part
 from tfacct.accounts.sharding.steps import along_tokens, units, updated, vocabulary
@@ -93,6 +93,19 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
         yield f"{how.name} is not counted on a mesh: optimizers that take each number by itself are"
 
 
+def _advice(subject: LoadedModel, recipe: Recipe, why: str) -> str | None:
+    """Sizes of `tp` that would do, or what to leave out; None where the reason says it."""
+    mesh = recipe.mesh
+    assert mesh is not None
+    if why.endswith("evenly"):
+        groups = subject.ledger.groups
+        found = {(letter, group.axes[letter]) for group in groups for letter in LIVES if letter in group.axes}
+        odd = ", ".join(f"{letter} = {size:,}" for letter, size in sorted(found) if size % mesh.tp)
+        sizes = ", ".join(f"{n:,}" for n in divisors([size for _, size in found]))
+        return f"{option('tp', mesh.tp)} does not divide {odd}; sizes that divide all: {sizes}"
+    return f"leave {option('lora')} or the mesh out" if why.startswith("adapters") else None
+
+
 def _blocks(subject: LoadedModel) -> Iterator[tuple[str, Any]]:
     for stack in subject.architecture.stacks:
         yield from ((sublayer.name, sublayer.part) for sublayer in stack.block.sublayers)
@@ -106,7 +119,7 @@ def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
     one = _on_rank(subject, mesh)
     why = next(_unruled(subject, recipe), None)
     if why is not None:
-        raise UsageError(f"{subject.name}: {why}")
+        raise UsageError(f"{subject.name}: {why}", _advice(subject, recipe, why))
     if mesh.sp and work.tokens % mesh.tp:
         raise UsageError(
             f"{option('tp', mesh.tp)} does not divide T = {work.tokens:,} (tokens)",
