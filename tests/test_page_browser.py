@@ -201,6 +201,27 @@ def test_heads_by_letter_stand_over_those_of_the_slider(tab: driver.Browser, pag
     assert int(eval(text, {"load": load})) == said(tab)["models"][0]["total_flops"]
 
 
+def test_notes_hold_at_these_knobs(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    """A mask leaves out what stands outside a window; the encoder has run before a decode step."""
+    for name, link, said_, not_said in (
+        ("gemma-3-27b-text", "", "every pair of new tokens is counted", "are left out"),
+        ("gemma-3-27b-text", "&masked=1", "pairs outside the window are left out", "--masked"),
+        ("t5-small", "", "The encoder runs once", "ran before"),
+        ("t5-small", "&step=decode", "The encoder ran before this step", "runs once"),
+    ):
+        tab.open(pages(name), f"#v=1&ctx=300{link}")
+        text = tab.js("document.getElementById('notes').innerText")
+        assert said_ in text and not_said not in text and "\t" not in text, (name, link)
+
+
+def test_the_formula_is_copied_as_latex(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    tab.open(pages("bert-base"))
+    tab.js("navigator.clipboard.writeText = async (text) => { globalThis.copied = text }")
+    tab.js("[...document.querySelectorAll('#tools button')].find((one) => one.textContent === 'LaTeX').click()")
+    text = tab.js("globalThis.copied")
+    assert text.startswith("2\\,B\\,") and "2\\,T\\,N\\,H" in text and text.count("\\left(") == text.count("\\right)")
+
+
 def test_areas_too_small_to_see_are_not_drawn(tab: driver.Browser, pages: Callable[..., Path]) -> None:
     """At a million tokens a ViT's classifier has no share of the area; no rectangle is of size nothing."""
     tab.open(pages("vit-base-patch16-224"), "#v=1&ctx=1044470&batch=64")

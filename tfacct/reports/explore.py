@@ -269,7 +269,16 @@ def _warnings(subject: LoadedModel) -> list[str]:
 
 
 def _notes(subject: LoadedModel) -> list[str]:
-    return [*sentences.block_notes([subject]), *sentences.state_notes([subject]), *sentences.source_notes([subject])]
+    """Sentences, those that hold at some knobs behind a word: `masked` or `whole`, `reads` the source or `later`."""
+    whole, masked = (sentences.block_notes([subject], masked=flag) for flag in (False, True))
+    found = [f"masked\t{text}" for text in masked if text not in whole]
+    found += [text if text in masked else f"whole\t{text}" for text in whole]
+    found += sentences.state_notes([subject])
+    if subject.source is not None:
+        found += [f"reads\t{text}" for text in sentences.source_notes([subject])]
+        later = counting.workload(subject, Request(tokens=1))
+        found += [f"later\t{text}" for text in sentences.source_notes([subject], later)]
+    return found
 
 
 def _conventions(subject: LoadedModel) -> list[str]:

@@ -25,9 +25,7 @@ const COMMON = new Set([
 
 export function cards(counted, devices, chosen, every, acts) {
 	if (counted.dtype === null) {
-		const why =
-			"The weights are stored quantized; their bytes are not guessed. Choose a dtype to see what holds them.";
-		return dom.panel("cards", "What holds it", null, h("p.said", why));
+		return dom.panel("cards", "What holds it", null, h("p.said", "Choose a dtype to see what holds its weights."));
 	}
 	const shown = devices.filter(device => every || COMMON.has(device.id) || device.id === chosen);
 	const most = shown.reduce((best, one) => (one.memory > best ? one.memory : best), counted.held);

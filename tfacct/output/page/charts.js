@@ -42,7 +42,7 @@ export function memory(counted, device, go) {
 	const kept = keys => ledger.cacheBytes(counted.way, { ...counted.at, S: keys }, counted.cache);
 	const series = [
 		["mlp", "weights", () => counted.bytes],
-		["scores", counted.model.kept ?? "KV cache", kept],
+		["scores", counted.model.kept, kept],
 		["embed", "together", keys => counted.bytes + kept(keys)],
 	];
 	const cross = crossing(keys => kept(keys) > counted.bytes);

@@ -46,20 +46,16 @@ export function panel(id, title, aside, ...body) {
 }
 
 // A table whose first cell of each row names it.
-export function table(caption, columns, rows, more = {}) {
+export function table(caption, columns, rows) {
 	const head = columns.map(([label, kind]) => h(`th${kind ? `.${kind}` : ""}`, { scope: "col" }, label));
 	return h(
 		"div.wide",
 		{ tabindex: 0, role: "group", "aria-label": caption },
 		h(
 			"table",
-			more,
 			h("caption.hidden", caption),
 			h("thead", h("tr", head)),
-			h(
-				"tbody",
-				rows.map(row => tableRow(columns, row)),
-			),
+			h("tbody", rows.map(row => tableRow(columns, row))),
 		),
 	);
 }

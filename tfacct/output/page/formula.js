@@ -27,7 +27,7 @@ export function formulas(counted) {
 	return dom.panel(
 		"formulas",
 		"The formula",
-		"All pairs and all logits; letters mean the same everywhere.",
+		`All pairs${model.logits ? " and all logits" : ""}; letters mean the same everywhere.`,
 		body,
 		h(
 			"dl.legend",
@@ -89,10 +89,12 @@ function summed({ way, at, state, tensors, states }, name) {
 	return ledger.totalFlops(way, state.last ? { ...at, O: at.T } : at);
 }
 
+// `B T^2` is B, and T squared.
+const factors = powers => powers.split(" ").filter(Boolean).map(part => part.split("^"));
+
 export function evaluated([coefficient, powers, inside], values) {
 	let product = BigInt(coefficient);
-	for (const part of powers.split(" ").filter(Boolean)) {
-		const [letter, power] = part.split("^");
+	for (const [letter, power] of factors(powers)) {
 		if (values[letter] === undefined) return null;
 		product *= values[letter] ** BigInt(power ?? 1);
 	}
@@ -102,13 +104,7 @@ export function evaluated([coefficient, powers, inside], values) {
 }
 
 export function lettersOf([, powers, inside]) {
-	return [
-		...powers
-			.split(" ")
-			.filter(Boolean)
-			.map(part => part.split("^")[0]),
-		...(inside ?? []).flatMap(lettersOf),
-	];
+	return [...factors(powers).map(([letter]) => letter), ...(inside ?? []).flatMap(lettersOf)];
 }
 
 // A formula in pieces, between which a narrow page may break it: the terms of its first bracket.
@@ -133,15 +129,11 @@ const sign = text => math("mo", { stretchy: "false", form: text === "+" ? "infix
 
 // Coefficient and letters with their powers; nothing for a 1 in front of a bracket.
 function product(coefficient, powers, bracket) {
-	const factors = powers
-		.split(" ")
-		.filter(Boolean)
-		.map(part => {
-			const [letter, power] = part.split("^");
-			return power ? math("msup", letterOf(letter), math("mn", power)) : letterOf(letter);
-		});
-	if (coefficient !== 1 || (!factors.length && !bracket)) factors.unshift(math("mn", String(coefficient)));
-	return factors.flatMap((factor, index) => (index ? [sign("·"), factor] : [factor]));
+	const found = factors(powers).map(([letter, power]) =>
+		power ? math("msup", letterOf(letter), math("mn", power)) : letterOf(letter),
+	);
+	if (coefficient !== 1 || (!found.length && !bracket)) found.unshift(math("mn", String(coefficient)));
+	return found.flatMap((factor, index) => (index ? [sign("·"), factor] : [factor]));
 }
 
 function letterOf(letter) {
@@ -152,17 +144,11 @@ function letterOf(letter) {
 // The formula as LaTeX reads it.
 export function latex([coefficient, powers, inside], top = true) {
 	const letter = name => (name.length === 1 ? name : `${name[0]}_{\\mathrm{${name.slice(1)}}}`);
-	const factors = powers
-		.split(" ")
-		.filter(Boolean)
-		.map(part => {
-			const [name, power] = part.split("^");
-			return power ? `${letter(name)}^{${power}}` : letter(name);
-		});
+	const found = factors(powers).map(([name, power]) => (power ? `${letter(name)}^{${power}}` : letter(name)));
 	if (inside) {
 		const sum = inside.map(term => latex(term, false)).join(" + ");
-		factors.push(top && !factors.length && coefficient === 1 ? sum : `\\left(${sum}\\right)`);
+		found.push(top && !found.length && coefficient === 1 ? sum : `\\left(${sum}\\right)`);
 	}
-	if (coefficient !== 1 || !factors.length) factors.unshift(String(coefficient));
-	return factors.join("\\,");
+	if (coefficient !== 1 || !found.length) found.unshift(String(coefficient));
+	return found.join("\\,");
 }

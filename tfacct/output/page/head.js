@@ -8,21 +8,17 @@ import * as formula from "./formula.js";
 import * as dom from "./dom.js";
 
 const { h } = dom;
+const g = numbers.grouped;
 
 // Name, source and witness, and on top what is not counted or not understood.
 export function header({ counted, complaints }) {
 	const { model, state: now } = counted;
 	const blocks = counted.way.groups.filter(group => group.blocks && !group.lines[0].path.startsWith("mtp"));
 	const layers = blocks.reduce((sum, group) => sum + group.count, 0n);
-	const config = {
-		copied: "config copied from",
-		transcribed: "config transcribed from",
-		fetched: "config fetched from",
-		cached: "config cached from",
-	}[model.kind];
+	const config = ["copied", "transcribed", "fetched", "cached"].includes(model.kind);
 	const link = model.url
 		? [
-				` · ${config ?? "from"} `,
+				config ? ` · config ${model.kind} from ` : " · from ",
 				h("a", { href: model.url, rel: "noopener noreferrer" }, model.url.replace("https://", "")),
 			]
 		: "";
@@ -30,19 +26,16 @@ export function header({ counted, complaints }) {
 	const agrees = built && model.met;
 	const past =
 		counted.at.S > BigInt(model.context)
-			? [
-					`Context ${numbers.grouped(counted.at.S)} is longer than what it was made for, ` +
-						`${numbers.grouped(model.context)}. Counted anyway.`,
-				]
+			? [`Context ${g(counted.at.S)} is longer than what it was made for, ${g(model.context)}. Counted anyway.`]
 			: [];
 	return [
 		h("h1", model.name, fields(model)),
 		h(
 			"p.about",
-			`${model.family} · ${numbers.grouped(layers)} blocks · context ${numbers.grouped(model.context)}`,
+			`${model.family} · ${g(layers)} blocks · context ${g(model.context)}`,
 			link,
 		),
-		agrees ? h("p.witness", `✓ ${numbers.grouped(counted.params)} parameters: the ${model.witness}`) : null,
+		agrees ? h("p.witness", `✓ ${g(counted.params)} parameters: the ${model.witness}`) : null,
 		[...complaints, ...model.warnings, ...past].map(text => h("p.warning", { role: "status" }, text)),
 	].flat();
 }
@@ -98,7 +91,14 @@ export function copies(label, title, text) {
 	);
 }
 
-export function notes({ model, state: now }) {
+// Notes, and behind a word those that hold at some knobs.
+function holding({ model, state: { masked }, at: { I } }) {
+	const holds = { masked, whole: !masked, reads: I, later: !I };
+	return model.notes.map(text => text.split("\t")).flatMap(([when, text]) => (text ? (holds[when] ? text : []) : when));
+}
+
+export function notes(counted) {
+	const { model, state: now } = counted;
 	return dom.panel(
 		"notes",
 		"What is counted",
@@ -106,7 +106,7 @@ export function notes({ model, state: now }) {
 		h(
 			"ul",
 			[
-				...model.notes,
+				...holding(counted),
 				`${models.convention(model, now)}.`,
 				"Bytes moved are those of unfused kernels: every operand of a product is read once, every result written once.",
 				"Memory held is the weights and what is kept between steps: no activations, no engine's buffers.",

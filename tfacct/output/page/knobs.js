@@ -74,12 +74,8 @@ function field(label, control, more) {
 }
 
 function select(id, options, value, turn) {
-	const found = h(
-		"select",
-		{ id, onchange: event => turn(event.target.value) },
-		options.map(([name, text]) => h("option", { value: name, selected: name === value }, text)),
-	);
-	return found;
+	const each = options.map(([name, text]) => h("option", { value: name, selected: name === value }, text));
+	return h("select", { id, onchange: event => turn(event.target.value) }, each);
 }
 
 function dtypes(model) {

@@ -29,10 +29,7 @@ export function training({ model }, device) {
 		"training",
 		title,
 		aside,
-		h(
-			"div.bars",
-			steps.map(step => row(step, most, device)),
-		),
+		h("div.bars", steps.map(step => row(step, most, device))),
 		dom.key(used),
 		h(
 			"p.said",
