@@ -158,7 +158,7 @@ def test_what_has_no_such_part_says_so(run, llava: str) -> None:
     ran = run("flops", "gpt2", "--part", "vision")
     assert ran.code == 2 and "gpt2 holds no other models: --part vision does not apply" in " ".join(ran.err.split())
     ran = run("flops", "--part", "vision")
-    assert ran.code == 2 and "--part is of one MODEL" in ran.err
+    assert ran.code == 2 and "--part applies to one MODEL" in ran.err
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_one_rank_may_be_enough(run: Callable[..., Ran]) -> None:
     assert "One rank is enough: total_bytes stays within 80 GB." in out
     words = " ".join(run("solve", LARGE, "--for", "tp", "--until", "total_bytes=80GB", "--ctx", "8k").out.split())
     assert "The smallest tp is 2: total_bytes stays within 80 GB on each rank." in words
-    assert "Each row is of one rank." in run("sweep", LARGE, "--tp", "1,2", "--metric", "total_bytes").out
+    assert "Each row counts one rank." in run("sweep", LARGE, "--tp", "1,2", "--metric", "total_bytes").out
 
 
 def test_what_a_peak_holds_is_said(run: Callable[..., Ran]) -> None:

@@ -87,9 +87,12 @@ def test_what_becomes_of_logits() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("--fsdp 8 --after-head gathered", "--after-head gathered is of logits that --tp divides"),
-        ("--tp 8 --after-head loss", "--after-head loss is of a training step"),
-        ("--tp 8 --reduce-dtype fp32 --train", "of gradients that are summed over batches give --train, and --fsdp"),
+        ("--fsdp 8 --after-head gathered", "--after-head gathered applies to logits that --tp divides"),
+        ("--tp 8 --after-head loss", "--after-head loss applies to a training step"),
+        (
+            "--tp 8 --reduce-dtype fp32 --train",
+            "applies to gradients that are summed over batches give --train, and --fsdp",
+        ),
         ("--fsdp 8 --reduce-dtype int8 --train", "ranks sum gradients in fp32, bf16, fp16, not int8"),
     ],
 )

@@ -93,8 +93,8 @@ def test_windows_are_laid_out_in_two_ways(attention: Any, context: int) -> None:
         ("t5-small --of kept", "t5-small: the training step of t5 has not been measured"),
         ("gpt2 --of kept --decode", "whole sequences"),
         ("llama --of kept --ctx 4k", "is a family and has no sizes"),
-        ("gpt2 --of params --attention eager", "--attention is of a training step's bytes: it needs --of kept"),
-        ("gpt2 --dtype bf16", "--dtype is of a training step's bytes: it needs --of kept"),
+        ("gpt2 --of params --attention eager", "--attention applies to a training step's bytes: it needs --of kept"),
+        ("gpt2 --dtype bf16", "--dtype applies to a training step's bytes: it needs --of kept"),
         ("gpt2 --of kept --dtype int4", "bf16, fp16 or fp32, not in int4"),
     ],
 )

@@ -68,7 +68,7 @@ def subjects(which: opt.Which) -> list[LoadedModel]:
     """The models that were named; none named: every preset that the filters leave."""
     if not which.models:
         if which.part is not None:
-            raise UsageError("--part is of one MODEL: name it")
+            raise UsageError("--part applies to one MODEL: name it")
         return presets(which)
     if which.family is not None or which.max_params is not None:
         raise UsageError("--family and --max-params filter the presets: leave the MODEL out")

@@ -129,7 +129,8 @@ def _of(subject: LoadedModel, request: Request, mesh: Mesh, train: bool, dtype: 
     sizes = [sum(line.sent for line in lines) for lines in every]
     lines = every[sizes.index(max(sizes))]
     if mesh.imbalance != 1 and not any(line.kind == "all-to-all" and line.over == "ep" for line in lines):
-        said = f"{option('imbalance', f'{float(mesh.imbalance):g}')} is of tokens that go to experts, and none do here"
+        given = option("imbalance", f"{float(mesh.imbalance):g}")
+        said = f"{given} applies to tokens that go to experts, and none do here"
         raise UsageError(
             said, f"ranks of one batch have all its tokens: {option('ep')} above {option('tp')} sends them"
         )

@@ -30,15 +30,19 @@ def ends_of(mesh: Mesh, train: bool, after: str, reduce_dtype: str | None) -> En
     if after not in COUNTED:
         raise UsageError(f"{option('after_head')} is {listed(tuple(COUNTED))}, not {after!r}")
     if after != "divided" and mesh.tp == 1:
-        raise UsageError(f"{option('after_head', after)} is of logits that {option('tp')} divides")
+        raise UsageError(
+            f"{option('after_head', after)} applies to logits that {option('tp')} divides", f"give {option('tp', 8)}"
+        )
     if after == "loss" and not train:
-        raise UsageError(f"{option('after_head', after)} is of a training step", f"{option('train', True)} counts it")
+        raise UsageError(
+            f"{option('after_head', after)} applies to a training step", f"{option('train', True)} counts it"
+        )
     if reduce_dtype is None:
         return Ends(after)
     name = units.dtype_name(reduce_dtype)
     if name not in DTYPES:
         raise UsageError(f"ranks sum gradients in {listed(DTYPES)}, not {name}")
     if not train or mesh.fsdp * mesh.dp == 1:
-        said = f"{option('reduce_dtype', name)} is of gradients that are summed over batches"
+        said = f"{option('reduce_dtype', name)} applies to gradients that are summed over batches"
         raise UsageError(said, f"give {option('train', True)}, and {option('fsdp')} or {option('dp')}")
     return Ends(after, name)

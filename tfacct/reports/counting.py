@@ -126,7 +126,7 @@ class Counting:
         """Refuse a recipe where nothing that is asked for needs one; `needs` says what would."""
         for name, _ in self.trained if not any(metric.of_step for metric in metrics) else ():
             needed = needs.replace("peak_bytes", "kept_bytes") if name == AS else needs  # no peak is told of others
-            raise UsageError(f"{option(name)} is of a training step's bytes: it needs {needed}")
+            raise UsageError(f"{option(name)} applies to a training step's bytes: it needs {needed}")
 
     def point(self, subject: LoadedModel, work: Workload, metrics: Sequence[Metric] = ()) -> Point:
         """The model at a workload. Raises UsageError where one of the metrics would be a guess."""

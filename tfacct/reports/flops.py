@@ -43,7 +43,7 @@ def flops(
         raise UsageError(f"{option('recompute')} is full, attention or none, not {recompute!r}")
     if recompute != "none" and not train:
         raise UsageError(
-            f"{option('recompute', recompute)} is of a training step: it goes with {option('train', True)}"
+            f"{option('recompute', recompute)} applies to a training step: it needs {option('train', True)}"
         )
     if by not in ("line", "part", "block"):
         raise UsageError(f"{option('by')} is line, part or block, not {by!r}")

@@ -132,10 +132,10 @@ def formula(
 
         return formula_kept(subject, request, terms or Counting(), family=family, as_=as_)
     if as_ != "transformers":
-        raise UsageError(f"{option('as_', as_)} is of a training step's bytes: it needs {option('of', 'kept')}")
+        raise UsageError(f"{option('as_', as_)} applies to a training step's bytes: it needs {option('of', 'kept')}")
     if terms is not None and (terms.trained or terms.dtype):
         what = option(terms.trained[0][0] if terms.trained else "dtype")
-        raise UsageError(f"{what} is of a training step's bytes: it needs {option('of', 'kept')}")
+        raise UsageError(f"{what} applies to a training step's bytes: it needs {option('of', 'kept')}")
     if of == "kv":
         counting.keeping([subject])
     given, subject = subject, subject.settled(counting.workload(subject, request))

@@ -94,7 +94,7 @@ def _check_experts(mesh: Mesh) -> None:
         )
     if mesh.imbalance != 1 and mesh.ep == 1:
         given = option("imbalance", f"{float(mesh.imbalance):g}")
-        raise UsageError(f"{given} is of tokens that go to experts: it needs {option('ep', 2)} or more")
+        raise UsageError(f"{given} applies to tokens that go to experts: it needs {option('ep', 2)} or more")
     if mesh.imbalance < 1 or mesh.imbalance > mesh.ep:
         raise UsageError(
             f"{option('imbalance')} is what the fullest rank of {option('ep')} receives over the mean: from 1 to"

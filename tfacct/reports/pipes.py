@@ -40,10 +40,10 @@ def checked_axes(mesh: Mesh) -> Mesh:
     }
     alone = next((name for name, so in given.items() if so), None)
     if mesh.pp == 1 and alone:
-        raise UsageError(f"{alone} is of stages: it needs {option('pp', 2)} or more")
+        raise UsageError(f"{alone} applies to stages: it needs {option('pp', 2)} or more")
     if mesh.cp == 1 and mesh.cp_method != "ring":
         raise UsageError(
-            f"{option('cp_method', mesh.cp_method)} is of {option('cp')}: it needs {option('cp', 2)} or more"
+            f"{option('cp_method', mesh.cp_method)} applies to {option('cp')}: it needs {option('cp', 2)} or more"
         )
     if mesh.chunks > 1 and mesh.schedule != "interleaved":
         raise UsageError(f"{option('pp_chunks', mesh.chunks)} goes with {option('schedule', 'interleaved')}")
@@ -56,10 +56,8 @@ def checked_axes(mesh: Mesh) -> Mesh:
 def check_step(mesh: Mesh) -> None:
     """Raises UsageError for a pipeline beside what an engine chooses how to run."""
     if mesh.pp > 1 and mesh.fsdp > 1:
-        said = (
-            f"{option('fsdp')} is not counted beside {option('pp')}: whether weights are gathered for each microbatch"
-        )
-        raise UsageError(f"{said}, is an engine's choice", f"{option('dp')} with {option('zero', 1)} is counted")
+        said = f"{option('fsdp')} is not counted beside {option('pp')}: weights are gathered for each microbatch"
+        raise UsageError(f"{said} or not, as the engine decides", f"{option('dp')} with {option('zero', 1)} is counted")
     if mesh.pp > 1 and mesh.zero > 1:
         said = f"{option('zero', mesh.zero)} is not counted beside {option('pp')}: it scatters gradients while stages"
         raise UsageError(f"{said} still sum those of other microbatches", f"{option('zero', 1)} is counted")

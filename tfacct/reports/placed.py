@@ -98,13 +98,21 @@ def put(
     if ep > 1 and not subject.ledger.experts:
         raise UsageError(f"{subject.name} has no experts, so {option('ep')} does not apply", "leave it out")
     if count % ep:
-        raise UsageError(f"{option('ep', ep)} does not divide {count:,} devices")
+        raise UsageError(
+            f"{option('ep', ep)} does not divide {count:,} devices",
+            f"numbers that do: {', '.join(str(n) for n in range(1, count + 1) if not count % n)}",
+        )
     if count > 1 and device.link is None:
-        raise UsageError(f"no link between devices is known for {device.id}", "ask for one device")
+        raise UsageError(
+            f"no link between devices is known for {device.id}", f"ask for one device: {option('on', device.id)}"
+        )
     check_heads(subject, count)
     storage = subject.storage(dtype)
     if count > 1 and undivided(dtype):
-        raise UsageError(f"{subject.name}: weights in {storage.name} are not divided here", "ask for one device")
+        raise UsageError(
+            f"{subject.name}: weights in {storage.name} are not divided here",
+            f"ask for one device: {option('on', device.id)}",
+        )
     name, wide = counting.dtypes(dtype)
     cache = counting.dtypes(dtype, kv_dtype)[1]
     host = Host(subject.ledger, device, Split(count, 1, ep), storage, width(wide), width(cache))

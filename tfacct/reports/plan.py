@@ -180,7 +180,7 @@ def _notes(tried: Tried, command: _Command) -> list[str]:
         said.append(
             "Batch: sequences that a rank takes at a time, as many as fit; times: how often in a step. What is sent is"
             " that of the whole step: copies that share nothing reduce their gradients once, all others each time."
-            " Stages take one sequence at a time, 1F1B; what they wait is not counted."
+            " Stages take one sequence at a time, 1F1B; the time that they wait is not counted."
         )
     else:
         said.append(

@@ -92,7 +92,7 @@ def report(
         if grid.ranks:
             from tfacct.reports.ranks import on_the_way
 
-            yield "Each row is of one rank."
+            yield "Each row counts one rank."
             yield from on_the_way(" ".join(metric.name for metric in asked), "tp" in grid.ranks)
         settings = [subject for swept in every[some] for subject in swept.settings]
         yield from conventions.of_models(settings, asked, terms)

@@ -171,9 +171,9 @@ class _Pass:
         )
         return [
             *([DOUBT] if on.checks.doubtful else []),
-            f"Estimate, of the reference model as it runs unfused; an engine's time is another. {count:,} whole passes"
-            f" of small models took × {low:.2f} … {high:.2f} of such an estimate when the machine was swept: median"
-            f" error {units.percent(on.checks.error)}.",
+            f"Estimate for the reference model, which runs unfused; an engine takes another time. {count:,} whole"
+            f" passes of small models took × {low:.2f} … {high:.2f} of such an estimate when the machine was swept:"
+            f" median error {units.percent(on.checks.error)}.",
             f"Swept on {on.read}: {on.machine}, {threads}, torch {on.torch}."
             f" {spelled(f'`{ran}` runs it.', 'measure() runs it.')}",
         ]

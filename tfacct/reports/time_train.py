@@ -117,7 +117,9 @@ def _check(subject: LoadedModel, count: int, device: devices.Device, name: str, 
     if "bf16" not in device.peak:
         raise UsageError(f"{device.id} has no bf16 units", "ask for another device")
     if count > 1 and device.link is None:
-        raise UsageError(f"no link between devices is known for {device.id}", "ask for one device")
+        raise UsageError(
+            f"no link between devices is known for {device.id}", f"ask for one device: {option('on', device.id)}"
+        )
     if subject.ledger.experts:
         raise ConfigError(
             f"{subject.name}: no training step with experts was measured", "dense decoders have an estimate"
