@@ -89,6 +89,9 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: GPT2.solve("zebra", "total_bytes=1GB"),
         "unknown is one of ctx, batch, num_key_value_heads, tp, fsdp, pp, or",
     ),
+    "ranks": (lambda: GPT2.memory(ep="two"), "ep must be a whole number, not 'two'"),  # type: ignore[arg-type]
+    "parts": (lambda: GPT2.train(ulysses=True), "ulysses must be a whole number, not True"),
+    "mean": (lambda: GPT2.comms(fsdp=2, imbalance=float("nan")), "imbalance must be a number, not nan"),
     "until": (lambda: GPT2.solve("ctx", "total_bytes"), "until is LEFT=RIGHT, not 'total_bytes'"),
     "no heads": (
         lambda: load("mamba-130m").solve("num_key_value_heads", "kv_cache_bytes=1GB"),

@@ -10,7 +10,7 @@ from tfacct.api.answers import FlopsReport, GenerateReport, KvReport, MemoryRepo
 from tfacct.api.asked import Asked, budget_of
 from tfacct.api.keywords import request, several, size, spelled_out
 from tfacct.base.errors import UsageError
-from tfacct.ledger.workload import Logits, Step, Whole
+from tfacct.ledger.workload import Logits, Step, Whole, check_size
 from tfacct.reports.flops import By
 
 if TYPE_CHECKING:
@@ -150,6 +150,8 @@ class Costs(Asked):
         from tfacct.reports.memory_batches import by_batch
         from tfacct.reports.ranks import as_one_has_them, drawn, of_one
 
+        for name, ranks in {"tp": tp, "pp": pp, "ep": ep}.items():
+            check_size(name, ranks)
         budget, card = budget_of(of_one(fit, max(tp, ep) * pp))
         batches, given = several("batch", step)
         asked = request(given)

@@ -43,8 +43,14 @@ def mesh_of(
     from tfacct.accounts.sharding.mesh import Mesh
     from tfacct.ledger.workload import check_size
 
+    sizes = {"tp": tp, "fsdp": fsdp, "ep": ep, "dp": dp, "pp": pp, "pp_chunks": pp_chunks, "cp": cp, "ulysses": ulysses}
+    for name, size in sizes.items():
+        check_size(option(name), size)
     if microbatches is not None:
         check_size(option("microbatches"), microbatches)
+    number = isinstance(imbalance, int | float | Fraction) and not isinstance(imbalance, bool)
+    if not number or not float("-inf") < imbalance < float("inf"):
+        raise UsageError(f"{option('imbalance')} must be a number, not {imbalance!r}")
     mesh = Mesh(
         tp,
         sp,
