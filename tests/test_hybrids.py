@@ -24,6 +24,15 @@ def test_two_chunks_of_mamba_2_by_hand() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "row"), [("jamba-v0.1", "KV cache and state"), ("mamba-130m", "state"), ("gpt2", "KV cache")]
+)
+def test_the_sum_of_what_is_kept_is_called_what_it_is(name: str, row: str) -> None:
+    """A hybrid's row sums its states too, so it is no KV cache alone."""
+    rows = [total["what"] for total in load(name).memory(ctx=64).totals]
+    assert rows == ["weights", row, "total", *(["next token"] if row != "state" else [])]
+
+
 def test_one_token_of_mamba_2_by_hand() -> None:
     """Behind others it is in no chunk: each head's 64 · 128 numbers are read once."""
     one = 768 * 3352 + 1792 * 4 + 1536 * 768 + 24 * 64 * 128

@@ -250,7 +250,7 @@ def _and_kept(subjects: Sequence[LoadedModel]) -> str:
 
 def _row(subject: LoadedModel) -> str | None:
     """Name of the row of what is kept; None where nothing is."""
-    return ("KV cache" if sentences.attends([subject]) else "state") if subject.keeps else None
+    return subject.kept if subject.keeps else None
 
 
 def _one(facts: dict[str, Any], row: str | None) -> Table:
@@ -274,7 +274,7 @@ def _one(facts: dict[str, Any], row: str | None) -> Table:
         *(({"what": row, "elements": cached, **_sized(facts["kv_cache_bytes"], total)},) if row else ()),
         {"what": "total", **_sized(total, total)},
     )
-    if row == "KV cache" and cached:
+    if row is not None and row != "state" and cached:
         totals = (*totals, {"what": "next token", **_sized(facts["kv_bytes_next_token"], None), PLAIN: 1})
     return columns, sections, totals
 
