@@ -71,7 +71,7 @@ def run(
     keeps = next((name for name in ("cache_params", "state") if name in takes), "past_key_values")
     before: dict[str, Any] = {}
     if not gives and keeps in takes:
-        before = {keeps: transformers.DynamicCache(config=model.config)}
+        before = {keeps: _empty_cache(model)}
     held = before.get(keeps)
     for block in _recurrent(model).values():  # as wide as they are: the class itself makes them as wide as the stream
         wide = block.lru_width
@@ -202,6 +202,13 @@ def _cached(past: Any) -> dict[str, int]:
             for which, kept in enumerate(_kept_by(layer), start=first):
                 found[f"blocks.{number}.{which}"] = kept.numel()
     return {**found, **{f"blocks.{number}.0": kept.numel() for number, kept in enumerate(own) if len(kept)}}
+
+
+def _empty_cache(model: Any) -> Any:
+    """A cache for a class to fill."""
+    if model.config.model_type == "minimax":  # which takes its own only
+        return import_module(type(model).__module__).MiniMaxCache()
+    return transformers.DynamicCache(config=model.config)
 
 
 def _recurrent(model: Any) -> dict[int, Any]:
