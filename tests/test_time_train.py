@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -179,3 +180,16 @@ def test_the_title_says_micro_batches_and_whose_a_batch_is(run: Callable[..., Ra
 def test_divisions_that_are_refused(asked: dict[str, Any], message: str) -> None:
     with pytest.raises(TfacctError, match=message):
         tfacct.load("gpt2").train_time(on="16xh100-sxm", **asked)
+
+
+@pytest.mark.parametrize(("asked", "days"), [("1.5T", 1.5e12), ("300B", 300e9), ("1e12", 1e12)])
+def test_tokens_of_a_run_are_read_as_cards_say_them(run, asked: str, days: float) -> None:
+    command = "time llama-3.1-8b --on 64xh100-sxm --train --ctx 4k --json --tokens-total"
+    said = run(*command.split(), asked)
+    (facts,) = json.loads(said.out)["models"]
+    assert facts["days"] == pytest.approx(days / (64 * facts["tokens_per_second_each"]) / 86400)
+
+
+def test_tokens_of_a_run_that_are_no_number_are_refused(run) -> None:
+    said = run("time", "llama-3.1-8b", "--on", "h100-sxm", "--train", "--tokens-total", "manyT")
+    assert said.err == "error: --tokens-total must be a number of tokens, not 'manyT'\nhint: for example 15T or 300B\n"

@@ -113,11 +113,11 @@ def is_tokens(text: str) -> bool:
     return re.fullmatch(_TOKENS, text.strip(), _EITHER_CASE) is not None
 
 
-def read_count(option: str, text: str) -> int:
+def read_count(option: str, text: str, of: str = "parameters", example: str = "8B or 500M") -> int:
     """Number of parameters as a user writes it, in powers of 1000: `8B` = 8 · 10⁹, `500M`. Raises UsageError."""
     match = re.fullmatch(_COUNT, text.strip(), _EITHER_CASE)
     if match is None or len(match[1]) > 18:
-        raise UsageError(f"{option} must be a number of parameters, not {text!r}", "for example 8B or 500M")
+        raise UsageError(f"{option} must be a number of {of}, not {text!r}", f"for example {example}")
     return int(Fraction(match[1]) * 1000 ** " KMBT".index(match[2].upper() or " "))
 
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from tfacct.base import units
 from tfacct.cli import ask, complete
 from tfacct.cli import options as opt
 from tfacct.cli.mesh_options import Pp, Sp, Tp
@@ -71,7 +72,7 @@ def time(
     ] = 1,
     tokens_total: Annotated[
         str | None,
-        typer.Option(metavar="N", help="Add the days for so many tokens: 300e9.", rich_help_panel=_TRAIN),
+        typer.Option(metavar="N", help="Add the days for so many tokens: 1.5T, 300B.", rich_help_panel=_TRAIN),
     ] = None,
     dtype: opt.Dtype = None,
     kv_dtype: opt.KvDtype = None,
@@ -85,10 +86,9 @@ def time(
         ask.apart("--train", {"--decode": decode, "--prefill": prefill, "--tokens": tokens, "--ep": ep != 1})
         ask.apart("--train", {"--kv-dtype": kv_dtype, "--bound-only": bound_only})
         from tfacct.accounts.divided_time import Meshed
-        from tfacct.base import units
         from tfacct.reports.time_train import Trains, time_train
 
-        total = None if tokens_total is None else units.read_tokens("--tokens-total", tokens_total)
+        total = None if tokens_total is None else _tokens_total(tokens_total)
         mesh = Meshed(tp, sp, pp, pp_chunks)
         how = Trains(accumulate, recompute, total, recompute_attention, mesh)
         ask.show(time_train(ask.subject(one), ask.request(opt.Whole(ctx, batch)), on, how, dtype=dtype), output)
@@ -149,7 +149,7 @@ def serve(
     output: opt.Output,
 ) -> None:
     """Estimate of request time, tokens per second and cost, by how many users are served at once."""
-    from tfacct.base import ranges, units
+    from tfacct.base import ranges
     from tfacct.reports.serve import Load, serve
 
     load = Load(
@@ -195,7 +195,6 @@ def fit(
     output: opt.Output,
 ) -> None:
     """How many of each device hold the weights and the cache."""
-    from tfacct.base import units
     from tfacct.loading import devices
     from tfacct.reports.fit import fit
 
@@ -203,3 +202,10 @@ def fit(
     kept = {"use": use, "reserve": units.read_bytes("--reserve", reserve)}
     asked = ask.request(opt.Whole(ctx, batch))
     ask.show(fit(ask.subject(one), asked, found, dtype=dtype, kv_dtype=kv_dtype, ep=ep, **kept), output)  # type: ignore[arg-type]
+
+
+def _tokens_total(text: str) -> int:
+    """Tokens of a whole training run: `15T`, in powers of 1000 as models' cards say them, or a number as others are."""
+    if text.strip()[-1:].upper() in ("B", "T"):
+        return units.read_count("--tokens-total", text, "tokens", "15T or 300B")
+    return units.read_tokens("--tokens-total", text)

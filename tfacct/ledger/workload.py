@@ -158,11 +158,11 @@ def whole_sequences(name: str, value: str | None = None, *, does: str = "counts"
     return UsageError(f"{option(name, value)} {does} whole sequences: it goes with neither {beside}")
 
 
-def check_size(what: str, value: object) -> None:
-    """Check a size that a user gave. Raises UsageError for anything but a whole number from 1 to 10^12."""
+def check_size(what: str, value: object, most: int = LARGEST) -> None:
+    """Check a size that a user gave. Raises UsageError for anything but a whole number from 1 to `most`."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise UsageError(f"{what} must be a whole number, not {value!r}")
     if value < 1:
         raise UsageError(f"{what} must be at least 1, not {value:,}")
-    if value > LARGEST:
-        raise UsageError(f"{what} must be at most {LARGEST:,}, not {value:,}")
+    if value > most:
+        raise UsageError(f"{what} must be at most {most:,}, not {value:,}")

@@ -106,7 +106,7 @@ def _check(subject: LoadedModel, count: int, device: devices.Device, name: str, 
     check_size(option("accumulate"), how.accumulate)
     _check_how(how)
     if how.tokens_total is not None:
-        check_size(option("tokens_total"), how.tokens_total)
+        check_size(option("tokens_total"), how.tokens_total, most=10**15)
     if name not in DTYPES:
         raise UsageError(f"a training step is estimated in {' or '.join(DTYPES)}, not in {name}")
     if name not in device.peak:
