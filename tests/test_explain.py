@@ -169,6 +169,13 @@ def test_takeaways_of_a_dense_model(of, terms, said: str) -> None:
         ("deepseek-v3", Request(), "params", {}, "each of the 58 expert blocks has"),
         ("t5-small", Request(), "params", {}, "each of the 6 decoder blocks has"),
         ("gpt2", Request(logits="last"), "flops", {}, "Each sequence costs 77,194,752 more, whatever its length."),
+        (
+            "mamba2-130m",
+            Request(ctx=1000),
+            "flops",
+            {},
+            "Each sequence costs 77,309,411,328 more, its new tokens in 4 chunks.",
+        ),
     ],
 )
 def test_takeaways_of_other_models(model: str, request_: Request, of, terms, said: str) -> None:

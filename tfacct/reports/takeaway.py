@@ -14,7 +14,7 @@ from tfacct.ledger import paths
 from tfacct.ledger.einsum import AXIS
 from tfacct.ledger.groups import KEPT, SEEN
 from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, WINDOW
-from tfacct.ledger.workload import Workload
+from tfacct.ledger.workload import CHUNKS, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.derived import Entry
 
@@ -116,7 +116,11 @@ def _costs(subject: LoadedModel, share: _Share, entries: Sequence[Entry], train:
         case "J":
             return f"Each source token, new or not, costs {share.beside:,} more."
         case "":
-            return f"Each sequence costs {share.beside:,} more, whatever its length."
+            chunks = next((one.value for e in entries if e.value for one in e.factors if one.letter == CHUNKS), 0)
+            length = (
+                f"its new tokens in {chunks:,} chunk{'' if chunks == 1 else 's'}" if chunks else "whatever its length"
+            )
+            return f"Each sequence costs {share.beside:,} more, {length}."
     return f"Each query–key pair that the mask keeps{_where(subject, entries[0].spec)} costs {share.beside:,} more."
 
 
