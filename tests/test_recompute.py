@@ -44,7 +44,7 @@ def test_every_shape_adds_what_verify_holds_against_torch(name: str) -> None:
 
 def test_what_it_does_not_go_with(run) -> None:
     for arguments, words in {
-        "--recompute full": "goes with --train",
+        "--recompute full": "it needs --train",
         "--train --recompute full --bytes": "--bytes does not go with",
         "--train --recompute full --generate 5 --ctx 8": "--generate does not go with",
         "--train --recompute half": "half",

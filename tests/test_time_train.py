@@ -136,6 +136,9 @@ def test_what_a_divided_step_says() -> None:
     assert step.validation["class"] == "divided" and step.validation["points"] == 18
     assert step.interval_80_seconds[0] < step.value_seconds < step.interval_80_seconds[1]
     assert step.assumptions["products"] == DIVIDED.products and step.assumptions["logits"] == TRAINING.logits
+    # 8 sequences, blocks run again, on 10 devices at 48 % of 312 TFLOP/s
+    flops = 8 * model.flops(ctx=1024, train=True, recompute="full").total_flops
+    assert step.constant_utilization_seconds == pytest.approx(flops / (10 * 0.48 * 312e12))
     said = " ".join(" ".join(step.notes).split())
     assert "5 devices share widths and tokens, 2 stages share blocks; attention is unfused" in said
     assert "18 of them on this device" in said and "erred 8.7%" in said

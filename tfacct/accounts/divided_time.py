@@ -43,6 +43,8 @@ class DividedConstants:
 
 
 DIVIDED = DividedConstants()
+UTILIZATION = 0.48
+"""Share of the peak, what runs again counted, that published steps have in the middle: the plainest of predictions."""
 
 
 @record

@@ -10,6 +10,7 @@ from tfacct.accounts import divided_time, training_time
 from tfacct.accounts.divided_time import DIVIDED, Again, DividedParts, Meshed
 from tfacct.accounts.kernels import NoKernelError
 from tfacct.accounts.metrics import Point
+from tfacct.accounts.passes import backward_flops, forward_flops, recomputed_flops
 from tfacct.accounts.training_time import NODE, TRAINING, UTILIZATION, Parts, Trained
 from tfacct.accounts.utilization import flops_per_token, utilization
 from tfacct.accounts.validated import STORED, VALIDATED, Validation
@@ -227,10 +228,16 @@ class _Step:
 
     @property
     def usual(self) -> float:
-        """Seconds of the step at the utilization that measured runs had in the middle."""
+        """Seconds of the step at the utilization that measured runs had in the middle: of a divided one with what runs
+        again."""
         mfu = self.mfu("full")
         assert mfu is not None
-        return self.parts.seconds * mfu / UTILIZATION
+        if not self.divided:
+            return self.parts.seconds * mfu / UTILIZATION
+        ledger, at, again = self.subject.ledger, self.work.axes(), self.how.again
+        once = forward_flops(ledger, at) + backward_flops(ledger, at)
+        more = recomputed_flops(ledger, at, attention=again == "attention") if again else 0
+        return self.parts.seconds * mfu * float(Fraction(once + more, once)) / divided_time.UTILIZATION
 
     @property
     def days(self) -> float | None:
@@ -250,7 +257,8 @@ class _Step:
         totals: list[Row] = [{"what": "step", "seconds": f"≈ {units.seconds(whole)}"}]
         if self.interval is not None:
             totals.append({"what": "80% interval", "seconds": through(self.interval), PLAIN: 1})
-        usual = f"at {units.percent(UTILIZATION)} of the peak"
+        share = divided_time.UTILIZATION if self.divided else UTILIZATION
+        usual = f"at {units.percent(share)} of the peak"
         totals.append({"what": usual, "seconds": f"≈ {units.seconds(self.usual)}", PLAIN: 1})
         columns = (
             Column("what", "what"),
@@ -292,7 +300,7 @@ class _Step:
         palm = self.mfu("palm")
         both = "" if palm is None else f"; {units.percent(palm)} by PaLM's formula"
         erred = (
-            "A constant 48.0% of the peak, what runs again counted, erred 8.7%"
+            f"A constant {units.percent(divided_time.UTILIZATION)} of the peak, what runs again counted, erred 8.7%"
             if self.divided
             else f"A constant utilization of {units.percent(UTILIZATION)} erred 13.1%"
         )
