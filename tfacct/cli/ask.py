@@ -213,8 +213,7 @@ def _write_page(report: Report, form: opt.Form, exact: bool) -> None:
     """Write a report as the page that was asked for, and say so."""
     from tfacct.output import files
 
-    page = report.to_html(exact)
-    files.write("html", _page(form), lambda beside: beside.write_text(page, encoding="utf-8"))
+    files.write_text("html", _page(form), report.to_html(exact))
     print(printable(f"wrote {form.html}"), file=sys.stderr)
 
 

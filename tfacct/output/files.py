@@ -52,6 +52,11 @@ def write(name: str, path: Path, into: Callable[[Path], object]) -> None:
             Path(beside).unlink(missing_ok=True)
 
 
+def write_text(name: str, path: Path, text: str) -> None:
+    """Write a text, in UTF-8, to a file that was checked."""
+    write(name, path, lambda beside: beside.write_text(text, encoding="utf-8"))
+
+
 def _umask() -> int:
     """Permissions that a new file may not have; there is no way to ask but to set them."""
     mask = os.umask(0)

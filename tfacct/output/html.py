@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from tfacct.base.errors import printable
 from tfacct.base.version import __version__
-from tfacct.output.layout import AGREES
+from tfacct.output.layout import AGREES, longest_bar
 from tfacct.output.report import LEFT, PLAIN, Cell, Column, Kind, Row
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _body(report: Report, heading: str, exact: bool) -> Iterator[str]:
 def _table(report: Report, exact: bool) -> Iterator[str]:
     """The rows, a body for every section and a foot for the totals; wider than the screen, it scrolls by itself."""
     columns = report.columns
-    longest = {column.key: _longest(report, column) for column in columns if column.kind == "bar"}
+    longest = {column.key: longest_bar(report, column.key) for column in columns if column.kind == "bar"}
     yield f'<div class="scroll" role="region" tabindex="0" aria-label="{_text(report.title)}">'
     yield "<table>"
     yield f"<thead><tr>{''.join(map(_header, columns))}</tr></thead>"
@@ -158,11 +158,6 @@ def _bar(cell: Cell, longest: Fraction) -> str:
     width = f"{float(100 * cell / longest):.4g}"
     rectangle = f'<rect width="{width}" height="10"/>'
     return f'<td><svg aria-hidden="true" viewBox="0 0 100 10" preserveAspectRatio="none">{rectangle}</svg></td>'
-
-
-def _longest(report: Report, column: Column) -> Fraction:
-    """The value whose bar fills its column."""
-    return max((cell for row in report.cells if isinstance(cell := row.get(column.key), Fraction)), default=Fraction(1))
 
 
 def _paragraphs(texts: Iterable[str]) -> str:

@@ -75,6 +75,9 @@ class Table:
         self.rows: tuple[Row, ...] = (*report.cells, *report.totals)
         shares = [share for row in report.cells if isinstance(share := row.get("share"), Fraction)]
         self.largest = max(shares) if len(set(shares)) > 1 else None
+        self.longest = {
+            column.key: longest_bar(report, column.key) for column in report.columns if column.kind == "bar"
+        }
         self.texts = [
             {column.key: printable(spelled(column.text(row.get(column.key), exact))) for column in report.columns}
             for row in self.rows
@@ -197,20 +200,12 @@ class Table:
     def _row(self, part: Part, row: Row, text: dict[str, str], style: str) -> Iterator[Line]:
         """A row, in as many lines as its cells need."""
         cells = {
-            column.key: [
-                self.spelled(_bar(row.get(column.key), self._longest_bar(column.key), part.widths[column.key]))
-            ]
+            column.key: [self.spelled(_bar(row.get(column.key), self.longest[column.key], part.widths[column.key]))]
             if column.kind == "bar"
             else _broken(text[column.key], part.widths[column.key], _breaks(column))
             for column in part.columns
         }
         yield from _side_by_side(part, cells, style)
-
-    def _longest_bar(self, key: str) -> Fraction:
-        """The value whose bar is as long as there is room."""
-        return max(
-            (cell for row in self.report.cells if isinstance(cell := row.get(key), Fraction)), default=Fraction(1)
-        )
 
 
 def lines(
@@ -300,6 +295,11 @@ def _side_by_side(part: Part, cells: dict[str, list[str]], style: str = "") -> I
                 spans.append(Span(len(text), len(text) + len(cell), GOOD if cell in AGREES else BAD))
             text += (cell.ljust(width) if column.kind in LEFT else cell.rjust(width)) + " " * GAP
         yield Line(text.rstrip(), style, tuple(spans))
+
+
+def longest_bar(report: Report, key: str) -> Fraction:
+    """The value whose bar is as long as there is room."""
+    return max((cell for row in report.cells if isinstance(cell := row.get(key), Fraction)), default=Fraction(1))
 
 
 def _bar(cell: Cell, longest: Fraction, width: int) -> str:

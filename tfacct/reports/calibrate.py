@@ -130,7 +130,7 @@ def _write(path: Path, found: Calibration, memory: int, bandwidth: float, peak: 
 
     threads = "one thread" if found.threads == 1 else f"{found.threads} threads"
     text = calibration.written(f"{found.machine}, {threads}", memory, bandwidth, peak, found)
-    files.write("output", path, lambda beside: beside.write_text(text, encoding="utf-8"))
+    files.write_text("output", path, text)
     devices.paths.cache_clear()
 
 

@@ -117,7 +117,7 @@ def check(file: str, *, force: bool) -> Path:
 def save(text: str, file: str, *, force: bool) -> Path:
     """Write a page, and return where it is. Raises UsageError."""
     path = check(file, force=force)
-    files.write("output", path, lambda beside: beside.write_text(text, encoding="utf-8"))
+    files.write_text("output", path, text)
     return path
 
 
