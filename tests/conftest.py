@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.families import SHAPES, room
 from tests.families import TINY as TINY
@@ -26,6 +27,10 @@ from tfacct.loading.model import LoadedModel, subject
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_ENDPOINT": "http://127.0.0.1:9"}
 # Models of the tests are tiny: threads that wait for each other on shared cores cost ten times their work.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# The same examples in every run: a change is judged by what it changed. `--hypothesis-profile default` draws new ones,
+# as the weekly sweeps do.
+settings.register_profile("same", derandomize=True, database=None)
+settings.load_profile("same")
 
 
 def tiny(name: str, **sets: object) -> LoadedModel:

@@ -479,6 +479,12 @@ def set_in(file: dict, path: str, value: object) -> dict:
     return file
 
 
+def test_a_message_is_one_line_whatever_the_file_names() -> None:
+    with pytest.raises(TfacctError) as raised:
+        subject("mine", set_in(DECODER, "decoder.every", {"\n": {}}))
+    assert "\n" not in raised.value.message and "\x1b" not in str(TfacctError("a\x1b[2J", "b\x1b[2J"))
+
+
 @pytest.mark.parametrize("content", ["[model]\nvocab = 2001-01-01", "[model]\n[model]", "model = 1", "[[model]]\nx=1"])
 def test_broken_files(run, tmp_path: Path, content: str) -> None:
     (tmp_path / "mine.toml").write_text(content)

@@ -7,20 +7,20 @@ from itertools import islice, takewhile
 
 
 class TfacctError(ValueError):
-    """A mistake the user can mend: shown as one message, never as a traceback."""
+    """A mistake the user can mend: shown as one message, never as a traceback. A message and its hint are one line
+    each, without the characters of somebody else's names that would steer a terminal."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = printable(message)
+        self.hint = None if hint is None else printable(hint)
 
     def __str__(self) -> str:
-        return "\n".join(printable(text) for text in (self.message, self.hint) if text is not None)
+        return "\n".join(text for text in (self.message, self.hint) if text is not None)
 
     def lines(self) -> list[str]:
-        """Lines to print: the message, then the hint, without characters that would steer a terminal."""
-        texts = [f"error: {self.message}"] + ([f"hint: {self.hint}"] if self.hint else [])
-        return [printable(text) for text in texts]
+        """Lines to print: the message, then the hint."""
+        return [f"error: {self.message}"] + ([f"hint: {self.hint}"] if self.hint else [])
 
 
 class UsageError(TfacctError):
