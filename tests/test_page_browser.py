@@ -303,6 +303,15 @@ def test_the_first_view_stands_without_scripts(tab: driver.Browser, pages: Calla
     assert "attn.scores" in text and "2·params·tokens" in text
 
 
+def test_a_browser_that_unpacks_nothing_keeps_the_first_view(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    forgets = tab.ask("Page.addScriptToEvaluateOnNewDocument", source="delete globalThis.DecompressionStream")
+    tab.open(pages("gpt2"), until="document.querySelector('.warning') !== null")
+    tab.ask("Page.removeScriptToEvaluateOnNewDocument", **forgets)
+    text = tab.js("document.querySelector('main').innerText")
+    assert "attn.scores" in text and "This browser is too old to turn the knobs" in text
+    assert tab.js("document.getElementById('knobs').childElementCount") == 0 and tab.complaints == []
+
+
 def test_the_theme_is_the_systems_until_it_is_chosen(tab: driver.Browser, pages: Callable[..., Path]) -> None:
     """Without scripts too."""
     ground = "getComputedStyle(document.body).backgroundColor"

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from html import escape
@@ -17,16 +18,30 @@ from tfacct.output.report import Column, Report, Row
 COUNTING = ("einsum", "lines", "storage", "ledger", "numbers")
 """The modules that count, each behind those that it imports."""
 SHOWING = (
-    *("paths", "models", "count", "says", "state", "dom", "bars", "picture", "detail", "charts", "cards", "roofline"),
+    *(
+        "data",
+        "paths",
+        "models",
+        "count",
+        "says",
+        "state",
+        "dom",
+        "bars",
+        "picture",
+        "detail",
+        "charts",
+        "cards",
+        "roofline",
+    ),
     *("treemap", "training", "formula", "tables", "stops", "sizes", "knobs", "head", "focus", "looks", "main"),
 )
 """Those that show what is counted."""
 _IMPORT = re.compile(r'^import \* as (\w+) from "\./(\w+)\.js";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:const|(?:async )?function|class)\b)", re.MULTILINE)
-_NAMES = re.compile(r"^export (?:function|class) (\w+)|^export const (.+?);?$", re.MULTILINE)
-_UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
-MANY = 20
-"""Models from which on the first view, without a script, is a list instead of a table of products."""
+_NAMES = re.compile(r"^export (?:async )?(?:function|class) (\w+)|^export const (.+?);?$", re.MULTILINE)
+_ASIDE = re.compile(r"^\t*// .*\n", re.MULTILINE)
+LEVEL, RAW = 9, -15
+"""How the data is deflated: as small as it gets, without a header."""
 
 
 @cache
@@ -47,7 +62,8 @@ def script(names: tuple[str, ...] = (*COUNTING, *SHOWING)) -> str:
         for known_as, module in _IMPORT.findall(text):
             if known_as != module or module not in names[:index]:
                 raise ValueError(f"{name}.js imports {module} as {known_as}")
-        body = _EXPORT.sub("", _IMPORT.sub("", text)).strip()
+        about, _, body = _EXPORT.sub("", _IMPORT.sub("", text)).strip().partition("\n\n")
+        body = f"{about}\n\n{_ASIDE.sub('', body)}"
         parts.append(f"const {name} = (() => {{\n{body}\n\nreturn {{ {', '.join(_exports(text))} }};\n}})();\n")
     return "\n".join(parts)
 
@@ -122,7 +138,7 @@ def document(data: Mapping[str, Any], title: str, first: Report | None, version:
 </div>
 </main>
 </div>
-<script type="application/json" id="data">{embedded(data)}</script>
+<script type="text/plain" id="data">{embedded(data)}</script>
 <script>{script()}</script>
 </body>
 </html>
@@ -130,9 +146,16 @@ def document(data: Mapping[str, Any], title: str, first: Report | None, version:
 
 
 def embedded(data: Mapping[str, Any]) -> str:
-    """The data as JSON that no text in it can end: ASCII, and without the signs that HTML reads."""
+    """The data as JSON, deflated, in letters and digits: no text in it can end it."""
+    deflating = zlib.compressobj(LEVEL, wbits=RAW)
     text = json.dumps(data, separators=(",", ":"))
-    return re.sub("[<>&]", lambda sign: _UNSAFE[sign[0]], text)
+    return base64.b64encode(deflating.compress(text.encode()) + deflating.flush()).decode()
+
+
+def extracted(html: str) -> Any:
+    """The data of a page, as its script reads it."""
+    (text,) = re.findall(r' id="data">([^<]*)</script>', html)
+    return json.loads(zlib.decompress(base64.b64decode(text), RAW))
 
 
 def _still(report: Report) -> str:

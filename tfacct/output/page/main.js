@@ -1,6 +1,6 @@
 // The page itself: knobs turn into a state, the state into numbers, numbers into panels. Nothing is asked of a network.
 
-import * as numbers from "./numbers.js";
+import * as data from "./data.js";
 import * as models from "./models.js";
 import * as state from "./state.js";
 import * as count from "./count.js";
@@ -22,8 +22,6 @@ import * as focus from "./focus.js";
 import * as looks from "./looks.js";
 
 const { h, byId } = dom;
-const page = models.read(JSON.parse(byId("data").textContent));
-const start = state.fitted(begun(page.start), page);
 const view = {
 	line: null,
 	area: "FLOPs",
@@ -34,10 +32,8 @@ const view = {
 	complaints: [],
 };
 const REST = 120; // milliseconds after the last turn, when what is slow to draw is drawn
-let now = start,
-	resting = 0,
-	counted = null,
-	other = null;
+let page, start, now, counted, other,
+	resting = 0;
 
 // The knobs as the page was made: whole numbers are texts in its data.
 function begun(given) {
@@ -219,15 +215,24 @@ function tools() {
 	);
 }
 
-// What the page says, as `tfacct flops --json` does.
-globalThis.tfacct = {
-	json: () => says.json(says.document(counted)),
-	turn,
-};
-document.documentElement.classList.add("scripted");
-if (matchMedia("(max-width: 48rem)").matches) byId("controls").open = false;
-byId("still").remove();
-addEventListener("hashchange", fromLink);
-document.addEventListener("mouseover", looks.marked);
-tools();
-fromLink();
+// The page as it is without a script gives way to the knobs.
+async function begin() {
+	const given = await data.read(byId("data").textContent);
+	if (given === null) {
+		byId("still").append(h("p.warning", "This browser is too old to turn the knobs: it has no DecompressionStream."));
+		return;
+	}
+	page = models.read(given);
+	now = start = state.fitted(begun(page.start), page);
+	// What the page says, as `tfacct flops --json` does.
+	globalThis.tfacct = { json: () => says.json(says.document(counted)), turn };
+	document.documentElement.classList.add("scripted");
+	if (matchMedia("(max-width: 48rem)").matches) byId("controls").open = false;
+	byId("still").remove();
+	addEventListener("hashchange", fromLink);
+	document.addEventListener("mouseover", looks.marked);
+	tools();
+	fromLink();
+}
+
+begin();
