@@ -289,3 +289,36 @@ def test_the_fewest_stages(run: Callable[..., Ran]) -> None:
     )
     assert "The smallest pp is 2: total_bytes stays within 80 GB on each rank." in words
     assert "The numbers are those of the fullest stage." in words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        ("t5-base --pp 2", "stages hand on the stream alone: blocks that read nothing else have a rule"),
+        ("deepseek-v3 --set mtp=true --pp 2", "--set mtp=false counts the model without them"),
+    ],
+)
+@pytest.mark.parametrize("command", ["memory", "train"])
+def test_a_model_without_stages_is_refused_with_a_hint(run, command: str, arguments: str, hint: str) -> None:
+    ran = run(command, *arguments.split())
+    assert ran.code == 2 and f"hint: {hint}" in " ".join(ran.err.split())
+
+
+@pytest.mark.parametrize("value", [True, False, "2", 2.0])
+def test_ranks_are_whole_numbers_and_no_booleans(value: Any) -> None:
+    model = tfacct.load("llama-3.1-8b")
+    axes = {
+        "memory": ("tp", "pp", "ep"),
+        "kv": ("tp", "pp"),
+        "params": ("tp", "fsdp", "ep", "pp"),
+        "flops": ("tp",),
+        "traffic": ("tp",),
+        "comms": ("tp", "fsdp", "ep", "dp", "zero", "pp", "microbatches", "pp_chunks", "cp", "ulysses"),
+        "train": ("tp", "fsdp", "ep", "dp", "zero", "pp", "microbatches", "pp_chunks", "cp", "ulysses"),
+    }
+    for method, names in axes.items():
+        for name in names:
+            with pytest.raises(tfacct.TfacctError, match=f"{name} (must be a whole number|is 1, 2 or 3), not"):
+                getattr(model, method)(**{name: value})
+    with pytest.raises(tfacct.TfacctError, match="sp is True or False, not"):
+        model.train(tp=2, sp=2)

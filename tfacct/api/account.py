@@ -106,9 +106,10 @@ class Costs(Asked):
         from tfacct.accounts.sharding.mesh import Mesh
         from tfacct.reports.mesh import checked
         from tfacct.reports.params import params
+        from tfacct.reports.ranks import alone
 
-        alone = (tp, fsdp, ep, pp) == (1, 1, 1, 1)
-        report = params([self.loaded], None if alone else checked(Mesh(tp, fsdp=fsdp, ep=ep, pp=pp)))
+        mesh = None if alone(tp=tp, fsdp=fsdp, ep=ep, pp=pp) else checked(Mesh(tp, fsdp=fsdp, ep=ep, pp=pp))
+        report = params([self.loaded], mesh)
 
         def chart() -> Chart:
             from tfacct.reports.charts_parts import params_chart

@@ -53,7 +53,7 @@ def flops(
         raise UsageError(f"{option('by', 'block')} needs one MODEL: several are compared by part")
     subjects, left_out = counting.steppable(subjects, request)
     undivided: Sequence[LoadedModel] = []
-    if tp != 1:
+    if not ranks.alone(tp=tp):
         undivided, subjects, unfit = ranks.as_one_runs(subjects, tp)
         left_out = [*left_out, *unfit]
     counted = [_count(subject, request, train, masked, recompute) for subject in subjects]

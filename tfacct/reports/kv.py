@@ -46,7 +46,7 @@ def kv(
         request = replace(request, ctx=contexts[-1])
     undivided: Sequence[LoadedModel] = subjects
     count = tp * pp
-    if count != 1:
+    if not ranks.alone(tp=tp, pp=pp):
         undivided, subjects, unfit = ranks.as_one_runs(subjects, tp, pp)
         left_out = [*left_out, *unfit]
     fullest = [_fullest(subject, pp, request, cached, contexts) for subject in subjects]

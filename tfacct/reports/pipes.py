@@ -20,6 +20,7 @@ from tfacct.loading.model import LoadedModel
 
 FRONT = frozenset(("embed", "pos_embed", "type_embed", "embed_norm"))
 """What may stand in front of the blocks: it is read there alone."""
+MTP = "multi-token prediction heads"
 BACK = frozenset(("final_norm", "lm_head", "pooler", "classifier"))
 
 
@@ -68,7 +69,11 @@ def check_axes(subject: LoadedModel, mesh: Mesh) -> None:
     if mesh.pp > 1:
         said = next(_unstaged(subject.architecture), None)
         if said:
-            raise ConfigError(f"{subject.name}: no rule for {said} beside {option('pp')}")
+            without = f"{option('set', 'mtp=false')} counts the model without them"
+            hint = (
+                without if said == MTP else "stages hand on the stream alone: blocks that read nothing else have a rule"
+            )
+            raise ConfigError(f"{subject.name}: no rule for {said} beside {option('pp')}", hint)
         stages(blocks_in(subject.ledger), mesh)
     if mesh.parts > 1:
         said = next(_unparted(subject.architecture, mesh), None)
@@ -81,7 +86,7 @@ def _unstaged(shape: Transformer) -> Iterator[str]:
     if shape.encoder is not None:
         yield "an encoder"
     if shape.mtp is not None:
-        yield "multi-token prediction heads"
+        yield MTP
     front, back = shape.ends()
     for name in (*(front.keys() - FRONT), *(back.keys() - BACK)):
         yield f"{name}, which all blocks read,"

@@ -39,15 +39,16 @@ def mesh_of(
     cp_method: Method = "ring",
     ulysses: int = 1,
 ) -> Mesh | None:
-    """The mesh of these options; None where none divides anything."""
+    """The mesh of these options; None where none divides anything. Raises UsageError."""
     from tfacct.accounts.sharding.mesh import Mesh
-    from tfacct.ledger.workload import check_size
 
-    sizes = {"tp": tp, "fsdp": fsdp, "ep": ep, "dp": dp, "pp": pp, "pp_chunks": pp_chunks, "cp": cp, "ulysses": ulysses}
-    for name, size in sizes.items():
-        check_size(option(name), size)
+    alone(tp=tp, fsdp=fsdp, ep=ep, dp=dp, pp=pp, pp_chunks=pp_chunks, cp=cp, ulysses=ulysses)
     if microbatches is not None:
-        check_size(option("microbatches"), microbatches)
+        alone(microbatches=microbatches)
+    if not isinstance(zero, int) or isinstance(zero, bool):
+        raise UsageError(f"{option('zero')} is 1, 2 or 3, not {zero!r}")
+    if not isinstance(sp, bool):
+        raise UsageError(f"{option('sp')} is True or False, not {sp!r}")
     number = isinstance(imbalance, int | float | Fraction) and not isinstance(imbalance, bool)
     if not number or not float("-inf") < imbalance < float("inf"):
         raise UsageError(f"{option('imbalance')} must be a number, not {imbalance!r}")
@@ -71,6 +72,15 @@ def mesh_of(
     return None if mesh == Mesh() else mesh
 
 
+def alone(**sizes: int) -> bool:
+    """True if all of these axes of a mesh have one rank. Raises UsageError for what is no number of ranks."""
+    from tfacct.ledger.workload import check_size
+
+    for name, size in sizes.items():
+        check_size(option(name), size)
+    return all(size == 1 for size in sizes.values())
+
+
 def as_one_has_them(subjects: Sequence[LoadedModel], tp: int, dtype: str | None, ep: int = 1) -> Sequence[LoadedModel]:
     """The models as one rank has them; themselves where there is one."""
     if (tp, ep) == (1, 1):
@@ -88,7 +98,7 @@ def as_one_of(
 ) -> tuple[Sequence[LoadedModel], Sequence[LoadedModel], list[LeftOut]]:
     """The models that `tp` ranks in each of `pp` stages divide, or of whose experts `ep` have parts, as they are and as
     one rank of the stages together has them, and the others. Raises TfacctError where there is none."""
-    if (tp, pp, ep) == (1, 1, 1):
+    if alone(tp=tp, pp=pp, ep=ep):
         return subjects, subjects, []
     if pp > 1 and ep > 1:
         raise UsageError(f"{option('ep')} is not counted beside {option('pp')}", "leave one of the two out")
@@ -99,7 +109,7 @@ def as_one_runs(
     subjects: Sequence[LoadedModel], tp: int, pp: int = 1
 ) -> tuple[Sequence[LoadedModel], Sequence[LoadedModel], list[LeftOut]]:
     """The same for what does not depend on how weights are stored."""
-    if tp * pp == 1:
+    if alone(tp=tp, pp=pp):
         return subjects, subjects, []
     from tfacct.reports import mesh
 
