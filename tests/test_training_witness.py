@@ -23,6 +23,7 @@ NEAR = (
     *("kimi_k2", "ministral3", "nemotron", "olmo", "olmo3", "olmoe", "seed_oss", "smollm3", "stablelm"),
     *("starcoder2", "youtu"),
 )
+SINCE = ("granitemoe", "vaultgemma")
 ENCODERS = ("bert", "camembert", "distilbert", "electra", "eurobert", "roberta", "xlm-roberta")
 ACCUMULATING = FAMILIES + FURTHER
 
@@ -61,17 +62,17 @@ def test_a_step_of_a_further_family_is_its_classes_own(family: str, seed: int) -
     check(family, seed, hold_logits=seed == 0)
 
 
-@pytest.mark.parametrize("family", NEAR + ENCODERS)
+@pytest.mark.parametrize("family", NEAR + SINCE + ENCODERS)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_step_of_a_near_relative_is_its_classes_own(family: str, seed: int) -> None:
     check(family, seed, hold_logits=seed == 0, accumulate=seed == 1)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES + FURTHER + NEAR + ENCODERS)
+@pytest.mark.parametrize("family", FAMILIES + FURTHER + NEAR + SINCE + ENCODERS)
 def test_many_steps_are_the_classes_own(family: str) -> None:
     for seed in range(100, 300):
-        check(family, seed, hold_logits=seed % 5 == 0, accumulate=family in NEAR + ENCODERS and seed % 7 == 0)
+        check(family, seed, hold_logits=seed % 5 == 0, accumulate=family in NEAR + SINCE + ENCODERS and seed % 7 == 0)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

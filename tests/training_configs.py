@@ -6,13 +6,14 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from tests.training_relatives import RELATIVES
+from tests.training_since import SINCE
 from tfacct.ledger.workload import Workload
 from tfacct.reports.training import Recipe
 
 Pick: TypeAlias = Callable[[list[Any]], Any]
 Config: TypeAlias = dict[str, Any]
 
-EAGER = ("bloom", "gemma2", "gpt_oss")
+EAGER = ("bloom", "gemma2", "gpt_oss", "vaultgemma")
 """Families whose classes refuse sdpa."""
 
 TIED = ("bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")
@@ -167,4 +168,5 @@ def qwen2_moe(pick: Pick, config: Config) -> Config:
 OWN: Mapping[str, Callable[[Pick, Config], Config]] = {
     **{own.__name__: own for own in (opt, phi3, phi, gpt_neox, qwen2_moe)},
     **RELATIVES,
+    **SINCE,
 }

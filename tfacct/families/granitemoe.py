@@ -18,6 +18,8 @@ class Config(GraniteLike):
     num_local_experts: Count = 8
     num_experts_per_tok: Count = 2
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    habits: ClassVar = frozenset({"scales_results", "narrow_shares", "chosen_first"})
     stems: ClassVar = ("GraniteMoe",)
     uncounted: ClassVar = GraniteLike.uncounted | {"mlp_bias"}
     aliases: ClassVar = {"num_experts": "num_local_experts"}

@@ -41,7 +41,8 @@ class Habits:
     is normed. `stores_mask`: a mask of all positions is a buffer. `classifier`: it drops numbers in
     front of classes; `drops_first`: in front of the pooler's product too. `norms_narrow`: norms of results scale them
     in the pass's dtype. `turns_wide`: queries and keys turn in fp32. `written_gelu`: the gradient of the network's GELU
-    is written out in Python. `inline_network`: products of networks are the block's own.
+    is written out in Python. `inline_network`: products of networks are the block's own. `chosen_first`:
+    experts' shares are made of the chosen ones' scores alone.
     """
 
     embedding: bool = False
@@ -86,6 +87,7 @@ class Habits:
     inline_network: bool = False
     turns_wide: bool = False
     norms_narrow: bool = False
+    chosen_first: bool = False
 
     @property
     def apart(self) -> bool:

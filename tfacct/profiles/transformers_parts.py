@@ -207,7 +207,7 @@ def experts(at: str, reads: str, part: Experts, habits: Habits) -> Run:
         (router, routing, sent, ordered, grouped, gate, up, act, product, down, share, back),
         (
             Kept(reads, "B T D", by=(router,)),
-            Kept(f"{at}.routing", "B T E", by=(routing,), role="full"),
+            Kept(f"{at}.routing", "B T A" if habits.chosen_first else "B T E", by=(routing,), role="full"),
             Kept(f"{at}.chosen", "B T A", by=(routing,), role="index"),
             *(summed if habits.shared_out else ()),
             Kept(f"{own}.tokens", "B T A", by=(sent,), role="index"),
