@@ -23,6 +23,7 @@ from tfacct.loading import presets
 from tfacct.loading.model import subject
 from tfacct.reports import explore
 from tfacct.reports.counting import Counting
+from tfacct.reports.flops import flops
 
 pytestmark = [
     pytest.mark.browser,
@@ -89,7 +90,7 @@ def said(tab: driver.Browser) -> dict[str, Any]:
 def test_the_page_says_what_its_command_prints(
     tab: driver.Browser, pages: Callable[..., Path], run: Callable[..., Ran], name: str
 ) -> None:
-    """The printed command, run, gives the page's own JSON, but for the sentences of its notes."""
+    """The printed command, run, gives the page's own JSON, notes and all."""
     rng = random.Random(name)
     for link in ("", *(knobs(rng, name) for _ in range(3))):
         tab.open(pages(name), link)
@@ -97,7 +98,6 @@ def test_the_page_says_what_its_command_prints(
         ran = run(*words[1:], "--json")
         assert ran.code == 0, (link, ran.err)
         document = json.loads(ran.out)
-        del document["models"][0]["notes"]
         assert said(tab) == document, (link, words)
         assert list(said(tab)["models"][0]) == list(document["models"][0])
         assert tab.complaints == [] and len(tab.requests) <= 2, (link, tab.requests)
@@ -212,6 +212,15 @@ def test_notes_hold_at_these_knobs(tab: driver.Browser, pages: Callable[..., Pat
         tab.open(pages(name), f"#v=1&ctx=300{link}")
         text = tab.js("document.getElementById('notes').innerText")
         assert said_ in text and not_said not in text and "\t" not in text, (name, link)
+
+
+def test_sizes_that_were_typed_over_leave_the_notes_to_the_model_as_built(
+    tab: driver.Browser, pages: Callable[..., Path]
+) -> None:
+    for link, so in (("", False), ("&L.E=16", True)):
+        tab.open(pages("mixtral-8x7b"), f"#v=1&ctx=300{link}")
+        text = tab.js("document.getElementById('notes').innerText")
+        assert "2 of 8 experts" in text and ("Of the model as built: E = 16 changes sizes" in text) == so
 
 
 def test_the_formula_is_copied_as_latex(tab: driver.Browser, pages: Callable[..., Path]) -> None:
@@ -387,9 +396,7 @@ def test_all_presets_stand_in_one_page(tab: driver.Browser, tmp_path: Path) -> N
     tab.open(file)
     for ours in every:
         tab.js(f"tfacct.turn({{ model: {json.dumps(ours.name)}, dtype: null }})")
-        (model,) = said(tab)["models"]
-        assert (model["model"], model["total_params"]) == (ours.name, ours.parameters)
-        assert model["total_flops"] == load(ours.name).flops().total, ours.name
+        assert said(tab) == json.loads(flops([ours], Request()).to_json()), ours.name
     assert tab.complaints == []
 
 

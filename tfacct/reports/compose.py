@@ -306,7 +306,7 @@ def _past_context(group: Sequence[LoadedModel], context: int) -> str:
         f"hint: {first.name} has a context of {units.between(subject.context for subject in past.values())}{some}."
         f" Counted at {context:,} anyway"
     )
-    added = {_longer(subject, context) for subject in past.values()}
+    added = {longer_table(subject, context) for subject in past.values()}
     if not any(added):
         return f"{hint}."
     return f"{hint}; the {units.between(added)} parameters of a longer position table are not included."
@@ -317,7 +317,7 @@ def _tables(subject: LoadedModel) -> tuple[object, ...]:
     return subject.context, shape.positions, None if shape.encoder is None else shape.encoder.positions
 
 
-def _longer(subject: LoadedModel, context: int) -> int:
+def longer_table(subject: LoadedModel, context: int) -> int:
     """Parameters that its position tables would have more for a longer context."""
     longer = subject.architecture.with_positions(context).ledger()
     return int(sum(longer.parameters().values()) - subject.parameters)

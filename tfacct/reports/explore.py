@@ -37,7 +37,7 @@ SHARED_FIELDS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "kv_n_heads
 UNPACKED: Form = "unpacked"
 HUB = "https://huggingface.co/"
 FEW = 20
-"""Models up to which a page has their formulas and training steps."""
+"""Models up to which a page is named by the first of them, and begins with it."""
 SHORT = 16
 """Rows up to which the view without a script has every product."""
 WELL_KNOWN = "llama-3.1-8b"
@@ -50,7 +50,13 @@ def explore(subjects: Sequence[LoadedModel], start: Mapping[str, str] | None = N
     A model's `shape` says what its lines are, and `sizes` are the numbers of the shape's letters. Raises TfacctError.
     """
     pools = _Pools()
-    models = [_model(subject, pools, few=len(subjects) <= FEW) for subject in subjects]
+    models = [
+        _model(
+            subject,
+            pools,
+        )
+        for subject in subjects
+    ]
     return {
         "version": VERSION,
         "start": dict(start or {}),
@@ -58,6 +64,7 @@ def explore(subjects: Sequence[LoadedModel], start: Mapping[str, str] | None = N
         "lines": [json.loads(line) for line in pools.lines.values],
         "shapes": [json.loads(shape) for shape in pools.shapes.values],
         "models": models,
+        "forms": latent.HOW if any(latent.form(subject) for subject in subjects) else {},
         "devices": [_device(devices.load(name)) for name in devices.paths()],
     }
 
@@ -129,7 +136,7 @@ class _Pools:
         self.formulas: dict[str, Any] = {}
 
 
-def _model(subject: LoadedModel, pools: _Pools, few: bool) -> dict[str, Any]:
+def _model(subject: LoadedModel, pools: _Pools) -> dict[str, Any]:
     model = written(subject.architecture)
     form = latent.form(subject)
     shape = {
@@ -139,10 +146,9 @@ def _model(subject: LoadedModel, pools: _Pools, few: bool) -> dict[str, Any]:
         "rules": _rules(subject, model),
     }
     key = _compact(shape)
-    if few:
-        if key not in pools.formulas:
-            pools.formulas[key] = _formulas(subject)
-        shape["formulas"] = pools.formulas[key]
+    if key not in pools.formulas:
+        pools.formulas[key] = _formulas(subject)
+    shape["formulas"] = pools.formulas[key]
     source = subject.provenance
     facts = {
         "name": subject.name,
@@ -166,12 +172,16 @@ def _model(subject: LoadedModel, pools: _Pools, few: bool) -> dict[str, Any]:
         "idle": cells.never_called(subject),
         "warnings": [pools.texts(text) for text in _warnings(subject)],
         "notes": [pools.texts(text) for text in _notes(subject)],
+        "counted": [pools.texts(text) for text in _counted(subject)],
+        "uncounted": pools.texts(conventions.left_out([subject])),
+        "longer": _longer(subject),
+        "answers": bool(subject.answers),
         "conventions": pools.texts("\n".join(_conventions(subject))),
         "shared": _shared_field(subject, model),
         "form": subject.config.form_field if form == "auto" else None,
         "built_form": form if form != "auto" else None,
         "quantized": _published(subject),
-        "training": training(subject) if few else None,
+        "training": training(subject),
     }
     return {name: plain(fact) for name, fact in facts.items() if not _usual(fact)}
 
@@ -269,16 +279,30 @@ def _warnings(subject: LoadedModel) -> list[str]:
 
 
 def _notes(subject: LoadedModel) -> list[str]:
-    """Sentences, those that hold at some knobs behind a word: `masked` or `whole`, `reads` the source or `later`."""
+    """Sentences, each behind its place in the terminal's order and the word for when it holds: `masked` or `whole`,
+    `reads` the source or `later`, `train`, or nothing; those of what is `kept` are of no FLOPs."""
     whole, masked = (sentences.block_notes([subject], masked=flag) for flag in (False, True))
-    found = [f"masked\t{text}" for text in masked if text not in whole]
-    found += [text if text in masked else f"whole\t{text}" for text in whole]
-    found += sentences.state_notes([subject])
+    found = [f"blocks\tmasked\t{text}" for text in masked if text not in whole]
+    found += [f"blocks\t{'' if text in masked else 'whole'}\t{text}" for text in whole]
+    found += [f"kept\t\t{text}" for text in sentences.state_notes([subject])]
     if subject.source is not None:
-        found += [f"reads\t{text}" for text in sentences.source_notes([subject])]
+        found += [f"source\treads\t{text}" for text in sentences.source_notes([subject])]
         later = counting.workload(subject, Request(tokens=1))
-        found += [f"later\t{text}" for text in sentences.source_notes([subject], later)]
-    return found
+        found += [f"source\tlater\t{text}" for text in sentences.source_notes([subject], later)]
+    return [f"train\ttrain\t{flops.STEP}", *found]
+
+
+def _counted(subject: LoadedModel) -> list[str]:
+    """What was counted: of all pairs, then masked, and of each with all logits, then with those of one position."""
+    requests = Request(), Request(logits="last")
+    return [conventions.products_note(one, masked, [subject]) for masked in (False, True) for one in requests]
+
+
+def _longer(subject: LoadedModel) -> list[int]:
+    """Parameters that a position table would have more for a context: so many a token, and what is added to them."""
+    longest = subject.context
+    first, second = (compose.longer_table(subject, longest + more) for more in (1, 2))
+    return [second - first, first - (second - first) * (longest + 1)] if first else []
 
 
 def _conventions(subject: LoadedModel) -> list[str]:

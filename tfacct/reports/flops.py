@@ -21,6 +21,7 @@ from tfacct.reports.cells import Shown, shown
 from tfacct.reports.flops_tables import Counted
 
 By = Literal["line", "part", "block"]
+STEP = "A training step is one forward and one backward pass, without the optimizer's update."
 
 
 def flops(
@@ -200,7 +201,7 @@ def _notes(counted: Sequence[Counted], request: Request, pointwise: bool, *, alo
     if alone:
         yield from _overtaken(first, request)
     if first.train:
-        yield "A training step is one forward and one backward pass, without the optimizer's update."
+        yield STEP
     if first.recompute != "none":
         what = "every block again, up to the last product that it needs"
         if first.recompute == "attention":

@@ -18,22 +18,9 @@ from tfacct.output.report import Column, Report, Row
 COUNTING = ("einsum", "lines", "storage", "ledger", "numbers")
 """The modules that count, each behind those that it imports."""
 SHOWING = (
-    *(
-        "data",
-        "paths",
-        "models",
-        "count",
-        "says",
-        "state",
-        "dom",
-        "bars",
-        "picture",
-        "detail",
-        "charts",
-        "cards",
-        "roofline",
-    ),
-    *("treemap", "training", "formula", "tables", "stops", "sizes", "knobs", "head", "focus", "looks", "main"),
+    *("data", "paths", "models", "count", "says", "notes", "state", "dom", "bars", "picture", "detail", "charts"),
+    *("cards", "roofline", "treemap", "training", "formula", "tables", "stops", "sizes", "knobs", "head", "focus"),
+    *("looks", "main"),
 )
 """Those that show what is counted."""
 _IMPORT = re.compile(r'^import \* as (\w+) from "\./(\w+)\.js";\n', re.MULTILINE)

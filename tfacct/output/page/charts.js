@@ -2,6 +2,7 @@
 
 import * as count from "./count.js";
 import * as ledger from "./ledger.js";
+import * as notes from "./notes.js";
 import * as numbers from "./numbers.js";
 import * as paths from "./paths.js";
 import * as dom from "./dom.js";
@@ -28,12 +29,8 @@ export function flops(counted, go) {
 		["scores", "scores + values", keys => parts(keys)[0]],
 		["attention", "the rest", keys => parts(keys)[1]],
 	];
-	// Where a step chooses between two ways, one may overtake the rest and the other not: no single context is named.
-	const more = keys => parts(keys)[0] > parts(keys)[1];
-	const cross = counted.ways.length > 1 ? null : crossing(more);
-	const said = cross
-		? `From ${numbers.grouped(cross)} tokens on, attention scores and values cost more than everything else together.`
-		: null;
+	const cross = count.overtakes(counted),
+		[said = null] = notes.overtakes(counted);
 	return chart("flops-context", "FLOPs against context", counted, series, numbers.si, cross, null, said, go);
 }
 

@@ -72,6 +72,23 @@ export function count(model, state) {
 	};
 }
 
+// First context at which scores and values take more FLOPs than everything else; null if there is none. Of a chunk the
+// new tokens stay while the context grows; otherwise the whole context is new.
+export function overtakes({ state, at, ways }) {
+	const chunk = state.step !== "prefill",
+		before = chunk ? at.T - 1n : 0n;
+	const ahead = more => {
+		const S = before + more,
+			T = chunk ? at.T : S,
+			there = { ...at, S, T, O: state.last ? at.O : T };
+		const found = ledger.products(ledger.settled(ways, there, state.masked), there, state.masked);
+		const scores = found.filter(product => paths.component(product.line) === "attn_scores_values");
+		return 2n * einsum.sum(scores.map(one => one.forward)) - einsum.sum(found.map(one => one.forward));
+	};
+	const last = before + ledger.largestThatFits(ahead, 0n);
+	return last < ledger.LARGEST ? last + 1n : null;
+}
+
 // Sums by component, largest words first as the ledger has them: [name, number] pairs.
 export function summed(rows, name, number) {
 	const found = new Map();

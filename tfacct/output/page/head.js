@@ -1,6 +1,6 @@
 // What stands around the panels: the model's name and source, the command, and what is counted.
 
-import * as models from "./models.js";
+import * as notes from "./notes.js";
 import * as numbers from "./numbers.js";
 import * as count from "./count.js";
 import * as says from "./says.js";
@@ -24,10 +24,7 @@ export function header({ counted, complaints }) {
 		: "";
 	const built = Object.keys(count.changed(model, now)).length === 0;
 	const agrees = built && model.met;
-	const past =
-		counted.at.S > BigInt(model.context)
-			? [`Context ${g(counted.at.S)} is longer than what it was made for, ${g(model.context)}. Counted anyway.`]
-			: [];
+	const warnings = new Set([...complaints, ...model.warnings, ...notes.lengths(counted)]);
 	return [
 		h("h1", model.name, fields(model)),
 		h(
@@ -36,7 +33,7 @@ export function header({ counted, complaints }) {
 			link,
 		),
 		agrees ? h("p.witness", `✓ ${g(counted.params)} parameters: the ${model.witness}`) : null,
-		[...complaints, ...model.warnings, ...past].map(text => h("p.warning", { role: "status" }, text)),
+		[...warnings].map(text => h("p.warning", { role: "status" }, text)),
 	].flat();
 }
 
@@ -91,23 +88,18 @@ export function copies(label, title, text) {
 	);
 }
 
-// Notes, and behind a word those that hold at some knobs.
-function holding({ model, state: { masked }, at: { I } }) {
-	const holds = { masked, whole: !masked, reads: I, later: !I };
-	return model.notes.map(text => text.split("\t")).flatMap(([when, text]) => (text ? (holds[when] ? text : []) : when));
-}
-
-export function notes(counted) {
-	const { model, state: now } = counted;
+// What is counted, and what is kept; sizes that were typed over leave the sentences about the model as it was built.
+export function said(counted) {
+	const typed = Object.entries(counted.state.sizes).map(([letter, size]) => `${letter} = ${g(size)}`);
 	return dom.panel(
 		"notes",
 		"What is counted",
-		null,
+		typed.length ? `Of the model as built: ${typed.join(", ")} changes sizes, not these sentences.` : null,
 		h(
 			"ul",
 			[
-				...holding(counted),
-				`${models.convention(model, now)}.`,
+				...notes.counts(counted),
+				...notes.holding(counted, "kept"),
 				"Bytes moved are those of unfused kernels: every operand of a product is read once, every result written once.",
 				"Memory held is the weights and what is kept between steps: no activations, no engine's buffers.",
 			].map(text => h("li", text)),

@@ -2,6 +2,7 @@
 
 import * as data from "./data.js";
 import * as models from "./models.js";
+import * as notes from "./notes.js";
 import * as state from "./state.js";
 import * as count from "./count.js";
 import * as says from "./says.js";
@@ -127,7 +128,7 @@ function rest(names) {
 			}),
 			other ? tables.beside(counted, other, names) : null,
 			page.models.length > 1 ? gallery(device) : null,
-			head.notes(counted),
+			head.said(counted),
 		].filter(Boolean),
 	);
 	document.body.dataset.drawn = "yes";
@@ -207,13 +208,16 @@ function tools() {
 		h("label", { for: "against" }, "Compare with"),
 		against,
 		head.copies("Link", "Copy a link to these knobs", link),
-		head.copies("JSON", "Copy what tfacct flops --json prints", () => says.json(says.document(counted))),
+		head.copies("JSON", "Copy what tfacct flops --json prints", json),
 		head.copies("Markdown", "Copy the products as a Markdown table", () => head.markdown(counted)),
 		head.copies("LaTeX", "Copy the formula of the FLOPs in LaTeX", () => head.latex(counted)),
 		h("button.plain", { type: "button", onclick: () => print() }, "Print"),
 		h("button.plain", { type: "button", id: "theme", onclick: () => looks.turned() }, "Light / dark"),
 	);
 }
+
+// What the page says, as `tfacct flops --json` does.
+const json = () => says.json(says.document(counted, notes.notes(counted)));
 
 // The page as it is without a script gives way to the knobs.
 async function begin() {
@@ -224,8 +228,7 @@ async function begin() {
 	}
 	page = models.read(given);
 	now = start = state.fitted(begun(page.start), page);
-	// What the page says, as `tfacct flops --json` does.
-	globalThis.tfacct = { json: () => says.json(says.document(counted)), turn };
+	globalThis.tfacct = { json, turn };
 	document.documentElement.classList.add("scripted");
 	if (matchMedia("(max-width: 48rem)").matches) byId("controls").open = false;
 	byId("still").remove();

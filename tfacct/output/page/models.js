@@ -19,7 +19,7 @@ export function read(data) {
 		const sizes = Object.fromEntries(shape.letters.map((letter, at) => [letter, BigInt(facts.sizes[at])]));
 		const ways = shape.ways.map(way => ({ form: way.form, groups: groups(way, facts, runs, lines, sizes) }));
 		const { formulas, rules } = shape,
-			shared = { index, sizes, ways, legend: legends[facts.shape], formulas, rules };
+			shared = { index, forms: data.forms, sizes, ways, legend: legends[facts.shape], formulas, rules };
 		return { ...USUAL, unknown: [], left_out: [], idle: [], set: {}, defaulted: {}, ...facts, ...shared };
 	});
 	return { models, devices: data.devices.map(device), start: data.start };
@@ -33,7 +33,8 @@ function named(row, { columns, always, texts }) {
 	for (const name of ["family", "kind", "form", "shared", "kept", "witness"]) {
 		if (name in facts) facts[name] = texts[facts[name]];
 	}
-	for (const name of ["warnings", "notes"]) facts[name] = (facts[name] ?? []).map(number => texts[number]);
+	for (const name of ["warnings", "notes", "counted"]) facts[name] = (facts[name] ?? []).map(number => texts[number]);
+	facts.uncounted = texts[facts.uncounted];
 	if (facts.defaulted) facts.defaulted = JSON.parse(texts[facts.defaulted]);
 	if (facts.url && !facts.url.startsWith("https://")) facts.url = HUB + facts.url;
 	return { ...facts, conventions: texts[facts.conventions].split("\n") };

@@ -79,20 +79,20 @@ export function answer(counted) {
 	return `${numbers.si(flops)} FLOPs, ${each} per token: ${numbers.decimals(flops, rule, 2)} times ${thumb}.`;
 }
 
-// What `tfacct flops --json` prints, without the sentences of its notes.
-export function document(counted) {
+// What `tfacct flops --json` prints, with the sentences of its notes.
+export function document(counted, notes) {
 	const { model, state } = counted;
 	return {
 		schema: 1,
 		command: "flops",
 		answer: answer(counted),
 		convention: models.convention(model, state),
-		models: [facts(counted)],
+		models: [facts(counted, notes)],
 		models_left_out: [],
 	};
 }
 
-function facts(counted) {
+function facts(counted, notes) {
 	const { model, state, at, flops, tokens, rule, way } = counted;
 	const named = { model: model.name, family: model.family, set: sets(model, state), defaulted: left(model, state) };
 	const workload = { batch: at.B, tokens: at.T, keys: at.S, source: at.J || null };
@@ -101,6 +101,7 @@ function facts(counted) {
 		...named,
 		unknown: model.unknown,
 		left_out: model.left_out,
+		notes,
 		workload: { ...workload, logits, masked: state.masked, dtype: null },
 		train: state.train,
 		recompute: "none",
@@ -127,7 +128,7 @@ function components(products) {
 }
 
 // Fields that are still left to the class's defaults.
-function left(model, state) {
+export function left(model, state) {
 	const set = sets(model, state);
 	return Object.fromEntries(Object.entries(model.defaulted).filter(([field]) => !(field in set)));
 }
@@ -148,7 +149,7 @@ export function otherwise({ ways, way, at, state }) {
 }
 
 // FLOPs if what is stored and never called ran too.
-function ifCalled({ model, way, at, state }) {
+export function ifCalled({ model, way, at, state }) {
 	if (!model.idle.length) return null;
 	const groups = way.groups.map(group => ({ ...group, lines: group.lines.map(line => ({ ...line, unused: false })) }));
 	const forward = ledger.totalFlops({ ...way, groups }, at, state.masked);
