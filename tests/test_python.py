@@ -187,13 +187,17 @@ def test_an_attribute_that_is_none_is_refused_in_words() -> None:
         _ = two.total_bytes
 
 
+RANKS = ["tp", "sp", "fsdp", "ep", "pp", "cp"]
+
+
 def test_a_group_of_keywords_is_spelled_out() -> None:
     """`help` shows every keyword with its default; one of another method is refused, not swallowed."""
     said = inspect.signature(GPT2.flops).parameters
     assert {name: said[name].default for name in ("ctx", "tokens", "decode", "batch", "source", "logits")} == {
         "ctx": None, "tokens": None, "decode": False, "batch": 1, "source": None, "logits": "all",
     }  # fmt: skip
-    assert list(inspect.signature(GPT2.kv).parameters) == ["dtype", "tp", "pp", "ctx", "batch", "source"]
+    assert list(inspect.signature(GPT2.kv).parameters) == ["dtype", "ctx", "batch", "source", *RANKS]
+    assert list(inspect.signature(GPT2.params).parameters) == RANKS
     wrong: dict[str, Any] = {"tokens": 3}
     for method in (GPT2.kv, GPT2.memory, GPT2.measure, GPT2.generate):
         with pytest.raises(TypeError, match=rf"{method.__name__}\(\) got an unexpected keyword argument 'tokens'"):

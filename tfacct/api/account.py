@@ -8,9 +8,19 @@ from tfacct.accounts.metrics import Recompute
 from tfacct.api.answer import answered
 from tfacct.api.answers import FlopsReport, GenerateReport, KvReport, MemoryReport, ParamsReport, TrafficReport
 from tfacct.api.asked import Asked, budget_of
-from tfacct.api.keywords import request, several, size, spelled_out
+from tfacct.api.keywords import (
+    OnRanks,
+    StepOnRanks,
+    WholeOnRanks,
+    mesh,
+    of_one_rank,
+    request,
+    several,
+    size,
+    spelled_out,
+)
 from tfacct.base.errors import UsageError
-from tfacct.ledger.workload import Logits, Step, Whole, check_size
+from tfacct.ledger.workload import Logits, Step, Whole
 from tfacct.reports.flops import By
 
 if TYPE_CHECKING:
@@ -30,8 +40,7 @@ class Costs(Asked):
         by: By = "line",
         pointwise: bool = False,
         recompute: Recompute = "none",
-        tp: int = 1,
-        **step: Unpack[Step],
+        **step: Unpack[StepOnRanks],
     ) -> FlopsReport:
         """FLOPs of one forward pass or training step, 2 per multiply-add, product by product.
 
@@ -45,24 +54,26 @@ class Costs(Asked):
         `ctx`: the context at the end of the step (default the model's longest); `"8k"` is 8,192. `tokens`: how many of
         it are new (default all). `source`: tokens that an encoder reads (default the model's longest). `masked`: only
         the query–key pairs that the mask keeps. `pointwise`: the elements of work that is no product are listed too.
-        `recompute`: the backward pass of a training step runs every block again (`full`), or its `attention`. `tp`:
-        ranks that divide the products; the FLOPs are those of one, and `whole` has the model's. Raises TfacctError.
+        `recompute`: the backward pass of a training step runs every block again (`full`), or its `attention`. `tp`,
+        `sp`, `fsdp`, `ep`, `pp`, `cp`: ranks that divide the model; the FLOPs are those of the one that computes most,
+        and `whole` has the model's. Raises TfacctError.
         """
         from tfacct.reports.flops import flops
 
-        subjects, asked = [self.loaded], request(step, logits=logits)
+        subjects, asked, ranks = [self.loaded], request(step, logits=logits), of_one_rank(step)
         how: Any = {"train": train, "masked": masked, "pointwise": pointwise, "recompute": recompute}
-        report = flops(subjects, asked, by=by, tp=tp, **how)
+        report = flops(subjects, asked, by=by, mesh=ranks, **how)
 
         def chart() -> Chart:
             from tfacct.reports.charts import flops_chart
-            from tfacct.reports.ranks import as_one_runs, drawn
+            from tfacct.reports.ranks import as_one_runs, check_drawn, drawn
 
+            check_drawn(ranks, "FLOPs")
             if recompute != "none":
                 raise UsageError("a picture of FLOPs does not show recomputation", "leave recompute out")
 
-            of = as_one_runs(subjects, tp)[1]
-            return drawn(flops_chart(of, asked, report, masked=masked, train=train), tp)
+            of = as_one_runs(subjects, ranks)[1]
+            return drawn(flops_chart(of, asked, report, masked=masked, train=train), ranks)
 
         return answered(FlopsReport, report, chart)
 
@@ -85,31 +96,32 @@ class Costs(Asked):
         *,
         logits: Logits = "all",
         dtype: str | None = None,
-        tp: int = 1,
-        **step: Unpack[Step],
+        **step: Unpack[StepOnRanks],
     ) -> TrafficReport:
         """Bytes that each product reads and writes in unfused kernels, and its FLOPs per byte.
 
-        Weights are stored in `dtype` (default bf16). `tp`: ranks that divide the products; the bytes are those of one,
-        and `whole` has the model's. Printed by `flops --bytes`. Raises TfacctError.
+        Weights are stored in `dtype` (default bf16). `tp`, `sp`, `fsdp`, `pp`, `cp`: ranks that divide the model; the
+        bytes are those of the one that moves most, and `whole` has the model's. Printed by `flops --bytes`. Raises
+        TfacctError.
         """
         from tfacct.reports.traffic import traffic
 
-        return answered(TrafficReport, traffic([self.loaded], request(step, logits=logits), dtype=dtype, tp=tp))
+        asked = request(step, logits=logits)
+        return answered(TrafficReport, traffic([self.loaded], asked, dtype=dtype, mesh=of_one_rank(step)))
 
-    def params(self, *, tp: int = 1, fsdp: int = 1, ep: int = 1, pp: int = 1) -> ParamsReport:
+    @spelled_out
+    def params(self, **ranks: Unpack[OnRanks]) -> ParamsReport:
         """Number of stored parameters, tensor by tensor, every tensor once.
 
-        `tp` and `fsdp`: ranks that divide them, of which `ep` divide experts, in each of `pp` stages; `rank_params` is
-        then what the fullest one stores. Raises TfacctError for a model that such ranks do not divide.
+        `tp` and `fsdp`: ranks that divide them, of which `ep` divide experts, in each of `pp` stages, for each of `cp`
+        parts of a sequence; `rank_params` is then what the fullest one stores. Raises TfacctError for a model that such
+        ranks do not divide.
         """
-        from tfacct.accounts.sharding.mesh import Mesh
         from tfacct.reports.mesh import checked
         from tfacct.reports.params import params
-        from tfacct.reports.ranks import alone
 
-        mesh = None if alone(tp=tp, fsdp=fsdp, ep=ep, pp=pp) else checked(Mesh(tp, fsdp=fsdp, ep=ep, pp=pp))
-        report = params([self.loaded], mesh)
+        given = mesh(ranks)
+        report = params([self.loaded], given and checked(given))
 
         def chart() -> Chart:
             from tfacct.reports.charts_parts import params_chart
@@ -127,10 +139,7 @@ class Costs(Asked):
         fit: int | str | None = None,
         use: float | None = None,
         kv_block: int | None = None,
-        tp: int = 1,
-        pp: int = 1,
-        ep: int = 1,
-        **step: Unpack[Whole],
+        **step: Unpack[WholeOnRanks],
     ) -> MemoryReport:
         """Bytes of weights and KV cache.
 
@@ -144,16 +153,16 @@ class Costs(Asked):
         `fit` (bytes, or `"24GiB"`) adds the largest context and batch that fit, `use` is the share of it that may be
         taken, and `kv_block` the tokens of a page of the cache. `batch="1,8,64"`: a row for each, and
         the attribute `batches`; the other attributes are those of the largest. `tp`: ranks that divide heads, networks
-        and vocabulary, in each of `pp` stages, which divide the blocks; `ep`: ranks that divide the experts, `tp` of
-        them to a batch. The bytes are those of the fullest, and `fit` is its budget. Raises TfacctError.
+        and vocabulary, in each of `pp` stages, which divide the blocks, and of `cp` parts of the tokens that are kept;
+        `ep`: ranks that divide the experts, `tp` of them to a batch; `fsdp`: ranks that divide all weights. The bytes
+        are those of the fullest, and `fit` is its budget. Raises TfacctError.
         """
         from tfacct.reports.memory import memory
         from tfacct.reports.memory_batches import by_batch
-        from tfacct.reports.ranks import as_one_has_them, drawn, of_one
+        from tfacct.reports.ranks import as_one_of, check_drawn, count, drawn, of_one
 
-        for name, ranks in {"tp": tp, "pp": pp, "ep": ep}.items():
-            check_size(name, ranks)
-        budget, card = budget_of(of_one(fit, max(tp, ep) * pp))
+        ranks = of_one_rank(step)
+        budget, card = budget_of(of_one(fit, count(ranks)))
         batches, given = several("batch", step)
         asked = request(given)
         stored: Any = {
@@ -162,9 +171,7 @@ class Costs(Asked):
             "use": use,
             "kv_block": kv_block,
             "card": card,
-            "tp": tp,
-            "pp": pp,
-            "ep": ep,
+            "mesh": ranks,
         }
         if batches is None:
             report = memory([self.loaded], asked, fit=budget, **stored)
@@ -174,30 +181,30 @@ class Costs(Asked):
         def chart() -> Chart:
             from tfacct.reports.charts_bytes import memory_chart
 
-            _undrawn(pp)
-            return drawn(memory_chart(as_one_has_them([self.loaded], tp, dtype, ep), asked, report), max(tp, ep))
+            check_drawn(ranks, "memory")
+            return drawn(memory_chart(as_one_of([self.loaded], ranks, dtype)[1], asked, report), ranks)
 
         return answered(MemoryReport, report, chart)
 
     @spelled_out
-    def kv(self, *, dtype: str | None = None, tp: int = 1, pp: int = 1, **step: Unpack[Whole]) -> KvReport:
+    def kv(self, *, dtype: str | None = None, **step: Unpack[WholeOnRanks]) -> KvReport:
         """Bytes of the KV cache by context: as built, with a key/value head for each query head, and with one for all.
 
-        `ctx="1k..128k"`: the contexts of the rows. `tp`: ranks that divide the heads, in each of `pp` stages; the bytes
-        are those of the fullest, and `whole` has the model's. Raises TfacctError.
+        `ctx="1k..128k"`: the contexts of the rows. `tp`: ranks that divide the heads, in each of `pp` stages and of
+        `cp` parts of a sequence; the bytes are those of the fullest, and `whole` has the model's. Raises TfacctError.
         """
         from tfacct.reports.kv import kv
 
         contexts, given = several("ctx", step)
-        asked = request(given)
-        report = kv([self.loaded], asked, dtype=dtype, contexts=contexts, tp=tp, pp=pp)
+        asked, ranks = request(given), of_one_rank(given)
+        report = kv([self.loaded], asked, dtype=dtype, contexts=contexts, mesh=ranks)
 
         def chart() -> Chart:
             from tfacct.reports.charts_bytes import kv_chart
-            from tfacct.reports.ranks import as_one_runs, drawn
+            from tfacct.reports.ranks import as_one_runs, check_drawn, drawn
 
-            _undrawn(pp)
-            return drawn(kv_chart(as_one_runs([self.loaded], tp)[1], asked, report), tp)
+            check_drawn(ranks, "the cache")
+            return drawn(kv_chart(as_one_runs([self.loaded], ranks)[1], asked, report), ranks)
 
         return answered(KvReport, report, chart)
 
@@ -226,11 +233,6 @@ class Costs(Asked):
         asked = request(step, logits=logits)
         report = explain(self.loaded, asked, of, train=train, masked=masked, dtype=dtype, kv_dtype=kv_dtype)
         return answered(EXPLAINED[of], report)
-
-
-def _undrawn(pp: int) -> None:
-    if pp != 1:
-        raise UsageError("a picture does not show stages", "leave pp out")
 
 
 EXPLAINED: dict[str, type[FlopsReport | ParamsReport | KvReport | MemoryReport]] = {

@@ -35,7 +35,7 @@ class FlopsReport(_Explained):
     """FLOPs of a forward pass or a training step."""
 
     _line = each.FlopsLine
-    _optional = ("pointwise", "tp", "whole")
+    _optional = ("pointwise", "tp", "pp", "stage", "mesh", "whole")
 
     workload: each.Workload
     train: bool
@@ -53,6 +53,9 @@ class FlopsReport(_Explained):
     total_flops_if_called: int | None
     pointwise: list[each.PointwiseLine]
     tp: int
+    pp: int
+    stage: int
+    mesh: ranks.MeshFacts
     whole: ranks.UndividedFlops
 
 
@@ -79,7 +82,7 @@ class TrafficReport(_Common):
     """Bytes that each product reads and writes."""
 
     _line = each.TrafficLine
-    _optional = ("tp", "whole")
+    _optional = ("tp", "pp", "stage", "mesh", "whole")
 
     workload: each.Workload
     activation_dtype: str
@@ -91,6 +94,9 @@ class TrafficReport(_Common):
     latent_attention: Form | None
     total_flops_otherwise: each.Otherwise | None
     tp: int
+    pp: int
+    stage: int
+    mesh: ranks.MeshFacts
     whole: ranks.UndividedTraffic
 
 
@@ -98,7 +104,7 @@ class ParamsReport(_Explained):
     """Number of stored parameters."""
 
     _line = each.ParamsLine
-    _optional = ("tp", "fsdp", "ep", "pp", "stage", "rank_params")
+    _optional = ("tp", "fsdp", "ep", "pp", "mesh", "stage", "rank_params")
 
     total_params: int
     embedding_params: int
@@ -112,6 +118,7 @@ class ParamsReport(_Explained):
     fsdp: int
     ep: int
     pp: int
+    mesh: ranks.MeshFacts
     stage: int | None
     rank_params: int
 
@@ -120,7 +127,7 @@ class MemoryReport(_Explained):
     """Bytes of weights and of what is kept between steps."""
 
     _line = each.MemoryLine
-    _optional = ("fit", "batches", "kv_block", "pages", "tp", "pp", "ep", "stage", "whole")
+    _optional = ("fit", "batches", "kv_block", "pages", "tp", "pp", "ep", "stage", "mesh", "whole")
 
     workload: each.Workload
     kv_dtype: str
@@ -138,6 +145,7 @@ class MemoryReport(_Explained):
     ep: int
     pp: int
     stage: int
+    mesh: ranks.MeshFacts
     whole: ranks.Undivided
 
 
@@ -145,7 +153,7 @@ class KvReport(_Explained):
     """Bytes of the KV cache by context."""
 
     _line = each.KvLine
-    _optional = ("tp", "pp", "stage", "whole")
+    _optional = ("tp", "pp", "stage", "mesh", "whole")
 
     workload: each.Workload
     query_heads: int | list[int] | None
@@ -158,6 +166,7 @@ class KvReport(_Explained):
     tp: int
     pp: int
     stage: int
+    mesh: ranks.MeshFacts
     whole: ranks.UndividedCache
 
 

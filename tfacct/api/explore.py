@@ -275,7 +275,7 @@ class Explored(Asked):
                 "as_": as_,
             }
         )
-        terms = Counting(dtype, kv_dtype, masked, train, recipe, mesh_of(tp, sp, fsdp))
+        terms = Counting(dtype, kv_dtype, masked, train, recipe, mesh_of(tp=tp, sp=sp, fsdp=fsdp))
         asked = request(step, logits=logits)
         if until is None or (unknown is None) == (for_ is None):
             raise UsageError("solve takes one unknown and an equation", 'for example "ctx", "total_bytes=24GiB"')

@@ -6,13 +6,70 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, signature
 from operator import index
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypedDict, TypeVar
 
 from tfacct.base import ranges, units
 from tfacct.base.errors import UsageError, nearest
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, Step, Whole
+from tfacct.reports.ranks import checked, mesh_of
 
+if TYPE_CHECKING:
+    from tfacct.accounts.sharding.mesh import Mesh
+
+
+class OnRanks(TypedDict, total=False):
+    """Ranks that divide a model: heads and widths (`tp`, with `sp` the stream's tokens), weights (`fsdp`), experts
+    (`ep`), blocks (`pp`), the tokens of a sequence (`cp`)."""
+
+    tp: int
+    sp: bool
+    fsdp: int
+    ep: int
+    pp: int
+    cp: int
+
+
+class OnMesh(OnRanks, total=False):
+    """These ranks, and how they divide what they do."""
+
+    tp_plan: Literal["torch", "megatron"]
+    imbalance: float
+    dp: int
+    zero: Literal[0, 1, 2, 3]
+    schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"]
+    microbatches: int | None
+    pp_chunks: int
+    cp_method: Literal["ring", "gather"]
+    ulysses: int
+
+
+class StepOnRanks(Step, OnRanks, total=False):
+    """A step, and the ranks that divide it."""
+
+
+class WholeOnRanks(Whole, OnRanks, total=False):
+    """Whole sequences, and the ranks that divide the model."""
+
+
+class StepOnMesh(Step, OnMesh, total=False):
+    """A step on a mesh."""
+
+
+class WholeOnMesh(Whole, OnMesh, total=False):
+    """Whole sequences on a mesh."""
+
+
+GROUPS: dict[str, tuple[Any, ...]] = {
+    "Unpack[Step]": (Whole, Step),
+    "Unpack[Whole]": (Whole,),
+    "Unpack[OnRanks]": (OnRanks,),
+    "Unpack[StepOnRanks]": (Whole, Step, OnRanks),
+    "Unpack[WholeOnRanks]": (Whole, OnRanks),
+    "Unpack[StepOnMesh]": (Whole, Step, OnRanks, OnMesh),
+    "Unpack[WholeOnMesh]": (Whole, OnRanks, OnMesh),
+}
+"""Groups of keywords, by the annotation that asks for one."""
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -21,11 +78,13 @@ def spelled_out(method: Callable[P, R]) -> Callable[P, R]:
     """The method with every keyword of its group in its signature, for `help` and notebooks, and no other accepted."""
     given = signature(method)
     *own, rest = given.parameters.values()
-    group = {"Unpack[Step]": Step, "Unpack[Whole]": Whole}[rest.annotation]
-    types = {**Whole.__annotations__, **group.__annotations__}
+    types: dict[str, Any] = {}
+    for group in GROUPS[rest.annotation]:
+        types |= group.__annotations__
+    known = {**signature(Request).parameters, **signature(mesh_of).parameters}
     named = [
         kept.replace(kind=Parameter.KEYWORD_ONLY, annotation=getattr(types[name], "__forward_arg__", types[name]))
-        for name, kept in signature(Request).parameters.items()
+        for name, kept in known.items()
         if name in types
     ]
     spread = given.replace(parameters=[*own, *named])
@@ -43,9 +102,20 @@ def spelled_out(method: Callable[P, R]) -> Callable[P, R]:
 
 
 def request(step: Mapping[str, Any], **more: Any) -> Request:
-    """Workload as the caller words it. Raises UsageError."""
-    read = {name: value if name == "decode" else size(name, value) for name, value in step.items()}
+    """Workload as the caller words it, among other keywords. Raises UsageError."""
+    mine = {name: value for name, value in step.items() if name in Step.__annotations__}
+    read = {name: value if name == "decode" else size(name, value) for name, value in mine.items()}
     return Request(**read, **more)
+
+
+def mesh(given: Mapping[str, Any]) -> Mesh | None:
+    """Ranks as the caller words them, among other keywords; None where none divides anything. Raises UsageError."""
+    return mesh_of(**{name: value for name, value in given.items() if name in OnMesh.__annotations__})
+
+
+def of_one_rank(given: Mapping[str, Any]) -> Mesh | None:
+    """The same, of which one rank's share of a pass is asked."""
+    return checked(mesh(given))
 
 
 def size(name: str, given: Any) -> Any:

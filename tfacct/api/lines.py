@@ -34,6 +34,8 @@ class Fit(TypedDict):
     context_slack_bytes: int | None
     largest_batch: int | None
     batch_slack_bytes: int | None
+    context_stage: NotRequired[int]
+    batch_stage: NotRequired[int]
 
 
 class Pages(TypedDict):

@@ -7,8 +7,7 @@ from typing import Literal, Unpack
 from tfacct.api.answer import answered
 from tfacct.api.answers_training import CommsReport, TrainReport
 from tfacct.api.asked import Asked, budget_of
-from tfacct.api.keywords import request, spelled_out
-from tfacct.ledger.workload import Step, Whole
+from tfacct.api.keywords import StepOnMesh, WholeOnMesh, mesh, request, spelled_out
 from tfacct.output.chart import Chart
 from tfacct.reports.train import By
 
@@ -32,24 +31,9 @@ class Trainable(Asked):
         adapters: str = "fp32",
         lora_dropout: float = 0.0,
         weights: str | None = None,
-        tp: int = 1,
-        sp: bool = False,
-        fsdp: int = 1,
-        tp_plan: Literal["torch", "megatron"] = "torch",
-        ep: int = 1,
-        imbalance: float = 1,
-        dp: int = 1,
-        zero: Literal[0, 1, 2, 3] = 0,
-        pp: int = 1,
-        schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"] = "1f1b",
-        microbatches: int | None = None,
-        pp_chunks: int = 1,
-        cp: int = 1,
-        cp_method: Literal["ring", "gather"] = "ring",
-        ulysses: int = 1,
         fit: int | str | None = None,
         by: By = "instant",
-        **step: Unpack[Whole],
+        **step: Unpack[WholeOnMesh],
     ) -> TrainReport:
         """Bytes of a training step at its peak, as the transformers class runs it.
 
@@ -79,28 +63,12 @@ class Trainable(Asked):
 
         Raises TfacctError for a model whose step has not been measured.
         """
-        from tfacct.reports.ranks import mesh_of, of_one
+        from tfacct.reports.ranks import of_one
         from tfacct.reports.train import train
         from tfacct.reports.training import Recipe
 
-        mesh = mesh_of(
-            tp,
-            sp,
-            fsdp,
-            tp_plan,
-            ep,
-            imbalance,
-            dp,
-            zero,
-            pp,
-            schedule,
-            microbatches,
-            pp_chunks,
-            cp,
-            cp_method,
-            ulysses,
-        )
-        budget, card = budget_of(of_one(fit, 1 if mesh is None else mesh.ranks))
+        ranks = mesh(step)
+        budget, card = budget_of(of_one(fit, 1 if ranks is None else ranks.ranks))
         rank = None if lora is None else str(lora)
         recipe = Recipe(
             dtype,
@@ -114,7 +82,7 @@ class Trainable(Asked):
             adapters,
             lora_dropout,
             weights,
-            mesh,
+            ranks,
         )
         report = train([self.loaded], request(step), recipe, as_=as_, fit=budget, card=card, by=by)
 
@@ -129,26 +97,11 @@ class Trainable(Asked):
     def comms(
         self,
         *,
-        tp: int = 1,
-        sp: bool = False,
-        fsdp: int = 1,
-        tp_plan: Literal["torch", "megatron"] = "torch",
-        ep: int = 1,
-        imbalance: float = 1,
-        dp: int = 1,
-        zero: Literal[0, 1, 2, 3] = 0,
-        pp: int = 1,
-        schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"] = "1f1b",
-        microbatches: int | None = None,
-        pp_chunks: int = 1,
-        cp: int = 1,
-        cp_method: Literal["ring", "gather"] = "ring",
-        ulysses: int = 1,
         train: bool = False,
         dtype: str | None = None,
         after_head: Literal["divided", "gathered", "loss"] = "divided",
         reduce_dtype: str | None = None,
-        **step: Unpack[Step],
+        **step: Unpack[StepOnMesh],
     ) -> CommsReport:
         """Collectives of the ranks of a mesh, for one new token, for `tokens` of them, or with `train` in a training
         step.
@@ -173,29 +126,9 @@ class Trainable(Asked):
         """
         from tfacct.accounts.sharding.mesh import Mesh
         from tfacct.reports.comms import comms
-        from tfacct.reports.ranks import mesh_of
 
-        mesh = (
-            mesh_of(
-                tp,
-                sp,
-                fsdp,
-                tp_plan,
-                ep,
-                imbalance,
-                dp,
-                zero,
-                pp,
-                schedule,
-                microbatches,
-                pp_chunks,
-                cp,
-                cp_method,
-                ulysses,
-            )
-            or Mesh()
-        )
+        ranks = mesh(step) or Mesh()
         report = comms(
-            [self.loaded], request(step), mesh, train=train, dtype=dtype, after=after_head, reduce_dtype=reduce_dtype
+            [self.loaded], request(step), ranks, train=train, dtype=dtype, after=after_head, reduce_dtype=reduce_dtype
         )
         return answered(CommsReport, report)

@@ -69,7 +69,7 @@ class Trusted(Asked):
                 "weights": weights,
             }
         )
-        mesh = mesh_of(tp, sp, fsdp, tp_plan)
+        mesh = mesh_of(tp=tp, sp=sp, fsdp=fsdp, tp_plan=tp_plan)
         if shard:
             from tfacct.reports.verify_ranks import verify_ranks
 

@@ -30,7 +30,7 @@ def flops(
     generate: opt.Generate = None,
     moved: opt.Bytes = False,
     dtype: opt.BytesDtype = None,
-    tp: opt.Tp = 1,
+    ranks: opt.Ranks,
     picture: opt.Picture,
     which: opt.Which,
     how: opt.Explained,
@@ -42,9 +42,9 @@ def flops(
     again = {f"--recompute {recompute.value}": recompute is not opt.RecomputeChoice.none}
     lines_only = {"--train": train, **again, "--pointwise": pointwise, f"--by {by.value}": by is not opt.ByChoice.line}
     if generate is not None:
-        others = {"--tokens": step.tokens, "--decode": step.decode, **lines_only, "--bytes": moved, "--tp": tp != 1}
+        others = {"--tokens": step.tokens, "--decode": step.decode, **lines_only, "--bytes": moved, **ask.given(ranks)}
         ask.apart("--generate", others)
-    beside = {"--generate": generate, "--bytes": moved, "--pointwise": pointwise, **again, "--tp": tp != 1}
+    beside = {"--generate": generate, "--bytes": moved, "--pointwise": pointwise, **again, **ask.given(ranks)}
     ask.check_explained(how, output, {**beside, f"--by {by.value}": by is not opt.ByChoice.line})
     if moved:
         ask.apart("--bytes", {**lines_only, "--masked": masked})
@@ -53,7 +53,7 @@ def flops(
     if which.part is opt.PartChoice.both:  # an image's tokens are no text's
         ask.apart("--part both", {"--ctx": step.ctx, "--tokens": step.tokens, "--decode": step.decode})
         ask.apart("--part both", {"--generate": generate})
-    request = ask.request(step, logits)
+    request, mesh = ask.request(step, logits), ask.of_one_rank(ranks)
     chosen = ask.subjects(which)
     if generate is not None:
         from tfacct.reports.generate import generate as requested
@@ -62,19 +62,20 @@ def flops(
     elif moved:
         from tfacct.reports.traffic import traffic
 
-        report = traffic(chosen, request, dtype=dtype, tp=tp)
+        report = traffic(chosen, request, dtype=dtype, mesh=mesh)
     else:
         from tfacct.reports.flops import flops
 
         how_much: Any = {"train": train, "masked": masked, "pointwise": pointwise, "recompute": recompute.value}
-        report = flops(chosen, request, by=by.value, tp=tp, **how_much)
+        report = flops(chosen, request, by=by.value, mesh=mesh, **how_much)
     chart = None
     if picture.plot is not None:
-        from tfacct.reports import ranks
         from tfacct.reports.charts import flops_chart
+        from tfacct.reports.ranks import as_one_runs, check_drawn, drawn
 
-        of = ranks.as_one_runs(chosen, tp)[1]
-        chart = ranks.drawn(flops_chart(of, request, report, masked=masked, train=train), tp)
+        check_drawn(mesh, "FLOPs")
+        of = as_one_runs(chosen, mesh)[1]
+        chart = drawn(flops_chart(of, request, report, masked=masked, train=train), mesh)
     if generate is None and not moved:
         report = ask.explained(report, chosen, request, how, train=train, masked=masked)
     ask.show_explained(report, output, how)
@@ -84,10 +85,7 @@ def flops(
 @command(ACCOUNT, "tfacct params gpt2-xl")
 def params(
     *,
-    tp: opt.Tp = 1,
-    fsdp: opt.Fsdp = 1,
-    ep: opt.Ep = 1,
-    pp: opt.Pp = 1,
+    ranks: opt.Ranks,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 1 where the expected total of a file is another.")
     ] = False,
@@ -99,14 +97,13 @@ def params(
     """Parameters, tensor by tensor."""
     from tfacct.reports.params import params
 
-    ask.check_explained(how, output, {"--tp": tp != 1, "--fsdp": fsdp != 1, "--ep": ep != 1, "--pp": pp != 1})
+    ask.check_explained(how, output, ask.given(ranks))
     chosen = ask.subjects(which)
-    mesh = None
-    if (tp, fsdp, ep, pp) != (1, 1, 1, 1):
-        from tfacct.accounts.sharding.mesh import Mesh
+    mesh = ask.mesh(ranks)
+    if mesh is not None:
         from tfacct.reports.mesh import checked
 
-        mesh = checked(Mesh(tp, fsdp=fsdp, ep=ep, pp=pp))
+        mesh = checked(mesh)
     report = params(chosen, mesh)
     chart = None
     if picture.plot is not None:
@@ -139,9 +136,7 @@ def memory(
         int | None, typer.Option(metavar="N", help="Tokens of a page of the KV cache, as engines keep it: 16.")
     ] = None,
     train: Annotated[bool, typer.Option("--train", help="See `tfacct train`: a training step holds more.")] = False,
-    tp: opt.Tp = 1,
-    ep: opt.Ep = 1,
-    pp: opt.Pp = 1,
+    ranks: opt.Ranks,
     picture: opt.Picture,
     which: opt.Which,
     how: opt.Explained,
@@ -154,15 +149,15 @@ def memory(
         words = " ".join(["tfacct train", *(which.models or ()), *([f"--ctx {whole.ctx}"] if whole.ctx else [])])
         raise UsageError("memory takes no --train: a training step has a command of its own", words)
     batches, whole = ask.several("batch", whole)
-    ranked = {"--tp": tp != 1, "--pp": pp != 1, "--ep": ep != 1}
-    ask.check_explained(how, output, {"--batch of several": batches, "--kv-block": kv_block, **ranked})
+    ask.check_explained(how, output, {"--batch of several": batches, "--kv-block": kv_block, **ask.given(ranks)})
     chosen, request = ask.subjects(which), ask.request(whole)
-    if (tp, pp, ep) != (1, 1, 1):
-        from tfacct.reports.ranks import of_one
+    mesh = ask.of_one_rank(ranks)
+    if mesh is not None:
+        from tfacct.reports.ranks import check_drawn, count, of_one
 
-        fit = of_one(fit, max(tp, ep) * pp)
-    if picture.plot is not None:
-        ask.apart("--plot", {"--pp": pp != 1})
+        fit = of_one(fit, count(mesh))
+        if picture.plot is not None:
+            check_drawn(mesh, "memory")
     budget, card = ask.budget(fit)
     stored: Any = {
         "dtype": dtype,
@@ -170,9 +165,7 @@ def memory(
         "use": use,
         "kv_block": kv_block,
         "card": card,
-        "tp": tp,
-        "pp": pp,
-        "ep": ep,
+        "mesh": mesh,
     }
     if batches is None:
         report = memory(chosen, request, fit=budget, **stored)
@@ -182,11 +175,10 @@ def memory(
         report = by_batch(chosen, request, batches, fit=budget, **stored)
     chart = None
     if picture.plot is not None:
-        from tfacct.reports import ranks
         from tfacct.reports.charts_bytes import memory_chart
+        from tfacct.reports.ranks import as_one_of, drawn
 
-        of = ranks.as_one_of(chosen, tp, dtype, ep=ep)[1]
-        chart = ranks.drawn(memory_chart(of, request, report), max(tp, ep))
+        chart = drawn(memory_chart(as_one_of(chosen, mesh, dtype)[1], request, report), mesh)
     report = ask.explained(report, chosen, request, how, dtype=dtype, kv_dtype=kv_dtype)
     ask.show_explained(report, output, how)
     ask.draw(picture, output, chart)
@@ -202,8 +194,7 @@ def kv(
             metavar="DTYPE", help="How the KV cache is stored. Default: bf16.", autocompletion=complete.kv_dtype
         ),
     ] = None,
-    tp: opt.Tp = 1,
-    pp: opt.Pp = 1,
+    ranks: opt.Ranks,
     picture: opt.Picture,
     which: opt.Which,
     how: opt.Explained,
@@ -212,18 +203,21 @@ def kv(
     """KV cache by context, --ctx 1k..128k: as built, as MHA, as MQA."""
     from tfacct.reports.kv import kv
 
-    ask.check_explained(how, output, {"--tp": tp != 1, "--pp": pp != 1})
-    if picture.plot is not None:
-        ask.apart("--plot", {"--pp": pp != 1})
+    ask.check_explained(how, output, ask.given(ranks))
+    mesh = ask.of_one_rank(ranks)
+    if picture.plot is not None and mesh is not None:
+        from tfacct.reports.ranks import check_drawn
+
+        check_drawn(mesh, "the cache")
     chosen = ask.subjects(which)
     contexts, whole = ask.several("ctx", whole)
     request = ask.request(whole)
-    report = kv(chosen, request, dtype=dtype, contexts=contexts, tp=tp, pp=pp)
+    report = kv(chosen, request, dtype=dtype, contexts=contexts, mesh=mesh)
     chart = None
     if picture.plot is not None:
-        from tfacct.reports import ranks
         from tfacct.reports.charts_bytes import kv_chart
+        from tfacct.reports.ranks import as_one_runs, drawn
 
-        chart = ranks.drawn(kv_chart(ranks.as_one_runs(chosen, tp)[1], request, report), tp)
+        chart = drawn(kv_chart(as_one_runs(chosen, mesh)[1], request, report), mesh)
     ask.show_explained(ask.explained(report, chosen, request, how, dtype=dtype), output, how)
     ask.draw(picture, output, chart)

@@ -17,6 +17,7 @@ from tfacct.output import signs
 if TYPE_CHECKING:  # pydantic is behind these: help and completion do without
     from pathlib import Path
 
+    from tfacct.accounts.sharding.mesh import Mesh
     from tfacct.loading.index import Listed
     from tfacct.loading.model import LoadedModel
     from tfacct.output.chart import Chart
@@ -48,6 +49,31 @@ def counting(counted: opt.Counted, trained: opt.Kept | None = None) -> Counting:
 
     recipe = named_of({} if trained is None else vars(trained))
     return Counting(counted.dtype, counted.kv_dtype, counted.masked, counted.train, recipe)
+
+
+def given(ranks: opt.Ranks | opt.Mesh) -> dict[str, object]:
+    """The options of a mesh that were given, as they are typed."""
+    default = vars(type(ranks)())
+    return {f"--{name.replace('_', '-')}": value for name, value in vars(ranks).items() if value != default[name]}
+
+
+def mesh(ranks: opt.Ranks | opt.Mesh) -> Mesh | None:
+    """The mesh that the options name; None where they divide nothing."""
+    if not given(ranks):
+        return None
+    from tfacct.reports.ranks import mesh_of
+
+    return mesh_of(**{name: getattr(value, "value", value) for name, value in vars(ranks).items()})
+
+
+def of_one_rank(ranks: opt.Ranks) -> Mesh | None:
+    """The same, of which one rank's share of a pass is asked."""
+    found = mesh(ranks)
+    if found is None:
+        return None
+    from tfacct.reports.ranks import checked
+
+    return checked(found)
 
 
 def apart(option: str, others: Mapping[str, object]) -> None:

@@ -249,7 +249,7 @@ def solve(
 
     subject = ask.subject(one)
     request = ask.request(step, counted.logits)
-    terms = replace(ask.counting(counted, trained), mesh=mesh_of(tp, sp, fsdp))
+    terms = replace(ask.counting(counted, trained), mesh=mesh_of(tp=tp, sp=sp, fsdp=fsdp))
     report = solve(subject, request, unknown=unknown, until=until, terms=terms)
     ask.show(report, output)
 

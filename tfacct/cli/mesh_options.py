@@ -113,6 +113,18 @@ Ulysses = Annotated[
 
 
 @dataclass(repr=False, eq=False)
+class Ranks:
+    """The ranks that divide a model."""
+
+    tp: Tp = 1
+    sp: Sp = False
+    fsdp: Fsdp = 1
+    ep: Ep = 1
+    pp: Pp = 1
+    cp: Cp = 1
+
+
+@dataclass(repr=False, eq=False)
 class Mesh:
     """The ranks among which a model is divided."""
 

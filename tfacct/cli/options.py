@@ -21,6 +21,7 @@ from tfacct.cli.mesh_options import Imbalance as Imbalance
 from tfacct.cli.mesh_options import Mesh as Mesh
 from tfacct.cli.mesh_options import PlanChoice as PlanChoice
 from tfacct.cli.mesh_options import Pp as Pp
+from tfacct.cli.mesh_options import Ranks as Ranks
 from tfacct.cli.mesh_options import Sp as Sp
 from tfacct.cli.mesh_options import Tp as Tp
 from tfacct.cli.mesh_options import TpPlan as TpPlan

@@ -1,16 +1,13 @@
 """What training takes, and what ranks send. (Annotations are not postponed: that keeps the start short.)"""
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tfacct.cli import ask, complete
 from tfacct.cli import options as opt
 from tfacct.cli.root import ACCOUNT, command
-
-if TYPE_CHECKING:
-    from tfacct.accounts.sharding.mesh import Mesh
 
 
 class ByChoice(StrEnum):
@@ -19,29 +16,6 @@ class ByChoice(StrEnum):
     instant = "instant"
     tensor = "tensor"
     part = "part"
-
-
-def _mesh_of(given: opt.Mesh) -> "Mesh | None":
-    """The mesh that the options name; None where they divide nothing."""
-    from tfacct.reports.ranks import mesh_of
-
-    return mesh_of(
-        given.tp,
-        given.sp,
-        given.fsdp,
-        given.tp_plan.value,
-        given.ep,
-        given.imbalance,
-        given.dp,
-        given.zero,
-        given.pp,
-        given.schedule.value,
-        given.microbatches,
-        given.pp_chunks,
-        given.cp,
-        given.cp_method.value,
-        given.ulysses,
-    )
 
 
 @command(ACCOUNT, "tfacct train llama-3.1-8b --ctx 8k --fit 80GiB")
@@ -122,7 +96,7 @@ def train(
     from tfacct.reports.train import train
     from tfacct.reports.training import Recipe
 
-    ranks = _mesh_of(mesh)
+    ranks = ask.mesh(mesh)
     recipe = Recipe(
         dtype,
         optimizer,
@@ -183,7 +157,7 @@ def comms(
     from tfacct.accounts.sharding.mesh import Mesh
     from tfacct.reports.comms import comms
 
-    ranks = _mesh_of(mesh) or Mesh()
+    ranks = ask.mesh(mesh) or Mesh()
     report = comms(
         ask.subjects(which),
         ask.request(step),

@@ -66,7 +66,7 @@ def verify(
     if not train:
         of_step = {} if shard else {"--dtype": dtype}
         ask.apart_from("--train", {**of_step, **{f"--{name}": value for name, value in vars(trained).items()}})
-    ranks = mesh_of(tp, sp, fsdp, tp_plan.value)
+    ranks = mesh_of(tp=tp, sp=sp, fsdp=fsdp, tp_plan=tp_plan.value)
     if shard:
         others = {"--train": train, "--prove": prove, "--by": by, "--against": against}
         ask.apart("--shard", others)

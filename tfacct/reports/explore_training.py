@@ -34,7 +34,7 @@ def training(subject: LoadedModel) -> dict[str, Any]:
 
 def _peak(subject: LoadedModel, context: int, ranks: int) -> list[Any]:
     """Ranks, the instant of the peak, and the bytes of its parts."""
-    mesh = None if ranks == 1 else mesh_of(1, False, ranks)
+    mesh = None if ranks == 1 else mesh_of(fsdp=ranks)
     (facts,) = train([subject], Request(ctx=context), Recipe("bf16", mesh=mesh)).models
     peak = max(facts["instants"], key=lambda instant: instant["total_bytes"])
     parts = [peak[f"{part}_bytes"] for part in PARTS]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tfacct.accounts.metrics import Recompute, attention_overtakes
 from tfacct.base import units
@@ -20,6 +20,9 @@ from tfacct.reports import latent_attention as latent
 from tfacct.reports.cells import Shown, shown
 from tfacct.reports.flops_tables import Counted
 
+if TYPE_CHECKING:
+    from tfacct.accounts.sharding.mesh import Mesh
+
 By = Literal["line", "part", "block"]
 STEP = "A training step is one forward and one backward pass, without the optimizer's update."
 
@@ -33,12 +36,12 @@ def flops(
     by: By = "line",
     pointwise: bool = False,
     recompute: Recompute = "none",
-    tp: int = 1,
+    mesh: Mesh | None = None,
 ) -> Report:
     """FLOPs of the matrix products, 2 per multiply-add, with m × k × n of each. Raises TfacctError.
 
-    `recompute`: the backward pass of a training step runs every block (`full`) or its `attention` again. `tp`: ranks
-    that divide the products; the FLOPs are those of one.
+    `recompute`: the backward pass of a training step runs every block (`full`) or its `attention` again. `mesh`: ranks
+    that divide the products; the FLOPs are those of the one that computes most.
     """
     if recompute not in get_args(Recompute):
         raise UsageError(f"{option('recompute')} is full, attention or none, not {recompute!r}")
@@ -48,26 +51,25 @@ def flops(
         )
     if by not in ("line", "part", "block"):
         raise UsageError(f"{option('by')} is line, part or block, not {by!r}")
+    if pointwise and mesh is not None:
+        from tfacct.reports.computed import check_elements
+
+        check_elements(mesh)
     if pointwise and (by != "line" or len(subjects) > 1):
         raise UsageError(f"{option('pointwise')} lists lines: use it with one MODEL and with no other {option('by')}")
     if by == "block" and len(subjects) > 1:
         raise UsageError(f"{option('by', 'block')} needs one MODEL: several are compared by part")
     subjects, left_out = counting.steppable(subjects, request)
-    undivided: Sequence[LoadedModel] = []
-    if not ranks.alone(tp=tp):
-        undivided, subjects, unfit = ranks.as_one_runs(subjects, tp)
-        left_out = [*left_out, *unfit]
-    counted = [_count(subject, request, train, masked, recompute) for subject in subjects]
-    if undivided:
-        every = (_count(subject, request, train, masked, recompute) for subject in undivided)
-        counted = [replace(one, whole=whole, tp=tp) for one, whole in zip(counted, every, strict=True)]
+    counted, unfit = _counted(subjects, request, train, masked, recompute, mesh)
+    left_out = [*left_out, *unfit]
     if recompute == "attention" and not any(_again(c) for c in counted):
         raise UsageError(f"{counted[0].subject.name} has no attention that could run again")
     if train and any(c.work.tokens != c.work.context for c in counted):
         raise whole_sequences("train")
     again = {"none": "", "full": " with full recomputation", "attention": " with attention recomputed"}[recompute]
     what = f"training-step FLOPs{again}" if train else "forward FLOPs"
-    what += f" of one of {tp:,} ranks" if undivided else ""
+    what += f" of one of {ranks.count(mesh):,} ranks" if mesh else ""
+    subjects = [c.subject for c in counted]
     who = f"{compose.name_of(subjects[0])}: {what}" if len(subjects) == 1 else what[0].upper() + what[1:]
     return compose.report(
         "flops",
@@ -98,6 +100,31 @@ def _count(subject: LoadedModel, request: Request, train: bool, masked: bool, re
     work = counting.workload(subject, request)
     products = flops_tables.products_of(subject.ledger, work, masked=masked, recompute=recompute)
     return Counted(subject, work, products, train, masked, recompute)
+
+
+def _counted(
+    subjects: Sequence[LoadedModel],
+    request: Request,
+    train: bool,
+    masked: bool,
+    recompute: Recompute,
+    mesh: Mesh | None,
+) -> tuple[list[Counted], list[counting.LeftOut]]:
+    """The products of each model, or of its rank that computes most; and models that the mesh does not fit."""
+    if mesh is None:
+        return [_count(subject, request, train, masked, recompute) for subject in subjects], []
+    from tfacct.reports.computed import computed
+
+    def of(subject: LoadedModel) -> Counted:
+        whole = _count(subject, request, train, masked, recompute)
+        found = [
+            replace(_count(own, request, train, masked, recompute), whole=whole, mesh=mesh, stage=stage)
+            for stage, own in ranks.stages_of(ranks.as_one_runs([subject], mesh)[1][0], mesh)
+        ]
+        return max((computed(each, mesh) for each in found), key=lambda each: each.total)
+
+    _, found, left_out = counting.on_a_mesh(subjects, of)
+    return found, left_out
 
 
 def _again(counted: Counted) -> int:
@@ -136,7 +163,7 @@ def _facts(counted: Counted, masked: bool, pointwise: bool) -> dict[str, Any]:
         "recomputed_flops": _again(counted),
         "total_flops": counted.total,
         "flops_per_token": Fraction(counted.total, counted.tokens),
-        **({} if counted.whole is None else {"tp": counted.tp, "whole": {"total_flops": counted.whole.total}}),
+        **_whole(counted),
         "total_params": counted.params,
         "active_params": counted.active_params,
         "rule_of_thumb_flops": counted.rule_of_thumb,
@@ -151,6 +178,16 @@ def _facts(counted: Counted, masked: bool, pointwise: bool) -> dict[str, Any]:
             for path, elements in counted.subject.ledger.pointwise(counted.work.axes()).items()
         ]
     return facts
+
+
+def _whole(counted: Counted) -> dict[str, Any]:
+    """The mesh, and the whole model beside one of its ranks."""
+    if counted.whole is None or counted.mesh is None:
+        return {}
+    return {
+        **ranks.beside({}, {"total_flops": counted.whole.total}, counted.mesh, ("total_flops",)),
+        **ranks.stage_facts(counted.mesh, counted.stage),
+    }
 
 
 def _line_facts(counted: Counted, line: Shown) -> dict[str, Any]:
@@ -212,7 +249,9 @@ def _notes(counted: Sequence[Counted], request: Request, pointwise: bool, *, alo
         yield "Pointwise work is counted in elements of its results and is in no total."
     if len(counted) > 1:
         yield from sentences.active_notes(subjects)
-    yield from sentences.block_notes(subjects, masked=first.masked)
+    undivided = [c.subject if c.whole is None else c.whole.subject for c in counted]
+    yield from sentences.block_notes(undivided, masked=first.masked)
     yield from latent.step_notes([(c.subject, c.point) for c in counted])
     yield from sentences.source_notes(subjects, first.work)
-    yield from ranks.shared([c.whole.subject for c in counted if c.whole is not None], first.tp)
+    if first.mesh is not None:
+        yield from ranks.of_work(undivided, first.stage, first.mesh)

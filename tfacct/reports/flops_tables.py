@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfacct.accounts.metrics import Point, Recompute, active_params_of, params_of, rule_of_thumb
 from tfacct.base.record import record
@@ -17,6 +18,9 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.report import PLAIN, Column, Row, Table
 from tfacct.reports import cells, compose
 from tfacct.reports.cells import shown
+
+if TYPE_CHECKING:
+    from tfacct.accounts.sharding.mesh import Mesh
 
 
 def products_of(ledger: Ledger, work: Workload, *, masked: bool, recompute: Recompute) -> list[Product]:
@@ -33,7 +37,7 @@ def products_of(ledger: Ledger, work: Workload, *, masked: bool, recompute: Reco
 @record
 class Counted:
     """One model's products at one workload. `recompute`: what the backward pass runs again. `whole`: those of the whole
-    model, where `tp` ranks divide it and these are of one."""
+    model, where the ranks of a `mesh` divide it and these are of one, of this `stage`."""
 
     subject: LoadedModel
     work: Workload
@@ -42,7 +46,8 @@ class Counted:
     masked: bool
     recompute: Recompute = "none"
     whole: Counted | None = None
-    tp: int = 1
+    mesh: Mesh | None = None
+    stage: int = 1
 
     def flops(self, product: Product) -> int:
         """FLOPs of the line: forward, and backward in a training step."""
@@ -54,7 +59,13 @@ class Counted:
 
     @property
     def tokens(self) -> int:
-        return int(self.work.batch * self.work.tokens)
+        return int(self.own.batch * self.own.tokens)
+
+    @property
+    def own(self) -> Workload:
+        """The workload, with the tokens of one rank."""
+        parts = 1 if self.mesh is None else self.mesh.parts
+        return replace(self.work, tokens=self.work.tokens // parts)
 
     @property
     def params(self) -> int:
@@ -78,7 +89,7 @@ class Counted:
     def point(self) -> Point:
         """As metrics see it."""
         ledger, train = self.subject.ledger, self.train
-        return Point(ledger, self.work, masked=self.masked, train=train, recompute=self.recompute)
+        return Point(ledger, self.own, masked=self.masked, train=train, recompute=self.recompute)
 
     @property
     def if_all_called(self) -> int | None:
@@ -195,15 +206,17 @@ def _totals(counted: Counted, first: str) -> tuple[Row, ...]:
     whole: tuple[Row, ...] = ()
     if counted.whole is not None:
         whole = ({first: "whole model", "flops": counted.whole.total, PLAIN: 1},)
+    rule: Row = {
+        first: f"{factor}·{'active' if counted.active else 'params'}·tokens",
+        "flops": counted.rule_of_thumb,
+        "share": f"× {float(Fraction(counted.total, counted.rule_of_thumb)):.2f}",
+        PLAIN: 1,
+    }
+    dealt = counted.mesh is not None and counted.mesh.ep > 1  # to experts that a token may not meet here
     return (
         {first: "total", "flops": counted.total, "share": Fraction(1)},
         {first: "per token", "flops": Fraction(counted.total, counted.tokens), PLAIN: 1},
-        {
-            first: f"{factor}·{'active' if counted.active else 'params'}·tokens",
-            "flops": counted.rule_of_thumb,
-            "share": f"× {float(Fraction(counted.total, counted.rule_of_thumb)):.2f}",
-            PLAIN: 1,
-        },
+        *(() if dealt else (rule,)),
         *whole,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfacct.accounts.memory import cache_bytes, next_token_bytes, token_bytes
 from tfacct.accounts.metrics import Point, cache_overtakes
@@ -21,6 +21,9 @@ from tfacct.output.report import Column, Report, Table
 from tfacct.reports import cells, compose, counting, ranks, sentences
 from tfacct.reports import latent_attention as latent
 
+if TYPE_CHECKING:
+    from tfacct.accounts.sharding.mesh import Mesh
+
 CONVENTION = "bytes an engine must keep for every token of the context; weights left out"
 STATE = "bytes an engine must keep between steps, the same at every context; weights left out"
 
@@ -31,31 +34,28 @@ def kv(
     *,
     dtype: str | None = None,
     contexts: Sequence[int] | None = None,
-    tp: int = 1,
-    pp: int = 1,
+    mesh: Mesh | None = None,
 ) -> Report:
     """KV-cache bytes per token and by context, and what grouped queries save. Raises UsageError.
 
-    `contexts` are those of the rows, and the last is that of the totals; without them some up to the request's. `tp`:
-    ranks that divide the heads, in each of `pp` stages; the bytes are those of the fullest.
+    `contexts` are those of the rows, and the last is that of the totals; without them some up to the request's. `mesh`:
+    ranks that divide heads, blocks or tokens; the bytes are those of the fullest.
     """
     _, cached = counting.dtypes(None, dtype)
     subjects, left_out = counting.keeping(subjects)
     if contexts is not None:
         contexts = sorted(set(contexts))
         request = replace(request, ctx=contexts[-1])
-    undivided: Sequence[LoadedModel] = subjects
-    count = tp * pp
-    if not ranks.alone(tp=tp, pp=pp):
-        undivided, subjects, unfit = ranks.as_one_runs(subjects, tp, pp)
-        left_out = [*left_out, *unfit]
-    fullest = [_fullest(subject, pp, request, cached, contexts) for subject in subjects]
+    undivided, subjects, unfit = ranks.as_one_runs(subjects, mesh)
+    fullest = [_fullest(subject, mesh, request, cached, contexts) for subject in subjects]
     subjects, facts = [subject for subject, _ in fullest], tuple(fact for _, fact in fullest)
-    if count != 1:
+    if mesh is not None:
         whole = (_facts(subject, request, cached, contexts) for subject in undivided)
-        facts = tuple(_beside(fact, of, tp) for fact, of in zip(facts, whole, strict=True))
-    alone, on = len(subjects) == 1, f" on one of {count:,} ranks" if count != 1 else ""
-    table = _one(subjects[0], facts[0], request, cached) if alone else _several(subjects, facts, contexts is not None)
+        facts = tuple(_beside(fact, of, mesh) for fact, of in zip(facts, whole, strict=True))
+    alone, on = len(subjects) == 1, f" on one of {ranks.count(mesh):,} ranks" if mesh else ""
+    table = (
+        _one(subjects[0], facts[0], request, cached, mesh) if alone else _several(subjects, facts, contexts is not None)
+    )
     who = f"{compose.name_of(subjects[0])}: " if alone else ""
     where = f"batch {request.batch:,}" if alone or contexts else compose.workload_words(subjects, request)
     return compose.report(
@@ -67,13 +67,12 @@ def kv(
         convention=CONVENTION if sentences.attends(subjects) else STATE,
         answer=_answer(subjects, facts, cached),
         notes=lambda at: [
-            *_notes(subjects[at], facts[at], request, cached, tp, count),
-            *(_of_ranks(undivided[at], tp) if tp != 1 else ()),
-            *ranks.of_stage(undivided[at], facts[at], pp),
+            *_notes(subjects[at], undivided[at], facts[at], request, cached, mesh),
+            *(_of_ranks(undivided[at], facts[at], mesh) if mesh else ()),
         ],
         counted=f"the {sentences.kept(subjects)} only; no weights, activations or engine buffers",
         requests=[request],
-        left_out=left_out,
+        left_out=[*left_out, *unfit],
         headline="kv_cache_bytes",
     )
 
@@ -110,26 +109,41 @@ def _more(subject: LoadedModel, fact: dict[str, Any], cached: str) -> str:
 
 
 def _notes(
-    subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], request: Request, cached: str, tp: int, count: int
+    subjects: Sequence[LoadedModel],
+    undivided: Sequence[LoadedModel],
+    facts: Sequence[dict[str, Any]],
+    request: Request,
+    cached: str,
+    mesh: Mesh | None,
 ) -> Iterator[str]:
     if len(subjects) == 1:
-        yield _formula(subjects[0], request, cached, tp)
-        yield from _overtaken(subjects[0], facts[0], cached, " of a rank" if count != 1 else "")
+        yield _formula(subjects[0], request, cached, mesh)
+        if mesh is None or mesh.cp == mesh.fsdp == 1:
+            yield from _overtaken(subjects[0], facts[0], cached, " of a rank" if mesh else "")
     yield from _sharing(subjects)
     yield from sentences.state_notes(subjects, staged="pp" in facts[0])
     yield from _crossing(facts)
-    yield from sentences.window_notes(subjects, kept=True) if len(subjects) == 1 else ()
+    yield from sentences.window_notes(undivided, kept=True) if len(subjects) == 1 else ()
     yield from latent.kept_notes(subjects)
 
 
 def _facts(
-    subject: LoadedModel, request: Request, cached: str, contexts: Sequence[int] | None = None
+    subject: LoadedModel,
+    request: Request,
+    cached: str,
+    contexts: Sequence[int] | None = None,
+    mesh: Mesh | None = None,
 ) -> dict[str, Any]:
     work = counting.workload(subject, request)
     sides, shown = variants(subject), contexts or _contexts(work.context)
-    by_context = [_at(sides, replace(work, context=context), cached) for context in shown]
+
+    def here(context: int) -> dict[str, Any]:
+        at = replace(work, context=context)
+        return {**_at(sides, ranks.kept(subject, mesh, at), cached), "keys": context}
+
+    by_context = [here(context) for context in shown]
     kept = width(cached)
-    own = cache_bytes(subject.ledger, replace(work, source=0).axes(), kept)
+    own = cache_bytes(subject.ledger, ranks.part(mesh, replace(work, source=0)).axes(), kept)
     cross = by_context[-1]["as_built"] - own
     return {
         "workload": counting.workload_facts(work, dtype=cached),
@@ -145,26 +159,33 @@ def _facts(
 
 
 def _fullest(
-    subject: LoadedModel, pp: int, request: Request, cached: str, contexts: Sequence[int] | None
+    subject: LoadedModel, mesh: Mesh | None, request: Request, cached: str, contexts: Sequence[int] | None
 ) -> tuple[LoadedModel, dict[str, Any]]:
     """The stage of a model that keeps most at the last context, and its facts."""
     found = [
-        (own, _facts(own, request, cached, contexts) | ({"pp": pp, "stage": number} if pp > 1 else {}))
-        for number, own in ranks.stages_of(subject, pp)
+        (own, _facts(own, request, cached, contexts, mesh) | ranks.stage_facts(mesh, number))
+        for number, own in ranks.stages_of(subject, mesh)
     ]
     return max(found, key=lambda one: int(one[1]["kv_cache_bytes"]))
 
 
-def _beside(fact: dict[str, Any], whole: dict[str, Any], tp: int) -> dict[str, Any]:
+def _beside(fact: dict[str, Any], whole: dict[str, Any], mesh: Mesh) -> dict[str, Any]:
     """Facts of one rank; the bytes of the whole model stand beside each of its contexts."""
     both = zip(fact["lines"], whole["lines"], strict=True)
     lines = [{**line, "whole": of["as_built"]} for line, of in both]
     keys = ("kv_bytes_per_token", "kv_bytes_next_token", "kv_cache_bytes")
-    return {**ranks.beside(fact, whole, tp, keys), "lines": lines}
+    return {**ranks.beside(fact, whole, mesh, keys), "lines": lines}
 
 
-def _of_ranks(undivided: Sequence[LoadedModel], tp: int) -> list[str]:
-    """What is said of one rank: which heads it has."""
+def _of_ranks(undivided: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], mesh: Mesh) -> list[str]:
+    """What is said of one rank: which heads, blocks and tokens it has."""
+    heads = _of_heads(undivided, mesh.tp) if mesh.tp > 1 else []
+    idle = ranks.idle(mesh, "sp", "fsdp", "ep")
+    return [*heads, *ranks.of_stage(undivided, facts, mesh), *ranks.of_tokens(mesh), *idle]
+
+
+def _of_heads(undivided: Sequence[LoadedModel], tp: int) -> list[str]:
+    """Which heads a rank has."""
     from tfacct.accounts.sharding.mesh import Mesh
     from tfacct.reports.mesh import uneven
 
@@ -237,7 +258,7 @@ def is_latent(subject: LoadedModel) -> bool:
     return bool(subject.architecture.having(LatentAttention))
 
 
-def _one(subject: LoadedModel, fact: dict[str, Any], request: Request, cached: str) -> Table:
+def _one(subject: LoadedModel, fact: dict[str, Any], request: Request, cached: str, mesh: Mesh | None = None) -> Table:
     if not sentences.attends([subject]):
         state = Column("keys", "context", "count"), Column("as_built", "state", "bytes")
         whole = (Column("whole", "whole model", "bytes"),) if "whole" in fact else ()
@@ -251,7 +272,7 @@ def _one(subject: LoadedModel, fact: dict[str, Any], request: Request, cached: s
         columns = (*columns, Column("mqa", f"MQA ({heads_words(1)})", "bytes", drop=1 if "whole" in fact else 0))
     if "whole" in fact:
         columns = (*columns, Column("whole", "whole model", "bytes"))
-    at, kept = counting.workload(subject, request).axes(), width(cached)
+    at, kept = ranks.part(mesh, counting.workload(subject, request)).axes(), width(cached)
     sides = variants(subject).items()
     following: dict[str, Any]
     following = {name: ledger and next_token_bytes(ledger, at, kept) for name, ledger in sides}
@@ -309,19 +330,22 @@ def _block_letters(subject: LoadedModel) -> dict[int, str]:
     return {id(group): letter for group, letter in zip(groups, block_letters(subject.architecture), strict=False)}
 
 
-def _formula(subject: LoadedModel, request: Request, cached: str, tp: int = 1) -> str:
-    """The cache as a product of named sizes, read off the ledger's State lines, with S left open. `tp`: ranks among
-    which the whole model's heads are divided."""
+def _formula(subject: LoadedModel, request: Request, cached: str, mesh: Mesh | None = None) -> str:
+    """The cache as a product of named sizes, read off the ledger's State lines, with S left open. `mesh`: ranks among
+    which the whole model's heads, and the tokens, are divided."""
+    tp, cp = (1, 1) if mesh is None else (mesh.tp, mesh.cp)
     kept: dict[tuple[str, str], int] = {}
     blocks = _block_letters(subject)
     for group in subject.ledger.groups:
         windowed = WINDOW in group.axes
-        keys = f"min(S, {group.axes[WINDOW]:,})" if windowed else "S"
+        keys = f"min(S, {group.axes[WINDOW]:,})" if windowed else "S" if cp == 1 else f"S / {cp}"
         sizes = {"B": request.batch, **group.axes, "S": keys, "J": "J"}
         states = [(letters(line.spec), line.bits) for line in group.lines if isinstance(line, State)]
         for spec, bits in dict.fromkeys(states):
             alike, each = states.count((spec, bits)), Fraction(bits or width(cached).bits, 8)
             named = ["min(S, W)" if windowed and axis == "S" else group.names.get(axis, axis) for axis in spec]
+            if cp > 1:
+                named = [keys if name == "S" else name for name in named]
             if tp > 1:
                 named = [f"⌈{name} / {tp}⌉" if name in ("K", "N") else name for name in named]
             name = " · ".join([*([str(alike)] if alike > 1 else []), blocks.get(id(group), "L"), *named])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfacct.accounts.memory import cache_bytes, largest_that_fits, next_token_bytes, token_bytes
 from tfacct.base import units
@@ -22,6 +22,9 @@ from tfacct.reports import cells, compose, counting, pages, ranks, sentences
 from tfacct.reports.cells import dtypes_by_part
 from tfacct.reports.sentences import storage_notes
 
+if TYPE_CHECKING:
+    from tfacct.accounts.sharding.mesh import Mesh
+
 CONVENTION = "weights and KV cache only; every tensor rounded up to whole bytes"
 
 
@@ -35,39 +38,37 @@ def memory(
     use: float | None = None,
     kv_block: int | None = None,
     card: str = "",
-    tp: int = 1,
-    pp: int = 1,
-    ep: int = 1,
+    mesh: Mesh | None = None,
 ) -> Report:
     """Bytes of weights and KV cache. `fit`: a budget in bytes, for the largest context and batch that fit it; `use`:
     the share of it that an engine may take; `card`: a sentence about it. `kv_block`: tokens of a page of the cache.
-    `tp`: ranks that divide the model, in each of `pp` stages; the bytes are those of the fullest. `ep`: ranks that
-    divide the experts, `tp` of them to a batch. Raises TfacctError."""
+    `mesh`: ranks that divide the model; the bytes are those of the fullest. Raises TfacctError."""
     if fit is not None and (not isinstance(fit, int) or isinstance(fit, bool) or fit < 1):
         raise UsageError(f"{option('fit')} must be a whole number of bytes, not {fit!r}")
     given, fit = fit, pages.usable(fit, use)
     cached = width(counting.dtypes(dtype, kv_dtype)[1], pages.checked(kv_block))
     subjects, left_out = counting.with_known_bytes(subjects, dtype)
     stored = counting.stored_name(subjects, dtype)
-    undivided, subjects, unfit = ranks.as_one_of(subjects, tp, dtype, pp, ep)
+    _check_mesh(mesh, kv_block, fit)
+    undivided, subjects, unfit = ranks.as_one_of(subjects, mesh, dtype)
     left_out += unfit
-    if pp > 1 and kv_block is not None:
-        raise UsageError(f"{option('kv_block')} is not counted beside {option('pp')}")
-    count = max(tp, ep) * pp
-    whole = [] if count == 1 else [_facts(one, request, one.storage(dtype), cached, None) for one in undivided]
-    fullest = [_fullest(subject, pp, request, dtype, cached, fit) for subject in subjects]
+    pairs = zip(undivided, subjects, strict=True)
+    fullest = [_fullest(whole, one, mesh, request, dtype, cached, fit) for whole, one in pairs]
     subjects, facts = [subject for subject, _ in fullest], tuple(fact for _, fact in fullest)
-    if whole:
-        facts = tuple({**ranks.beside(fact, of, tp), "ep": ep} for fact, of in zip(facts, whole, strict=True))
+    if mesh is not None:
+        every = [_facts(one, request, one.storage(dtype), cached, None) for one in undivided]
+        both = zip(facts, every, strict=True)
+        facts = tuple({**ranks.beside(fact, whole, mesh), "ep": mesh.ep} for fact, whole in both)
     if fit is not None and not any(_fits(fact, "context") or _fits(fact, "batch") for fact in facts):
         large = "; ".join(_too_large(subject, fact, fit) for subject, fact in zip(subjects, facts, strict=True))
         raise UsageError(large, f"a smaller {option('dtype')}, or a larger {option('fit')}")
+    count = ranks.count(mesh)
     if len(subjects) == 1:
         table = _one(facts[0], _row(subjects[0]))
-        title = f"{compose.name_of(subjects[0])}: memory{f' of one of {count:,} ranks' if whole else ''}"
+        title = f"{compose.name_of(subjects[0])}: memory{f' of one of {count:,} ranks' if mesh else ''}"
     else:
         table = _several(subjects, facts, fit)
-        title = f"Memory to serve{f' on one of {count:,} ranks' if whole else ''}"
+        title = f"Memory to serve{f' on one of {count:,} ranks' if mesh else ''}"
     kept = sentences.kept_in(subjects, cached.name)
     kv = "" if kept.endswith(f" in {stored}") else f", {kept}"
     return compose.report(
@@ -81,13 +82,25 @@ def memory(
         notes=lambda at: [
             *_notes(subjects[at], facts[at], dtype, fit),
             *pages.notes(facts[at], given, use, card),
-            *(ranks.notes(undivided[at], facts[at], tp, pp, ep) if whole else ()),
+            *(ranks.notes(undivided[at], facts[at], mesh) if mesh else ()),
         ],
         counted=f"weights{_and_kept(subjects)} only; no activations, engine buffers or fragmentation",
         requests=[request],
         left_out=left_out,
         headline="total_bytes",
     )
+
+
+def _check_mesh(mesh: Mesh | None, kv_block: int | None, fit: int | None) -> None:
+    """Raises UsageError for what is not counted of a mesh."""
+    for axis in ("pp", "cp"):
+        if kv_block is not None and mesh is not None and getattr(mesh, axis) > 1:
+            raise UsageError(f"{option('kv_block')} is not counted beside {option(axis)}", "leave one of the two out")
+    if fit is not None and mesh is not None and mesh.fsdp > 1:
+        said = "weights are gathered as they run, and take room that is not counted"
+        raise UsageError(
+            f"{option('fit')} does not go with {option('fsdp')}: {said}", f"{option('tp')} gathers no weights"
+        )
 
 
 def _answer(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], fit: int | None) -> str:
@@ -142,9 +155,20 @@ def _notes(
     ]
 
 
-def _facts(subject: LoadedModel, request: Request, stored: Storage, cached: Width, fit: int | None) -> dict[str, Any]:
+def _facts(
+    subject: LoadedModel,
+    request: Request,
+    stored: Storage,
+    cached: Width,
+    fit: int | None,
+    mesh: Mesh | None = None,
+    shards: dict[str, int] | None = None,
+) -> dict[str, Any]:
+    """What one model holds, or what a rank of a mesh has of it. `shards`: of its weights, where ranks of `fsdp` divide
+    them."""
     work = counting.workload(subject, request)
-    lines = _lines(subject, work, stored, cached)
+    own = ranks.kept(subject, mesh, work)
+    lines = _lines(subject, own, stored, cached, shards)
     weights, cache = (sum(line["bytes"] for line in lines if line["kind"] == kind) for kind in ("weights", "cache"))
     facts: dict[str, Any] = {
         "workload": counting.workload_facts(work, dtype=stored.name),
@@ -153,38 +177,66 @@ def _facts(subject: LoadedModel, request: Request, stored: Storage, cached: Widt
         "weights_bytes": weights,
         "kv_cache_bytes": cache,
         "kv_bytes_per_token": token_bytes(subject.ledger, work.axes(), cached),
-        "kv_bytes_next_token": next_token_bytes(subject.ledger, work.axes(), cached),
+        "kv_bytes_next_token": next_token_bytes(subject.ledger, own.axes(), cached),
         "total_bytes": weights + cache,
         "lines": lines,
     }
     if fit is not None:
-        facts["fit"] = _fit(subject, work, cached, fit, weights)
+        facts["fit"] = _fit(subject, work, cached, fit, weights, mesh)
     if cached.page > 1:
         facts |= pages.facts(subject, work, cached, None if fit is None else fit - weights)
     return facts
 
 
 def _fullest(
-    subject: LoadedModel, pp: int, request: Request, dtype: str | None, cached: Width, fit: int | None
+    undivided: LoadedModel,
+    subject: LoadedModel,
+    mesh: Mesh | None,
+    request: Request,
+    dtype: str | None,
+    cached: Width,
+    fit: int | None,
 ) -> tuple[LoadedModel, dict[str, Any]]:
-    """The stage of a model that holds most, and its facts; what fits is what fits every stage."""
-    found = [
-        (own, _facts(own, request, own.storage(dtype), cached, fit) | ({"pp": pp, "stage": number} if pp > 1 else {}))
-        for number, own in ranks.stages_of(subject, pp)
-    ]
+    """The stage of a model that holds most, as its ranks have it, and its facts; what fits is what fits every stage."""
+    found = []
+    whole = ranks.stages_of(undivided, mesh)
+    for (number, own), (_, all_of_it) in zip(ranks.stages_of(subject, mesh), whole, strict=True):
+        shards = None if mesh is None or mesh.fsdp == 1 else _shards(all_of_it, mesh, dtype)
+        facts = _facts(own, request, own.storage(dtype), cached, fit, mesh, shards)
+        found.append((own, facts | ranks.stage_facts(mesh, number)))
     own, facts = max(found, key=lambda one: one[1]["total_bytes"])
-    if fit is not None and pp > 1:
-        facts["fit"] = ranks.fitting_all([each["fit"] for _, each in found])
+    if fit is not None and len(found) > 1:
+        facts["fit"] = ranks.fitting_all([(each["stage"], each["fit"]) for _, each in found])
     return own, facts
 
 
-def _fit(subject: LoadedModel, work: Workload, cached: Width, budget: int, weights: int) -> dict[str, Any]:
+def _shards(subject: LoadedModel, mesh: Mesh, dtype: str | None) -> dict[str, int]:
+    """Elements of each weight that the fullest rank of `fsdp` stores, padding included. Raises TfacctError."""
+    from tfacct.accounts.sharding.shards import shard
+    from tfacct.reports.mesh import DTYPES, TORCH, check_rows
+
+    if (name := subject.storage(dtype).name) not in DTYPES:
+        raise UsageError(
+            f"{subject.name}: weights in {name} are not divided by {option('fsdp')}", option("dtype", "bf16")
+        )
+    if TORCH not in subject.config.divided:
+        check_rows(subject, mesh)
+    found: dict[str, int] = {}
+    for tensor in subject.ledger.tensors():
+        own = tensor.count * shard(tensor.parameter, tensor.axes, mesh).elements
+        found[tensor.path] = found.get(tensor.path, 0) + own
+    return found
+
+
+def _fit(
+    subject: LoadedModel, work: Workload, cached: Width, budget: int, weights: int, mesh: Mesh | None
+) -> dict[str, Any]:
     """The largest context at this batch and the largest batch at this context; None where not even 1 fits, and, with
     a slack, where what is kept bounds none."""
     room = budget - weights
 
     def cache(context: int, batch: int) -> int:
-        at = replace(work, context=context, batch=batch).axes()
+        at = ranks.part(mesh, replace(work, context=context, batch=batch)).axes()
         return int(cache_bytes(subject.ledger, at, cached))
 
     context = largest_that_fits(lambda n: cache(n, work.batch), room, LARGEST)
@@ -232,14 +284,18 @@ def _fit_notes(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]],
         free = f"{units.binary(found['context_slack_bytes'])} stay free"
         return [f"{free}. No cache limits the context or the batch."]
     notes, slack = [], []
+    on = {
+        what: f" on stage {found[f'{what}_stage']:,}" if f"{what}_stage" in found else ""
+        for what in ("context", "batch")
+    }
     if context is None and found["context_slack_bytes"] is not None:
         why = "a window" if sentences.attends(subjects) else "a state of fixed size"
         notes = [f"Every block keeps only {why}, so nothing limits the context."]
     elif context is not None:
         past = f", past the {trained:,} it was trained with" if context > trained else ""
-        slack = [f"{units.binary(found['context_slack_bytes'])} at {context:,} tokens{past}"]
+        slack = [f"{units.binary(found['context_slack_bytes'])}{on['context']} at {context:,} tokens{past}"]
     if batch is not None:
-        slack += [f"{units.binary(found['batch_slack_bytes'])} at batch {batch:,}"]
+        slack += [f"{units.binary(found['batch_slack_bytes'])}{on['batch']} at batch {batch:,}"]
     return [*notes, *([f"Left free: {'; '.join(slack)}."] if slack else [])]
 
 
@@ -279,10 +335,15 @@ def _one(facts: dict[str, Any], row: str | None) -> Table:
     return columns, sections, totals
 
 
-def _lines(subject: LoadedModel, work: Workload, how: Storage, cached: Width) -> list[dict[str, Any]]:
+def _lines(
+    subject: LoadedModel, work: Workload, how: Storage, cached: Width, shards: dict[str, int] | None = None
+) -> list[dict[str, Any]]:
     """Weights by part, and every state."""
     ledger, at = subject.ledger, work.axes()
     elements, taken, dtypes = ledger.parameters(), ledger.weight_bytes(how), dtypes_by_part(ledger, how)
+    if shards is not None:
+        elements = dict(shards)
+        taken = {path: width(how.name).bytes(count) for path, count in shards.items()}
     parts = cells.by_part(elements)
     weights = cells.by_part(taken)
     states, kept = ledger.states(at), ledger.state_bytes(at, cached)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfacct.base import units
 from tfacct.base.errors import UsageError
@@ -14,6 +14,9 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Table
 from tfacct.reports import compose, pages, sentences
 from tfacct.reports.memory import memory
+
+if TYPE_CHECKING:
+    from tfacct.accounts.sharding.mesh import Mesh
 
 
 def by_batch(
@@ -27,9 +30,7 @@ def by_batch(
     use: float | None = None,
     kv_block: int | None = None,
     card: str = "",
-    tp: int = 1,
-    pp: int = 1,
-    ep: int = 1,
+    mesh: Mesh | None = None,
 ) -> Report:
     """Bytes of weights and KV cache at each batch, in rising order; with `fit` also the largest context that fits.
 
@@ -39,7 +40,7 @@ def by_batch(
         raise UsageError(f"several batches ({option('batch')}) are of one MODEL", "name one model, or give one batch")
     (subject,) = subjects
     batches, given, fit = sorted(set(batches)), fit, pages.usable(fit, use)
-    stored: dict[str, Any] = {"dtype": dtype, "kv_dtype": kv_dtype, "kv_block": kv_block, "tp": tp, "pp": pp, "ep": ep}
+    stored: dict[str, Any] = {"dtype": dtype, "kv_dtype": kv_dtype, "kv_block": kv_block, "mesh": mesh}
     each = [memory(subjects, replace(request, batch=batch), **stored) for batch in batches]
     rows = [_row(batch, report) for batch, report in zip(batches, each, strict=True)]
     facts = {key: value for key, value in each[-1].models[0].items() if key != "notes"}

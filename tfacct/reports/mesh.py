@@ -52,14 +52,19 @@ def checked(mesh: Mesh) -> Mesh:
         check_size(option(name), value)
     if mesh.plan not in ("torch", "megatron"):
         raise UsageError(f"{option('tp_plan')} is torch or megatron, not {mesh.plan!r}")
-    if mesh.tp == 1 and (mesh.sp or mesh.plan != "torch"):
-        given = option("sp", True) if mesh.sp else option("tp_plan", mesh.plan)
-        raise UsageError(f"{given} divides what {option('tp')} does: it needs {option('tp', 2)} or more")
+    check_sequence(mesh)
     mesh = pipes.checked_axes(_checked_copies(mesh))
     _check_experts(mesh)
     if mesh.ranks == 1:
         raise UsageError("one rank sends nothing", f"give {option('tp', 8)} or {option('fsdp', 8)}")
     return mesh
+
+
+def check_sequence(mesh: Mesh) -> None:
+    """Raises UsageError for ranks of `tp` that are asked how they divide, and are none."""
+    if mesh.tp == 1 and (mesh.sp or mesh.plan != "torch"):
+        given = option("sp", True) if mesh.sp else option("tp_plan", mesh.plan)
+        raise UsageError(f"{given} divides what {option('tp')} does: it needs {option('tp', 2)} or more")
 
 
 def _checked_copies(mesh: Mesh) -> Mesh:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from tfacct.ledger import paths
 from tfacct.ledger.evaluated import Tensor
 from tfacct.loading.model import WITNESSES, LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
-from tfacct.reports import cells, compose, sentences
+from tfacct.reports import cells, compose, ranks, sentences
 from tfacct.reports.cells import stored
 from tfacct.reports.counting import LeftOut, on_a_mesh
 
@@ -53,6 +54,7 @@ def params(subjects: Sequence[LoadedModel], mesh: Mesh | None = None) -> Report:
 
 
 ON_RANKS = "One rank: what the fullest stores. All other columns are of the whole model."
+OF_SEVERAL = "Counted is what the fullest rank stores, part by part, beside the total of the whole model."
 PADS = "A tensor whose rows fsdp does not divide is padded."
 
 
@@ -60,10 +62,14 @@ def _of_mesh(subjects: Sequence[LoadedModel], mesh: Mesh | None) -> list[str]:
     if mesh is None:
         return []
     from tfacct.reports.mesh import uneven
-    from tfacct.reports.pipes import division
+    from tfacct.reports.pipes import division, of_parts
 
     staged = [division(subjects[0].ledger, mesh)] if mesh.pp > 1 and len(subjects) == 1 else []
-    return [*uneven(subjects, mesh), *staged, f"{ON_RANKS} {PADS}" if mesh.fsdp > 1 else ON_RANKS]
+    told = ON_RANKS if len(subjects) == 1 else OF_SEVERAL
+    said = [*uneven(subjects, mesh), *staged, f"{told} {PADS}" if mesh.fsdp > 1 else told]
+    if mesh.fsdp > 1 and mesh.parts > 1:
+        return [*said, *of_parts(mesh, train=False)[-1:], *ranks.idle(mesh, "sp")]
+    return [*said, *ranks.idle(mesh, "sp", "cp")]
 
 
 def _of_ranks(mesh: Mesh | None) -> str:
@@ -74,7 +80,8 @@ def divided(subjects: Sequence[LoadedModel], mesh: Mesh) -> tuple[Sequence[Loade
     """The models that the mesh divides, and the others. Raises TfacctError where there is none."""
     from tfacct.reports.mesh import check_divided
 
-    found, _, others = on_a_mesh(subjects, lambda subject: check_divided(subject, mesh))
+    alone = replace(mesh, sp=False, cp=1)  # which divide no weight by themselves
+    found, _, others = on_a_mesh(subjects, lambda subject: check_divided(subject, alone))
     return found, others
 
 
@@ -111,6 +118,8 @@ def _never_run(subjects: Sequence[LoadedModel]) -> list[str]:
 
 
 def _facts(subject: LoadedModel, mesh: Mesh | None = None) -> dict[str, Any]:
+    from tfacct.reports.mesh import facts as mesh_facts
+
     tensors, fullest = stored(subject.ledger.tensors()), _fullest(subject, mesh)
     total = sum(_in_all(tensor) for tensor in tensors)
     embedding = sum(_in_all(tensor) for tensor in tensors if tensor.embedding)
@@ -142,6 +151,7 @@ def _facts(subject: LoadedModel, mesh: Mesh | None = None) -> dict[str, Any]:
                 "fsdp": mesh.fsdp,
                 "ep": mesh.ep,
                 "pp": mesh.pp,
+                "mesh": mesh_facts(mesh),
                 "stage": fullest.stage if mesh.pp > 1 else None,
                 "rank_params": sum(map(fullest.holds, tensors)),
             }
@@ -265,23 +275,27 @@ def _witness_notes(facts: dict[str, Any]) -> list[str]:
 
 def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> Table:
     rows: list[dict[str, Any]] = []
-    routed = any(fact["active_params"] != fact["total_params"] for fact in facts)
+    ranked = "rank_params" in facts[0]
+    routed = not ranked and any(fact["active_params"] != fact["total_params"] for fact in facts)
     for subject, fact in zip(subjects, facts, strict=True):
         row: dict[str, Any] = {"model": compose.name_of(subject), "total": fact["total_params"]}
         row["rank_params"] = fact.get("rank_params")
         row["active"] = fact["active_params"]
         row["expected_params"] = fact["expected_params"]
-        rows.append(row | cells.by_part(subject.ledger.parameters()))
+        own = {line["path"]: 0 for line in fact["lines"]} if ranked else subject.ledger.parameters()
+        for line in fact["lines"] if ranked else ():
+            own[line["path"]] += line["rank_params"]
+        rows.append(row | cells.by_part(own))
     columns = (
         Column("model", "model"),
-        Column("total", "params", "params"),
+        *((Column("rank_params", "one rank", "params"),) if ranked else ()),
+        Column("total", "whole model" if ranked else "params", "params"),
         *((Column("active", "active", "params", drop=3),) if routed else ()),
         *(
             Column(part, part, "params", drop=cells.drop_of(part, rows))
             for part in HEADINGS
             if any(part in row for row in rows)
         ),
-        Column("expected_params", "expected", "params", drop=4),
-        *((Column("rank_params", "one rank", "params"),) if "rank_params" in facts[0] else ()),
+        *(() if ranked else (Column("expected_params", "expected", "params", drop=4),)),
     )
     return columns, (tuple(rows),), ()

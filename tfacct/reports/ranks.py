@@ -9,8 +9,11 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tfacct.base import units
-from tfacct.base.errors import UsageError
+from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.spelling import option
+from tfacct.ledger.einsum import letters
+from tfacct.ledger.lines import WINDOW, State
+from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.counting import LeftOut, on_a_mesh
 
@@ -23,10 +26,11 @@ SHARES = "A rank has its share of heads, networks and vocabulary; the rest is wh
 
 
 def mesh_of(
+    *,
     tp: int = 1,
     sp: bool = False,
     fsdp: int = 1,
-    plan: Plan = "torch",
+    tp_plan: Plan = "torch",
     ep: int = 1,
     imbalance: float = 1,
     dp: int = 1,
@@ -41,10 +45,13 @@ def mesh_of(
 ) -> Mesh | None:
     """The mesh of these options; None where none divides anything. Raises UsageError."""
     from tfacct.accounts.sharding.mesh import Mesh
+    from tfacct.ledger.workload import check_size
 
-    alone(tp=tp, fsdp=fsdp, ep=ep, dp=dp, pp=pp, pp_chunks=pp_chunks, cp=cp, ulysses=ulysses)
+    sizes = {"tp": tp, "fsdp": fsdp, "ep": ep, "dp": dp, "pp": pp, "pp_chunks": pp_chunks, "cp": cp, "ulysses": ulysses}
+    for name, size in sizes.items():
+        check_size(option(name), size)
     if microbatches is not None:
-        alone(microbatches=microbatches)
+        check_size(option("microbatches"), microbatches)
     if not isinstance(zero, int) or isinstance(zero, bool):
         raise UsageError(f"{option('zero')} is 1, 2 or 3, not {zero!r}")
     if not isinstance(sp, bool):
@@ -56,14 +63,14 @@ def mesh_of(
         tp,
         sp,
         fsdp,
-        plan,
+        tp_plan,
         ep,
         Fraction(str(imbalance)),
         dp,
         zero,
         pp,
         schedule,
-        microbatches if microbatches is not None else 0,
+        microbatches or 0,
         pp_chunks,
         cp,
         cp_method,
@@ -72,13 +79,20 @@ def mesh_of(
     return None if mesh == Mesh() else mesh
 
 
-def alone(**sizes: int) -> bool:
-    """True if all of these axes of a mesh have one rank. Raises UsageError for what is no number of ranks."""
-    from tfacct.ledger.workload import check_size
+def count(mesh: Mesh | None) -> int:
+    """Number of ranks. Those that divide experts have batches of their own, where they are more than a batch's."""
+    return 1 if mesh is None else max(mesh.tp * mesh.fsdp, mesh.ep) * mesh.pp * mesh.parts
 
-    for name, size in sizes.items():
-        check_size(option(name), size)
-    return all(size == 1 for size in sizes.values())
+
+def checked(mesh: Mesh | None) -> Mesh | None:
+    """The mesh, where its sizes make sense for what one rank of a pass has. Raises UsageError."""
+    if mesh is None:
+        return None
+    from tfacct.reports.mesh import check_sequence
+    from tfacct.reports.pipes import checked_axes
+
+    check_sequence(mesh)
+    return checked_axes(mesh)
 
 
 def as_one_has_them(subjects: Sequence[LoadedModel], tp: int, dtype: str | None, ep: int = 1) -> Sequence[LoadedModel]:
@@ -94,26 +108,24 @@ def as_one_has_them(subjects: Sequence[LoadedModel], tp: int, dtype: str | None,
 
 
 def as_one_of(
-    subjects: Sequence[LoadedModel], tp: int, dtype: str | None, pp: int = 1, ep: int = 1
+    subjects: Sequence[LoadedModel], mesh: Mesh | None, dtype: str | None
 ) -> tuple[Sequence[LoadedModel], Sequence[LoadedModel], list[LeftOut]]:
-    """The models that `tp` ranks in each of `pp` stages divide, or of whose experts `ep` have parts, as they are and as
-    one rank of the stages together has them, and the others. Raises TfacctError where there is none."""
-    if alone(tp=tp, pp=pp, ep=ep):
+    """The models that a mesh divides, as they are and as one rank of all stages together has them, and the others.
+    Raises TfacctError where there is none."""
+    if mesh is None:
         return subjects, subjects, []
-    if pp > 1 and ep > 1:
-        raise UsageError(f"{option('ep')} is not counted beside {option('pp')}", "leave one of the two out")
-    return on_a_mesh(subjects, lambda subject: as_one_has_them([staged(subject, pp)], tp, dtype, ep)[0])
+    return on_a_mesh(subjects, lambda one: as_one_has_them([staged(one, mesh.pp)], mesh.tp, dtype, mesh.ep)[0])
 
 
 def as_one_runs(
-    subjects: Sequence[LoadedModel], tp: int, pp: int = 1
+    subjects: Sequence[LoadedModel], mesh: Mesh | None
 ) -> tuple[Sequence[LoadedModel], Sequence[LoadedModel], list[LeftOut]]:
     """The same for what does not depend on how weights are stored."""
-    if alone(tp=tp, pp=pp):
+    if mesh is None:
         return subjects, subjects, []
-    from tfacct.reports import mesh
+    from tfacct.reports import mesh as meshes
 
-    return on_a_mesh(subjects, lambda subject: mesh.on_ranks([staged(subject, pp)], tp)[0])
+    return on_a_mesh(subjects, lambda one: meshes.on_ranks([staged(one, mesh.pp)], mesh.tp, mesh.ep)[0])
 
 
 def staged(subject: LoadedModel, pp: int) -> LoadedModel:
@@ -126,8 +138,9 @@ def staged(subject: LoadedModel, pp: int) -> LoadedModel:
     return subject
 
 
-def stages_of(subject: LoadedModel, pp: int) -> list[tuple[int, LoadedModel]]:
+def stages_of(subject: LoadedModel, mesh: Mesh | int | None) -> list[tuple[int, LoadedModel]]:
     """The model as ranks of its stages have it, one of each sort, with the stage's number."""
+    pp = mesh if isinstance(mesh, int) else 1 if mesh is None else mesh.pp
     if pp == 1:
         return [(1, subject)]
     from tfacct.accounts.sharding.mesh import Mesh
@@ -136,48 +149,92 @@ def stages_of(subject: LoadedModel, pp: int) -> list[tuple[int, LoadedModel]]:
     return as_stages(subject, Mesh(pp=pp))
 
 
-def shared(undivided: Sequence[LoadedModel], tp: int) -> list[str]:
+def kept(subject: LoadedModel, mesh: Mesh | None, work: Workload) -> Workload:
+    """The part of a workload whose tokens one rank keeps. Raises TfacctError for tokens that the ranks do not divide,
+    and for a model that keeps something else than each of its tokens."""
+    if mesh is None or mesh.cp == 1:
+        return work
+    from tfacct.accounts.sharding.mesh import Mesh
+    from tfacct.reports.mesh import check_sizes
+
+    given = option("cp", mesh.cp)
+    for group in subject.ledger.groups:
+        states = [letters(line.spec) for line in group.lines if isinstance(line, State)]
+        if any("S" not in axes for axes in states):
+            raise ConfigError(f"{subject.name}: no rule for what is no key of a token beside {given}", "leave it out")
+        if states and WINDOW in group.axes:
+            said = (
+                f"{subject.name}: no rule for windows beside {given}: who keeps the last tokens is the engine's choice"
+            )
+            raise ConfigError(said, "leave it out")
+    check_sizes(subject, Mesh(cp=mesh.cp), {**work.axes(), "T": work.context})
+    return part(mesh, work)
+
+
+def part(mesh: Mesh | None, work: Workload) -> Workload:
+    """The tokens of a context that the fullest rank keeps."""
+    if mesh is None or mesh.cp == 1:
+        return work
+    from tfacct.accounts.sharding.mesh import BOTH
+
+    own = BOTH * -(-work.context // (BOTH * mesh.cp))
+    return replace(work, context=own, tokens=own)
+
+
+def shared(undivided: Sequence[LoadedModel], mesh: Mesh | None) -> list[str]:
     """What is said of one rank's share of these models."""
-    if not undivided:
+    if not undivided or mesh is None or mesh.tp == 1:
         return []
     from tfacct.accounts.sharding.mesh import Mesh
     from tfacct.reports.mesh import uneven
 
-    return [SHARES, *uneven(undivided, Mesh(tp))]
+    return [SHARES, *uneven(undivided, Mesh(mesh.tp))]
 
 
-def drawn(chart: Chart, tp: int) -> Chart:
+def drawn(chart: Chart, mesh: Mesh | None) -> Chart:
     """The picture of one rank, whose title says so."""
-    return chart if tp == 1 else replace(chart, title=f"{chart.title} (one of {tp:,} ranks)")
+    return chart if mesh is None else replace(chart, title=f"{chart.title} (one of {count(mesh):,} ranks)")
+
+
+def check_drawn(mesh: Mesh | None, what: str) -> None:
+    """Refuse a picture of a rank that has other tokens or blocks than its model. Raises UsageError."""
+    for axis in ("pp", "cp", "fsdp"):
+        if mesh is not None and getattr(mesh, axis) > 1:
+            raise UsageError(f"a picture of {what} shows no {option(axis)}", "leave it out")
 
 
 HELD = ("total_params", "weights_bytes", "kv_cache_bytes", "total_bytes")
 """What of the whole model stands beside what one rank holds."""
 
 
-def fitting_all(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What fits every stage, of what fits each."""
-    least = dict(found[0])
+def fitting_all(found: Sequence[tuple[int, dict[str, Any]]]) -> dict[str, Any]:
+    """What fits every stage, of what fits each, by its number; and the stage that holds no more."""
+    least = dict(found[0][1])
     for what in ("context", "batch"):
         largest, slack = f"largest_{what}", f"{what}_slack_bytes"
 
-        def place(one: dict[str, Any], largest: str = largest, slack: str = slack) -> tuple[int, int]:
+        def place(stage: tuple[int, dict[str, Any]], largest: str = largest, slack: str = slack) -> tuple[int, int]:
+            one = stage[1]
             if one[largest] is None:  # nothing fits, or anything does
                 return (0, 0) if one[slack] is None else (2, one[slack])
             return 1, one[largest]
 
-        fewest = min(found, key=place)
-        least |= {key: fewest[key] for key in (largest, slack)}
+        number, fewest = min(found, key=place)
+        least |= {largest: fewest[largest], slack: fewest[slack], f"{what}_stage": number}
     return least
 
 
-def beside(fact: dict[str, Any], whole: dict[str, Any], tp: int, keys: Sequence[str] = HELD) -> dict[str, Any]:
+def beside(fact: dict[str, Any], whole: dict[str, Any], mesh: Mesh, keys: Sequence[str] = HELD) -> dict[str, Any]:
     """Facts of one rank, with those of the whole model."""
-    return {**fact, "tp": tp, "whole": {key: whole[key] for key in keys}}
+    from tfacct.reports.mesh import facts
+
+    own = {**facts(mesh), "ranks": count(mesh)}
+    return {**fact, "tp": mesh.tp, "mesh": own, "whole": {key: whole[key] for key in keys}}
 
 
-def of_experts(subjects: Sequence[LoadedModel], tp: int, ep: int) -> list[str]:
+def of_experts(subjects: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
     """What is said of experts that ranks divide."""
+    tp, ep = mesh.tp, mesh.ep
     if ep == 1:
         return []
     said = f"A rank has 1 of {ep:,} parts of the experts, each of which is whole"
@@ -194,11 +251,14 @@ def _batches(tp: int, ep: int) -> str:
     return "Each rank has a batch of its own." if tp == 1 else f"Each {tp:,} of the ranks have a batch of their own."
 
 
-def notes(
-    subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], tp: int, pp: int = 1, ep: int = 1
-) -> list[str]:
-    """What is said of one rank, and of the whole model where there is one."""
-    said = [*(shared(subjects, tp) if tp > 1 else []), *of_stage(subjects, facts, pp), *of_experts(subjects, tp, ep)]
+def notes(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], mesh: Mesh) -> list[str]:
+    """What is said of what one rank holds, and of the whole model where there is one."""
+    said = [*shared(subjects, mesh), *of_stage(subjects, facts, mesh), *of_experts(subjects, mesh)]
+    said += [*of_tokens(mesh), *idle(mesh, "sp")]
+    if mesh.fsdp > 1:
+        said.append(
+            "Ranks of fsdp divide weights, and have a batch each. What they gather of them as they run is not counted."
+        )
     if len(facts) > 1:
         return said
     whole, batch = facts[0]["whole"], facts[0]["workload"]["batch"]
@@ -212,14 +272,54 @@ def notes(
     return [f"The whole model at batch {batch:,}: {sizes}.", *said]
 
 
-def of_stage(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], pp: int) -> list[str]:
+def stage_facts(mesh: Mesh | None, number: int) -> dict[str, int]:
+    """The number of stages, and the one that is shown, as in the JSON."""
+    return {} if mesh is None or mesh.pp == 1 else {"pp": mesh.pp, "stage": number}
+
+
+def of_work(subjects: Sequence[LoadedModel], stage: int, mesh: Mesh) -> list[str]:
+    """What is said of what one rank computes; `stage`: the one that is shown, of one model."""
+    said = [*shared(subjects, mesh), *of_stage(subjects, [{"stage": stage}], mesh, "computes")]
+    said += of_experts(subjects, mesh)
+    if mesh.ep > 1:
+        said.append("Tokens are dealt out to experts evenly.")
+    if mesh.cp > 1:
+        said.append(f"A rank has the queries of 1 of {mesh.cp:,} parts of each sequence, and sees the keys of all.")
+    return [*said, *idle(mesh, "sp", "fsdp")]
+
+
+def of_tokens(mesh: Mesh) -> list[str]:
+    """What is said of the tokens that a rank keeps."""
+    if mesh.cp == 1:
+        return []
+    return [f"A rank keeps 1 of {mesh.cp:,} parts of each sequence; a further token is kept by one of them."]
+
+
+IDLE = {
+    "sp": "sp divides the stream between products, of which nothing is counted here.",
+    "fsdp": "Ranks of fsdp have a batch each, and the batch here is that of one; weights are gathered as it runs.",
+    "ep": "ep divides experts, of which nothing is kept between steps.",
+    "cp": "Ranks of cp have the same weights.",
+}
+"""What is said of an axis that divides nothing of what is counted."""
+
+
+def idle(mesh: Mesh, *axes: str) -> list[str]:
+    """What is said of these axes, where the mesh has them."""
+    return [IDLE[axis] for axis in axes if (mesh.sp if axis == "sp" else getattr(mesh, axis) > 1)]
+
+
+def of_stage(
+    subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], mesh: Mesh | None, does: str = "holds"
+) -> list[str]:
     """Which stage is shown, of one model."""
-    if pp == 1 or len(subjects) != 1:
+    if mesh is None or mesh.pp == 1 or len(subjects) != 1:
         return []
     from tfacct.accounts.sharding.mesh import Mesh
     from tfacct.reports.pipes import division
 
-    return [f"{division(subjects[0].ledger, Mesh(pp=pp))} Shown is stage {facts[0]['stage']:,}, which holds most."]
+    stages = division(subjects[0].ledger, Mesh(pp=mesh.pp))
+    return [f"{stages} Shown is stage {facts[0]['stage']:,}, which {does} most."]
 
 
 def on_the_way(metrics: str, tp: bool) -> list[str]:

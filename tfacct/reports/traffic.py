@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfacct.accounts.metrics import Point
 from tfacct.base import units
+from tfacct.base.errors import UsageError
 from tfacct.base.record import record
+from tfacct.base.spelling import option, spelled
 from tfacct.ledger import paths
 from tfacct.ledger.cost import Cost
+from tfacct.ledger.evaluated import Product
 from tfacct.ledger.storage import Storage, width
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import LoadedModel
@@ -22,20 +25,24 @@ from tfacct.reports import latent_attention as latent
 from tfacct.reports.cells import Shown, shown
 from tfacct.reports.sentences import storage_notes
 
+if TYPE_CHECKING:
+    from tfacct.accounts.sharding.mesh import Mesh
+
 CONVENTION = "every operand of a product read once, every result written once, each rounded up to whole bytes"
 
 
 @record
 class _Counted:
-    """One model's products at one workload, with what each moves. `whole`: those of the whole model, where `tp` ranks
-    divide it and these are of one."""
+    """One model's products at one workload, with what each moves. `whole`: those of the whole model, where the ranks of
+    a `mesh` divide it and these are of one, of this `stage`."""
 
     subject: LoadedModel
     work: Workload
     how: Storage
     lines: list[tuple[Shown, Cost]]
     whole: _Counted | None = None
-    tp: int = 1
+    mesh: Mesh | None = None
+    stage: int = 1
 
     @property
     def total(self) -> Cost:
@@ -48,24 +55,26 @@ def _cells(cost: Cost) -> dict[str, Any]:
     return {"flops": cost.flops, "read_bytes": cost.read, "written_bytes": cost.written, "flops_per_byte": each}
 
 
-def traffic(subjects: Sequence[LoadedModel], request: Request, *, dtype: str | None = None, tp: int = 1) -> Report:
+def traffic(
+    subjects: Sequence[LoadedModel], request: Request, *, dtype: str | None = None, mesh: Mesh | None = None
+) -> Report:
     """Bytes that each product of a forward pass reads and writes, and its FLOPs per byte. Raises TfacctError.
 
-    Weights are stored in `dtype`; activations, cached keys and values among them, as `memory` keeps the cache. `tp`:
-    ranks that divide the products; the bytes are those of one.
+    Weights are stored in `dtype`; activations, cached keys and values among them, as `memory` keeps the cache. `mesh`:
+    ranks that divide the products; the bytes are those of the one that moves most.
     """
     _, kept = counting.dtypes(dtype)
     subjects, left_out = counting.with_known_bytes(subjects, dtype)
     subjects, stepless = counting.steppable(subjects, request)
     stored = counting.stored_name(subjects, dtype)
-    undivided, subjects, unfit = ranks.as_one_of(subjects, tp, dtype)
-    counted = [_count(subject, request, subject.storage(dtype), kept) for subject in subjects]
-    if tp != 1:
-        every = (_count(subject, request, subject.storage(dtype), kept) for subject in undivided)
-        counted = [replace(one, whole=whole, tp=tp) for one, whole in zip(counted, every, strict=True)]
+    if mesh is not None and mesh.ep > 1:
+        said = f"which experts a rank of {option('ep', mesh.ep)} reads depends on the tokens that it is sent"
+        raise UsageError(f"{spelled('--bytes', 'traffic')}: {said}", "leave one of the two out")
+    counted, unfit = _counted(subjects, request, dtype, kept, mesh)
+    subjects = [c.subject for c in counted]
     table = _by_line(counted[0]) if len(counted) == 1 else _side_by_side(counted)
     who = f"{compose.name_of(subjects[0])}: bytes" if len(subjects) == 1 else "Bytes"
-    moved = f"moved on one of {tp:,} ranks" if tp != 1 else "moved"
+    moved = f"moved on one of {ranks.count(mesh):,} ranks" if mesh else "moved"
     return compose.report(
         "flops",
         subjects,
@@ -107,6 +116,7 @@ def _details(counted: Sequence[_Counted], request: Request) -> list[str]:
 
 def _notes(counted: Sequence[_Counted], dtype: str | None, stored: str, kept: str) -> list[str]:
     subjects = [c.subject for c in counted]
+    undivided = [c.subject if c.whole is None else c.whole.subject for c in counted]
     return [
         *([] if stored == kept else [f"Weights in {stored}; {_activations(subjects)} in {kept}."]),
         *storage_notes(subjects, dtype),
@@ -115,9 +125,9 @@ def _notes(counted: Sequence[_Counted], dtype: str | None, stored: str, kept: st
             if _routed(subjects)
             else []
         ),
-        *sentences.block_notes(subjects),
+        *sentences.block_notes(undivided),
         *latent.step_notes([(c.subject, Point(c.subject.ledger, c.work)) for c in counted]),
-        *ranks.shared([c.whole.subject for c in counted if c.whole is not None], counted[0].tp),
+        *(ranks.of_work(undivided, counted[0].stage, counted[0].mesh) if counted[0].mesh else ()),
     ]
 
 
@@ -138,9 +148,37 @@ def _routed(subjects: Sequence[LoadedModel]) -> bool:
     return any("E" in group.axes for subject in subjects for group in subject.ledger.groups)
 
 
-def _count(subject: LoadedModel, request: Request, how: Storage, kept: str) -> _Counted:
+def _counted(
+    subjects: Sequence[LoadedModel], request: Request, dtype: str | None, kept: str, mesh: Mesh | None
+) -> tuple[list[_Counted], list[counting.LeftOut]]:
+    """What each model moves, or its rank that moves most; and models that the mesh does not fit."""
+    if mesh is None:
+        return [_count(subject, request, subject.storage(dtype), kept) for subject in subjects], []
+    from tfacct.reports.computed import on_rank
+
+    def of(subject: LoadedModel) -> _Counted:
+        whole = _count(subject, request, subject.storage(dtype), kept)
+
+        def run(own: LoadedModel) -> _Counted:
+            return _count(own, request, own.storage(dtype), kept, lambda made: on_rank(own, made, mesh, whole.work))
+
+        (ranked,) = ranks.as_one_of([subject], mesh, dtype)[1]
+        found = [replace(run(own), whole=whole, mesh=mesh, stage=stage) for stage, own in ranks.stages_of(ranked, mesh)]
+        return max(found, key=lambda each: each.total.moved)
+
+    _, found, left_out = counting.on_a_mesh(subjects, of)
+    return found, left_out
+
+
+def _count(
+    subject: LoadedModel,
+    request: Request,
+    how: Storage,
+    kept: str,
+    run: Callable[[list[Product]], list[Product]] = list,
+) -> _Counted:
     work = counting.workload(subject, request)
-    products = shown(subject.ledger.products(work.axes()))
+    products = shown(run(subject.ledger.products(work.axes())))
     return _Counted(subject, work, how, [(line, line.product.cost(how, width(kept))) for line in products])
 
 
@@ -153,7 +191,7 @@ def _facts(counted: _Counted, kept: str) -> dict[str, Any]:
         "total_read_bytes": total.read,
         "total_written_bytes": total.written,
         "total_moved_bytes": total.moved,
-        **({} if counted.whole is None else {"tp": counted.tp, "whole": _whole(counted.whole)}),
+        **_whole(counted),
         "flops_per_byte": _cells(total)["flops_per_byte"],
         **latent.facts(counted.subject, Point(counted.subject.ledger, counted.work)),
         "lines": [
@@ -168,9 +206,13 @@ def _facts(counted: _Counted, kept: str) -> dict[str, Any]:
     }
 
 
-def _whole(counted: _Counted) -> dict[str, int]:
-    """Of the whole model, what stands beside one rank's."""
-    return {"total_flops": counted.total.flops, "total_moved_bytes": counted.total.moved}
+def _whole(counted: _Counted) -> dict[str, Any]:
+    """The mesh, and of the whole model what stands beside one rank's."""
+    if counted.whole is None or counted.mesh is None:
+        return {}
+    total = counted.whole.total
+    whole = {"total_flops": total.flops, "total_moved_bytes": total.moved}
+    return {**ranks.beside({}, whole, counted.mesh, tuple(whole)), **ranks.stage_facts(counted.mesh, counted.stage)}
 
 
 def _by_line(counted: _Counted) -> Table:

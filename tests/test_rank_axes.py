@@ -1,0 +1,171 @@
+"""Every axis of a mesh beside `flops`, `flops --bytes`, `params`, `memory` and `kv`: one rank, and the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tfacct
+from tests.conftest import Ran
+from tfacct.base.errors import TfacctError
+
+LARGE = "llama-3.1-70b"
+ALL: dict[str, Any] = {"tp": 8, "sp": True, "fsdp": 8, "pp": 4, "cp": 2}
+SOME = ("llama-3.1-8b", "qwen3-0.6b", "gpt2", "gemma-2-9b", "mixtral-8x7b")
+
+
+def test_a_whole_mesh_by_hand() -> None:
+    model = tfacct.load(LARGE)
+    flops = model.flops(ctx=8192, **ALL)
+    assert flops.mesh["ranks"] == 8 * 8 * 4 * 2 and flops.stage == 4
+    at = {line["path"]: line["flops"] for line in flops.lines}
+    # 20 blocks, 4,096 queries of 8 heads of 128 numbers, and 8,192 keys; 16,032 rows of the head.
+    assert at["blocks.*.attn.q_proj"] == 20 * 2 * 4096 * 8192 * 1024
+    assert at["blocks.*.attn.scores"] == 20 * 2 * 4096 * 8192 * 8 * 128
+    assert at["lm_head"] == 2 * 4096 * 8192 * 16_032
+    assert flops.whole["total_flops"] == model.flops(ctx=8192).total
+    # 8.21 M of the head, 20 blocks of 855,654,400 less two norms of 8,192, on 8 ranks of tp, then all on 8 · 2 others.
+    block = (855_654_400 - 2 * 8192) // 8 + 2 * 8192
+    held = (20 * block + 128_256 * 8192 // 8 + 8192) // 16
+    assert model.params(**ALL).rank_params == held
+    memory = model.memory(ctx=8192, **ALL)
+    assert memory.weights_bytes == 2 * held
+    # Keys and values of one head of 128 numbers and 4,096 tokens in 20 blocks, in bf16.
+    assert memory.kv_cache_bytes == 20 * 2 * 4096 * 128 * 2 == model.kv(ctx=8192, **ALL).kv_cache_bytes
+    assert memory.total_bytes == memory.weights_bytes + memory.kv_cache_bytes
+    assert memory.kv_bytes_next_token == 20 * 2 * 128 * 2  # on the rank that takes it
+    moved = {line["path"]: line for line in model.traffic(ctx=8192, **ALL).lines}["blocks.*.attn.scores"]
+    # Queries of 4,096 tokens in 8 heads and keys of 8,192 in one; scores of both in 8 heads.
+    assert moved["read_bytes"] == 20 * 2 * (4096 * 8 + 8192) * 128
+    assert moved["written_bytes"] == 20 * 2 * 8 * 4096 * 8192
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_stages_and_parts_do_the_whole_work(name: str) -> None:
+    model = tfacct.load(name)
+    whole = model.flops(ctx=256)
+    parts = model.flops(ctx=256, cp=4)
+    assert 4 * parts.total == whole.total and 4 * parts.models[0]["flops_per_token"] * 64 == whole.total
+    assert model.flops(ctx=256, train=True, cp=2).total * 2 == model.flops(ctx=256, train=True).total
+    # Stages: blocks of all of them, and the head of the last one, are those of the whole model.
+    from tfacct.accounts.sharding.mesh import Mesh
+    from tfacct.reports.pipes import ledgers
+
+    at = {"B": 1, "T": 256, "S": 256, "O": 256, "I": 0, "J": 0}
+    each = [ledger.total_flops(at) for ledger in ledgers(model.loaded.ledger, Mesh(pp=4))]
+    assert sum(each) == whole.total and model.flops(ctx=256, pp=4).total == max(each)
+    found = model.flops(ctx=256, pp=4)
+    assert found.stage == each.index(max(each)) + 1
+
+
+def test_pairs_under_the_causal_mask_are_shared_evenly() -> None:
+    model = tfacct.load("llama-3.1-8b")
+    at = {line["path"]: line["flops"] for line in model.flops(ctx=64, masked=True, cp=4).lines}
+    # Eight pieces of 8 tokens: of the first, 8 · 9 / 2 pairs; of the last, 7 · 8 · 8 more. The rank has both.
+    pairs = 2 * 8 * 9 // 2 + 7 * 8 * 8
+    assert at["blocks.*.attn.scores"] == 32 * 2 * 32 * 128 * pairs
+    # The other ranks' pieces: (1, 6), (2, 5), (3, 4).
+    assert {8 * 9 + (i + 7 - i) * 64 for i in range(4)} == {pairs}
+    with pytest.raises(TfacctError, match="do not see as many pairs each under a window"):
+        tfacct.load("gemma-2-9b").flops(ctx=64, masked=True, cp=4)
+    assert tfacct.load("gemma-2-9b").flops(ctx=64, cp=4).total * 4 == tfacct.load("gemma-2-9b").flops(ctx=64).total
+
+
+def test_experts_are_dealt_out() -> None:
+    model = tfacct.load("mixtral-8x7b")
+    at = {line["path"]: line for line in model.flops(ctx=1024, tp=4, ep=8).lines}
+    bank = at["blocks.*.mlp.experts.gate_proj"]
+    # 1,024 tokens go to 2 experts each; each rank of a batch has a quarter of the pairs.
+    assert (bank["m"], bank["k"], bank["n"], bank["times"]) == (512, 4096, 14336, 32)
+    assert bank["flops"] == 2 * 512 * 4096 * 14336 * 32
+    alone = {line["path"]: line["flops"] for line in model.flops(ctx=1024, ep=8).lines}
+    assert alone == {line["path"]: line["flops"] for line in model.flops(ctx=1024).lines}  # a batch on each rank
+    held = model.memory(ctx=1024, tp=4, ep=8, pp=2)
+    # A stage has 16 blocks, and of each one of eight experts of three matrices.
+    experts = 16 * 3 * 4096 * 14336
+    assert held.mesh["ranks"] == 16 and {line["what"]: line["elements"] for line in held.lines}["mlp"] == (
+        experts + 16 * 4096 * 8
+    )
+
+
+def test_a_latent_is_kept_by_the_rank_of_its_token() -> None:
+    model = tfacct.load("deepseek-v3")
+    assert 4 * model.kv(ctx=8192, cp=4).kv_cache_bytes == model.kv(ctx=8192).kv_cache_bytes
+    with pytest.raises(TfacctError, match="latent attention beside"):
+        model.flops(ctx=8192, cp=4)
+
+
+def test_what_fits_the_ranks_of_a_sequence() -> None:
+    model = tfacct.load("llama-3.1-8b")
+    found = model.memory(ctx="8k", cp=4, fit="24GiB").fit
+    one, longest = model.memory(ctx="8k", fit="24GiB").fit, found["largest_context"]
+    assert longest % 8 == 0 and longest // 4 in (one["largest_context"], one["largest_context"] - 1)
+    budget = 24 * 2**30
+    assert model.memory(ctx=longest, cp=4).total_bytes + found["context_slack_bytes"] == budget
+    assert model.memory(ctx=longest + 8, cp=4).total_bytes > budget
+
+
+def test_what_is_left_free_names_its_stage(run: Callable[..., Ran]) -> None:
+    found = tfacct.load("llama-3.1-70b").memory(ctx="8k", pp=3, fit="80GiB").fit
+    assert found["context_stage"] == 1
+    words = " ".join(run("memory", LARGE, "--ctx", "8k", "--pp", "3", "--fit", "80GiB").out.split())
+    assert "Left free: 8.00 KiB on stage 1 at 339,922 tokens" in words
+    # Windows and blocks without one: the stage that holds most is not the one that holds no more.
+    words = " ".join(run("memory", "gemma-3-1b", "--ctx", "1k", "--pp", "4", "--fit", "2GiB").out.split())
+    found = tfacct.load("gemma-3-1b").memory(ctx="1k", pp=4, fit="2GiB").models[0]
+    assert f"on stage {found['fit']['batch_stage']} at batch" in words
+
+
+def test_windows_of_a_stage_are_said_of_the_model(run: Callable[..., Ran]) -> None:
+    words = " ".join(run("kv", "gemma-3-1b", "--pp", "4").out.split())
+    assert "In 22 of 26 blocks a token sees at most 512 keys" in words and "6 of 7" not in words
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "mixtral-8x7b"])
+@pytest.mark.parametrize("command", ["flops", "flops --bytes", "params", "memory", "kv"])
+def test_every_axis_is_answered_or_refused_by_name(run: Callable[..., Ran], command: str, name: str) -> None:
+    first, *more = command.split()
+    sized = [] if first == "params" else ["--ctx", "512"]
+    for axis in ("--tp 2", "--tp 2 --sp", "--fsdp 2", "--tp 2 --ep 2", "--pp 2", "--cp 2", "--tp 2 --pp 2 --cp 2"):
+        ran = run(first, *more, name, *sized, *axis.split())
+        said = " ".join(ran.err.split())
+        if "--ep" in axis and (name == "llama-3.1-8b" or "--bytes" in command):
+            assert ran.code == 2 and ("has no experts" in said or "depends on the tokens that it is sent" in said)
+        else:
+            assert ran.code == 0 and "of" in ran.out and "rank" in ran.out, (command, axis, said)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("flops llama-3.1-8b --cp 2 --decode", "divides whole sequences, not one new token"),
+        ("flops llama-3.1-8b --cp 3 --ctx 1k", "ask for a multiple of 6"),
+        ("flops llama-3.1-8b --cp 2 --pointwise --ctx 1k", "--pointwise is not counted beside --cp 2"),
+        ("flops llama-3.1-8b --sp", "--sp divides what --tp does"),
+        ("flops llama-3.1-8b --pp 64", "--pp 64 does not divide L = 32 (blocks)"),
+        ("flops mamba-130m --cp 2 --ctx 1k", "no rule for Mamba on a mesh"),
+        ("memory mamba-130m --cp 2 --ctx 1k", "no rule for what is no key of a token beside --cp 2"),
+        ("kv gemma-3-1b --cp 2 --ctx 1k", "no rule for windows beside --cp 2"),
+        ("memory llama-3.1-8b --fsdp 8 --fit 24GiB", "--fit does not go with --fsdp"),
+        ("memory llama-3.1-8b --cp 2 --kv-block 16 --ctx 1k", "--kv-block is not counted beside --cp"),
+        ("memory llama-3.1-8b --fsdp 8 --dtype q4_k_m", "are not divided by --fsdp"),
+        ("memory mixtral-8x7b --ep 2 --cp 2 --ctx 1k", "--ep is not counted beside --cp or --ulysses"),
+        ("kv llama-3.1-8b --cp 2 --plot x.svg --ctx 1k", "a picture of the cache shows no --cp"),
+        ("flops llama-3.1-8b --pp 2 --generate 5", "--generate does not go with --pp"),
+    ],
+)
+def test_what_is_not_counted_is_refused_by_name(run: Callable[..., Ran], arguments: str, said: str) -> None:
+    ran = run(*arguments.split())
+    words = " ".join(ran.err.split())
+    assert ran.code == 2 and said in words and "Traceback" not in words, words
+
+
+def test_an_axis_that_divides_nothing_here_says_so(run: Callable[..., Ran]) -> None:
+    alone = tfacct.load("llama-3.1-8b")
+    assert alone.flops(ctx=512, fsdp=8).total == alone.flops(ctx=512).total
+    assert alone.params(tp=2, sp=True).rank_params == alone.params(tp=2).rank_params
+    assert alone.params(cp=2).rank_params == alone.params().total
+    words = " ".join(run("flops", "llama-3.1-8b", "--ctx", "512", "--tp", "2", "--sp", "--fsdp", "2").out.split())
+    assert "sp divides the stream between products" in words and "Ranks of fsdp have a batch each" in words

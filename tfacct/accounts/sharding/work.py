@@ -1,0 +1,45 @@
+"""What one rank computes where ranks divide the tokens of sequences, or the experts.
+
+A rank of `cp` has the queries of its tokens and, on the way, the keys of all: T is divided and S is not. Under a causal
+mask it sees its share of the pairs exactly, because it has a piece from the front and one from the back.
+"""
+
+from __future__ import annotations
+
+from tfacct.accounts.sharding.mesh import Mesh
+from tfacct.ledger.einsum import Size, divided, rounded_up
+from tfacct.ledger.evaluated import Product
+from tfacct.ledger.lines import ACTIVE
+
+
+def of_rank(product: Product, mesh: Mesh) -> Product:
+    """A product of a ledger that `tp` and `ep` divide already, as a rank with its part of each sequence runs it. Pairs
+    of token and expert are dealt out to the ranks of a batch evenly."""
+    if mesh.parts > 1:
+        product = _of_tokens(product, mesh)
+    if mesh.ep > 1 and mesh.tp > 1 and product.line.bank:
+        product = _of_pairs(product, mesh)
+    return product
+
+
+def _of_tokens(product: Product, mesh: Mesh) -> Product:
+    axes = {**product.axes, **{axis: product.axes[axis] // mesh.parts for axis in ("T", "O") if product.axes[axis] > 1}}
+    shares = mesh.parts if any(axes[axis] != product.axes[axis] for axis in product.line.einsum.every) else 1
+    dims = product.line.dims(axes)
+    return product._replace(
+        axes=axes,
+        dims=dims._replace(times=product.count * dims.times),
+        forward=divided(product.forward, shares),
+        backward=divided(product.backward, shares),
+    )
+
+
+def _of_pairs(product: Product, mesh: Mesh) -> Product:
+    pairs = product.axes["B"] * product.axes["T"] * product.axes[ACTIVE]
+    own = rounded_up(pairs, mesh.tp)
+
+    def share(flops: Size) -> Size:
+        return divided(flops, pairs) * own
+
+    dims = product.dims._replace(m=own, times=product.count)
+    return product._replace(dims=dims, forward=share(product.forward), backward=share(product.backward))
