@@ -169,3 +169,47 @@ def test_an_axis_that_divides_nothing_here_says_so(run: Callable[..., Ran]) -> N
     assert alone.params(cp=2).rank_params == alone.params().total
     words = " ".join(run("flops", "llama-3.1-8b", "--ctx", "512", "--tp", "2", "--sp", "--fsdp", "2").out.split())
     assert "sp divides the stream between products" in words and "Ranks of fsdp have a batch each" in words
+
+
+def test_sweeps_over_every_axis() -> None:
+    model = tfacct.load("mixtral-8x7b")
+    found = model.sweep("total_flops", "kv_cache_bytes", "total_bytes", ctx=[1024], tp=[1, 2], cp=[1, 2], pp=[1, 2])
+    assert len(found.rows) == 8
+    for row in found.rows:
+        axes = {axis: row[axis] for axis in ("tp", "cp", "pp")}
+        held = model.memory(ctx=1024, **axes)
+        assert row["total_flops"] == model.flops(ctx=1024, **axes).total, row
+        assert (row["kv_cache_bytes"], row["total_bytes"]) == (held.kv_cache_bytes, held.total_bytes), row
+    for row in model.sweep("total_flops", "total_bytes", ctx=[1024], tp=[4], ep=[1, 4, 8]).rows:
+        axes = {"tp": 4, "ep": row["ep"]}
+        assert row["total_flops"] == model.flops(ctx=1024, **axes).total
+        assert row["total_bytes"] == model.memory(ctx=1024, **axes).total_bytes
+    for row in model.sweep("total_moved_bytes", ctx=[1024], cp=[1, 4]).rows:
+        assert row["total_moved_bytes"] == model.traffic(ctx=1024, cp=row["cp"]).total_moved_bytes
+    for row in tfacct.load("llama-3.1-8b").sweep("peak_bytes", ctx=[512], pp=[1, 2], cp=[1, 2]).rows:
+        axes = {axis: row[axis] for axis in ("pp", "cp")}
+        assert row["peak_bytes"] == tfacct.load("llama-3.1-8b").train(ctx=512, **axes).peak_bytes
+
+
+def test_a_sweep_skips_what_ranks_do_not_divide(run: Callable[..., Ran]) -> None:
+    found = tfacct.load("llama-3.1-8b").sweep("total_flops", ctx=[512, 513], cp=[1, 2])
+    assert [(row["ctx"], row["cp"]) for row in found.rows] == [(512, 1), (513, 1), (512, 2)]
+    assert found.skipped[0]["why"] == "4 pieces do not divide 513 tokens"
+    out = run("sweep", "llama-3.1-8b", "--pp", "1,2,4", "--ctx", "1k").out
+    assert "Each row counts one rank, the one that has most." in out
+    peaks = run("sweep", "llama-3.1-8b", "--pp", "1,2", "--cp", "1,2", "--metric", "peak_bytes", "--ctx", "1k").out
+    assert "What ranks of pp and cp receive on the way is in no peak." in " ".join(peaks.split())
+    for given, said in {
+        "--pp 2 --metric share.attn": "share.attn is a ratio, by which stages of --pp are not compared",
+        "--tp 2 --ep 2 --metric total_flops": "has no experts for --ep 2 to divide",
+        "--cp 2 --decode --metric total_flops": "divides whole sequences",
+    }.items():
+        ran = run("sweep", "llama-3.1-8b", "--ctx", "1k", *given.split())
+        assert ran.code == 2 and said in " ".join(ran.err.split()), ran.err
+
+
+def test_ranks_beside_the_unknown_ones() -> None:
+    model = tfacct.load(LARGE)
+    found = model.solve("tp", "total_bytes=80GB", ctx="64k", batch=16, cp=4)
+    held = {tp: model.memory(ctx="64k", batch=16, cp=4, tp=tp).total_bytes for tp in (found.total, found.total // 2)}
+    assert held[found.total] <= 80 * 10**9 < held[found.total // 2]

@@ -23,6 +23,7 @@ from tfacct.ledger.storage import BF16, BF16_EACH, Storage, Width
 from tfacct.ledger.workload import LARGEST, Workload
 
 if TYPE_CHECKING:
+    from tfacct.accounts.sharding.mesh import Mesh
     from tfacct.accounts.training import Step
 
 Recompute = Literal["full", "attention", "none"]
@@ -35,7 +36,7 @@ class Point:
     """One model at one workload, with the storage of its weights and its cache: all that a metric reads.
 
     `recompute`: what a training step runs again. `step` is the training step at a workload, where its bytes are
-    asked for.
+    asked for. `mesh`: ranks that divide tokens or deal them out to experts, of which one's share counts.
     """
 
     ledger: Ledger
@@ -46,6 +47,7 @@ class Point:
     train: bool = False
     recompute: Recompute = "none"
     step: Callable[[Workload], Step] | None = None
+    mesh: Mesh | None = None
 
     @property
     def at(self) -> Axes:
@@ -55,7 +57,17 @@ class Point:
     @property
     def tokens(self) -> Size:
         """Number of new tokens of all sequences."""
-        return self.work.batch * self.work.tokens
+        every = self.work.batch * self.work.tokens
+        return every if self.mesh is None else every // self.mesh.parts
+
+    @property
+    def kept(self) -> Axes:
+        """The same sizes, of the tokens that stay here."""
+        if self.mesh is None:
+            return self.at
+        from tfacct.accounts.sharding.work import kept
+
+        return kept(self.mesh, self.work).axes()
 
 
 @record
@@ -76,6 +88,11 @@ class Metric:
 
 def flops_of(point: Point, keep: Callable[[str, Matmul], bool] = lambda _path, _line: True) -> Size:
     """FLOPs of the products that `keep` is true of: forward, and backward too in a training step."""
+    if point.mesh is not None:
+        from tfacct.accounts.sharding.work import products
+
+        own = (product for product in products(point, point.mesh) if keep(product.path, product.line))
+        return sum(product.forward + (product.backward if point.train else 0) for product in own)
     forward = point.ledger.total_flops(point.at, masked=point.masked, keep=keep)
     if not point.train:
         return forward
@@ -109,11 +126,15 @@ def rule_of_thumb(point: Point) -> Size:
 
 
 def _held(point: Point) -> memory.Footprint:
-    return memory.footprint(point.ledger, point.at, point.weights, point.cache)
+    return memory.footprint(point.ledger, point.kept, point.weights, point.cache)
 
 
 def cost_of(point: Point) -> Cost:
     """FLOPs of a forward pass, and the bytes that its products read and write in unfused kernels."""
+    if point.mesh is not None:
+        from tfacct.accounts.sharding.work import products
+
+        return sum((one.cost(point.weights, point.cache) for one in products(point, point.mesh)), Cost())
     return point.ledger.cost(point.at, point.weights, point.cache)
 
 
@@ -175,7 +196,7 @@ METRICS = {
             "kv_bytes_next_token",
             "bytes",
             "Bytes that one more token of one sequence would add to what is kept.",
-            lambda point: memory.next_token_bytes(point.ledger, point.at, point.cache),
+            lambda point: memory.next_token_bytes(point.ledger, point.kept, point.cache),
         ),
         Metric(
             "total_bytes",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 from tfacct.api.answer import answered
 from tfacct.api.answers import DiffReport, FormulaReport, SolveReport, SweepReport
 from tfacct.api.asked import Asked, Source, loaded
-from tfacct.api.keywords import fields, request, size, sizes, spelled_out
+from tfacct.api.keywords import StepOnRanks, fields, mesh, request, size, sizes, spelled_out
 from tfacct.api.metric_names import MetricName
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Logits, Step
@@ -166,6 +166,9 @@ class Explored(Asked):
         as_: As | None = None,
         tp: Collection[int] | str | None = None,
         fsdp: Collection[int] | str | None = None,
+        ep: Collection[int] | str | None = None,
+        pp: Collection[int] | str | None = None,
+        cp: Collection[int] | str | None = None,
         **sets: Sequence[Any] | str,
     ) -> SweepReport:
         """Metrics by name at every combination of contexts, batches and values of fields, in exact numbers.
@@ -177,8 +180,8 @@ class Explored(Asked):
         {'num_key_value_heads': 8, 'ctx': 4096, 'kv_cache_bytes': 536870912}
 
         Fields in `zip` vary together: `zip={"n_embd": [512, 768], "n_head": [8, 12]}` are two settings, not four. An
-        impossible combination is skipped: the attribute `skipped` names it. `tp` and `fsdp`: numbers of ranks that
-        divide the model; every metric is of one rank then.
+        impossible combination is skipped: the attribute `skipped` names it. `tp`, `fsdp`, `ep`, `pp`, `cp`: numbers of
+        ranks that divide the model; every metric is of one rank then.
         Raises TfacctError, also for more than 20,000 points.
         """
         from tfacct.reports.counting import Counting, named_of
@@ -198,8 +201,8 @@ class Explored(Asked):
                 "as_": as_,
             }
         )
-        axes = {"tp": sizes("tp", tp), "fsdp": sizes("fsdp", fsdp)}
-        ranks = {axis: found for axis, found in axes.items() if found is not None}
+        given = {"tp": tp, "fsdp": fsdp, "ep": ep, "pp": pp, "cp": cp}
+        ranks = {axis: sizes(axis, numbers) for axis, numbers in given.items() if numbers is not None}
         report = sweep(
             lambda _name, fields: self._with(fields),
             [self.name],
@@ -237,10 +240,7 @@ class Explored(Asked):
         lora_dropout: float | None = None,
         weights: str | None = None,
         as_: As | None = None,
-        tp: int = 1,
-        sp: bool = False,
-        fsdp: int = 1,
-        **step: Unpack[Step],
+        **step: Unpack[StepOnRanks],
     ) -> SolveReport:
         """Largest `unknown` up to which an equation is not yet overtaken: ctx, batch, or a whole number in the config.
 
@@ -259,7 +259,6 @@ class Explored(Asked):
         than one.
         """
         from tfacct.reports.counting import Counting, named_of
-        from tfacct.reports.ranks import mesh_of
         from tfacct.reports.solve import solve
 
         recipe = named_of(
@@ -275,7 +274,7 @@ class Explored(Asked):
                 "as_": as_,
             }
         )
-        terms = Counting(dtype, kv_dtype, masked, train, recipe, mesh_of(tp=tp, sp=sp, fsdp=fsdp))
+        terms = Counting(dtype, kv_dtype, masked, train, recipe, mesh(step))
         asked = request(step, logits=logits)
         if until is None or (unknown is None) == (for_ is None):
             raise UsageError("solve takes one unknown and an equation", 'for example "ctx", "total_bytes=24GiB"')

@@ -172,6 +172,15 @@ def sweep(
     fsdp: Annotated[
         str | None, typer.Option(metavar="N", help="Ranks that divide weights: 1,8,64.", rich_help_panel="Mesh")
     ] = None,
+    ep: Annotated[
+        str | None, typer.Option(metavar="N", help="Ranks that divide experts: 1,8.", rich_help_panel="Mesh")
+    ] = None,
+    pp: Annotated[
+        str | None, typer.Option(metavar="N", help="Stages that divide the blocks: 1,2,4.", rich_help_panel="Mesh")
+    ] = None,
+    cp: Annotated[
+        str | None, typer.Option(metavar="N", help="Ranks that divide a sequence: 1,2,4.", rich_help_panel="Mesh")
+    ] = None,
     tokens: opt.Tokens = None,
     decode: opt.Decode = False,
     source: opt.Source = None,
@@ -187,12 +196,13 @@ def sweep(
     from tfacct.reports.grid import Grid
     from tfacct.reports.sweep import DEFAULT, sweep
 
+    ranks = {"tp": tp, "fsdp": fsdp, "ep": ep, "pp": pp, "cp": cp}
     grid = Grid(
         contexts=None if ctx is None else ranges.read_values("--ctx", ctx),
         batches=ranges.read_values("--batch", batch),
         fields=read_lists(sets or ()),
         zipped=read_lists(zipped or (), "--zip"),
-        ranks={axis: ranges.read_values(f"--{axis}", text) for axis, text in (("tp", tp), ("fsdp", fsdp)) if text},
+        ranks={axis: ranges.read_values(f"--{axis}", text) for axis, text in ranks.items() if text},
     )
     names = [name.strip() for text in metric or () for name in text.split(",")] or DEFAULT
     with progress() as tick:
@@ -237,19 +247,16 @@ def solve(
     step: opt.Step,
     counted: opt.Counted,
     trained: opt.Run,
-    tp: opt.Tp = 1,
-    sp: opt.Sp = False,
-    fsdp: opt.Fsdp = 1,
+    ranks: opt.Ranks,
     one: opt.One,
     output: opt.Output,
 ) -> None:
     """The largest context, batch or field before two numbers meet, or the fewest ranks."""
-    from tfacct.reports.ranks import mesh_of
     from tfacct.reports.solve import solve
 
     subject = ask.subject(one)
     request = ask.request(step, counted.logits)
-    terms = replace(ask.counting(counted, trained), mesh=mesh_of(tp=tp, sp=sp, fsdp=fsdp))
+    terms = replace(ask.counting(counted, trained), mesh=ask.mesh(ranks))
     report = solve(subject, request, unknown=unknown, until=until, terms=terms)
     ask.show(report, output)
 

@@ -129,7 +129,18 @@ class Counting:
             raise UsageError(f"{option(name)} applies to a training step's bytes: it needs {needed}")
 
     def point(self, subject: LoadedModel, work: Workload, metrics: Sequence[Metric] = ()) -> Point:
-        """The model at a workload. Raises UsageError where one of the metrics would be a guess."""
+        """The model at a workload, of stages the one that has most of the metric. Raises UsageError where one of the
+        metrics would be a guess."""
+        points = self.points(subject, work, metrics)
+        own = [metric for metric in metrics if not metric.of_step]
+        if len(points) == 1 or not own:
+            return points[0]
+        if len(metrics) > 1:
+            raise UsageError(f"stages of {option('pp')} are compared by one metric, not by {len(metrics):,}")
+        return max(points, key=lambda one: int(own[0].of(one)))
+
+    def points(self, subject: LoadedModel, work: Workload, metrics: Sequence[Metric] = ()) -> list[Point]:
+        """The model at a workload, or each stage of it. Raises UsageError where one of the metrics would be a guess."""
         if self.train and work.tokens != work.context:
             raise whole_sequences("train")
         if (self.masked or self.train) and any(metric.name in MOVED for metric in metrics):
@@ -139,35 +150,13 @@ class Counting:
         weighed = any(metric.name in (*WEIGHED, *MOVED) for metric in metrics)
         weights = self._weights(subject, weighed=weighed)
         step = self._step(subject, work, metrics)
-        ranked = self._on_rank(subject, metrics)
-        point = Point(ranked.ledger, work, weights, width(cached), self.masked, self.train, step=step)
-        if self.mesh is None or self.mesh.pp == 1:
-            return point
-        return self._fullest(ranked, point, metrics, self.mesh.pp)
+        point = Point(subject.ledger, work, weights, width(cached), self.masked, self.train, step=step)
+        apart = [metric for metric in metrics if not metric.of_step]
+        if self.mesh is None or not apart:
+            return [point]
+        from tfacct.reports.computed import points_of
 
-    def _fullest(self, ranked: LoadedModel, point: Point, metrics: Sequence[Metric], pp: int) -> Point:
-        """The stage that has most of the one metric that is not of a training step. Raises TfacctError."""
-        own = [metric for metric in metrics if not metric.of_step]
-        if not own:
-            return point
-        if len(metrics) > 1:
-            raise UsageError(f"stages of {option('pp')} are compared by one metric, not by {len(metrics):,}")
-        from tfacct.reports.ranks import staged, stages_of
-
-        every = (replace(point, ledger=one.ledger) for _, one in stages_of(staged(ranked, pp), pp))
-        return max(every, key=lambda one: int(own[0].of(one)))
-
-    def _on_rank(self, subject: LoadedModel, metrics: Sequence[Metric]) -> LoadedModel:
-        """The model as one rank has it, where a metric is of its ledger. Raises TfacctError."""
-        apart = next((metric.name for metric in metrics if not metric.of_step), None)
-        if self.mesh is None or apart is None:
-            return subject
-        if self.mesh.fsdp > 1:
-            others = "the bytes of a training step are, as peak_bytes"
-            raise UsageError(f"{apart} is not divided by {option('fsdp')}", others)
-        from tfacct.reports.ranks import as_one_has_them
-
-        return as_one_has_them([subject], self.mesh.tp, self.dtype)[0]
+        return points_of(subject, point, apart, self.mesh, self.dtype)
 
     def _weights(self, subject: LoadedModel, *, weighed: bool) -> Storage:
         """Storage of the weights; bf16 where it is not known and no metric is of it."""

@@ -175,10 +175,9 @@ def part(mesh: Mesh | None, work: Workload) -> Workload:
     """The tokens of a context that the fullest rank keeps."""
     if mesh is None or mesh.cp == 1:
         return work
-    from tfacct.accounts.sharding.mesh import BOTH
+    from tfacct.accounts.sharding.work import kept as of_rank
 
-    own = BOTH * -(-work.context // (BOTH * mesh.cp))
-    return replace(work, context=own, tokens=own)
+    return of_rank(mesh, work)
 
 
 def shared(undivided: Sequence[LoadedModel], mesh: Mesh | None) -> list[str]:
@@ -322,11 +321,18 @@ def of_stage(
     return [f"{stages} Shown is stage {facts[0]['stage']:,}, which {does} most."]
 
 
-def on_the_way(metrics: str, tp: bool) -> list[str]:
-    """What is said of peaks among ranks of tp."""
-    if not tp or "peak" not in metrics:
+def on_the_way(metrics: str, *axes: str) -> list[str]:
+    """What is said of peaks among ranks of these axes."""
+    if "peak" not in metrics:
         return []
-    return ["A peak holds what collectives of tp do on the way where that was measured: `tfacct train` says so."]
+    said = []
+    if "tp" in axes:
+        said.append(
+            "A peak holds what collectives of tp do on the way where that was measured: `tfacct train` says so."
+        )
+    if apart := [axis for axis in ("pp", "cp") if axis in axes]:
+        said.append(f"What ranks of {' and '.join(apart)} receive on the way is in no peak.")
+    return said
 
 
 def of_one(fit: Budget, tp: int) -> Budget:

@@ -53,6 +53,7 @@ def smallest(
         return bool(equation.difference(at(count)) <= 0)
 
     heads = max((part.heads for part in subject.architecture.attentions), default=1)
+    there = [axis for axis in ("tp", "pp", "cp") if axis == unknown or getattr(mesh, axis) > 1]
     powers = [2**power for power in range(MOST.bit_length())]
     if unknown == "pp":
         among = [*range(1, blocks_in(subject.ledger) + 1)]
@@ -70,7 +71,7 @@ def smallest(
             continue
         if fits:
             answer, before = _between(tried, count, holds) if among is powers else (count, tried[-1:])
-            how = [*_how(unknown, among, refused), *on_the_way(equation.left.text, unknown == "tp" or mesh.tp > 1)]
+            how = [*_how(unknown, among, refused), *on_the_way(equation.left.text, *there)]
             return Fewest(Solution(answer, before[0] if before else None, False), at, how)
         tried.append(count)
     if tried in ([], [1]) and why is not None:
@@ -109,7 +110,9 @@ def _how(unknown: str, among: list[int], refused: list[int]) -> list[str]:
 
 def beside(unknown: str, mesh: Mesh | None) -> str:
     """The ranks that were given beside the unknown ones, for a title."""
-    given = {} if mesh is None else {axis: getattr(mesh, axis) for axis in RANKS if getattr(mesh, axis) > 1}
+    given = (
+        {} if mesh is None else {axis: getattr(mesh, axis) for axis in (*RANKS, "ep", "cp") if getattr(mesh, axis) > 1}
+    )
     also = " with sp" if mesh is not None and mesh.sp else ""
     return "".join(f", {axis} {count:,}" for axis, count in given.items() if axis != unknown) + also
 

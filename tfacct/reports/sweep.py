@@ -63,6 +63,8 @@ def sweep(
     every = [subject for swept in found for subject in swept.settings]
     if not every:
         raise found[0].refused[0]
+    if tuple(metrics) == DEFAULT and "pp" in (grid.ranks or {}):
+        metrics = DEFAULT[:1]  # by which stages can be compared
     if tuple(metrics) == DEFAULT and not sentences.attends(every):
         metrics = (*DEFAULT[:-1], *(f"share.{mixer.name}" for mixer in sentences.mixers(every)))
     asked = [metric(name, (subject.ledger for subject in every)) for name in dict.fromkeys(metrics)]
@@ -120,13 +122,18 @@ def _sweep(
     if grid.ranks:
         terms = replace(terms, mesh=mesh_of(**{axis: subject.changed[axis] for axis in grid.ranks}))
     contexts = [subject.context] if grid.contexts is None else grid.contexts
-    held = [context for context in contexts if context >= (request.tokens or 1)] or contexts
-    swept.rows.extend(_evaluated(subject, held, grid.batches, asked, request, terms))
-    for context in contexts if len(held) < len(contexts) else ():
-        if context < (request.tokens or 1):
-            swept.skipped.append(
-                {**subject.changed, "ctx": context, "why": f"fewer than {request.tokens:,} new tokens"}
-            )
+    pieces = 1 if terms.mesh is None else terms.mesh.pieces
+    whys = {context: why for context in contexts if (why := _why_not(context, request, pieces))}
+    held = [context for context in contexts if context not in whys] if whys else contexts
+    swept.rows.extend(_evaluated(subject, held or contexts, grid.batches, asked, request, terms))
+    swept.skipped.extend({**subject.changed, "ctx": context, "why": why} for context, why in whys.items() if held)
+
+
+def _why_not(context: int, request: Request, pieces: int) -> str | None:
+    """Reason why a context is none of a step; None if it is one."""
+    if context < (request.tokens or 1):
+        return f"fewer than {request.tokens:,} new tokens"
+    return f"{pieces:,} pieces do not divide {context:,} tokens" if context % pieces else None
 
 
 def _evaluated(
@@ -139,7 +146,8 @@ def _evaluated(
 ) -> Iterator[dict[str, Any]]:
     """One model's metrics at every context and batch."""
     smallest = counting.workload(subject, at(request, min(contexts), 1))
-    point = terms.point(subject, smallest, asked)
+    points = terms.points(subject, smallest, asked)
+    point = points[0]
     chunk = smallest.tokens if request.decode or request.tokens is not None else None
     arrays = len(contexts) * len(batches) >= MANY and not any(metric.of_step for metric in asked)
     arrays &= terms.mesh is None  # whose ledger is that of one rank
@@ -147,9 +155,9 @@ def _evaluated(
         values = _through_arrays(subject, point, contexts, batches, chunk, asked)
     else:
         values = (
-            tuple(metric.of(there) for metric in asked)
-            for there in (
-                moved(point, context=context, tokens=chunk or context, batch=batch)
+            tuple(max(metric.of(there) for there in every) for metric in asked)
+            for every in (
+                [moved(one, context=context, tokens=chunk or context, batch=batch) for one in points]
                 for context, batch in product(contexts, batches)
             )
         )

@@ -92,8 +92,8 @@ def report(
         if grid.ranks:
             from tfacct.reports.ranks import on_the_way
 
-            yield "Each row counts one rank."
-            yield from on_the_way(" ".join(metric.name for metric in asked), "tp" in grid.ranks)
+            yield f"Each row counts one rank{', the one that has most' if 'pp' in grid.ranks else ''}."
+            yield from on_the_way(" ".join(metric.name for metric in asked), *grid.ranks)
         settings = [subject for swept in every[some] for subject in swept.settings]
         yield from conventions.of_models(settings, asked, terms)
         if len(every[some]) == 1 and not all(metric.of_step for metric in asked):

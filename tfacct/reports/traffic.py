@@ -68,7 +68,9 @@ def traffic(
     subjects, stepless = counting.steppable(subjects, request)
     stored = counting.stored_name(subjects, dtype)
     if mesh is not None and mesh.ep > 1:
-        said = f"which experts a rank of {option('ep', mesh.ep)} reads depends on the tokens that it is sent"
+        from tfacct.reports.computed import UNREAD
+
+        said = UNREAD.format(option("ep", mesh.ep))
         raise UsageError(f"{spelled('--bytes', 'traffic')}: {said}", "leave one of the two out")
     counted, unfit = _counted(subjects, request, dtype, kept, mesh)
     subjects = [c.subject for c in counted]

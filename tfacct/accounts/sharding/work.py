@@ -6,10 +6,27 @@ mask it sees its share of the pairs exactly, because it has a piece from the fro
 
 from __future__ import annotations
 
-from tfacct.accounts.sharding.mesh import Mesh
+from dataclasses import replace
+
+from tfacct.accounts.metrics import Point
+from tfacct.accounts.sharding.mesh import BOTH, Mesh
 from tfacct.ledger.einsum import Size, divided, rounded_up
 from tfacct.ledger.evaluated import Product
 from tfacct.ledger.lines import ACTIVE
+from tfacct.ledger.workload import Workload
+
+
+def products(point: Point, mesh: Mesh) -> list[Product]:
+    """Products of a step as one rank runs them."""
+    return [of_rank(product, mesh) for product in point.ledger.products(point.at, masked=point.masked)]
+
+
+def kept(mesh: Mesh, work: Workload) -> Workload:
+    """The tokens of a context that the fullest rank keeps."""
+    if mesh.cp == 1:
+        return work
+    own = BOTH * -(-work.context // (BOTH * mesh.cp))
+    return replace(work, context=own, tokens=own)
 
 
 def of_rank(product: Product, mesh: Mesh) -> Product:
