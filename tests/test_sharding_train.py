@@ -13,7 +13,7 @@ import tfacct
 from tests.test_sharding import MESHES, built, fake_ranks, plan_of, random_config
 from tests.test_sharding_ends import LLAMA
 from tfacct.accounts.sharding.mesh import Mesh
-from tfacct.accounts.timeline import timeline
+from tfacct.accounts.timeline import peak, timeline
 from tfacct.accounts.training import Step
 from tfacct.ledger.kept import Section
 from tfacct.ledger.workload import Workload
@@ -105,6 +105,17 @@ def fsdp_compared(kind: str, seed: int) -> None:
 @pytest.mark.parametrize(("kind", "seed"), [("llama", 0), ("qwen3", 1)])
 def test_a_rank_of_fsdp_is_as_torchs_tracker_sees_it(kind: str, seed: int) -> None:
     fsdp_compared(kind, seed)
+
+
+def test_the_last_block_but_one_can_be_the_fullest() -> None:
+    """It runs beside the buffer that the last block's gradients are scattered from, which no block has before it."""
+    config = {**LLAMA, "hidden_size": 64, "intermediate_size": 256, "num_hidden_layers": 6, "vocab_size": 97}
+    config |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "tie_word_embeddings": False}
+    most, parts = tracked(config, 4, 2, 16, mixed=False, earlier=False)
+    recipe = Recipe(optimizer="adamw-foreach", mesh=Mesh(fsdp=4))
+    fullest = peak(timeline(without_seeds(step_of(tfacct.load(config).loaded, Workload(16, 16, 2), recipe))))
+    assert (fullest.name, fullest.total) == ("block 4, backward", most)
+    assert parts["model.layers.5 PEAK_BW"]["Total"] < parts["model.layers.4 PEAK_BW"]["Total"] == most
 
 
 @pytest.mark.slow

@@ -8,9 +8,9 @@ also the one that has most in front of it and behind.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import takewhile
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from tfacct.accounts.casts import CHOOSE, Casts
 from tfacct.accounts.training import ENDS, INPUT, Step, kind_of
@@ -44,20 +44,18 @@ class Instant(NamedTuple):
         return self.weights + self.states + self.gradients + self.kept + self.held + self.gathered
 
 
+Fullest: TypeAlias = Callable[[Iterable[Instant]], Instant]
+"""What stands for some instants of which one decides."""
+
+
 def timeline(step: Step) -> list[Instant]:
     """The instants of a step, in their order: the peak is the fullest.
 
     Instants inside the forward pass, of blocks that run again, and block 1 are there only where they decide.
     """
-    whole = Timeline(step) if step.units is None else _in_units()(step)
-    ends = list(_ends_of_stacks(step))
-    always = [
-        whole.forward_ends(),
-        *whole.behind(),
-        *(whole.block(number, section) for number, section in ends),
-        *whole.front(),
-        whole.update(),
-    ]
+    whole = sums(step)
+    ends = list(ends_of_stacks(step))
+    always = list(whole.always(ends))
     most = max(int(instant.total) for instant in always)
     inside = [(number, one) for number, one in whole.inside_blocks(ends) if int(one.total) > most]
     if not inside:
@@ -68,10 +66,13 @@ def timeline(step: Step) -> list[Instant]:
     return [*always[:place], fullest, *always[place:]]
 
 
-def _in_units() -> type[Timeline]:
+def sums(step: Step, fullest: Fullest | None = None) -> Timeline:
+    """The sums that the instants of a step share; `fullest` stands for some instants, the peak of them by default."""
+    if step.units is None:
+        return Timeline(step, fullest or peak)
     from tfacct.accounts.timeline_units import UnitTimeline
 
-    return UnitTimeline
+    return UnitTimeline(step, fullest or peak)
 
 
 def peak(instants: Iterable[Instant]) -> Instant:
@@ -79,7 +80,7 @@ def peak(instants: Iterable[Instant]) -> Instant:
     return max(instants, key=lambda instant: int(instant.total))
 
 
-def _ends_of_stacks(step: Step) -> Iterator[tuple[int, Section]]:
+def ends_of_stacks(step: Step) -> Iterator[tuple[int, Section]]:
     """The last and the first block of each kind, backwards. Beside adapters block 0 is apart, but no other kind."""
     ends = {number: section for section in step.run.blocks for number in (section.numbers[0], section.numbers[-1])}
     if step.adapters and len(step.run.blocks) > 1 and len(step.run.blocks[1].numbers) > 1:
@@ -90,8 +91,8 @@ def _ends_of_stacks(step: Step) -> Iterator[tuple[int, Section]]:
 class Timeline:
     """The sums that the instants of a step share."""
 
-    def __init__(self, step: Step) -> None:
-        self.step, self.run = step, step.run
+    def __init__(self, step: Step, fullest: Fullest = peak) -> None:
+        self.step, self.run, self.fullest = step, step.run, fullest
         self.flying = step.beside()
         self.sizes: dict[int, dict[tuple[str, Role, int], Size]] = {}  # of tensors' kinds, by the section
         self.seen: dict[tuple[int, Moment, frozenset[str]], tuple[Size, Size]] = {}
@@ -128,6 +129,14 @@ class Timeline:
         self.whole_table = 0 if self.tied else self.other_rows
         self.earlier = self.all_gradients + self.whole_table if step.accumulate else 0
         self.logits = self.held(self.run.back, (self.run.logits,)) if step.holds_logits else 0
+
+    def always(self, ends: Iterable[tuple[int, Section]]) -> Iterator[Instant]:
+        """Instants that every step has, in their order."""
+        yield self.forward_ends()
+        yield from self.behind()
+        yield from (self.block(number, section) for number, section in ends)
+        yield from self.front()
+        yield self.update()
 
     def instant(self, name: str, operation: str, gradients: Size, kept: Size, held: Size) -> Instant:
         """An instant with what is always there: weights, the optimizer's state, other microbatches."""
@@ -203,7 +212,7 @@ class Timeline:
             return  # the next stage has them
         *heads, loss = self.run.back.run.moments
         for name, moments in (("loss, backward", [loss]), ("head, backward", heads)):
-            yield peak(
+            yield self.fullest(
                 self._backward(name, self.run.back, moment, self.kept_front + self.kept_blocks, 0, self.again)
                 for moment in moments
             )
@@ -215,7 +224,7 @@ class Timeline:
         handed = self.step.closures(number)
         attended = self._attended(section.run) if self.run.again else ()
         fewer = self.step.closures(number - 1) if attended else handed
-        return peak(
+        return self.fullest(
             self._backward(name, section, moment, kept - gone[moment], done, fewer if moment.at in attended else handed)
             for moment in section.run.moments
             if moment.done or not self.step.checkpoint or section.run.order.index(moment.at) != section.run.last
@@ -252,14 +261,14 @@ class Timeline:
         found = []
         for moment in front.run.moments:
             one = self._backward("table, backward", front, moment, 0, behind, 0)
-            more = self.stream
+            more = [self.stream]
             if moment.at == TABLE:  # it reads the whole stream's; of all rows' the rank's own are taken to be added
                 stream = self.step._replace(kept_input=None).input
                 whole, rows = self.step.bytes(front, (stream,)), self.tied * (2 if self.other_rows else 1)
-                more = max(whole, rows, key=int) + self.other_rows
-            found.append(one._replace(held=one.held + more))
+                more = [whole + self.other_rows, rows + self.other_rows]
+            found += [one._replace(held=one.held + held) for held in more]
         if found:
-            yield peak(found)
+            yield self.fullest(found)
 
     def update(self) -> Instant:
         """The optimizer's step, beside the batch."""
@@ -292,9 +301,13 @@ class Timeline:
         several = len(self.run.blocks) > 1
         for section in self.run.blocks:
             if several and section.numbers[1:]:
-                yield max(section.numbers[1:], key=lambda at: int(self._beside(at))), section
+                yield from ((number, section) for number in self.most_beside(section.numbers[1:]))
             elif SECOND in section.numbers:
                 yield SECOND, section
+
+    def most_beside(self, numbers: Sequence[int]) -> Sequence[int]:
+        """The one of some blocks with most kept in front and done behind; all, where the sizes of a step are open."""
+        return [max(numbers, key=lambda at: int(self._beside(at)))] if self.fullest is peak else numbers
 
     def _beside(self, number: int) -> Size:
         return self.in_front[number] - self._turned(number) + self.done_behind[number]

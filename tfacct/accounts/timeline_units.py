@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfacct.accounts.timeline import Instant, Timeline, peak
+from tfacct.accounts.timeline import Fullest, Instant, Timeline, peak
 from tfacct.accounts.training import ENDS, Step, Units, kind_of
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import Section
@@ -22,8 +22,8 @@ GATHER = "all-gather"
 class UnitTimeline(Timeline):
     """The sums of a timeline, with weights gathered and gradients scattered unit by unit."""
 
-    def __init__(self, step: Step) -> None:
-        super().__init__(step)
+    def __init__(self, step: Step, fullest: Fullest = peak) -> None:
+        super().__init__(step, fullest)
         units = self._units
         self.order = {number: part for part in self.run.blocks for number in part.numbers}
         blocks = sum(part.count * self.finished(part, part.run.order) for part in self.run.blocks)
@@ -74,7 +74,7 @@ class UnitTimeline(Timeline):
         kept = self.in_front[number] - self._turned(number) + self.step.kept_in(section)
         held = scatters + self.stream + self.logits + 2 * self.loss + self.step.closures(number)
         there = self.instant(runs.name, GATHER, self.done_behind[number], kept, held)
-        return peak((runs, there._replace(gathered=self.root + 2 * self.unit(number))))
+        return self.fullest((runs, there._replace(gathered=self.root + 2 * self.unit(number))))
 
     def front(self) -> Iterator[Instant]:
         """The backward pass of what stands in front of the blocks, beside the gradients that block 0 scatters."""
@@ -85,6 +85,17 @@ class UnitTimeline(Timeline):
     def update(self) -> Instant:
         """The optimizer's step, of what the rank stores."""
         return super().update()._replace(gradients=self.scattered + self.ends)
+
+    def _others(self) -> Iterator[tuple[int, Section]]:
+        """Besides, of the blocks between two others: the last but one is the first behind whose gradients another
+        block's are scattered."""
+        yield from super()._others()
+        for section in self.run.blocks:
+            between: dict[tuple[Size, Size], list[int]] = {}
+            for number in section.numbers:
+                between.setdefault((self.unit(number - 1), self.unit(number + 1)), []).append(number)
+            for numbers in between.values():
+                yield from ((number, section) for number in self.most_beside(numbers))
 
     def _forward(self) -> Iterator[tuple[int, Instant]]:
         first = min(self.order)
