@@ -22,7 +22,7 @@ def test_the_candidates_hold_the_peak() -> None:
         rng, ours = random.Random(name), presets.load(name)
         for ranks in (1, 2, 64):
             work = counting.workload(ours, Request(ctx=rng.randint(1, 9000), batch=rng.choice((1, 2, 7))))
-            recipe = Recipe("bf16", mesh=None if ranks == 1 else mesh_of(1, False, ranks)).checked()
+            recipe = Recipe("bf16", mesh=mesh_of(fsdp=ranks)).checked()
             try:
                 step = step_of(ours, work, recipe)
             except TfacctError:
