@@ -18,7 +18,7 @@ from tests.families import SHAPES, room
 from tests.families import TINY as TINY
 from tests.families import VARIANTS as VARIANTS
 from tfacct.architecture.parts import Part
-from tfacct.ledger.einsum import Axes
+from tfacct.ledger.einsum import Axes, rounded_up
 from tfacct.ledger.lines import Matmul
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel, subject
@@ -99,11 +99,17 @@ def alone(family: str) -> bool:
     return not tiny(family).keeps
 
 
+def rounded(ours: LoadedModel, tokens: int) -> int:
+    """As many tokens, or a few more: a multiple of the patches that are taken together."""
+    return rounded_up(tokens, ours.ledger.together) * ours.ledger.together
+
+
 def asked(ours: LoadedModel, work: Workload, source: int = SOURCE) -> Workload:
     """The workload as a model can be asked for it: an encoder alone takes all tokens at once, of an
     image at least one patch, and a source is read in the first step, all that there is where the class wants it so."""
     if not ours.keeps:
         tokens = max(work.tokens, 1 + (getattr(ours.architecture.embed, "front", None) or 0))
+        tokens = rounded(ours, tokens)
         return replace(work, context=tokens, tokens=tokens)
     if ours.source is None:
         return work

@@ -20,7 +20,7 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.ledger import workload
 from tfacct.ledger.einsum import SpecError, chunks, one_by_one, pairs, whole_bytes
 from tfacct.ledger.groups import Group, Ledger
-from tfacct.ledger.lines import CHUNK, FRONT, WINDOWS, Matmul, Pointwise, State, Table
+from tfacct.ledger.lines import CHUNK, FRONT, SHARES, WINDOWS, Matmul, Pointwise, State, Table
 from tfacct.ledger.storage import BF16_EACH, storage, width
 from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE, PATCHES, Workload
 
@@ -86,7 +86,7 @@ def test_pairs_equal_a_count_over_the_mask(queries: int, keys: int) -> None:
 
 
 def test_every_part_agrees_with_m_k_n(tiny_subject) -> None:
-    at = Workload(context=11, tokens=5, batch=3).axes()
+    at = asked(tiny_subject, Workload(context=11, tokens=5, batch=3)).axes()
     for product in tiny_subject.ledger.products(at):
         dims = product.dims
         assert product.forward == 2 * dims.m * dims.k * dims.n * dims.times
@@ -169,7 +169,7 @@ def test_a_decode_step_reads_exactly_the_kv_cache(tiny_subject) -> None:
 
 
 def test_unfolded_adds_up_and_no_path_stands_twice(tiny_subject) -> None:
-    at = Workload(context=11, tokens=5, batch=3).axes()
+    at = asked(tiny_subject, Workload(context=11, tokens=5, batch=3)).axes()
     ledger = tiny_subject.ledger
     folded, unfolded = ledger.flops(at), ledger.flops(at, unfolded=True)
     assert sum(folded.values()) == sum(unfolded.values())
@@ -244,6 +244,7 @@ def test_every_letter_is_explained_once_and_every_spec_uses_explained_letters(ti
             used = set(getattr(line, "of", line).spec.replace(",", " ").replace("->", " ").split())
             used |= set(getattr(line, "bank", None) or ())
             bound = {CHUNKS, ONE_BY_ONE} if CHUNK in part.axes() else {PATCHES} if FRONT in part.axes() else set()
+            bound |= {share for share, size in SHARES.items() if size in part.axes()}
             assert used <= set(workload.AXES) | bound | set(part.axes()), f"{line.path}: {used}"
             lettered |= used
         # A part says the size of every letter that it writes, and of no other but its window.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ transformers = pytest.importorskip("transformers")
 
 from tests.test_logits import BATCH, MADE, TOKENS, Float64, exact_angles, gap, ours, theirs  # noqa: E402
 from tests.test_logits import CONFIGS as DECODERS  # noqa: E402
+from tfacct.reference.rotary import in_tiles  # noqa: E402
 
 CONFIGS = {name: config for name, config in LOGITS.items() if name not in DECODERS}
 SOURCE = 23
@@ -49,6 +51,8 @@ class Pair:
             self.tokens[:, :-1].clamp_(max=config["vocab_size"] - 2)
 
     def logits(self) -> torch.Tensor:
+        if self.about.architecture.merger is not None:  # whose class is given the patches of all images in one row
+            return torch.cat([*self.merged()], dim=1)
         if self.about.family == "siglip2_vision_model":  # whose class is given the patches
             side = round(self.tokens.shape[1] ** 0.5)
             given = {"pixel_attention_mask": None, "spatial_shapes": torch.tensor([[side, side]] * BATCH)}
@@ -61,12 +65,33 @@ class Pair:
             return result(self.stranger(self.tokens), self.about)
         return self.stranger(self.source, decoder_input_ids=self.tokens).logits
 
+    def merged(self) -> Iterator[torch.Tensor]:
+        """Rows of each merger, in the order of our patches. The class takes them by the tiles that are merged."""
+        *outer, inner = self.about.config.tiles
+        count = self.tokens.shape[1]
+        side = round(count**0.5)
+        places, theirs = (in_tiles(torch.arange(count), tiles) for tiles in ((*outer, inner), (inner,)))
+        given = self.tokens[:, places.argsort()[theirs]].flatten(0, 1)
+        said = self.stranger(given, grid_thw=torch.tensor([[1, side, side]] * BATCH))
+        order = in_tiles(torch.arange(count // inner**2), tuple(tile // inner for tile in outer))
+        for rows in (said["pooler_output"], *(said.get("deepstack_features") or ())):
+            yield rows.unflatten(0, (BATCH, -1))[:, order]
+
     def mine(self, **how: bool) -> Any:
         return ours(self.about, self.stranger, **how)
 
 
+def pixels(patches: Patches) -> int:
+    """Numbers of a patch."""
+    return patches.channels * patches.pixels
+
+
 def pictured(config: dict) -> tuple[torch.Tensor, torch.Tensor]:
     """Images, and the patches that they are made of; what is left over at two sides belongs to none."""
+    if "in_channels" in config:  # patches as they are, of a square of two tiles on a side
+        about = subject("tiny", config)
+        count = (2 * about.config.tiles[0]) ** 2
+        return torch.empty(0), torch.randn(BATCH, count, pixels(about.architecture.embed), dtype=torch.float64)
     patch, channels = config["patch_size"], config["num_channels"]
     size = config["image_size"] if "image_size" in config else round(config["num_patches"] ** 0.5) * patch
     image = torch.randn(BATCH, channels, size, size, dtype=torch.float64)

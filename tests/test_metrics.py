@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tfacct
-from tests.conftest import TINY, by_kind, of_family
+from tests.conftest import TINY, asked, by_kind, of_family
 from tfacct import load
 from tfacct.accounts.metrics import METRICS, Metric, Point, attention_overtakes, cache_overtakes, metric
 from tfacct.accounts.step_metrics import STEP_METRICS
@@ -61,7 +61,7 @@ def test_golden_numbers() -> None:
 @pytest.mark.parametrize("train", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
 def test_totals_that_are_grouped_are_the_sum_of_the_lines(tiny_subject: LoadedModel, masked: bool, train: bool) -> None:
-    at = Workload(23, 13, 9).axes()
+    at = asked(tiny_subject, Workload(23, 13, 9), 0).axes()
     products = tiny_subject.ledger.products(at, masked=masked)
     assert tiny_subject.ledger.total_flops(at, masked=masked) == sum(product.forward for product in products)
     backward = tiny_subject.ledger.total_flops(at, masked=masked, backward=True)

@@ -16,7 +16,7 @@ from tfacct.families._parts import PAIRS, VISIONS
 from tfacct.loading.model import subject
 from tfacct.witness.renamed import renamed
 
-ALONE = ("idefics3", "internvl", "smolvlm")
+ALONE = tuple(whole for whole, vision in VISIONS.items() if vision.alone)
 """Those that build one encoder only."""
 LLAVA: dict[str, Any] = {
     "architectures": ["LlavaForConditionalGeneration"],
@@ -65,7 +65,7 @@ def test_the_vision_model_is_the_wholes(whole: str, said: bool) -> None:
     vision = {name: value for name, value in TINY[tower].items() if said or name != "model_type"}
     raw = {"model_type": whole, "text_config": text_of(whole), "vision_config": vision}
     tensors = built(raw)
-    towers = ("model.vision_tower.", "model.vision_model.")
+    towers = ("model.vision_tower.", "model.vision_model.", "model.visual.")
     theirs = {
         name.removeprefix(prefix): count
         for name, count in tensors.items()
@@ -73,7 +73,8 @@ def test_the_vision_model_is_the_wholes(whole: str, said: bool) -> None:
         if name.startswith(prefix)
     }
     assert ours(raw, "vision") == theirs
-    assert any(f".{VISIONS[whole].between}." in name for name in tensors)
+    between = VISIONS[whole].between
+    assert any(f".{between}." in name for name in tensors) == (between is not None)
 
 
 def test_a_tower_of_idefics_has_one_class(run) -> None:
@@ -135,6 +136,43 @@ def test_a_part_alone_says_what_it_is_not(run, llava: str) -> None:
     assert one["total_params"] == other["total_params"] and one["left_out"] == other["left_out"] == ["vision_config"]
 
 
+QWEN2_VL = {
+    "model_type": "qwen2_vl", "architectures": ["Qwen2VLForConditionalGeneration"], "hidden_size": 3584,
+    "intermediate_size": 18944, "max_position_embeddings": 32768, "num_attention_heads": 28, "num_hidden_layers": 28,
+    "num_key_value_heads": 4, "vocab_size": 152064, "tie_word_embeddings": False,
+    "vision_config": {
+        "depth": 32, "embed_dim": 1280, "mlp_ratio": 4, "num_heads": 16, "in_chans": 3, "hidden_size": 3584,
+        "patch_size": 14, "spatial_merge_size": 2, "spatial_patch_size": 14, "temporal_patch_size": 2,
+    },
+}  # fmt: skip
+QWEN3_VL = {
+    "model_type": "qwen3_vl",
+    "text_config": {
+        "model_type": "qwen3_vl_text", "attention_bias": False, "head_dim": 128, "hidden_size": 4096,
+        "intermediate_size": 12288, "num_attention_heads": 32, "num_hidden_layers": 36, "num_key_value_heads": 8,
+        "vocab_size": 151936,
+    },
+    "tie_word_embeddings": False,
+    "vision_config": {
+        "deepstack_visual_indexes": [8, 16, 24], "depth": 27, "hidden_act": "gelu_pytorch_tanh", "hidden_size": 1152,
+        "in_channels": 3, "intermediate_size": 4304, "model_type": "qwen3_vl", "num_heads": 16,
+        "num_position_embeddings": 2304, "out_hidden_size": 4096, "patch_size": 16, "spatial_merge_size": 2,
+        "temporal_patch_size": 2,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("raw", "total"), [(QWEN2_VL, 8_291_375_616), (QWEN3_VL, 8_767_123_696)])
+def test_where_nothing_joins_them_both_are_the_published_total(run, tmp_path: Path, raw: dict, total: int) -> None:
+    """What the files of Qwen2-VL 7B and Qwen3-VL 8B hold; the first keeps the language model's fields in the whole."""
+    (path := tmp_path / "whole.json").write_text(json.dumps(raw))
+    ran = run("params", str(path), "--part", "both")
+    assert ran.out.splitlines()[1] == f"{total:,} parameters together."
+    assert "warning" not in ran.err
+    (model,) = json.loads(run("params", str(path), "--part", "vision", "--json").out)["models"]
+    assert model["left_out"] == ["text_config"]
+
+
 def test_fields_are_set_over_the_part(run, llava: str) -> None:
     ran = run("flops", llava, "--part", "vision", "--set", "image_size=224", "--json")
     assert json.loads(ran.out)["models"][0]["workload"]["tokens"] == 257
@@ -175,8 +213,8 @@ def test_a_vision_model_that_is_not_understood_is_refused(change: dict, says: st
 
 
 def test_a_whole_whose_vision_model_is_not_counted_names_those_that_are() -> None:
-    raw = {"model_type": "qwen3_vl", "text_config": text_of("qwen3_vl"), "vision_config": {"depth": 2}}
-    with pytest.raises(TfacctError, match="the vision model in 'qwen3_vl' is not counted"):
+    raw = {"model_type": "janus", "text_config": text_of("janus"), "vision_config": {"hidden_size": 2}}
+    with pytest.raises(TfacctError, match="the vision model in 'janus' is not counted"):
         subject("mine", raw).of_part("vision")
 
 

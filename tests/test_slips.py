@@ -143,7 +143,7 @@ def test_every_one_letter_slip_is_rejected_or_caught(family: str) -> None:
     rejected = caught = 0
     survivors = []
     for index, group in enumerate(ledger.groups):
-        letters = list(group.bound(WORKLOADS[0].axes()))
+        letters = list(group.bound(outside.works[0].axes()))
         for position, line in enumerate(group.lines):
             for field, slipped in slips(line, letters):
                 if _same(subject, slipped) == _same(subject, getattr(line, field)):

@@ -9,6 +9,65 @@ from tfacct.base.errors import ConfigError
 from tfacct.loading.model import subject
 
 
+def test_qwen2_vls_encoder_by_hand() -> None:
+    """Four patches of 2 · 14² · 3 numbers become one row: blocks run over all, the merger over a quarter of them."""
+    ours = load("qwen2-vl-7b-vision")
+    block = 4 * 1280**2 + 4 * 1280 + 2 * 1280 * 5120 + 5120 + 1280 + 4 * 1280
+    merger = 2 * 1280 + (5120**2 + 5120) + (5120 * 3584 + 3584)
+    assert ours.params().total == 3 * 2 * 14**2 * 1280 + 32 * block + merger == 675_759_104
+    # The largest image of its processor: 28² · 1,280 pixels.
+    facts = ours.flops().models[0]
+    assert facts["workload"]["tokens"] == 28**2 * 1280 // 14**2 == 5120
+    per_patch = 3 * 2 * 14**2 * 1280 + 32 * (4 * 1280**2 + 2 * 1280 * 5120)
+    merged = 1280 * (5120**2 + 5120 * 3584)
+    assert facts["total_flops"] == 2 * 5120 * per_patch + 32 * 4 * 5120**2 * 1280 + 2 * merged
+
+
+def test_qwen3_vls_mergers_by_hand() -> None:
+    """Three behind blocks, whose norms are of four patches together, and one behind all, whose norm is of each."""
+    ledger = load("qwen3-vl-8b-vision").loaded.ledger
+    joined = 4 * 1152
+    products = joined**2 + joined + joined * 4096 + 4096
+    sums = dict.fromkeys(("deepstack", "merger"), 0)
+    for path, count in ledger.parameters().items():
+        if (part := path.partition(".")[0]) in sums:
+            sums[part] += count
+    assert sums == {"deepstack": 3 * (products + 2 * joined), "merger": products + 2 * 1152}
+
+
+@pytest.mark.parametrize("asked", [["--ctx", "577"], ["--ctx", "577", "--explain"], ["--ctx", "577", "--bytes"]])
+def test_patches_that_would_be_left_over_are_refused(run, asked: list[str]) -> None:
+    ran = run("flops", "qwen2-vl-7b-vision", *asked)
+    said = " ".join(ran.err.split())
+    assert ran.code == 2 and "577 patches are no multiple of 4, the patches of an image that are taken together" in said
+    assert "use --ctx 580" in said
+    assert run("flops", "qwen2-vl-7b-vision", "--ctx", "580").code == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        (
+            {"model_type": "qwen2_vl_vision", "in_chans": 1},
+            "in_chans = 1 is not read by the class: it reads in_channels",
+        ),
+        ({"model_type": "qwen2_vl_vision", "spatial_patch_size": 16}, "it reads patch_size"),
+        ({"model_type": "qwen2_vl_vision", "num_heads": 640}, "the size of a head by 4"),
+        ({"model_type": "qwen2_vl_vision", "rope_parameters": {"rope_type": "default"}}, "by row and column only"),
+        ({"model_type": "qwen3_vl_vision", "deepstack_visual_indexes": [8, 27]}, "different blocks of 27"),
+        ({"model_type": "qwen3_vl_vision", "deepstack_visual_indexes": [8, 8]}, "different blocks of 27"),
+        (
+            {"model_type": "qwen3_5_vision", "deepstack_visual_indexes": [8]},
+            r"deepstack_visual_indexes = \[8\] changes",
+        ),
+        ({"model_type": "qwen3_vl_vision", "num_position_embeddings": 2305}, "is not the square of a number"),
+    ],
+)
+def test_what_qwens_encoders_do_not_run_is_refused(fields: dict, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        _ = subject("mine", fields).context
+
+
 def test_vit_base_by_hand() -> None:
     """google/vit-base-patch16-224: 86,567,656 parameters, as its page says.
 

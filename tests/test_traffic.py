@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import TINY, by_kind, tiny
+from tests.conftest import TINY, by_kind, rounded, tiny
 from tests.test_package import commanded, imported_by
 from tfacct import load
 from tfacct.base.errors import TfacctError
@@ -89,7 +89,7 @@ def test_the_kv_bytes_read_are_the_memory_reports(name: str) -> None:
     deepseek = config_class(presets.load(name).family).model_fields.keys() >= {"latent_attention"}
     model = load(name, latent_attention="absorbed") if deepseek else load(name)
     if not model.loaded.keeps:
-        assert not any(model.loaded.ledger.states(Workload(5, 5).axes()))
+        assert not any(model.loaded.ledger.states(Workload(64, 64).axes()))
         return
     at = Workload(context=5999, tokens=1, batch=3, source=model.loaded.source or 0).axes()
     read = {"scores": 0, "values": 0}
@@ -256,7 +256,7 @@ def test_nothing_heavy_is_imported() -> None:
 
 
 def test_the_report_in_python(tiny_subject: LoadedModel) -> None:
-    report = load(tiny_subject.raw).traffic(ctx=9, batch=3)
+    report = load(tiny_subject.raw).traffic(ctx=rounded(tiny_subject, 9), batch=3)
     facts = report.models[0]
     assert report.total == facts["total_read_bytes"] + facts["total_written_bytes"]
     assert facts["flops_per_byte"] == facts["total_flops"] / report.total

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import SHAPES, TINY, alone, asked, by_kind, every_step, ran, tiny
+from tests.conftest import SHAPES, TINY, alone, asked, by_kind, every_step, ran, rounded, tiny
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.lines import Matmul
 from tfacct.ledger.workload import Request, Workload
@@ -177,7 +177,9 @@ def test_tiny_models_verify_with_transformers_asked_too(family: str) -> None:
     pytest.importorskip("transformers")
     about = tiny(family)
     whole = alone(family) or about.config.class_chunks  # of which every step takes all, or the class no chunk
-    report = verify([about], Request(ctx=23, tokens=None if whole else 13, batch=9), against="transformers")
+    report = verify(
+        [about], Request(ctx=rounded(about, 23), tokens=None if whole else 13, batch=9), against="transformers"
+    )
     holds(report, 1)
     said = [w["witness"] for w in report.models[0]["witnesses"] if w["witness"].startswith("transformers")]
     assert len(said) == {"cs336": 0, "own": 0}.get(family, 2 if alone(family) else 3)

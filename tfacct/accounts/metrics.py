@@ -302,9 +302,9 @@ def attention_overtakes(point: Point, *, chunk: bool) -> int | None:
         attention = flops_of(there, lambda _path, line: paths.component_of(line) == paths.SCORES)
         return int(2 * attention - flops_of(there))
 
-    smallest = point.work.tokens if chunk else 1
-    last = smallest - 1 + memory.largest_that_fits(lambda n: ahead(smallest - 1 + n), 0, LARGEST)
-    return last + 1 if last < LARGEST else None
+    smallest, together = point.work.tokens if chunk else 1, point.ledger.together
+    last = smallest - 1 + memory.largest_that_fits(lambda n: ahead((smallest - 1 + n) * together), 0, LARGEST)
+    return (last + 1) * together if last < LARGEST else None
 
 
 def cache_overtakes(point: Point) -> int | None:

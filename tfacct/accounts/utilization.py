@@ -30,8 +30,8 @@ def _palm(point: Point) -> int:
     included; T is the context, in blocks with a window too; 12·L·H·Q are the FLOPs of scores and values in training for
     each key, with H heads of size Q in L blocks.
     """
-    if point.work.source or point.ledger.instead is not None:
-        kind = "a decoder alone" if point.work.source else "a model without latent attention"
+    if point.work.source or point.ledger.instead is not None or point.ledger.together > 1:
+        kind = "a decoder alone" if point.ledger.instead is None else "a model without latent attention"
         raise UsageError(f"PaLM's formula is that of {kind}", f"{option('convention', 'full')} counts every product")
     one_pair = moved(point, context=1, tokens=1, batch=1)
     each_key = flops_of(one_pair, lambda _path, line: paths.component_of(line) == paths.SCORES)

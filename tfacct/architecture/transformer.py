@@ -14,6 +14,7 @@ from tfacct.architecture.parts import (
     Attention,
     AttentionPooler,
     Classes,
+    Deepstack,
     Distances,
     Embedding,
     FeedForward,
@@ -23,6 +24,7 @@ from tfacct.architecture.parts import (
     Head,
     LatentAttention,
     Merged,
+    Merger,
     Norm,
     Part,
     Patches,
@@ -77,7 +79,8 @@ class Transformer:
 
     With an `encoder` it is the decoder of an encoder-decoder. An image encoder has patches for a token
     table. `mtp` heads run behind the head. A body has no `head`; it may have a `pooler`, and scores of `classes`.
-    `beside`: a convolution of what the first block reads, added behind it.
+    `beside`: a convolution of what the first block reads, added behind it. A `merger` joins patches behind the blocks,
+    and `deepstack` behind some of them.
     """
 
     embed: Embedding | Patches
@@ -97,6 +100,8 @@ class Transformer:
     beside: FirstConvolution | None = None
     streams: Streams | None = None
     merged: Merged | None = None
+    deepstack: Deepstack | None = None
+    merger: Merger | None = None
 
     def ends(self) -> tuple[dict[str, Part], dict[str, Part]]:
         """Parts before the blocks and parts behind them, by their names in paths."""
@@ -104,7 +109,8 @@ class Transformer:
         front = {"embed": self.embed, "pos_embed": self.positions, "type_embed": self.segments}
         front |= {"rel_bias": self.bias, "rel_embed": self.distances, "embed_norm": self.embed_norm}
         front |= {"per_layer": self.per_layer, "streams": self.streams, "first_conv": self.beside}
-        back: dict[str, Part | None] = {"merged": self.merged, "final_norm": self.final_norm, "lm_head": self.head}
+        back: dict[str, Part | None] = {"deepstack": self.deepstack, "merged": self.merged}
+        back |= {"final_norm": self.final_norm, "lm_head": self.head, "merger": self.merger}
         return _there(front), _there({**back, "pooler": self.pooler, "classifier": self.classes})
 
     @property

@@ -22,16 +22,21 @@ TOWERS = (
     "idefics3_vision",
     "smolvlm_vision",
     "internvl_vision",
+    "qwen2_vl_vision",
+    "qwen3_vl_vision",
+    "qwen3_vl_moe_vision",
+    "qwen3_5_vision",
+    "qwen3_5_moe_vision",
 )
 """Encoders of images that are counted in a whole."""
 
 
 class Vision(NamedTuple):
     """The encoder of a whole's images: its type where the config does not say, and the module between it and the
-    language model. `alone`: the whole builds no other."""
+    language model, where that is none of the encoder's own. `alone`: the whole builds no other."""
 
     tower: str
-    between: str = "multi_modal_projector"
+    between: str | None = "multi_modal_projector"
     alone: bool = False
 
 
@@ -50,6 +55,11 @@ VISIONS: Mapping[str, Vision] = {
     "llava_onevision": SIGLIP,
     "mistral3": PIXTRAL,
     "paligemma": SIGLIP,
+    "qwen2_vl": Vision("qwen2_vl_vision", None, alone=True),
+    "qwen3_5": Vision("qwen3_5_vision", None, alone=True),
+    "qwen3_5_moe": Vision("qwen3_5_moe_vision", None, alone=True),
+    "qwen3_vl": Vision("qwen3_vl_vision", None, alone=True),
+    "qwen3_vl_moe": Vision("qwen3_vl_moe_vision", None, alone=True),
     "smolvlm": Vision("smolvlm_vision", "connector", alone=True),
     "vipllava": CLIP,
 }
@@ -93,8 +103,9 @@ def part_of(raw: Mapping[str, Any], model_type: str, part: Part) -> tuple[dict[s
         raise ConfigError(f"the {part} model in {model_type!r} is of model_type {shown(family)}, which is not counted")
     fields = {**inside, "model_type": family, "architectures": None}
     others = tuple(name for name in raw if name.endswith("_config") and name != own)
-    if pair is None:
-        return fields, (*others, VISIONS[model_type].between)
+    if pair is None:  # some files hold the language model's fields among those of the whole
+        between = VISIONS[model_type].between
+        return fields, (*dict.fromkeys((FIELDS["text"], *others)), *([between] if between else []))
     named = classes.named(raw.get("architectures"))
     if any(name != f"{pair.stem}Model" for name in named):
         raise ConfigError(f"architectures = {shown(named)} names no class of {model_type}: it is {pair.stem}Model")

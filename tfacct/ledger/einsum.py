@@ -16,7 +16,7 @@ from functools import cache
 from math import prod
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from tfacct.base.errors import ConfigError
+from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.spelling import option, setting
 from tfacct.ledger import workload
 
@@ -138,6 +138,21 @@ def divided(whole: Size, parts: Size) -> Size:
     """Quotient of a division without remainder. (`//` on a symbol would wrap it in a floor.)"""
     symbolic = hasattr(whole, "free_symbols") or hasattr(parts, "free_symbols")
     return whole / parts if symbolic else whole // parts
+
+
+def shared(tokens: Size, parts: Size) -> Size:
+    """Tokens divided by a number that they are a multiple of. Raises UsageError where they are none.
+
+    >>> shared(576, 4)
+    144
+    """
+    if hasattr(tokens, "free_symbols") or hasattr(parts, "free_symbols"):
+        return divided(tokens, parts)
+    if not same(tokens % parts, tokens * 0):
+        said = f"{tokens:,} patches are no" if isinstance(tokens, int) else "numbers of patches must be a"
+        more = f"use {option('ctx', rounded_up(tokens, parts) * parts)}" if isinstance(tokens, int) else None
+        raise UsageError(f"{said} multiple of {parts:,}, the patches of an image that are taken together", more)
+    return divided(tokens, parts)
 
 
 def rounded_up(whole: Size, parts: Size) -> Size:

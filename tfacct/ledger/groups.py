@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
-from math import prod
+from math import lcm, prod
 
 from tfacct.base.record import record
 from tfacct.ledger import paths
@@ -22,10 +22,11 @@ from tfacct.ledger.einsum import (
     divided,
     one_by_one,
     seen,
+    shared,
     smaller,
 )
 from tfacct.ledger.evaluated import Product, Tensor, kept_bytes, same_sizes
-from tfacct.ledger.lines import ACTIVE, CHUNK, FRONT, POSITIONS, WINDOW, Line, LineT, Matmul, Pointwise, State
+from tfacct.ledger.lines import ACTIVE, CHUNK, FRONT, POSITIONS, SHARES, WINDOW, Line, LineT, Matmul, Pointwise, State
 from tfacct.ledger.storage import Storage, Width
 from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE, PATCHES
 
@@ -60,7 +61,8 @@ class Group:
         In a window of W, S is bound to the keys that the new tokens see, T + min(S − T, W − 1), or with `kept` to those
         that stay for the next step, min(S, W). `at` may bind both itself, as SEEN and KEPT: symbols for them keep
         formulas free of `min`. Where a recurrence runs in chunks, CHUNKS and ONE_BY_ONE are bound alike, and
-        PATCHES where learned tokens stand in front of them.
+        PATCHES where learned tokens stand in front of them. Patches that are merged are bound by how many are left.
+        Raises UsageError for a number of patches of which some would be left over.
         """
         axes = {**self.axes, **at}
         if CHUNK in self.axes and CHUNKS not in at:
@@ -68,6 +70,9 @@ class Group:
             axes[ONE_BY_ONE] = one_by_one(at["T"], at["S"])
         if FRONT in self.axes and PATCHES not in at:
             axes[PATCHES] = at["T"] - self.axes[FRONT]
+        for share, size in SHARES.items():
+            if size in self.axes and share not in at:
+                axes[share] = shared(at["T"], self.axes[size])
         if WINDOW in self.axes:
             window = self.axes[WINDOW]
             axes[POSITIONS] = at["S"]
@@ -155,6 +160,11 @@ class Ledger:
     def keeps(self) -> bool:
         """True if anything stays for a next step."""
         return any(isinstance(line, State) for group in self.groups for line in group.lines)
+
+    @cached_property
+    def together(self) -> int:
+        """Number that a step's tokens are a multiple of: patches that are taken together, else 1."""
+        return lcm(*(group.axes[size] for group in self.groups for size in SHARES.values() if size in group.axes))
 
     @cached_property
     def experts(self) -> bool:

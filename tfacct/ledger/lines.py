@@ -53,6 +53,10 @@ BESIDE = "Kb"
 """The axis of the tokens around one that a convolution sees, an odd number; it binds nothing."""
 FRONT = "Xc"
 """The axis of the learned tokens in front of an image's patches; the ledger binds by it how many patches there are."""
+MERGE = "Mp"
+"""The axis of the patches that are merged into one; the ledger binds by it how many are left."""
+SHARES = {workload.MERGED: MERGE}
+"""Axes that a step binds to its tokens divided by a size, and the axis of that size."""
 
 
 class Parameter(NamedTuple):

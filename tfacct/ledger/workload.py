@@ -26,7 +26,9 @@ CHUNKS, ONE_BY_ONE = "Nc", "Tr"
 """Axes that a step binds where a recurrence runs in chunks: how many there are, and the tokens taken one by one."""
 PATCHES = "Ti"
 """The axis that a step binds where learned tokens stand in front of an image's patches: the tokens less those."""
-OF_STEPS = frozenset((*AXES, CHUNKS, ONE_BY_ONE, PATCHES))
+MERGED = "Tm"
+"""The axis that a step binds where neighbouring patches are merged: the tokens divided by how many are one then."""
+OF_STEPS = frozenset((*AXES, CHUNKS, ONE_BY_ONE, PATCHES, MERGED))
 """Axes that no weight has."""
 
 LARGEST = 10**12

@@ -35,14 +35,21 @@ def build(config: Mapping[str, Any], auto: str = "AutoModelForCausalLM") -> Any:
         made.use_cache = True
     with torch.device("meta"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        maker = getattr(transformers, auto)  # a class of its own, where no automatic one knows it
-        built = getattr(maker, "from_config" if auto.startswith("Auto") else "_from_config")(
+        built = maker(auto)(
             made, attn_implementation="eager", **({"experts_implementation": "batched_mm"} if _routed(made) else {})
         )
     for module in built.modules():
         if hasattr(module, "warn_if_padding_and_no_attention_mask"):
             module.warn_if_padding_and_no_attention_mask = _quiet  # it reads tokens, and on meta there are none
     return built.eval()
+
+
+def maker(auto: str) -> Any:
+    """What builds this class of transformers' from a config. One that no automatic class knows is named itself, with
+    its module where transformers does not have it at its top."""
+    room, _, name = auto.rpartition(".")
+    own = getattr(import_module(f"transformers.{room}") if room else transformers, name)
+    return getattr(own, "from_config" if auto.startswith("Auto") else "_from_config")
 
 
 def _quiet(*_: object) -> None:
@@ -90,6 +97,8 @@ def run(
         before |= {"attention_mask": dict.fromkeys(("full_attention", "linear_attention"))}
     if source and new_source:
         before |= read
+    if "grid_thw" in takes:
+        return _of_grid(model, batch, tokens), {}
     if "pixel_values" in takes and "input_ids" not in takes:
         return _of_image(model, batch, tokens), {}
     if old:
@@ -120,6 +129,21 @@ def _of_image(model: Any, batch: int, tokens: int) -> dict[str, int]:
         given = {"pixel_values": patches, "pixel_attention_mask": None, "spatial_shapes": shapes}
     with _unmasked(model), FlopCounterMode(display=False) as counter:
         model(**given)
+    return _own(model, counter)
+
+
+def _of_grid(model: Any, batch: int, tokens: int) -> dict[str, int]:
+    """FLOPs that each module computes itself of images whose patches the class is given, one row of tiles each."""
+    config = model.config
+    high = config.spatial_merge_size
+    sides = torch.tensor([[1, high, tokens // high]] * batch)
+    count = batch * tokens
+    numbers = config.in_channels * config.temporal_patch_size * config.patch_size**2
+    with torch.device("meta"):  # what the class would compute of the sides, on the CPU
+        given = {"hidden_states": torch.zeros(count, numbers), "position_ids": torch.zeros(count, 2, dtype=torch.long)}
+        given |= {"interp_indices": torch.zeros(count, 4, dtype=torch.long), "interp_weights": torch.zeros(count, 4)}
+    with FlopCounterMode(display=False) as counter:
+        model(**given, grid_thw=sides)
     return _own(model, counter)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.reference.attention import Softmax, by_head
-from tfacct.reference.modules import Activation, Add, LayerNorm, Linear, Product
+from tfacct.reference.modules import Activation, Add, LayerNorm, Linear, Product, RMSNorm
 
 
 class Token(nn.Module):
@@ -67,6 +67,26 @@ class Network(nn.Module):
         self.act = Activation(activation)
 
     def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.down_proj(self.act(self.up_proj(x)))
+        return out
+
+
+class Merger(nn.Module):
+    """Neighbouring patches side by side, and two products of them. Those to be merged follow each other."""
+
+    def __init__(self, part: parts.Merger) -> None:
+        super().__init__()
+        self.patches, self.joined = part.patches, part.joined
+        width = part.patches * part.hidden
+        normed = width if part.joined else part.hidden
+        self.norm = LayerNorm((normed,), part.eps) if part.norm == "layer" else RMSNorm(normed, part.eps)
+        self.up_proj, self.down_proj = Linear(width, width), Linear(width, part.out)
+        self.act = Activation(part.activation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x if self.joined else self.norm(x)
+        x = torch.unflatten(x, 1, (x.shape[1] // self.patches, self.patches)).flatten(2)
+        x = self.norm(x) if self.joined else x
         out: Tensor = self.down_proj(self.act(self.up_proj(x)))
         return out
 

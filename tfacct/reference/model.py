@@ -18,7 +18,7 @@ from tfacct.reference import blocks
 from tfacct.reference.altup import Streams
 from tfacct.reference.blocks import Kept, MtpHead, own_norm, run, share, through
 from tfacct.reference.distances import Distances, RelativeBias
-from tfacct.reference.images import AttentionPooler, Patches, Picked
+from tfacct.reference.images import AttentionPooler, Merger, Patches, Picked
 from tfacct.reference.lightning import LightningAttention
 from tfacct.reference.mixers import module_of
 from tfacct.reference.modules import (
@@ -124,6 +124,9 @@ class Decoder(nn.Module):
         if self.lm_head is not None and shape.head is not None and shape.head.tied:
             self.lm_head.weight = table.weight
         self.pooler = _pooler(shape.pooler, last)
+        self.merger = None if shape.merger is None else Merger(shape.merger)
+        self.behind = () if shape.deepstack is None else shape.deepstack.behind
+        self.deepstack = nn.ModuleList(Merger(shape.deepstack) for _ in self.behind if shape.deepstack is not None)
         self.classifier = None if shape.classes is None else Classes(shape.classes, last)
         self.mtp = nn.ModuleList()
         if shape.mtp is not None and shape.head is not None and self.lm_head is not None:
@@ -137,7 +140,8 @@ class Decoder(nn.Module):
         self, tokens: Tensor, past: Kept = (), positions: Tensor | None = None, source: Tensor | None = None
     ) -> tuple[Tensor, ...]:
         """Logits, then the states of every block at the end of the step. Logits of tokens further ahead stand behind
-        the others, along the tokens. A body without a head gives its last stream instead, or the pooler's result.
+        the others, along the tokens. A body without a head gives its last stream instead, or the pooler's result, or
+        merged patches, those of earlier blocks behind the last.
 
         `past` holds the states of every block before the step, in order: (k₀, v₀, k₁, v₁, …), or a block's two states.
         `positions` of the new tokens: a cache of a window does not tell them. `source`: the tokens that the encoder
@@ -170,14 +174,19 @@ class Decoder(nn.Module):
             own = [name for name in block.states if read is None or not name.startswith("cross.")]
             return tuple(islice(rest, len(own)))
 
-        first = x
+        first, between = x, dict.fromkeys(self.behind, x)  # a model with fewer blocks merges what it has
         for number, block in enumerate(self.blocks):
             x, *own = run(block, self.recompute, x, step, before(block), read)
             kept += own
             if number == 0 and self.first_conv is not None:
                 x = self.first_conv(first, x)
+            if number in between:
+                between[number] = x
         x = through(self.merged, x)
         logits = [self._head(through(self.final_norm, x))]
+        if self.behind:
+            more = (merger(between[number]) for number, merger in zip(self.behind, self.deepstack, strict=True))
+            logits = [torch.cat((*logits, *more), dim=1)]
         for ahead in self.mtp:
             assert isinstance(ahead, MtpHead)
             x, further, *own = ahead.logits(x, self.embed(tokens), step, before(ahead))
@@ -192,7 +201,7 @@ class Decoder(nn.Module):
 
     def _head(self, x: Tensor) -> Tensor:
         """Result of the last stream: logits, scores of classes, one vector for each sequence, or the stream itself."""
-        for last in (self.pooler, self.lm_head, self.classifier):
+        for last in (self.pooler, self.lm_head, self.classifier, self.merger):
             x = x if last is None else last(x)
         return x
 

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
-from tfacct.reference.modules import Add, Embedding
+from tfacct.reference.modules import Add, Embedding, Work
+from tfacct.reference.rotary import in_tiles
 
 
 class Positions(Embedding):
@@ -16,10 +17,22 @@ class Positions(Embedding):
         super().__init__(part.rows, part.hidden)
         self.offset, self.add = part.offset, Add()
         self.weight.requires_grad = part.trained
+        self.tiles = part.tiles
+        self.resample = None if part.tiles is None else Resampled()
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:  # type: ignore[override]
+        if self.resample is not None and self.tiles is not None:
+            places = in_tiles(positions, self.tiles).to(x.device).clamp(max=self.weight.shape[0] - 1)
+            return self.add(x, self.resample(super().forward(places), x))  # type: ignore[no-any-return]
         out: Tensor = self.add(x, super().forward(positions + self.offset))
         return out
+
+
+class Resampled(Work):
+    """Rows for the patches of each image: those of the table where an image has as many patches as it has rows."""
+
+    def forward(self, rows: Tensor, like: Tensor) -> Tensor:
+        return rows.unsqueeze(0).expand(like.shape[0], -1, -1).clone()
 
 
 class Sines(nn.Module):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -22,10 +23,11 @@ class Angles:
     """Angles by which one kind of rotary positions turns `size` numbers of a head."""
 
     def __init__(self, part: parts.Rotary, size: int) -> None:
-        self.frequencies, self.grid = frequencies(part, size), part.grid
+        self.frequencies, self.grid, self.tiles = frequencies(part, size), part.grid, part.tiles
 
     def turn(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosine and sine of every position's angles, where the frequencies are; the sine with the signs of a turn."""
+        positions = positions if self.tiles is None else in_tiles(positions, self.tiles)
         places = positions.to(self.frequencies.device)[:, None]
         if self.grid and isinstance(positions.shape[0], int) and isinstance(self.frequencies.shape[0], int):
             side = max(math.isqrt(positions.shape[0]), 1)
@@ -63,7 +65,7 @@ def frequencies(part: parts.Rotary, head_dim: int) -> Tensor:
     scaling = part.scaling or {}
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if part.grid:  # those of rows, then those of columns
-        return torch.cat((plain[0::2], plain[1::2]))
+        return torch.cat((plain[0::2], plain[1::2] if part.tiles is None else plain[0::2]))
     if kind == "default":
         return plain
     if kind == "proportional":  # transformers' _compute_proportional_rope_parameters: the rest of the head stays
@@ -74,6 +76,21 @@ def frequencies(part: parts.Rotary, head_dim: int) -> Tensor:
     if kind == "llama3":
         return _llama3(plain, scaling)
     raise ConfigError(f"the reference model has no rope_type {kind!r}", "it has default, linear, llama3, proportional")
+
+
+def in_tiles(positions: Tensor, tiles: tuple[int, ...]) -> Tensor:
+    """Places in a square image, counted row by row, of patches that come tile by tile: in tiles of the first side, in
+    those in tiles of the second, and so on. As they come, where they fill no such square."""
+    count = positions.shape[0]
+    side = math.isqrt(count) if isinstance(count, int) else 0
+    sides = [side, *tiles]
+    if not tiles or side == 0 or side * side != count or any(outer % inner for outer, inner in pairwise(sides)):
+        return positions
+    counts = [*(outer // inner for outer, inner in pairwise(sides)), sides[-1]]
+    levels = len(counts)
+    places = torch.arange(count, device=positions.device).reshape(*counts, *counts)
+    order = places.permute(*(axis for level in range(levels) for axis in (level, levels + level))).flatten()
+    return order[positions]
 
 
 def _llama3(plain: Tensor, scaling: Mapping[str, Any]) -> Tensor:

@@ -259,8 +259,8 @@ def _together(subjects: Sequence[Subject], facts: Sequence[Mapping[str, Any]], h
     names = {_whole(subject) for subject in subjects if getattr(subject, "part", "") == BOTH}
     if len(facts) != 2 or len(names) != 1 or headline not in SUMMED:
         return ""
-    total, without = sum(fact[headline] for fact in facts), listed(subjects[-1].left_out)
-    return f"{SUMMED[headline](total)} together, without {without}."
+    total, left_out = sum(fact[headline] for fact in facts), subjects[-1].left_out
+    return f"{SUMMED[headline](total)} together{f', without {listed(left_out)}' if left_out else ''}."
 
 
 def context_hints(groups: Sequence[Sequence[LoadedModel]], request: Request) -> list[str]:

@@ -11,6 +11,7 @@ from tfacct.base import units
 from tfacct.base.errors import ConfigError, TfacctError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
+from tfacct.ledger.einsum import shared
 from tfacct.ledger.storage import BF16, Storage, width
 from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading.model import LoadedModel
@@ -237,6 +238,7 @@ def workload(subject: LoadedModel, request: Request) -> Workload:
     """What is asked of one model. Raises UsageError, which names it."""
     try:
         work = request.workload(subject.context, source=subject.source, keeps=subject.keeps)
+        shared(work.tokens, subject.ledger.together)
         return work if subject.logits else replace(work, logits=None)
     except UsageError as error:
         error.message = f"{subject.name}: {error.message}"

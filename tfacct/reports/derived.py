@@ -14,7 +14,7 @@ from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import AXIS, Axes, renamed, size
 from tfacct.ledger.groups import KEPT, SEEN, Group, Ledger
-from tfacct.ledger.lines import ACTIVE, CHUNK, FRONT, WINDOW, Matmul, State
+from tfacct.ledger.lines import ACTIVE, CHUNK, FRONT, SHARES, WINDOW, Matmul, State
 from tfacct.ledger.storage import Storage, Width
 from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE, PATCHES, Workload
 from tfacct.loading.model import LoadedModel
@@ -152,6 +152,8 @@ def spelled_model(subject: LoadedModel, work: Workload | None) -> SpelledModel:
         if FRONT in group.axes and at:
             meaning = renamed(meanings[PATCHES], {FRONT: str(group.axes[FRONT])})
             bound[PATCHES] = named(PATCHES, group.bound(at)[PATCHES], meaning)
+        for share in [share for share, taken in SHARES.items() if taken in group.axes and at]:
+            bound[share] = named(share, group.bound(at)[share])
         axes = {axis: named(own.get(axis, axis), size, meanings.get(axis, "")) if axis == WINDOW
                 else named(own.get(axis, axis), size) for axis, size in group.axes.items()}  # fmt: skip
         count = _counted(group, numbers, legend, meanings)

@@ -16,7 +16,7 @@ from tfacct.ledger import paths
 from tfacct.ledger.einsum import AXIS, Axes, Size, renamed
 from tfacct.ledger.evaluated import Product
 from tfacct.ledger.groups import KEPT, SEEN, Ledger
-from tfacct.ledger.lines import CHUNK, FRONT, WINDOW, Matmul, State
+from tfacct.ledger.lines import CHUNK, SHARES, WINDOW, Matmul, State
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE, PATCHES, Request, whole_sequences
 from tfacct.loading.model import LoadedModel
@@ -350,8 +350,8 @@ def sizes_of(subject: LoadedModel, at: Axes) -> dict[str, int]:
             sizes |= {SEEN: group.bound(at)["S"], KEPT: group.bound(at, kept=True)["S"]}
         if CHUNK in group.axes and at:
             sizes |= {letter: group.bound(at)[letter] for letter in (CHUNKS, ONE_BY_ONE)}
-        if FRONT in group.axes and at:
-            sizes |= {PATCHES: group.bound(at)[PATCHES]}
+        if at:
+            sizes |= {axis: group.bound(at)[axis] for axis in (PATCHES, *SHARES) if axis in group.bound(at)}
     stacks = zip(block_letters(subject.architecture), subject.architecture.every_stack, strict=True)
     return sizes | {letter: stack.count for letter, stack in stacks}
 

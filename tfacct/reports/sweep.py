@@ -110,7 +110,8 @@ def _sweep(
     swept: Swept, subject: LoadedModel, grid: Grid, asked: Sequence[Metric], request: Request, terms: Counting
 ) -> None:
     """Add one model's metrics at every context and batch. Raises UsageError where none of them can be."""
-    if grid.contexts is not None and isinstance(subject.architecture.embed, Patches):
+    pictures = isinstance(subject.architecture.embed, Patches) and subject.ledger.together == 1  # else of any sides
+    if grid.contexts is not None and pictures:
         field, sizes = ("image_size", "224,384")
         if field not in subject.config.counted():
             field, sizes = "num_patches", "256,1024"

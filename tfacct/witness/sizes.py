@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import lcm
 from typing import Any
 
 from tfacct.algebra.symbols import SymbolicModel, block_letters
@@ -10,10 +11,10 @@ from tfacct.architecture.letters import Letter, explained
 from tfacct.architecture.parts import Mixer
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.record import record
-from tfacct.ledger.lines import BESIDE, CHUNK, FRONT, WINDOWS
+from tfacct.ledger.lines import BESIDE, CHUNK, FRONT, SHARES, WINDOWS
 from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE
 
-FIXED = WINDOWS | {BESIDE, CHUNK, FRONT}
+FIXED = WINDOWS | {BESIDE, CHUNK, FRONT, *SHARES.values()}
 """Letters that stay numbers in every proof."""
 WORKLOAD = ("B", "T", "C", "Cw", "J")
 """A step's letters: sequences, new tokens, tokens in the cache, those of them in a window, and the source. I is none:
@@ -50,6 +51,8 @@ class Sizes:
         """Tokens in a chunk of a recurrence, where one runs in chunks: then T is a number in every trace."""
         self.front: int = next((part.axes()[FRONT] for part in shape.parts() if FRONT in part.axes()), 0)
         """Learned tokens in front of an image's patches: T is so many more than there are patches."""
+        self.together = lcm(*(part.axes().get(size, 1) for part in shape.parts() for size in SHARES.values()))
+        """Patches of an image that are taken together: T is a multiple of it."""
         self.recurs = any(part.recurs for part in shape.parts())
         """Whether new tokens are run one by one: then T is a number in every trace."""
         self.recurrence = next((part.recurrence for _, part in shape.having(Mixer) if part.recurs), "")
@@ -87,8 +90,9 @@ class Sizes:
         step = {*(letter for letter in WORKLOAD if letter in self.symbols), *({"I"} & set(self.symbols))}
         step -= {"T"} if self.recurs else set()
         alone = [{name: 1} for name, letter in self.declared.items() if letter.case]
-        alone += [{"T": self.front + 1}] if self.front else []
-        cases = [case for case in (*CASES, *alone, *MORE_CASES) if case.keys() <= step | self.declared.keys()]
+        alone += [{"T": self.front + self.together}] if self.front or self.together > 1 else []
+        plain = CASES[1:] if self.together > 1 else CASES  # which no single token is
+        cases = [case for case in (*plain, *alone, *MORE_CASES) if case.keys() <= step | self.declared.keys()]
         return [*(self._edge(case) for case in cases), self._rest()]
 
     def _edge(self, case: Mapping[str, int]) -> Edge:
@@ -115,6 +119,7 @@ class Sizes:
         """What the proof asks of sizes beyond being at least 2."""
         declared = self.declared.items()
         even = [f"{name} a multiple of {letter.multiple}" for name, letter in declared if letter.multiple > 1]
+        even += [f"T a multiple of {self.together}"] if self.together > 1 else []
         cut = [
             f"{whole} at least {share + 2 if isinstance(share, int) else f'{share} + 2'}"
             for whole, share in self.whole.items()
@@ -127,6 +132,8 @@ class Sizes:
         factors: dict[str, tuple[int | str, ...]] = {
             name: (letter.multiple,) for name, letter in self.declared.items() if letter.multiple > 1
         }
+        if self.together > 1:
+            factors["T"] = (self.together,)
         dealt = tuple(name for name, letter in self.declared.items() if letter.dealt)
         if dealt:
             factors |= dict.fromkeys(("T", "J") if "B" in fixed else ("B",), dealt)
@@ -134,7 +141,7 @@ class Sizes:
 
     def values(self, letter: str) -> list[int]:
         """The smallest that there are, one more than the degree: what proves a polynomial on a grid."""
-        step = self.declared[letter].multiple if letter in self.declared else 1
+        step = self.declared[letter].multiple if letter in self.declared else self.together if letter == "T" else 1
         largest = [max(self.values(share)) for share in self._shares(letter)]
         first = 0 if letter in ("C", "Cw") else max([step, *largest])
         return [first + step * i for i in range(DEGREES.get(letter, 1) + 1)]

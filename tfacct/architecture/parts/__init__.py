@@ -15,6 +15,7 @@ from tfacct.architecture.parts.lightning import LightningAttention
 from tfacct.architecture.parts.lru import GatedRecurrence
 from tfacct.architecture.parts.mamba import Mamba
 from tfacct.architecture.parts.mamba2 import Mamba2
+from tfacct.architecture.parts.merger import Deepstack, Merger
 from tfacct.architecture.parts.mtp import MtpProjection
 from tfacct.architecture.parts.norm import Norm
 from tfacct.architecture.parts.part import Mixer, Part
@@ -43,8 +44,10 @@ _READ: tuple[type[Part], ...] = (
         GatedRecurrence,
         LightningAttention,
         Merged,
+        Deepstack,
         Norm,
         Head,
+        Merger,
         Pooler,
         Classes,
     ),
@@ -65,6 +68,7 @@ __all__ = [
     "ChannelMix",
     "Classes",
     "CrossAttention",
+    "Deepstack",
     "DeltaNet",
     "Disentangled",
     "Distances",
@@ -82,6 +86,7 @@ __all__ = [
     "Mamba",
     "Mamba2",
     "Merged",
+    "Merger",
     "Mixer",
     "MtpProjection",
     "Norm",

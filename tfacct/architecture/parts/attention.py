@@ -27,13 +27,16 @@ class Rotary(NamedTuple):
     """Rotary positions: the base of their angles, and their scaling for longer contexts. No count depends on it.
 
     `pairs`: the numbers of a head that turn together, one of each half or neighbours. `grid`: every other pair turns by
-    the row of a patch in a square image, the others by its column (PixtralVisionModel).
+    the row of a patch in a square image, the others by its column (PixtralVisionModel); with `tiles` the first half of
+    the pairs turns by the row and the other by the column, by the same angles, and patches come tile by tile, of so
+    many on a side (Qwen2VLVisionRotaryEmbedding).
     """
 
     base: float
     scaling: Mapping[str, Any] | None = None
     pairs: Literal["halves", "neighbours"] = "halves"
     grid: bool = False
+    tiles: tuple[int, ...] | None = None
 
 
 class QKNorm(NamedTuple):
@@ -173,8 +176,10 @@ class Attention(Grouped):
         return found if self.causal or self.window is None else {**found, "window": "Wb"}
 
     def multiples(self) -> dict[str, int]:
-        """Rotary positions turn a head's numbers in pairs."""
-        return {} if self.rotary is None else {"H" if self.rope_dim is None else "Hr": 2}
+        """Rotary positions turn a head's numbers in pairs, and as many by rows as by columns."""
+        if self.rotary is None:
+            return {}
+        return {"H" if self.rope_dim is None else "Hr": 2 if self.rotary.tiles is None else 4}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Four projections, QKᵀ and PV (both operands are activations), pointwise work, and the two caches."""

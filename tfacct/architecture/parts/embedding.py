@@ -103,7 +103,9 @@ class Positions(Part):
 
     If not `trained`, its sines and cosines are stored with the weights but never change. If not `stored`, they are
     computed for each position, and there is no table; `halves`: all sines, then all cosines, as in transformers'
-    M2M100SinusoidalPositionalEmbedding. `narrow`: `hidden` is the width of a token table with short rows.
+    M2M100SinusoidalPositionalEmbedding. `narrow`: `hidden` is the width of a token table with short rows. With `tiles`
+    the table is resampled to the sides of each image, whose patches come tile by tile, of so many on a side
+    (transformers' Qwen3VLVisionModel).
     """
 
     rows: Size
@@ -113,6 +115,7 @@ class Positions(Part):
     stored: bool = True
     halves: bool = False
     narrow: bool = False
+    tiles: tuple[int, ...] | None = None
 
     name: ClassVar[str] = "pos_embed"
     letters: ClassVar[dict[str, str]] = {"rows": "P", "hidden": "D"}
@@ -126,7 +129,8 @@ class Positions(Part):
     def lines(self, at: str) -> tuple[Line, ...]:
         """Table, where there is one, and the addition."""
         added = Pointwise(f"{at}.add", f"B T {row(self.narrow)}", sums=True)
-        return (Table(at, f"P {row(self.narrow)}"), added) if self.stored else (added,)
+        resampled = () if self.tiles is None else (Pointwise(f"{at}.resample", f"B T {row(self.narrow)}", sums=True),)
+        return (Table(at, f"P {row(self.narrow)}"), *resampled, added) if self.stored else (added,)
 
 
 @record(kw_only=True)

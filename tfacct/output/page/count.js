@@ -9,7 +9,7 @@ import * as storage from "./storage.js";
 
 // Sizes of the axes that a step binds, as the command line would bind them.
 export function axes(model, state) {
-	const S = state.ctx ?? BigInt(model.context);
+	const S = einsum.together(state.ctx ?? BigInt(model.context), { ...model.sizes, ...state.sizes });
 	const asked = state.step === "decode" ? 1n : state.step === "chunk" ? einsum.smaller(state.tokens, S) : S;
 	const T = model.keeps ? asked : S;
 	const J = model.source ? (state.source ?? BigInt(model.source)) : 0n;

@@ -5,7 +5,9 @@ export const WORKLOAD = ["B", "T", "S", "O", "I", "J"];
 export const CHUNKS = "Nc";
 export const ONE_BY_ONE = "Tr";
 export const PATCHES = "Ti";
-const OF_STEPS = new Set([...WORKLOAD, CHUNKS, ONE_BY_ONE, PATCHES]);
+// Axes that a step binds to its tokens divided by a size, and the axis of that size.
+export const SHARES = { Tm: "Mp" };
+const OF_STEPS = new Set([...WORKLOAD, CHUNKS, ONE_BY_ONE, PATCHES, ...Object.keys(SHARES)]);
 
 const parsed = new Map();
 
@@ -66,6 +68,15 @@ export function wholeBytes(elements, bits) {
 // An operand that carries no axis of the workload is stored.
 export function isWeight(operand) {
 	return !operand.some(axis => OF_STEPS.has(axis));
+}
+
+// Tokens rounded up to a multiple of what is taken together.
+export function together(tokens, sizes) {
+	const common = (one, other) => (other === 0n ? one : common(other, one % other));
+	const every = Object.values(SHARES)
+		.filter(size => size in sizes)
+		.reduce((least, size) => (least * sizes[size]) / common(least, sizes[size]), 1n);
+	return roundedUp(tokens, every) * every;
 }
 
 // Keys that new tokens meet in a window: their own, and the old ones that the first of them sees.

@@ -28,6 +28,9 @@ export function bound(group, at, kept = false) {
 		axes[einsum.ONE_BY_ONE] = einsum.oneByOne(at.T, at.S);
 	}
 	if (lines.FRONT in group.axes) axes[einsum.PATCHES] = at.T - group.axes[lines.FRONT];
+	for (const [share, size] of Object.entries(einsum.SHARES)) {
+		if (size in group.axes) axes[share] = at.T / group.axes[size];
+	}
 	if (lines.WINDOW in group.axes) {
 		const window = group.axes[lines.WINDOW];
 		axes[lines.POSITIONS] = at.S;

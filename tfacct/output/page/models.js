@@ -1,5 +1,6 @@
 // The models of the page: the data that stands in it, with what they share put back together.
 
+import * as einsum from "./einsum.js";
 import * as ledger from "./ledger.js";
 
 const HUB = "https://huggingface.co/";
@@ -88,7 +89,7 @@ function axes(group, lines) {
 			for (const axis of text.match(/[A-Z][a-z]*[0-9]*/g) ?? []) found[axis] ??= group.names?.[axis] ?? axis;
 		}
 	}
-	for (const axis of [..."BTSOIJ", "Nc", "Tr", "Ti"]) delete found[axis];
+	for (const axis of [..."BTSOIJ", "Nc", "Tr", "Ti", ...Object.keys(einsum.SHARES)]) delete found[axis];
 	return found;
 }
 

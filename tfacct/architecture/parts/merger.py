@@ -1,0 +1,65 @@
+"""Behind an image encoder: neighbouring patches joined into one row for the language model.
+
+Wang et al., "Qwen2-VL" (arXiv 2409.12191), section 2.1, and transformers' PatchMerger; from several blocks, as in
+"DeepStack" (2406.04334) and transformers' Qwen3VLVisionPatchMerger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from tfacct.architecture.parts.part import Part
+from tfacct.base.record import record
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.lines import MERGE, Line, Matmul, Pointwise
+from tfacct.ledger.workload import MERGED
+
+
+@record(kw_only=True)
+class Merger(Part):
+    """Two products of `patches` patches side by side, with an activation between them: the first as wide as they are
+    together, the second `out` wide. A norm stands in front, of each patch, or, `joined`, of all that are side by side.
+    """
+
+    hidden: Size
+    patches: Size
+    out: Size
+    norm: Literal["layer", "rms"] = "layer"
+    joined: bool = False
+    eps: float = 1e-6
+    activation: str = "gelu"
+
+    name: ClassVar[str] = "merger"
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "patches": MERGE, "out": "Dq"}
+    legend: ClassVar[dict[str, str]] = {
+        "D": "hidden size",
+        MERGE: "patches that are merged into one row",
+        "Dq": "width of a merged row's result",
+        "Dk": f"numbers of patches side by side, {MERGE} · D",
+    }
+    made: ClassVar[dict[str, str]] = {"Dk": f"{MERGE} · D"}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Norm, product, activation, product."""
+        return tuple(self._of(at))
+
+    def _of(self, at: str) -> Iterator[Line]:
+        patches, each = (f"B {MERGED} {MERGE} D", f"{MERGE} D") if self.joined else ("B T D", "D")
+        yield Pointwise(f"{at}.norm", patches, weight=each, bias=each if self.norm == "layer" else "")
+        yield Matmul(f"{at}.up_proj", f"B {MERGED} {MERGE} D, {MERGE} D Dk -> B {MERGED} Dk", bias=True)
+        yield Pointwise(f"{at}.act", f"B {MERGED} Dk")
+        yield Matmul(f"{at}.down_proj", f"B {MERGED} Dk, Dk Dq -> B {MERGED} Dq", bias=True)
+
+
+@record(kw_only=True)
+class Deepstack(Merger):
+    """One merger for each of some blocks, by number, of what those blocks give."""
+
+    behind: tuple[int, ...] = ()
+
+    name: ClassVar[str] = "deepstack"
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """The lines of each merger."""
+        return tuple(line for number in range(len(self.behind)) for line in self._of(f"{at}.{number}"))

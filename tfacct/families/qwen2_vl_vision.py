@@ -1,0 +1,52 @@
+"""Qwen2-VL's encoder of images: pre-norm blocks turned by row and column, and four patches merged into one row."""
+
+from typing import ClassVar
+
+from tfacct.architecture.parts import FeedForward
+from tfacct.architecture.transformer import Transformer
+from tfacct.families._base import Count, Word
+from tfacct.families._endings import Ending
+from tfacct.families._qwen_vision import IMAGES_SAID, PATHS, QwenVision
+
+
+class Config(QwenVision):
+    """`Qwen2VLVisionConfig`, with its class's defaults."""
+
+    embed_dim: Count = 1280
+    hidden_size: Count = 3584
+    mlp_ratio: Count = 4
+    hidden_act: Word = "quick_gelu"
+
+    stems: ClassVar = ("Qwen2VisionTransformerPretrained",)
+    heads: ClassVar = {
+        "Model": Ending("models.qwen2_vl.modeling_qwen2_vl.Qwen2VisionTransformerPretrainedModel", "none")
+    }
+    hf_paths: ClassVar = {
+        **PATHS,
+        "blocks.*.mlp.up_proj": "blocks.*.mlp.fc1",
+        "blocks.*.mlp.down_proj": "blocks.*.mlp.fc2",
+        "merger.norm": "merger.ln_q",
+        "merger.up_proj": "merger.mlp.0",
+        "merger.down_proj": "merger.mlp.2",
+    }
+    gotchas: ClassVar = (
+        "The context is the patches of one image, four for each row that the language model gets: by default those of"
+        " the largest image that its processor takes, 28² · 1,280 pixels. --ctx says how many; it is a multiple of"
+        " spatial_merge_size².",
+        IMAGES_SAID,
+        "embed_dim is the width of the blocks, hidden_size that of the rows behind the merger.",
+    )
+
+    @property
+    def hidden(self) -> int:
+        """embed_dim."""
+        return self.embed_dim
+
+    def network(self) -> FeedForward:
+        """Network of mlp_ratio times the width."""
+        width = self.embed_dim * self.mlp_ratio
+        return FeedForward(hidden=self.embed_dim, width=width, bias=True, activation=self.hidden_act)
+
+    def architecture(self) -> Transformer:
+        """Patches, pre-norm blocks and the merger. Raises ConfigError."""
+        return self.whole(self.merger(self.hidden_size))

@@ -1,0 +1,11 @@
+"""The encoder of images in Qwen3-VL with experts: that of Qwen3-VL."""
+
+from typing import ClassVar
+
+from tfacct.families import qwen3_vl_vision
+
+
+class Config(qwen3_vl_vision.Config):
+    """`Qwen3VLMoeVisionConfig`, with its class's defaults."""
+
+    stems: ClassVar = ("Qwen3VLMoeVision",)
