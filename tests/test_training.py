@@ -140,6 +140,10 @@ MEASURED_SINCE = [
     ("bloom-7b1", "bf16", "eager", "full", 2, 2048, 5_217_845_252, 32_386_514_952),
     ("granite-3.1-1b-a400m", "bf16", "sdpa", "none", 1, 4096, 9_534_049_868, 13_813_985_096),
     ("granite-3.1-3b-a800m", "bf16", "eager", "full", 2, 2048, 1_258_422_276, 15_733_839_112),
+    ("falcon-7b", "bf16", "eager", "none", 1, 2048, 26_793_787_916, 42_090_811_656),
+    ("falcon-7b", "bf16", "eager", "full", 2, 1024, 1_165_541_380, 28_868_775_688),
+    ("falcon-40b", "bf16", "sdpa", "none", 1, 2048, 31_367_546_764, 167_343_898_888),
+    ("falcon-40b", "bf16", "sdpa", "full", 2, 2048, 5_226_201_092, 167_343_915_272),
 ]
 
 
@@ -274,7 +278,12 @@ def test_several_models_have_a_row_each(run: Callable[..., Ran]) -> None:
         ("electra-base", "no loss of these scores has been measured for electra"),
         ("electra-small --set architectures=null", "no rule for a token table narrower than the model"),
         ("bge-reranker-v2-m3", "a loss of numbers or of several classes at once has not been measured"),
-        ("falcon-7b", "the training step of falcon has not been measured"),
+        (
+            "falcon-7b",
+            "no rule for one head of keys under a mask, for which torch runs another kernel hint: --attention eager",
+        ),
+        ("falcon-rw-1b", "alibi changes what its training step keeps"),
+        ("falcon-7b --set parallel_attn=false --attention eager", "no rule for parts one after the other"),
         ("moonlight-16b-a3b --set latent_attention=absorbed", "no rule for latent attention that is absorbed"),
         ("youtu-llm-2b --set v_head_dim=68", "sdpa has not been measured with heads of 68"),
         ("gpt-oss-20b", "has not been measured with sdpa hint: --attention eager"),

@@ -76,7 +76,8 @@ def drawn(family: str, seed: int) -> tuple[dict[str, Any], Recipe, Workload]:
         config = {"model_type": family, "vocab_size": config["vocab_size"], **OWN[family](pick, config)}
     config |= {"tie_word_embeddings": pick([True, False]) or family in TIED}
     recipe = Recipe(pick(["bf16", "fp32"]), "none", pick(["none", "none", "full"]), pick(["sdpa", "eager"]))  # type: ignore[arg-type]
-    if family in EAGER:
+    shared = config.get("multi_query") and not config.get("new_decoder_architecture", True)  # Falcon's heads
+    if family in EAGER or shared:
         recipe = replace(recipe, attention="eager")
     tokens = pick([5, 16, 17, 33])
     return config, recipe, Workload(context=tokens, tokens=tokens, batch=pick([1, 2, 3]))

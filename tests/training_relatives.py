@@ -274,22 +274,19 @@ def gpt_oss(pick: Pick, config: Config) -> Config:
 
 
 def falcon(pick: Pick, config: Config) -> Config:
-    new, alibi = pick([False, False, True]), pick([False, False, True])
+    new = pick([False, False, True])
     taken = {name: config[name] for name in ("num_hidden_layers", "num_attention_heads")}
+    heads, groups = taken["num_attention_heads"], config["num_key_value_heads"]
+    groups = heads if groups == 1 else groups
     return {
         **taken,
         **TOKENS,
-        "hidden_size": config["num_attention_heads"] * config["head_dim"],
+        "hidden_size": heads * config["head_dim"],
         "new_decoder_architecture": new,
-        **(
-            {"num_kv_heads": config["num_key_value_heads"], "num_ln_in_parallel_attn": pick([None, 1, 2])}
-            if new
-            else {}
-        ),
+        **({"num_kv_heads": groups, "num_ln_in_parallel_attn": pick([None, 1, 2])} if new else {}),
         "multi_query": pick([True, False]),
-        "parallel_attn": new or pick([True, False]),
+        "parallel_attn": True,
         "bias": pick([True, False]),
-        "alibi": alibi,
         "ffn_hidden_size": config["intermediate_size"],
         "hidden_dropout": pick(DROPS),
         "attention_dropout": pick(DROPS),

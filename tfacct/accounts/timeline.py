@@ -289,6 +289,8 @@ class Timeline:
             yield from self._forward()
         if self.casts is not None:
             yield from self.casts.forward()
+        elif self.step.checkpoint:
+            yield from self._bare()
         others = list(self._others())
         for number, section in (*ends, *others) if self.step.checkpoint else ():
             yield from ((number, instant) for instant in self._again(number, section))
@@ -371,10 +373,21 @@ class Timeline:
             beside += 0 if self.casts is None else self.casts.there()
             yield ENDS, self.instant("final norm, forward", moment.at, 0, kept, beside + waiting)
 
+    def _bare(self) -> Iterator[tuple[int, Instant]]:
+        """The forward pass of blocks that keep their inputs alone, the last of each kind, where another is in front."""
+        for section in self.run.blocks:
+            number = section.numbers[-1]
+            kept = self.in_front[number] + self.step.bytes(section, [self.step.input])
+            for moment in section.run.bare if number else ():
+                held = self.held(section, moment.held) + self.again
+                yield number, self.instant(f"{self._called(number)}, forward", moment.at, 0, kept, held)
+
     def _again(self, number: int, section: Section) -> Iterator[Instant]:
         """A checkpointed block's second forward pass, which stops once all that it keeps is there."""
         kept, done = self._around(number, section)
         run, last = section.run, section.run.last
+        if not self.step.accumulate:  # biases behind the last product need nothing that is made again
+            done += self.finished(section, run.order[last + 1 :])
         for moment in run.ahead:
             if (run.order.index(moment.at), moment.after) <= (last, False):
                 own, held = self.inside_of(section, moment, self._known(section))

@@ -38,11 +38,14 @@ class Habits:
     `joins_inside`: halves of heads go with the function that joins them. `casts_scales`: norms cast their weights to
     fp32. `wide_corrections`: what corrects experts' scores is stored in fp32. `starts_biased`: scores are added to
     their biases by distance as their product is made. `norms_sums`: parts read the stream itself, and the sum of both
-    is normed. `stores_mask`: a mask of all positions is a buffer. `classifier`: it drops numbers in
-    front of classes; `drops_first`: in front of the pooler's product too. `norms_narrow`: norms of results scale them
-    in the pass's dtype. `turns_wide`: queries and keys turn in fp32. `written_gelu`: the gradient of the network's GELU
-    is written out in Python. `inline_network`: products of networks are the block's own. `chosen_first`:
-    experts' shares are made of the chosen ones' scores alone.
+    is normed. `stores_mask`: a mask of all positions is a buffer. `classifier`: it drops numbers in front of classes;
+    `drops_first`: in front of the pooler's product too. `norms_narrow`: norms of results scale them in the pass's
+    dtype. `turns_wide`: queries and keys turn in fp32. `written_gelu`: the gradient of the network's GELU is written
+    out in Python. `inline_network`: products of networks are the block's own. `chosen_first`: experts' shares are made
+    of the chosen ones' scores alone. `masked`: sdpa is handed a mask always. `indexed`: keys and values are read off
+    their product by an index, which is kept; `copies_first`: and are copied for each query head right then.
+    `sums_first`: results of parts side by side are summed in place, and numbers of their sum are dropped.
+    `biases_apart`: biases are added to products behind them.
     """
 
     embedding: bool = False
@@ -88,6 +91,11 @@ class Habits:
     turns_wide: bool = False
     norms_narrow: bool = False
     chosen_first: bool = False
+    masked: bool = False
+    indexed: bool = False
+    copies_first: bool = False
+    sums_first: bool = False
+    biases_apart: bool = False
 
     @property
     def apart(self) -> bool:
@@ -105,6 +113,10 @@ class Profile(Protocol):
     @property
     def lingers(self) -> bool:
         """True if the result of a block's first part stays until the block ends, if its parts follow each other."""
+
+    @property
+    def norms_first(self) -> bool:
+        """True if the norms of parts side by side run in front of them all."""
 
     @property
     def encodes(self) -> bool:
@@ -129,6 +141,9 @@ class Profile(Protocol):
 
     def dropped(self, at: str) -> Run:
         """What dropping numbers of a part's result keeps."""
+
+    def added(self, at: str, parts: int) -> Run:
+        """What the sum of the results of parts side by side keeps."""
 
     def front(self, shape: Transformer) -> Run:
         """What stands in front of the blocks."""
@@ -196,6 +211,8 @@ def _block(block: Block, profile: Profile) -> Run:
         return _sums_normed(block, profile)
     if block.order != "pre":
         raise ConfigError(f"{profile.name}: no rule for {block.order} blocks")
+    if profile.norms_first:
+        raise ConfigError(f"{profile.name}: no rule for parts one after the other in this class")
     between = (f"mid{number or ''}" for number in range(len(block.sublayers) - 1))
     reads = (paths.in_every(paths.BLOCKS, name) for name in ("in", *between))
     sublayers = zip(block.sublayers, reads, strict=True)
@@ -211,6 +228,7 @@ def _beside_first(run: Run) -> Run:
 def _side_by_side(block: Block, profile: Profile) -> Run:
     """A block whose sublayers read its input, each behind a norm of its own or all behind one; results are summed."""
     reads, norm = paths.in_every(paths.BLOCKS, "in"), ""
+    norms: list[Run] = []
     runs: list[Run] = []
     for number, sublayer in enumerate(block.sublayers):
         if sublayer.post_norm is not None or not sublayer.called:
@@ -222,14 +240,19 @@ def _side_by_side(block: Block, profile: Profile) -> Run:
             front = profile.part(norm, reads, sublayer.norm)
         shared = bool(behind) and behind[0].norm is None
         run = joined(profile.part(own, norm, sublayer.part, waits=shared), profile.dropped(own))
-        if behind and not shared:  # whose norm's gradient is in the stream's, while this part still needs that without
+        waits = bool(behind) and not shared
+        if waits and profile.norms_first:  # what the next part's norm gave waits with its gradient
+            run = _beside(run)
+        elif waits:  # whose norm's gradient is in the stream's, while this part still needs that without
             run = _longer(run)
         results = Held("B T D", times=number), Held("B T D", path=reads)
-        run = joined(front, run)
+        run = joined(run) if profile.norms_first else joined(front, run)
+        if profile.norms_first:
+            norms.append(_beside(front) if norms else front)
         runs.append(run._replace(ahead=tuple(m._replace(held=(*m.held, *results)) for m in run.ahead)))
-    total = paths.in_every(paths.BLOCKS, "sum")  # of the parts' results, then of that and the stream
-    summed = Held("B T D", times=2 * len(runs)), Held("B T D", path=reads)
-    return joined(*runs, Run((total,), (), (), (Moment(total, summed),)))
+    total = profile.added(paths.in_every(paths.BLOCKS, "sum"), len(runs))
+    ahead = tuple(m._replace(held=(*m.held, Held("B T D", path=reads))) for m in total.ahead)
+    return joined(*norms, *runs, total._replace(ahead=ahead))
 
 
 def _sums_normed(block: Block, profile: Profile) -> Run:
@@ -245,6 +268,15 @@ def _sums_normed(block: Block, profile: Profile) -> Run:
         runs.append(profile.summed(f"{own}_norm", f"{own}.sum", sublayer.norm))
         reads = f"{own}_norm"
     return joined(*runs)
+
+
+def _beside(run: Run) -> Run:
+    """A run beside which a tensor of the stream's width waits, forwards and backwards."""
+
+    def waited(moments: tuple[Moment, ...]) -> tuple[Moment, ...]:
+        return tuple(moment._replace(held=(*moment.held, Held("B T D"))) for moment in moments)
+
+    return run._replace(moments=waited(run.moments), ahead=waited(run.ahead))
 
 
 def _longer(run: Run) -> Run:

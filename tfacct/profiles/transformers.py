@@ -14,9 +14,10 @@ from tfacct.ledger.einsum import Size, rounded_up
 from tfacct.ledger.kept import AGAIN, ROTARY, Handed, Held, Kept, Moment, Role, Run, joined
 from tfacct.profiles.transformers_attention import Attending
 from tfacct.profiles.transformers_clamped import clamped_experts
+from tfacct.profiles.transformers_indexed import biased
 from tfacct.profiles.transformers_latent import Latent
 from tfacct.profiles.transformers_masks import ALIGNED, masks
-from tfacct.profiles.transformers_parts import STREAM, dropout, experts, network, norm
+from tfacct.profiles.transformers_parts import STREAM, beside, dropout, experts, network, norm
 from tfacct.profiles.transformers_scored import corrections, scored_experts
 from tfacct.profiles.transformers_shared import shared_experts
 
@@ -37,6 +38,11 @@ class Transformers(Attending):
     def encodes(self) -> bool:
         """True if it has rules for segments, a head with a transform, and norms of sums."""
         return False
+
+    @property
+    def norms_first(self) -> bool:
+        """True if the norms of parts side by side run in front of them all."""
+        return self.habits.sums_first
 
     @property
     def loss(self) -> Role:
@@ -64,9 +70,13 @@ class Transformers(Attending):
             behind, fused = self.habits.norms_behind, self.habits.fused_gate
             written = self.habits.written_gelu
             run = network(at, reads, part, self._waiting(network=True), stream=behind, fused=fused, written=written)
+            if self.habits.sums_first and self.habits.residual:  # the sum's gradient waits for the part in front too
+                run = beside(network(at, reads, part), Held("B T D"))
+            if self.habits.biases_apart and part.bias:
+                run = biased(run, {f"{at}.up_proj.weight": "B T F", f"{at}.down_proj.weight": "B T D"})
             early = (Held("B T D"),) if self.habits.scales_results else ()
             # The forward pass's moment is where a block that runs again may stop.
-            return run._replace(ahead=(Moment(run.order[-1], ()),), early=early)
+            return run._replace(ahead=(*run.ahead, Moment(run.order[-1], ())), early=early)
         if isinstance(part, Experts):
             if not part.gated or part.latent is not None:
                 raise ConfigError(f"{self.name}: no rule for experts without a gate or behind a latent")
@@ -110,10 +120,20 @@ class Transformers(Attending):
     def dropped(self, at: str) -> Run:
         """The end of a sublayer: a dropout, where the class has one, and the sum with the stream."""
         name, attends = f"{at}.drop", at == paths.in_every(paths.BLOCKS, "attn")
+        if self.habits.sums_first:
+            return Run((name,), (), (), (Moment(name, (Held("B T D"),)),))
         drops = self.habits.residual or (self.habits.network and not attends)
         mask = dropout(name) if drops else Run((name,))
         more = self.habits.scales_results
         return joined(mask, Run((), (), (), (Moment(name, (Held("B T D", times=3 if more else 2),)),)))
+
+    def added(self, at: str, parts: int) -> Run:
+        """The sum of what parts side by side give, then of that and the stream."""
+        if not self.habits.sums_first:
+            return Run((at,), (), (), (Moment(at, (Held("B T D", times=2 * parts),)),))
+        mask = dropout(at) if self.habits.residual else Run((at,))
+        dropped = (Held("B T D"),) if self.habits.residual else ()
+        return joined(mask, Run((), (), (), (Moment(at, (Held("B T D", times=1 + parts), *dropped)),)))
 
     def front(self, shape: Transformer) -> Run:
         """Token ids, positions, and the angles that all blocks share."""
@@ -179,7 +199,7 @@ class Transformers(Attending):
         """What the class holds while its blocks run: embeddings, positions, and eager attention's mask."""
         learned = shape.positions is not None
         unused = {False: self.habits.full_mask, True: self.habits.window_mask}
-        mask = [held for held, _ in masks(shape, self.attention, self.tokens, unused)]
+        mask = [held for held, _ in masks(shape, self.attention, self.tokens, unused, always=self.habits.masked)]
         if self.habits.starts_biased:
             return (Held("B N T"), *mask)
         if self.habits.norms_behind:
@@ -200,7 +220,8 @@ class Transformers(Attending):
 
     def handed(self, shape: Transformer) -> tuple[Handed, ...]:
         """What blocks are handed beside the stream and the angles: positions, and the masks of their attention."""
-        own = () if self.habits.hands_mask else masks(shape, self.attention, self.tokens)
+        own = masks(shape, self.attention, self.tokens, always=self.habits.masked)
+        own = () if self.habits.hands_mask else own
         if self.habits.starts_biased:
             return (Handed(Held("B N T")), *own)
         if self.habits.own_positions:

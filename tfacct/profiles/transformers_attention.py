@@ -6,6 +6,7 @@ torch's kernels, or scores, softmax and values one after the other.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
 from tfacct.architecture.parts import Attention, LatentAttention
@@ -16,6 +17,7 @@ from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import ROTARY, ROTARY_WINDOWED, Held, Kept, Moment, Role, Run, joined
 from tfacct.profiles.base import Habits
 from tfacct.profiles.transformers_ahead import ahead
+from tfacct.profiles.transformers_indexed import biased, each, split, written
 from tfacct.profiles.transformers_masks import ALIGNED, masked_sdpa, reaches
 from tfacct.profiles.transformers_parts import beside, rms, scaled_wide
 from tfacct.profiles.transformers_sinks import sunk
@@ -95,27 +97,40 @@ class Attending:
 
     def _attention(self, at: str, reads: str, part: Attention, *, waits: bool) -> Run:
         self._check_attention(part)
-        turned = part.rotary is not None
+        turned, whole = part.rotary is not None, part
+        if self.habits.copies_first:
+            if part.group != 1 and part.kv_heads == 1:
+                raise ConfigError(f"{self.name}: no rule for one head of keys that all others copy before they turn")
+            part = replace(part, kv_heads=part.heads, group=1)
+        if self.habits.masked and self.attention == "sdpa" and part.group != 1:
+            raise ConfigError(
+                f"{self.name}: no rule for one head of keys under a mask, for which torch runs another kernel"
+            )
         names = {which: f"{at}.{which}_rotary" if turned else f"{at}.{which}_proj" for which in "qk"}
         if part.sinks:
             inner = sunk(at, names, part, self.habits, self.batch)
+        elif self.attention == "eager" and self.habits.sums_first:
+            others = self._beside_values(at, names, (f"{at}.values",))
+            inner = written(at, names["q"], names["k"], part, self.habits, self.batch, others)
         elif self.attention == "eager":
             inner = self._eager(at, names, part)
-        elif reaches(part.window, self.tokens):
-            whole = self._beside_values(at, names, (f"{at}.sdpa",))
-            inner = masked_sdpa(at, names, part, whole, aligned=not self.tokens % ALIGNED)
+        elif self.habits.masked or reaches(part.window, self.tokens):
+            others = self._beside_values(at, names, (f"{at}.sdpa",))
+            inner = masked_sdpa(at, names, part, others, aligned=not self.tokens % ALIGNED, own=each(self.habits))
         else:
             inner = self._sdpa(at, names, part)
         out_weight = f"{at}.o_proj.weight"
         out = Run((out_weight,), (), (Moment(out_weight, (Held("B T N H"), *self._waiting())),))
         rotation = self._turning(at, part) if turned else Run()
+        if self.habits.biases_apart and part.out_bias:
+            out = biased(out, {out_weight: "B T D"})
         if waits:
             rotation, inner, out = (beside(run, Held("B T D")) for run in (rotation, inner, out))
         bounded = Run() if part.clip is None else clipped(at)
         rotation = rotation if part.temperature is None else joined(rotation, tempered(at))
         if part.qk_norm is not None and part.qk_norm.late:
             rotation = joined(rotation, *self._both_normed(at, part, last=True))
-        return joined(self._projections(at, reads, part, waits=waits), bounded, rotation, inner, out)
+        return joined(self._projections(at, reads, whole, waits=waits), bounded, rotation, inner, out)
 
     def _both_normed(self, at: str, part: Attention, *, last: bool) -> tuple[Run, Run]:
         """Norms of queries and keys. `last`: behind all products, whose gradients wait; else what v, then k, read of
@@ -133,12 +148,7 @@ class Attending:
         weights = tuple(f"{at}.{which}_proj.weight" for which in "qkv")
         read = Run((), (Kept(reads, "B T D", by=weights),))
         if self.habits.fused:
-            split = f"{at}.split"
-            every = (Held("B T N H"), Held("B T K H", times=2))
-            # Each slice's gradient is as wide as all, and queries' own waits while the first two are added.
-            sliced = (*every, *every, *every, Held("B T N H"))
-            divided = Moment(split, sliced if self.habits.sliced else (*every, *every))
-            run = Run((*weights, split), (), (divided, Moment(weights[0], (*every, Held("B T D")))))
+            run = split(at, weights, self.habits, biased=self.habits.biases_apart and part.qkv_bias)
             return joined(read, beside(run, Held("B T D")) if waits else run)
         heads = {"q": "N", "k": "K", "v": "K"}
         all_of = [Held(f"B T {heads[which]} H") for which in "qkv"]
@@ -204,7 +214,12 @@ class Attending:
     def _beside_values(self, at: str, names: Mapping[str, str], by: tuple[str, ...]) -> tuple[Kept, ...]:
         """Queries and keys before they are turned, where values are a view of the one product that made all three."""
         made = (Kept(f"{at}.q_proj", "B T N H", by=by), Kept(f"{at}.k_proj", "B S K H", by=by))
-        return tuple(line for line in made if self.habits.fused and line.path not in names.values())
+        return tuple(line for line in made if self._viewed and line.path not in names.values())
+
+    @property
+    def _viewed(self) -> bool:
+        """True if values are a view of the one product that made queries and keys too."""
+        return self.habits.fused and not (self.habits.indexed or self.habits.copies_first)
 
     def _eager(self, at: str, names: Mapping[str, str], part: Attention) -> Run:
         """Scores, softmax and values one after the other; keys and values are copied for each query head."""
@@ -215,7 +230,7 @@ class Attending:
         scores, capped, softmax, summed = (f"{at}.{name}" for name in ("scores", "softcap", "softmax", "values"))
         pairs = "B K G T S"
         apart = not viewed if copied else self.batch > 1 and part.heads != 1
-        views = self.habits.fused and not apart  # of the one product, which stays until the last is done with
+        views = self._viewed and not apart  # of the one product, which stays until the last is done with
         wide = not self.habits.narrow_softmax
         drops = self.habits.attention
         cap = (capped,) if part.softcap else ()

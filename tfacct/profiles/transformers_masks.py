@@ -26,11 +26,16 @@ def reaches(window: Size | None, tokens: Size) -> bool:
 
 
 def masks(
-    shape: Transformer, attention: Literal["sdpa", "eager"], tokens: Size, unused: Mapping[bool, bool] = NONE
+    shape: Transformer,
+    attention: Literal["sdpa", "eager"],
+    tokens: Size,
+    unused: Mapping[bool, bool] = NONE,
+    *,
+    always: bool = False,
 ) -> tuple[Handed, ...]:
     """Masks that a pass makes, one for windows and one for full attention: under eager both, under sdpa those of
     windows that a sequence reaches across. `unused`: the class makes that of full attention (False), or of windows
-    (True), whatever the blocks."""
+    (True), whatever the blocks. `always`: sdpa is handed one in any case."""
     first: dict[bool, int] = {}  # block of each kind
     window: Size | None = None
     for stack, numbers in zip(shape.stacks, shape.numbers(), strict=True):
@@ -40,18 +45,22 @@ def masks(
     if attention == "sdpa":
         if window is None and unused.get(True):
             raise ConfigError("transformers with sdpa: no rule for windows that no block has")
+        if always:
+            return (Handed(Held("T S", "flag")),)
         return (Handed(Held("T S", "flag"), first[True]),) if reaches(window, tokens) else ()
     for kind in (kind for kind, made in unused.items() if made):
         first.setdefault(kind, 0)
     return tuple(Handed(Held("B T S"), number) for number in first.values())
 
 
-def masked_sdpa(at: str, names: Mapping[str, str], part: Attention, whole: tuple[Kept, ...], *, aligned: bool) -> Run:
+def masked_sdpa(
+    at: str, names: Mapping[str, str], part: Attention, whole: tuple[Kept, ...], *, aligned: bool, own: str = "K"
+) -> Run:
     """torch's efficient attention with a mask. `aligned`: the mask's rows need no padding. `whole`: the rest of what
-    values are a view of, if they are not copied."""
+    values are a view of, if they are not copied. `own`: the letter of keys' heads."""
     by = (f"{at}.sdpa",)
     copied = part.group != 1 and part.kv_heads != 1  # copies of one head for all are views
-    heads = "N" if copied else "K"
+    heads = "N" if copied else own
     keys, values = (f"{at}.k_copies", f"{at}.v_copies") if copied else (names["k"], f"{at}.v_proj")
     return Run(
         by,

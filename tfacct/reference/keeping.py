@@ -126,8 +126,8 @@ class Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = operator(*args, **(kwargs or {}))
-        for leaf in tree_leaves(result):
-            if isinstance(leaf, Tensor):
+        for leaf in tree_leaves((args, result)):  # an index written as a list is no operator's result
+            if isinstance(leaf, Tensor) and leaf.is_meta:
                 self.add(leaf)
         if self.now > self.peak.bytes:
             self.peak = Peak(self.now, self.backward, str(operator))
