@@ -17,6 +17,7 @@ from tfacct.loading.model import subject
 from tfacct.output.report import Report
 from tfacct.reports.prove import _report, prove
 from tfacct.witness import proof as room
+from tfacct.witness import tracing
 from tfacct.witness.sizes import FIXED, Sizes
 
 pytest.importorskip("torch")
@@ -132,7 +133,59 @@ def test_the_last_number_of_tokens_lies_on_the_curve_or_does_not(
     counts: tuple[int, ...], through: str, guards: list[str]
 ) -> None:
     runs = [({"forward": sympy.Integer(count)}, []) for count in counts]
-    assert room._interpolated(sympy.Symbol("T"), runs) == ({"forward": sympy.sympify(through)}, guards)
+    assert tracing.interpolated(sympy.Symbol("T"), runs, checked=True) == ({"forward": sympy.sympify(through)}, guards)
+    fewer = ({"forward": sympy.sympify(through)}, [])  # where a curve was checked before, one run less fixes it
+    assert tracing.interpolated(sympy.Symbol("T"), runs[:-1], checked=False) == fewer
+
+
+@pytest.mark.parametrize(
+    ("counts", "guards"),
+    [(("T", "T + 4*D", "T + 8*D"), []), (("T", "T + 4*D", "T + 9*D"), ["forward is linear in Nc"])],
+)
+def test_each_chunk_adds_what_the_second_does_or_does_not(counts: tuple[str, ...], guards: list[str]) -> None:
+    T, D, Nc = sympy.symbols("T D Nc")
+    runs = [({"forward": sympy.sympify(count)}, []) for count in counts]
+    assert tracing.in_chunks(Nc, runs) == ({"forward": T + 4 * D * Nc - 4 * D}, guards)
+
+
+def test_blocks_of_each_stack_add_what_the_second_does_or_do_not() -> None:
+    """1 + 2·La + 3·Lb·Nc: further counts are held against that law, with one chunk."""
+    La, Lb, Nc = sympy.symbols("La Lb Nc")
+    law = 1 + 2 * La + 3 * Lb * Nc
+    counts = {layers: law.subs({La: layers[0], Lb: layers[1]}) for layers in ((1, 1), (2, 1), (1, 2))}
+    once = {(3, 1): 10, (1, 3): 12, (2, 2): 11}
+    whole, linear = room.for_all_layers(counts | once, [La, Lb], {Nc: 1})
+    assert linear and sympy.expand(whole - law) == 0
+    for layers in once:
+        assert not room.for_all_layers(counts | once | {layers: 9}, [La, Lb], {Nc: 1})[1]
+
+
+def test_tokens_in_chunks_are_a_symbol() -> None:
+    """Two chunks, the second with any number of tokens but all 256: that it is not full is no assumption."""
+    shape = tiny("mamba2", chunk_size=256).architecture
+    sizes = Sizes(shape, in_symbols(shape, cached=True, fixed=FIXED))
+    assert (sizes.chunk, sizes.once) == (256, {"Nc": 1})
+    counts, guards = tracing.Traces(shape, sizes).at({"Lm": 1, "L": 1}, {"Nc": 2})
+    T, B, D, V = (sizes.symbols[letter] for letter in "TBDV")
+    assert guards == [] and counts["forward"].coeff(V) == 2 * B * T * D
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["minimax-text-01", "bamba-9b", "falcon-h1-0.5b", "qwen3-next-80b-a3b"])
+def test_recurrences_in_chunks_are_proven_with_symbols_alone(name: str) -> None:
+    report = prove(presets.load(name))
+    assert report.agrees and "the third adds what the second adds" in " ".join(report.notes)
+    assert {row["evidence"] for row in report.rows} == {"no assumption"}
+
+
+def test_edges_of_tokens_in_chunks() -> None:
+    """A whole chunk, the token of a decode step in none; one sequence has its tokens dealt out to one expert."""
+    shape = tiny("minimax").architecture
+    sizes = Sizes(shape, in_symbols(shape, cached=True, fixed=FIXED))
+    edges = {edge.said: edge.sizes for edge in sizes.edges()}
+    assert edges["T = 1, Nc = 0, Tr = 1"] == {"T": 1, "Nc": 0, "Tr": 1}
+    assert edges[f"T = {sizes.chunk}, Nc = 1"] == {"T": sizes.chunk, "Nc": 1}
+    assert edges["B = 1, E = 1, A = 1"] == {"B": 1, "E": 1, "A": 1, "Nc": 2}
 
 
 @pytest.mark.slow

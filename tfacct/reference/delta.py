@@ -284,7 +284,7 @@ class DeltaNet(Mixer):
         """Tokens of each head, padded with zeros to whole chunks, chunk by chunk."""
         batch, heads, tokens, size = x.shape
         chunk = self.part.chunk
-        chunks = -(-tokens // chunk)
+        chunks = int(-(-tokens // chunk))
         x = torch.cat((x, x.new_zeros(batch, heads, chunks * chunk - tokens, size)), dim=2)
         return torch.unflatten(x, 2, (chunks, chunk))
 

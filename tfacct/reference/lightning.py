@@ -119,7 +119,7 @@ class LightningAttention(Mixer):
         What is padded adds nothing, and decays nothing: the last matrix is that behind the last token."""
         batch, heads, tokens, size = query.shape
         chunk = self.part.chunk
-        chunks = -(-tokens // chunk)
+        chunks = int(-(-tokens // chunk))
         query, key, value = (self._chunked(each, chunks) for each in (query, key, value))
         rate, place = self.rates(query), torch.arange(chunk, dtype=query.dtype, device=query.device)
         apart = (place[:, None] - place[None, :]).tril()

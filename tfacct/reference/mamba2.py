@@ -182,7 +182,7 @@ class Mamba2(Mixer):
     ) -> tuple[Tensor, Tensor]:
         """Tokens padded to whole chunks, those of each chunk among each other, then the states from chunk to chunk."""
         heads, tokens = x.shape[1:3]
-        chunks = -(-tokens // self.part.chunk)
+        chunks = int(-(-tokens // self.part.chunk))
         x, entry, exit_, steps = (self._chunked(each) for each in (x, entry, exit_, decay.unsqueeze(-1)))
         sums = steps.squeeze(-1).cumsum(dim=2)
         scores = self.weighting(self.chunk_scores(exit_, entry.transpose(-1, -2)), self.pair_decay(sums))
@@ -209,6 +209,6 @@ class Mamba2(Mixer):
         """Tokens of each head, padded with zeros to whole chunks, chunk by chunk."""
         batch, heads, tokens, size = x.shape
         chunk = self.part.chunk
-        chunks = -(-tokens // chunk)
+        chunks = int(-(-tokens // chunk))
         x = torch.cat((x, x.new_zeros(batch, heads, chunks * chunk - tokens, size)), dim=2)
         return x.reshape(batch, heads * chunks, chunk, size)

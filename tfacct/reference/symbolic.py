@@ -13,10 +13,11 @@ from math import prod
 from typing import Any
 
 import torch
-from sympy import Integer
+from sympy import Integer, Ne, factor_list
 from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.utils._sympy.value_ranges import bound_sympy
 
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.record import record
@@ -41,17 +42,18 @@ def polynomials(
     fixed: Mapping[str, int] | None = None,
     factors: Mapping[str, Sequence[int | str]] | None = None,
     rests: Mapping[str, str | int] | None = None,
+    ranges: Mapping[str, tuple[int, int]] | None = None,
 ) -> Polynomials:
     """Forward and backward FLOPs, parameters and cached elements of a model whose sizes are symbols.
 
     `open_shape` makes the model from a size for each of `letters`. The workload's letters are B, T and C, the tokens
     already in the cache, with Cw of them in a window, and J, the source that is read, or, with `fixed` I = 0, was. A
-    symbol stands for sizes of at least 2: those that `fixed` names are that number instead. A size with factors,
-    numbers or other letters, is these times its symbol; one with a rest is its symbol and that other size or
-    number together.
+    symbol stands for sizes of at least 2, or for those of its range: those that `fixed` names are that number
+    instead. A size with factors, numbers or other letters, is these times its symbol; one with a rest is its symbol
+    and that other size or number together.
     """
     fixed = fixed or {}
-    env, own, mode = _opened(letters, fixed)
+    env, own, mode = _opened(letters, fixed, ranges)
     sizes = _sizes(own, fixed, factors or {}, rests or {})
     shape = open_shape(sizes.__getitem__)
     with mode:
@@ -108,12 +110,14 @@ def _by_default(dtype: torch.dtype) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def _opened(letters: Iterable[str], fixed: Mapping[str, int]) -> tuple[ShapeEnv, dict[str, Any], FakeTensorMode]:
+def _opened(
+    letters: Iterable[str], fixed: Mapping[str, int], ranges: Mapping[str, tuple[int, int]] | None = None
+) -> tuple[ShapeEnv, dict[str, Any], FakeTensorMode]:
     """A world of symbols: a size for each letter, a symbol where it is not fixed, and the mode that tensors live in."""
     try:
         env = ShapeEnv(duck_shape=False)  # two symbols that happen to have the same example are still two
         own = {
-            letter: fixed[letter] if letter in fixed else _symbol(env, letter, 2 * hint + 3)
+            letter: fixed[letter] if letter in fixed else _symbol(env, letter, 2 * hint + 3, (ranges or {}).get(letter))
             for hint, letter in enumerate(letters)
         }
         mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
@@ -127,8 +131,17 @@ def _found(env: ShapeEnv, own: Mapping[str, Any], fixed: Mapping[str, int], coun
     return Polynomials(
         counts={name: _expression(count) for name, count in counts.items()},
         symbols={letter: _expression(size) for letter, size in own.items() if letter not in fixed},
-        guards=[str(guard.expr) for guard in env.guards],
+        guards=[str(guard.expr) for guard in env.guards if not _known(guard.expr, env)],
     )
+
+
+def _known(guard: Any, env: ShapeEnv) -> bool:
+    """True for two sizes that differ wherever the symbols are: no factor of their difference is 0 there, which torch
+    does not look for."""
+    if not isinstance(guard, Ne):
+        return False
+    _, factors = factor_list(guard.lhs - guard.rhs)
+    return all(0 not in bound_sympy(factor, env.var_to_range) for factor, _ in factors)
 
 
 def _sizes(
@@ -154,7 +167,9 @@ def _expression(size: Any) -> Any:
     return Integer(size) if isinstance(size, int) else size.node.expr
 
 
-def _symbol(env: ShapeEnv, letter: str, hint: int) -> Any:
+def _symbol(env: ShapeEnv, letter: str, hint: int, within: tuple[int, int] | None) -> Any:
     source = ConstantSource(letter)
     symbol = env.create_symbol(hint, source=source, dynamic_dim=DimDynamic.DYNAMIC)
+    if within is not None:
+        env.constrain_symbol_range(symbol, *within)
     return env.create_symintnode(symbol, hint=hint, source=source)

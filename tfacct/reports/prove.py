@@ -54,17 +54,17 @@ def _means(subject: LoadedModel, proof: Proof) -> str:
             f" {', '.join(before)} and {last}, and the last lies on the {curve} through the others. It is a"
             f" {curve}, because every product multiplies T {read}"
         )
+    cases = "one block"
     if proof.sizes.chunk is not None:
-        one, (two, three) = proof.sizes.chunks_tried
         sizes = (
-            "Every size but T was a symbol, so each count is itself a polynomial in them. T was proven by"
-            f" interpolation, because the recurrence runs chunk by chunk: T was {', '.join(map(str, one))} in one"
-            f" chunk, {two} in two and {three} in three, and the last of each lies where the others say"
+            f"{sizes}. A recurrence runs chunk by chunk, so T was a symbol in one chunk of {proof.sizes.chunk} tokens,"
+            " in two and in three: the third adds what the second adds"
         )
+        cases = "one block of each kind and two chunks"
     beyond = ", ".join(proof.sizes.conditions())
     holds = f"torch assumed nothing, so it holds for all sizes of at least 2{f' ({beyond})' if beyond else ''}"
     compared = f"compared with the formula symbol by symbol{f', and {holds}' if proof.holds else ''}"
     return (
-        f"{like} {sizes}. Each polynomial was {compared}. Cases that a symbol leaves out were run separately, with one"
-        " block. The blocks are one loop over the same code, so a count is linear in L: checked at 1, 2 and 3."
+        f"{like} {sizes}. Each polynomial was {compared}. Cases that a symbol leaves out were run separately, with"
+        f" {cases}. The blocks are one loop over the same code, so a count is linear in L: checked at 1, 2 and 3."
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import product
 from math import prod
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import sympy
 
@@ -21,6 +21,7 @@ from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE
 from tfacct.output.report import Tick, unwatched
 from tfacct.witness.checks import reference_rooms
 from tfacct.witness.sizes import FIXED, Sizes, layers_tried
+from tfacct.witness.tracing import Counted, Traces
 
 By = Literal["symbols", "grid"]
 
@@ -35,8 +36,6 @@ COUNTS: dict[str, Callable[[SymbolicModel], Formula]] = {
     "cached": SymbolicModel.cached,
 }
 """What is proven, and what the ledger says of it with every size a symbol."""
-_Counted: TypeAlias = tuple[dict[str, Any], list[str]]
-"""Counts in symbols, and what was assumed of these."""
 
 
 @record
@@ -98,38 +97,6 @@ def _at(formula: Formula, symbols: Mapping[str, Any], sizes: Mapping[str, Any]) 
     return formula.expression.subs({symbols[letter]: value for letter, value in sizes.items()})
 
 
-@record
-class _Traces:
-    """Torch's own counts with symbols for all sizes, but for those that are fixed in a run."""
-
-    shape: Transformer
-    sizes: Sizes
-
-    def counted(self, layers: Mapping[str, int], fixed: Mapping[str, int]) -> _Counted:
-        """Counts in our symbols of a model with so many blocks in each stack."""
-        tokens = self.sizes.symbols["T"]
-        if self.sizes.chunk is not None and "T" not in fixed:
-            first, more = self.sizes.chunks_tried
-            one, further = ([self._at_once(layers, {**fixed, "T": n}) for n in own] for own in (first, more))
-            of_one = _interpolated(tokens, one, first[0])
-            return _in_chunks(tokens, self.sizes.symbols[CHUNKS], of_one, more, further)
-        if not self.sizes.recurs:
-            return self._at_once(layers, fixed)
-        each = [self._at_once(layers, {**fixed, "T": number}) for number in self.sizes.tokens_tried]
-        return _interpolated(tokens, each)
-
-    def _at_once(self, layers: Mapping[str, int], fixed: Mapping[str, int]) -> _Counted:
-        from tfacct.reference.symbolic import polynomials
-
-        def open_shape(size: Callable[[str], Any]) -> Transformer:
-            return with_sizes(self.shape, lambda letter: layers[letter] if letter in layers else size(letter), FIXED)
-
-        found = polynomials(open_shape, self.sizes.letters, fixed, self.sizes.factors(fixed), self.sizes.whole)
-        ours = self.sizes.in_ours(found.symbols, fixed)
-        counts = {name: sympy.expand(count.subs(ours, simultaneous=True)) for name, count in found.counts.items()}
-        return counts, found.guards
-
-
 def unstretched(part: Any) -> Any:
     """The part with plain angles: no count depends on them, and the reference knows not every stretch."""
     rotary = getattr(part, "rotary", None)
@@ -138,23 +105,27 @@ def unstretched(part: Any) -> Any:
 
 def _by_symbols(shape: Transformer, symbolic: SymbolicModel, sizes: Sizes, progress: Tick) -> Iterator[Proven]:
     """Torch's own count with symbols for all sizes, then with each size that may be smaller than 2 fixed there."""
-    symbols, stacks, traces = symbolic.symbols, sizes.stacks, _Traces(shape.mapped(unstretched), sizes)
-    edges, tried, runs = sizes.edges(), layers_tried(stacks, LAYERS_TRIED[1:]), []
+    symbols, stacks, traces = symbolic.symbols, sizes.stacks, Traces(shape.mapped(unstretched), sizes)
+    edges, tried = sizes.edges(), layers_tried(stacks, LAYERS_TRIED[1:])
+    runs: list[Counted] = []
     for done, layers in enumerate(tried):
         progress("tracing with symbols", done, len(tried) + len(edges))
-        runs.append(traces.counted(dict(zip(stacks, layers, strict=True)), {}))
+        blocks = dict(zip(stacks, layers, strict=True))
+        law = sum(layers) <= len(stacks) + 1
+        runs.append(traces.counted(blocks, first=not runs) if law else traces.at(blocks, sizes.once))
     formulas = _formulas(symbolic)
     assumed = what_was_assumed([guard for _, guards in runs for guard in guards])
     for name, formula in formulas.items():
         counts = dict(zip(tried, (counts[name] for counts, _ in runs), strict=True))
-        whole, linear = for_all_layers(counts, [symbols[letter] for letter in stacks])
+        once = {symbols[letter]: size for letter, size in sizes.once.items()}
+        whole, linear = for_all_layers(counts, [symbols[letter] for letter in stacks], once)
         difference = sympy.expand(whole - _at(formula, symbols, {}))
         evidence = assumed + ("" if linear else f", not linear in {', '.join(stacks)}")
         yield Proven(name, formula, str(difference), evidence, difference == 0 and linear and assumed == NOTHING)
     one_each = dict.fromkeys(stacks, 1)
     for done, edge in enumerate(edges, start=len(tried)):
         progress("tracing with symbols", done, len(tried) + len(edges))
-        some, guards = traces.counted(one_each, edge.sizes)
+        some, guards = traces.at(one_each, edge.sizes)
         at = {**edge.sizes, **one_each}
         wrong = {name: sympy.expand(some[name] - _at(formula, symbols, at)) for name, formula in formulas.items()}
         wrong = {name: difference for name, difference in wrong.items() if difference != 0}
@@ -162,49 +133,21 @@ def _by_symbols(shape: Transformer, symbolic: SymbolicModel, sizes: Sizes, progr
         yield Proven(f"all four at {edge.said}", None, said, what_was_assumed(guards), not wrong and not guards)
 
 
-def _in_chunks(tokens: Any, chunks: Any, of_one: _Counted, tried: Sequence[int], runs: Sequence[_Counted]) -> _Counted:
-    """Counts for any number of chunks, from those of one and runs of two and of three: each chunk adds as much. That
-    the third adds what the second does is an assumption where it does not."""
-    counts, guards = of_one[0], [*of_one[1], *(guard for _, own in runs for guard in own)]
-    through = {}
-    for name, count in counts.items():
-        second, third = (
-            sympy.expand(own[name] - count.subs(tokens, number)) for number, (own, _) in zip(tried, runs, strict=True)
-        )
-        guards += [] if sympy.expand(third - 2 * second) == 0 else [f"{name} is linear in {chunks}"]
-        through[name] = sympy.expand(count + (chunks - 1) * second)
-    return through, guards
-
-
-def _interpolated(tokens: Any, runs: Sequence[_Counted], first: int = 1) -> _Counted:
-    """Counts for any number of new tokens, from runs of `first`, one more … of them: the polynomial through all but the
-    last, by Newton's forward differences. That the last lies on it too is an assumption where it does not."""
-    guards = [guard for _, own in runs for guard in own]
-    through = {}
-    for name in runs[0][0]:
-        differences = [counts[name] for counts, _ in runs]
-        count, steps = differences[0], sympy.Integer(1)
-        for power in range(1, len(runs)):
-            differences = [sympy.expand(after - before) for before, after in pairwise(differences)]
-            steps = steps * (tokens - first - power + 1) / power
-            if power < len(runs) - 1:
-                count += steps * differences[0]
-        guards += [] if differences[0] == 0 else [f"{name} is of degree {len(runs) - 2} in T"]
-        through[name] = sympy.expand(count)
-    return through, guards
-
-
-def for_all_layers(counts: Mapping[tuple[int, ...], Any], stacks: Sequence[Any]) -> tuple[Any, bool]:
-    """A count for any number of blocks in each stack, and whether it really grew in a straight line."""
+def for_all_layers(
+    counts: Mapping[tuple[int, ...], Any], stacks: Sequence[Any], once: Mapping[Any, int] | None = None
+) -> tuple[Any, bool]:
+    """A count for any number of blocks in each stack, from those of one block and of two in one stack, and whether the
+    others, which were taken with the sizes of `once`, say the same."""
     ones = tuple(1 for _ in stacks)
-    first, whole, linear, both = counts[ones], counts[ones], True, counts[ones]
+    whole = counts[ones]
     for i, letter in enumerate(stacks):
-        second, third = (counts[(*ones[:i], count, *ones[i + 1 :])] for count in LAYERS_TRIED[1:])
-        linear = linear and sympy.expand(third - 2 * second + first) == 0
-        whole += (letter - 1) * (second - first)
-        both += second - first
-    twice = counts[tuple(2 for _ in stacks)]
-    return whole, bool(linear and sympy.expand(twice - both) == 0)
+        whole += (letter - 1) * (counts[(*ones[:i], 2, *ones[i + 1 :])] - counts[ones])
+    linear = True
+    for layers, count in counts.items():
+        if sum(layers) > len(stacks) + 1:
+            said = whole.subs({**dict(zip(stacks, layers, strict=True)), **(once or {})})
+            linear = linear and sympy.expand(said - count) == 0
+    return whole, linear
 
 
 def what_was_assumed(guards: list[str]) -> str:

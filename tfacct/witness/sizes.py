@@ -48,7 +48,7 @@ class Sizes:
         }
         lengths = {part.axes()[CHUNK] for part in shape.parts() if CHUNK in part.axes()}
         self.chunk: int | None = max(lengths, default=None)
-        """Tokens in a chunk of a recurrence, where one runs in chunks: then T is a number in every trace."""
+        """Tokens in a chunk of a recurrence, where one runs in chunks: then T lies in one of them in every trace."""
         self.front: int = next((part.axes()[FRONT] for part in shape.parts() if FRONT in part.axes()), 0)
         """Learned tokens in front of an image's patches: T is so many more than there are patches."""
         self.together = lcm(*(part.axes().get(size, 1) for part in shape.parts() for size in SHARES.values()))
@@ -71,11 +71,16 @@ class Sizes:
         return range(1, self.tokens_degree + 3)
 
     @property
-    def chunks_tried(self) -> tuple[range, tuple[int, int]]:
-        """New tokens of a model whose recurrence runs in chunks: of one chunk one number more than fix the polynomial,
-        none of them the one token of a decode step, and a number of two and of three chunks."""
-        assert self.chunk is not None
-        return range(2, self.tokens_degree + 4), (self.chunk + 2, 2 * self.chunk + 3)
+    def chunks_tried(self) -> tuple[int, ...]:
+        """Chunks of a model whose recurrence runs in them: one number more than fix the line."""
+        return 1, 2, 3
+
+    @property
+    def once(self) -> dict[str, int]:
+        """What is fixed where a law need not be found again: a number of tokens, or of chunks of them."""
+        if self.chunk is not None:
+            return {CHUNKS: 1}
+        return {"T": self.tokens_tried[1]} if self.recurs else {}
 
     @property
     def whole(self) -> dict[str, str | int]:
@@ -91,22 +96,33 @@ class Sizes:
         step -= {"T"} if self.recurs else set()
         alone = [{name: 1} for name, letter in self.declared.items() if letter.case]
         alone += [{"T": self.front + self.together}] if self.front or self.together > 1 else []
+        alone += [] if self.chunk is None else [{"T": self.chunk}]
         plain = CASES[1:] if self.together > 1 else CASES  # which no single token is
         cases = [case for case in (*plain, *alone, *MORE_CASES) if case.keys() <= step | self.declared.keys()]
         return [*(self._edge(case) for case in cases), self._rest()]
 
     def _edge(self, case: Mapping[str, int]) -> Edge:
-        """With an empty cache a window sees nothing of it; one token behind others is in no chunk."""
+        """With an empty cache a window sees nothing of it. Tokens that are a number are not dealt out by a symbol."""
         sizes = {**case, **({"Cw": 0} if "Cw" in self.symbols and case.get("C") == 0 else {})}
-        alone = {CHUNKS: 0, ONE_BY_ONE: 1} if self.chunk is not None and case.get("T") == 1 else {}
-        sizes |= {letter: size for letter, size in alone.items() if letter in self.symbols}
-        return Edge(", ".join(f"{letter} = {size}" for letter, size in sizes.items()), sizes)
+        if "B" in case and (self.recurs or self.chunk is not None):
+            dealt = [name for name, letter in self.declared.items() if letter.dealt]
+            sizes |= dict.fromkeys([*dealt, *(share for name in dealt for share in self._shares(name))], 1)
+        chunks = self._in_chunks(case.get("T"))
+        told = {**sizes, **chunks} if "T" in case else sizes
+        return Edge(", ".join(f"{letter} = {size}" for letter, size in told.items()), {**sizes, **chunks})
+
+    def _in_chunks(self, tokens: int | None) -> dict[str, int]:
+        """One token behind others is in no chunk, as many as a chunk has are in one, and any others are in two."""
+        if self.chunk is None:
+            return {}
+        of = {CHUNKS: {1: 0, self.chunk: 1}.get(tokens or 0, 2), **({ONE_BY_ONE: 1} if tokens == 1 else {})}
+        return {letter: size for letter, size in of.items() if letter in self.symbols}
 
     def _rest(self) -> Edge:
         rest = [name for name, letter in self.declared.items() if not letter.case]
         least = {name: self._least(name) for name in rest}
         least |= {share: self._least(share) for name in rest for share in self._shares(name)}
-        return Edge(f"the least {', '.join(rest)}", least)
+        return Edge(f"the least {', '.join(rest)}", {**least, **self._in_chunks(None)})
 
     def _least(self, name: str) -> int:
         """The smallest that a size can be: one of what it comes in, and no less than its shares."""
@@ -146,12 +162,15 @@ class Sizes:
         first = 0 if letter in ("C", "Cw") else max([step, *largest])
         return [first + step * i for i in range(DEGREES.get(letter, 1) + 1)]
 
-    def in_ours(self, theirs: Mapping[str, Any], fixed: Mapping[str, int]) -> dict[Any, Any]:
+    def in_ours(
+        self, theirs: Mapping[str, Any], fixed: Mapping[str, int], whole: Mapping[str, str | int] | None = None
+    ) -> dict[Any, Any]:
         """A trace's own symbols in ours: it has one for what multiplies a factor, and for the rest of a whole."""
+        whole = self.whole if whole is None else whole
         sizes: dict[str, Any] = {**self.symbols, **fixed}
         factors, found = self.factors(fixed), {}
         for letter, symbol in theirs.items():
-            share = self.whole.get(letter, 0)
+            share = whole.get(letter, 0)
             size = sizes[letter] - (share if isinstance(share, int) else sizes[share])
             for factor in factors.get(letter, ()):
                 size /= factor if isinstance(factor, int) else sizes[factor]
