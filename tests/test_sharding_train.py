@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 import warnings
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -221,7 +222,9 @@ def peak_on_one_rank(
         alive, ids = Alive(), torch.zeros(batch, tokens, dtype=torch.long, device="meta")
         places = torch.arange(tokens, device="meta")[None]  # which a part of the tokens does not tell
         given = {"input_ids": ids, "labels": ids, "use_cache": False, **({"position_ids": places} if mesh.sp else {})}
-        with keeping.as_on_cuda(), loss_parallel():
+        # A card's tensor is wrapped until it is waited for; its stand-in on meta would be a copy.
+        wraps = patch("torch.distributed._functional_collectives._maybe_wrap_tensor", lambda tensor: tensor)
+        with keeping.as_on_cuda(), loss_parallel(), wraps:
             if recipe.get("accumulate"):
                 model(**given).loss.backward()
             gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
@@ -236,20 +239,23 @@ def peak_on_one_rank(
     return alive.peak.bytes
 
 
-def peak_compared(kind: str, mesh: str, seed: int, **recipe: Any) -> None:
+def peak_compared(kind: str, mesh: str, seed: int, *, wide: bool = False, **recipe: Any) -> None:
+    """`wide`: the stream is wider than what ranks divide, so that what they gather of it decides."""
     rng, own = random.Random(f"peak {kind} {mesh} {seed}"), MESHES[mesh]
     config = {**random_config(kind, rng, own), "head_dim": 8 * rng.randint(1, 3), "max_position_embeddings": 512}
     config["vocab_size"] = own.tp * rng.choice((8, 50, 500, 4000))
     config["intermediate_size"] = own.tp * rng.choice((8, 100, 700))
+    if wide:
+        config["hidden_size"] = 8 * config["num_attention_heads"] * rng.randint(2, 6)
+        config["vocab_size"], config["intermediate_size"] = own.tp * 50, own.tp * rng.choice((8, 40))
+        config["head_dim"] = config["hidden_size"] // config["num_attention_heads"] if kind == "starcoder2" else 8
     batch, tokens = rng.randint(1, 3), own.tp * rng.choice((2, 8, 40, 96))
     asked = Recipe(optimizer="none", mesh=own, **recipe)
     one = trained(tfacct.load(config).loaded, Workload(tokens, tokens, batch), asked)
     most = max(int(instant.total) for instant in one.instants if instant.name != "optimizer step")
     seen = peak_on_one_rank(config, own, batch, tokens, "bf16", recipe)
-    if one.exact or one.peak.name == "optimizer step":
-        assert most == seen, (config, batch, tokens, recipe, most - seen, one.instants)
-    else:  # by which sp gathers gradients of products by rows decide
-        assert own.sp and one.peak.operation.endswith(("o_proj.weight", "down_proj.weight")) and most <= seen
+    assert one.exact or one.peak.name == "optimizer step"
+    assert most == seen, (config, batch, tokens, recipe, most - seen, one.instants)
 
 
 PEAKS: list[tuple[str, str, dict[str, Any]]] = [
@@ -259,6 +265,9 @@ PEAKS: list[tuple[str, str, dict[str, Any]]] = [
     ("qwen3", "sp", {"hold_logits": True}),
     ("gemma", "tp", {"attention": "eager"}),
     ("mistral", "sp", {"checkpoint": "attention"}),
+    ("llama", "sp", {"checkpoint": "full", "wide": True}),
+    ("starcoder2", "sp", {"wide": True}),
+    ("qwen2", "megatron", {}),
 ]
 
 
@@ -268,15 +277,15 @@ def test_a_peak_among_ranks_is_what_is_alive_there(kind: str, mesh: str, recipe:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mesh", ["tp", "sp"])
+@pytest.mark.parametrize("mesh", ["tp", "sp", "megatron"])
 @pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3", "starcoder2", "gemma"])
 def test_random_peaks_among_ranks_are_what_is_alive_there(kind: str, mesh: str) -> None:
-    if mesh == "sp" and kind in ("gemma", "starcoder2"):
-        return  # refused, or said to be unmeasured: biases of what is summed over ranks
+    if mesh == "sp" and kind == "gemma":
+        return  # refused
     for seed in range(1, 13):
         again = ("none", "full", "none" if kind == "starcoder2" else "attention")
         recipe: dict[str, Any] = {"checkpoint": again[seed % 3], "accumulate": seed % 4 == 0}
-        peak_compared(kind, mesh, seed, **recipe, hold_logits=seed % 5 == 0)
+        peak_compared(kind, mesh, seed, **recipe, hold_logits=seed % 5 == 0, wide=seed % 2 == 0)
 
 
 @pytest.mark.parametrize(("tied", "most"), [(False, 2 + 1 + 2), (True, 1 + 1 + 2 + 1 + 1)])
@@ -297,7 +306,7 @@ def test_what_was_not_measured_is_said(run: Any) -> None:
 
     unmeasured = "What collectives of tp hold on the way is not counted."
     assert unmeasured not in said() and "of all its rows on each rank" in said()
-    assert unmeasured in said("--fsdp", "2") and unmeasured in said("--tp-plan", "megatron")
+    assert unmeasured in said("--fsdp", "2") and unmeasured not in said("--tp-plan", "megatron")
     exact = tfacct.load("llama-3.1-8b").train(ctx="8k", tp=2)
     assert exact.exact and not tfacct.load("llama-3.1-8b").train(ctx="8k", tp=2, fsdp=2).exact
 

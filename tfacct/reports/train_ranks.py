@@ -179,7 +179,7 @@ def shared(subject: LoadedModel, step: Step, recipe: Recipe) -> Step:
     """The step where further ranks share weights, gradients or moments, or reduce gradients in buckets."""
     mesh, each = recipe.mesh, width(recipe.weights or recipe.dtype)
     assert mesh is not None
-    if mesh.plan == "torch" and mesh.sharers == 1 and not mesh.zero:
+    if mesh.sharers == 1 and not mesh.zero:
         step = step._replace(makers=mesh.tp)  # of a table divided by rows torch makes the gradient whole
     if mesh.replicas > 1 and mesh.fsdp == 1 and not mesh.zero:
         step = step._replace(buckets=sum(buckets(subject.ledger, mesh, each.bits)))
@@ -203,12 +203,12 @@ def unmeasured(one: Trained) -> str:
         return "What collectives hold on the way is not counted."
     if mesh.tp == 1:
         return ""
-    summed = any(tensor.path.endswith((".o_proj.bias", ".down_proj.bias")) for tensor in subject.ledger.tensors())
-    beside = mesh.plan != "torch" or mesh.fsdp * mesh.dp > 1 or meshes.TORCH not in subject.config.divided
-    gathers = one.peak.operation.endswith(("o_proj.weight", "down_proj.weight"))  # whose gradient is gathered
-    if beside or (mesh.sp and (summed or gathers or one.work.tokens == mesh.tp)):
+    beside = mesh.fsdp * mesh.dp > 1 or meshes.TORCH not in subject.config.divided
+    if beside or (mesh.sp and one.work.tokens == mesh.tp):
         return "What collectives of tp hold on the way is not counted."
-    return "The optimizer's step was not measured among ranks of tp." if one.peak.name == "optimizer step" else ""
+    if one.peak.name == "optimizer step" and (mesh.sp or one.step.update):
+        return "What the optimizer's step holds among ranks of tp was not measured."
+    return ""
 
 
 def facts(one: Trained) -> dict[str, Any]:
@@ -276,7 +276,7 @@ def notes(one: Trained, found: dict[str, Any]) -> list[str]:
             f"The ranks of tp divide heads, networks and the loss's vocabulary; {stream}. {unmeasured(one)}".strip()
         )
     if one.step.makers > 1:
-        said.append("The gradient of the token table is made of all its rows on each rank, as torch's plan has it.")
+        said.append("The gradient of the token table is made of all its rows on each rank, as torch's table makes it.")
     again = ""
     if recipe.checkpoint != "none" and mesh.tp > 1:
         runs = "blocks send when they run" if recipe.checkpoint == "full" else "attention sends when it runs"

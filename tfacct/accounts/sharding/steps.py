@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tfacct.accounts.sharding.mesh import LIVES, Mesh
 from tfacct.accounts.sharding.shards import gathered, stored_elements
@@ -25,6 +25,11 @@ OF_LOSS = (
 """What the gradient of a divided vocabulary's loss holds."""
 PART = "Tsp"
 """The tokens of one rank under sequence parallelism."""
+SUMMED = ("o_proj.weight", "down_proj.weight")
+"""Products whose results are summed over ranks: where these live divided along tokens, their gradients are gathered."""
+INPUT = paths.in_every(paths.BLOCKS, "in")
+WHOLE, OWN = Held("B T D"), Held(f"B {PART} D")
+"""A tensor of the stream's width, of all tokens and of those of one rank."""
 
 
 def units(ledger: Ledger, mesh: Mesh, stored: Width) -> Units:
@@ -53,7 +58,7 @@ def along_tokens(step: Step, mesh: Mesh) -> Step:
     axes = {PART: step.at["T"] // mesh.tp}
 
     def section(one: Section) -> Section:
-        return one._replace(run=_along(one.run), axes={**one.axes, **axes})
+        return one._replace(run=_along(one.run, int(step.at["B"]) > 1), axes={**one.axes, **axes})
 
     changed = run._replace(
         buffers=(*run.buffers, Kept("positions", "T", by=(), role="index")),  # a part of the tokens tells none
@@ -74,16 +79,56 @@ def vocabulary(step: Step) -> Step:
     return step._replace(run=step.run._replace(back=step.run.back._replace(run=back._replace(moments=moments))))
 
 
-def _along(run: Run) -> Run:
+def _along(run: Run, many: bool) -> Run:
     def moment(one: Moment) -> Moment:
         return one._replace(held=tuple(map(_tokens, one.held))) if _of_stream([one.at]) else one
 
+    def forwards(one: Moment) -> Moment:
+        return moment(one)._replace(held=tuple(_tokens(held) if held.path else held for held in moment(one).held))
+
+    read = [f"{line.path}.weight" for line in run.kept if line.path.endswith("norm")]
     return run._replace(
         kept=tuple(map(_kept, run.kept)),
-        moments=tuple(map(moment, run.moments)),
-        ahead=tuple(map(moment, run.ahead)),
-        early=tuple(map(_part, run.early)),
+        moments=(
+            *(
+                Moment(norm, (WHOLE, WHOLE, OWN), done=False) for norm in read
+            ),  # the gradient of what is read, scattered
+            *(each for one in run.moments for each in _backwards(moment(one), many)),
+        ),
+        ahead=tuple(map(forwards, run.ahead)) + tuple(_forwards(run, read, many)),
+        early=(*map(_part, run.early), *((WHOLE,) if any(at.endswith(SUMMED) for at in run.order) else ())),
     )
+
+
+def _backwards(one: Moment, many: bool) -> Iterator[Moment]:
+    """A moment of the backward pass; the gradient of what was summed over ranks is gathered, its tokens put together
+    from the ranks' sequences where there are many."""
+    if not one.at.endswith(SUMMED):
+        yield one
+        return
+    if many:
+        yield one._replace(held=(WHOLE, WHOLE, *one.held[1:]), done=False)
+    yield one._replace(held=(*one.held, WHOLE))
+
+
+def _forwards(run: Run, read: Iterable[str], many: bool) -> Iterator[Moment]:
+    """Norms' results as they are gathered, and what is summed over ranks as it is scattered: both by ranks first."""
+    streams = {_sublayer(one.at): held for one in run.ahead for held in one.held if held.path}
+    for at in run.order:
+        stream = [_tokens(streams[_sublayer(at)])] if _sublayer(at) in streams else []
+        if at in read:
+            # Behind the final norm its result is there, and what the blocks' caller held is not.
+            beside = [OWN, *stream] if paths.repeated(at) else []
+            yield Moment(at, (*((WHOLE,) * (1 + many)), *beside), after=True)
+        elif at.endswith(SUMMED):
+            # Beside both layouts and the sum: the norm's own result, what the block read, what the sum is added to.
+            beside = {held.path: held for held in (OWN._replace(path=INPUT), *stream)}
+            yield Moment(at, (WHOLE, WHOLE, OWN, OWN, *beside.values()), after=True)
+
+
+def _sublayer(at: str) -> str:
+    """The sublayer of an operation, its norm among them."""
+    return at.removeprefix(f"{paths.in_every(paths.BLOCKS, '')}.").partition(".")[0].removesuffix("_norm")
 
 
 def _kept(line: Kept) -> Kept:
