@@ -23,7 +23,7 @@ NEAR = (
     *("kimi_k2", "ministral3", "nemotron", "olmo", "olmo3", "olmoe", "seed_oss", "smollm3", "stablelm"),
     *("starcoder2", "youtu"),
 )
-SINCE = ("falcon", "granitemoe", "vaultgemma")
+SINCE = ("falcon", "glm4_moe_lite", "granitemoe", "vaultgemma")
 ENCODERS = ("bert", "camembert", "distilbert", "electra", "eurobert", "roberta", "xlm-roberta")
 ACCUMULATING = FAMILIES + FURTHER
 

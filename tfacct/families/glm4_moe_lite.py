@@ -33,6 +33,9 @@ class Config(LatentLike):
     num_nextn_predict_layers: UpTo = 1
     first_k_dense_replace: UpTo | None = None
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    habits: ClassVar = frozenset({"scored", "wide_corrections"})
+    switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", True)}
     stems: ClassVar = ("Glm4MoeLite",)
     uncounted: ClassVar = LatentLike.uncounted | {"num_nextn_predict_layers", "first_k_dense_replace"}
     aliases: ClassVar = {"num_local_experts": "n_routed_experts"}

@@ -26,7 +26,7 @@ def split(at: str, weights: Iterable[str], habits: Habits, *, biased: bool) -> R
     first, *others = weights
     own = f"{at}.split"
     index: tuple[Kept, ...] = ()
-    divided = (*MADE, *MADE)
+    divided: tuple[Held, ...] = (*MADE, *MADE)
     if habits.indexed or habits.copies_first:
         late = f"{at}.v_split"
         index = (
