@@ -203,7 +203,9 @@ def test_the_cache_reads_back(run, family: str, seed: int) -> None:
     kept = ["attn.latent_cache", "attn.rotary_cache"] if latent else ["attn.k_cache", "attn.v_cache"]
     kept = [*kept, *(["attn.index_cache"] if "index_topk" in config else [])]
     attends = bool(subject("mine", config).architecture.attentions)
-    kept = [*(line.path for line in states), *(kept if attends or not states else [])]
+    ahead = "num_mem_blocks" in config  # attention of a shared block stands in front of the mixer
+    kept = kept if attends or not states else []
+    kept = [*kept, *(line.path for line in states)] if ahead else [*(line.path for line in states), *kept]
     assert list(table) == [*kept, *(["cross.k_cache", "cross.v_cache"] if "J" in sizes else [])]
     for path, (axes, count, value, held) in table.items():
         assert evaluated(count, sizes) == number(value) == sizes["L"] * prod(sizes[axis] for axis in axes.split())

@@ -12,6 +12,7 @@ from tests.families import LOGITS, room
 from tfacct import families
 from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import Attention, DeltaNet, GatedRecurrence, LatentAttention, LightningAttention
+from tfacct.ledger import paths
 from tfacct.loading.model import LoadedModel, subject
 
 torch = pytest.importorskip("torch")
@@ -49,34 +50,35 @@ def ours(about: LoadedModel, stranger, *, fused: bool = False) -> model.Decoder:
     with torch.no_grad():
         for path, parameter in built.named_parameters():
             number = "".join(re.findall(r"blocks\.(\d+)\.", path))
-            starred = re.sub(r"blocks\.\d+\.", "blocks.*.", path)
-            *words, tensor = starred.split(".")
-            if starred in tensors and (parameter.dim() < 3 or ".experts." not in starred):
+            *words, tensor = path.split(".")
+            held = paths.looked_up(tensors, path)
+            if held is not None and (parameter.dim() < 3 or ".experts." not in path):
                 # a convolution's matrix has an axis of 1 there
-                source = stranger.get_parameter(tensors[starred].replace("*", number))
+                source = stranger.get_parameter(held)
                 if source.numel() > parameter.numel():  # q, k and v of a pooler
-                    start = taken.get(tensors[starred], 0)
-                    taken[tensors[starred]] = start + len(parameter)
+                    start = taken.get(held, 0)
+                    taken[held] = start + len(parameter)
                     source = source[start : start + len(parameter)]
                 parameter.copy_(source.reshape(parameter.shape))
                 continue
-            if starred in tensors:  # a bank of experts
-                source = stranger.get_parameter(tensors[starred].replace("*", number))
+            if held is not None:  # a bank of experts
+                source = stranger.get_parameter(held)
                 source = source.transpose(1, 2)
                 half = source.shape[2] // 2
                 parameter.copy_({"gate_proj": source[..., :half], "up_proj": source[..., half:]}.get(words[-1], source))
                 continue
-            module = stranger.get_submodule(table[".".join(words)].replace("*", number))
-            source = getattr(module, tensor)
+            named = paths.looked_up(table, ".".join(words))
+            assert named is not None
+            source = getattr(stranger.get_submodule(named), tensor)
             if source.dim() > 2:  # a convolution's kernels
                 source = source.flatten(1)
-            if type(module).__name__ == "Conv1D" and tensor == "weight":
+            if type(stranger.get_submodule(named)).__name__ == "Conv1D" and tensor == "weight":
                 source = source.T  # GPT-2's class keeps its matrices the other way round
             fused = by_head(about, blocks[int(number)]) if number and not path.startswith("encoder.") else {}
             if words[-1] in fused and words[-2] in ("attn", "delta", "lightning"):  # not the network's of that name
                 parameter.copy_(fused[words[-1]](source).reshape(parameter.shape))
                 continue
-            key = f"{table['.'.join(words)]}.{number}.{tensor}"
+            key = f"{named}.{tensor}"
             start = taken.get(key, 0)  # q, k and v are slices of one tensor there
             taken[key] = start + parameter.shape[0]
             parameter.copy_(source[start : start + parameter.shape[0]])

@@ -149,7 +149,7 @@ SLIPS = {
     "every expert is read": ("return einsum.smaller(axes[line.bank],", "return axes[line.bank]; einsum.smaller(0n,"),
     "experts that a token does not meet": ("(elements / bank) * group.axes[lines.ACTIVE]", "elements"),
     "an unused line works": ('line.line === "product" && !line.unused', 'line.line === "product"'),
-    "a shared block is stored again": ("group.once ? 1n : group.count", "group.count"),
+    "a shared block is stored again": (") ? 1n : group.count", ") ? group.count : group.count"),
     "a tied head is stored twice": ("const owner = line.weight ?? line.path", "const owner = line.path"),
     "an idle encoder reads": ("if (idles(line, axes)) return [0n, 0n, 0n];", ""),
     "the other way": ("< totalFlops(best, at, masked)", "> totalFlops(best, at, masked)"),

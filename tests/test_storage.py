@@ -153,7 +153,7 @@ def test_a_decode_step_reads_what_is_stored(family: str, name: str) -> None:
             read[path] = read.get(path, 0) + product.moved(how, width("bf16"))[not product.line.weighs_left]
     ahead = {path: count for path, count in read.items() if count != stored[path]}
     again = {"embed.weight", "lm_head.weight"}  # MTP reads the head again
-    if any(group.once for group in ledger.groups):  # every block reads the weights of the first
+    if any(group.once or group.shared for group in ledger.groups):  # every block reads the weights of the first
         again |= {path for path in read if path.startswith("blocks.")}
     if family == "deberta-v2":  # tokens and distances have the same projections
         again |= {f"blocks.*.attn.{name}_proj.weight" for name in "qk"}

@@ -63,6 +63,9 @@ def with_few_layers(whole: LoadedModel) -> LoadedModel:
         whole.family.startswith("minimax") and whole.family != "minimax_m2"
     ):  # whose first layer with softmax attention is the eighth
         most = 8
+    listed = whole.raw.get("layers_block_type")
+    if listed and "hybrid" in listed:  # Zamba2's, whose layers call one block or another
+        most = [number for number, kind in enumerate(listed) if kind == "hybrid"][1] + 1
     if whole.raw.get("activation_sparsity_pattern"):  # Gemma 3n's, whose first layers have sparse gates
         most = 3 * period
     fields = {**whole.raw, **{count: min(whole.raw[count], most) for count in counts}}
@@ -70,8 +73,9 @@ def with_few_layers(whole: LoadedModel) -> LoadedModel:
         fields["activation_sparsity_pattern"] = [0.95] * period + [0.0] * 2 * period
     if borrows:
         fields["num_kv_shared_layers"] = period
-    if fields.get("layer_types"):
-        fields["layer_types"] = fields["layer_types"][:most]
+    for kinds_of in ("layer_types", "layers_block_type"):
+        if fields.get(kinds_of):
+            fields[kinds_of] = fields[kinds_of][:most]
     if fields.get("attn_layer_indices"):  # Bamba's
         fields["attn_layer_indices"] = [3]
     if fields.get("hybrid_override_pattern"):  # Nemotron-H's

@@ -34,6 +34,7 @@ class WrittenGroup(TypedDict):
     count: int | str
     blocks: str
     once: bool
+    shared: list[str]
     axes: dict[str, int | str]
     names: dict[str, str]
     lines: list[WrittenLine]

@@ -24,8 +24,10 @@ from tfacct.architecture.parts import (
     PerLayerInput,
     Residual,
     Scale,
+    SharedOutput,
 )
 from tfacct.base.record import record
+from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size
 
 Order: TypeAlias = Literal["pre", "post", "parallel"]
@@ -35,7 +37,9 @@ POSITIONS = "positions"
 """Trait of attention: whether queries and keys are rotated by their positions."""
 
 Named: TypeAlias = tuple[str, Part]
-Added: TypeAlias = Attention | LatentAttention | CrossAttention | Mixer | FeedForward | Experts | PerLayerInput | Laurel
+Added: TypeAlias = (
+    Attention | LatentAttention | CrossAttention | Mixer | FeedForward | Experts | PerLayerInput | Laurel | SharedOutput
+)
 """Parts whose results are added to the stream."""
 
 
@@ -47,7 +51,8 @@ class Sublayer:
     `factor` multiplies what is added (transformers' GraniteDecoderLayer), `after` the sum (Gemma4TextDecoderLayer),
     `scale` what the part reads. If it is `normed`, the result is added to what the part read, in place of the stream,
     and `stream` multiplies that (MiniMaxDecoderLayer). One that stands `beside` reads what the sublayer before it read
-    (FalconH1DecoderLayer).
+    (FalconH1DecoderLayer). What it `gives` to the `next` sublayer is read there in place of the stream, a `sum` is that
+    of its result and the stream; neither is added to the stream itself (Zamba2HybridLayer).
     A part that is not called is not added either, and must come with a norm that is not called.
     """
 
@@ -60,6 +65,7 @@ class Sublayer:
     beside: bool = False
     normed: bool = False
     stream: float | None = None
+    gives: Literal["stream", "next", "sum"] = "stream"
 
     @property
     def name(self) -> str:
@@ -86,7 +92,7 @@ class Sublayer:
 
     def added(self) -> Iterator[Named]:
         """Addition to the stream, by its name in paths."""
-        if self.called:
+        if self.called and self.gives != "next":
             others = isinstance(self.part, PerLayerInput) and self.part.others
             add = Residual(
                 hidden=self.part.hidden, factor=self.factor, after=self.after, others=others, stream=self.stream
@@ -170,13 +176,24 @@ class Block:
 @record
 class Stack:
     """Equal blocks, `count` of them. `numbers`: their numbers in the model; empty if they follow the stack before.
-    `once`: all of them run with the weights of the first, as in ALBERT (arXiv 1909.11942), section 3.1.
+    `once`: all of them run with the weights of the first, as in ALBERT (arXiv 1909.11942), section 3.1. `shared`:
+    with those tensors of the first that begin with these names, as in Zamba2 (2411.15242), section 2.
     """
 
     block: Block
     count: Size
     numbers: tuple[int, ...] = ()
     once: bool = False
+    shared: tuple[str, ...] = ()
+
+    @property
+    def shares(self) -> bool:
+        """True if its blocks share weights."""
+        return self.once or bool(self.shared)
+
+    def stored_once(self, path: str) -> bool:
+        """True if all its blocks use one tensor by this path."""
+        return self.once or paths.among(path, self.shared)
 
 
 def stacks(blocks: Sequence[Block]) -> tuple[Stack, ...]:

@@ -241,7 +241,10 @@ class Transformer:
         zipped = zip(self.every_stack, others, strict=True)
         blocks = [replace(stack, block=block(stack.block, change)) for stack, change in zipped]
         if counts is not None:
-            blocks = [Stack(old.block, count, once=old.once) for old, count in zip(blocks, counts, strict=True)]
+            blocks = [
+                Stack(old.block, count, once=old.once, shared=old.shared)
+                for old, count in zip(blocks, counts, strict=True)
+            ]
         own = {field.name: ends(getattr(self, field.name)) for field in fields(self)}
         own |= {"stacks": tuple(blocks[-len(self.stacks) :]), "mtp": further(self.mtp)}
         return Transformer(**{**own, "encoder": reading(self.encoder, blocks[: -len(self.stacks)])})
@@ -316,7 +319,7 @@ def _groups(
 ) -> Iterator[Group]:
     for stack, own, kind, called in zip(stacks, numbers, kinds, names, strict=True):
         parts = ((paths.in_every(paths.BLOCKS, name), part) for name, part in stack.block.parts())
-        yield replace(_group(parts, called, stack.count, own, kind), once=stack.once)
+        yield replace(_group(parts, called, stack.count, own, kind), once=stack.once, shared=stack.shared)
 
 
 def _group(

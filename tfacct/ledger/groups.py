@@ -40,7 +40,8 @@ class Group:
 
     `count` is the number of blocks and `numbers` are theirs; embeddings and head have count 1 and no numbers. `*` in a
     path stands for the block's number. `kind` names the blocks if the model has several kinds. `names` are what its
-    letters are called in the model, if another group has another size by the same letter.
+    letters are called in the model, if another group has another size by the same letter. All blocks use one set of
+    tensors if `once`, or, of those that begin with the names in `shared`, one of each.
     """
 
     lines: tuple[Line, ...]
@@ -50,6 +51,7 @@ class Group:
     kind: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
     once: bool = False
+    shared: tuple[str, ...] = ()
 
     def named(self) -> dict[str, Size]:
         """Sizes of its axes, by the letters of the model."""
@@ -93,7 +95,7 @@ class Group:
     def stored(self, path: str, unfolded: bool) -> Iterator[tuple[str, Size]]:
         """Paths and counts of a tensor: those of its line, or, where all blocks share it, the first block's alone."""
         places = self.places(path, unfolded)
-        if not self.once:
+        if not self.once and not paths.among(path, self.shared):
             return places
         first, _ = next(places)
         return iter([(first, 1)])

@@ -8,6 +8,7 @@ What stands once has no stack: `embed.weight`, `lm_head`. `*` is the number of e
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -88,10 +89,24 @@ def numbered(path: str, number: int | str) -> str:
     return path.replace(EVERY, str(number))
 
 
+def looked_up(table: Mapping[str, str], path: str) -> str | None:
+    """What a table has for a path, with its number: for this block, or for every block."""
+    found = table.get(path) or table.get(starred(path))
+    return None if found is None else numbered(found, parse(path).number)
+
+
 def starred(path: str) -> str:
     """Path in every block, from a path in one block."""
     parsed = parse(path)
     return str(parsed._replace(number=EVERY)) if parsed.number else path
+
+
+def among(path: str, names: Sequence[str]) -> bool:
+    """True if what a path names inside its block begins with one of these names: `attn.q_proj`, or `mlp` for all of a
+    part."""
+    at = parse(path)
+    inside = str(at._replace(side="", stack="", number=""))
+    return bool(names and at.number) and f"{inside}.".startswith(tuple(f"{name}." for name in names))
 
 
 def repeated(path: str) -> bool:

@@ -154,15 +154,30 @@ class Heads(nn.Module):
         self.scale = part.head_dim**-0.5 if part.scale is None else part.scale
         self.queries, self.keys = part.heads * part.head_dim, part.kv_heads * part.head_dim
         self.value_dim = getattr(part, "value_dim", None) or part.head_dim
-        self.q_proj = Linear(part.hidden, self.queries, bias=part.qkv_bias)
+        wide = part.hidden * 2 if getattr(part, "joined", False) else part.hidden
+        self.q_proj = Linear(wide, self.queries, bias=part.qkv_bias)
         source = part.source_hidden if isinstance(part, parts.CrossAttention) else None
-        read = part.hidden if source is None else source
+        read = wide if source is None else source
         self.k_proj = Linear(read, self.keys, bias=part.qkv_bias and part.key_bias)
         self.v_proj = Linear(read, part.kv_heads * self.value_dim, bias=part.qkv_bias)
         self.o_proj = Linear(part.heads * self.value_dim, part.hidden, bias=part.out_bias)
+        if (rank := getattr(part, "adapter", None)) is not None:
+            for which, size in (("q", self.queries), ("k", self.keys), ("v", part.kv_heads * self.value_dim)):
+                self.add_module(f"{which}_adapter_down", Linear(wide, rank, bias=False))
+                self.add_module(f"{which}_adapter_up", Linear(rank, size, bias=False))
+                self.add_module(f"{which}_adapter_add", Add())
+        self.adapted = rank is not None
         self.far = part.score_function == "distance"
         self.scores = Distance(part.group) if self.far else Product(part.group)
         self.values = Product(part.group)
+
+    def _adapted(self, which: str, x: Tensor, made: Tensor) -> Tensor:
+        """Queries, keys or values, and what their adapter adds to them."""
+        if not self.adapted:
+            return made
+        down, up, add = (self.get_submodule(f"{which}_adapter_{name}") for name in ("down", "up", "add"))
+        out: Tensor = add(made, up(down(x)))
+        return out
 
     def _split(self, x: Tensor, heads: int) -> Tensor:
         return by_head(x, heads, self.head_dim)
@@ -231,6 +246,7 @@ class Attention(Heads):
             return (self._result(x, q, k, v, step, k.shape[2] - q.shape[2]),)
         q, k = self.q_proj(x), self.k_proj(x)
         v = k if self.v_proj is None else self.v_proj(x)
+        q, k, v = (self._adapted(which, x, made) for which, made in zip("qkv", (q, k, v), strict=True))
         k = k if self.k_scale is None else self.k_scale(k)
         v = v if self.v_scale is None else self.v_scale(v)
         if self.together and self.q_norm is not None and self.k_norm is not None:

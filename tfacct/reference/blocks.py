@@ -22,6 +22,7 @@ from tfacct.reference.mixing import Mixer
 from tfacct.reference.modules import Add, FeedForward, Head, MtpProjection, Scale, norm
 from tfacct.reference.per_layer import PerLayerInput
 from tfacct.reference.rotary import Angles
+from tfacct.reference.shared import AdaptedNetwork, SharedOutput
 from tfacct.reference.step import Step
 
 Kept: TypeAlias = tuple[Tensor, ...]
@@ -43,6 +44,8 @@ class Block(nn.Module):
         self.names = [sublayer.name for sublayer in block.sublayers if sublayer.called]
         self.together = _together(block)
         self.normed = frozenset(own.name for own in block.sublayers if own.normed)
+        self.joined = frozenset(own.name for own in block.sublayers if getattr(own.part, "joined", False))
+        self.gives = {own.name: own.gives for own in block.sublayers if own.gives != "stream"}
         norms = {f"{own.name}_norm": own.norm for own in block.sublayers}
         shared = next((norm for norm in norms.values() if norm is not None and norm.shared), None)
         self.shared_norm = own_norm(shared)  # it stands first, so that what is shared goes by its name
@@ -93,15 +96,23 @@ class Block(nn.Module):
     ) -> Tensor:
         """The stream behind sublayers that run one after the other."""
         shared: Tensor | None = None
+        handed: Tensor | None = None
         for name in names:
             norm, add = getattr(self, f"{name}_norm"), getattr(self, f"{name}_add")
             if self.order == "pre" and name in self.together:
                 shared = through(norm, x) if shared is None else shared
                 x = add(x, self._result(name, shared, step, past[len(kept) :], source, kept))
             elif self.order == "pre":
-                read = through(norm, x)
+                given = x if handed is None else handed
+                if name in self.joined:
+                    assert step.first is not None
+                    given = torch.cat((given, step.first), dim=-1)
+                read = through(norm, given)
                 result = self._result(name, read, step, past[len(kept) :], source, kept)
-                x = add(read if name in self.normed else x, result)
+                if name in self.gives:
+                    handed = result if self.gives[name] == "next" else add(x, result)
+                    continue
+                x, handed = add(read if name in self.normed else x, result), None
             else:
                 x = through(norm, add(x, self._result(name, x, step, past[len(kept) :], source, kept)))
         return x
@@ -112,7 +123,7 @@ class Block(nn.Module):
         """Result that a sublayer adds to the stream. Its states go to `kept`; `past` begins with those kept before."""
         module = getattr(self, name)
         x = through(getattr(self, f"{name}_scale"), x)
-        if isinstance(module, (FeedForward, Experts, Laurel)):
+        if isinstance(module, (FeedForward, Experts, Laurel, SharedOutput)):
             out = module(x)
         else:
             before = past[: len(module.caches)] or None
@@ -148,10 +159,14 @@ def _built(part: parts.Part, angles: Angles | None, *, fused: bool, keep_all: bo
             return module_of(part)(part)
         case parts.Experts():
             return Experts(part)
+        case parts.FeedForward() if part.adapter is not None:
+            return AdaptedNetwork(part)
         case parts.FeedForward():
             return FeedForward(part) if part.sparsity is None else SparseNetwork(part)
         case parts.Laurel():
             return Laurel(part)
+        case parts.SharedOutput():
+            return SharedOutput(part)
         case parts.PerLayerInput():
             return PerLayerInput(part)
     raise TypeError(f"the reference model has no module for {type(part).__name__}")
@@ -161,11 +176,13 @@ def own_norm(part: parts.Norm | None) -> nn.Module | None:
     return None if part is None else norm(part)
 
 
-def share(owner: nn.Module, other: nn.Module) -> None:
-    """Let a module, a norm or a whole block, use the weights of another."""
+def share(owner: nn.Module, other: nn.Module, names: tuple[str, ...] = ()) -> None:
+    """Let a module, a norm or a whole block, use the weights of another: all, or those that begin with these names."""
+    beginnings = tuple(f"{name}." for name in names) or ("",)
     for path, module in owner.named_modules():
         for name, parameter in module.named_parameters(recurse=False):
-            setattr(other.get_submodule(path), name, parameter)
+            if f"{path}.{name}".startswith(beginnings):
+                setattr(other.get_submodule(path), name, parameter)
 
 
 def through(module: nn.Module | None, x: Tensor) -> Tensor:

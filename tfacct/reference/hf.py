@@ -109,7 +109,7 @@ def run(
             before |= {"encoder_outputs": BaseModelOutput(last_hidden_state=first.encoder_last_hidden_state)}
     with _brief_recurrence(model.config), FlopCounterMode(display=False) as counter:
         result = model(**before, **_tokens(source, given(tokens)))
-    cached = _cached(result.get(keeps) if held is None else held)
+    cached = _cached(result.get(keeps) if held is None else held, keys_first=model.config.model_type == "zamba2")
     return _own(model, counter), {**cached, **_on_modules(model)}
 
 
@@ -212,7 +212,7 @@ def _tokens(source: int, tokens: Any) -> dict[str, Any]:
     return {"decoder_input_ids" if source else "input_ids": tokens}
 
 
-def _cached(past: Any) -> dict[str, int]:
+def _cached(past: Any, *, keys_first: bool = False) -> dict[str, int]:
     """Elements of what each layer keeps: its own keys and values, or its states, then those of the source."""
     if past is None:
         return {}
@@ -223,7 +223,7 @@ def _cached(past: Any) -> dict[str, int]:
     found: dict[str, int] = {}
     for first, cache in zip((0, 2), sides, strict=True):
         for number, layer in enumerate(cache.layers if cache is not None else ()):
-            for which, kept in enumerate(_kept_by(layer), start=first):
+            for which, kept in enumerate(_kept_by(layer, keys_first), start=first):
                 found[f"blocks.{number}.{which}"] = kept.numel()
     return {**found, **{f"blocks.{number}.0": kept.numel() for number, kept in enumerate(own) if len(kept)}}
 
@@ -260,10 +260,12 @@ def _stacked(states: list[Any]) -> dict[str, int]:
     return {f"blocks.{number}.{which}": count for number in layers for which, count in enumerate(own)}
 
 
-def _kept_by(layer: Any) -> list[Any]:
-    """The tensors that a layer of the class's cache holds: a mixer's states, keys and values, an indexer's keys."""
+def _kept_by(layer: Any, keys_first: bool) -> list[Any]:
+    """The tensors that a layer of the class's cache holds: a mixer's states, keys and values, an indexer's keys. Where
+    attention runs in front of the mixer, its own stand first."""
     states = [*getattr(layer, "conv_states", {}).values(), *getattr(layer, "recurrent_states", {}).values()]
-    both = (*states, *(getattr(layer, name, None) for name in ("keys", "values", "indexer_keys")))
+    keys = [getattr(layer, name, None) for name in ("keys", "values", "indexer_keys")]
+    both = (*keys, *states) if keys_first else (*states, *keys)
     return [kept for kept in both if kept is not None]
 
 

@@ -162,6 +162,7 @@ class Decoder(nn.Module):
         step = Step(x, positions, self._bias(past, positions))
         step.rows = None if self.rel_embed is None else self.rel_embed.all()
         step.per_layer = None if self.per_layer is None else self.per_layer.rows(tokens, x)
+        step.first = x
         step.lent = {} if self.lends else None
         x = through(self.streams, x)
         kept: list[Tensor] = []
@@ -228,8 +229,8 @@ def _blocks(stacks: Sequence[Stack], *, fused: bool, keep_all: bool) -> nn.Modul
             if isinstance(module, LightningAttention):
                 module.layers = len(built)
     for stack, (first, *others) in zip(stacks, numbered(stacks), strict=True):
-        for number in others if stack.once else ():
-            share(built[first], built[number])
+        for number in others if stack.shares else ():
+            share(built[first], built[number], () if stack.once else stack.shared)
     return built
 
 

@@ -276,7 +276,7 @@ def norm(part: parts.Norm) -> nn.Module:
         learned = part.learned != "none"
         made = LayerNormAroundOne if part.less_one else LayerNorm
         return made((part.hidden,), part.eps, elementwise_affine=learned, bias=part.learned == "both")
-    return RMSNorm(part.hidden, part.eps, part.less_one)
+    return RMSNorm(part.hidden * 2 if part.joined else part.hidden, part.eps, part.less_one)
 
 
 class MtpProjection(nn.Module):

@@ -12,12 +12,14 @@ class Step:
     """Tensors that the blocks of one forward pass share: masks, the angles of the new positions, and `bias`, the scores
     of their distances. Each is computed once. `rows`: the vectors of all distances, where there are some. `per_layer`:
     the rows of every layer, (batch, tokens, layers, width). `lent`: keys and values that later blocks borrow, by their
-    window; None where none do. `chosen`: mask of the keys that an indexer chose last.
+    window; None where none do. `first`: what the first block reads. `chosen`: mask of the keys that an indexer chose
+    last.
     """
 
     rows: Tensor | None = None
     per_layer: Tensor | None = None
     chosen: Tensor | None = None
+    first: Tensor | None = None
     lent: dict[int | None, tuple[Tensor, Tensor]] | None = None
 
     def __init__(self, like: Tensor, positions: Tensor, bias: Tensor | None = None) -> None:

@@ -200,6 +200,8 @@ def _together(entries: Sequence[Entry]) -> list[Factor]:
     each = [next((factor for factor in entry.factors if factor.blocks), None) for entry in entries]
     rest = [factor for factor in entries[0].factors if not factor.blocks]
     blocks = [factor for factor in each if factor is not None]
+    if not blocks and len(entries) > 1:  # of several kinds, each of which stores one for all its blocks
+        return [*rest, _times(len(entries), "sets")._replace(blocks=True)]
     if len(blocks) < 2:
         return [*rest, *blocks]
     value = sum(factor.value for factor in blocks)
@@ -212,7 +214,7 @@ def _labelled(factors: list[Factor], unit: str) -> list[Factor]:
     if unit != "bytes":
         return factors
     for place, factor in enumerate(factors):
-        if factor.letters.isdigit():
+        if factor.letters.isdigit() and not factor.blocks:
             return [*factors[:place], factor._replace(numbers=f"{factor.numbers} bytes"), *factors[place + 1 :]]
     plain = all(factor.letter or factor.blocks for factor in factors)
     return [Factor("1", "1 byte", 1), *factors] if plain else factors

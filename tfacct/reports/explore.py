@@ -221,7 +221,7 @@ def _way(way: Mapping[str, Any], pools: _Pools) -> dict[str, Any]:
     """A way with its lines by number; what is as usual of a group is left out, as letters that are their own size."""
     groups = []
     for group in way["groups"]:
-        facts = {name: group[name] for name in ("kind", "names", "once") if group[name]}
+        facts = {name: group[name] for name in ("kind", "names", "once", "shared") if group[name]}
         numbered = {} if group["count"] == 1 and not group["blocks"] else {"count": group["count"]}
         names = group["names"]
         spelled = {axis for line in group["lines"] for axis in AXIS.findall(line["spec"])}

@@ -324,7 +324,7 @@ def _unruled(shape: Transformer) -> Iterator[str]:
 
 
 def _of_stack(stack: Stack) -> Iterator[str]:
-    if stack.once:
+    if stack.shares:
         yield "blocks that share their weights"
     if stack.block.order == "post":
         yield "norms behind the addition"

@@ -91,7 +91,7 @@ def _unstaged(shape: Transformer) -> Iterator[str]:
     for name in (*(front.keys() - FRONT), *(back.keys() - BACK)):
         yield f"{name}, which all blocks read,"
     for stack in shape.stacks:
-        if stack.once:
+        if stack.shares:
             yield "blocks that share their weights"
         if stack.block.altup is not None:
             yield "several streams"

@@ -51,8 +51,14 @@ def block_notes(subjects: Sequence[LoadedModel], *, masked: bool = False) -> lis
 def shared_notes(subjects: Sequence[LoadedModel]) -> list[str]:
     """How many blocks of one model run with the weights of one."""
     stacks = subjects[0].architecture.every_stack if len(subjects) == 1 else ()
-    shared = (stack.count for stack in stacks if stack.once and stack.count > 1)
-    return [f"All {count:,} blocks run with the weights of one, which are stored once." for count in shared]
+    several = [stack for stack in stacks if stack.count > 1]
+    return [
+        f"All {stack.count:,} blocks run with the weights of one, which are stored once."
+        if stack.once
+        else f"Attention and network of {stack.count:,} blocks run with the weights of one, which are stored once."
+        for stack in several
+        if stack.shares
+    ]
 
 
 READ = {

@@ -214,12 +214,7 @@ class _Asked:
         if self.all_layers:
             return dict(counted)
         shape = self.subject.architecture
-        numbers = {
-            "": [
-                own[:1] if stack.once and stored else own
-                for stack, own in zip(shape.stacks, shape.numbers(), strict=True)
-            ]
-        }
+        numbers = {"": shape.numbers()}
         if shape.encoder is not None:
             numbers[paths.ENCODER] = numbered(shape.encoder.stacks)
         whole: Counts = {}
@@ -227,6 +222,8 @@ class _Asked:
             at = paths.parse(path)
             if at.stack == paths.BLOCKS:
                 equal = numbers[at.side][int(at.number)]
+                if stored and not at.side and shape.stacks[int(at.number)].stored_once(path):
+                    equal = equal[:1]
                 whole |= {str(at._replace(number=str(number))): count for number in equal}
             else:
                 whole[path] = count

@@ -88,32 +88,27 @@ class Places:
 
     def _name(self, path: str) -> str:
         """Name of the class's tensor that holds one of ours, ours where there is no class."""
-        starred, number = paths.starred(path), paths.parse(path).number
-        module, leaf = paths.module_of(starred), paths.name_of(starred)
-        if starred in self.named and not (
-            leaf == "weight" and paths.parse(path).leaf == leaf and module in self.modules
-        ):
-            name = self.named[starred]
-        elif leaf in ("weight", "bias"):
-            name = f"{self.modules.get(module, module)}.{leaf}"
-        else:
-            name = self.modules.get(starred, starred)
-        return paths.numbered(name, number)
+        module, leaf = paths.module_of(path), paths.name_of(path)
+        theirs, named = paths.looked_up(self.modules, module), paths.looked_up(self.named, path)
+        if named is not None and not (leaf == "weight" and paths.parse(path).leaf == leaf and theirs is not None):
+            return named
+        if leaf in ("weight", "bias"):
+            return f"{theirs or module}.{leaf}"
+        return paths.looked_up(self.modules, path) or path
 
     def _apart(self, tensor: Tensor, *, alone: bool) -> None:
         """Places of a tensor that its class fuses with others, or of one expert of a bank."""
-        starred, number = paths.starred(tensor.path), paths.parse(tensor.path).number
-        module, leaf = paths.module_of(starred), paths.name_of(starred)
+        number = paths.parse(tensor.path).number
+        module, leaf = paths.module_of(tensor.path), paths.name_of(tensor.path)
         shape = self._shape([tensor], as_ours=True)
         own = Slot(tensor.path, (tensor,), shape)
         if number == "" or self.modules:
             self.by_name.setdefault(tensor.path, own)
-        theirs = self.modules.get(module)
+        theirs = paths.looked_up(self.modules, module)
         if theirs is None or (alone and not tensor.parameter.bank):
             return
         bank = tensor.parameter.bank
-        inside = paths.numbered(theirs if bank else paths.module_of(theirs), number)
-        name = f"{inside}.{paths.name_of(module)}.{leaf}"
+        name = f"{theirs if bank else paths.module_of(theirs)}.{paths.name_of(module)}.{leaf}"
         self.by_name.setdefault(name, Slot(name, (tensor,), shape, shape[0] if bank else 0))
 
     def _together(self, alone: Mapping[str, Tensor]) -> None:

@@ -13,20 +13,20 @@ def renamed(
 ) -> dict[str, int]:
     """Counts by our paths as counts by the class's, where there are any: several of ours may be one of theirs.
 
-    `table` maps our module paths to theirs, with `*` for a block's number; a tensor's path ends in its name, but for
-    those that `tensors` maps.
+    `table` maps our module paths to theirs, with `*` for a block's number, or with the number of one block alone; a
+    tensor's path ends in its name, but for those that `tensors` maps.
     """
     theirs: Counter[str] = Counter()
     for path, count in counts.items():
-        starred, number = paths.starred(path), paths.parse(path).number
-        module, tensor = paths.module_of(starred), paths.name_of(starred)
-        if tensors and starred in tensors:
-            name = tensors[starred]
-        elif tensor in ("weight", "bias"):
-            name = f"{table[module]}.{tensor}"
-        else:
-            name = table[starred]
-        theirs[paths.numbered(name, number)] += count
+        module, tensor = paths.module_of(path), paths.name_of(path)
+        name = paths.looked_up(tensors or {}, path)
+        if name is None:
+            is_tensor = tensor in ("weight", "bias")
+            name = paths.looked_up(table, module if is_tensor else path)
+            if name is None:
+                raise KeyError(path)
+            name = f"{name}.{tensor}" if is_tensor else name
+        theirs[name] += count
     return {name: count for name, count in theirs.items() if count}
 
 

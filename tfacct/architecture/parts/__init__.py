@@ -22,6 +22,7 @@ from tfacct.architecture.parts.part import Mixer, Part
 from tfacct.architecture.parts.per_layer import PerLayerEmbedding, PerLayerInput
 from tfacct.architecture.parts.residual import Residual, Scale
 from tfacct.architecture.parts.rwkv import ChannelMix, TimeMix
+from tfacct.architecture.parts.shared import SharedOutput
 from tfacct.ledger.paths import ENCODER, MTP
 
 _READ: tuple[type[Part], ...] = (
@@ -35,6 +36,7 @@ _READ: tuple[type[Part], ...] = (
         AltUp,
         FeedForward,
         Experts,
+        SharedOutput,
         Mamba,
         Mamba2,
         ShortConvolution,
@@ -103,6 +105,7 @@ __all__ = [
     "Rotary",
     "Scale",
     "Segments",
+    "SharedOutput",
     "ShortConvolution",
     "Stem",
     "Streams",

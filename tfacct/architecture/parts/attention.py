@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 from tfacct.architecture.parts.part import Part
+from tfacct.architecture.parts.shared import BOTH, JOINED
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Mask, Size, divided
 from tfacct.ledger.lines import Line, Matmul, Pointwise, State, Table
@@ -106,7 +107,9 @@ class Attention(Grouped):
     values. `borrowed`: keys and values are those of the last block before it that has its own, and of the same window
     (transformers' Gemma4TextAttention). `value_dim`: size of a head's values, None for head_dim; `value_scale`
     multiplies them (MiMoV2FlashAttention), `key_scale` the keys (FalconH1Attention). `channel_scale`: each channel
-    of its result is multiplied by a learned number (LayerScale, arXiv 2103.17239).
+    of its result is multiplied by a learned number (LayerScale, arXiv 2103.17239). `joined`: queries, keys and values
+    are made of the stream and the token's row of the table, side by side, behind a norm of both. `adapter`: rank of the
+    products that are added to each of them, a block's own where others share the weights (Zamba2Attention).
     """
 
     hidden: Size
@@ -122,6 +125,8 @@ class Attention(Grouped):
     value_scale: float | None = None
     key_scale: float | None = None
     channel_scale: bool = False
+    joined: bool = False
+    adapter: Size | None = None
     qkv_bias: bool = False
     key_bias: bool = True
     out_bias: bool = False
@@ -154,6 +159,7 @@ class Attention(Grouped):
         "value_dim": "Hv",
         "window": "W",
         "buckets": "Rp",
+        "adapter": "Ra",
     }
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
@@ -166,6 +172,7 @@ class Attention(Grouped):
         "W": "keys that a query of a windowed block sees",
         "Wb": "keys that a query of a windowed block sees, before and behind it",
         "Rp": DISTANCES,
+        **JOINED,
     }
     at_most: ClassVar[dict[str, str]] = {"Hr": "H"}
     cut: ClassVar[frozenset[str]] = frozenset(("Hr",))
@@ -174,6 +181,10 @@ class Attention(Grouped):
         """Return field → axis; a window around a query is another one than a window that ends with it."""
         found = Part.sizes(self)
         return found if self.causal or self.window is None else {**found, "window": "Wb"}
+
+    def derived(self) -> dict[str, str]:
+        """Query heads, and what stands side by side, where it reads that."""
+        return {**self.made, **BOTH} if self.joined else self.made
 
     def multiples(self) -> dict[str, int]:
         """Rotary positions turn a head's numbers in pairs, and as many by rows as by columns."""
@@ -189,7 +200,8 @@ class Attention(Grouped):
         own = self.of_values
         kept = (State(f"{at}.k_cache", "B S K H"), State(f"{at}.v_cache", f"B S K {self.of_values}"))
         return (
-            Matmul(f"{at}.q_proj", "B T D, D N H -> B T N H", bias=self.qkv_bias),
+            Matmul(f"{at}.q_proj", f"B T {self.reads}, {self.reads} N H -> B T N H", bias=self.qkv_bias),
+            *self._adapted(at, "q", "N"),
             *(() if self.borrowed else self._keys_and_values(at)),
             *((gate,) if self.gated else ()),
             *self._of_queries_and_keys(at),
@@ -210,19 +222,33 @@ class Attention(Grouped):
         return self.causal and self.keep and not self.borrowed
 
     @property
+    def reads(self) -> str:
+        """Axis of what it reads of a token."""
+        return "Dj" if self.joined else "D"
+
+    @property
     def of_values(self) -> str:
         """Axis of a head's values."""
         return "H" if self.value_dim is None else "Hv"
 
     def _keys_and_values(self, at: str) -> Iterator[Line]:
-        yield Matmul(f"{at}.k_proj", "B T D, D K H -> B T K H", bias=self.qkv_bias and self.key_bias)
+        reads = self.reads
+        yield Matmul(f"{at}.k_proj", f"B T {reads}, {reads} K H -> B T K H", bias=self.qkv_bias and self.key_bias)
+        yield from self._adapted(at, "k", "K")
         if self.key_scale is not None:
             yield Pointwise(f"{at}.k_scale", "B T K H", sums=True)
         if not self.keys_as_values:
             own = self.of_values
-            yield Matmul(f"{at}.v_proj", f"B T D, D K {own} -> B T K {own}", bias=self.qkv_bias)
+            yield Matmul(f"{at}.v_proj", f"B T {reads}, {reads} K {own} -> B T K {own}", bias=self.qkv_bias)
+            yield from self._adapted(at, "v", "K")
         if self.value_scale is not None:
             yield Pointwise(f"{at}.v_scale", f"B T K {self.of_values}", sums=True)
+
+    def _adapted(self, at: str, which: str, heads: str) -> Iterator[Line]:
+        if self.adapter is not None:
+            yield Matmul(f"{at}.{which}_adapter_down", f"B T {self.reads}, {self.reads} Ra -> B T Ra")
+            yield Matmul(f"{at}.{which}_adapter_up", f"B T Ra, Ra {heads} H -> B T {heads} H")
+            yield Pointwise(f"{at}.{which}_adapter_add", f"B T {heads} H", sums=True)
 
     def _of_queries_and_keys(self, at: str) -> Iterator[Line]:
         late = self.qk_norm is not None and self.qk_norm.late

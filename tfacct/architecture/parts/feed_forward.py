@@ -10,6 +10,7 @@ from functools import cache
 from typing import ClassVar, Literal
 
 from tfacct.architecture.parts.part import Part
+from tfacct.architecture.parts.shared import JOINED
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise, Unused
@@ -38,7 +39,8 @@ class FeedForward(Part):
     norm of its own in front of its first product. `gate_scale` multiplies the gate before it is activated; `sparsity`
     is the share of it that is set to 0 (transformers' Gemma3nTextMLP), and saves no work. `channel_scale`:
     each channel of its result is multiplied by a learned number (LayerScale, arXiv 2103.17239). If not `called`, it is
-    stored and its sublayer never runs.
+    stored and its sublayer never runs. `adapter`: rank of the products that are added to a gate and to what it
+    multiplies, a block's own where others share the weights (Zamba2MLP).
     """
 
     hidden: Size
@@ -53,21 +55,36 @@ class FeedForward(Part):
     sparsity: float | None = None
     called: bool = True
     channel_scale: bool = False
+    adapter: Size | None = None
 
     name: ClassVar[str] = "mlp"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "F"}
-    legend: ClassVar[dict[str, str]] = {"D": "hidden size", "F": "feed-forward width"}
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "F", "adapter": "Ra"}
+    legend: ClassVar[dict[str, str]] = {"D": "hidden size", "F": "feed-forward width", "Ra": JOINED["Ra"]}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Norm where it has one, projections and activation; only what is stored if it is never called."""
-        lines = projections(at, "F", gated=self.gated, bias=self.bias, down_bias=self.down_bias)
+        lines: tuple[Line, ...] = projections(at, "F", gated=self.gated, bias=self.bias, down_bias=self.down_bias)
         if self.norm is not None:
             shift = "D" if self.norm == "layer" else ""
             lines = (Pointwise(f"{at}.norm", "B T D", weight="D", bias=shift), *lines)
         if self.gate_scale is not None:
             lines = (lines[0], Pointwise(f"{at}.gate_scale", "B T F", sums=True), *lines[1:])
+        if self.adapter is not None:
+            gate, up, *rest = lines
+            lines = (gate, up, *self._adapted(at), *rest)
         if self.sparsity is not None:
             lines = (lines[0], Pointwise(f"{at}.sparsity", "B T F"), *lines[1:])
         if self.channel_scale:
             lines = (*lines, Pointwise(f"{at}.channel_scale", "B T D", weight="D"))
-        return lines if self.called else tuple(Unused(line) for line in lines if line.parameters())
+        if self.called:
+            return lines
+        return tuple(Unused(line) for line in lines if isinstance(line, (Matmul, Pointwise)) and line.parameters())
+
+    def _adapted(self, at: str) -> tuple[Line, ...]:
+        """One product of low rank for both, and the second one of each, which are added."""
+        both = ("gate", "up")
+        return (
+            Matmul(f"{at}.adapter_down", "B T D, D Ra -> B T Ra"),
+            *(Matmul(f"{at}.{which}_adapter_up", "B T Ra, Ra F -> B T F") for which in both),
+            *(Pointwise(f"{at}.{which}_adapter_add", "B T F", sums=True) for which in both),
+        )

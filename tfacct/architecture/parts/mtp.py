@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tfacct.architecture.parts.part import Part
+from tfacct.architecture.parts.shared import BOTH, JOINED
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise
@@ -21,9 +22,9 @@ class MtpProjection(Part):
     eps: float = 1e-6
 
     letters: ClassVar[dict[str, str]] = {"hidden": "D"}
-    legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Dj": "stream and token row side by side, 2 · D"}
+    legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Dj": JOINED["Dj"]}
 
-    made: ClassVar[dict[str, str]] = {"Dj": "2 · D"}
+    made: ClassVar[dict[str, str]] = BOTH
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Two norms and a product."""

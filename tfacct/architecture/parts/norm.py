@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from tfacct.architecture.parts.embedding import WIDTHS, row
 from tfacct.architecture.parts.part import Part
+from tfacct.architecture.parts.shared import BOTH, JOINED
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Pointwise, Unused
@@ -22,8 +23,8 @@ class Norm(Part):
 
     `learned`: which of these a LayerNorm has, `both`, the `scale` alone (transformers' CohereLayerNorm), or `none`
     (OlmoLayerNorm). `less_one`: the stored weight is the scale less 1; no count depends on it. `narrow`: `hidden` is
-    the width of short token rows. `shared`: it reads the scale and shift that all norms of its block share. If not
-    `called`, it is stored and never runs.
+    the width of short token rows. `joined`: it reads two vectors of that width side by side. `shared`: it reads the
+    scale and shift that all norms of its block share. If not `called`, it is stored and never runs.
     """
 
     hidden: Size
@@ -32,21 +33,31 @@ class Norm(Part):
     learned: Literal["both", "scale", "none"] = "both"
     less_one: bool = False
     narrow: bool = False
+    joined: bool = False
     shared: bool = False
     called: bool = True
 
     name: ClassVar[str] = NORMS
     letters: ClassVar[dict[str, str]] = {"hidden": "D"}
-    legend: ClassVar[dict[str, str]] = WIDTHS
+    legend: ClassVar[dict[str, str]] = {**WIDTHS, "Dj": JOINED["Dj"]}
 
     def sizes(self) -> dict[str, str]:
         """Return field → axis."""
         return {"hidden": row(self.narrow)}
 
+    def derived(self) -> dict[str, str]:
+        """Both vectors together, where it reads two."""
+        return BOTH if self.joined else {}
+
+    def axes(self) -> dict[str, Size]:
+        """Size of what it reads."""
+        found = Part.axes(self)
+        return {axis: found[axis] for axis in BOTH} if self.joined else found
+
     def lines(self, at: str) -> tuple[Line, ...]:
         """One pointwise line."""
         module = f"{at.rpartition('.')[0]}.{SHARED}" if self.shared else None
-        axis = row(self.narrow)
+        axis = "Dj" if self.joined else row(self.narrow)
         weight = "" if self.learned == "none" else axis
         shift = axis if self.kind == "layer" and self.learned == "both" else ""
         line = Pointwise(at, f"B T {axis}", weight=weight, bias=shift, module=module)

@@ -36,12 +36,10 @@ class Modules:
 
     def spelled(self, path: str, role: str) -> Iterator[str]:
         """Paths of the module that holds a tensor, as files may spell them."""
-        number = paths.parse(path).number
         module = paths.module_of(path)
-        found = self.table.get(paths.starred(module) if number else module)
-        if found is None:
+        named = paths.looked_up(self.table, module)
+        if named is None:
             return
-        named = paths.numbered(found, number)
         if role == "expert":
             named = f"{named.removesuffix('.experts')}.experts.0.{module.rpartition('.')[2]}"
         if self.subject.family in RENAMED and ".mlp." in named:

@@ -1,4 +1,4 @@
-// One line of the ledger in full: its letters, their values, the result, its operands, and what it moves.
+// One line of the ledger in full: letters, values, result, operands, and what it moves.
 
 import * as einsum from "./einsum.js";
 import * as lines from "./lines.js";
@@ -77,7 +77,8 @@ function facts(counted, { line, group, dims, moved, forward, backward, flops }, 
 	const stored = lines.parameters(line);
 	if (stored.length) {
 		const elements = einsum.sum(stored.map(one => einsum.size(group.axes, one.axes)));
-		found.push(["weights", `${numbers.people(owners(group) * elements)}${line.bias ? ", bias included" : ""}`]);
+		const all = numbers.people(lines.owners(group, line.path) * elements);
+		found.push(["weights", line.bias ? `${all}, bias included` : all]);
 	}
 	if (line.weight) found.push(["weight of", paths.short(line.weight)]);
 	if (line.bank)
@@ -88,9 +89,6 @@ function facts(counted, { line, group, dims, moved, forward, backward, flops }, 
 	if (line.mask) found.push(["mask", `${line.mask}${state.masked ? "" : ", counted in full"}`]);
 	return found;
 }
-
-// Blocks with weights of their own: one where all of them share its weights.
-const owners = group => (group.once ? 1n : group.count);
 
 function ridge(flops, bytes, device) {
 	if (!device?.ridge) return "";
@@ -144,7 +142,7 @@ function ofOther(counted, group, line) {
 	const stored = lines.parameters(line),
 		elements = einsum.sum(stored.map(one => einsum.size(group.axes, one.axes)));
 	return [
-		h("p.result", "= ", h("strong", g(owners(group) * elements)), " parameters"),
+		h("p.result", "= ", h("strong", g(lines.owners(group, line.path) * elements)), " parameters"),
 		h(
 			"p.aside",
 			line.unused

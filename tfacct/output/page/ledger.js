@@ -61,7 +61,7 @@ export function totalFlops(ledger, at, masked = false) {
 	return einsum.sum(products(ledger, at, masked).map(product => product.forward));
 }
 
-// Bytes of both operands and of the result in all blocks, each read or written once by an unfused kernel.
+// Bytes of operands and result in all blocks, each moved once by an unfused kernel.
 export function moved(product, weights, activations, experts) {
 	const { line, axes, group } = product;
 	const parts = lines.operands(line, axes).map(elements => group.count * einsum.wholeBytes(elements, activations));
@@ -72,7 +72,7 @@ export function moved(product, weights, activations, experts) {
 	return { left: parts[0], right: parts[1], written: parts[2], read: parts[0] + parts[1] };
 }
 
-// Every stored tensor once: a weight that two lines use is one tensor, and blocks of another kind own other tensors.
+// Every stored tensor once: a weight that two lines use is one, and blocks of another kind own others.
 export function tensors(ledger) {
 	const found = new Map();
 	ledger.groups.forEach((group, index) => {
@@ -83,7 +83,7 @@ export function tensors(ledger) {
 			const bank = parameter.bank ? group.axes[parameter.axes[0]] : 1n;
 			const active = parameter.bank ? (elements / bank) * group.axes[lines.ACTIVE] : elements;
 			const stored = storage.asStored(parameter, group.axes, ledger.experts);
-			const count = group.once ? 1n : group.count;
+			const count = lines.owners(group, parameter.path);
 			found.set(key, { path: parameter.path, parameter, elements, active, count, stored });
 		}
 	});

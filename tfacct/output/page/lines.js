@@ -11,7 +11,7 @@ export const ACTIVE = "A";
 export const CHUNK = "Pc";
 export const FRONT = "Xc";
 
-// A line that is stored and never run is no product: its parameters count, and its work does not.
+// A line that never runs is no product, but its parameters count.
 export function isProduct(line) {
 	return line.line === "product" && !line.unused;
 }
@@ -22,7 +22,7 @@ export function weightAxes(line) {
 	return [right, left].find(einsum.isWeight) ?? null;
 }
 
-// Letters of the pairs that a mask keeps: I and J in an encoder that a decoder reads, else T and S.
+// Letters of the pairs that a mask keeps: I and J in an encoder of a decoder, else T and S.
 export function queriesAndKeys(line) {
 	const { every } = einsum.einsum(line.spec);
 	return line.mask === "near" && every.includes("I") && every.includes("J") ? ["I", "J"] : ["T", "S"];
@@ -69,7 +69,7 @@ export function touched(line, axes) {
 	return einsum.smaller(axes[line.bank], einsum.size(axes, [...workload, ACTIVE]));
 }
 
-// Elements of both operands and of the result, each read or written once.
+// Elements of operands and result.
 export function operands(line, axes) {
 	if (idles(line, axes)) return [0n, 0n, 0n];
 	const { left, right, out } = einsum.einsum(line.spec);
@@ -119,3 +119,7 @@ function inputs(line, weight) {
 	if (!results.some(axis => ![...left, "E", "U"].includes(axis))) return [];
 	return results.includes(weight[0]) ? weight.slice(0, 1) : weight.filter(axis => !results.includes(axis));
 }
+
+// Blocks with tensors of their own: one where all share them.
+export const owners = (group, path) =>
+	group.once || group.shared?.some(name => `${path}.`.includes(`*.${name}.`)) ? 1n : group.count;

@@ -1,0 +1,262 @@
+"""Zamba2: Mamba-2 in every layer; in some, a transformer block in front of it, whose weights those layers share."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from tfacct.architecture.blocks import Block, Stack, Sublayer
+from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Mamba2, Norm, SharedOutput
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError
+from tfacct.families._base import Count, Layers, Real, Switch, UpTo, Word, even, share
+from tfacct.families._endings import CLASSIFYING
+from tfacct.families._layers import LayerTypes, kinds_of_layers
+from tfacct.families._llama_like import LlamaLike
+from tfacct.families._mixing import MAMBA2_EXTRA, mamba2_more, mamba2_paths, mamba2_tensors, passed
+from tfacct.ledger.workload import Workload
+
+MAMBA, HYBRID = "linear_attention", "hybrid"
+OLDER = {"mamba": MAMBA}
+DEFAULT_KINDS = [HYBRID if number in (6, 12, 18, 24, 30, 36, 42, 47, 51) else MAMBA for number in range(54)]
+LONG = 16_384
+"""Positions with use_long_context."""
+SHARED = (
+    *("attn_norm", "attn.q_proj", "attn.k_proj", "attn.v_proj", "attn.o_proj"),
+    *("mlp_norm", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"),
+)
+"""Tensors that layers share: all of the block's but its adapters."""
+LAYER = "model.layers.*"
+BLOCK = f"{LAYER}.shared_transformer"
+
+
+def head_dim_from(fields: dict[str, Any]) -> int:
+    """2 · hidden_size / num_attention_heads, for a head reads two vectors side by side."""
+    return share(2 * fields["hidden_size"], fields["num_attention_heads"], "2 · hidden_size by num_attention_heads")
+
+
+def width_from(fields: dict[str, Any]) -> int:
+    """4 · hidden_size."""
+    return 4 * int(fields["hidden_size"])
+
+
+def heads_from(fields: dict[str, Any]) -> int:
+    """As many key heads as query heads."""
+    return int(fields["num_attention_heads"])
+
+
+class Config(LlamaLike):
+    """`Zamba2Config`, with its class's defaults, sizes too."""
+
+    vocab_size: Count = 32000
+    hidden_size: Count = 2560
+    num_hidden_layers: Layers = 54
+    num_attention_heads: Count = 32
+    num_key_value_heads: Count = Field(default_factory=heads_from)
+    intermediate_size: Count = Field(default_factory=width_from)
+    head_dim: Count = Field(default_factory=head_dim_from)
+    max_position_embeddings: Count = 4096
+    use_long_context: Switch = False
+    tie_word_embeddings: Switch = True
+    hidden_act: Word = "gelu"
+    rms_norm_eps: Real = 1e-5
+    layers_block_type: LayerTypes | None = None
+    hybrid_layer_ids: list[UpTo] | None = None
+    num_mem_blocks: Count = 1
+    adapter_rank: Count = 128
+    use_shared_attention_adapter: Switch = False
+    use_mem_rope: Switch = False
+    add_bias_linear: Switch = False
+    n_mamba_heads: Count = 8
+    mamba_headdim: Count | None = None
+    mamba_ngroups: Count = 1
+    mamba_d_state: Count = 64
+    mamba_d_conv: Count = 4
+    mamba_expand: Count = 2
+    chunk_size: Count = 256
+    time_step_min: Real = 0.001
+
+    stems: ClassVar = ("Zamba2",)
+    nulls: ClassVar = {"num_key_value_heads": "num_attention_heads"}
+    aliases: ClassVar = {"layer_types": "layers_block_type", "attention_head_dim": "head_dim"}
+    uncounted: ClassVar = LlamaLike.uncounted | {"time_step_min", "use_mem_rope"}
+    harmless: ClassVar = frozenset(
+        """
+        attention_hidden_size kv_channels num_query_groups num_logits_to_keep time_step_floor time_step_max
+        use_conv_bias use_mamba_kernels use_mem_eff_path
+        """.split()
+    )
+    heads: ClassVar = CLASSIFYING
+    hf_paths: ClassVar = {
+        "embed": "model.embed_tokens",
+        "blocks.*.attn_norm": f"{BLOCK}.input_layernorm",
+        **{f"blocks.*.attn.{name}_proj": f"{BLOCK}.self_attn.{name}_proj" for name in "qkvo"},
+        "blocks.*.attn.scores": f"{BLOCK}.self_attn",
+        "blocks.*.attn.values": f"{BLOCK}.self_attn",
+        "blocks.*.mlp_norm": f"{BLOCK}.pre_ff_layernorm",
+        **{f"blocks.*.mlp.{name}_proj": f"{BLOCK}.feed_forward.gate_up_proj" for name in ("gate", "up")},
+        "blocks.*.mlp.down_proj": f"{BLOCK}.feed_forward.down_proj",
+        "blocks.*.shared_out.proj": f"{LAYER}.linear",
+        "blocks.*.mamba_norm": f"{LAYER}.input_layernorm",
+        **mamba2_paths(f"{LAYER}.mamba"),
+        "final_norm": "model.final_layernorm",
+        "lm_head": "lm_head",
+    }
+    hf_tensors: ClassVar[Mapping[str, str]] = mamba2_tensors(f"{LAYER}.mamba")
+    class_extra: ClassVar = MAMBA2_EXTRA
+    gotchas: ClassVar = (
+        "layers_block_type says which layers are hybrid: there a transformer block reads the stream and the token's row"
+        " of the table side by side, twice the hidden size, and a product brings its result back to what Mamba-2 reads."
+        " Nothing of it is added to the stream itself.",
+        "There are num_mem_blocks such blocks, which the hybrid layers use in turn: their weights are stored once, and"
+        " every layer that uses them multiplies with them and keeps keys and values of its own. Each such layer has"
+        " adapters of its own, of adapter_rank, beside the network's first matrix, and with"
+        " use_shared_attention_adapter beside queries, keys and values too.",
+        "tie_word_embeddings = false is refused: the class then shares no block either. hybrid_layer_ids, head_dim and"
+        " mamba_headdim are what the class computes of other fields; any other values are refused.",
+        "The convolution of Mamba-2 always has a bias, whatever use_conv_bias says. It runs in chunks of chunk_size,"
+        " padded to whole ones; its state is kept in fp32.",
+    )
+
+    @property
+    def context(self) -> int:
+        """max_position_embeddings, or what the class puts in its place for long contexts."""
+        return LONG if self.use_long_context else self.max_position_embeddings
+
+    def kinds(self) -> list[str]:
+        """What each layer is. Raises ConfigError."""
+        given = DEFAULT_KINDS if self.layers_block_type is None else self.layers_block_type
+        named = [OLDER.get(name, name) for name in given]
+        kinds = kinds_of_layers(named, self.num_hidden_layers, (HYBRID, MAMBA), "layers_block_type")
+        if self.hybrid_layer_ids not in (None, hybrid := [n for n, kind in enumerate(kinds) if kind == HYBRID]):
+            raise ConfigError(
+                f"hybrid_layer_ids = {self.hybrid_layer_ids} contradicts layers_block_type, by which they are {hybrid}"
+            )
+        return kinds
+
+    def calls(self) -> list[int]:
+        """Numbers of the layers that call a shared block."""
+        return [number for number, kind in enumerate(self.kinds()) if kind == HYBRID]
+
+    def mixer(self) -> Mamba2:
+        """The mixer of every layer. Raises ConfigError."""
+        inner = self.mamba_expand * self.hidden_size
+        size = share(inner, self.n_mamba_heads, "mamba_expand · hidden_size by n_mamba_heads")
+        if self.mamba_headdim not in (None, size):
+            raise ConfigError(
+                f"mamba_headdim = {self.mamba_headdim:,} contradicts mamba_expand · hidden_size / n_mamba_heads ="
+                f" {size:,}"
+            )
+        return Mamba2(
+            hidden=self.hidden_size,
+            groups=self.mamba_ngroups,
+            group=share(self.n_mamba_heads, self.mamba_ngroups, "n_mamba_heads by mamba_ngroups"),
+            head_dim=size,
+            state=self.mamba_d_state,
+            kernel=self.mamba_d_conv,
+            chunk=self.chunk_size,
+            bias=self.add_bias_linear,
+            least_step=self.time_step_min,
+        )
+
+    def attention(self, **own: Any) -> Attention:
+        """Attention of a shared block. Raises ConfigError."""
+        heads, size = self.num_attention_heads, self.head_dim
+        if heads * size != 2 * self.hidden_size:
+            raise ConfigError(f"head_dim = {size:,} contradicts 2 · hidden_size / num_attention_heads")
+        adapted = self.use_shared_attention_adapter
+        if adapted and self.num_key_value_heads != heads:
+            raise self.refused("num_key_value_heads", self.num_key_value_heads)
+        return Attention(
+            hidden=self.hidden_size,
+            kv_heads=self.num_key_value_heads,
+            group=share(heads, self.num_key_value_heads, "num_attention_heads by num_key_value_heads"),
+            head_dim=even(size) if self.use_mem_rope else size,
+            rotary=self.rotary() if self.use_mem_rope else None,
+            scale=(size / 2) ** -0.5,
+            joined=True,
+            adapter=self.adapter_rank if adapted else None,
+            **own,
+        )
+
+    def hybrid(self) -> Block:
+        """A layer with a shared block in front of Mamba-2."""
+        both = Norm(hidden=self.hidden_size, kind="rms", eps=self.rms_norm_eps, joined=True)
+        network = FeedForward(
+            hidden=self.hidden_size,
+            width=self.intermediate_size,
+            gated=True,
+            bias=self.add_bias_linear,
+            activation=self.hidden_act,
+            adapter=self.adapter_rank,
+        )
+        return Block(
+            (
+                Sublayer(self.attention(), both, gives="next"),
+                Sublayer(network, self.norm(), gives="next"),
+                Sublayer(SharedOutput(hidden=self.hidden_size), gives="sum"),
+                Sublayer(self.mixer(), self.norm()),
+            )
+        )
+
+    def architecture(self) -> Transformer:
+        """Layers of Mamba-2 alone, and a stack of hybrid ones for each shared block."""
+        if not self.tie_word_embeddings:
+            raise self.refused("tie_word_embeddings", False)
+        calls, alone = self.calls(), [number for number, kind in enumerate(self.kinds()) if kind == MAMBA]
+        turns = (calls[first :: self.num_mem_blocks] for first in range(min(self.num_mem_blocks, len(calls))))
+        found = [Stack(self.hybrid(), len(own), tuple(own), shared=SHARED) for own in turns]
+        if alone:
+            found.append(Stack(Block.of(self.mixer(), norm=self.norm()), len(alone), tuple(alone)))
+        return Transformer(
+            embed=Embedding(vocab=self.vocab_size, hidden=self.hidden_size),
+            stacks=tuple(sorted(found, key=lambda stack: stack.numbers[0])),
+            final_norm=self.norm(),
+            head=Head(hidden=self.hidden_size, vocab=self.vocab_size, tied=True),
+        )
+
+    def class_paths(self) -> Mapping[str, str]:
+        """Hybrid layers have their mixer elsewhere, and an adapter goes by the number of its call."""
+        table = dict(self.hf_paths)
+        for call, number in enumerate(self.calls()):
+            layer = f"model.layers.{number}"
+            for ours, theirs in mamba2_paths(f"{layer}.mamba_decoder.mamba").items():
+                table[ours.replace("*", str(number))] = theirs
+            table[f"blocks.{number}.mamba_norm"] = f"{layer}.mamba_decoder.input_layernorm"
+            table |= _adapters(number, call, f"{layer}.shared_transformer")
+        return table
+
+    def tensors(self) -> dict[str, str]:
+        """The same; an adapter is stored in the first layer that uses its block."""
+        table, calls = dict(self.hf_tensors), self.calls()
+        for call, number in enumerate(calls):
+            for ours, theirs in mamba2_tensors(f"model.layers.{number}.mamba_decoder.mamba").items():
+                table[ours.replace("*", str(number))] = theirs
+            owner = f"model.layers.{calls[call % self.num_mem_blocks]}.shared_transformer"
+            adapters = _adapters(number, call, owner).items()
+            table |= {f"{ours}.weight": f"{theirs}.weight" for ours, theirs in adapters}
+        return self.ending.renamed(table, self.body)
+
+    def class_cannot(self) -> str | None:
+        """It needs a layer with attention, whose cache tells it how many tokens came before."""
+        return None if self.calls() else "it does not run without a layer that has attention"
+
+    def class_runs_more(self, work: Workload) -> Mapping[str, int]:
+        """The class convolves what it pads, too."""
+        return mamba2_more(self.mamba_d_conv, work)
+
+    def class_adds(self, work: Workload) -> Mapping[str, int]:
+        """States passed by a product over all pairs of chunks."""
+        return passed(self.mixer(), work)
+
+
+def _adapters(number: int, call: int, block: str) -> dict[str, str]:
+    """Modules of one call's adapters, ours → the class's, which has them in a list in the block."""
+    found = {}
+    for name in "qkv":
+        for place, which in enumerate(("down", "up")):
+            theirs = f"{block}.self_attn.linear_{name}_adapter_list.{call}.{place}"
+            found[f"blocks.{number}.attn.{name}_adapter_{which}"] = theirs
+    network = f"{block}.feed_forward.gate_up_proj_adapter_list.{call}"
+    found[f"blocks.{number}.mlp.adapter_down"] = f"{network}.0"
+    return found | {f"blocks.{number}.mlp.{which}_adapter_up": f"{network}.1" for which in ("gate", "up")}
