@@ -3,7 +3,7 @@
 The numbers are the reference model's: the shapes its modules saw, the parameters and caches that torch counted.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import TINY, VARIANTS, asked, ran, tiny
 from tfacct.architecture.parts import Attention, DeltaNet, Part, TimeMix
-from tfacct.ledger.einsum import SpecError
+from tfacct.ledger.einsum import Axes, SpecError
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import CHUNK, Line, Matmul, Pointwise, State, Unused
 from tfacct.ledger.workload import Workload
@@ -61,10 +61,9 @@ def _same(subject: LoadedModel, spec: str) -> str:
     return spec if subject.keeps else spec.replace("S", "T")
 
 
-def one_block(ledger: Ledger, index: int, group: Group) -> Ledger:
-    """The ledger with `group` in place of group `index`, each group for its first block: all its blocks are alike."""
-    groups = [group if i == index else g for i, g in enumerate(ledger.groups)]
-    return Ledger(tuple(replace(g, numbers=g.numbers[:1], count=1) for g in groups))
+def first_block(group: Group) -> Group:
+    """The group for its first block: all its blocks are alike."""
+    return replace(group, numbers=group.numbers[:1], count=1)
 
 
 def apart(part: Part) -> Part:
@@ -95,28 +94,28 @@ class Outside:
             for work, reference in zip(self.works, references, strict=True)
         ]
 
-    def agrees(self, ledger: Ledger) -> bool:
-        """Whether a ledger of first blocks says the same, line by line."""
-        names = one_block(self.ledger, -1, ledger.groups[0]).parameters(unfolded=True)
-        if ledger.parameters(unfolded=True) != {path: self.parameters[path] for path in names}:
+    def agrees(self, group: Group, parameters: Iterable[str]) -> bool:
+        """Whether a group says the same of its first block, line by line, with these parameters."""
+        block = first_block(group)
+        if Ledger((block,)).parameters(unfolded=True) != {path: self.parameters[path] for path in parameters}:
             return False
-        for work, seen in zip(self.works, self.seen, strict=True):
-            for group in ledger.groups:
-                step, kept = group.bound(work.axes()), group.bound(work.axes(), kept=True)
-                for line in group.lines:
-                    (path, _), *_ = group.places(line.path, unfolded=True)
-                    if isinstance(line, Matmul):
-                        there = seen.products.get(path)  # an encoder does not run behind its source
-                        same = line.flops(step) == 0 if there is None else ran(line, step) == there
-                    elif isinstance(line, State):
-                        same = line.elements(kept) == seen.states[path]
-                    elif isinstance(line, Pointwise):
-                        same = line.elements(step) == seen.pointwise.get(path, 0)
-                    else:  # a table has parameters only
-                        same = True
-                    if not same:
-                        return False
-        return True
+        return all(
+            self._same(block, line, step, kept, seen)
+            for work, seen in zip(self.works, self.seen, strict=True)
+            for step, kept in [(block.bound(work.axes()), block.bound(work.axes(), kept=True))]
+            for line in block.lines
+        )
+
+    def _same(self, block: Group, line: Line, step: Axes, kept: Axes, seen: counting.Seen) -> bool:
+        (path, _), *_ = block.places(line.path, unfolded=True)
+        if isinstance(line, Matmul):
+            there = seen.products.get(path)  # an encoder does not run behind its source
+            return line.flops(step) == 0 if there is None else ran(line, step) == there
+        if isinstance(line, State):
+            return line.elements(kept) == seen.states[path]
+        if isinstance(line, Pointwise):
+            return line.elements(step) == seen.pointwise.get(path, 0)
+        return True  # a table has parameters only
 
 
 SPECS = ("spec", "weight", "bias", "mask", "bank")
@@ -138,11 +137,11 @@ def bringing() -> list[Any]:
 @pytest.mark.parametrize("family", bringing())
 def test_every_one_letter_slip_is_rejected_or_caught(family: str) -> None:
     outside, subject = Outside(family), tiny(family)
-    ledger = outside.ledger
-    assert outside.agrees(one_block(ledger, -1, ledger.groups[0])), "the specs as they are must agree"
     rejected = caught = 0
     survivors = []
-    for index, group in enumerate(ledger.groups):
+    for group in outside.ledger.groups:
+        named = Ledger((first_block(group),)).parameters(unfolded=True)
+        assert outside.agrees(group, named), "the specs as they are must agree"
         letters = list(group.bound(outside.works[0].axes()))
         for position, line in enumerate(group.lines):
             for field, slipped in slips(line, letters):
@@ -151,7 +150,7 @@ def test_every_one_letter_slip_is_rejected_or_caught(family: str) -> None:
                 try:
                     lines = [*group.lines]
                     lines[position] = replace(line, **{field: slipped})
-                    if outside.agrees(one_block(ledger, index, replace(group, lines=tuple(lines)))):
+                    if outside.agrees(replace(group, lines=tuple(lines)), named):
                         survivors.append((line.path, field, slipped))
                     else:
                         caught += 1
