@@ -9,6 +9,7 @@ import pytest
 
 from tests.families import TINY
 from tfacct import families
+from tfacct.architecture.parts import Attention
 from tfacct.base.errors import ConfigError
 from tfacct.families._wrappers import TEXTS, WRAPPERS
 from tfacct.ledger.workload import Workload
@@ -22,6 +23,7 @@ NOT_BUILT = {"fast_vlm", "aya_vision"}
 """One needs a library for its tower, the other's tower has no sizes that build by default."""
 QWEN_VL = {**TINY["qwen2"], "hidden_size": 40, "head_dim": 4}
 """Heads that share the hidden size, as its class wants them."""
+GLM4V = {**TINY["glm4"], "hidden_size": 6 * TINY["glm4"]["head_dim"], "num_attention_heads": 6}
 
 
 def text_of(whole: str) -> dict[str, Any]:
@@ -31,6 +33,8 @@ def text_of(whole: str) -> dict[str, Any]:
     tiny = QWEN_VL if text.startswith("qwen2_") else TINY[family]
     without = ("model_type", "latent_attention", TIED, "use_sliding_window", "sliding_window", "layer_types")
     without += ("num_kv_shared_layers",)  # one layer has nobody to borrow from
+    tiny = GLM4V if text == "glm4v_text" else tiny
+    without += tuple(TEXTS[text].fixed) if text in TEXTS else ()
     kept = {name: value for name, value in tiny.items() if name not in without or family == "cohere2"}
     return {**kept, "pad_token_id": 0, "num_hidden_layers": 1, **({} if text in TEXTS else {"model_type": text})}
 
@@ -103,6 +107,26 @@ def test_a_flat_config_is_read_as_its_class_reads_it() -> None:
     assert (ours.family, ours.left_out, ours.unknown) == ("qwen2", ("vision_config",), ())
 
 
+def test_the_model_that_answers_is_counted_of_one_that_speaks_too() -> None:
+    """Published configs of Qwen-Omni hold a thinker, whose language model it is, and a talker."""
+    thinker = {"text_config": text_of("qwen2_5_omni_thinker"), "audio_config": {"d_model": 9}, **TOWER}
+    whole = {"model_type": "qwen2_5_omni", "thinker_config": thinker, "talker_config": {"hidden_size": 9}}
+    ours, alone = subject("mine", whole), subject("alone", {"model_type": "qwen2_5_omni_thinker", **thinker})
+    assert ours.ledger.parameters() == alone.ledger.parameters()
+    assert ours.left_out == ("audio_config", "vision_config", "talker_config")
+    with pytest.raises(ConfigError, match="keeps what answers in thinker_config"):
+        subject("mine", {"model_type": "qwen2_5_omni"})
+
+
+def test_a_field_that_a_class_of_images_has_fixed_is_refused_with_another_value() -> None:
+    """GLM-4V's queries always have biases, and its heads share the hidden size."""
+    raw = whole_of("glm4v", {}, {})
+    assert {part.head_dim for part in subject("mine", raw).architecture.parts() if isinstance(part, Attention)} == {20}
+    raw["text_config"]["attention_bias"] = False
+    with pytest.raises(ConfigError, match="attention_bias = false is not read by the class of glm4v_text"):
+        subject("mine", raw)
+
+
 @pytest.mark.parametrize("name", [name for name in families.names() if families.config_class(name).inside])
 def test_sizes_left_out_inside_are_the_classs(name: str) -> None:
     transformers = pytest.importorskip("transformers")
@@ -116,7 +140,8 @@ def test_sizes_left_out_of_a_text_config_are_its_classs(name: str) -> None:
     transformers = pytest.importorskip("transformers")
     made = transformers.AutoConfig.for_model(name)
     assert TEXTS[name].sizes == {size: getattr(made, size) for size in TEXTS[name].sizes}
-    ours = subject("mine", {"model_type": name})
+    uneven = {"head_dim": 16} if made.hidden_size % made.num_attention_heads else {}  # the class does not run without
+    ours = subject("mine", {"model_type": name, **uneven})
     assert {size: ours.defaulted[size] for size in TEXTS[name].sizes if size in ours.defaulted} != {}
     read = {field: getattr(ours.config, field) for field in ours.config.counted() if hasattr(made, field)}
     given = {field: value for field, value in read.items() if value is not None and field != TIED}  # the whole's

@@ -37,11 +37,13 @@ class Wrapper(NamedTuple):
 
 class Text(NamedTuple):
     """A language model with a type of its own that is another family's: that family, its class's sizes where they are
-    left out, and fields that its class does not read as that family does."""
+    left out, fields that its class does not read as that family does, and those that stand for the one `fixed` value
+    that it has."""
 
     family: str
     sizes: Mapping[str, Any] = {}
     unread: frozenset[str] = frozenset()
+    fixed: Mapping[str, Any] = {}
 
 
 _VOXTRAL = {
@@ -75,6 +77,10 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "gemma3": Wrapper("gemma3_text", default=True),
     "gemma3n": Wrapper("gemma3n_text", default=True),
     "gemma4": Wrapper("gemma4_text", default=True),
+    "glm46v": Wrapper("glm4v_text"),
+    "glm4v": Wrapper("glm4v_text", "either"),
+    "glm4v_moe": Wrapper("glm4v_moe_text", "either"),
+    "glmga": Wrapper("glm4v_text"),
     "glmasr": Wrapper("llama", default=True, filled=_GLMASR),
     "got_ocr2": Wrapper("qwen2", default=True),
     "granite_speech": Wrapper("granite", default=True),
@@ -103,12 +109,14 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "paligemma": Wrapper("gemma", default=True, filled={"use_bidirectional_attention": True}),
     "pp_chart2table": Wrapper("qwen2", default=True),
     "qianfan_ocr": Wrapper("qwen3"),
+    "qwen2_5_omni_thinker": Wrapper("qwen2_5_omni_text"),
     "qwen2_5_vl": Wrapper("qwen2_5_vl_text", "either", flat=True),
     "qwen2_audio": Wrapper("qwen2", "never"),
     "qwen2_vl": Wrapper("qwen2_vl_text", "either", flat=True),
     "qwen3_5": Wrapper("qwen3_5_text"),
     "qwen3_5_moe": Wrapper("qwen3_5_moe_text"),
     "qwen3_asr": Wrapper("qwen3", default=True),
+    "qwen3_omni_moe_thinker": Wrapper("qwen3_omni_moe_text"),
     "qwen3_vl": Wrapper("qwen3_vl_text"),
     "qwen3_vl_moe": Wrapper("qwen3_vl_moe_text"),
     "smolvlm": Wrapper("llama"),
@@ -153,15 +161,69 @@ _QWEN3_VL_MOE = {
     "num_experts_per_tok": 4,
     "decoder_sparse_step": 1,
 }
+_GLM4V = {
+    "vocab_size": 151552,
+    "hidden_size": 4096,
+    "intermediate_size": 13696,
+    "num_hidden_layers": 40,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 32768,
+}
+_GLM4V_MOE = {
+    "vocab_size": 151424,
+    "hidden_size": 4096,
+    "intermediate_size": 10944,
+    "num_hidden_layers": 46,
+    "num_attention_heads": 96,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 65536,
+    "attention_bias": True,
+    "moe_intermediate_size": 1408,
+    "num_experts_per_tok": 8,
+    "n_shared_experts": 1,
+    "n_routed_experts": 128,
+    "first_k_dense_replace": 1,
+}
+_QWEN2_5_OMNI = {
+    "vocab_size": 152064,
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 32768,
+}
+_QWEN3_OMNI = {
+    "vocab_size": 3584,
+    "hidden_size": 2048,
+    "intermediate_size": 18944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 32768,
+    "decoder_sparse_step": 1,
+    "moe_intermediate_size": 768,
+    "num_experts_per_tok": 8,
+    "num_experts": 128,
+}
 _NO_WINDOW = frozenset({"use_sliding_window", "sliding_window", "layer_types"})
 TEXTS: Mapping[str, Text] = {
     "exaone4_5_text": Text("exaone4"),
+    "glm4v_moe_text": Text("glm4_moe", _GLM4V_MOE, fixed={"use_qk_norm": False}),
+    "glm4v_text": Text("glm4", _GLM4V, frozenset({"head_dim"}), {"attention_bias": True}),
+    "qwen2_5_omni_text": Text("qwen2", _QWEN2_5_OMNI),
     "qwen2_5_vl_text": Text("qwen2", _QWEN2_VL, frozenset({"head_dim"})),
     "qwen2_vl_text": Text("qwen2", _QWEN2_VL, frozenset({"head_dim"})),
+    "qwen3_omni_moe_text": Text("qwen3_moe", _QWEN3_OMNI, _NO_WINDOW),
     "qwen3_vl_moe_text": Text("qwen3_moe", _QWEN3_VL_MOE, _NO_WINDOW),
     "qwen3_vl_text": Text("qwen3", _QWEN3_VL, _NO_WINDOW),
 }
 """By the `model_type` of the language model."""
+
+
+OUTER: Mapping[str, str] = {"qwen2_5_omni": "thinker_config", "qwen3_omni_moe": "thinker_config"}
+"""Wholes that speak, by their `model_type`: the field that holds the one that answers, with its own language model."""
 
 
 class Unwrapped(NamedTuple):
@@ -180,12 +242,24 @@ def unwrapped(raw: Mapping[str, Any], part: Part = "text") -> Unwrapped:
         return Unwrapped(raw)
     if part == "vision" or model_type in PAIRS:
         return Unwrapped(*part_of(raw, model_type, part))
+    if model_type in OUTER:
+        return _inner(raw, OUTER[model_type])
     if (wrapper := WRAPPERS.get(model_type)) is not None:
         return _known(raw, model_type, wrapper)
     if model_type in TEXTS:
         return _inside(raw, model_type, {}, ())
     field = next((name for name in FIELDS if isinstance(raw.get(name), Mapping)), None)
     return Unwrapped(raw) if field is None else _unknown(raw, model_type, field)
+
+
+def _inner(raw: Mapping[str, Any], field: str) -> Unwrapped:
+    """The language model of the whole that answers, in a config of that one and of those that speak."""
+    inside = raw.get(field)
+    if not isinstance(inside, Mapping):
+        raise ConfigError(f"model_type {raw['model_type']!r} keeps what answers in {field}, which is missing")
+    found = unwrapped({**inside, "model_type": f"{raw['model_type']}_thinker"})
+    others = tuple(name for name in raw if name.endswith("_config") and name != field)
+    return found._replace(left_out=(*found.left_out, *others))
 
 
 def _known(raw: Mapping[str, Any], model_type: str, wrapper: Wrapper) -> Unwrapped:
@@ -232,6 +306,12 @@ def _class_of_whole(named: Any, model_type: str) -> Any:
 def _inside(inside: Mapping[str, Any], text: str, whole: Mapping[str, Any], fields: Iterable[str]) -> Unwrapped:
     """The fields of a language model, with what its class takes where they are left out."""
     own = TEXTS.get(text, Text(text))
+    for name, value in own.fixed.items():
+        if inside.get(name, value) != value:
+            raise ConfigError(
+                f"{name} = {shown(inside[name])} is not read by the class of {text}, which has {shown(value)}",
+                f"drop it: {setting(name)}",
+            )
     for name in own.unread:
         if inside.get(name) and changes_counts(name):
             _refuse_unread(name, inside, text)
@@ -239,6 +319,10 @@ def _inside(inside: Mapping[str, Any], text: str, whole: Mapping[str, Any], fiel
     absent = {name: value for name, value in sizes.items() if inside.get(name) is None}
     others = {name for name in (*inside, *whole) if name.endswith("_config") and name not in (*fields, *KEPT)}
     kept = {name: whole[name] for name in (*KEPT, "torch_dtype", "dtype") if name in whole}
+    if "head_dim" in own.unread:  # its heads share the hidden size, whatever the family takes
+        hidden, heads = ({**absent, **inside}.get(name) for name in ("hidden_size", "num_attention_heads"))
+        if isinstance(hidden, int) and isinstance(heads, int) and heads > 0 and hidden % heads == 0:
+            inside = {**inside, "head_dim": hidden // heads}
     own_fields = {name: value for name, value in inside.items() if name not in others and not _of_tokens(name)}
     return Unwrapped(
         {**kept, **own_fields, **absent, "model_type": own.family},
