@@ -83,7 +83,10 @@ def kinds(subject: LoadedModel) -> list[str]:
     return [of for of in UNITS if of != "kv" or subject.keeps]
 
 
-QWEN = ("qwen2_vl_vision", "qwen3_5_moe_vision", "qwen3_5_vision", "qwen3_vl_moe_vision", "qwen3_vl_vision")
+QWEN = (
+    *("exaone4_5_vision", "qwen2_5_vl_vision", "qwen2_vl_vision", "qwen3_5_moe_vision", "qwen3_5_vision"),
+    *("qwen3_vl_moe_vision", "qwen3_vl_vision"),
+)
 TOWERS = ("clip_vision_model", "idefics3_vision", "internvl_vision", "pixtral", "smolvlm_vision", "vit")
 UNSAID = ("deberta-v2", "whisper", *TOWERS, *QWEN)
 """Families with products of a table of distances, of frames of audio, or of patches, that no token pays for: no

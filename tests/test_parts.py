@@ -136,7 +136,7 @@ def test_a_part_alone_says_what_it_is_not(run, llava: str) -> None:
     assert one["total_params"] == other["total_params"] and one["left_out"] == other["left_out"] == ["vision_config"]
 
 
-QWEN2_VL = {
+QWEN2_VL: dict[str, Any] = {
     "model_type": "qwen2_vl", "architectures": ["Qwen2VLForConditionalGeneration"], "hidden_size": 3584,
     "intermediate_size": 18944, "max_position_embeddings": 32768, "num_attention_heads": 28, "num_hidden_layers": 28,
     "num_key_value_heads": 4, "vocab_size": 152064, "tie_word_embeddings": False,
@@ -162,9 +162,27 @@ QWEN3_VL = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("raw", "total"), [(QWEN2_VL, 8_291_375_616), (QWEN3_VL, 8_767_123_696)])
+QWEN2_5_VL: dict[str, Any] = {
+    **QWEN2_VL, "model_type": "qwen2_5_vl", "architectures": ["Qwen2_5_VLForConditionalGeneration"],
+    "vision_config": {
+        "depth": 32, "hidden_act": "silu", "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16,
+        "in_chans": 3, "out_hidden_size": 3584, "patch_size": 14, "spatial_merge_size": 2, "spatial_patch_size": 14,
+        "window_size": 112, "fullatt_block_indexes": [7, 15, 23, 31], "tokens_per_second": 2, "temporal_patch_size": 2,
+    },
+}  # fmt: skip
+QWEN2_5_VL_3B = {
+    **QWEN2_5_VL, "hidden_size": 2048, "intermediate_size": 11008, "num_attention_heads": 16, "num_hidden_layers": 36,
+    "num_key_value_heads": 2, "vocab_size": 151936, "tie_word_embeddings": True,
+    "vision_config": {**QWEN2_5_VL["vision_config"], "out_hidden_size": 2048},
+}  # fmt: skip
+PUBLISHED = [
+    (QWEN2_VL, 8_291_375_616), (QWEN2_5_VL, 8_292_166_656), (QWEN2_5_VL_3B, 3_754_622_976), (QWEN3_VL, 8_767_123_696),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("raw", "total"), PUBLISHED, ids=["qwen2-vl", "qwen2.5-vl", "qwen2.5-vl-3b", "qwen3-vl"])
 def test_where_nothing_joins_them_both_are_the_published_total(run, tmp_path: Path, raw: dict, total: int) -> None:
-    """What the files of Qwen2-VL 7B and Qwen3-VL 8B hold; the first keeps the language model's fields in the whole."""
+    """What their files hold; the first three keep the language model's fields in the whole."""
     (path := tmp_path / "whole.json").write_text(json.dumps(raw))
     ran = run("params", str(path), "--part", "both")
     assert ran.out.splitlines()[1] == f"{total:,} parameters together."

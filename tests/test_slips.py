@@ -29,12 +29,25 @@ WORKLOADS = (
 )
 IN_CHUNKS = (Workload(context=190, tokens=150, batch=9), Workload(context=23, tokens=1, batch=9))
 """Several chunks of a recurrence, and its one token."""
+IN_WINDOWS = (Workload(context=80, tokens=80, batch=9), Workload(context=112, tokens=112, batch=9, logits="last"))
+"""Several windows of patches, so that no step is one window."""
 # The variants that bring lines of their own. With one key head, or as many as query heads, letters have equal sizes.
 BRING = ("windowed", "absorbed", "post-norm", "own", "moe", "with a convolution")
 NAMES = [*TINY, *(name for name in VARIANTS if any(word in name for word in BRING))]
 
 
-ALIKE = {"Dt": "D", "Dp": "D", "Dn": "D", "Do": "D", "Qc": "Pc", "Ob": "Hb", "Ol": "Hl", "Xt": "Xs", "Xu": "Xs"}
+ALIKE = {
+    "Wk": "Wp",
+    "Dt": "D",
+    "Dp": "D",
+    "Dn": "D",
+    "Do": "D",
+    "Qc": "Pc",
+    "Ob": "Hb",
+    "Ol": "Hl",
+    "Xt": "Xs",
+    "Xu": "Xs",
+}
 """Letters that are another one's size by definition."""
 
 
@@ -86,7 +99,8 @@ class Outside:
         shape = shape.mapped(apart)
         self.ledger = shape.ledger()
         chunked = any(CHUNK in group.axes for group in self.ledger.groups)
-        self.works = [asked(tiny(family), work) for work in (*WORKLOADS, *(IN_CHUNKS if chunked else ()))]
+        steps = IN_WINDOWS if self.ledger.together > 13 else WORKLOADS
+        self.works = [asked(tiny(family), work) for work in (*steps, *(IN_CHUNKS if chunked else ()))]
         references = [model.build(shape, logits=work.logits) for work in self.works]
         self.parameters = counting.parameters(references[0])
         self.seen = [

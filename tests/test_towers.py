@@ -23,6 +23,28 @@ def test_qwen2_vls_encoder_by_hand() -> None:
     assert facts["total_flops"] == 2 * 5120 * per_patch + 32 * 4 * 5120**2 * 1280 + 2 * merged
 
 
+def test_qwen2_5_vls_windows_by_hand() -> None:
+    """28 of 32 blocks attend in squares of 112 pixels, 8 · 8 patches: 80 windows in an image of 5,120."""
+    ours = load("qwen2.5-vl-7b-vision")
+    facts = ours.flops().models[0]
+    attention = 28 * 80 * 4 * 64**2 * 1280 + 4 * 4 * 5120**2 * 1280
+    per_patch = 3 * 2 * 14**2 * 1280 + 32 * (4 * 1280**2 + 3 * 1280 * 3420)
+    assert facts["total_flops"] == 2 * 5120 * per_patch + attention + 2 * 1280 * (5120**2 + 5120 * 3584)
+    one = ours.flops(ctx=64).models[0]["total_flops"]  # an image of one window
+    assert one == 2 * 64 * per_patch + 32 * 4 * 64**2 * 1280 + 2 * 16 * (5120**2 + 5120 * 3584)
+
+
+def test_windows_of_patches_are_said(run) -> None:
+    ran = run("flops", "qwen2.5-vl-7b-vision")
+    said = " ".join(ran.out.split())
+    assert "In 28 of 32 blocks a patch sees the 64 of its own window." in said
+    assert "of attention all T × T pairs, in windows only their own" in said
+    alone = run("flops", "qwen2.5-vl-7b-vision", "--set", "fullatt_block_indexes=[]")
+    assert "of attention all pairs in each window" in " ".join(alone.out.split())
+    ran = run("flops", "qwen2.5-vl-7b-vision", "--ctx", "100")
+    assert ran.code == 2 and "100 patches are no multiple of 64" in " ".join(ran.err.split())
+
+
 def test_qwen3_vls_mergers_by_hand() -> None:
     """Three behind blocks, whose norms are of four patches together, and one behind all, whose norm is of each."""
     ledger = load("qwen3-vl-8b-vision").loaded.ledger
@@ -54,6 +76,7 @@ def test_patches_that_would_be_left_over_are_refused(run, asked: list[str]) -> N
         ({"model_type": "qwen2_vl_vision", "spatial_patch_size": 16}, "it reads patch_size"),
         ({"model_type": "qwen2_vl_vision", "num_heads": 640}, "the size of a head by 4"),
         ({"model_type": "qwen2_vl_vision", "rope_parameters": {"rope_type": "default"}}, "by row and column only"),
+        ({"model_type": "qwen2_5_vl_vision", "window_size": 27}, "window_size = 27 is smaller than 2 patches of 14"),
         ({"model_type": "qwen3_vl_vision", "deepstack_visual_indexes": [8, 27]}, "different blocks of 27"),
         ({"model_type": "qwen3_vl_vision", "deepstack_visual_indexes": [8, 8]}, "different blocks of 27"),
         (

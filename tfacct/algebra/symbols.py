@@ -21,7 +21,7 @@ from tfacct.ledger.einsum import Axes, Size, renamed
 from tfacct.ledger.evaluated import Product
 from tfacct.ledger.groups import KEPT, SEEN, Ledger
 from tfacct.ledger.lines import CHUNK, FRONT, WINDOW, WINDOWS, Matmul
-from tfacct.ledger.workload import CHUNKS, MERGED, ONE_BY_ONE, PATCHES, Workload
+from tfacct.ledger.workload import CHUNKS, MERGED, ONE_BY_ONE, PATCHES, TILES, Workload
 
 ORDER = (
     "B",
@@ -56,6 +56,7 @@ LEGEND = {
     CHUNKS: "chunks of new tokens, T / Pc rounded up; 0 in a decode step",  # the number for Pc, where it is fixed
     PATCHES: "patches of the image, T − Xc",  # the number for Xc, where it is fixed
     MERGED: "rows that patches are merged into, T / Mp",
+    TILES: "windows of patches that see themselves alone, T / Wp",
     ONE_BY_ONE: "tokens that the recurrence takes one by one: 1 in a decode step, else 0",
 }
 """The letters that belong to no part."""

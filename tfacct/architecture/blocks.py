@@ -159,7 +159,8 @@ class Block:
             kind = "latent" if self.find(LatentAttention) else "attention"
             found["sequence"] = " ".join([*([kind] if attends else []), *mixers])
         if attends:
-            found["window"] = "full" if self.window is None else "windowed"
+            tiled = isinstance(attention, Attention) and attention.tiles is not None
+            found["window"] = "full" if self.window is None and not tiled else "windowed"
         network = self.find(FeedForward)
         if routed or network is not None:
             sparse = network is not None and network.sparsity is not None

@@ -76,7 +76,7 @@ class QwenVision(FamilyConfig):
         """Network of each block."""
         raise NotImplementedError
 
-    def attention(self, **more: Any) -> Attention:
+    def attention(self) -> Attention:
         """Heads with keys of their own that turn by row and column. Raises ConfigError."""
         return Attention(
             hidden=self.hidden,
@@ -88,7 +88,6 @@ class QwenVision(FamilyConfig):
             out_bias=True,
             causal=False,
             rotary=self._turned(),
-            **more,
         )
 
     def _turned(self) -> Rotary:

@@ -55,7 +55,9 @@ FRONT = "Xc"
 """The axis of the learned tokens in front of an image's patches; the ledger binds by it how many patches there are."""
 MERGE = "Mp"
 """The axis of the patches that are merged into one; the ledger binds by it how many are left."""
-SHARES = {workload.MERGED: MERGE}
+TILE = "Wp"
+"""The axis of the patches in a window that sees itself alone; the ledger binds by it how many windows there are."""
+SHARES = {workload.MERGED: MERGE, workload.TILES: TILE}
 """Axes that a step binds to its tokens divided by a size, and the axis of that size."""
 
 
@@ -189,14 +191,14 @@ class Matmul:
     def dims(self, axes: Axes) -> Dims:
         """Sizes m, k and n, and the number of times that this multiplication runs.
 
-        Rows are the left-only axes, between activations those of the workload, if there are any. Columns are the
-        right-only axes. Axes shared by both operands and the result, and the query heads that read one key head (G),
-        repeat the multiplication.
+        Rows are the left-only axes, between activations those of the workload or of a window, if there are any. Columns
+        are the right-only axes. Axes shared by both operands and the result, and the query heads that read one key head
+        (G), repeat the multiplication.
         """
         left, right, out = self.einsum.left, self.einsum.right, self.einsum.out
         alone = tuple(a for a in left if a in out and a not in right)
         stored = _is_weight(right) and self.bank is None  # of a bank, each of a token's experts is a product of its own
-        rows = alone if stored else tuple(a for a in alone if a in workload.AXES) or alone
+        rows = alone if stored else tuple(a for a in alone if a in workload.AXES or a == TILE) or alone
         columns = tuple(a for a in right if a in out and a not in left)
         contracted = tuple(a for a in left if a not in out)
         repeats = tuple(a for a in out if a not in rows and a not in columns)

@@ -13,6 +13,7 @@ from functools import cache
 from typing import NamedTuple
 
 from tfacct.ledger.lines import Matmul
+from tfacct.ledger.workload import TILES
 
 ENCODER = "encoder"
 BLOCKS, MTP = "blocks", "mtp"
@@ -151,9 +152,11 @@ def heading_of(path: str) -> str:
 def component_of(line: Matmul) -> str:
     """Component that a product is summed under: its heading, except that self-attention is divided in two.
 
-    The letters decide, not the name: a product of queries with keys, or of weights with values, has both T and S.
+    The letters decide, not the name: a product of queries with keys, or of weights with values, has both T and S, or
+    windows of patches.
     """
     heading = heading_of(line.path)
     if heading != "attn":
         return heading
-    return SCORES if {"T", "S"} <= set(line.einsum.every) else PROJECTIONS
+    every = set(line.einsum.every)
+    return SCORES if {"T", "S"} <= every or TILES in every else PROJECTIONS

@@ -28,7 +28,9 @@ PATCHES = "Ti"
 """The axis that a step binds where learned tokens stand in front of an image's patches: the tokens less those."""
 MERGED = "Tm"
 """The axis that a step binds where neighbouring patches are merged: the tokens divided by how many are one then."""
-OF_STEPS = frozenset((*AXES, CHUNKS, ONE_BY_ONE, PATCHES, MERGED))
+TILES = "Nw"
+"""The axis that a step binds where patches see those of a window alone: the tokens divided by how many a window has."""
+OF_STEPS = frozenset((*AXES, CHUNKS, ONE_BY_ONE, PATCHES, MERGED, TILES))
 """Axes that no weight has."""
 
 LARGEST = 10**12

@@ -198,7 +198,7 @@ class Attention(Heads):
     def __init__(self, part: parts.Attention, angles: Angles | None, *, fused: bool, keep_all: bool) -> None:
         super().__init__(part)
         self.window, self.keep_all, self.angles, self.rope_dim = part.window, keep_all, angles, part.rope_dim
-        self.causal, self.borrowed = part.causal, part.borrowed
+        self.causal, self.borrowed, self.tiles = part.causal, part.borrowed, part.tiles
         self.caches = ("k_cache", "v_cache") if part.keeps else ()
         if part.borrowed:
             self.k_proj = None  # type: ignore[assignment]
@@ -280,6 +280,14 @@ class Attention(Heads):
         return result if self.channel_scale is None else self.channel_scale(result)
 
     def _mixed(self, q: Tensor, k: Tensor, v: Tensor, step: Step, old: int) -> Tensor:
+        if self.tiles is None:
+            return self._of_all(q, k, v, step, old)
+        batch, each = q.shape[0], (q.shape[2] // self.tiles, self.tiles)  # windows stand beside sequences
+        q, k, v = (torch.unflatten(x, 2, each).transpose(1, 2).flatten(0, 1) for x in (q, k, v))
+        mixed = self._of_all(q, k, v, step, old)
+        return torch.unflatten(mixed, 0, (batch, each[0])).transpose(1, 2).flatten(2, 3)
+
+    def _of_all(self, q: Tensor, k: Tensor, v: Tensor, step: Step, old: int) -> Tensor:
         if self.fused:
             whole = self.window is None or old < self.window  # nothing that is kept has left the window
             alone = (not self.causal and self.window is None) or (q.shape[2] == 1 and whole and self.causal)

@@ -140,6 +140,8 @@ def _of_grid(model: Any, batch: int, tokens: int) -> dict[str, int]:
     """FLOPs that each module computes itself of images whose patches the class is given, one row of tiles each."""
     config = model.config
     high = config.spatial_merge_size
+    window = getattr(config, "window_size", 0) // high // config.patch_size * high
+    high = window if window and tokens % window**2 == 0 else high
     sides = torch.tensor([[1, high, tokens // high]] * batch)
     count = batch * tokens
     numbers = config.in_channels * config.temporal_patch_size * config.patch_size**2

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tfacct.accounts.metrics import Metric
 from tfacct.ledger.lines import WINDOW, Matmul
-from tfacct.ledger.workload import Logits, Request
+from tfacct.ledger.workload import TILES, Logits, Request
 from tfacct.loading.model import LoadedModel
 from tfacct.reports import counting, sentences
 
@@ -171,12 +171,17 @@ def attention_words(subjects: Sequence[LoadedModel], masked: bool) -> str:
     if not sentences.attends(subjects):
         return " no attention, so --masked leaves nothing out;" if masked else ""
     pairs, whole = _pairs(subjects), {"I J": "I × J in an encoder", "T J": "T × J across", "both": "all T × T pairs"}
+    whole |= {"tiles": "in windows of patches only their own"} if len(pairs) > 1 else {}
     if masked and "near" in pairs:
         whole["I J"] += " where it has no window"
     others = [words for pair, words in whole.items() if pair in pairs and pair != "both"]
     if not pairs & {"causal", "window", "chunks", "chosen"} and masked and "near" in pairs:
         return " of attention only the pairs that the windows keep, which see both ways;"
+    if pairs == {"tiles"}:
+        return " of attention all pairs in each window;"
     if not pairs & {"causal", "window", "chunks", "chosen"}:
+        if "tiles" in pairs:
+            return f" of attention {whole['both']}, in windows only their own;"
         return f" {whole['both']} of attention{', which has no causal mask' if masked else ''};"
     if masked:
         named = {"window": "the window", "chunks": "the chunks", "chosen": "the indexer's choice"}
@@ -202,7 +207,9 @@ def _pairs(subjects: Sequence[LoadedModel]) -> set[str]:
             if not isinstance(line, Matmul) or line.weight_axes() is not None:
                 continue
             axes = set(line.einsum.every)
-            if {"T", "S"} <= axes:
+            if TILES in axes:
+                found.add("tiles")
+            elif {"T", "S"} <= axes:
                 bounded = line.mask == "causal" and WINDOW in group.axes
                 found.add("window" if bounded else {"full": "both"}.get(line.mask, line.mask))
             elif {"I", "J"} <= axes or {"T", "J"} <= axes:

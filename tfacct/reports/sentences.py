@@ -103,6 +103,8 @@ def window_notes(settings: Sequence[LoadedModel], *, kept: bool = False, masked:
     """How many blocks of one model have a window, and what that changes: of products, or of what is `kept`. Where the
     model stands in several settings that differ in it, of all of them."""
     windows = list(dict.fromkeys(_windows(subject) for subject in settings))
+    if len(settings) == 1 and (tiled := _tiled(settings[0])):
+        return tiled
     if not any(windows):
         return _chosen(settings[0], kept=kept, masked=masked) if len(settings) == 1 else []
     follows = (
@@ -143,6 +145,14 @@ def _chosen(subject: LoadedModel, *, kept: bool, masked: bool) -> list[str]:
         else "; all are counted, as transformers runs it (--masked: only those chosen)."
     )
     return [f"In every block an indexer's choice leaves a token at most {units.between([*found])} keys{follows}"]
+
+
+def _tiled(subject: LoadedModel) -> list[str]:
+    """How many blocks have windows of patches that see themselves alone."""
+    stacks = subject.architecture.stacks
+    tiled = [(stack.count, part.tiles) for stack, part in subject.architecture.having(Attention) if part.tiles]
+    every = sum(stack.count for stack in stacks)
+    return [f"In {count} of {every} blocks a patch sees the {size} of its own window." for count, size in tiled]
 
 
 def _chunked(part: object) -> bool:

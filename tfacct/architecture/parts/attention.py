@@ -18,7 +18,8 @@ from tfacct.architecture.parts.part import Part
 from tfacct.architecture.parts.shared import BOTH, JOINED
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Mask, Size, divided
-from tfacct.ledger.lines import Line, Matmul, Pointwise, State, Table
+from tfacct.ledger.lines import TILE, Line, Matmul, Pointwise, State, Table
+from tfacct.ledger.workload import TILES
 
 ScoreFunction: TypeAlias = Literal["product", "distance"]
 """Score of a query and a key: their product, or max |q − k|."""
@@ -81,6 +82,8 @@ class Grouped(Part):
         return replace(self, **sizes)
 
 
+TILED = f"{TILES} {TILE}", f"{TILES} Wk"
+"""Axes of queries and of keys in windows of patches."""
 DISTANCES = "buckets of distances between tokens"
 """What the letter Rp means."""
 
@@ -109,7 +112,8 @@ class Attention(Grouped):
     multiplies them (MiMoV2FlashAttention), `key_scale` the keys (FalconH1Attention). `channel_scale`: each channel
     of its result is multiplied by a learned number (LayerScale, arXiv 2103.17239). `joined`: queries, keys and values
     are made of the stream and the token's row of the table, side by side, behind a norm of both. `adapter`: rank of the
-    products that are added to each of them, a block's own where others share the weights (Zamba2Attention).
+    products that are added to each of them, a block's own where others share the weights (Zamba2Attention). `tiles`: patches of a
+    window; they see one another and no others (Qwen2_5_VLVisionAttention).
     """
 
     hidden: Size
@@ -127,6 +131,7 @@ class Attention(Grouped):
     channel_scale: bool = False
     joined: bool = False
     adapter: Size | None = None
+    tiles: Size | None = None
     qkv_bias: bool = False
     key_bias: bool = True
     out_bias: bool = False
@@ -160,6 +165,7 @@ class Attention(Grouped):
         "window": "W",
         "buckets": "Rp",
         "adapter": "Ra",
+        "tiles": TILE,
     }
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
@@ -173,6 +179,8 @@ class Attention(Grouped):
         "Wb": "keys that a query of a windowed block sees, before and behind it",
         "Rp": DISTANCES,
         **JOINED,
+        TILE: "patches of a window that sees itself alone",
+        "Wk": "the same patches, as keys",
     }
     at_most: ClassVar[dict[str, str]] = {"Hr": "H"}
     cut: ClassVar[frozenset[str]] = frozenset(("Hr",))
@@ -183,8 +191,8 @@ class Attention(Grouped):
         return found if self.causal or self.window is None else {**found, "window": "Wb"}
 
     def derived(self) -> dict[str, str]:
-        """Query heads, and what stands side by side, where it reads that."""
-        return {**self.made, **BOTH} if self.joined else self.made
+        """Query heads, what stands side by side, where it reads that, and Wk where there are windows of patches."""
+        return self.made | (BOTH if self.joined else {}) | ({} if self.tiles is None else {"Wk": TILE})
 
     def multiples(self) -> dict[str, int]:
         """Rotary positions turn a head's numbers in pairs, and as many by rows as by columns."""
@@ -198,6 +206,7 @@ class Attention(Grouped):
         mask: Mask = causal if self.causal else "full" if self.window is None else "near"
         gate = Matmul(f"{at}.gate_proj", "B T D, D N H -> B T N H", bias=self.gate_bias and self.qkv_bias)
         own = self.of_values
+        new, seen, scores = *(("T", "S") if self.tiles is None else TILED), self.pairs
         kept = (State(f"{at}.k_cache", "B S K H"), State(f"{at}.v_cache", f"B S K {self.of_values}"))
         return (
             Matmul(f"{at}.q_proj", f"B T {self.reads}, {self.reads} N H -> B T N H", bias=self.qkv_bias),
@@ -207,9 +216,9 @@ class Attention(Grouped):
             *self._of_queries_and_keys(at),
             Pointwise(f"{at}.scores", "B K G T S H")
             if self.score_function == "distance"
-            else Matmul(f"{at}.scores", "B T K G H, B S K H -> B K G T S", mask=mask),
+            else Matmul(f"{at}.scores", f"B {new} K G H, B {seen} K H -> B K G {scores}", mask=mask),
             *self._of_scores(at),
-            Matmul(f"{at}.values", f"B K G T S, B S K {own} -> B T K G {own}", mask=mask),
+            Matmul(f"{at}.values", f"B K G {scores}, B {seen} K {own} -> B {new} K G {own}", mask=mask),
             *((Pointwise(f"{at}.gate", "B T N H"),) if self.gated else ()),
             Matmul(f"{at}.o_proj", f"B T N {own}, N {own} D -> B T D", bias=self.out_bias),
             *((Pointwise(f"{at}.channel_scale", "B T D", weight="D"),) if self.channel_scale else ()),
@@ -225,6 +234,10 @@ class Attention(Grouped):
     def reads(self) -> str:
         """Axis of what it reads of a token."""
         return "Dj" if self.joined else "D"
+
+    def pairs(self) -> str:
+        """Axes of the pairs of a query and a key."""
+        return "T S" if self.tiles is None else f"{TILED[0]} Wk"
 
     @property
     def of_values(self) -> str:
@@ -290,4 +303,4 @@ class Attention(Grouped):
             yield Pointwise(f"{at}.rel_bias", "B K G T S", sums=True)
         if self.sinks:
             yield Pointwise(f"{at}.sinks", "B N T", weight="N")
-        yield Pointwise(f"{at}.softmax", "B K G T S")
+        yield Pointwise(f"{at}.softmax", f"B K G {self.pairs}")

@@ -6,7 +6,7 @@ export const CHUNKS = "Nc";
 export const ONE_BY_ONE = "Tr";
 export const PATCHES = "Ti";
 // Axes that a step binds to its tokens divided by a size, and the axis of that size.
-export const SHARES = { Tm: "Mp" };
+export const SHARES = { Tm: "Mp", Nw: "Wp" };
 const OF_STEPS = new Set([...WORKLOAD, CHUNKS, ONE_BY_ONE, PATCHES, ...Object.keys(SHARES)]);
 
 const parsed = new Map();

@@ -47,7 +47,7 @@ export function flops(line, axes, masked) {
 export function dims(line, axes) {
 	const { left, right, out } = einsum.einsum(line.spec);
 	const alone = left.filter(axis => out.includes(axis) && !right.includes(axis));
-	const ofSteps = alone.filter(axis => einsum.WORKLOAD.includes(axis));
+	const ofSteps = alone.filter(axis => einsum.WORKLOAD.includes(axis) || axis === einsum.SHARES.Nw);
 	const stored = einsum.isWeight(right) && !line.bank; // of a bank, each of a token's experts is a product of its own
 	const rows = stored || !ofSteps.length ? alone : ofSteps;
 	const columns = right.filter(axis => out.includes(axis) && !left.includes(axis));
