@@ -363,6 +363,7 @@ class Timeline:
                 held = [held for held in moment.held if held.path not in known]
                 own, beside = self.inside_of(section, moment._replace(held=tuple(held)))
                 kept = self.in_front[number] + own
+                beside += self._returned(number)
                 beside += 0 if self.casts is None else self.casts.there(number, section, moment)
                 yield number, self.instant(f"{self._called(number)}, forward", moment.at, 0, kept, beside + waiting)
         for moment in self.run.back.run.ahead:
@@ -370,8 +371,14 @@ class Timeline:
                 continue
             own, beside = self.inside_of(self.run.back, moment)
             kept = self.kept_front + self.kept_blocks + own
-            beside += 0 if self.casts is None else self.casts.there()
-            yield ENDS, self.instant("final norm, forward", moment.at, 0, kept, beside + waiting)
+            beside += self._returned() + (0 if self.casts is None else self.casts.there())
+            name = "head, forward" if moment.at == HEAD else "final norm, forward"
+            yield ENDS, self.instant(name, moment.at, 0, kept, beside + waiting)
+
+    def _returned(self, behind: int | None = None) -> Size:
+        """Bytes of what blocks have returned beside the stream, those in front of one, or all."""
+        each = ((section, self.held(section, section.run.returned)) for section in self.run.blocks)
+        return sum(size * sum(behind is None or one < behind for one in part.numbers) for part, size in each if size)
 
     def _bare(self) -> Iterator[tuple[int, Instant]]:
         """The forward pass of blocks that keep their inputs alone, the last of each kind, where another is in front."""

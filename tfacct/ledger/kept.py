@@ -105,7 +105,7 @@ class Run(NamedTuple):
     `ahead`: moments of the forward pass itself, where it can be fuller than anything later. `early`: what its backward
     pass makes before it needs any kept tensor, and so before a checkpointed block runs again. `bare`: moments of a
     forward pass that keeps nothing, with all that is there, but for casts of weights. `remade`: what attention that
-    runs again makes anew, where it does.
+    runs again makes anew, where it does. `returned`: what the caller has of it until the forward pass ends.
     """
 
     order: tuple[str, ...] = ()
@@ -115,6 +115,7 @@ class Run(NamedTuple):
     early: tuple[Held, ...] = ()
     bare: tuple[Moment, ...] = ()
     remade: tuple[Kept, ...] = ()
+    returned: tuple[Held, ...] = ()
 
     def alive(self, at: str) -> Iterator[Kept]:
         """Lines that are there while `at` runs, forwards or backwards: it or an operation before it needs them."""

@@ -28,7 +28,8 @@ from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.kept import Kept, Pass, Run, Section, joined
+from tfacct.ledger.kept import ROTARY, Kept, Pass, Run, Section, joined
+from tfacct.profiles.reference_moments import measured, with_moments
 
 PAIRS = "B K G T S"
 RESULT = frozenset(("relu", "tanh"))
@@ -78,7 +79,8 @@ class Reference:
             for stack, numbers in zip(shape.stacks, shape.numbers(), strict=True)
         )
         front = _run(chain(self._front(shape), self._angles(shape)))
-        return Pass(Section(front, everywhere), blocks, Section(_run(self._back(shape)), everywhere))
+        whole = Pass(Section(front, everywhere), blocks, Section(_run(self._back(shape)), everywhere))
+        return with_moments(whole, shape, batch=self.batch, tokens=self.tokens) if measured(shape) else whole
 
     def _front(self, shape: Transformer) -> Iterator[Kept]:
         """Token ids, the positions of one sequence, and what projects and norms the tables' rows."""
@@ -109,7 +111,7 @@ class Reference:
             sizes.append(part.head_dim if part.rope_dim is None else part.rope_dim)
             at = paths.in_every(paths.BLOCKS, part.name)
             for name in ("cos", "sin"):
-                yield Kept(f"{name}{number or ''}", f"T {turned}", by=(f"{at}.q_rotary", f"{at}.k_rotary"))
+                yield Kept(f"{name}{number or ''}", f"T {turned}", by=(f"{at}.q_rotary", f"{at}.k_rotary", ROTARY))
         if any(size != sizes[0] for size in sizes):
             raise ConfigError(f"{self.name}: no rule for angles of several sizes")
 
@@ -217,8 +219,10 @@ class Reference:
 
     def _rms(self, at: str, reads: str, spec: str, each: str, last: str, *, less_one: bool) -> Iterator[Kept]:
         """torch's RMSNorm, which is several operations in fp32: in an fp32 pass the copy is what it reads itself."""
-        yield Kept(reads, spec, by=(at,)) if self.full else Kept(f"{at}.upcast", spec, by=(at,), role="full")
-        yield Kept(f"{at}.root", each, by=(at,), role="full")
+        square, root = f"{at}.square", f"{at}.root"
+        copy = Kept(reads, spec, by=(square,)) if self.full else Kept(f"{at}.upcast", spec, by=(square,), role="full")
+        yield copy
+        yield Kept(root, each, by=(root,), role="full")
         yield Kept(f"{at}.normed", spec, by=(f"{at}.weight",), role="full")
         if less_one:
             yield Kept(f"{at}.plus_one", last, by=(at,))

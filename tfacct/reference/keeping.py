@@ -7,20 +7,18 @@ those that torch takes there. Nothing here knows a rule of what is kept.
 from __future__ import annotations
 
 import warnings
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import patch
 
 import torch
 import transformers
 from torch import Tensor, nn
 from torch.overrides import handle_torch_function, has_torch_function
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
+from tfacct.reference.alive import Alive, Peak
 from tfacct.reference.autocasting import autocast
 from tfacct.reference.saving import Saved, saved
 from tfacct.reference.selective import attention_again
@@ -33,14 +31,6 @@ WARNS = "warn_if_padding_and_no_attention_mask"
 """A method of the classes that looks at the tokens, of which there are none on meta."""
 ROW = 8
 """Numbers that rows of a mask are aligned to for torch's efficient attention (`preprocess_mask` in ATen)."""
-
-
-class Peak(NamedTuple):
-    """The most bytes alive in a step without its optimizer, and the operator that reached them."""
-
-    bytes: int
-    backward: bool
-    operator: str
 
 
 def trainable(
@@ -104,34 +94,6 @@ def peak(model: Any, batch: int, tokens: int, *, accumulate: bool = False, holds
         loss.backward()
     del logits
     return alive.peak
-
-
-class Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Bytes of the storages that are alive, after every operator."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.now, self.backward, self.peak = 0, False, Peak(0, False, "")
-        self.seen: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
-
-    def add(self, tensor: Tensor) -> None:
-        storage = tensor.untyped_storage()
-        if storage not in self.seen:
-            self.seen.add(storage)
-            self.now += storage.nbytes()
-            weakref.finalize(storage, self._freed, storage.nbytes())
-
-    def _freed(self, size: int) -> None:
-        self.now -= size
-
-    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = operator(*args, **(kwargs or {}))
-        for leaf in tree_leaves((args, result)):  # an index written as a list is no operator's result
-            if isinstance(leaf, Tensor) and leaf.is_meta:
-                self.add(leaf)
-        if self.now > self.peak.bytes:
-            self.peak = Peak(self.now, self.backward, str(operator))
-        return result
 
 
 def _ids(batch: int, tokens: int) -> Tensor:

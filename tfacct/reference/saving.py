@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tfacct.architecture.transformer import Transformer
+from tfacct.reference.alive import Alive, Peak
 from tfacct.reference.model import Inputs, build, inputs
 from tfacct.reference.running import DTYPES
 
@@ -79,3 +80,18 @@ def kept(shape: Transformer, dtype: str, batch: int, tokens: int) -> list[Saved]
     model = build(shape, dtype=DTYPES[dtype])
     given = inputs(shape, batch=batch, tokens=tokens, context=tokens, dtype=DTYPES[dtype])
     return saved(model, lambda: mean_of(model, given))
+
+
+def peak(shape: Transformer, dtype: str, batch: int, tokens: int) -> Peak:
+    """The most bytes alive at any operator of the reference model's step, from its forward pass to its last gradient,
+    on meta. The inputs are the caller's."""
+    model = build(shape, dtype=DTYPES[dtype])
+    given = inputs(shape, batch=batch, tokens=tokens, context=tokens, dtype=DTYPES[dtype])
+    alive = Alive()
+    for tensor in (*model.parameters(), *model.buffers(), given.tokens, given.positions):
+        alive.add(tensor)
+    with alive:
+        loss = mean_of(model, given)
+        alive.backward = True
+        loss.backward()  # type: ignore[no-untyped-call]
+    return alive.peak

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from tfacct.reference.keeping import Alive
+from tfacct.reference.alive import Alive
 
 Made = Callable[[list[nn.Parameter]], list[Optimizer]]
 """What makes the optimizers of some parameters."""

@@ -92,9 +92,7 @@ class Counting:
         """Why no peak is told; None if one is."""
         if self.as_ == TRANSFORMERS:
             return None
-        from tfacct.reports.kept_as import runner
-
-        return f"Peaks are left out: as {runner(self.as_).who} runs a step, only what it keeps is counted."
+        return "Peaks are left out: they are compared as transformers runs a step."
 
     @property
     def counts(self) -> str:
@@ -196,7 +194,7 @@ class Counting:
         who, recipe = runner(self.as_), self.recipe
         untold = next((metric.name for metric in metrics if metric.of_step and metric.name not in self.told), None)
         if untold is not None:
-            raise UsageError(f"{untold} is not counted as {who.who} runs a step", who.peak)
+            raise UsageError(f"{untold} is not counted as {who.who} runs a step", "as transformers runs it, it is")
         check(recipe, self.as_)
         return cache(lambda work: kept_step(subject, work, recipe, self.as_))
 

@@ -1,4 +1,4 @@
-"""A training step as somebody else than a transformers class runs it: what it keeps. Its peak is not counted."""
+"""A training step as somebody else than a transformers class runs it: what it keeps, and where it is told its peak."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ RUNNERS: dict[str, Runner] = {
         "the reference model",
         "as the reference model of this program runs it, its loss the mean of its results: every tensor that autograd"
         " keeps",
-        "No peak is given: what operations hold while they run was measured for the transformers classes only.",
+        "No peak is given: what operations hold while they run has not been measured for all parts of this model.",
         _reference,
     ),
     FUSED: Runner(
@@ -94,10 +94,18 @@ def refusal(subject: LoadedModel, recipe: Recipe, as_: str) -> str | None:
 
 
 def kept_step(subject: LoadedModel, work: Workload, recipe: Recipe, as_: str) -> Step:
-    """The training step of a model, of which only what is kept is counted. Raises UsageError for one that is not."""
+    """The training step of a model, in which what is held is not always known. Raises UsageError for one that is not
+    counted."""
     why = refusal(subject, recipe, as_)
     if why is not None:
         raise UsageError(f"{subject.name}: {why}")
     run, each = runner(as_).passed(subject.architecture, recipe, work), width(recipe.dtype)
-    states = optimizer(recipe.optimizer).states(stored(subject), each.bits // 8)
-    return Step(run, subject.ledger, work.axes(), each, states)
+    how, tensors, bytes_each = optimizer(recipe.optimizer), stored(subject), each.bits // 8
+    states, update = how.states(tensors, bytes_each), how.update(tensors, bytes_each)
+    less = update.most - update.least
+    return Step(run, subject.ledger, work.axes(), each, states, update.most, unsure=less)
+
+
+def told(step: Step) -> bool:
+    """True if the peak of such a step is: if what all of its operations hold was measured."""
+    return bool(step.run.back.run.moments)

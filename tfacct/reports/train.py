@@ -17,7 +17,7 @@ from tfacct.reports import compose, counting
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import LeftOut
 from tfacct.reports.train_fit import budgeted, levers
-from tfacct.reports.train_tables import by_part, kept_lines, parts, several, tensors, timeline
+from tfacct.reports.train_tables import by_part, instant_facts, kept_lines, parts, several, tensors, timeline
 from tfacct.reports.training import FP32, Recipe, Trained, refusal, trained
 
 CHUNKED = (
@@ -209,20 +209,7 @@ def _facts(one: Trained, fits: dict[str, Any] | None) -> dict[str, Any]:
         "peak_least_bytes": one.least,
         "exact": one.exact,
         **_divided(one),
-        "instants": [
-            {
-                "instant": each.name,
-                "operation": each.operation or None,
-                "weights_bytes": each.weights,
-                "optimizer_bytes": each.states,
-                "gradients_bytes": each.gradients,
-                "kept_bytes": each.kept,
-                "held_bytes": each.held,
-                "gathered_bytes": each.gathered,
-                "total_bytes": each.total,
-            }
-            for each in one.instants
-        ],
+        "instants": instant_facts(one),
         "lines": kept_lines(one),
         "fit": fits,
     }

@@ -1,10 +1,11 @@
-"""What a training step keeps as somebody else than a transformers class runs it, tensor by tensor."""
+"""A training step as somebody else than a transformers class runs it, tensor by tensor."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from tfacct.accounts.timeline import peak, timeline
 from tfacct.accounts.training import Step
 from tfacct.base import units
 from tfacct.base.errors import UsageError
@@ -14,9 +15,10 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import compose, counting
 from tfacct.reports.counting import LeftOut
-from tfacct.reports.kept_as import REFERENCE, check, kept_step, refusal, runner
-from tfacct.reports.train_tables import by_part, kept_lines, parts, tensors
-from tfacct.reports.training import Recipe
+from tfacct.reports.kept_as import REFERENCE, check, kept_step, refusal, runner, told
+from tfacct.reports.train_tables import by_part, instant_facts, kept_lines, parts, tensors
+from tfacct.reports.train_tables import timeline as instants
+from tfacct.reports.training import Recipe, Trained
 
 
 class Kept(NamedTuple):
@@ -28,27 +30,33 @@ class Kept(NamedTuple):
     step: Step
 
 
+def _of(subject: LoadedModel, work: Workload, recipe: Recipe, as_: str) -> Kept | Trained:
+    step = kept_step(subject, work, recipe, as_)
+    if not told(step):
+        return Kept(subject, work, recipe, step)
+    found = timeline(step)
+    return Trained(subject, work, recipe, step, found, peak(found))
+
+
 def train_kept(
     subjects: Sequence[LoadedModel], request: Request, recipe: Recipe, as_: str, *, fit: int | None, by: str
 ) -> Report:
-    """Bytes that a training step keeps as `as_` runs it. Raises UsageError for a model with a part that has no rule."""
+    """Bytes that a training step keeps as `as_` runs it, and its instants where they are told. Raises UsageError for a
+    model with a part that has no rule."""
     who = runner(as_)
     if recipe.mesh is not None:
         raise UsageError(f"no mesh is counted as {who.who} runs a step", "leave its ranks out")
     check(recipe, as_)
     if fit is not None:
-        raise UsageError(f"{option('fit')} needs the peak, which is not counted as {who.who} runs it")
+        raise UsageError(f"{option('fit')} is not answered for a step as {who.who} runs it", "leave it out")
     if request.decode or request.tokens is not None:
         raise whole_sequences("train")
     subjects, left_out = _able(subjects, recipe, as_)
-    every = []
-    for subject in subjects:
-        work = counting.workload(subject, request)
-        every.append(Kept(subject, work, recipe, kept_step(subject, work, recipe, as_)))
+    every = [_of(subject, counting.workload(subject, request), recipe, as_) for subject in subjects]
     one = every[0] if len(every) == 1 else None
     if one is None and by != "instant":
         raise UsageError(f"{option('by', by)} goes with one MODEL")
-    table = _several(every) if one is None else tensors(one) if by == "tensor" else parts(one)
+    table = _several(every) if one is None else _table(one, by)
     whose = "Training steps" if one is None else f"{compose.name_of(subjects[0])}: a training step"
     again = ", scores and softmax again" if recipe.checkpoint == "attention" else ""
     return compose.report(
@@ -60,7 +68,7 @@ def train_kept(
         answer=_answer(every),
         convention=who.counted,
         counted=who.counted,
-        notes=lambda _: (who.peak,),
+        notes=lambda _: _notes(every, who.peak),
         requests=[request],
         left_out=left_out,
         headline="kept_bytes",
@@ -80,7 +88,22 @@ def _able(subjects: Sequence[LoadedModel], recipe: Recipe, as_: str) -> tuple[li
     return able, [left for why, group in reasons.items() for left in LeftOut.of(group, why or "")]
 
 
-def _answer(every: Sequence[Kept]) -> str:
+def _table(one: Kept | Trained, by: str) -> Table:
+    if by == "tensor":
+        return tensors(one)
+    return instants(one) if isinstance(one, Trained) and by == "instant" else parts(one)
+
+
+def _notes(every: Sequence[Kept | Trained], untold: str) -> list[str]:
+    if len(every) > 1:
+        return ["Peaks are left out here: ask for one model to read its own."]
+    (one,) = every
+    return [untold if isinstance(one, Kept) else f"Kept for the backward pass: {units.binary(one.step.kept())}."]
+
+
+def _answer(every: Sequence[Kept | Trained]) -> str:
+    if len(every) == 1 and isinstance(every[0], Trained):
+        return f"Needs {units.binary(every[0].peak.total)} at its peak ({every[0].peak.name})."
     if len(every) == 1:
         return f"Keeps {units.binary(every[0].step.kept())} for its backward pass."
     small, large = (side(every, key=lambda each: int(each.step.kept())) for side in (min, max))
@@ -88,7 +111,7 @@ def _answer(every: Sequence[Kept]) -> str:
     return f"Keep from {' to '.join(said)} for the backward pass."
 
 
-def _several(every: Sequence[Kept]) -> Table:
+def _several(every: Sequence[Kept | Trained]) -> Table:
     columns = (
         Column("model", "model"),
         Column("context", "context", "count", drop=3),
@@ -107,9 +130,9 @@ def _several(every: Sequence[Kept]) -> Table:
     return columns, (rows,), ()
 
 
-def _facts(one: Kept, as_: str) -> dict[str, Any]:
+def _facts(one: Kept | Trained, as_: str) -> dict[str, Any]:
     """As of a step whose peak is counted, null where nothing is."""
-    step, recipe = one.step, one.recipe
+    step, recipe, known = one.step, one.recipe, one if isinstance(one, Trained) else None
     stored = sum(step.pass_.bytes(t.count * t.elements) for t in step.ledger.tensors())
     return {
         "workload": counting.workload_facts(one.work, dtype=recipe.dtype),
@@ -123,14 +146,14 @@ def _facts(one: Kept, as_: str) -> dict[str, Any]:
         "optimizer_bytes": step.states,
         "gradients_bytes": stored,
         "kept_bytes": step.kept(),
-        "peak_bytes": None,
-        "peak_instant": None,
-        "peak_least_bytes": None,
+        "peak_bytes": None if known is None else known.peak.total,
+        "peak_instant": None if known is None else known.peak.name,
+        "peak_least_bytes": None if known is None else known.least,
         "exact": as_ == REFERENCE,
         "mesh": None,
         "sent_bytes": None,
         "whole": None,
-        "instants": [],
+        "instants": [] if known is None else instant_facts(known),
         "lines": kept_lines(one),
         "fit": None,
     }

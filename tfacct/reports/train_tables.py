@@ -118,6 +118,24 @@ def timeline(one: Trained) -> Table:
     return columns, (rows,), totals
 
 
+def instant_facts(one: Trained) -> list[dict[str, Any]]:
+    """The instants, as in the JSON."""
+    return [
+        {
+            "instant": each.name,
+            "operation": each.operation or None,
+            "weights_bytes": each.weights,
+            "optimizer_bytes": each.states,
+            "gradients_bytes": each.gradients,
+            "kept_bytes": each.kept,
+            "held_bytes": each.held,
+            "gathered_bytes": each.gathered,
+            "total_bytes": each.total,
+        }
+        for each in one.instants
+    ]
+
+
 DTYPES = {"full": "fp32", "upcast": "fp32", "copy": "fp32", "flag": "bool", "index": "int64", "short": "int32"}
 """Dtype of a kept tensor by its role, where it is not that of the pass."""
 

@@ -8,10 +8,12 @@ from collections.abc import Iterable
 from tfacct.accounts.training import Step
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.spelling import option
+from tfacct.ledger.kept import TURNS
 from tfacct.ledger.workload import Workload
 from tfacct.witness.checks import Check, Counts, reference_rooms
 
-WEIGHT = ".weight"
+PARTS = (".weight", ".square", ".root")
+"""Operations that are part of a module."""
 
 
 def kept_by_reference(shape: Transformer, step: Step, dtype: str, work: Workload) -> Check:
@@ -20,12 +22,17 @@ def kept_by_reference(shape: Transformer, step: Step, dtype: str, work: Workload
     from tfacct.reference import saving
 
     lines = (
-        (section.count * step.bytes(section, [line]), (by.removesuffix(WEIGHT) for by in line.by))
+        (section.count * step.bytes(section, [line]), (_module(by) for by in line.by if by not in TURNS))
         for section in step.run.sections
         for line in section.run.kept
     )
     theirs = ((each.bytes, each.modules) for each in saving.kept(shape, dtype, work.batch, work.tokens))
     return Check("kept by the reference model", "bytes", _groups(lines), _groups(theirs))
+
+
+def _module(operation: str) -> str:
+    """The module that runs an operation: the norm whose square or root it is."""
+    return next((operation.removesuffix(part) for part in PARTS if operation.endswith(part)), operation)
 
 
 def _groups(found: Iterable[tuple[int, Iterable[str]]]) -> Counts:

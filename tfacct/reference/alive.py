@@ -1,0 +1,47 @@
+"""Bytes of the tensors that are alive while a step runs, operator by operator."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+class Peak(NamedTuple):
+    """The most bytes alive in a step without its optimizer, and the operator that reached them."""
+
+    bytes: int
+    backward: bool
+    operator: str
+
+
+class Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Bytes of the storages that are alive, after every operator."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.now, self.backward, self.peak = 0, False, Peak(0, False, "")
+        self.seen: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
+
+    def add(self, tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        if storage not in self.seen:
+            self.seen.add(storage)
+            self.now += storage.nbytes()
+            weakref.finalize(storage, self._freed, storage.nbytes())
+
+    def _freed(self, size: int) -> None:
+        self.now -= size
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = operator(*args, **(kwargs or {}))
+        for leaf in tree_leaves((args, result)):  # an index written as a list is no operator's result
+            if isinstance(leaf, Tensor) and leaf.is_meta:
+                self.add(leaf)
+        if self.now > self.peak.bytes:
+            self.peak = Peak(self.now, self.backward, str(operator))
+        return result
