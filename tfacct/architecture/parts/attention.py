@@ -112,8 +112,8 @@ class Attention(Grouped):
     multiplies them (MiMoV2FlashAttention), `key_scale` the keys (FalconH1Attention). `channel_scale`: each channel
     of its result is multiplied by a learned number (LayerScale, arXiv 2103.17239). `joined`: queries, keys and values
     are made of the stream and the token's row of the table, side by side, behind a norm of both. `adapter`: rank of the
-    products that are added to each of them, a block's own where others share the weights (Zamba2Attention). `tiles`: patches of a
-    window; they see one another and no others (Qwen2_5_VLVisionAttention).
+    products that are added to each of them, a block's own where others share the weights (Zamba2Attention). `tiles`:
+    patches of a window; they see one another and no others (Qwen2_5_VLVisionAttention).
     """
 
     hidden: Size
@@ -235,6 +235,7 @@ class Attention(Grouped):
         """Axis of what it reads of a token."""
         return "Dj" if self.joined else "D"
 
+    @property
     def pairs(self) -> str:
         """Axes of the pairs of a query and a key."""
         return "T S" if self.tiles is None else f"{TILED[0]} Wk"
