@@ -145,7 +145,7 @@ def _of_grid(model: Any, batch: int, tokens: int) -> dict[str, int]:
     sides = torch.tensor([[1, high, tokens // high]] * batch)
     count = batch * tokens
     numbers = config.in_channels * config.temporal_patch_size * config.patch_size**2
-    with torch.device("meta"):  # what the class would compute of the sides, on the CPU
+    with torch.device(model.device):  # what the class would compute of the sides
         given = {"hidden_states": torch.zeros(count, numbers), "position_ids": torch.zeros(count, 2, dtype=torch.long)}
         given |= {"interp_indices": torch.zeros(count, 4, dtype=torch.long), "interp_weights": torch.zeros(count, 4)}
     with FlopCounterMode(display=False) as counter:

@@ -122,8 +122,8 @@ def _forwards(run: Run, read: Iterable[str], many: bool) -> Iterator[Moment]:
             yield Moment(at, (*((WHOLE,) * (1 + many)), *beside), after=True)
         elif at.endswith(SUMMED):
             # Beside both layouts and the sum: the norm's own result, what the block read, what the sum is added to.
-            beside = {held.path: held for held in (OWN._replace(path=INPUT), *stream)}
-            yield Moment(at, (WHOLE, WHOLE, OWN, OWN, *beside.values()), after=True)
+            others = {held.path: held for held in (OWN._replace(path=INPUT), *stream)}
+            yield Moment(at, (WHOLE, WHOLE, OWN, OWN, *others.values()), after=True)
 
 
 def _sublayer(at: str) -> str:
