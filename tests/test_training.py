@@ -144,6 +144,9 @@ MEASURED_SINCE = [
     ("falcon-7b", "bf16", "eager", "full", 2, 1024, 1_165_541_380, 28_868_775_688),
     ("falcon-40b", "bf16", "sdpa", "none", 1, 2048, 31_367_546_764, 167_343_898_888),
     ("falcon-40b", "bf16", "sdpa", "full", 2, 2048, 5_226_201_092, 167_343_915_272),
+    ("modernbert-base", "bf16", "sdpa", "none", 8, 512, 3_136_127_396, 5_085_897_000),
+    ("modernbert-large", "bf16", "sdpa", "full", 4, 8192, 8_884_584_452, 22_951_320_456),
+    ("modernbert-large", "bf16", "eager", "none", 2, 2048, 27_705_311_236, 30_147_533_704),
     ("glm-4.7-flash", "bf16", "sdpa", "none", 1, 4096, 41_971_544_692, 120_385_447_992),
     ("glm-4.7-flash", "bf16", "eager", "full", 1, 2048, 1_696_636_940, 120_266_457_352),
 ]
@@ -279,6 +282,7 @@ def test_several_models_have_a_row_each(run: Callable[..., Ran]) -> None:
         ),
         ("electra-base", "no loss of these scores has been measured for electra"),
         ("electra-small --set architectures=null", "no rule for a token table narrower than the model"),
+        ("modernbert-base --set attention_dropout=0.1", "attention_dropout changes what its training step keeps"),
         ("bge-reranker-v2-m3", "a loss of numbers or of several classes at once has not been measured"),
         (
             "falcon-7b",

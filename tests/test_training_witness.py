@@ -24,7 +24,7 @@ NEAR = (
     *("starcoder2", "youtu"),
 )
 SINCE = ("falcon", "glm4_moe_lite", "granitemoe", "vaultgemma")
-ENCODERS = ("bert", "camembert", "distilbert", "electra", "eurobert", "roberta", "xlm-roberta")
+ENCODERS = ("bert", "camembert", "distilbert", "electra", "eurobert", "modernbert", "roberta", "xlm-roberta")
 ACCUMULATING = FAMILIES + FURTHER
 
 

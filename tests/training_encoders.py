@@ -62,6 +62,23 @@ def eurobert(pick: Pick, config: Config) -> Config:
     }
 
 
+def modernbert(pick: Pick, config: Config) -> Config:
+    count = max(config["num_hidden_layers"], 2)
+    kinds = [pick(["full_attention", "sliding_attention"]) for _ in range(count - 1)]
+    kinds.insert(pick([0, count - 1]), "sliding_attention")  # at least one block has the window
+    return {
+        **{name: config[name] for name in ("num_attention_heads", "intermediate_size", "max_position_embeddings")},
+        "num_hidden_layers": count,
+        "hidden_size": config["num_attention_heads"] * config["head_dim"],
+        "local_attention": pick([4, 16, 34, 80]),
+        "layer_types": pick([None, kinds]),
+        "pad_token_id": 0,
+        **{name: pick([True, False]) for name in ("attention_bias", "mlp_bias", "norm_bias", "decoder_bias")},
+        "hidden_activation": pick(["gelu", "gelu", "silu"]),
+        "architectures": ["ModernBertForMaskedLM"],
+    }
+
+
 def distilbert(pick: Pick, config: Config) -> Config:
     return {
         "n_layers": config["num_hidden_layers"],
@@ -80,6 +97,6 @@ def distilbert(pick: Pick, config: Config) -> Config:
 
 
 ENCODERS: Mapping[str, Callable[[Pick, Config], Config]] = {
-    **{draw.__name__: draw for draw in (bert, camembert, distilbert, electra, eurobert, roberta)},
+    **{draw.__name__: draw for draw in (bert, camembert, distilbert, electra, eurobert, modernbert, roberta)},
     "xlm-roberta": xlm_roberta,
 }

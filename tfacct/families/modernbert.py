@@ -46,6 +46,9 @@ class Config(FamilyConfig):
     global_rope_theta: Real | None = None
     local_rope_theta: Real | None = None
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    habits: ClassVar = frozenset({"fused", "fused_gate", "turns_copies", "angles_apart"})
+    changes_training: ClassVar = frozenset("embedding_dropout mlp_dropout attention_dropout sparse_prediction".split())
     stems: ClassVar = ("ModernBert",)
     uncounted: ClassVar = frozenset(
         """

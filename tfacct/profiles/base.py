@@ -45,7 +45,8 @@ class Habits:
     of the chosen ones' scores alone. `masked`: sdpa is handed a mask always. `indexed`: keys and values are read off
     their product by an index, which is kept; `copies_first`: and are copied for each query head right then.
     `sums_first`: results of parts side by side are summed in place, and numbers of their sum are dropped.
-    `biases_apart`: biases are added to products behind them.
+    `biases_apart`: biases are added to products behind them. `written_norms`: norms with a scale alone are no operation
+    of torch. `turns_copies`: queries and keys are cast to fp32 before they turn, and back behind it.
     """
 
     embedding: bool = False
@@ -96,6 +97,8 @@ class Habits:
     copies_first: bool = False
     sums_first: bool = False
     biases_apart: bool = False
+    written_norms: bool = False
+    turns_copies: bool = False
 
     @property
     def apart(self) -> bool:
@@ -290,7 +293,8 @@ def _longer(run: Run) -> Run:
 def _sublayer(sublayer: Sublayer, reads: str, profile: Profile) -> Run:
     front, behind = sublayer.norm, sublayer.post_norm
     own = paths.in_every(paths.BLOCKS, sublayer.name)
-    if not sublayer.called or (front is None and behind is None):
+    first = reads == paths.in_every(paths.BLOCKS, "in") and profile.encodes  # may read the embeddings' norm itself
+    if not sublayer.called or (front is None and behind is None and not first):
         raise ConfigError(f"{profile.name}: no rule for a sublayer without a norm, in front or behind")
     norm = f"{own}_norm"
     before = Run() if front is None else profile.part(norm, reads, front)

@@ -58,7 +58,7 @@ class Transformers(Attending):
         ConfigError for one without a rule."""
         if isinstance(part, Norm):
             wide, casts = self.habits.wide_norms, self.habits.casts_scales
-            return norm(at, reads, part, full=self.full, wide=wide, casts=casts)
+            return norm(at, reads, part, full=self.full, wide=wide, casts=casts, written=self.habits.written_norms)
         if isinstance(part, Attention):
             return self._attention(at, reads, part, waits=waits)
         if isinstance(part, LatentAttention) and not waits:
@@ -172,17 +172,23 @@ class Transformers(Attending):
 
     def back(self, shape: Transformer) -> Run:
         """Final norm, head and loss. At batch 1 the shifted labels are a view of labels one longer."""
-        final = self.part("final_norm", STREAM, shape.final_norm) if shape.final_norm is not None else Run()
-        stream = Held("B T D", path=STREAM)  # the caller's, until the norm is done
-        final = final._replace(ahead=tuple(moment._replace(held=(*moment.held, stream)) for moment in final.ahead))
+        final = self._final(shape)
         head = Run(
             ("lm_head.weight",),
             (Kept("final_norm", "B T D", by=("lm_head.weight",)),),
             (Moment("lm_head.weight", (Held("B T V"), Held("B T D"))),),
         )
+        return joined(final, head, self._loss_of(shape))
+
+    def _final(self, shape: Transformer) -> Run:
+        final = self.part("final_norm", STREAM, shape.final_norm) if shape.final_norm is not None else Run()
+        stream = Held("B T D", path=STREAM)  # the caller's, until the norm is done
+        return final._replace(ahead=tuple(moment._replace(held=(*moment.held, stream)) for moment in final.ahead))
+
+    def _loss_of(self, shape: Transformer) -> Run:
         longer = (Kept("loss.padding", "", by=("loss.choose",), role="index"),) if self.batch == 1 else ()
         cap = ("loss.softcap",) if shape.head is not None and shape.head.softcap else ()
-        loss = Run(
+        return Run(
             (*cap, "loss.softmax", "loss.choose"),
             (
                 *(Kept("loss.tanh", "B T V", by=(name,)) for name in cap),
@@ -193,7 +199,6 @@ class Transformers(Attending):
             ),
             (Moment("loss.softmax", (Held("B T V", "full", 2),)),),
         )
-        return joined(final, head, loss)
 
     def waiting(self, shape: Transformer) -> tuple[Held, ...]:
         """What the class holds while its blocks run: embeddings, positions, and eager attention's mask."""

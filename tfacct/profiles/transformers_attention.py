@@ -25,6 +25,7 @@ from tfacct.profiles.transformers_turns import (
     clipped,
     tempered,
     turned_by_wide,
+    turned_copies,
     turned_halves,
     turned_neighbours_wide,
     turned_wide,
@@ -54,6 +55,10 @@ class Attending:
         """True if every token sees all others."""
         return False
 
+    def reaches(self, window: Size | None) -> bool:
+        """True if a sequence is so long that a window has a mask."""
+        return reaches(window, self.tokens)
+
     @property
     def lingers(self) -> bool:
         """True if the result of a block's first part stays until the block ends, if its parts follow each other."""
@@ -69,6 +74,8 @@ class Attending:
         turn, own, axes = self._turn(part), f"{at}.turned", "T H" if part.rope_dim is None else "T Hr"
         if self.habits.turns_wide:
             return turned_wide(turn)
+        if self.habits.turns_copies:
+            return turned_copies(turn)
         if self.habits.wide_angles and not (self.habits.rejoins or self.habits.repeats_angles):
             return turned_by_wide(turn)
         if not self.habits.repeats_angles:
@@ -114,7 +121,7 @@ class Attending:
             inner = written(at, names["q"], names["k"], part, self.habits, self.batch, others)
         elif self.attention == "eager":
             inner = self._eager(at, names, part)
-        elif self.habits.masked or reaches(part.window, self.tokens):
+        elif self.habits.masked or self.reaches(part.window):
             others = self._beside_values(at, names, (f"{at}.sdpa",))
             inner = masked_sdpa(at, names, part, others, aligned=not self.tokens % ALIGNED, own=each(self.habits))
         else:

@@ -10,6 +10,7 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger import paths
+from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import Handed, Held, Kept, Moment, Role, Run, joined
 from tfacct.profiles.transformers import Transformers
 from tfacct.profiles.transformers_parts import ACTIVATIONS, STREAM, activated, dropout, norm
@@ -85,7 +86,9 @@ class Encoders(Transformers):
         """The head that predicts masked tokens, or classes, and the loss."""
         if shape.final_norm is not None:
             raise ConfigError(f"{self.name}: no rule for this head of an encoder")
-        return joined(self._masked(shape.head) if shape.classes is None else self._classes(shape), self._loss(shape))
+        return joined(
+            masked_head(self, shape.head) if shape.classes is None else self._classes(shape), self._loss(shape)
+        )
 
     def _loss(self, shape: Transformer) -> Run:
         logits = self.logits(shape)
@@ -99,28 +102,6 @@ class Encoders(Transformers):
             (Moment("loss.softmax", (logits._replace(times=2),)),),
             (Moment("loss.mean", stays),),
         )
-
-    def _masked(self, head: Head | None) -> Run:
-        """The head's transform, its activation and norm, and the logits."""
-        if head is None or head.transform is None or head.transform not in ACTIVATIONS:
-            raise ConfigError(f"{self.name}: no rule for this head of an encoder")
-        weight, act, at = f"{TRANSFORM}.weight", f"{TRANSFORM}.act", "lm_head.norm"
-        holds = Held("B T D", times=ACTIVATIONS[head.transform].holds)
-        behind = norm(at, f"{act}.result", Norm(hidden=head.hidden, kind="layer"), full=self.full)
-        transform = Run(
-            (weight, act),
-            (
-                Kept(STREAM, "B T D", by=(weight,)),
-                *activated(act, TRANSFORM, head.transform, "B T D", behind.order),
-            ),
-            (Moment(weight, (Held("B T D", times=2),)), Moment(act, (holds,))),
-        )
-        logits = Run(
-            ("lm_head.weight",),
-            (Kept(at, "B T D", by=("lm_head.weight",)),),
-            (Moment("lm_head.weight", (Held("B T V"), ROW)),),
-        )
-        return joined(transform, behind, logits)
 
     def _classes(self, shape: Transformer) -> Run:
         """Scores of each position, or of each sequence behind a product of its first position's vector."""
@@ -195,6 +176,67 @@ class Bidirectional(Transformers):
 
     def _unmasked(self) -> Transformers:
         return Transformers("sdpa", self.habits, self.full, self.batch, self.tokens)
+
+
+@record
+class Predicting(Bidirectional):
+    """Such an encoder whose head has a transform, as that of ModernBERT: windows see both ways, and in the first block
+    attention may read the embeddings' norm itself. Only windows have a mask, from half of one on."""
+
+    @property
+    def encodes(self) -> bool:
+        """True: a head's transform, and a first block without a norm, have rules."""
+        return True
+
+    def reaches(self, window: Size | None) -> bool:
+        """True if a sequence is as long as half a window, without its middle."""
+        return window is not None and bool(self.tokens >= window // 2)
+
+    def back(self, shape: Transformer) -> Run:
+        """The final norm, the head's transform, and the loss of every position."""
+        if shape.classes is not None:
+            raise ConfigError(f"{self.name}: no rule for classes behind a transform")
+        loss = self._loss_of(shape)
+        kept = tuple(line for line in loss.kept if line.path not in SHIFTED)
+        head = masked_head(self, shape.head, "final_norm")._replace(ahead=())  # what waits in the body is gone by then
+        return joined(self._final(shape), head, loss._replace(kept=kept))
+
+    def waiting(self, shape: Transformer) -> tuple[Held, ...]:
+        """Numbers of the positions, and the windows' mask."""
+        return (Held("T", "index"), *(held for held, _ in self.handed(shape)))
+
+    def handed(self, shape: Transformer) -> tuple[Handed, ...]:
+        """The windows' mask."""
+        windowed = [(stack.block.window, at[0]) for stack, at in zip(shape.stacks, shape.numbers(), strict=True)]
+        windows = [(window, first) for window, first in windowed if window is not None]
+        if not windows:
+            raise ConfigError(f"{self.name}: no rule for windows that no block has")
+        mask = Held("T S", "flag") if self.attention == "sdpa" else Held("B T S")
+        return (Handed(mask, min(first for _, first in windows)),) if self.reaches(windows[0][0]) else ()
+
+
+def masked_head(profile: Transformers, head: Head | None, reads: str = STREAM) -> Run:
+    """The head's transform, its activation and norm, and the logits."""
+    if head is None or head.transform is None or head.transform not in ACTIVATIONS:
+        raise ConfigError(f"{profile.name}: no rule for this head of an encoder")
+    weight, act, at = f"{TRANSFORM}.weight", f"{TRANSFORM}.act", "lm_head.norm"
+    holds = Held("B T D", times=ACTIVATIONS[head.transform].holds)
+    part = Norm(hidden=head.hidden, kind="layer", learned="both" if head.norm_bias else "scale")
+    behind = norm(at, f"{act}.result", part, full=profile.full)
+    transform = Run(
+        (weight, act),
+        (
+            Kept(reads, "B T D", by=(weight,)),
+            *activated(act, TRANSFORM, head.transform, "B T D", behind.order),
+        ),
+        (Moment(weight, (Held("B T D", times=2),)), Moment(act, (holds,))),
+    )
+    logits = Run(
+        ("lm_head.weight",),
+        (Kept(at, "B T D", by=("lm_head.weight",)),),
+        (Moment("lm_head.weight", (Held("B T V"), ROW)),),
+    )
+    return joined(transform, behind, logits)
 
 
 def _each(shape: Transformer) -> str:

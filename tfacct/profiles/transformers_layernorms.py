@@ -8,12 +8,13 @@ from tfacct.ledger.kept import Held, Kept, Moment, Role, Run
 STREAM_WIDE = Held("B T D")
 
 
-def layer(at: str, reads: str, part: Norm, *, full: bool) -> Run:
-    """torch's LayerNorm is one operation; without parameters it runs in fp32, with a scale alone it is written out.
+def layer(at: str, reads: str, part: Norm, *, full: bool, written: bool = False) -> Run:
+    """torch's LayerNorm is one operation; without parameters it runs in fp32. `written`: with a scale alone it is not
+    torch's, but written out.
 
     `full`: the pass is in fp32, where the copy is the stream itself.
     """
-    if part.learned == "scale":
+    if part.learned == "scale" and written:
         return _written(at)
     plain = part.learned == "none"
     # Its input's gradient needs the same tensors as its weight's, whether that is trained or not.

@@ -37,7 +37,15 @@ STREAM = "stream"
 
 
 def norm(
-    at: str, reads: str, part: Norm, *, full: bool, wide: bool = False, branches: bool = True, casts: bool = False
+    at: str,
+    reads: str,
+    part: Norm,
+    *,
+    full: bool,
+    wide: bool = False,
+    branches: bool = True,
+    casts: bool = False,
+    written: bool = False,
 ) -> Run:
     """A norm of the stream. torch's LayerNorm is one operation; the classes' RMSNorm is written out, in fp32.
 
@@ -48,7 +56,7 @@ def norm(
     if part.kind == "rms":
         run = rms(at, "", "D", copy=reads if full else f"{at}.upcast", branches=branches and reads != STREAM)
         return scaled_wide(at, run, plus_one=part.less_one, casts=casts) if part.less_one or wide else run
-    return layer(at, reads, part, full=full)
+    return layer(at, reads, part, full=full, written=written)
 
 
 def rms(

@@ -46,6 +46,17 @@ def turned_by_wide(turn: str) -> Run:
     return Run((turn,), (), moments, ahead)
 
 
+def turned_copies(turn: str) -> Run:
+    """A turn of copies in fp32, whose halves change places: the gradient of each is cast back."""
+    negated = Held("B T K H", "cast")  # half of a copy
+    ahead = (Moment(turn, (*MADE, QUERY, KEY._replace(times=3), negated)),)
+    moments = (
+        Moment(turn, (MADE[2], QUERY, KEY._replace(times=4))),
+        Moment(turn, (*MADE[1:], QUERY._replace(times=4)), after=True),
+    )
+    return Run((turn,), (), moments, ahead)
+
+
 def turned_neighbours_wide(at: str, axes: str) -> Run:
     """A turn of neighbours in fp32, whole heads of it: its result is cast back, and so is the gradient of each half.
 

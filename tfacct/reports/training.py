@@ -193,9 +193,11 @@ def _kind(shape: Transformer) -> type[Transformers]:
     """The profile of decoders, or that of encoders."""
     if not any(isinstance(part, Attention) and not part.causal for part in shape.attentions):
         return Transformers
-    from tfacct.profiles.transformers_encoders import Bidirectional, Encoders
+    from tfacct.profiles.transformers_encoders import Bidirectional, Encoders, Predicting
 
-    return Encoders if any(stack.block.order == "post" for stack in shape.stacks) else Bidirectional
+    if any(stack.block.order == "post" for stack in shape.stacks):
+        return Encoders
+    return Bidirectional if shape.head is not None and shape.head.transform is None else Predicting
 
 
 def _autocast() -> type[Transformers]:
