@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +17,56 @@ from tests.conftest import Ran
 LLAMA = "llama-3.1-8b"
 
 
-def test_every_row_is_what_its_command_says() -> None:
-    model = tfacct.load(LLAMA)
-    found = model.plan(gpus=16, fit="80GB", train=True, ctx="8k", batch=64, recipe={"checkpoint": "full"})
-    assert found.fitting == len(found.divisions) > 10
-    for row in (*found.divisions[::3], *found.larger):
-        mesh = {name: row[name] for name in ("tp", "sp", "fsdp", "dp", "zero", "pp", "cp")}
-        mesh["cp_method"] = row["cp_method"] or "ring"
-        assert row["tp"] * row["fsdp"] * row["dp"] * row["pp"] * row["cp"] == 16
+MESH = ("tp", "sp", "fsdp", "dp", "zero", "pp", "cp", "ulysses")
+
+
+@pytest.mark.parametrize(
+    ("name", "ctx", "every"),
+    [(LLAMA, "8k", 5), ("qwen3-0.6b", "16k", 9), ("gpt2", "1k", 3), ("mistral-7b-v0.1", "4k", 5)],
+)
+def test_every_row_is_what_its_command_says(name: str, ctx: str, every: int) -> None:
+    model, budget = tfacct.load(name), 80 * 10**9
+    found = model.plan(gpus=16, fit=budget, train=True, ctx=ctx, batch=64, recipe={"checkpoint": "full"})
+    assert found.fitting == len(found.divisions) > 5 and found.fitting + len(found.larger) == found.tried
+    for row in (*found.divisions[::every], *found.larger[:2]):
+        mesh = {axis: row[axis] for axis in MESH} | {"cp_method": row["cp_method"] or "ring"}
+        assert prod(row[axis] for axis in MESH if axis not in ("sp", "zero")) == 16
         assert row["batch"] * row["times"] * row["fsdp"] * row["dp"] == 64
-        step = model.train(ctx="8k", batch=row["batch"], checkpoint="full", accumulate=row["times"] > 1, **mesh)
+        step = model.train(ctx=ctx, batch=row["batch"], checkpoint="full", accumulate=row["times"] > 1, **mesh)
         assert step.peak_bytes == row["bytes"], row
-        assert (row in found.divisions) == (row["bytes"] <= 80 * 10**9)
+        assert (row in found.divisions) == (row["bytes"] <= budget)
         if row["times"] == 1:
             assert step.sent_bytes == row["sent_bytes"]
         elif row["fsdp"] > 1:
             assert row["sent_bytes"] == row["times"] * step.sent_bytes
+        more = 2 * row["batch"]
+        if row["times"] % 2 == 0 and row in found.divisions:  # twice as many sequences at a time do not fit
+            larger = model.train(ctx=ctx, batch=more, checkpoint="full", accumulate=row["times"] > 2, **mesh)
+            assert larger.peak_bytes > budget, row
+
+
+def test_parts_of_sequences_stand_beside_stages_and_heads() -> None:
+    found = tfacct.load(LLAMA).plan(gpus=64, fit="80GB", train=True, ctx="64k", batch=8, recipe={"checkpoint": "full"})
+    rows = [*found.divisions, *found.larger]
+    assert any(row["pp"] > 1 and row["cp"] > 1 for row in rows)
+    assert any(row["ulysses"] > 1 and row["cp"] == 1 for row in rows)
+    both = [row for row in rows if row["ulysses"] > 1 and row["cp"] > 1]
+    # Eight key/value heads: as many of them as tp leaves divide tokens, and keys go round among the rest.
+    assert both and all(row["ulysses"] * row["tp"] == 8 for row in both)
+    assert all(65_536 // (row["cp"] * row["ulysses"]) >= 2048 for row in rows)
+    assert f"--ulysses {both[0]['ulysses']}" in both[0]["command"]
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "mixtral-8x7b", "deepseek-v2-lite", "mamba-130m", "gemma-3-1b"])
+def test_every_row_of_serving_is_what_its_command_says(name: str) -> None:
+    model = tfacct.load(name)
+    found = model.plan(gpus=8, fit="80GB", ctx="2k", batch=64)
+    for row in (*found.divisions, *found.larger):
+        held = model.memory(ctx="2k", batch=row["batch"], tp=row["tp"], pp=row["pp"])
+        assert held.total_bytes == row["bytes"] and row["tp"] * row["pp"] * row["dp"] == 8
+        if row["tp"] * row["pp"] > 1:
+            sent = model.comms(ctx="2k", batch=row["batch"], tp=row["tp"], pp=row["pp"], decode=True).sent_bytes
+            assert sent == row["sent_bytes"], row
 
 
 def test_as_many_sequences_at_a_time_as_fit() -> None:

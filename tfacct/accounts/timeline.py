@@ -96,6 +96,7 @@ class Timeline:
         self.flying = step.beside()
         self.sizes: dict[int, dict[tuple[str, Role, int], Size]] = {}  # of tensors' kinds, by the section
         self.seen: dict[tuple[int, Moment, frozenset[str]], tuple[Size, Size]] = {}
+        self.inside_backward: dict[tuple[int, int], tuple[Size, Size, Size]] = {}
         self.weights = step.weights
         # Its gradient takes as many; a stage of a pipeline that is not the last has none.
         self.loss = bytes_each(self.run.loss, step.stored) if self.run.back.run.moments else 0
@@ -324,19 +325,27 @@ class Timeline:
     def _backward(self, name: str, section: Section, moment: Moment, kept: Size, done: Size, handed: Size) -> Instant:
         """An instant of the backward pass. `kept` and `done`: beside the section's own; `handed`: to checkpointed
         blocks that have not run again yet."""
+        key = id(section), id(moment)
+        if key not in self.inside_backward:
+            self.inside_backward[key] = self._inside(section, moment)
+        own, held, new = self.inside_backward[key]
+        return self.instant(name, moment.at, done + new, kept + own, held + handed)
+
+    def _inside(self, section: Section, moment: Moment) -> tuple[Size, Size, Size]:
+        """Bytes kept, held and of new gradients at a moment of a backward pass, whichever block of its kind runs."""
         again = self.step.checkpoint and section.numbers
         known = self._known(section)
         if again and moment.after:
             known |= {line.path for line in section.run.alive(moment.at) if line.by[0] == moment.at}
         own, held = self.inside_of(section, moment, known)
-        held += handed + self.logits + 2 * self.loss + (self.stream if section.numbers and not moment.alone else 0)
-        done += self.new(section, moment)
+        held += self.logits + 2 * self.loss + (self.stream if section.numbers and not moment.alone else 0)
+        new = self.new(section, moment)
         if again:
             inputs = [line for line in section.run.kept if line.path == INPUT.path]
-            done -= self._late(section, moment, section.run.kept, inputs)
+            new -= self._late(section, moment, section.run.kept, inputs)
         if moment.at in self.run.again and moment.done:
-            done -= self._late(section, moment, section.run.remade, section.run.kept)
-        return self.instant(name, moment.at, done, kept + own, held)
+            new -= self._late(section, moment, section.run.remade, section.run.kept)
+        return own, held, new
 
     def _late(self, section: Section, moment: Moment, remade: Iterable[Kept], stay: Iterable[Kept]) -> Size:
         """Bytes of biases' gradients at a moment, no more than what their products read: they come last, and what was

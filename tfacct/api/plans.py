@@ -24,6 +24,7 @@ class PlannedDivision(TypedDict):
     pp: int
     cp: int
     cp_method: str | None
+    ulysses: int
     batch: int
     times: int
     bytes: int

@@ -26,7 +26,20 @@ from tfacct.ledger.einsum import (
     smaller,
 )
 from tfacct.ledger.evaluated import Product, Tensor, kept_bytes, same_sizes
-from tfacct.ledger.lines import ACTIVE, CHUNK, FRONT, POSITIONS, SHARES, WINDOW, Line, LineT, Matmul, Pointwise, State
+from tfacct.ledger.lines import (
+    ACTIVE,
+    CHUNK,
+    FRONT,
+    POSITIONS,
+    SHARES,
+    WINDOW,
+    Line,
+    LineT,
+    Matmul,
+    Parameter,
+    Pointwise,
+    State,
+)
 from tfacct.ledger.storage import Storage, Width
 from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE, PATCHES
 
@@ -172,6 +185,11 @@ class Ledger:
     def experts(self) -> bool:
         """True if it has banks of experts."""
         return any(isinstance(line, Matmul) and line.bank for group in self.groups for line in group.lines)
+
+    @cached_property
+    def weights(self) -> list[tuple[Group, dict[str, Parameter]]]:
+        """Groups, and the weights of each by path."""
+        return [(group, {one.path: one for line in group.lines for one in line.parameters()}) for group in self.groups]
 
     def products(self, at: Axes, *, masked: bool = False) -> list[Product]:
         """Every Matmul evaluated for a step: m × k × n, how often it runs, and its FLOPs forward and backward."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import gcd
 from typing import NamedTuple
 
 from tfacct.accounts.memory import footprint
@@ -96,15 +97,19 @@ class _Training:
 
     def __init__(self, subject: LoadedModel, recipe: Recipe, work: Workload, budget: int) -> None:
         self.subject, self.recipe, self.work, self.budget = subject, recipe, work, budget
+        head = subject.architecture.head
+        self.tied = head is not None and head.tied
         self.ranks: dict[int, LoadedModel] = {}
         self.whys: dict[int, str | None] = {}
         self.steps: dict[tuple[int, bool, int, int, bool], Step] = {}
         self.kept: dict[tuple[int, bool, int, int, bool], int] = {}
-        self.stages: dict[tuple[int, bool, int, int], list[tuple[list[Stage], Step, list[Instant]]]] = {}
+        self.stages: dict[
+            tuple[int, bool, int, int, int], list[tuple[list[Stage], Step, dict[int, list[Instant]]]]
+        ] = {}
 
     def tried(self, devices: int) -> Tried:
         found = Tried([], [], [])
-        for mesh in _meshes(self.subject, devices):
+        for mesh in _meshes(self.subject, devices, self.work.tokens):
             why = self._refused(mesh)
             if why is not None:
                 found.refused.append(why)
@@ -115,7 +120,7 @@ class _Training:
 
     def _refused(self, mesh: Mesh) -> str | None:
         groups = mesh.fsdp * mesh.dp
-        if mesh.cp > 1 and self.work.tokens % mesh.pieces:
+        if mesh.parts > 1 and self.work.tokens % mesh.pieces:
             return f"{mesh.pieces:,} pieces do not divide {self.work.tokens:,} tokens"
         if self.work.batch % groups:
             return f"{groups:,} groups of ranks do not divide a batch of {self.work.batch:,}"
@@ -139,47 +144,61 @@ class _Training:
             return Division(mesh, own, 1, self._staged(mesh, own), self._sent(mesh, own, 1))
         own = self.work.batch // (mesh.fsdp * mesh.dp)
         sizes = divisors([own])
-        least, most = 0, len(sizes)  # of the places whose size fits, behind which none does
-        best = self._needs(mesh, sizes[0], own)
-        while most - least > 1 and best <= self.budget:
-            middle = (least + most) // 2
-            needs = self._needs(mesh, sizes[middle], own)
-            if needs <= self.budget:
-                least, best = middle, needs
-            else:
-                most = middle
-        batch = sizes[least]
-        return Division(mesh, batch, own // batch, best, self._sent(mesh, batch, own // batch))
+        place = self._most(mesh, sizes)
+        needs = self._needs(mesh, sizes[place], own)
+        while needs > self.budget and place:
+            place -= 1
+            needs = self._needs(mesh, sizes[place], own)
+        batch = sizes[place]
+        return Division(mesh, batch, own // batch, needs, self._sent(mesh, batch, own // batch))
+
+    def _most(self, mesh: Mesh, sizes: list[int]) -> int:
+        """The place of the largest size whose kept tensors fit beside weights and moments: no larger one does. A
+        sequence of a larger batch keeps no more than one of a smaller one."""
+        if len(sizes) == 1:
+            return 0
+        recipe, batch = replace(self.recipe, mesh=mesh, accumulate=True), self.work.batch
+        key = mesh.tp, mesh.sp, mesh.parts, batch, True
+        step = self._step(key, recipe)
+        if key not in self.kept:
+            self.kept[key] = int(step.kept())
+        step = train_ranks.shared(self.subject, step, recipe)
+        room = self.budget - int(step.parameters + step.states)
+        return max(0, sum(bool(self.kept[key] * size <= room * batch) for size in sizes) - 1)
 
     def _needs(self, mesh: Mesh, batch: int, own: int) -> int:
-        """Bytes at the peak; of more sequences than one no more than show that they do not fit."""
+        """Bytes at the peak."""
         recipe = replace(self.recipe, mesh=mesh, accumulate=batch < own)
-        key = mesh.tp, mesh.sp, mesh.cp, batch, recipe.accumulate
+        step = self._step((mesh.tp, mesh.sp, mesh.parts, batch, recipe.accumulate), recipe)
+        return int(peak(timeline(train_ranks.shared(self.subject, step, recipe))).total)
+
+    def _step(self, key: tuple[int, bool, int, int, bool], recipe: Recipe) -> Step:
+        """What a rank computes: `key` has its ranks of tp, whether with sp, parts of a sequence, the batch, and whether
+        gradients are there."""
         if key not in self.steps:
-            tokens = self.work.tokens // mesh.cp
+            tp, _, parts, batch, _ = key
+            tokens = self.work.tokens // parts
             work = replace(self.work, batch=batch, tokens=tokens, context=tokens)
-            self.steps[key] = train_ranks.computed(self.ranks[mesh.tp], work, recipe)
-            self.kept[key] = int(self.steps[key].kept())
-        step = train_ranks.shared(self.subject, self.steps[key], recipe)
-        least = int(step.parameters + step.states) + self.kept[key]
-        return least if least > self.budget and batch > 1 else int(peak(timeline(step)).total)
+            self.steps[key] = train_ranks.computed(self.ranks[tp], work, recipe)
+        return self.steps[key]
 
     def _staged(self, mesh: Mesh, batch: int) -> int:
         """Bytes at the peak of a pipeline's fullest rank. Beside what copies share they are the same for all of them:
         moments and buckets are there at every instant."""
         recipe = replace(self.recipe, mesh=mesh)
-        key = mesh.tp, mesh.sp, mesh.pp, min(batch, mesh.pp + 1)
+        key = mesh.tp, mesh.sp, mesh.pp, mesh.parts, min(batch, mesh.pp + 1)
         if key not in self.stages:
-            work = replace(self.work, batch=key[-1])
+            tokens = self.work.tokens // mesh.parts
+            work = replace(self.work, batch=key[-1], tokens=tokens, context=tokens)
             few = replace(recipe, mesh=replace(mesh, dp=1, zero=0))
-            bare = [
-                (own, step._replace(states=0, update=0), step)
-                for own, step in train_ranks.of_stages(self.ranks[mesh.tp], work, few)
-            ]
-            self.stages[key] = [(own, step, timeline(without)) for own, without, step in bare]
+            self.stages[key] = [(own, step, {}) for own, step in train_ranks.of_stages(self.ranks[mesh.tp], work, few)]
         most = 0
-        for own, step, (*others, update) in self.stages[key]:
-            step = train_ranks.on_stages(self.subject, own, step, recipe)
+        for own, bare, timelines in self.stages[key]:
+            step = train_ranks.on_stages(self.subject, own, bare, recipe)
+            makers = step.makers if own[0].first or (own[-1].last and self.tied) else 1  # of the table
+            if makers not in timelines:
+                timelines[makers] = timeline(bare._replace(states=0, update=0, makers=makers))
+            *others, update = timelines[makers]
             last = int(update.total + step.update)
             most = max(most, *(int(step.states + step.buckets + each) for each in (last, peak(others).total)))
         return most
@@ -201,27 +220,46 @@ def _stages(subject: LoadedModel, devices: int) -> Iterator[tuple[int, int]]:
         yield from ((tp, pp) for pp in divisors([devices // tp]) if pp <= blocks)
 
 
-MOST_CP = 16
+MOST_PARTS = 16
 """Parts of a sequence beyond which a plan does not look."""
+LEAST_TOKENS = 2048
+"""Tokens of a sequence on a rank below which it does not either."""
 
 
-def _meshes(subject: LoadedModel, devices: int) -> Iterator[Mesh]:
+def _parts(devices: int, tokens: int) -> list[int]:
+    """Numbers of parts of a sequence that are tried, from 2 on."""
+    most = min(MOST_PARTS, tokens // LEAST_TOKENS)
+    return [parts for parts in divisors([devices])[1:] if parts <= most]
+
+
+def _meshes(subject: LoadedModel, devices: int, tokens: int) -> Iterator[Mesh]:
     """Divisions by tp, fsdp, dp and ZeRO's stages; in stages with copies that share moments or nothing; of sequences
-    with ranks of fsdp."""
+    with ranks of fsdp, or in stages."""
     windows = any(part.window is not None for _, part in subject.architecture.having(Attention))
     method: Method = "gather" if windows else "ring"
+    heads = gcd(*(group.axes["K"] for group in subject.ledger.groups if "K" in group.axes))  # 0 where there are none
     for tp, pp in _stages(subject, devices):
-        rest = devices // tp // pp
-        for sp in ((False, True) if tp > 1 else (False,)) if pp > 1 else ():
-            yield from (Mesh(tp, sp, dp=rest, zero=zero, pp=pp) for zero in ((0, 1) if rest > 1 else (0,)))
-    for tp in divisors([devices]):
-        for cp in divisors([devices // tp])[1:-1]:
-            if cp > MOST_CP:
-                break
+        if pp > 1:
             for sp in (False, True) if tp > 1 else (False,):
-                yield Mesh(tp, sp, devices // tp // cp, cp=cp, cp_method=method)
-        for fsdp in divisors([devices // tp]):
-            dp = devices // tp // fsdp
-            for zero in (0, 1, 2) if fsdp == 1 < dp else (0,):
-                for sp in (False, True) if tp > 1 else (False,):
+                yield from _staged(Mesh(tp, sp, pp=pp), devices // tp // pp)
+            for cp in _parts(devices // tp // pp, tokens):  # long sequences, whose stream is divided where it can be
+                yield from _staged(Mesh(tp, tp > 1, pp=pp, cp=cp, cp_method=method), devices // tp // pp // cp)
+    for tp in divisors([devices]):
+        for sp in (False, True) if tp > 1 else (False,):
+            for parts in _parts(devices // tp, tokens):
+                fsdp = devices // tp // parts
+                for ulysses in (
+                    sorted({1, gcd(parts, heads // tp) if heads >= tp else 1}) if fsdp > 1 else ()
+                ):  # none, or as many as share the heads
+                    cp = parts // ulysses
+                    how = method if cp > 1 else "ring"
+                    yield Mesh(tp, sp, fsdp, cp=cp, cp_method=how, ulysses=ulysses)
+            for fsdp in divisors([devices // tp]):
+                dp = devices // tp // fsdp
+                for zero in (0, 1, 2) if fsdp == 1 < dp else (0,):
                     yield Mesh(tp, sp, fsdp, dp=dp, zero=zero)
+
+
+def _staged(mesh: Mesh, copies: int) -> Iterator[Mesh]:
+    """Stages with so many copies, which share moments or nothing."""
+    yield from (replace(mesh, dp=copies, zero=zero) for zero in ((0, 1) if copies > 1 else (0,)))

@@ -105,7 +105,8 @@ class _Command:
     def mesh(self, one: Division) -> str:
         """The options of its mesh."""
         mesh = one.mesh
-        sizes = {"tp": mesh.tp, "pp": mesh.pp, "cp": mesh.cp, "fsdp": mesh.fsdp, "dp": mesh.dp if self.train else 1}
+        parts = {"cp": mesh.cp, "ulysses": mesh.ulysses}
+        sizes = {"tp": mesh.tp, "pp": mesh.pp, **parts, "fsdp": mesh.fsdp, "dp": mesh.dp if self.train else 1}
         words = [f"--{name} {size}" for name, size in sizes.items() if size > 1]
         if mesh.sp:
             words.insert(1, "--sp")
@@ -221,6 +222,7 @@ def _divisions(found: Sequence[Division], command: _Command) -> list[dict[str, A
             "pp": one.mesh.pp,
             "cp": one.mesh.cp,
             "cp_method": one.mesh.cp_method if one.mesh.cp > 1 else None,
+            "ulysses": one.mesh.ulysses,
             "batch": one.batch,
             "times": one.times,
             "bytes": one.bytes,

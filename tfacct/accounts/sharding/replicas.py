@@ -72,8 +72,8 @@ def _sizes(ledger: Ledger, mesh: Mesh, bits: int) -> list[int]:
     ends: dict[str, int] = {}
     behind: list[str] = []
     blocks: dict[int, list[int]] = {}
-    for group in ledger.groups:
-        own = {one.path: shard(one, group.axes, mesh) for line in group.lines for one in line.parameters()}
+    for group, weights in ledger.weights:
+        own = {path: shard(one, group.axes, mesh) for path, one in weights.items()}
         sizes = {path: whole_bytes(one.rows * one.columns, bits) for path, one in own.items()}
         if any(map(paths.repeated, own)):
             blocks.update((number, [*sizes.values()]) for number in group.numbers)

@@ -67,8 +67,7 @@ class Unit(NamedTuple):
 def gathered(ledger: Ledger, mesh: Mesh) -> Iterator[Unit]:
     """Weights that are gathered together, for each kind of blocks."""
     root: dict[str, Shard] = {}
-    for group in ledger.groups:
-        weights = {one.path: one for line in group.lines for one in line.parameters()}
+    for group, weights in ledger.weights:
         own = {path: shard(one, group.axes, mesh) for path, one in weights.items()}
         if not any(map(paths.repeated, own)):
             root = {**own, **root}
