@@ -309,6 +309,9 @@ def test_what_is_not_counted_is_refused_by_name(run: Callable[..., Ran], argumen
 
 
 def test_in_python_too() -> None:
+    modern = {"model_type": "modernbert", "hidden_size": 64, "num_attention_heads": 4, "attention_dropout": 0.1}
+    with pytest.raises(UsageError, match="attention_dropout changes what its training step keeps"):
+        load(modern).train(ctx=64)
     with pytest.raises(UsageError, match="eager"):
         load("llama-3.1-8b").train(ctx=64, attention="flash")  # type: ignore[arg-type]
     eager = load("llama-3.1-8b").train(ctx=64, dtype="fp32", attention="eager")
