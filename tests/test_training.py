@@ -282,7 +282,6 @@ def test_several_models_have_a_row_each(run: Callable[..., Ran]) -> None:
         ),
         ("electra-base", "no loss of these scores has been measured for electra"),
         ("electra-small --set architectures=null", "no rule for a token table narrower than the model"),
-        ("modernbert-base --set attention_dropout=0.1", "attention_dropout changes what its training step keeps"),
         ("bge-reranker-v2-m3", "a loss of numbers or of several classes at once has not been measured"),
         (
             "falcon-7b",
