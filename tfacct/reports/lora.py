@@ -25,9 +25,9 @@ from tfacct.profiles.selective import attention_again
 if TYPE_CHECKING:
     from tfacct.reports.training import Recipe, Trained
 
-LORA, LORA_ONCE, LORA_SELECTIVE = "lora", "lora_once", "lora_selective"
+LORA, LORA_ONCE, LORA_SELECTIVE, LORA_WHOLE = "lora", "lora_once", "lora_selective", "lora_whole"
 """Stand among a family's `trains` where adapters were measured: everywhere, or where no block runs again;
-and where attention runs again."""
+and where attention runs again. The last: with the loss of all tokens at once alone."""
 NARROW = 2
 """A vocabulary of fewer than so many hidden sizes: the forward pass of the loss would be fuller than its gradient."""
 WORKLOAD = frozenset("BTS")
@@ -148,6 +148,8 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
         return "adapters beside weights in nf4 have not been measured with attention that runs again"
     if LORA not in trains and recipe.checkpoint != "none":
         return f"adapters on {subject.family} have not been measured where blocks run again"
+    if LORA_WHOLE in trains and recipe.loss != "whole":
+        return f"adapters on {subject.family} have not been measured with a loss in chunks"
     modules, every = subject.config.paths(), list(_products(subject))
     for name in asked.names:
         if not any(_called(name, line.path, modules.get(line.path, "")) for each in every for line in each.lines):
