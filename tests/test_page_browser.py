@@ -355,8 +355,43 @@ def test_a_training_step_is_what_train_says(
     rows = tab.js("[...document.querySelectorAll('#training .bar p')].map((one) => one.innerText)")
     assert [row.split(" ·")[0].strip() for row in rows] == ["one card", "each of 2", "each of 4", "each of 8"]
     assert units.binary(model["peak_bytes"]) in rows[-1] and model["peak_instant"] in rows[-1]
+    assert f"sends {units.binary(model['sent_bytes'])}" in rows[-1]
     tab.open(pages("mamba-130m"))
     assert "has not been measured" in tab.js("document.getElementById('training').innerText")
+
+
+@pytest.mark.parametrize(
+    ("name", "link", "said"),
+    [
+        ("llama-3.1-8b", "ctx=3000&batch=3&dtype=fp16", "3 sequences of 3,000 tokens a rank, fp16 with AdamW."),
+        ("llama-3.1-8b", "ctx=512&dtype=fp32", "one sequence of 512 tokens a rank, bf16 with AdamW."),
+        ("gpt2", "ctx=64&dtype=fp32&batch=2", "2 sequences of 64 tokens a rank, fp32 with AdamW."),
+        ("gemma-3-27b-text", "ctx=2048&step=decode", "one sequence of 2,048 tokens a rank, bf16 with AdamW."),
+        (
+            "mixtral-8x7b",
+            "ctx=640&L.E=16",
+            "Of the model as built. one sequence of 640 tokens a rank, bf16 with AdamW.",
+        ),
+    ],
+)
+def test_a_training_step_turns_with_the_knobs(
+    tab: driver.Browser, pages: Callable[..., Path], run: Callable[..., Ran], name: str, link: str, said: str
+) -> None:
+    tab.open(pages(name), f"#v=1&{link}")
+    assert tab.js("document.querySelector('#training .aside').textContent") == said
+    words = shlex.split(tab.js("document.querySelector('#training code').textContent"))
+    for at, ranks in enumerate(("1", "2", "4", "8")):
+        (model,) = json.loads(run(*words[1:-1], ranks, "--json").out)["models"]
+        row = f"document.querySelectorAll('#training .bar')[{at}]"
+        assert tab.js(f"{row}.querySelector('p b').title") == f"{model['peak_bytes']:,}", ranks
+        assert model["peak_instant"] in tab.js(f"{row}.innerText")
+    assert tab.complaints == []
+
+
+def test_a_step_that_is_padded_is_left_to_the_command(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    tab.open(pages("gemma-3-27b-text"), "#v=1&ctx=2049")
+    text = tab.js("document.getElementById('training').innerText")
+    assert "is padded, which the page does not count" in text and "tfacct train gemma-3-27b-text --ctx 2049" in text
 
 
 def test_models_stand_beside_each_other(tab: driver.Browser, pages: Callable[..., Path]) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+from typing import Any
+
+import pytest
 
 from tfacct.accounts.candidates import candidates
 from tfacct.accounts.timeline import peak, timeline
@@ -10,7 +13,9 @@ from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Request
 from tfacct.loading import presets
 from tfacct.reports import counting
+from tfacct.reports.explore_training import PARTS, training, value
 from tfacct.reports.ranks import mesh_of
+from tfacct.reports.train import train
 from tfacct.reports.training import Recipe, step_of
 
 SAMPLE = ("llama-3.1-8b", "gpt2", "gemma-3-27b-text", "mixtral-8x7b", "olmo-2-7b", "bert-base", "deepseek-v2-lite")
@@ -29,3 +34,50 @@ def test_the_candidates_hold_the_peak() -> None:
                 continue
             one, known = peak(candidates(step)), peak(timeline(step))
             assert (one.name, one.total) == (known.name, known.total), (name, ranks, work)
+
+
+def fullest(rank: dict[str, Any], batch: int, context: int) -> list[Any]:
+    """The instant that decides by its laws, and the bytes of its parts."""
+    each = [[name, *rank["always"], *laws] for name, *laws in rank["instants"]]
+    found = [[name, *(value(law, batch, context) for law in laws)] for name, *laws in each]
+    return max(found, key=lambda one: sum(one[1:]))
+
+
+def held_against_train(name: str, steps: int) -> None:
+    """Steps at random places of every region, on every number of ranks, by their laws and by `train`."""
+    rng, ours = random.Random(f"laws {name}"), presets.load(name)
+    for region in training(ours, turns=True)["laws"]:
+        first_batch, first, last, multiple = region["of"]
+        for rank in region["ranks"]:
+            for _ in range(steps):
+                batch = 1 if first_batch == 1 else rng.choice((2, 3, 64))
+                context = multiple * rng.randint(-(-first // multiple), (last or first + 100_000) // multiple)
+                recipe = Recipe(region["dtype"], mesh=mesh_of(fsdp=rank["ranks"]))
+                (facts,) = train([ours], Request(ctx=context, batch=batch), recipe).models
+                peak = max(facts["instants"], key=lambda instant: instant["total_bytes"])
+                wanted = [facts["peak_instant"], *(peak[f"{part}_bytes"] for part in PARTS)]
+                assert fullest(rank, batch, context) == wanted, (name, region["of"], rank["ranks"], batch, context)
+                assert rank["sent"] == (facts["sent_bytes"] or 0)
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "gpt2", "mistral-7b-v0.1", "bert-base"])
+def test_laws_are_what_train_says(name: str) -> None:
+    held_against_train(name, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAMPLE)
+def test_laws_are_what_train_says_at_many_steps(name: str) -> None:
+    if "laws" in training(presets.load(name), turns=True):
+        held_against_train(name, 6)
+
+
+def test_a_window_has_laws_of_its_own() -> None:
+    """Shorter sequences of Mistral 7B see all keys; longer ones get a mask, whose kernel pads to multiples of 32."""
+    found = [law["of"] for law in training(presets.load("mistral-7b-v0.1"), turns=True)["laws"]]
+    assert found == [[1, 1, 4095, 1], [1, 4096, 0, 32], [2, 1, 4095, 1], [2, 4096, 0, 32]]
+
+
+def test_a_step_that_is_not_counted_says_why() -> None:
+    assert "has not been measured" in training(presets.load("mamba-130m"), turns=True)["why"]
+    assert set(training(presets.load("gpt2"), turns=False)) == {"context", "steps"}

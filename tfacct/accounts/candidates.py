@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tfacct.accounts.timeline import Instant, ends_of_stacks, sums
+from tfacct.accounts.timeline import Instant, Timeline, ends_of_stacks, sums
 from tfacct.accounts.training import Step
 from tfacct.ledger.einsum import Size
 
@@ -39,3 +39,44 @@ def _apart(instant: Instant) -> list[Instant]:
     many = max((len(size) for size in instant[2:] if isinstance(size, Each)), default=1)
     sizes = (size if isinstance(size, Each) else (size,) * many for size in instant[2:])
     return [Instant(*instant[:2], *each) for each in zip(*sizes, strict=True)]
+
+
+def corners(whole: Timeline, numbers: Sequence[int]) -> list[int]:
+    """Those of some blocks of one kind beside which most can be kept and done.
+
+    What is there beside a block is linear in how many blocks of each kind are in front of it, so of blocks that the
+    same angles are gone for one on the hull of these numbers has the most.
+    """
+    blocks = whole.run.blocks
+    passed, in_front = [0] * len(blocks), {}
+    for number, kind in sorted((number, kind) for kind, part in enumerate(blocks) for number in part.numbers):
+        in_front[number] = tuple(passed)
+        passed[kind] += 1
+    alike: dict[tuple[bool, ...], list[int]] = {}
+    for number in numbers:
+        alike.setdefault(tuple(number < angles.first for angles in whole.angles), []).append(number)
+    found = (_hull({in_front[number]: number for number in group}) for group in alike.values())
+    return sorted(number for group in found for number in group)
+
+
+def _hull(places: dict[tuple[int, ...], int]) -> list[int]:
+    """Numbers at the corners of the hull of their places; all of them in more than two directions."""
+    points = sorted(places)
+    if len(points[0]) > 2 or len(points) <= 2:
+        return list(places.values())
+    if len(points[0]) == 1:
+        return [places[points[0]], places[points[-1]]]
+    chains: list[list[tuple[int, ...]]] = []
+    for way in (points, points[::-1]):
+        chain: list[tuple[int, ...]] = []
+        for point in way:
+            while len(chain) > 1 and _turn(chain[-2], chain[-1], point) <= 0:
+                chain.pop()
+            chain.append(point)
+        chains.append(chain)
+    return [places[point] for point in dict.fromkeys(chains[0] + chains[1])]
+
+
+def _turn(one: Sequence[int], then: Sequence[int], last: Sequence[int]) -> int:
+    """Above 0 where three points turn left."""
+    return (then[0] - one[0]) * (last[1] - one[1]) - (then[1] - one[1]) * (last[0] - one[0])

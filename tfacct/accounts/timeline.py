@@ -309,8 +309,12 @@ class Timeline:
                 yield SECOND, section
 
     def most_beside(self, numbers: Sequence[int]) -> Sequence[int]:
-        """The one of some blocks with most kept in front and done behind; all, where the sizes of a step are open."""
-        return [max(numbers, key=lambda at: int(self._beside(at)))] if self.fullest is peak else numbers
+        """The one of some blocks with most kept in front and done behind; any that can be, where sizes are open."""
+        if self.fullest is peak:
+            return [max(numbers, key=lambda at: int(self._beside(at)))]
+        from tfacct.accounts.candidates import corners
+
+        return corners(self, numbers)
 
     def _beside(self, number: int) -> Size:
         return self.in_front[number] - self._turned(number) + self.done_behind[number]

@@ -38,6 +38,8 @@ UNPACKED: Form = "unpacked"
 HUB = "https://huggingface.co/"
 FEW = 20
 """Models up to which a page is named by the first of them, and begins with it."""
+LAWS = 6
+"""Models up to which their training steps turn with the knobs: finding how their bytes grow takes a while."""
 SHORT = 16
 """Rows up to which the view without a script has every product."""
 WELL_KNOWN = "llama-3.1-8b"
@@ -50,13 +52,7 @@ def explore(subjects: Sequence[LoadedModel], start: Mapping[str, str] | None = N
     A model's `shape` says what its lines are, and `sizes` are the numbers of the shape's letters. Raises TfacctError.
     """
     pools = _Pools()
-    models = [
-        _model(
-            subject,
-            pools,
-        )
-        for subject in subjects
-    ]
+    models = [_model(subject, pools, turns=len(subjects) <= LAWS) for subject in subjects]
     return {
         "version": VERSION,
         "start": dict(start or {}),
@@ -136,7 +132,7 @@ class _Pools:
         self.formulas: dict[str, Any] = {}
 
 
-def _model(subject: LoadedModel, pools: _Pools) -> dict[str, Any]:
+def _model(subject: LoadedModel, pools: _Pools, turns: bool) -> dict[str, Any]:
     model = written(subject.architecture)
     form = latent.form(subject)
     shape = {
@@ -181,7 +177,7 @@ def _model(subject: LoadedModel, pools: _Pools) -> dict[str, Any]:
         "form": subject.config.form_field if form == "auto" else None,
         "built_form": form if form != "auto" else None,
         "quantized": _published(subject),
-        "training": training(subject),
+        "training": training(subject, turns=turns),
     }
     return {name: plain(fact) for name, fact in facts.items() if not _usual(fact)}
 

@@ -1,43 +1,209 @@
-"""What a training step needs, on one card and on several: numbers that a page shows as they are, with their commands.
+"""What a training step needs, on one card and on several, as a page shows it.
 
-They are counted here, not on the page: what autograd keeps is no ledger's line.
+Its bytes are counted here, not on the page: what autograd keeps is no ledger's line. A page of few models has them as
+laws: of every instant that can be the fullest, how its bytes grow with the batch and the context. They are found from
+the timelines of a few steps, and held against one that they were not found from.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from typing import Any, NamedTuple, TypeAlias
 
+from tfacct.accounts.candidates import candidates
+from tfacct.accounts.timeline import Instant
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Request
 from tfacct.loading.model import LoadedModel
+from tfacct.profiles.transformers import ROWS
+from tfacct.reports import counting
 from tfacct.reports.ranks import mesh_of
 from tfacct.reports.train import train
-from tfacct.reports.training import Recipe
+from tfacct.reports.training import Recipe, refusal, step_of
 
 CONTEXT = 4096
-"""Tokens of the step, or as many as the model was made for."""
+"""Tokens of a step whose bytes are numbers, or as many as the model was made for."""
 RANKS = (1, 2, 4, 8)
 PARTS = ("weights", "optimizer", "gradients", "kept", "held", "gathered")
 """Parts of what is there at an instant."""
+DTYPES = ("bf16", "fp32")
+BATCHES = ((1, 1, 1), (2, 3, 5))
+"""Batches that a law is found from, and one that it is held against. One sequence alone is laid out in another way."""
+FAR = 1021
+
+ALWAYS, BY_INSTANT = ("weights", "states"), ("gradients", "kept", "held", "gathered")
+"""Parts that are the same at every instant, and the others."""
+
+Law: TypeAlias = list[int]
+"""Bytes as coefficients of 1, B · T, T, B, B · T² and T²; those at the end that are 0 are left out."""
 
 
-def training(subject: LoadedModel) -> dict[str, Any]:
-    """Bytes at the peak of a training step by part, for each number of ranks that FSDP divides the weights among; or
-    `why` they are not counted."""
-    context = min(CONTEXT, subject.context)
+def training(subject: LoadedModel, *, turns: bool) -> dict[str, Any]:
+    """Bytes at the peak of a training step by part, for each number of ranks that FSDP divides the weights among, or
+    `why` they are not counted. `turns`: as laws of batch and context, where the model reads no source."""
+    why = refusal(subject, Recipe("bf16").checked())
     try:
-        steps = [_peak(subject, context, ranks) for ranks in RANKS]
+        if why is not None:
+            return {"why": why}
+        if turns and subject.source is None:
+            return {"laws": list(_laws(subject))}
+        context = min(CONTEXT, subject.context)
+        return {"context": context, "steps": [_peak(subject, context, ranks) for ranks in RANKS]}
     except TfacctError as error:
         return {"why": error.message.removeprefix(f"{subject.name}: ")}
-    return {"context": context, "steps": steps}
 
 
 def _peak(subject: LoadedModel, context: int, ranks: int) -> list[Any]:
     """Ranks, the instant of the peak, and the bytes of its parts."""
-    mesh = None if ranks == 1 else mesh_of(fsdp=ranks)
-    (facts,) = train([subject], Request(ctx=context), Recipe("bf16", mesh=mesh)).models
+    (facts,) = train([subject], Request(ctx=context), Recipe("bf16", mesh=mesh_of(fsdp=ranks))).models
     peak = max(facts["instants"], key=lambda instant: instant["total_bytes"])
     parts = [peak[f"{part}_bytes"] for part in PARTS]
     if sum(parts) != peak["total_bytes"] or facts["peak_bytes"] != peak["total_bytes"]:
         raise TfacctError("the parts of the peak do not add up to it")
     return [ranks, peak["instant"], *parts]
+
+
+class Region(NamedTuple):
+    """Steps that are laid out alike: of one sequence or of more, of contexts from one to another (0: any) that are
+    multiples of a number."""
+
+    batches: tuple[int, int, int]
+    first: int
+    last: int
+    multiple: int
+
+    @property
+    def contexts(self) -> list[int]:
+        """Four of its contexts, far from each other; fewer where it has no four."""
+        least = -(-self.first // self.multiple)
+        most = self.last // self.multiple if self.last else least + FAR
+        found = {least, least + 3, least + (most - least) // 3, most}
+        return sorted(self.multiple * each for each in found if least <= each <= most)
+
+
+def _laws(subject: LoadedModel) -> Iterator[dict[str, Any]]:
+    for dtype in DTYPES:
+        if refusal(subject, Recipe(dtype).checked()) is not None:
+            continue
+        for region in _regions(subject, dtype):
+            if len(region.contexts) == 4:
+                found = [law for ranks in RANKS if (law := _law(subject, dtype, ranks, region)) is not None]
+                if found:
+                    batch, *contexts = region.batches[0], region.first, region.last, region.multiple
+                    yield {"dtype": dtype, "of": [batch, *contexts], "ranks": found}
+
+
+def _regions(subject: LoadedModel, dtype: str) -> Iterator[Region]:
+    """Where a window begins to reach across a sequence, a mask is made; the kernel that reads it, and that of fp32, pad
+    what is no multiple of their rows."""
+    windows = {stack.block.window for stack in subject.architecture.stacks if stack.block.window is not None}
+    starts = [1, *sorted(window for window in windows if window > 1)]
+    for batches in BATCHES:
+        for first, end in zip(starts, [*starts[1:], 1], strict=True):
+            multiple = ROWS if dtype == "fp32" or first > 1 else 1
+            yield Region(batches, first, end - 1, multiple)
+
+
+def _law(subject: LoadedModel, dtype: str, ranks: int, region: Region) -> dict[str, Any] | None:
+    """The instants of one rank's step as laws; None where they are none."""
+    recipe = Recipe(dtype, mesh=mesh_of(fsdp=ranks)).checked()
+    if refusal(subject, recipe) is not None:
+        return None
+
+    def at(batch: int, context: int) -> list[Instant]:
+        return candidates(step_of(subject, counting.workload(subject, Request(ctx=context, batch=batch)), recipe))
+
+    *own, beyond = region.contexts
+    one, other, further = region.batches
+    rows = [[at(batch, context) for context in own] for batch in dict.fromkeys((one, other))]
+    held = at(further, beyond)
+    names = [instant.name for instant in held]
+    if any([instant.name for instant in each] != names for row in rows for each in row):
+        return None
+
+    def fitted(number: int, field: str) -> Law | None:
+        return _fitted(own, [[getattr(each[number], field) for each in row] for row in rows])
+
+    totals = [fitted(number, "total") for number in range(len(held))]
+    if any(law is None or value(law, further, beyond) != one.total for law, one in zip(totals, held, strict=True)):
+        return None
+    deciding = _deciding([law for law in totals if law is not None], region)
+    always = [fitted(0, field) for field in ALWAYS]
+    laws = [[fitted(number, field) for field in BY_INSTANT] for number in deciding]
+    if any(law is None for each in (always, *laws) for law in each):
+        return None
+    sends = {_sent(subject, recipe, batch, context) for batch, context in ((one, own[0]), (further, beyond))}
+    if len(sends) > 1:
+        return None
+    instants = [[names[at], *each] for at, each in zip(deciding, laws, strict=True)]
+    return {"ranks": ranks, "sent": sends.pop(), "always": always, "instants": instants}
+
+
+def _sent(subject: LoadedModel, recipe: Recipe, batch: int, context: int) -> int:
+    """Bytes that one rank sends in a step; 0 where there is one."""
+    (facts,) = train([subject], Request(ctx=context, batch=batch), recipe).models
+    return facts["sent_bytes"] or 0
+
+
+def value(law: Sequence[int], batch: int, context: int) -> int:
+    """Bytes that a law comes to."""
+    tokens = batch * context
+    powers = (1, tokens, context, batch, tokens * context, context * context)
+    return sum(number * power for number, power in zip(law, powers, strict=False))
+
+
+def _fitted(contexts: Sequence[int], rows: Sequence[Sequence[int]]) -> Law | None:
+    """The law of these bytes, by batch and context; None where its coefficients are no whole numbers. Batches follow
+    each other; of one alone nothing grows with it."""
+    found = [_parabola(contexts, row) for row in rows]
+    if any(row is None for row in found):
+        return None
+    first = found[0] or (0, 0, 0)
+    each = [then - now for now, then in zip(first, found[-1] or first, strict=True)] if len(rows) > 1 else [0, 0, 0]
+    batch = 2 if len(rows) > 1 else 0
+    still = [now - batch * more for now, more in zip(first, each, strict=True)]
+    law = [still[0], each[1], still[1], each[0], each[2], still[2]]
+    while law and law[-1] == 0:
+        law.pop()
+    return law
+
+
+def _parabola(at: Sequence[int], values: Sequence[int]) -> tuple[int, int, int] | None:
+    """Whole numbers that a parabola through three points has, the constant first."""
+    (one, two, three), (first, second, third) = at, values
+    slope, odd = divmod(second - first, two - one)
+    later, too = divmod(third - first, three - one)
+    bend, rest = divmod(later - slope, three - two)
+    if odd or too or rest:
+        return None
+    return first - slope * one + bend * one * two, slope - bend * (one + two), bend
+
+
+def _deciding(laws: Sequence[Law], region: Region) -> list[int]:
+    """Numbers of the laws that can be the largest in a region, the first of those that are as large."""
+    found: list[int] = []
+    for number, law in enumerate(laws):
+        if any(_below(law, laws[known], region) for known in found):
+            continue
+        found = [known for known in found if laws[known] == law or not _below(laws[known], law, region)] + [number]
+    return found
+
+
+def _below(law: Law, other: Law, region: Region) -> bool:
+    """True where the first is nowhere in the region above the other."""
+    more = [one - two for one, two in zip_longest(law, other, fillvalue=0)]
+    more += [0] * (6 - len(more))
+    batch, several = region.batches[0], region.batches[0] > 1
+    ends = [region.first, region.last] if region.last and not any(more[4:]) else [region.first]
+    found = [each for end in ends for each in _beyond(more, batch, end, several)]
+    return max(found if len(ends) == 1 else [each for at, each in enumerate(found) if at % 6 in (0, 2)]) <= 0
+
+
+def _beyond(law: Law, batch: int, context: int, several: bool) -> tuple[int, ...]:
+    """Coefficients of a law in what context (s) and batch (r) are more than these: of 1, s, r, r · s, s² and r · s²."""
+    _, both, tokens, each, steep, square = law
+    at, slope, bend = value(law, batch, context), both * batch + tokens, steep * batch + square
+    rows = both * context + each + steep * context * context, both + 2 * context * steep, steep
+    more, too, last = rows if several else (0, 0, 0)
+    return at, slope + 2 * context * bend, more, too, bend, last

@@ -1,11 +1,14 @@
-// A training step's bytes at its peak, on one card and on several: counted in Python, shown as they are.
+// A training step's bytes at its peak, on one card and on several. They are counted in Python: as laws of batch and
+// context, of every instant that can be the fullest, or as the numbers of one step.
 
 import * as einsum from "./einsum.js";
 import * as numbers from "./numbers.js";
+import * as count from "./count.js";
 import * as says from "./says.js";
 import * as dom from "./dom.js";
 
 const { h } = dom;
+const TITLE = "A training step, on one card and on several";
 const PARTS = [
 	["mlp", "weights"],
 	["ahead", "moments"],
@@ -15,34 +18,77 @@ const PARTS = [
 	["encoder", "gathered from other ranks"],
 ];
 
-export function training({ model }, device) {
-	const found = model.training;
+export function training(counted, device) {
+	const { model } = counted,
+		found = model.training;
 	if (!found) return null;
-	const title = "A training step, on one card and on several";
-	if (found.why) return dom.panel("training", title, null, h("p.said", `Its bytes are not counted: ${found.why}.`));
-	const aside = `As built, ${numbers.grouped(found.context)} tokens a rank, bf16 with AdamW; knobs do not change it.`;
-	const steps = found.steps.map(([ranks, instant, ...parts]) => ({ ranks, instant, parts: parts.map(BigInt) }));
+	if (found.why) return refused(`Its bytes are not counted: ${found.why}.`);
+	const { steps, context, batch, dtype } = found.laws ? turned(counted, found.laws) : still(found);
+	const options = ["--ctx", context, ...(batch > 1n ? ["--batch", batch] : [])];
+	if (dtype !== "bf16") options.push("--dtype", dtype);
+	if (!steps) {
+		const command = says.typed("train", model, options);
+		return refused("What this step keeps is padded, which the page does not count. ", h("code", command), " does.");
+	}
+	const sequences = batch === 1n ? "one sequence" : `${numbers.grouped(batch)} sequences`;
+	const built = found.laws && !changed(counted) ? "" : "Of the model as built. ";
+	const aside = `${built}${sequences} of ${numbers.grouped(context)} tokens a rank, ${dtype} with AdamW.`;
 	const most = steps.reduce((best, step) => larger(best, einsum.sum(step.parts)), device.memory);
 	const used = PARTS.filter((_, at) => steps.some(step => step.parts[at] > 0n));
-	const command = says.typed("train", model, ["--ctx", found.context, "--fsdp", steps.at(-1).ranks]);
+	const last = steps.at(-1).ranks;
+	const command = says.typed("train", model, last > 1 ? [...options, "--fsdp", last] : options);
 	return dom.panel(
 		"training",
-		title,
+		TITLE,
 		aside,
 		h("div.bars", steps.map(step => row(step, most, device))),
 		dom.key(used),
 		h(
 			"p.said",
-			"FSDP divides weights, gradients and moments among the ranks, not what is kept. ",
+			last > 1 ? "FSDP divides weights, gradients and moments among the ranks, not what is kept. " : "",
 			h("code", command),
 			" says it instant by instant.",
 		),
 	);
 }
 
+const refused = (...said) => dom.panel("training", TITLE, null, h("p.said", ...said));
 const larger = (one, other) => (one > other ? one : other);
+const changed = ({ model, state }) => state.form !== null || Object.keys(count.changed(model, state)).length > 0;
 
-function row({ ranks, instant, parts }, most, device) {
+// Numbers of one step, which no knob turns.
+function still({ context, steps }) {
+	const found = steps.map(([ranks, instant, ...parts]) => ({ ranks, instant, parts: parts.map(BigInt) }));
+	return { steps: found, context, batch: 1n, dtype: "bf16" };
+}
+
+// The step at these knobs: its laws are those of steps that are laid out alike. A step trains on a whole context.
+function turned({ at, state }, laws) {
+	const wanted = count.activations(state.dtype ?? "bf16"),
+		width = wanted === "fp32" && laws.some(law => law.dtype === "fp32") ? "fp32" : "bf16";
+	const dtype = wanted === "fp16" ? "fp16" : width;
+	const law = laws.find(one => one.dtype === width && within(one.of.map(BigInt), at.B, at.S));
+	return { steps: law?.ranks.map(rank => fullest(rank, at.B, at.S)), context: at.S, batch: at.B, dtype };
+}
+
+function within([batch, first, last, multiple], B, S) {
+	return (batch === 1n) === (B === 1n) && S >= first && (last === 0n || S <= last) && S % multiple === 0n;
+}
+
+// The instant that decides, the first of those that are as full.
+function fullest({ ranks, sent, always, instants }, B, S) {
+	const powers = [1n, B * S, S, B, B * S * S, S * S];
+	const value = law => einsum.sum(law.map((each, at) => BigInt(each) * powers[at]));
+	const found = instants.map(([instant, ...laws]) => ({
+		ranks,
+		sent,
+		instant,
+		parts: [...always, ...laws].map(value),
+	}));
+	return found.reduce((best, one) => (einsum.sum(one.parts) > einsum.sum(best.parts) ? one : best));
+}
+
+function row({ ranks, sent, instant, parts }, most, device) {
 	const total = einsum.sum(parts),
 		fits = total <= device.memory;
 	const share = part => numbers.decimals(part, most, 5);
@@ -52,10 +98,10 @@ function row({ ranks, instant, parts }, most, device) {
 		h(
 			"p",
 			h("strong", ranks === 1 ? "one card" : `each of ${ranks}`),
-			` · ${instant}`,
+			` · ${instant}${sent ? ` · sends ${numbers.binary(BigInt(sent))}` : ""}`,
 			h(
 				"span",
-				numbers.binary(total),
+				h("b", { title: numbers.grouped(total) }, numbers.binary(total)),
 				" ",
 				h(fits ? "span.free" : "span.over", fits ? `fits ${device.name}` : `too large for ${device.name}`),
 			),
