@@ -391,7 +391,7 @@ def test_a_training_step_turns_with_the_knobs(
 def test_a_step_that_is_padded_is_left_to_the_command(tab: driver.Browser, pages: Callable[..., Path]) -> None:
     tab.open(pages("gemma-3-27b-text"), "#v=1&ctx=2049")
     text = tab.js("document.getElementById('training').innerText")
-    assert "is padded, which the page does not count" in text and "tfacct train gemma-3-27b-text --ctx 2049" in text
+    assert "counts no step of this length" in text and "tfacct train gemma-3-27b-text --ctx 2049" in text
 
 
 def test_models_stand_beside_each_other(tab: driver.Browser, pages: Callable[..., Path]) -> None:

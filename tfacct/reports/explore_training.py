@@ -8,7 +8,8 @@ the timelines of a few steps, and held against one that they were not found from
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
+from fractions import Fraction
+from itertools import combinations
 from typing import Any, NamedTuple, TypeAlias
 
 from tfacct.accounts.candidates import candidates
@@ -31,6 +32,8 @@ DTYPES = ("bf16", "fp32")
 BATCHES = ((1, 1, 1), (2, 3, 5))
 """Batches that a law is found from, and one that it is held against. One sequence alone is laid out in another way."""
 FAR = 1021
+GRID = (1, 2, 3, 5, 8, 16, 40, 120, 1000)
+"""Batches at which it is tried which instants decide."""
 
 ALWAYS, BY_INSTANT = ("weights", "states"), ("gradients", "kept", "held", "gathered")
 """Parts that are the same at every instant, and the others."""
@@ -46,8 +49,8 @@ def training(subject: LoadedModel, *, turns: bool) -> dict[str, Any]:
     try:
         if why is not None:
             return {"why": why}
-        if turns and subject.source is None:
-            return {"laws": list(_laws(subject))}
+        if turns and subject.source is None and (laws := list(_laws(subject))):
+            return {"laws": laws}
         context = min(CONTEXT, subject.context)
         return {"context": context, "steps": [_peak(subject, context, ranks) for ranks in RANKS]}
     except TfacctError as error:
@@ -71,7 +74,7 @@ class Region(NamedTuple):
     batches: tuple[int, int, int]
     first: int
     last: int
-    multiple: int
+    multiple: int = 1
 
     @property
     def contexts(self) -> list[int]:
@@ -86,29 +89,29 @@ def _laws(subject: LoadedModel) -> Iterator[dict[str, Any]]:
     for dtype in DTYPES:
         if refusal(subject, Recipe(dtype).checked()) is not None:
             continue
-        for region in _regions(subject, dtype):
-            if len(region.contexts) == 4:
-                found = [law for ranks in RANKS if (law := _law(subject, dtype, ranks, region)) is not None]
+        for region in _regions(subject):
+            for multiple in (1, ROWS):  # some kernels pad what is no multiple of their rows
+                one = region._replace(multiple=multiple)
+                found = [law for ranks in RANKS if (law := _law(subject, dtype, ranks, one)) is not None]
                 if found:
-                    batch, *contexts = region.batches[0], region.first, region.last, region.multiple
-                    yield {"dtype": dtype, "of": [batch, *contexts], "ranks": found}
+                    of = [one.batches[0], one.first, one.last, one.multiple]
+                    yield {"dtype": dtype, "of": of, "ranks": found}
+                    break
 
 
-def _regions(subject: LoadedModel, dtype: str) -> Iterator[Region]:
-    """Where a window begins to reach across a sequence, a mask is made; the kernel that reads it, and that of fp32, pad
-    what is no multiple of their rows."""
+def _regions(subject: LoadedModel) -> Iterator[Region]:
+    """Where a window begins to reach across a sequence, a mask is made for it."""
     windows = {stack.block.window for stack in subject.architecture.stacks if stack.block.window is not None}
     starts = [1, *sorted(window for window in windows if window > 1)]
     for batches in BATCHES:
         for first, end in zip(starts, [*starts[1:], 1], strict=True):
-            multiple = ROWS if dtype == "fp32" or first > 1 else 1
-            yield Region(batches, first, end - 1, multiple)
+            yield Region(batches, first, end - 1)
 
 
 def _law(subject: LoadedModel, dtype: str, ranks: int, region: Region) -> dict[str, Any] | None:
     """The instants of one rank's step as laws; None where they are none."""
     recipe = Recipe(dtype, mesh=mesh_of(fsdp=ranks)).checked()
-    if refusal(subject, recipe) is not None:
+    if refusal(subject, recipe) is not None or len(region.contexts) < 4:
         return None
 
     def at(batch: int, context: int) -> list[Instant]:
@@ -181,29 +184,62 @@ def _parabola(at: Sequence[int], values: Sequence[int]) -> tuple[int, int, int] 
 
 
 def _deciding(laws: Sequence[Law], region: Region) -> list[int]:
-    """Numbers of the laws that can be the largest in a region, the first of those that are as large."""
+    """Numbers of the laws that can be the largest in a region, the first of those that are as large.
+
+    Those that are the largest somewhere on a grid, and others that no one of these, and no mean of two, is above.
+    """
+    places = [_place(law, region, any(any(each[4:]) for each in laws)) for law in laws]
     found: list[int] = []
-    for number, law in enumerate(laws):
-        if any(_below(law, laws[known], region) for known in found):
-            continue
-        found = [known for known in found if laws[known] == law or not _below(laws[known], law, region)] + [number]
-    return found
+    for number, place in enumerate(places):
+        if not any(_above(places[known], place) for known in found):
+            found = [known for known in found if not _above(place, places[known], strictly=True)] + [number]
+    far = region.last or region.first + FAR**2
+    grid = [(batch, region.first + (far - region.first) * part**3 // 24**3) for batch in GRID for part in range(25)]
+    steps = [(max(batch, region.batches[0]), context) for batch, context in grid]
+    steps = [(1, context) for _, context in steps] if region.batches[0] == 1 else steps
+    largest = {max(found, key=lambda at: value(laws[at], *step)) for step in dict.fromkeys(steps)}
+    kept = sorted(largest)
+    pairs = [(places[one], places[other]) for one, other in combinations(kept, 2)]
+    return sorted({*kept, *(at for at in found if not any(_between(*pair, places[at]) for pair in pairs))})
 
 
-def _below(law: Law, other: Law, region: Region) -> bool:
-    """True where the first is nowhere in the region above the other."""
-    more = [one - two for one, two in zip_longest(law, other, fillvalue=0)]
-    more += [0] * (6 - len(more))
+def _place(law: Law, region: Region, steep: bool) -> list[int]:
+    """Numbers of a law that are all at most those of another only where it is nowhere in the region above it: its value
+    at the least step first, then how it grows from there, or its value and growth with the batch at the last context.
+    """
+    more = law + [0] * (6 - len(law))
     batch, several = region.batches[0], region.batches[0] > 1
-    ends = [region.first, region.last] if region.last and not any(more[4:]) else [region.first]
-    found = [each for end in ends for each in _beyond(more, batch, end, several)]
-    return max(found if len(ends) == 1 else [each for at, each in enumerate(found) if at % 6 in (0, 2)]) <= 0
+    first = _beyond(more, batch, region.first, several)
+    if steep or not region.last:
+        return first
+    return [each for at in (first, _beyond(more, batch, region.last, several)) for each in (at[0], at[2])]
 
 
-def _beyond(law: Law, batch: int, context: int, several: bool) -> tuple[int, ...]:
+def _beyond(law: Law, batch: int, context: int, several: bool) -> list[int]:
     """Coefficients of a law in what context (s) and batch (r) are more than these: of 1, s, r, r · s, s² and r · s²."""
     _, both, tokens, each, steep, square = law
-    at, slope, bend = value(law, batch, context), both * batch + tokens, steep * batch + square
+    slope, bend = both * batch + tokens, steep * batch + square
     rows = both * context + each + steep * context * context, both + 2 * context * steep, steep
     more, too, last = rows if several else (0, 0, 0)
-    return at, slope + 2 * context * bend, more, too, bend, last
+    return [value(law, batch, context), slope + 2 * context * bend, more, too, bend, last]
+
+
+def _above(place: Sequence[int], other: Sequence[int], *, strictly: bool = False) -> bool:
+    """True where a law is nowhere below another; `strictly`: everywhere above it."""
+    least = [one - two for one, two in zip(place, other, strict=True)]
+    return min(least) >= 0 and (not strictly or min(least[:: 2 if len(least) == 4 else 6]) > 0)
+
+
+def _between(one: Sequence[int], other: Sequence[int], place: Sequence[int]) -> bool:
+    """True where some mean of two laws is everywhere above a third."""
+    low, high = Fraction(0), Fraction(1)
+    for at, (first, second, third) in enumerate(zip(one, other, place, strict=True)):
+        value_here = at % (2 if len(place) == 4 else 6) == 0
+        grows, there = first - second, third + value_here - second  # the share w of the first: w · grows >= there
+        if grows > 0:
+            low = max(low, Fraction(there, grows))
+        elif grows < 0:
+            high = min(high, Fraction(there, grows))
+        elif there > 0:
+            return False
+    return low <= high

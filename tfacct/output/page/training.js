@@ -28,7 +28,7 @@ export function training(counted, device) {
 	if (dtype !== "bf16") options.push("--dtype", dtype);
 	if (!steps) {
 		const command = says.typed("train", model, options);
-		return refused("What this step keeps is padded, which the page does not count. ", h("code", command), " does.");
+		return refused("The page counts no step of this length. ", h("code", command), " does.");
 	}
 	const sequences = batch === 1n ? "one sequence" : `${numbers.grouped(batch)} sequences`;
 	const built = found.laws && !changed(counted) ? "" : "Of the model as built. ";
