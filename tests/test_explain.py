@@ -87,7 +87,15 @@ QWEN = (
     *("exaone4_5_vision", "qwen2_5_vl_vision", "qwen2_vl_vision", "qwen3_5_moe_vision", "qwen3_5_vision"),
     *("qwen3_vl_moe_vision", "qwen3_vl_vision"),
 )
-TOWERS = ("clip_vision_model", "idefics3_vision", "internvl_vision", "pixtral", "smolvlm_vision", "vit")
+TOWERS = (
+    "clip_vision_model",
+    "idefics2_vision",
+    "idefics3_vision",
+    "internvl_vision",
+    "pixtral",
+    "smolvlm_vision",
+    "vit",
+)
 UNSAID = ("deberta-v2", "whisper", *TOWERS, *QWEN)
 """Families with products of a table of distances, of frames of audio, or of patches, that no token pays for: no
 sentence yet."""

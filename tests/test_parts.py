@@ -65,7 +65,7 @@ def test_the_vision_model_is_the_wholes(whole: str, said: bool) -> None:
     vision = {name: value for name, value in TINY[tower].items() if said or name != "model_type"}
     raw = {"model_type": whole, "text_config": text_of(whole), "vision_config": vision}
     tensors = built(raw)
-    towers = ("model.vision_tower.", "model.vision_model.", "model.visual.")
+    towers = ("model.vision_tower.", "model.vision_model.", "model.visual.", "model.vision_encoder.")
     theirs = {
         name.removeprefix(prefix): count
         for name, count in tensors.items()
@@ -120,6 +120,19 @@ def test_both_add_up_and_what_joins_them_is_said(run, llava: str) -> None:
         ("llava.json:vision", 303_507_456),
     ]
     assert [one["left_out"] for one in document["models"]] == [["multi_modal_projector"]] * 2
+
+
+def test_idefics2_is_both_and_its_connector() -> None:
+    """8,402,768,112 parameters, as its file has them: 7,241,756,672 of Mistral 7B with three more tokens, 417,792,240
+    of the encoder of images, and of the connector a gated network from 1,152 to 4,096 by way of 14,336, 64 rows, and
+    three layers of 16 heads of 96 over 4, a gated network of 4 · 4,096 and three norms; a norm."""
+    vision = load("idefics2-8b-vision").params().total
+    text = load("mistral-7b-v0.1", vocab_size=32003).params().total
+    attention = 2 * 4096 * 1536 + 2 * 4096 * 384
+    layer = attention + 3 * 4096 * 4 * 4096 + 3 * 4096
+    connector = 2 * 1152 * 14336 + 14336 * 4096 + 64 * 4096 + 3 * layer + 4096
+    assert (text, vision) == (7_241_756_672, 417_792_240)
+    assert text + vision + connector == 8_402_768_112
 
 
 def test_a_part_alone_says_what_it_is_not(run, llava: str) -> None:

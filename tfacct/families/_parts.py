@@ -19,6 +19,7 @@ TOWERS = (
     "siglip_vision_model",
     "siglip2_vision_model",
     "pixtral",
+    "idefics2_vision",
     "idefics3_vision",
     "smolvlm_vision",
     "internvl_vision",
@@ -49,9 +50,12 @@ VISIONS: Mapping[str, Vision] = {
     "deepseek_vl": SIGLIP._replace(between="aligner"),
     "exaone4_5": Vision("exaone4_5_vision", None, alone=True),
     "gemma3": SIGLIP,
+    "hyperclovax_vision_v2": Vision("qwen2_5_vl_vision", "projector", alone=True),
+    "idefics2": Vision("idefics2_vision", "connector", alone=True),
     "idefics3": Vision("idefics3_vision", "connector", alone=True),
     "internvl": Vision("internvl_vision", alone=True),
     "lfm2_vl": SIGLIP_2,
+    "lighton_ocr": PIXTRAL._replace(between="vision_projection"),
     "llava": CLIP,
     "llava_next": CLIP,
     "llava_next_video": CLIP,
@@ -100,7 +104,7 @@ def part_of(raw: Mapping[str, Any], model_type: str, part: Part) -> tuple[dict[s
         raise ConfigError(f"model_type {model_type!r} keeps its {part} model in {own}, which is missing")
     expected = f"{model_type}_{part}_model" if pair else VISIONS[model_type].tower
     family = inside.get("model_type", expected)
-    if pair is None and VISIONS[model_type].alone and family == model_type:
+    if family == expected.removesuffix("_vision"):
         family = expected  # as older files have it
     alone = pair is not None or VISIONS[model_type].alone
     if family not in ((expected,) if alone else TOWERS) or family not in names():

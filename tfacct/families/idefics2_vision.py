@@ -1,0 +1,21 @@
+"""Idefics2's encoder of images: that of Idefics3."""
+
+from typing import ClassVar
+
+from tfacct.families import idefics3_vision
+from tfacct.families._base import Count
+from tfacct.families._towers import PATCHES_SAID
+
+
+class Config(idefics3_vision.Config):
+    """`Idefics2VisionConfig`, with its class's defaults."""
+
+    hidden_size: Count = 768
+    num_attention_heads: Count = 12
+
+    stems: ClassVar = ("Idefics2Vision",)
+    gotchas: ClassVar = (
+        PATCHES_SAID,
+        "A patch's position is the nearest of those of an image of image_size. What makes a fixed number of rows of the"
+        " patches behind the encoder (its connector, a perceiver) belongs to the whole and is not counted.",
+    )
