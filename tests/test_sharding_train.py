@@ -185,15 +185,11 @@ def test_what_random_ranks_keep_is_what_autograd_saves_there(kind: str, mesh: st
         tp_compared(kind, mesh, seed)
 
 
-def peak_on_one_rank(
-    config: dict[str, Any], mesh: Mesh, batch: int, tokens: int, dtype: str, recipe: dict[str, Any]
-) -> int:
-    """The most bytes alive on a rank under torch's plan, from the forward pass to the last gradient."""
-    import torch
+def alive_on_a_rank() -> Any:
+    """What counts the bytes alive on a rank, after every operation on its own tensors."""
+    from torch import _C
     from torch._subclasses.fake_tensor import FakeTensor
-    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor
-    from torch.distributed.tensor.parallel import loss_parallel, parallelize_module
 
     from tfacct.reference import keeping
 
@@ -201,10 +197,24 @@ def peak_on_one_rank(
         def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if any(issubclass(kind, DTensor) for kind in types):
                 return NotImplemented  # it runs first, and its tensors come here
-            fakes = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
+            fakes = _C._get_dispatch_mode(_C._TorchDispatchModeKey.FAKE)
             if fakes is not None or any(issubclass(kind, FakeTensor) for kind in types):
                 return operator(*args, **(kwargs or {}))  # in which DTensor works shapes out: of no memory
             return super().__torch_dispatch__(operator, types, args, kwargs)
+
+    return Alive()
+
+
+def peak_on_one_rank(
+    config: dict[str, Any], mesh: Mesh, batch: int, tokens: int, dtype: str, recipe: dict[str, Any]
+) -> int:
+    """The most bytes alive on a rank under torch's plan, from the forward pass to the last gradient."""
+    import torch
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor.parallel import loss_parallel, parallelize_module
+
+    from tfacct.reference import keeping
 
     def local(tensor: Any) -> Any:
         return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
@@ -219,7 +229,7 @@ def peak_on_one_rank(
         parallelize_module(model, init_device_mesh("cpu", (mesh.tp,)), plan_of(model, mesh))
         if config["tie_word_embeddings"]:
             model.lm_head.weight = model.model.embed_tokens.weight
-        alive, ids = Alive(), torch.zeros(batch, tokens, dtype=torch.long, device="meta")
+        alive, ids = alive_on_a_rank(), torch.zeros(batch, tokens, dtype=torch.long, device="meta")
         places = torch.arange(tokens, device="meta")[None]  # which a part of the tokens does not tell
         given = {"input_ids": ids, "labels": ids, "use_cache": False, **({"position_ids": places} if mesh.sp else {})}
         # A card's tensor is wrapped until it is waited for; its stand-in on meta would be a copy.

@@ -9,11 +9,12 @@ from typing import Any
 from tfacct.accounts.optimizers import optimizer
 from tfacct.accounts.sharding.mesh import LIVES, Mesh, divisors, padded, replicated
 from tfacct.accounts.sharding.replicas import along_copies, buckets
+from tfacct.accounts.sharding.sends import Collective
 from tfacct.accounts.sharding.stages import Stage, microbatches, part
 from tfacct.accounts.sharding.steps import along_tokens, units, updated, vocabulary
 from tfacct.accounts.timeline import peak, timeline
 from tfacct.accounts.training import Step
-from tfacct.architecture.parts import Attention, Experts, FeedForward
+from tfacct.architecture.parts import Attention, Embedding, Experts, FeedForward
 from tfacct.base import units as numbers
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
@@ -26,6 +27,8 @@ from tfacct.reports.comms import of_copies
 from tfacct.reports.pipes import check_step, of_parts
 from tfacct.reports.stored import stored
 from tfacct.reports.training import FP32, Recipe, Trained
+
+ROOMY = "with vocabularies of twice the hidden size or more on a rank"
 
 
 def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
@@ -77,8 +80,10 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
         yield f"a rank's step is counted where {option('tp')} divides heads, networks and the vocabulary evenly"
     if mesh.ep > 1:
         yield f"experts that {option('ep')} divides are not counted in a training step"
-    if recipe.lora is not None:
-        yield "adapters are not counted on a mesh"
+    if recipe.lora is not None and (mesh.ranks > mesh.tp or mesh.sp or mesh.plan != "torch"):
+        yield f"adapters are counted among ranks of {option('tp')} alone, by torch's plan"
+    if recipe.lora is not None and not _roomy(subject, mesh.tp):
+        yield f"adapters have been measured {ROOMY}"
     if recipe.loss != "whole":
         yield "a loss in chunks is not counted on a mesh"
     if recipe.checkpoint == "attention" and mesh.ranks > mesh.tp:
@@ -103,7 +108,18 @@ def _advice(subject: LoadedModel, recipe: Recipe, why: str) -> str | None:
         odd = ", ".join(f"{letter} = {size:,}" for letter, size in sorted(found) if size % mesh.tp)
         sizes = ", ".join(f"{n:,}" for n in divisors([size for _, size in found]))
         return f"{option('tp', mesh.tp)} does not divide {odd}; sizes that divide all: {sizes}"
-    return f"leave {option('lora')} or the mesh out" if why.startswith("adapters") else None
+    if why.endswith(ROOMY):
+        fewer = [n for n in range(mesh.tp - 1, 1, -1) if mesh.tp % n == 0 and _roomy(subject, n)]
+        return f"{option('tp', fewer[0])} is counted" if fewer else f"leave {option('tp')} out"
+    return f"leave {option('lora')} or the other axes out" if why.startswith("adapters") else None
+
+
+def _roomy(subject: LoadedModel, tp: int) -> bool:
+    """True if a rank's part of the vocabulary is as wide as that of models whose adapters were measured."""
+    from tfacct.reports.lora import NARROW
+
+    embed = subject.architecture.embed
+    return isinstance(embed, Embedding) and bool(embed.vocab >= NARROW * embed.hidden * tp)
 
 
 def _blocks(subject: LoadedModel) -> Iterator[tuple[str, Any]]:
@@ -172,6 +188,10 @@ def computed(one: LoadedModel, work: Workload, recipe: Recipe) -> Step:
     step = training.step_of(one, work, alone(recipe))
     if recipe.mesh.tp > 1:
         step = vocabulary(step)
+    if recipe.lora is not None:
+        from tfacct.accounts.sharding.adapters import summed
+
+        return summed(step, "full" if recipe.adapters == FP32 and not recipe.full else "work")
     return along_tokens(step, recipe.mesh) if recipe.mesh.sp else step
 
 
@@ -179,7 +199,7 @@ def shared(subject: LoadedModel, step: Step, recipe: Recipe) -> Step:
     """The step where further ranks share weights, gradients or moments, or reduce gradients in buckets."""
     mesh, each = recipe.mesh, width(recipe.weights or recipe.dtype)
     assert mesh is not None
-    if mesh.sharers == 1 and not mesh.zero:
+    if mesh.sharers == 1 and not mesh.zero and recipe.lora is None:
         step = step._replace(makers=mesh.tp)  # of a table divided by rows torch makes the gradient whole
     if mesh.replicas > 1 and mesh.fsdp == 1 and not mesh.zero:
         step = step._replace(buckets=sum(buckets(subject.ledger, mesh, each.bits)))
@@ -217,16 +237,21 @@ def facts(one: Trained) -> dict[str, Any]:
     assert mesh is not None
     each = width(one.recipe.weights or one.recipe.dtype)
     tensors = stored(one.subject)
-    weights = each.bytes(sum(tensor.copies * tensor.elements for tensor in tensors))
     undivided = training.step_of(one.subject, one.work, alone(one.recipe))
+    if one.recipe.lora is not None:
+        weights, states = int(undivided.parameters), int(undivided.states)
+        gradients = int(undivided.adapter_bytes)
+    else:
+        weights = gradients = each.bytes(sum(tensor.copies * tensor.elements for tensor in tensors))
+        states = optimizer(one.recipe.optimizer).states(tensors, each.bits // 8)
     return {
         "mesh": meshes.facts(mesh),
         "sent_bytes": sent(one),
         **_staged(one),
         "whole": {
             "weights_bytes": weights,
-            "optimizer_bytes": optimizer(one.recipe.optimizer).states(tensors, each.bits // 8),
-            "gradients_bytes": weights,
+            "optimizer_bytes": states,
+            "gradients_bytes": gradients,
             "kept_bytes": undivided.kept(),
         },
     }
@@ -245,7 +270,22 @@ def sent(one: Trained) -> int:
     assert one.recipe.mesh is not None
     bits = numbers.dtype_bits(one.recipe.dtype)
     found = meshes.calls(one.subject, one.recipe.mesh, one.work.axes(), bits, train=True)
+    if one.recipe.lora is not None:
+        found = with_adapters(one, found)
     return sum(each.sent for each in found)
+
+
+def with_adapters(one: Trained, found: list[Collective]) -> list[Collective]:
+    """Collectives of a step with adapters on frozen weights."""
+    from tfacct.accounts.sharding.adapters import of_adapters, of_frozen
+    from tfacct.reports import lora
+
+    recipe, mesh = one.recipe, one.recipe.mesh
+    assert recipe.lora is not None and mesh is not None
+    asked, bits = lora.read(recipe.lora), numbers.dtype_bits(recipe.adapters)
+    on = lora.chosen(one.subject, asked)
+    own = of_adapters(one.subject.ledger, mesh, on, asked.rank, one.work.axes(), bits)
+    return [*of_frozen(found, one.step), *own]
 
 
 def notes(one: Trained, found: dict[str, Any]) -> list[str]:

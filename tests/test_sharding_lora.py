@@ -1,0 +1,172 @@
+"""Adapters on products that ranks divide, against peft's own under torch's plans."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections import Counter
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+import tfacct
+from tests.test_sharding import fake_ranks, plan_of, random_config, watched
+from tests.test_sharding_train import alive_on_a_rank
+from tfacct.accounts.sharding.mesh import Mesh
+from tfacct.ledger.workload import Workload
+from tfacct.reports import mesh as meshes
+from tfacct.reports.train_ranks import with_adapters
+from tfacct.reports.training import Recipe, Trained, trained
+
+pytest.importorskip("peft")
+
+COLUMNS = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
+PRODUCTS = (*COLUMNS, "o_proj", "down_proj")
+
+
+def local(tensor: Any) -> Any:
+    return getattr(tensor, "_local_tensor", tensor)
+
+
+def divided(config: dict[str, Any], recipe: Recipe, names: list[str], rank: int) -> Any:
+    """The class under torch's plan, with peft's adapters divided as peft divides them."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    from tfacct.reference import adapting, keeping
+
+    assert recipe.mesh is not None
+    model = keeping.trainable(tfacct.load(config).loaded.of_class, "sdpa", "bf16")
+    ranks = init_device_mesh("cpu", (recipe.mesh.tp,))
+    parallelize_module(model, ranks, plan_of(model, recipe.mesh))
+    if config["tie_word_embeddings"]:
+        model.lm_head.weight = model.model.embed_tokens.weight
+    adapting.adapted(model, rank, names, wide=recipe.adapters == "fp32", dropout=recipe.lora_dropout)
+    plan: dict[str, Any] = {}
+    for name, _ in model.named_modules():
+        *_, product, which, leaf = ["", "", *name.split(".")]
+        if leaf == "default" and which == "lora_B" and product in COLUMNS:
+            plan[name] = ColwiseParallel()
+        elif leaf == "default" and which == "lora_A" and product not in COLUMNS:
+            plan[name] = RowwiseParallel()
+    parallelize_module(model, ranks, plan)
+    if recipe.checkpoint == "full":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.enable_input_require_grads()
+    return model
+
+
+def witnessed(model: Any, batch: int, tokens: int) -> tuple[int, int, dict[Any, Counter[int]]]:
+    """Bytes that autograd saves, the most that are alive, and what is sent but for the loss."""
+    import torch
+    from torch.distributed.tensor.parallel import loss_parallel
+
+    from tfacct.reference import keeping
+
+    own = {local(tensor).untyped_storage()._cdata for tensor in (*model.parameters(), *model.buffers())}
+    found: dict[int, Any] = {}
+
+    def save(tensor: Any) -> Any:
+        storage = local(tensor).untyped_storage()
+        if storage._cdata not in own:
+            found[storage._cdata] = storage
+        return tensor
+
+    alive, ids = alive_on_a_rank(), torch.zeros(batch, tokens, dtype=torch.long, device="meta")
+    sent: dict[Any, Counter[int]] = {}
+    wraps = patch("torch.distributed._functional_collectives._maybe_wrap_tensor", lambda tensor: tensor)
+    with keeping.as_on_cuda(), loss_parallel(), wraps:
+        with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor), watched(sent, "forward"):
+            loss = model(input_ids=ids, labels=ids, use_cache=False).loss
+        with watched(sent, "backward"):
+            loss.backward()
+        model.zero_grad()
+        del loss
+        for tensor in (*model.parameters(), *model.buffers(), ids):
+            alive.add(local(tensor))
+        with alive:
+            model(input_ids=ids, labels=ids, use_cache=False).loss.backward()
+    sent["tp", "forward", "all-reduce"].subtract({4 * batch * tokens: 3})  # of each token's loss
+    return sum(storage.nbytes() for storage in found.values()), alive.peak.bytes, sent
+
+
+def drawn(kind: str, seed: int) -> tuple[dict[str, Any], Recipe, list[str], int, Workload]:
+    mesh = Mesh(tp=(2, 4)[seed % 2])
+    rng = random.Random(f"lora {kind} {seed}")
+    config = {**random_config(kind, rng, mesh), "head_dim": 8 * rng.randint(1, 3), "max_position_embeddings": 512}
+    config["num_hidden_layers"] = rng.randint(2, 3)
+    config["vocab_size"] = mesh.tp * (2 * config["hidden_size"] + rng.choice((0, 50, 500)))
+    config["intermediate_size"] = mesh.tp * rng.choice((8, 100, 700))
+    names = [*PRODUCTS] if seed % 3 == 0 else rng.sample(PRODUCTS, rng.randint(1, 6))
+    rank, tokens = rng.choice((1, 4, 8)), mesh.tp * rng.choice((8, 40, 96))
+    recipe = Recipe(
+        optimizer="none",
+        mesh=mesh,
+        lora=f"{rank}:{','.join(names)}",
+        adapters=rng.choice(("fp32", "bf16")),
+        lora_dropout=rng.choice((0.0, 0.0, 0.1)),
+        checkpoint="full" if seed % 4 == 1 else "none",
+    )
+    return config, recipe.checked(), names, rank, Workload(tokens, tokens, rng.randint(1, 3))
+
+
+def sends(one: Trained) -> dict[Any, Counter[int]]:
+    found: dict[Any, Counter[int]] = {}
+    assert one.recipe.mesh is not None
+    calls = meshes.calls(one.subject, one.recipe.mesh, one.work.axes(), 16, train=True)
+    for each in with_adapters(one, calls):
+        found.setdefault((each.over, each.when, each.kind), Counter())[each.bytes // each.calls] += each.calls
+    return found
+
+
+def compared(kind: str, seed: int) -> None:
+    config, recipe, names, rank, work = drawn(kind, seed)
+    one = trained(tfacct.load(config).loaded, work, recipe)
+    assert recipe.mesh is not None
+    with fake_ranks(recipe.mesh.tp):
+        model = divided(config, recipe, names, rank)
+        kept, most, sent = witnessed(model, int(work.batch), int(work.tokens))
+        trains = sum(local(weight).numel() for weight in model.parameters() if weight.requires_grad)
+    assert one.step.kept() == kept, (config, recipe)
+    assert max(int(each.total) for each in one.instants if each.name != "optimizer step") == most, (config, recipe)
+    assert sum(adapter.copies * adapter.elements for adapter in one.step.adapters) == trains
+    if recipe.checkpoint == "none":  # what blocks send when they run again is not counted
+        assert sends(one) == {key: +sizes for key, sizes in sent.items() if +sizes}, (config, recipe)
+
+
+@pytest.mark.parametrize(("kind", "seed"), [("llama", 0), ("llama", 1), ("qwen2", 2), ("qwen3", 3)])
+def test_adapters_of_a_rank_are_pefts_own(kind: str, seed: int) -> None:
+    compared(kind, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3"])
+def test_adapters_of_random_ranks_are_pefts_own(kind: str) -> None:
+    for seed in range(4, 20):
+        compared(kind, seed)
+
+
+def test_adapters_of_llama_by_hand() -> None:
+    rank = tfacct.load("llama-3.1-8b").train(ctx="4k", tp=8, lora="16")
+    # Of q, k, v, gate, up the first matrix is whole, 16 · 4,096, the second a part; of o and down the other way round.
+    columns = 5 * 16 * 4096 + 16 * (4096 + 2 * 1024 + 2 * 14336) // 8
+    rows = 2 * 16 * 4096 + 16 * (4096 + 14336) // 8
+    assert rank.gradients_bytes == 4 * 32 * (columns + rows) == rank.lora["bytes"]
+    assert rank.weights_bytes == tfacct.load("llama-3.1-8b").train(ctx="4k", tp=8).weights_bytes + rank.lora["bytes"]
+    assert rank.exact and rank.whole["gradients_bytes"] == tfacct.load("llama-3.1-8b").train(lora="16").gradients_bytes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("llama-3.1-8b --tp 8 --sp --lora 16", "adapters are counted among ranks of --tp alone, by torch's plan"),
+        ("llama-3.1-8b --fsdp 8 --lora 16", "adapters are counted among ranks of --tp alone, by torch's plan"),
+        ("llama-3.1-70b --tp 8 --lora 16", "twice the hidden size or more on a rank hint: --tp 4 is counted"),
+    ],
+)
+def test_adapters_that_are_not_counted_are_refused_by_name(run: Any, arguments: str, said: str) -> None:
+    ran = run("train", *arguments.split())
+    assert ran.code == 2 and said in " ".join(ran.err.split()), ran.err
