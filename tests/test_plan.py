@@ -146,7 +146,7 @@ def test_the_answer_comes_first(run: Callable[..., Ran]) -> None:
     [
         ("t5-base --gpus 8 --fit 80GB --train --ctx 512 --batch 8", "t5-base: no division of 8 devices is counted"),
         ("mpt-7b --gpus 8 --fit 80GB --train --batch 8", "the training step of mpt has not been measured"),
-        (f"{LLAMA} --gpus 8 --fit 80GB --train --lora 16 --batch 8", "adapters are not counted on a mesh"),
+        (f"{LLAMA} --gpus 8 --fit 80GB --train --lora 16:nose --batch 8", "'nose' names no product"),
         (f"{LLAMA} --gpus 37 --fit 80GB --train --batch 8", "do not divide a batch of 8"),
         (f"{LLAMA} --gpus 8 --fit 80GB --checkpoint full", "--checkpoint goes with --train"),
         (f"{LLAMA} --gpus 8 --fit 80GB --train --kv-dtype fp8", "--train does not go with --kv-dtype"),

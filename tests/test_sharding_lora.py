@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import warnings
 from collections import Counter
@@ -117,7 +118,7 @@ def sends(one: Trained) -> dict[Any, Counter[int]]:
     found: dict[Any, Counter[int]] = {}
     assert one.recipe.mesh is not None
     calls = meshes.calls(one.subject, one.recipe.mesh, one.work.axes(), 16, train=True)
-    for each in with_adapters(one, calls):
+    for each in with_adapters(one.subject, one.recipe, one.step, calls):
         found.setdefault((each.over, each.when, each.kind), Counter())[each.bytes // each.calls] += each.calls
     return found
 
@@ -170,3 +171,10 @@ def test_adapters_of_llama_by_hand() -> None:
 def test_adapters_that_are_not_counted_are_refused_by_name(run: Any, arguments: str, said: str) -> None:
     ran = run("train", *arguments.split())
     assert ran.code == 2 and said in " ".join(ran.err.split()), ran.err
+
+
+def test_a_plan_with_adapters_has_what_their_step_sends(run: Any) -> None:
+    asked = "plan llama-3.1-8b --gpus 8 --fit 80GB --train --lora 16 --ctx 4k --batch 8 --json"
+    row = json.loads(run(*asked.split()).out)["models"][0]["divisions"][0]
+    rank = tfacct.load("llama-3.1-8b").train(ctx="4k", batch=row["batch"], tp=8, lora="16", accumulate=True)
+    assert row["tp"] == 8 and row["bytes"] == rank.peak_bytes and row["sent_bytes"] == row["times"] * rank.sent_bytes

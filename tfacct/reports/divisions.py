@@ -208,6 +208,10 @@ class _Training:
         at, bits = replace(self.work, batch=batch).axes(), units.dtype_bits(self.recipe.dtype)
         once = mesh.fsdp == 1 and mesh.zero < 2
         found = meshes.calls(self.subject, mesh, at, bits, train=True) if mesh.ranks > 1 else []
+        if self.recipe.lora is not None and found:
+            recipe = replace(self.recipe, mesh=mesh, accumulate=times > 1)
+            step = self._step((mesh.tp, mesh.sp, mesh.parts, batch, times > 1), recipe)
+            found = train_ranks.with_adapters(self.subject, recipe, step, found)
         return sum(
             one.sent if one.when == "update" or (one.over == "dp" and once) else times * one.sent for one in found
         )

@@ -271,21 +271,19 @@ def sent(one: Trained) -> int:
     bits = numbers.dtype_bits(one.recipe.dtype)
     found = meshes.calls(one.subject, one.recipe.mesh, one.work.axes(), bits, train=True)
     if one.recipe.lora is not None:
-        found = with_adapters(one, found)
+        found = with_adapters(one.subject, one.recipe, one.step, found)
     return sum(each.sent for each in found)
 
 
-def with_adapters(one: Trained, found: list[Collective]) -> list[Collective]:
+def with_adapters(subject: LoadedModel, recipe: Recipe, step: Step, found: list[Collective]) -> list[Collective]:
     """Collectives of a step with adapters on frozen weights."""
     from tfacct.accounts.sharding.adapters import of_adapters, of_frozen
     from tfacct.reports import lora
 
-    recipe, mesh = one.recipe, one.recipe.mesh
-    assert recipe.lora is not None and mesh is not None
+    assert recipe.lora is not None and recipe.mesh is not None
     asked, bits = lora.read(recipe.lora), numbers.dtype_bits(recipe.adapters)
-    on = lora.chosen(one.subject, asked)
-    own = of_adapters(one.subject.ledger, mesh, on, asked.rank, one.work.axes(), bits)
-    return [*of_frozen(found, one.step), *own]
+    on = lora.chosen(subject, asked)
+    return [*of_frozen(found, step), *of_adapters(subject.ledger, recipe.mesh, on, asked.rank, step.at, bits)]
 
 
 def notes(one: Trained, found: dict[str, Any]) -> list[str]:
