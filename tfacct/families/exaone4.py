@@ -44,7 +44,7 @@ class Config(LlamaLike):
         "blocks.*.attn_post_norm": "model.layers.*.post_attention_layernorm",
         "blocks.*.mlp_post_norm": "model.layers.*.post_feedforward_layernorm",
     }
-    gotchas: ClassVar = (
+    gotchas: ClassVar[tuple[str, ...]] = (
         "Norms come after attention and network, before the addition, as in OLMo 2; queries and keys pass through an "
         "RMSNorm over each head.",
         "Three layers have the window, the fourth sees everything and is not rotated, and so on; layer_types can "

@@ -1,0 +1,31 @@
+"""K-EXAONE: EXAONE 4's attention, dense layers, then experts beside a shared network."""
+
+from hypothesis import strategies as st
+
+from tests.families._drawing import SMALL, WINDOW, Draw, Fields, layer_types, llama_like, some
+from tests.families._sizes import Distinct, Sized, grouped, routed
+
+TINY = {
+    "model_type": "exaone_moe", "vocab_size": 397, "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6,
+    "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 119,
+    "sliding_window": 5, "sliding_window_pattern": 2, "moe_intermediate_size": 37, "num_experts": 7,
+    "num_shared_experts": 2, "num_experts_per_tok": 4,
+}  # fmt: skip
+LOGITS = {"": {**TINY, "first_k_dense_replace": 3}}  # dense layers only: the class weighs experts by sigmoids
+REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+
+
+def drawn(draw: Draw) -> Fields:
+    fields = layer_types(draw, llama_like(draw, null_kv=False) | {"sliding_window": draw(WINDOW)})
+    some(draw, fields, sliding_window_pattern=st.integers(1, 5))
+    count, layers = draw(st.integers(2, 6)), fields["num_hidden_layers"]  # of a group the class looks at two
+    fields |= {"num_experts": count, "num_experts_per_tok": draw(st.integers(1, count))}
+    fields |= {"moe_intermediate_size": draw(SMALL), "num_shared_experts": draw(st.integers(1, 3))}
+    kinds = st.lists(st.sampled_from(["dense", "sparse"]), min_size=layers, max_size=layers)
+    return some(draw, fields, first_k_dense_replace=st.integers(0, 5), mlp_layer_types=st.none() | kinds)
+
+
+def sized(of: Distinct) -> Sized:
+    one = grouped(of, layer_types=["full_attention"] * of.L, first_k_dense_replace=0)
+    config, sizes = routed(one, of.more, "num_experts", "moe_intermediate_size")
+    return {**config, "num_shared_experts": 2}, {**sizes, "Fs": 2 * sizes["Fe"]}
