@@ -29,6 +29,11 @@ pytest.importorskip("transformers")
         ("mixtral", {"tp": 2}, "transformers"),
         ("cohere", {"tp": 2}, "transformers"),
         ("gpt2", {"fsdp": 2}, "torch"),
+        ("llama", {"fsdp": 2, "dp": 2}, "torch"),  # HSDP
+        ("llama", {"tp": 2, "fsdp": 2, "dp": 2}, "torch"),
+        ("llama", {"cp": 2, "fsdp": 2}, "torch"),
+        ("llama", {"cp": 2, "tp": 2}, "torch"),
+        ("qwen3-0.6b", {"cp": 4}, "torch"),  # heads of a width of their own
         ("trinity-nano", {"fsdp": 2}, "torch"),  # what corrects the choice of experts has no gradient
     ],
 )
@@ -42,6 +47,24 @@ def test_every_check_agrees(kind: str, mesh: dict[str, Any], plan: str) -> None:
         "bytes of their results",
     ]
     assert found.witnesses[1]["measured"] > 0 and all(line["equal"] for line in found.lines)
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])
+@pytest.mark.parametrize("name", ["gpt2", "llama-3.2-1b", "mixtral-8x7b"])
+def test_stages_send_what_torchs_schedule_does(name: str, schedule: str) -> None:
+    model = tfacct.load(name)
+    found = model.verify(shard=True, ctx=64, batch=8, pp=4, schedule=schedule, microbatches=4)
+    assert found.agrees and found.mesh["pp"] == 4
+    assert (
+        found.rank_params
+        == found.measured_rank_params
+        == max(
+            stage["rank_params"] for stage in model.comms(pp=4, schedule=schedule, ctx=64, batch=8, train=True).stages
+        )
+    )
+    # Between four ranks: of each microbatch a message over each border, of two stages on each rank over seven.
+    borders = 7 if schedule == "interleaved" else 3
+    assert found.witnesses[1]["measured"] == 2 * 4 * borders
 
 
 def test_a_full_size_without_weights() -> None:
@@ -82,7 +105,16 @@ def test_what_was_asked_is_said(run: Callable[..., Ran], monkeypatch: pytest.Mon
         ("llama-3.1-8b --shard --tp 3", "does not divide K = 8"),
         ("llama-3.1-8b --shard --tp 2 --sp --ctx 5", "--tp 2 does not divide T = 5"),
         ("mamba-130m --shard", "no rule for Mamba on a mesh"),
-        ("llama-3.1-8b --tp 2", "--tp, --sp, --fsdp and --tp-plan need --shard"),
+        ("llama-3.1-8b --tp 2", "--tp needs --shard"),
+        ("llama-3.1-8b --pp 2", "--pp needs --shard"),
+        ("llama-3.1-8b --shard --dp 2", "--dp 2 is not verified here: torch reduces buckets of real numbers"),
+        ("mixtral-8x7b --shard --fsdp 2 --ep 2", "--ep 2 is not verified here: which experts a token goes to"),
+        ("llama-3.1-8b --shard --ulysses 2", "--ulysses 2 is not verified here"),
+        ("llama-3.1-8b --shard --cp 2 --cp-method gather", "is not verified here: torch runs a ring"),
+        ("llama-3.1-8b --shard --pp 2 --tp 2", "--pp 2 is not verified beside another axis"),
+        ("llama-3.1-8b --shard --pp 2 --schedule zero-bubble", "--pp 2 is not verified beside zero bubble"),
+        ("llama-3.1-8b --shard --dp 2 --zero 1", "is not verified here"),
+        ("llama-3.1-8b --shard --cp 2 --ctx 5", "ask for a multiple of 4"),
         ("ernie-4.5-21b-a3b --shard --fsdp 2 --ctx 64", "torch does not divide its class so"),
         ("llama-3.1-8b --shard --train", "--shard does not go with --train"),
         ("llama-3.1-8b --shard --decode", "whole sequences"),

@@ -9,9 +9,9 @@ from tfacct.api.answer import answered
 from tfacct.api.answers import MeasureReport, ProveReport, ShowReport, VerifyReport
 from tfacct.api.asked import Asked
 from tfacct.api.checked import CheckpointReport
-from tfacct.api.keywords import request, spelled_out
+from tfacct.api.keywords import StepOnMesh, mesh, request, spelled_out
 from tfacct.base.errors import UsageError
-from tfacct.ledger.workload import Step, Whole
+from tfacct.ledger.workload import Whole
 from tfacct.reports.counting import Counting, named_of
 
 
@@ -41,20 +41,15 @@ class Trusted(Asked):
         lora_dropout: float | None = None,
         weights: str | None = None,
         shard: bool = False,
-        tp: int = 1,
-        sp: bool = False,
-        fsdp: int = 1,
-        tp_plan: Literal["torch", "megatron"] = "torch",
-        **step: Unpack[Step],
+        **step: Unpack[StepOnMesh],
     ) -> VerifyReport:
         """Comparison of the formulas with every witness, path by path; `.agrees` is the verdict.
 
         `all_layers` runs every block instead of one of each kind; `against="transformers"` asks the class too. Needs
         torch and fvcore. With `train` the bytes of a training step are compared, of a recipe as `train`
         has it, such as `optimizer`: that needs transformers. With `shard` what one rank holds and sends is, where torch
-        divides the class among ranks of `tp` and `fsdp` (two or four if none are given). Raises TfacctError.
+        divides the class among ranks of a mesh (two or four if none are given), as `comms` has it. Raises TfacctError.
         """
-        from tfacct.reports.ranks import mesh_of
         from tfacct.reports.verify import verify
 
         recipe = named_of(
@@ -69,16 +64,16 @@ class Trusted(Asked):
                 "weights": weights,
             }
         )
-        mesh = mesh_of(tp=tp, sp=sp, fsdp=fsdp, tp_plan=tp_plan)
+        ranks = mesh(step)
         if shard:
             from tfacct.reports.verify_ranks import verify_ranks
 
             if train or recipe or against:
-                raise UsageError("shard=True is asked alone, with tp, sp, fsdp and tp_plan")
-            report = verify_ranks([self.loaded], request(step), mesh, dtype=dtype, all_layers=all_layers)
+                raise UsageError("shard=True is asked alone, with a mesh")
+            report = verify_ranks([self.loaded], request(step), ranks, dtype=dtype, all_layers=all_layers)
             return answered(VerifyReport, report)
-        if mesh is not None:
-            raise UsageError("tp, sp, fsdp and tp_plan need shard=True")
+        if ranks is not None:
+            raise UsageError("ranks need shard=True")
         if train:
             from tfacct.reports.verify_train import verify_train
 

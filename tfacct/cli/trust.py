@@ -45,33 +45,27 @@ def verify(
     as_: opt.As = opt.AsChoice.transformers,
     shard: Annotated[
         bool,
-        typer.Option(
-            "--shard", help="What one rank of --tp, --fsdp holds and sends, against the class that torch divides."
-        ),
+        typer.Option("--shard", help="What one rank of a mesh holds and sends, against the class that torch divides."),
     ] = False,
-    tp: opt.Tp = 1,
-    sp: opt.Sp = False,
-    fsdp: opt.Fsdp = 1,
-    tp_plan: opt.TpPlan = opt.PlanChoice.torch,
+    mesh: opt.Mesh,
     trained: opt.Trained,
     which: opt.Which,
     output: opt.Output,
 ) -> None:
     """Check the formulas against fvcore, torch and published totals. Needs torch and fvcore; allocates no weights."""
     from tfacct.output.progress import progress
-    from tfacct.reports.ranks import mesh_of
     from tfacct.reports.verify import verify
 
     terms = ask.counting(opt.Counted(dtype=dtype), trained)
     if not train:
         of_step = {} if shard else {"--dtype": dtype}
         ask.apart_from("--train", {**of_step, **{f"--{name}": value for name, value in vars(trained).items()}})
-    ranks = mesh_of(tp=tp, sp=sp, fsdp=fsdp, tp_plan=tp_plan.value)
+    ranks = ask.mesh(mesh)
     if shard:
         others = {"--train": train, "--prove": prove, "--by": by, "--against": against}
         ask.apart("--shard", others)
     elif ranks is not None:
-        raise UsageError("--tp, --sp, --fsdp and --tp-plan need --shard")
+        raise UsageError(f"{next(iter(ask.given(mesh)))} needs --shard")
     if as_ is not opt.AsChoice.transformers and not (train and prove):
         raise UsageError(f"--as {as_.value} goes with --train and --prove")
     with progress() as tick:

@@ -64,6 +64,7 @@ def step(
     *,
     tp: int,
     fsdp: int,
+    dp: int,
     sp: bool,
     together: bool,
     published: bool,
@@ -71,7 +72,8 @@ def step(
     batch: int,
     tokens: int,
 ) -> Seen:
-    """A forward and a backward pass of rank 0, the fullest one, without a loss. `sp`: the stream's tokens are divided;
+    """A forward and a backward pass of rank 0, the fullest one, without a loss. `dp`: copies of the ranks that divide
+    weights, whose scattered gradients are reduced. `sp`: the stream's tokens are divided;
     `together`: gradients of one tensor are added up before they are reduced; `published`: by transformers' own plan.
 
     Raises UsageError in a process that has a process group, ValueError, KeyError or TypeError for a config that the
@@ -81,7 +83,7 @@ def step(
     made = transformers.AutoConfig.for_model(config["model_type"], **fields)
     made.use_cache = False
     sent: Counter[tuple[str, str, int]] = Counter()
-    with fake_ranks(tp * fsdp), warnings.catch_warnings(), FakeTensorMode(allow_non_fake_inputs=True):
+    with fake_ranks(tp * fsdp * dp), warnings.catch_warnings(), FakeTensorMode(allow_non_fake_inputs=True):
         warnings.simplefilter("ignore")
         model = transformers.AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
             made, attn_implementation="sdpa" if sp else "eager", dtype=DTYPES[dtype]
@@ -89,7 +91,7 @@ def step(
         if getattr(model, "_can_set_experts_implementation", lambda: False)():
             model.set_experts_implementation("batched_mm")
         tied = made.get_text_config().tie_word_embeddings
-        _divide(model, tp, fsdp, sp=sp, together=together, published=published, tied=tied)
+        _divide(model, tp, fsdp, dp, sp=sp, together=together, published=published, tied=tied)
         ids = torch.zeros(batch, tokens, dtype=torch.long)
         with _counting(sent, "forward"), patch(PACKED, lambda *_, **__: None):
             logits = model(input_ids=ids, position_ids=torch.arange(tokens)[None]).logits
@@ -104,13 +106,13 @@ def step(
 
 
 @contextmanager
-def fake_ranks(count: int) -> Iterator[None]:
-    """A process group of so many ranks, of which this is the first, that sends nothing."""
+def fake_ranks(count: int, rank: int = 0) -> Iterator[None]:
+    """A process group of so many ranks, of which this is one, that sends nothing."""
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     if dist.is_initialized():
         raise UsageError("this process has a process group of its own", "ask in another process")
-    dist.init_process_group("fake", rank=0, world_size=count, store=FakeStore())
+    dist.init_process_group("fake", rank=rank, world_size=count, store=FakeStore())
     try:
         with patch.object(DeviceMesh, "__init__", _on_real_tensors(DeviceMesh.__init__)):
             yield
@@ -128,9 +130,9 @@ def _on_real_tensors(made: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _divide(model: Any, tp: int, fsdp: int, *, sp: bool, together: bool, published: bool, tied: bool) -> None:
+def _divide(model: Any, tp: int, fsdp: int, dp: int, *, sp: bool, together: bool, published: bool, tied: bool) -> None:
     with unset_fake_temporarily():
-        ranks = init_device_mesh("cpu", (fsdp, tp), mesh_dim_names=("fsdp", "tp"))
+        ranks = init_device_mesh("cpu", (dp, fsdp, tp), mesh_dim_names=("dp", "fsdp", "tp"))
     if tp > 1 and published:
         _by_published_plan(model, ranks["tp"], tp, fsdp)
     elif tp > 1:
@@ -138,9 +140,9 @@ def _divide(model: Any, tp: int, fsdp: int, *, sp: bool, together: bool, publish
         if tied:  # the plan takes it apart
             model.lm_head.weight = model.get_input_embeddings().weight
     if fsdp > 1:
-        for block in _blocks(model):
-            fully_shard(block, mesh=ranks["fsdp"])
-        fully_shard(model, mesh=ranks["fsdp"])
+        sharers = ranks["dp", "fsdp"] if dp > 1 else ranks["fsdp"]
+        for part in (*blocks_of(model), model):
+            fully_shard(part, mesh=sharers)
 
 
 def plan_of(model: Any, *, sp: bool, together: bool) -> dict[str, Any]:
@@ -186,7 +188,7 @@ def _by_published_plan(model: Any, ranks: Any, tp: int, fsdp: int) -> None:
     apply_tensor_parallelism(model, ranks, plan)
 
 
-def _blocks(model: Any) -> Any:
+def blocks_of(model: Any) -> Any:
     """The blocks: the longest list of modules that stands in none."""
     lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
     count = model.config.get_text_config().num_hidden_layers

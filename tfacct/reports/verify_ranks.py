@@ -9,6 +9,7 @@ from typing import Any
 
 from tfacct.accounts.sharding.mesh import Mesh, padded, replicated
 from tfacct.accounts.sharding.rules import collectives
+from tfacct.accounts.sharding.stages import blocks_in
 from tfacct.architecture.parts import Experts
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, TfacctError, UsageError, listed
@@ -22,7 +23,7 @@ from tfacct.reports import mesh as meshes
 from tfacct.reports.counting import on_a_mesh
 from tfacct.reports.verify import Pair, folded, rows, verdict, witness_facts, word
 from tfacct.witness.checks import Check
-from tfacct.witness.ranks import rank_checks
+from tfacct.witness.ranks import rank_checks, stage_checks
 from tfacct.witness.step import TWO, blocks_run, starred, with_blocks
 
 SOME = ("llama-3.2-1b", "qwen3-0.6b", "gpt2", "mixtral-8x7b", "aya-expanse-8b")
@@ -31,9 +32,20 @@ beside each other."""
 USUAL = (Mesh(2, fsdp=2), Mesh(2), Mesh(fsdp=2))
 """Meshes of which the first that goes is asked about, where none was given."""
 UNASKED = (
-    "Not asked: the loss, the optimizer, experts that --ep divides, copies of --dp; no byte was sent over a link, and"
-    " nothing was timed."
+    "Not asked: the loss, the optimizer, experts among ranks; no byte was sent over a link, and nothing was timed."
 )
+PIPED = (
+    "Messages are those of all stages, each by itself in torch's own schedule and a process group that sends nothing;"
+    " parameters are the class's. Not asked: the sum of a tied table's gradients, the loss, the optimizer."
+)
+
+
+UNRUN = (
+    ("dp", "torch reduces buckets of real numbers", "beside fsdp its copies are, as HSDP has them"),
+    ("ep", "which experts a token goes to are real numbers", "`tfacct comms` counts what they send"),
+    ("ulysses", "neither torch nor transformers divides heads for tokens", "a ring of cp is"),
+)
+"""Axes that are not asked about, why, and what is there instead."""
 
 
 @record
@@ -66,9 +78,8 @@ def verify_ranks(
     if request.decode or request.tokens is not None:
         raise whole_sequences("shard")
     mesh = mesh and meshes.checked(mesh)
-    if mesh is not None and (mesh.ep > 1 or mesh.dp > 1):
-        given = option("ep", mesh.ep) if mesh.ep > 1 else option("dp", mesh.dp)
-        raise UsageError(f"{given}: no witness is asked about it", f"give {option('tp')} and {option('fsdp')}")
+    if mesh is not None:
+        _check_asked(mesh)
     stored = units.dtype_name(dtype or "bf16")
     if stored not in meshes.DTYPES:
         raise UsageError(f"ranks send {', '.join(meshes.DTYPES)}, not {stored}")
@@ -94,6 +105,22 @@ def verify_ranks(
         headline="rank_params",
         agrees=all(each.agrees for each in verified),
     )
+
+
+def _check_asked(mesh: Mesh) -> None:
+    """Raises UsageError for a mesh that no class is run on, with what one is."""
+    for axis, why, hint in UNRUN:
+        if (size := getattr(mesh, axis)) > 1 and (axis != "dp" or mesh.fsdp == 1):
+            raise UsageError(f"{option(axis, size)} is not verified here: {why}", hint)
+    if mesh.cp > 1 and mesh.cp_method != "ring":
+        given = option("cp_method", mesh.cp_method)
+        raise UsageError(f"{given} is not verified here: torch runs a ring", "leave it out")
+    if mesh.pp > 1 and (mesh.ranks > mesh.pp or mesh.schedule == "zero-bubble"):
+        other = "another axis" if mesh.ranks > mesh.pp else "zero bubble"
+        raise UsageError(f"{option('pp', mesh.pp)} is not verified beside {other}", f"ask for {option('pp')} alone")
+    if mesh.zero:
+        why = "an engine decides which tensors share a bucket"
+        raise UsageError(f"{option('zero', mesh.zero)} is not verified here: {why}", f"{option('fsdp')} is")
 
 
 def _mesh_for(subject: LoadedModel, mesh: Mesh | None) -> tuple[Mesh, bool]:
@@ -129,6 +156,8 @@ def _by_published_plan(subject: LoadedModel, mesh: Mesh) -> bool:
 def _asked(
     given: LoadedModel, request: Request, mesh: Mesh, published: bool, dtype: str, *, all_layers: bool
 ) -> _Verified:
+    if mesh.pp > 1:
+        return _of_stages(given, request, mesh, dtype)
     subject = (None if all_layers else with_blocks(given, TWO)) or given
     if published and _tied(subject):
         subject = subject.with_fields({**subject.changed, "tie_word_embeddings": False})
@@ -145,6 +174,13 @@ def _asked(
     )
     checks = rank_checks(subject, work, mesh, sent, dtype, published=published)
     return _Verified(given, mesh, published, work, checks, blocks_run(given, all_layers))
+
+
+def _of_stages(given: LoadedModel, request: Request, mesh: Mesh, dtype: str) -> _Verified:
+    work, bits = counting.workload(given, request), units.dtype_bits(dtype)
+    every = meshes.by_stage(given, mesh, work.axes(), bits, train=True)
+    blocks = blocks_in(given.ledger)
+    return _Verified(given, mesh, False, work, stage_checks(given, work, mesh, every, dtype), (blocks, blocks))
 
 
 def _tied(subject: LoadedModel) -> bool:
@@ -216,7 +252,13 @@ def _several(verified: Sequence[_Verified]) -> Table:
 
 
 def _notes(verified: Sequence[_Verified]) -> list[str]:
+    if verified[0].mesh.pp > 1:
+        return [PIPED]
     said = [_run(verified)]
+    if verified[0].mesh.cp > 1:
+        said.append("Keys and values went round in torch's own ring, at the class's sizes.")
+        if verified[0].mesh.fsdp == 1:
+            said.append("The sums of gradients over cp were not asked for: their buckets hold real numbers.")
     for published, whose in ((False, "torch's tutorials"), (True, "the plan that transformers publishes")):
         own = [each.subject.name for each in verified if each.mesh.tp > 1 and each.published is published]
         if own:

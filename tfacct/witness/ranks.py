@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.sharding.sends import Collective
 from tfacct.accounts.sharding.shards import shard
+from tfacct.accounts.sharding.stages import blocks_in, microbatches, part, stages
 from tfacct.base.errors import MissingExtraError, UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Workload
@@ -24,17 +26,63 @@ def rank_checks(
     """Ask the class about a step of the fullest rank: `sent` are the collectives by the rules, `published` says that
     transformers' own plan divides it, not torch's. Raises UsageError where it cannot be asked."""
     seen = _step(subject, work, mesh, dtype, published=published)
+    around = _ring(subject, work, mesh, dtype) if mesh.cp > 1 else Counter()
+    if mesh.parts > 1 and mesh.fsdp == 1:
+        sent = [one for one in sent if one.of != "weights"]  # of gradients in buckets, which are not asked for
+    return _checks(held(subject, mesh), seen.held, sent, seen.sent + around, "parameters of rank 0")
+
+
+def stage_checks(
+    subject: LoadedModel, work: Workload, mesh: Mesh, every: Sequence[Sequence[Collective]], dtype: str
+) -> list[Check]:
+    """Ask torch's schedule about all stages, and the class about the fullest: `every` has the collectives of each rank by
+    the rules."""
+    room, own = _room("passing"), stages(blocks_in(subject.ledger), mesh)
+    times = microbatches(mesh, work.axes(), train=True)
+    width = next(group.axes["D"] for group in subject.ledger.groups if group.numbers)
+    shape = (work.batch // times, work.tokens, width)
+    seen: Counter[tuple[str, str, int]] = Counter()
+    for rank in range(mesh.pp):
+        sent = room.handed_on(mesh.pp, rank, mesh.chunks, times, mesh.schedule, shape, dtype)
+        for (when, size), count in sent.items():
+            seen[when, "send", size] += count
+    stored = [
+        {tensor.path: int(tensor.elements) for tensor in part(subject.ledger, each).tensors(unfolded=True)}
+        for each in own
+    ]
+    fullest = max(range(mesh.pp), key=lambda rank: sum(stored[rank].values()))
+    named = renamed(stored[fullest], subject.config.paths(), subject.config.tensors())
+    theirs = room.parameters_of_rank(subject.of_class, [[stage.blocks for stage in each] for each in own], fullest)
+    sends = [one for lines in every for one in lines if one.kind == "send"]
+    return _checks(named, theirs, sends, seen, f"parameters of stage {fullest + 1}")
+
+
+def _ring(subject: LoadedModel, work: Workload, mesh: Mesh, dtype: str) -> Counter[tuple[str, str, int]]:
+    found: Counter[tuple[str, str, int]] = _room("passing").ring(
+        subject.of_class, mesh.cp, mesh.tp, work.batch, work.tokens // mesh.cp, dtype
+    )
+    return found
+
+
+def _checks(
+    held: dict[str, int],
+    theirs_held: Mapping[str, int],
+    sent: Sequence[Collective],
+    theirs_sent: Mapping[tuple[str, str, int], int],
+    whose: str,
+) -> list[Check]:
+    """Parameters, calls and bytes, by the rules and by the class."""
     calls: Counter[str] = Counter()
     for one in sent:
         calls[_call(one.when, one.kind, one.bytes // one.calls)] += one.calls
-    theirs = Counter({_call(*which): count for which, count in seen.sent.items()})
+    theirs = Counter({_call(*which): count for which, count in theirs_sent.items()})
     moved: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
     for one in sent:
         moved[0][f"{one.when} {one.kind}"] += one.bytes
-    for (when, kind, size), count in seen.sent.items():
+    for (when, kind, size), count in theirs_sent.items():
         moved[1][f"{when} {kind}"] += count * size
     return [
-        Check("parameters of rank 0", "elements", held(subject, mesh), seen.held),
+        Check(whose, "elements", held, dict(theirs_held)),
         Check("calls of collectives", "calls", calls, theirs),
         Check("bytes of their results", "bytes", *moved),
     ]
@@ -53,10 +101,16 @@ def _call(when: str, kind: str, size: int) -> str:
 
 
 def _step(subject: LoadedModel, work: Workload, mesh: Mesh, dtype: str, *, published: bool) -> Any:
-    divided = {"tp": mesh.tp, "fsdp": mesh.fsdp, "sp": mesh.sp, "together": mesh.sp or mesh.plan == "megatron"}
-    size: dict[str, Any] = {"batch": work.batch, "tokens": work.tokens}
+    divided = {
+        "tp": mesh.tp,
+        "fsdp": mesh.sharers,
+        "dp": mesh.dp,
+        "sp": mesh.sp,
+        "together": mesh.sp or mesh.plan == "megatron",
+    }
+    size: dict[str, Any] = {"batch": work.batch, "tokens": work.tokens // mesh.parts}
     try:
-        return _room().step(subject.of_class, **divided, **size, dtype=dtype, published=published)
+        return _room("ranks").step(subject.of_class, **divided, **size, dtype=dtype, published=published)
     except AssertionError as error:  # weights of two dtypes, of which fully_shard makes no unit
         raise UsageError(
             f"{subject.name}: torch does not divide its class so: {error}", f"leave {option('fsdp')} out"
@@ -65,11 +119,10 @@ def _step(subject: LoadedModel, work: Workload, mesh: Mesh, dtype: str, *, publi
         raise UsageError(f"{subject.name}: the transformers class refuses this config: {error!r}") from None
 
 
-def _room() -> ModuleType:
+def _room(name: str) -> ModuleType:
     """The module that imports torch and transformers. Raises MissingExtraError where there are none."""
     try:
-        from tfacct.reference import ranks
+        return import_module(f"tfacct.reference.{name}")
     except ImportError:
         what = "pip install transformers, and tfacct[measure]"
         raise MissingExtraError("the witnesses of a mesh need torch and transformers", what) from None
-    return ranks

@@ -1,0 +1,164 @@
+"""What ranks hand on to one another, as torch runs it, a witness: stages of a pipeline, parts of a sequence in a ring.
+
+The process group sends nothing and the tensors hold nothing. Stages run torch's own schedules; keys and values go round
+in torch's experimental context_parallel.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import transformers
+from torch import distributed as dist
+from torch import nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B, schedules
+
+from tfacct.reference.keeping import DTYPES
+from tfacct.reference.ranks import blocks_of, fake_ranks, watching
+
+KINDS = {"all_to_all_single": "send"}
+"""The operation in which a ring hands its message on."""
+SINGLE: dict[str, Any] = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
+
+
+class _Agreed(PipelineStage):
+    """A stage whose neighbours, who are not there, agree that shapes are known."""
+
+    def _warmup_backward_result(self, received_result: Any = None) -> Any:  # noqa: ARG002
+        return torch.ones(1, dtype=torch.int32)
+
+
+class _Stream(nn.Module):
+    """What a stage does to the stream, as far as its neighbours see it."""
+
+    def __init__(self, width: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(width, device="meta", dtype=dtype))
+
+    def forward(self, stream: Any) -> Any:
+        """The stream with a learned vector added."""
+        return stream + self.weight
+
+
+def handed_on(
+    ranks: int, rank: int, chunks: int, microbatches: int, schedule: str, shape: Sequence[int], dtype: str
+) -> Counter[tuple[str, int]]:
+    """Messages that one rank of a pipeline sends in a step: pass and bytes → how many. `shape`: of the stream."""
+    found: Counter[tuple[str, int]] = Counter()
+    kind = DTYPES[dtype]
+
+    def watched(operations: Sequence[Any], desc: str | None = None) -> list[Any]:  # noqa: ARG001
+        for one in operations:
+            if one.op is dist.isend:
+                when = "forward" if one.peer == (rank + 1) % ranks else "backward"
+                found[when, one.tensor.numel() * one.tensor.element_size()] += 1
+        return []
+
+    def stream(asks: bool) -> Any:
+        return torch.zeros(*shape, requires_grad=asks, device="meta", dtype=kind)
+
+    every = ranks * chunks
+    with fake_ranks(ranks, rank), patch.object(schedules, "_batch_p2p", watched):
+        own = [
+            _Agreed(
+                _Stream(shape[-1], kind),
+                stage,
+                every,
+                torch.device("meta"),
+                (stream(asks=bool(stage)),),
+                (stream(asks=True),),
+            )
+            for stage in range(rank, every, ranks)
+        ]
+        run: Any
+        if schedule in SINGLE:
+            run = SINGLE[schedule](own[0], microbatches, loss_fn=_loss)
+        else:
+            run = ScheduleInterleaved1F1B(own, microbatches, loss_fn=_loss)  # type: ignore[arg-type]
+        whole = (torch.zeros(microbatches * shape[0], *shape[1:], device="meta", dtype=kind),)
+        target = torch.zeros(microbatches * shape[0], 1, device="meta")
+        run.step(*(whole if rank == 0 else ()), target=target if rank == ranks - 1 else None)
+    return found
+
+
+def _loss(made: Any, _: Any) -> Any:
+    return made.sum()
+
+
+def parameters_of_rank(config: Mapping[str, Any], every: Sequence[Sequence[range]], rank: int) -> dict[str, int]:
+    """Elements of each parameter of the class on one rank. `every`: the blocks of each rank's stages. What stands in
+    front of the list of blocks is in the first stage, what stands behind it in the last."""
+    fields = {name: value for name, value in config.items() if name != "model_type"}
+    made = transformers.AutoConfig.for_model(config["model_type"], **fields)
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(made)  # type: ignore[no-untyped-call]
+    blocks = blocks_of(model)
+    inside = next(name for name, module in model.named_modules() if module is blocks)
+    weights = list(model.named_parameters(remove_duplicate=False))
+    known = {id(weight): name for name, weight in model.named_parameters()}
+    first = next(at for at, (name, _) in enumerate(weights) if name.startswith(f"{inside}."))
+
+    def here(at: int, name: str) -> bool:
+        if not name.startswith(f"{inside}."):
+            return rank == (0 if at < first else len(every) - 1)
+        number = int(name.removeprefix(f"{inside}.").split(".")[0])
+        return any(number in stage for stage in every[rank])
+
+    return {known[id(weight)]: weight.numel() for at, (name, weight) in enumerate(weights) if here(at, name)}
+
+
+def ring(config: Mapping[str, Any], ranks: int, tp: int, batch: int, tokens: int, dtype: str) -> Counter[Any]:
+    """Messages of all blocks' attention in a ring of so many ranks, forward and backward: pass, kind and bytes."""
+    from torch.distributed.tensor.experimental._context_parallel import _attention as torchs
+
+    fields = {name: value for name, value in config.items() if name != "model_type"}
+    made = transformers.AutoConfig.for_model(config["model_type"], **fields).get_text_config()
+    query = made.num_attention_heads
+    width = getattr(made, "head_dim", None) or made.hidden_size // query
+    keys = getattr(made, "num_key_value_heads", None) or query
+    found: Counter[Any] = Counter()
+    torchs._cp_options.rotate_method = torchs._RotateMethod.ALL_TO_ALL
+
+    def watched(when: str) -> Any:
+        def told(_: str, kind: str, size: int) -> None:
+            found[when, kind, size] += made.num_hidden_layers
+
+        return watching(KINDS, told)
+
+    with fake_ranks(ranks), torch.no_grad():
+        group: Any = dist.group.WORLD
+        shapes = [(batch, heads // tp, tokens, width) for heads in (query, keys, keys)]
+        q, k, v = (torch.zeros(shape, device="meta", dtype=DTYPES[dtype]) for shape in shapes)
+        with watched("forward"):
+            out, logs = torchs._templated_ring_attention(group, 2, _kernel, q, k, v, is_causal=True)  # type: ignore[arg-type]
+        with watched("backward"):
+            slope = torch.ones_like(out)
+            torchs._templated_ring_attention_backward(
+                group,
+                2,
+                _gradients,  # type: ignore[arg-type]
+                slope,
+                "grad_out",
+                q,
+                k,
+                v,
+                out,
+                logs,
+                True,
+            )
+    return found
+
+
+def _kernel(q: Any, k: Any, v: Any, is_causal: bool, **_: Any) -> Any:
+    """The attention of a CPU, in the call that torch's ring makes."""
+    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, is_causal)
+
+
+def _gradients(**given: Any) -> Any:
+    names = ("grad_out", "query", "key", "value", "out", "logsumexp")
+    run = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+    return run(*(given[name] for name in names), 0.0, given["is_causal"])
