@@ -35,7 +35,7 @@ def rank_checks(
 def stage_checks(
     subject: LoadedModel, work: Workload, mesh: Mesh, every: Sequence[Sequence[Collective]], dtype: str
 ) -> list[Check]:
-    """Ask torch's schedule about all stages, and the class about the fullest: `every` has the collectives of each rank by
+    """Ask torch's schedule about all stages, and the class about the fullest: `every` has each rank's collectives by
     the rules."""
     room, own = _room("passing"), stages(blocks_in(subject.ledger), mesh)
     times = microbatches(mesh, work.axes(), train=True)
