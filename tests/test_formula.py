@@ -201,7 +201,7 @@ def test_the_cache_reads_back(run, family: str, seed: int) -> None:
     assert in_bf16 == number(held) == sum(width.get(path, 2) * number(row[2]) for path, row in table.items())
     latent = config.get("latent_attention", "unpacked") != "unpacked"
     kept = ["attn.latent_cache", "attn.rotary_cache"] if latent else ["attn.k_cache", "attn.v_cache"]
-    kept = [*kept, *(["attn.index_cache"] if "index_topk" in config else [])]
+    kept = [*kept, *(["attn.index_cache"] if "index_n_heads" in config else [])]
     attends = bool(subject("mine", config).architecture.attentions)
     ahead = "num_mem_blocks" in config  # attention of a shared block stands in front of the mixer
     kept = kept if attends or not states else []

@@ -38,6 +38,7 @@ def refused(model: LoadedModel) -> bool:
     """True of recurrences, of several streams, and of attention to keys that an indexer chooses."""
     lines = [line for group in model.ledger.groups for line in group.lines]
     chooses = any(isinstance(line, Matmul) and line.mask == "chosen" for line in lines)
+    chooses |= any(isinstance(line, State) and line.path.endswith("index_cache") for line in lines)
     chooses |= model.architecture.streams is not None
     return chooses or any(isinstance(line, State) and "S" not in line.spec.split() for line in lines)
 

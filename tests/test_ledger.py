@@ -134,6 +134,9 @@ def test_a_decode_step_reads_exactly_the_kv_cache(tiny_subject) -> None:
         for stack, part in tiny_subject.architecture.having(LatentAttention)
         if part.index_dim is not None and part.indexes
     ]
+    choosing += [
+        (stack.count, part) for stack, part in tiny_subject.architecture.having(Attention) if part.chosen is not None
+    ]
     assert sum(index.values()) == sum(2 * count * 3 * 11 * part.index_dim for count, part in choosing)
     if any(getattr(part, "borrowed", False) for part in tiny_subject.architecture.parts()):
         assert read > 8 * sum(kept.values()), "a cache that several blocks read"

@@ -34,6 +34,8 @@ def unruled(model: LoadedModel) -> str:
     if any(getattr(part, "value_norm", None) is not None for part in model.architecture.parts()):
         return "keys that are values or another layer's"
     attentions = [part for part in model.architecture.parts() if isinstance(part, Attention)]
+    if any(part.chosen is not None for part in attentions):
+        return "the activation 'swigluoai'"  # of MiniMax-M3
     if any(part.value_dim is not None for part in attentions):
         return "values of a size of their own"
     if model.architecture.beside is not None:

@@ -87,6 +87,10 @@ def with_few_layers(whole: LoadedModel) -> LoadedModel:
     for kinds_of in ("layer_types", "layers_block_type"):
         if fields.get(kinds_of):
             fields[kinds_of] = fields[kinds_of][:most]
+    if fields.get("sparse_attention_config"):  # MiniMax-M3's, which lists the layers with an indexer
+        own = fields["sparse_attention_config"]
+        fields["sparse_attention_config"] = {**own, "sparse_attention_freq": own["sparse_attention_freq"][:most]}
+        fields["moe_layer_freq"] = fields["moe_layer_freq"][:most]
     if fields.get("attn_layer_indices"):  # Bamba's
         fields["attn_layer_indices"] = [3]
     if fields.get("hybrid_override_pattern"):  # Nemotron-H's

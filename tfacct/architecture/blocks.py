@@ -168,7 +168,8 @@ class Block:
         if isinstance(attention, LatentAttention) and attention.index_top is not None:
             found["keys"] = "choosing" if attention.indexes else "following"
         if isinstance(attention, Attention):
-            found["keys"] = "borrowing" if attention.borrowed else "keeping"
+            chooses = attention.chosen is not None
+            found["keys"] = "choosing" if chooses else "borrowing" if attention.borrowed else "keeping"
         if attention is not None:
             found[POSITIONS] = "unrotated" if attention.rotary is None else "rotated"
         return found

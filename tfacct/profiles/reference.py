@@ -187,6 +187,8 @@ class Reference:
         if isinstance(part, Attention):
             if part.buckets is not None:
                 raise ConfigError(f"{self.name}: no rule for a table of distances in every block")
+            if part.chosen is not None or part.joined:
+                raise ConfigError(f"{self.name}: no rule for attention that has an indexer or reads two vectors")
             if isinstance(part, Disentangled):
                 raise ConfigError(f"{self.name}: no rule for Disentangled")
             yield from self._attention(at, reads, part)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.reference.distances import OwnBias
+from tfacct.reference.indexer import BlockIndexer
 from tfacct.reference.modules import (
     Add,
     ChannelScale,
@@ -27,8 +28,9 @@ from tfacct.reference.modules import (
 from tfacct.reference.rotary import Angles, Rotary
 from tfacct.reference.step import Step
 
-Cache: TypeAlias = tuple[Tensor, Tensor]
-"""Tensors that a block keeps of the tokens it has seen: keys and values, or a latent and the rotated part of keys."""
+Cache: TypeAlias = tuple[Tensor, ...]
+"""Tensors that a block keeps of the tokens it has seen: keys and values, or a latent and the rotated part of keys; an
+indexer's keys behind them."""
 
 
 class Softmax(nn.Module):
@@ -199,12 +201,14 @@ class Attention(Heads):
         super().__init__(part)
         self.window, self.keep_all, self.angles, self.rope_dim = part.window, keep_all, angles, part.rope_dim
         self.causal, self.borrowed, self.tiles = part.causal, part.borrowed, part.tiles
-        self.caches = ("k_cache", "v_cache") if part.keeps else ()
+        self.caches: tuple[str, ...] = ("k_cache", "v_cache") if part.keeps else ()
+        self.indexer = None if part.chosen is None else BlockIndexer(part, angles)
+        self.caches = (*self.caches, *(("index_cache",) if self.indexer is not None else ()))
         if part.borrowed:
             self.k_proj = None  # type: ignore[assignment]
         if part.borrowed or part.keys_as_values:
             self.v_proj = None  # type: ignore[assignment]
-        plain = part.softcap is None and not part.sinks and not part.alibi and not part.biased
+        plain = part.chosen is None and part.softcap is None and not part.sinks and not part.alibi and not part.biased
         self.chunked = part.chunked
         self.fused = fused and plain and not part.chunked and not self.far
         biased = part.qkv_bias and part.gate_bias
@@ -269,7 +273,10 @@ class Attention(Heads):
             k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
         if step.lent is not None:
             step.lent[self.window] = (k, v)
+        index = None if self.indexer is None else self.indexer(x, step, past[2] if past is not None else None)
         result = self._result(x, q, k, v, step, old)
+        if index is not None:
+            return result, k, v, index
         return (result, self._kept(k), self._kept(v)) if self.caches else (result,)
 
     def _result(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, step: Step, old: int) -> Tensor:
@@ -311,6 +318,8 @@ class Attention(Heads):
 
     def _mask(self, step: Step, old: int) -> Tensor | None:
         """Mask of the scores; None where every token sees all."""
+        if self.indexer is not None and step.chosen is not None:
+            return step.chosen
         if self.causal:
             if self.chunked and self.window is not None:
                 return step.chunk(old, self.window)

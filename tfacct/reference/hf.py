@@ -270,7 +270,7 @@ def _kept_by(layer: Any, keys_first: bool) -> list[Any]:
     """The tensors that a layer of the class's cache holds: a mixer's states, keys and values, an indexer's keys. Where
     attention runs in front of the mixer, its own stand first."""
     states = [*getattr(layer, "conv_states", {}).values(), *getattr(layer, "recurrent_states", {}).values()]
-    keys = [getattr(layer, name, None) for name in ("keys", "values", "indexer_keys")]
+    keys = [getattr(layer, name, None) for name in ("keys", "values", "indexer_keys", "idx_keys")]
     both = (*keys, *states) if keys_first else (*states, *keys)
     return [kept for kept in both if kept is not None]
 

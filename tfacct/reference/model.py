@@ -345,7 +345,8 @@ def _kept_sizes(part: parts.Part, batch: int, tokens: int, source: int) -> tuple
             return module_of(part).kept(part, batch)
         case parts.Attention() if part.keeps:
             size = part.head_dim if part.value_dim is None else part.value_dim
-            return (batch, part.kv_heads, tokens, part.head_dim), (batch, part.kv_heads, tokens, size)
+            keys: Any = () if part.chosen is None else ((batch, 1, tokens, part.index_dim),)
+            return (batch, part.kv_heads, tokens, part.head_dim), (batch, part.kv_heads, tokens, size), *keys
         case parts.CrossAttention() if source:
             return ((batch, part.kv_heads, source, part.head_dim),) * 2
         case parts.LatentAttention():

@@ -313,6 +313,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": nn.functional.relu,
     "relu2": relu2,
     "silu": nn.functional.silu,
+    "swigluoai": quick_gelu,
     "swish": nn.functional.silu,
     "tanh": torch.tanh,
 }
@@ -322,14 +323,19 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class Activation(nn.Module):
     """The activation of one projection, or of a gate, times what the gate lets through.
 
-    One that is not known stands for any: on meta all have the same shape, and `build` refuses it elsewhere.
+    One that is not known stands for any: on meta all have the same shape, and `build` refuses it elsewhere. That of
+    gpt-oss bounds both, and adds 1 to what the gate lets through (transformers' GptOssExperts).
     """
+
+    BOUND = 7.0
 
     def __init__(self, name: str) -> None:
         super().__init__()
-        self.function = ACTIVATIONS.get(name, nn.functional.silu)
+        self.function, self.bounded = ACTIVATIONS.get(name, nn.functional.silu), name == "swigluoai"
 
     def forward(self, x: Tensor, gate: Tensor | None = None) -> Tensor:
+        if gate is not None and self.bounded:
+            return self.function(gate.clamp(max=self.BOUND)) * (x.clamp(-self.BOUND, self.BOUND) + 1)
         return self.function(x) if gate is None else self.function(gate) * x
 
 

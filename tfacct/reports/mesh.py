@@ -349,6 +349,8 @@ def _of_part(part: Part) -> Iterator[str]:
                 or part.buckets is not None
             ):
                 yield "attention that is not plain"
+            if part.chosen is not None:
+                yield "an indexer that chooses blocks of keys"
             if part.borrowed or part.keys_as_values:
                 yield "attention with borrowed or shared projections"
             if part.qk_norm is not None and part.qk_norm.together:

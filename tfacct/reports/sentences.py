@@ -136,7 +136,7 @@ def _chosen(subject: LoadedModel, *, kept: bool, masked: bool) -> list[str]:
     stacks = subject.architecture.having(LatentAttention)
     found = {part.index_top for _, part in stacks if part.index_top is not None}
     if not found:
-        return []
+        return _chosen_blocks(subject, kept=kept, masked=masked)
     follows = (
         "; the cache keeps all keys, and the indexer's own."
         if kept
@@ -153,6 +153,23 @@ def _tiled(subject: LoadedModel) -> list[str]:
     tiled = [(stack.count, part.tiles) for stack, part in subject.architecture.having(Attention) if part.tiles]
     every = sum(stack.count for stack in stacks)
     return [f"In {count} of {every} blocks a patch sees the {size} of its own window." for count, size in tiled]
+
+
+def _chosen_blocks(subject: LoadedModel, *, kept: bool, masked: bool) -> list[str]:
+    """How many blocks of keys an indexer chooses for a token, and what that changes."""
+    found = [(stack, part.chosen) for stack, part in subject.architecture.having(Attention) if part.chosen is not None]
+    if not found:
+        return []
+    count, all_ = sum(stack.count for stack, _ in found), sum(stack.count for stack in subject.architecture.stacks)
+    tops, sizes = (units.between([*{getattr(own, name) for _, own in found}]) for name in ("top", "size"))
+    follows = (
+        "the cache keeps all keys, and the indexer's own."
+        if kept
+        else "those left out are counted under --masked too."
+        if masked
+        else "all are counted, as transformers runs it."
+    )
+    return [f"In {count:,} of {all_:,} blocks an indexer chooses {tops} × {sizes} keys for a token; {follows}"]
 
 
 def _chunked(part: object) -> bool:

@@ -1,7 +1,7 @@
 """The parts a transformer is put together from: their sizes, their axes, their lines."""
 
 from tfacct.architecture.parts.altup import AltUp, Laurel, Merged, Streams
-from tfacct.architecture.parts.attention import Attention, Grouped, QKNorm, Rotary, Temperature
+from tfacct.architecture.parts.attention import Attention, Blocks, Grouped, QKNorm, Rotary, Temperature
 from tfacct.architecture.parts.classes import Classes, Picked, Pooler
 from tfacct.architecture.parts.convolution import FirstConvolution, ShortConvolution
 from tfacct.architecture.parts.cross import OF_SOURCE, CrossAttention, Disentangled, Distances, RelativeBias
@@ -67,6 +67,7 @@ __all__ = [
     "AltUp",
     "Attention",
     "AttentionPooler",
+    "Blocks",
     "ChannelMix",
     "Classes",
     "CrossAttention",

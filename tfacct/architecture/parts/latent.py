@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar, Literal, TypeAlias
 
-from tfacct.architecture.parts.attention import Rotary
+from tfacct.architecture.parts.attention import INDEXER, Rotary
 from tfacct.architecture.parts.part import Part
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Mask, Size
@@ -80,8 +80,7 @@ class LatentAttention(Part):
         "Hp": "elements of a key head made from the latent",
         "Hr": "rotated elements of a head",
         "Hv": "size of a value head",
-        "Nx": "heads of the indexer",
-        "Hx": "size of an indexer's head",
+        **INDEXER,
         "Sx": "keys that the indexer chooses for a token",
     }
 
