@@ -78,6 +78,7 @@ def glm4_moe_lite(pick: Pick, config: Config) -> Config:
 def minimax_m2(pick: Pick, config: Config) -> Config:
     return {
         **routed(pick, config),
+        "rotary_dim": pick([4, 8]),
         "intermediate_size": pick([16, 72, 200]),
         "num_local_experts": pick([4, 6]),
         "attention_dropout": pick(DROPS),

@@ -19,6 +19,7 @@ class Config(GraniteLike):
     num_experts_per_tok: Count = 2
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    changes_training: ClassVar = frozenset({"output_router_logits"})
     habits: ClassVar = frozenset({"scales_results", "narrow_shares", "chosen_first"})
     stems: ClassVar = ("GraniteMoe",)
     uncounted: ClassVar = GraniteLike.uncounted | {"mlp_bias"}

@@ -46,7 +46,8 @@ class Habits:
     their product by an index, which is kept; `copies_first`: and are copied for each query head right then.
     `sums_first`: results of parts side by side are summed in place, and numbers of their sum are dropped.
     `biases_apart`: biases are added to products behind them. `written_norms`: norms with a scale alone are no operation
-    of torch. `turns_copies`: queries and keys are cast to fp32 before they turn, and back behind it.
+    of torch. `turns_copies`: queries and keys are cast to fp32 before they turn, and back behind it. `narrow_router`:
+    scores are made in the pass's dtype before they are in fp32.
     """
 
     embedding: bool = False
@@ -99,6 +100,7 @@ class Habits:
     biases_apart: bool = False
     written_norms: bool = False
     turns_copies: bool = False
+    narrow_router: bool = False
 
     @property
     def apart(self) -> bool:

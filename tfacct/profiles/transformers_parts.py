@@ -211,6 +211,13 @@ def experts(at: str, reads: str, part: Experts, habits: Habits) -> Run:
         Kept(f"{at}.shares", "B T A", by=(routing,), role="full"),
     )
     shares = Held("B T A", width)  # the gradient of what a token's experts are weighted by
+    behind = (
+        Held("B T E"),
+        shares,
+        Held("B T A", "index", 1 + habits.narrow_shares),
+        Held("B T A", "short"),
+        Held("E", "short"),
+    )
     return Run(
         (router, routing, sent, ordered, grouped, gate, up, act, product, down, share, back),
         (
@@ -241,17 +248,9 @@ def experts(at: str, reads: str, part: Experts, habits: Habits) -> Run:
             Moment(router, (Held("B T D", times=2), Held("B T E"))),
         ),
         (
-            Moment(
-                back,
-                (
-                    Held("B T A D", width, 2),
-                    Held("B T E"),
-                    shares,
-                    Held("B T A", "index", 1 + habits.narrow_shares),
-                    Held("B T A", "short"),
-                    Held("E", "short"),
-                ),
-            ),
+            # A block that runs again stops in front of the last: its index is there, and numbers that it was made of.
+            Moment(back, (Held("B T A D", width), Held("B T A", "index"), *behind)),
+            Moment(back, (Held("B T A D", width, 2), *behind), after=True),
         ),
         () if habits.narrow_shares else (Held("B T D", width),),
     )

@@ -31,18 +31,26 @@ def _scored(at: str, run: Run, habits: Habits) -> Run:
         Kept(f"{at}.sum", "B T", by=(routing,), role="full"),
         Kept(f"{at}.shares", "B T A", by=(routing,), role="full"),
     )
-    own = (
+    scoring: tuple[Kept, ...] = (
         Kept(f"{at}.router.upcast", "B T D", by=(router,), role="upcast"),
         Kept(f"{at}.router.copy", "D E", by=(router,), role="full"),
+    )
+    if habits.narrow_router:
+        scoring = tuple(line for line in run.kept if line.by == (router,))
+    own = (
+        *scoring,
         Kept(f"{at}.routing", "B T E", by=(routing,), role="full"),
         Kept(f"{at}.chosen", "B T A", by=(routing,), role="index"),
         *(shares if habits.shared_out else ()),
     )
     kept = (*own, *(line for line in run.kept if {router, routing}.isdisjoint(line.by)))
+    held: tuple[Held, ...] = (Held("B T D", times=2), Held("B T D", "full"), Held("B T E", "full"), Held("D E", "full"))
+    if habits.narrow_router:
+        held = (Held("B T D", times=2), Held("B T E"))
     moments = (
         *(moment for moment in run.moments if moment.at not in (router, routing)),
         Moment(routing, (Held("B T D"), Held("B T E", "full", 4), Held("B T A", "full"))),
-        Moment(router, (Held("B T D", times=2), Held("B T D", "full"), Held("B T E", "full"), Held("D E", "full"))),
+        Moment(router, held),
     )
     return run._replace(kept=kept, moments=moments)
 
