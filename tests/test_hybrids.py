@@ -182,3 +182,95 @@ def test_lightning_attention_verifies(run, tmp_path) -> None:
     for tokens in ("29", "7", "1"):
         ran = run("verify", str(path), "--ctx", "29", "--tokens", tokens)
         assert ran.code == 0 and "checks agree exactly" in ran.out
+
+
+def test_shared_blocks_are_stored_once_and_run_in_every_call_by_hand() -> None:
+    """zamba2-2.7b: D = 2,560, 54 layers of Mamba-2 (inner 5,120, 80 heads, one group, state 64, kernel 4); 9 of them
+    call one of 2 blocks, whose heads read 2 · 2,560 numbers, each with adapters of rank 128 beside the network."""
+    D, Dj, F, R = 2560, 5120, 10240, 128
+    mamba = D * (2 * 5120 + 2 * 64 + 80) + (5120 + 128) * 5 + 3 * 80 + 5120 + 5120 * D + D
+    block = Dj + D + 3 * Dj * Dj + Dj * D + 3 * D * F
+    call = D * D + D * R + R * 2 * F
+    model = subject("mine", load("zamba2-2.7b").loaded.raw)
+    stored = model.ledger.parameters()
+    assert sum(stored.values()) == 54 * mamba + 2 * block + 9 * call + 32000 * D + D == 2_662_214_560
+    assert stored["blocks.*.attn.q_proj.weight"] == 2 * Dj * Dj
+    assert stored["blocks.*.mlp.adapter_down.weight"] == 9 * D * R
+    flops = model.ledger.flops({"B": 1, "T": 1, "S": 100, "O": 1})
+    assert flops["blocks.*.attn.q_proj"] == 9 * 2 * Dj * Dj
+    assert flops["blocks.*.attn.scores"] == 9 * 2 * 100 * 32 * 160
+
+
+def test_blocks_in_turn_are_named_by_the_first_layer_that_calls_them() -> None:
+    """Of five hybrid layers the first, third and fifth call one block, the second and fourth the other."""
+    calls = {"layers_block_type": ["hybrid"] * 5, "num_mem_blocks": 2, "use_shared_attention_adapter": True}
+    stored = subject("mine", {**TINY["zamba2"], **calls}).ledger.parameters(unfolded=True)
+    own = [path.split(".")[1] for path in stored if path.endswith("attn.o_proj.weight")]
+    assert sorted(own) == ["0", "1"]
+    assert sum(path.endswith("attn.q_adapter_down.weight") for path in stored) == 5
+
+
+def test_shared_sets_are_said_and_derived(run) -> None:
+    said = " ".join(run("params", "zamba2-7b", "--explain").out.split())
+    assert "Of 7 blocks, and of 6 others, attention and network run with one set of weights each" in said
+    assert "Dj·2 = 7,168 · 2 sets = 14,336 parameters" in said
+    alone = " ".join(run("params", "zamba2-1.2b").out.split())
+    assert "Of 6 blocks attention and network run with one set of weights; adapters are each block's own." in alone
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"tie_word_embeddings": False}, "tie_word_embeddings = false changes the counts"),
+        ({"hybrid_layer_ids": [1, 2]}, r"hybrid_layer_ids = \[1, 2\] contradicts layers_block_type"),
+        ({"mamba_headdim": 5}, "mamba_headdim = 5 contradicts"),
+        ({"head_dim": 10}, "head_dim = 10 contradicts 2 · hidden_size / num_attention_heads"),
+        ({"num_key_value_heads": 2}, "num_key_value_heads = 2 changes the counts"),
+        ({"layers_block_type": ["mamba", "attention"] * 2 + ["hybrid"]}, "'attention' is not understood"),
+        ({"num_hidden_layers": 4}, "layers_block_type names 5 layers, and num_hidden_layers is 4"),
+    ],
+)
+def test_what_zamba2_computes_itself_is_refused_where_a_config_says_otherwise(fields: dict, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        subject("mine", {**TINY["zamba2"], **fields})
+
+
+def test_an_indexer_of_blocks_of_keys_by_hand() -> None:
+    """minimax-m3: D = 6,144, 64 query heads and 4 key heads of 128; 57 of 60 layers have an indexer of 4 heads of 128
+    and 128 experts of 3,072 beside one network as wide."""
+    D, attention, expert = 6144, 2 * 6144 * (8192 + 512) + 2 * 128, 3 * 6144 * 3072
+    layers = 60 * (attention + 2 * D) + 57 * (D * (4 + 1) * 128 + 2 * 128) + 3 * 3 * D * 12288
+    model = load("minimax-m3")
+    assert model.params().total == layers + 57 * (129 * expert + D * 128) + 2 * 200064 * D + D
+    assert model.kv(ctx=1000).total == 2 * 1000 * (60 * 2 * 4 * 128 + 57 * 128)
+    lines = {line["path"]: line["flops"] for line in model.flops(ctx=1000, decode=True).models[0]["lines"]}
+    assert lines["blocks.*.attn.indexer.scores"] == 57 * 2 * 1000 * 4 * 128
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"sparse_attention_config": {"sparse_new": 3}}, "sparse_attention_config.sparse_new = 3 changes the counts"),
+        ({"sparse_attention_config": {"sparse_index_dim": 0}}, "sparse_attention_config.sparse_index_dim = 0"),
+        ({"layer_types": ["sparse"] * 3}, "'sparse' is not understood"),
+        ({"moe_layer_freq": [1], "mlp_layer_types": None}, "mlp_layer_types names 1 layers"),
+        ({"index_head_dim": 6}, "index_head_dim = 6 must be at least 8, the rotated elements of a head"),
+        ({"index_n_heads": 5}, "num_attention_heads: 12 is not divisible by 5"),
+    ],
+)
+def test_what_is_not_understood_of_an_indexer_is_refused(fields: dict, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        subject("mine", {**TINY["minimax_m3_vl_text"], **fields})
+
+
+def test_the_sizes_of_sparse_attention_config_are_the_ones_taken(run) -> None:
+    """As the class takes them, in place of its own fields; they are not named as defaulted."""
+    said = {"sparse_num_index_heads": 4, "sparse_index_dim": 16, "sparse_attention_freq": [0, 1, 1]}
+    fields = {name: value for name, value in TINY["minimax_m3_vl_text"].items() if "index" not in name}
+    config = {**fields, "layer_types": None, "sparse_attention_config": said}
+    stored = subject("mine", config).ledger.parameters()
+    assert stored["blocks.*.attn.indexer.q_proj.weight"] == 2 * 48 * 4 * 16
+    assert "index_" not in run("params", "-", stdin=json.dumps(config).encode()).out
+    assert "In 57 of 60 blocks an indexer chooses 16 × 128 keys for a token" in " ".join(
+        run("kv", "minimax-m3").out.split()
+    )

@@ -51,14 +51,16 @@ def block_notes(subjects: Sequence[LoadedModel], *, masked: bool = False) -> lis
 def shared_notes(subjects: Sequence[LoadedModel]) -> list[str]:
     """How many blocks of one model run with the weights of one."""
     stacks = subjects[0].architecture.every_stack if len(subjects) == 1 else ()
-    several = [stack for stack in stacks if stack.count > 1]
-    return [
-        f"All {stack.count:,} blocks run with the weights of one, which are stored once."
-        if stack.once
-        else f"Attention and network of {stack.count:,} blocks run with the weights of one, which are stored once."
-        for stack in several
-        if stack.shares
-    ]
+    whole = [stack.count for stack in stacks if stack.once and stack.count > 1]
+    said = [f"All {count:,} blocks run with the weights of one, which are stored once." for count in whole]
+    parts = [stack.count for stack in stacks if stack.shared]
+    if max(parts, default=0) < 2:
+        return said
+    first, *others = (f"{count:,}" for count in parts)
+    more = "".join(f", and of {count} others," for count in others)
+    each = " each" if others else ""
+    sets = f"attention and network run with one set of weights{each}; adapters are each block's own"
+    return [*said, f"Of {first} blocks{more} {sets}."]
 
 
 READ = {
