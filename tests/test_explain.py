@@ -96,7 +96,7 @@ TOWERS = (
     "smolvlm_vision",
     "vit",
 )
-UNSAID = ("deberta-v2", "whisper", *TOWERS, *QWEN)
+UNSAID = ("deberta-v2", "voxtral_encoder", "whisper", *TOWERS, *QWEN)
 """Families with products of a table of distances, of frames of audio, or of patches, that no token pays for: no
 sentence yet."""
 

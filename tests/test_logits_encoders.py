@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.families import LOGITS, TINY
-from tfacct.architecture.parts import Patches
+from tfacct.architecture.parts import Patches, Stem
 from tfacct.loading.model import LoadedModel, subject
 
 torch = pytest.importorskip("torch")
@@ -37,11 +37,14 @@ class Pair:
         self.image = None
         if isinstance(self.about.architecture.embed, Patches):
             self.image, self.tokens = pictured(config)
+        elif isinstance(self.about.architecture.embed, Stem):
+            frames = 2 * self.about.context
+            self.tokens = torch.randn(BATCH, config["num_mel_bins"], frames, dtype=torch.float64)
         else:
             self.tokens = torch.randint(0, self.about.architecture.embed.vocab, (BATCH, TOKENS))
         self.source = torch.randint(0, config["vocab_size"], (BATCH, SOURCE)) if self.about.source else None
         self.seen = SOURCE
-        if self.about.config.class_source_whole:  # frames of audio
+        if self.source is not None and self.about.config.class_source_whole:  # frames of audio
             self.seen = self.about.source
             self.source = torch.randn(BATCH, config["num_mel_bins"], 2 * self.seen, dtype=torch.float64)
         for given in (self.tokens, self.source) if self.source is not None else (self.tokens,):

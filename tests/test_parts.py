@@ -267,3 +267,41 @@ def test_where_one_of_two_is_left_out_not_both_are_counted(run, llava: str, aske
 def test_an_encoder_with_a_classifier_has_no_language_models_head(run) -> None:
     err = " ".join(run("comms", "vit-base-patch16-224", "--tp", "2").err.split())
     assert "no rule for a model without a language model's head on a mesh" in err
+
+
+VOXTRAL: dict[str, Any] = {
+    "model_type": "voxtral",
+    "text_config": {**text_of("voxtral")},
+    "audio_config": {**TINY["voxtral_encoder"]},
+    "hidden_size": 3072,
+}
+
+
+def test_an_encoder_of_audio_is_the_wholes(run, tmp_path: Path) -> None:
+    """Voxtral's, counted by --part audio and, beside the language model, by --part both."""
+    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
+    fields = {name: value for name, value in VOXTRAL.items() if name != "model_type"}
+    with torch.device("meta"):
+        whole = transformers.VoxtralForConditionalGeneration(transformers.VoxtralConfig(**fields))
+    tensors = {name: parameter.numel() for name, parameter in whole.named_parameters()}
+    prefix = "model.audio_tower."
+    assert ours(VOXTRAL, "audio") == {
+        name.removeprefix(prefix): count for name, count in tensors.items() if name.startswith(prefix)
+    }
+    (path := tmp_path / "voxtral.json").write_text(json.dumps(VOXTRAL))
+    ran = run("params", str(path), "--part", "both", "--json")
+    document = json.loads(ran.out)
+    assert [one["model"] for one in document["models"]] == ["voxtral.json:text", "voxtral.json:audio"]
+    assert [one["left_out"] for one in document["models"]] == [["multi_modal_projector"]] * 2
+    together = sum(count for name, count in tensors.items() if "multi_modal_projector" not in name)
+    assert sum(one["total_params"] for one in document["models"]) == together
+    ran = run("flops", str(path), "--part", "audio")
+    assert "only the audio model is counted, not text_config, multi_modal_projector" in " ".join(ran.err.split())
+
+
+def test_an_encoder_of_audio_is_not_one_of_images(run, tmp_path: Path, llava: str) -> None:
+    (path := tmp_path / "voxtral.json").write_text(json.dumps(VOXTRAL))
+    ran = run("flops", str(path), "--part", "vision")
+    assert ran.code == 2 and "the vision model in 'voxtral' is not counted" in " ".join(ran.err.split())
+    ran = run("flops", llava, "--part", "audio")
+    assert ran.code == 2 and "the audio model in 'llava' is not counted" in " ".join(ran.err.split())

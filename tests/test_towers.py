@@ -227,3 +227,18 @@ def test_sides_of_internvls_images_may_be_given_both() -> None:
     assert whole.architecture == both.architecture and both.context == 32**2 + 1
     with pytest.raises(ConfigError, match=r"or two that are the same, not \[448, 224\]"):
         subject("mine", {**fields, "image_size": [448, 224]})
+
+
+def test_voxtrals_encoder_by_hand(run) -> None:
+    """Whisper's, of 30 seconds: convolutions of three frames, 1,500 positions, 32 layers whose keys have no biases."""
+    ours = load("voxtral-mini-3b-audio")
+    layer = 4 * 1280**2 + 3 * 1280 + 2 * 1280 * 5120 + 5120 + 1280 + 4 * 1280
+    front = 3 * 128 * 1280 + 1280 + 3 * 1280**2 + 1280 + 1500 * 1280
+    assert ours.params().total == front + 32 * layer + 2 * 1280 == 636_968_960
+    stem = 3000 * 3 * 128 * 1280 + 1500 * 3 * 1280**2  # the first convolution runs over all frames
+    blocks = 32 * (1500 * (4 * 1280**2 + 2 * 1280 * 5120) + 2 * 1500**2 * 1280)
+    assert ours.flops().total == 2 * (stem + blocks)
+    ran = run(
+        "verify", "voxtral-mini-3b-audio", "--against", "transformers", "--ctx", "100", "--set=num_hidden_layers=1"
+    )
+    assert ran.code == 2 and "reads 1,500 positions, no fewer and no more" in " ".join(ran.err.split())

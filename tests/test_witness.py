@@ -177,9 +177,8 @@ def test_tiny_models_verify_with_transformers_asked_too(family: str) -> None:
     pytest.importorskip("transformers")
     about = tiny(family)
     whole = alone(family) or about.config.class_chunks  # of which every step takes all, or the class no chunk
-    report = verify(
-        [about], Request(ctx=rounded(about, 23), tokens=None if whole else 13, batch=9), against="transformers"
-    )
+    context = about.context if alone(family) and about.config.class_source_whole else rounded(about, 23)
+    report = verify([about], Request(ctx=context, tokens=None if whole else 13, batch=9), against="transformers")
     holds(report, 1)
     said = [w["witness"] for w in report.models[0]["witnesses"] if w["witness"].startswith("transformers")]
     assert len(said) == {"cs336": 0, "own": 0}.get(family, 2 if alone(family) else 3)

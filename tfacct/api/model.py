@@ -19,8 +19,9 @@ from tfacct.api.utilization import Rated
 class Model(Costs, Rated, Trainable, Planned, Estimated, Explored, Lettered, Paged, Trusted):
     """A model to ask about. Made by `load`. Each method returns the Report that the command of the same name prints."""
 
-    def part(self, part: Literal["text", "vision"], **sets: Any) -> Model:
-        """Return one of the models that a config of several holds: its language model, or the encoder of its images.
+    def part(self, part: Literal["text", "vision", "audio"], **sets: Any) -> Model:
+        """Return one of the models that a config of several holds: its language model, or the encoder of its images
+        or audio.
 
         `sets`: fields over that one's config. Raises TfacctError.
         """

@@ -78,12 +78,13 @@ class Transformer:
     """Tables, stacks of blocks, a norm and a head. Blocks of different kinds are different stacks.
 
     With an `encoder` it is the decoder of an encoder-decoder. An image encoder has patches for a token
-    table. `mtp` heads run behind the head. A body has no `head`; it may have a `pooler`, and scores of `classes`.
+    table, one of audio a stem. `mtp` heads run behind the head. A body has no `head`; it may have a `pooler`, and
+    scores of `classes`.
     `beside`: a convolution of what the first block reads, added behind it. A `merger` joins patches behind the blocks,
     and `deepstack` behind some of them.
     """
 
-    embed: Embedding | Patches
+    embed: Embedding | Patches | Stem
     stacks: tuple[Stack, ...]
     final_norm: Norm | None
     head: Head | None

@@ -108,9 +108,10 @@ def _parts(found: LoadedModel, part: opt.PartChoice, sets: Mapping[str, Any]) ->
     """The part of a model that was asked for, or both."""
     if part is opt.PartChoice.both:
         if sets:
-            raise UsageError("--set changes one part, not --part both", "ask for --part text or --part vision")
+            raise UsageError("--set changes one part, not --part both", "ask for --part text, vision or audio")
         return found.of_parts()
-    return [found.of_part("vision" if part is opt.PartChoice.vision else "text", sets)]
+    vision, audio = opt.PartChoice.vision, opt.PartChoice.audio
+    return [found.of_part("vision" if part is vision else "audio" if part is audio else "text", sets)]
 
 
 def subject(one: opt.One) -> LoadedModel:

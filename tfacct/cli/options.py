@@ -73,6 +73,7 @@ class PartChoice(StrEnum):
 
     text = "text"
     vision = "vision"
+    audio = "audio"
     both = "both"
 
 
@@ -220,8 +221,8 @@ MaxParams = Annotated[
 Part = Annotated[
     PartChoice | None,
     typer.Option(
-        help="Of a model of several models: the language model (default), the encoder of its images, or both and their"
-        " sum.",
+        help="Of a model of several models: the language model (default), the encoder of its images or audio, or both"
+        " and their sum.",
         rich_help_panel=_CONFIG,
         show_default=False,
     ),

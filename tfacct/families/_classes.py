@@ -25,6 +25,7 @@ ENDINGS = (
     "ForQuestionAnswering",
     "ForMultipleChoice",
     "ForNextSentencePrediction",
+    "Encoder",
     "DoubleHeadsModel",
     "ForImageClassification",
     "ModelWithProjection",

@@ -12,8 +12,8 @@ from tfacct.families import _classes as classes
 from tfacct.families._base import shown
 from tfacct.families._rooms import names
 
-Part = Literal["text", "vision"]
-FIELDS: Mapping[Part, str] = {"text": "text_config", "vision": "vision_config"}
+Part = Literal["text", "vision", "audio"]
+FIELDS: Mapping[Part, str] = {"text": "text_config", "vision": "vision_config", "audio": "audio_config"}
 TOWERS = (
     "clip_vision_model",
     "siglip_vision_model",
@@ -74,6 +74,10 @@ VISIONS: Mapping[str, Vision] = {
 """By the `model_type` of the whole."""
 
 
+AUDIOS: Mapping[str, Vision] = {"voxtral": Vision("voxtral_encoder", alone=True)}
+"""The same of a whole's audio."""
+
+
 class Pair(NamedTuple):
     """Two encoders beside each other: how their classes begin and end, and what belongs to neither."""
 
@@ -92,27 +96,28 @@ PROJECTED = 512
 
 def part_of(raw: Mapping[str, Any], model_type: str, part: Part) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The fields of one encoder, and what is not counted beside it. Raises ConfigError."""
-    pair = PAIRS.get(model_type)
-    if pair is None and model_type not in VISIONS:
-        known = ", ".join([*VISIONS, *PAIRS])
-        raise ConfigError(f"the vision model in {model_type!r} is not counted", f"counted in {known}")
+    pair = PAIRS.get(model_type) if part != "audio" else None
+    towers = AUDIOS if part == "audio" else VISIONS
+    if pair is None and model_type not in towers:
+        known = ", ".join([*towers, *(PAIRS if part != "audio" else ())])
+        raise ConfigError(f"the {part} model in {model_type!r} is not counted", f"counted in {known}")
     if any(raw.get(field) for field in ("quantization_config", "compression_config")):
         raise ConfigError(f"{model_type!r} is stored quantized: how its {part} model is stored is not understood")
     own = FIELDS[part]
     inside = (raw.get(f"{own}_dict") if pair else None) or raw.get(own)
     if not isinstance(inside, Mapping):
         raise ConfigError(f"model_type {model_type!r} keeps its {part} model in {own}, which is missing")
-    expected = f"{model_type}_{part}_model" if pair else VISIONS[model_type].tower
+    expected = f"{model_type}_{part}_model" if pair else towers[model_type].tower
     family = inside.get("model_type", expected)
     if family == expected.removesuffix("_vision"):
         family = expected  # as older files have it
-    alone = pair is not None or VISIONS[model_type].alone
+    alone = pair is not None or towers[model_type].alone
     if family not in ((expected,) if alone else TOWERS) or family not in names():
         raise ConfigError(f"the {part} model in {model_type!r} is of model_type {shown(family)}, which is not counted")
     fields = {**inside, "model_type": family, "architectures": None}
     others = tuple(name for name in raw if name.endswith("_config") and name != own)
     if pair is None:  # some files hold the language model's fields among those of the whole
-        between = VISIONS[model_type].between
+        between = towers[model_type].between
         return fields, (*dict.fromkeys((FIELDS["text"], *others)), *([between] if between else []))
     named = classes.named(raw.get("architectures"))
     if any(name != f"{pair.stem}Model" for name in named):

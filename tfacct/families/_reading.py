@@ -34,7 +34,7 @@ class Reading(NamedTuple):
 
 
 def read(
-    raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Literal["text", "vision"] = "text"
+    raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Literal["text", "vision", "audio"] = "text"
 ) -> Reading:
     """Read a config with the fields in `sets` over it: a `config.json`, or the tables of an own model. Of a model of
     several models it is one `part`.
@@ -72,7 +72,7 @@ def _own_model(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _of_several(
-    raw: Mapping[str, Any], part: Literal["text", "vision"]
+    raw: Mapping[str, Any], part: Literal["text", "vision", "audio"]
 ) -> tuple[Mapping[str, Any], tuple[str, ...], Mapping[str, Any]]:
     """The part in a config of several models, the fields of the others, and what was defaulted on the way."""
     if raw.get("model_type", OWN) in names():

@@ -241,7 +241,7 @@ def unwrapped(raw: Mapping[str, Any], part: Part = "text") -> Unwrapped:
     model_type = raw.get("model_type")
     if not isinstance(model_type, str):
         return Unwrapped(raw)
-    if part == "vision" or model_type in PAIRS:
+    if part != "text" or model_type in PAIRS:
         return Unwrapped(*part_of(raw, model_type, part))
     if model_type in OUTER:
         return _inner(raw, OUTER[model_type])

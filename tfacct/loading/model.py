@@ -117,7 +117,7 @@ class LoadedModel:
         changed = subject(self.name, self.raw, sets, self.provenance)
         return replace(changed, left_out=self.left_out, answers=self.answers, whole=self.whole, part=self.part)
 
-    def of_part(self, part: Literal["text", "vision"], sets: Mapping[str, Any] | None = None) -> LoadedModel:
+    def of_part(self, part: Literal["text", "vision", "audio"], sets: Mapping[str, Any] | None = None) -> LoadedModel:
         """One of the models that its config holds, with fields set over that one's. Raises TfacctError."""
         if self.whole is None:
             raise UsageError(
@@ -128,9 +128,10 @@ class LoadedModel:
 
     def of_parts(self) -> list[LoadedModel]:
         """Both of the models that its config holds, to be counted together. Raises TfacctError."""
-        text, vision = self.of_part("text"), self.of_part("vision")
-        beside = tuple(name for name in vision.left_out if name != "text_config")
-        return [replace(one, left_out=beside, part="both") for one in (text, vision)]
+        hears = self.whole is not None and "audio_config" in self.whole and "vision_config" not in self.whole
+        text, other = self.of_part("text"), self.of_part("audio" if hears else "vision")
+        beside = tuple(name for name in other.left_out if name != "text_config")
+        return [replace(one, left_out=beside, part="both") for one in (text, other)]
 
     def with_layers(self, count: int) -> LoadedModel:
         """Return the model with `count` blocks in each stack."""
@@ -176,7 +177,7 @@ def subject(
     raw: Mapping[str, Any],
     sets: Mapping[str, Any] | None = None,
     provenance: Provenance | None = None,
-    part: Literal["text", "vision"] = "text",
+    part: Literal["text", "vision", "audio"] = "text",
 ) -> LoadedModel:
     """Read a config, with the fields in `sets` over it. Raises ConfigError, which names the model."""
     try:

@@ -101,6 +101,8 @@ def run(
         before |= {"attention_mask": dict.fromkeys(("full_attention", "linear_attention"))}
     if source and new_source:
         before |= read
+    if "input_features" in takes and "input_ids" not in takes and not source:
+        return _of_audio(model, batch, tokens), {}
     if "grid_thw" in takes:
         return _of_grid(model, batch, tokens), {}
     if "pixel_values" in takes and "input_ids" not in takes:
@@ -133,6 +135,14 @@ def _of_image(model: Any, batch: int, tokens: int) -> dict[str, int]:
         given = {"pixel_values": patches, "pixel_attention_mask": None, "spatial_shapes": shapes}
     with _unmasked(model), FlopCounterMode(display=False) as counter:
         model(**given)
+    return _own(model, counter)
+
+
+def _of_audio(model: Any, batch: int, tokens: int) -> dict[str, int]:
+    """FLOPs that each module computes itself of frames of audio, two for each position."""
+    frames = torch.zeros(batch, model.config.num_mel_bins, 2 * tokens, device=model.device)
+    with FlopCounterMode(display=False) as counter:
+        model(frames)
     return _own(model, counter)
 
 

@@ -48,6 +48,12 @@ def _positions(part: parts.Positions | None) -> nn.Module | None:
     return Positions(part) if part.stored else Sines(part)
 
 
+def _front(part: parts.Embedding | parts.Patches | parts.Stem) -> nn.Module:
+    if isinstance(part, parts.Stem):
+        return Stem(part)
+    return Patches(part) if isinstance(part, parts.Patches) else Tokens(part)
+
+
 def _pooler(part: parts.Pooler | parts.AttentionPooler | parts.Picked | None, last: bool) -> nn.Module | None:
     if isinstance(part, parts.AttentionPooler):
         return AttentionPooler(part)
@@ -100,7 +106,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.recompute = recompute
         self.windowed = any(stack.block.window is not None for stack in shape.stacks)
-        table: Any = Patches(shape.embed) if isinstance(shape.embed, parts.Patches) else Tokens(shape.embed)
+        table: Any = _front(shape.embed)
         self.embed = table
         self.pos_embed = _positions(shape.positions)
         self.type_embed = None if shape.segments is None else Segments(shape.segments)
@@ -326,6 +332,8 @@ def inputs(
     if isinstance(shape.embed, parts.Patches):  # the backward pass goes on to what pixels were made of
         patches, numbers = tokens - (shape.embed.front or 0), shape.embed.channels * shape.embed.pixels
         given = torch.zeros(batch, patches, numbers, device=device, dtype=dtype).requires_grad_()
+    if isinstance(shape.embed, parts.Stem):
+        given = _frames(shape.embed, batch, tokens, device, dtype)
     return Inputs(given, tuple(past) if old else (), positions, read)
 
 
@@ -335,6 +343,10 @@ def _source(shape: architecture.Transformer, batch: int, count: int, device: str
     stem = None if shape.encoder is None else shape.encoder.stem
     if stem is None:
         return torch.zeros(batch, count, dtype=torch.long, device=device)
+    return _frames(stem, batch, count, device, dtype)
+
+
+def _frames(stem: parts.Stem, batch: int, count: int, device: str, dtype: torch.dtype) -> Tensor:
     return torch.zeros(batch, stem.bins, stem.STRIDE * count, device=device, dtype=dtype).requires_grad_()
 
 

@@ -99,6 +99,10 @@ class Stem(nn.Module):
         out: Tensor = self.act2(self.conv2(torch.stack((before, even, odd), dim=-1).flatten(2)))
         return out
 
+    def widened(self, rows: Tensor) -> Tensor:
+        """Rows behind the other tables and their norm: as they are."""
+        return rows
+
 
 class FirstConvolution(Linear):
     """A convolution around each token, unfolded into one product, added to a stream; (batch, tokens, hidden)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tfacct.architecture.parts import Patches
+from tfacct.architecture.parts import Patches, Stem
 from tfacct.base import units
 from tfacct.base.errors import listed
 from tfacct.families import OWN
@@ -245,8 +245,8 @@ def _left_out(subject: Subject, alone: bool) -> str:
         return f"warning: {_whole(subject)}: two models are counted, not {listed(subject.left_out)}"
     shape = subject.architecture if isinstance(subject, LoadedModel) else None
     reads = "language model" if shape is None or shape.head is not None else "text encoder"
-    pictures = shape is not None and isinstance(shape.embed, Patches)
-    which = "vision model" if pictures else reads
+    pictures, audio = (shape is not None and isinstance(shape.embed, kind) for kind in (Patches, Stem))
+    which = "vision model" if pictures else "audio model" if audio else reads
     return f"warning: {subject.name}: only the {which} is counted, not {listed(subject.left_out)}"
 
 

@@ -262,10 +262,15 @@ def stranger_checks(subject: LoadedModel, work: Workload) -> Iterator[Check]:
             f"{subject.name}: the transformers class cannot be asked about a chunk: {subject.config.class_chunks}",
             f"ask about a whole sequence, or {option('decode', True)}",
         )
-    if subject.config.class_source_whole and work.source != subject.config.source:
+    if subject.config.class_source_whole and subject.source is not None and work.source != subject.source:
         raise UsageError(
             f"{subject.name}: the transformers class reads {subject.config.source:,} positions, no fewer and no more",
             f"leave {option('source')} out",
+        )
+    if subject.config.class_source_whole and not subject.keeps and work.context != subject.context:
+        raise UsageError(
+            f"{subject.name}: the transformers class reads {subject.context:,} positions, no fewer and no more",
+            f"leave {option('ctx')} out",
         )
     try:
         from tfacct.reference import hf

@@ -76,6 +76,10 @@ class Stem(Part):
 
     KERNEL: ClassVar[int] = 3
     STRIDE: ClassVar[int] = 2
+    scaled: ClassVar[bool] = False
+    factor: ClassVar[float | None] = None
+    width: ClassVar[Size | None] = None
+    late: ClassVar[bool] = False
 
     letters: ClassVar[dict[str, str]] = {"bins": "Mf", "hidden": "D"}
     legend: ClassVar[dict[str, str]] = {
