@@ -8,14 +8,16 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Mapping
+from math import lcm
 from pathlib import Path
 from typing import Any
 
 from tfacct.algebra.symbols import block_letters, with_sizes
 from tfacct.algebra.written import WrittenModel, written
 from tfacct.architecture.transformer import Transformer
+from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.groups import Ledger
-from tfacct.ledger.lines import ACTIVE, AROUND, EXPERTS, FRONT
+from tfacct.ledger.lines import ACTIVE, AROUND, EXPERTS, FRONT, SHARES
 from tfacct.ledger.storage import Width, storage, width
 from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel
@@ -43,7 +45,8 @@ ABOUT = (
 def step(rng: random.Random, ours: LoadedModel, sizes: Mapping[str, int]) -> dict[str, int]:
     """A prefill, a decode step or a chunk."""
     least = 1 + sizes.get(FRONT, 0)
-    context = least + int(2 ** rng.uniform(0, 20))
+    every = lcm(*(sizes[size] for size in SHARES.values() if size in sizes))
+    context = rounded_up(least + int(2 ** rng.uniform(0, 20)), every) * every
     tokens = context if not ours.keeps else rng.choice((1, context, rng.randint(1, context)))
     tokens = max(tokens, least) if FRONT in sizes else tokens
     source = rng.randint(1, 3000) if ours.source is not None else 0

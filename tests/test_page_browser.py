@@ -304,6 +304,36 @@ def test_quantized_weights_are_asked_for(tab: driver.Browser, pages: Callable[..
     assert "12.8 GiB" in tab.js("document.querySelector('.tiles').innerText")
 
 
+def test_an_encoders_cards_name_no_largest_batch(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    """It keeps nothing between steps, so no context or batch is the longest that its cache lets through."""
+    for name, columns in (("bert-base", 4), ("gpt2", 6)):
+        tab.open(pages(name))
+        assert tab.js("document.querySelectorAll('#cards thead th').length") == columns
+        assert tab.js("document.querySelectorAll('#cards tbody tr:first-child > *').length") == columns
+    assert "nothing is kept" not in tab.js("document.getElementById('cards').innerText")
+
+
+def test_a_format_may_take_head_and_table_too(
+    tab: driver.Browser, pages: Callable[..., Path], run: Callable[..., Ran]
+) -> None:
+    tab.open(pages("llama-3.1-8b"), "#v=1&ctx=64&dtype=awq%2Bhead")
+    assert tab.js("[dtype.value, also.value].join()") == "awq,+head"
+    for more in ("+head", "+head+embed"):
+        tab.js(f"also.value = {more!r}; also.dispatchEvent(new Event('change'))")
+        model = json.loads(run("memory", "llama-3.1-8b", "--ctx", "64", "--dtype", f"awq{more}", "--json").out)
+        (known,) = model["models"]
+        assert units.binary(known["weights_bytes"]) in tab.js("document.querySelector('.tiles').innerText")
+        assert f"dtype=awq{more.replace('+', '%2B')}" in tab.js("location.hash")
+    text = tab.js("document.getElementById('knobs').innerText")
+    (q8,) = json.loads(run("memory", "llama-3.1-8b", "--dtype", "q8_0", "--json").out)["models"]
+    assert f"q8_0 {units.binary(q8['weights_bytes'])}" in text and tab.complaints == []
+
+
+def test_a_page_is_not_begun_in_a_mixture(run: Callable[..., Ran]) -> None:
+    ran = run("explore", "gpt2", "--dtype", "q4_k_m", "-o", "-")
+    assert ran.code == 2 and "a page counts no q4_k_m" in ran.err
+
+
 def test_the_first_view_stands_without_scripts(tab: driver.Browser, pages: Callable[..., Path]) -> None:
     tab.look(1280, scripts=False)
     tab.ask("Page.navigate", url=pages("gpt2").resolve().as_uri())
@@ -364,13 +394,13 @@ def test_a_training_step_is_what_train_says(
     ("name", "link", "said"),
     [
         ("llama-3.1-8b", "ctx=3000&batch=3&dtype=fp16", "3 sequences of 3,000 tokens a rank, fp16 with AdamW."),
-        ("llama-3.1-8b", "ctx=512&dtype=fp32", "one sequence of 512 tokens a rank, bf16 with AdamW."),
+        ("llama-3.1-8b", "ctx=512&dtype=fp32", "One sequence of 512 tokens a rank, bf16 with AdamW."),
         ("gpt2", "ctx=64&dtype=fp32&batch=2", "2 sequences of 64 tokens a rank, fp32 with AdamW."),
-        ("gemma-3-27b-text", "ctx=2048&step=decode", "one sequence of 2,048 tokens a rank, bf16 with AdamW."),
+        ("gemma-3-27b-text", "ctx=2048&step=decode", "One sequence of 2,048 tokens a rank, bf16 with AdamW."),
         (
             "mixtral-8x7b",
             "ctx=640&L.E=16",
-            "Of the model as built. one sequence of 640 tokens a rank, bf16 with AdamW.",
+            "The model as built. One sequence of 640 tokens a rank, bf16 with AdamW.",
         ),
     ],
 )

@@ -26,7 +26,7 @@ from tfacct.output import page
 
 racer = pytest.importorskip("py_mini_racer")
 HARNESS = (Path(__file__).parent / "counting.js").read_text(encoding="utf-8")
-DTYPES = (*units.BITS, *units.BLOCKS)
+DTYPES = (*units.BITS, *units.BLOCKS, "awq+head", "int4+head+embed", "mxfp4+head", "fp8-block+head+embed")
 CACHES = (*units.BITS, *units.CACHES)
 
 

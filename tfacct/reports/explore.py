@@ -16,6 +16,7 @@ from tfacct.algebra.symbols import SymbolicModel, in_symbols
 from tfacct.algebra.written import WrittenModel, value, written
 from tfacct.architecture import letters
 from tfacct.architecture.parts import Form
+from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.version import __version__
 from tfacct.ledger.einsum import AXIS
@@ -40,6 +41,8 @@ FEW = 20
 """Models up to which a page is named by the first of them, and begins with it."""
 LAWS = 6
 """Models up to which their training steps turn with the knobs: finding how their bytes grow takes a while."""
+MIXTURES = ("q8_0", "q6_k", "q5_k_m", "q4_k_m")
+"""Mixtures of llama.cpp whose bytes a page says."""
 SHORT = 16
 """Rows up to which the view without a script has every product."""
 WELL_KNOWN = "llama-3.1-8b"
@@ -96,6 +99,9 @@ def _title(subjects: Sequence[LoadedModel]) -> str:
 
 def _start(request: Request, terms: Counting) -> dict[str, Any]:
     """The knobs as they stand at first. Whole numbers are texts: a script reads them without rounding."""
+    if terms.dtype is not None and units.dtype_name(terms.dtype) in units.GGUF:
+        name = units.dtype_name(terms.dtype)
+        raise UsageError(f"a page counts no {name}: it is chosen tensor by tensor", "memory and flops --bytes count it")
     chunk = request.tokens is not None and request.tokens != 1
     step = "decode" if request.decode or request.tokens == 1 else "chunk" if chunk else None
     sizes = {"ctx": request.ctx, "tokens": request.tokens if chunk else None, "source": request.source}
@@ -158,6 +164,8 @@ def _model(subject: LoadedModel, pools: _Pools, turns: bool) -> dict[str, Any]:
         "kept": subject.kept if subject.kept != "KV cache" else "",
         "logits": subject.logits,
         "url": source.url.removeprefix(HUB) if source and source.url.startswith("https://") else None,
+        "about": source.about if source and not source.url else None,
+        "gguf": _mixtures(subject) if turns else None,
         "kind": source.kind if source and source.kind != "copied" else None,
         "met": subject.expected == subject.parameters,
         "witness": _witness(source.expected_from, pools) if source and subject.expected is not None else None,
@@ -338,6 +346,14 @@ def _published(subject: LoadedModel) -> dict[str, Any] | None:
     except TfacctError as error:
         return {"name": None, "why": error.message}
     return {"name": how.name, "bytes": sum(subject.ledger.weight_bytes(how).values())}
+
+
+def _mixtures(subject: LoadedModel) -> dict[str, int]:
+    """Bytes of the weights in llama.cpp's common mixtures; none of a model that has no such files."""
+    try:
+        return {name: sum(subject.ledger.weight_bytes(subject.storage(name)).values()) for name in MIXTURES}
+    except TfacctError:
+        return {}
 
 
 def _device(device: devices.Device) -> list[Any]:

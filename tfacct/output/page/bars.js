@@ -50,7 +50,8 @@ export function tiles(counted, other, name) {
 	if (model.keeps) {
 		const share =
 			dtype === null ? `${numbers.grouped(kept)} bytes` : `${numbers.percent(kept, kept + bytes)} of what is held`;
-		found.push(tile(`${model.kept} in ${widths(counted)}`, numbers.binary(kept), share, null, kept, other?.kept, name));
+		const named = model.kept[0].toUpperCase() + model.kept.slice(1);
+		found.push(tile(`${named} in ${widths(counted)}`, numbers.binary(kept), share, null, kept, other?.kept, name));
 		found.push(
 			tile(
 				"Next token keeps",

@@ -23,6 +23,11 @@ const COMMON = new Set([
 	"tpu-v5e",
 ]);
 
+const LIMITS = [
+	["Longest context", "number"],
+	["Largest batch", "number"],
+];
+
 export function cards(counted, devices, chosen, every, acts) {
 	if (counted.dtype === null) {
 		return dom.panel("cards", "What holds it", null, h("p.said", "Choose a dtype to see what holds its weights."));
@@ -37,17 +42,17 @@ export function cards(counted, devices, chosen, every, acts) {
 		["Sees", "number"],
 		["Filled", "gauge"],
 		["Free", "number"],
-		["Longest context", "number"],
-		["Largest batch", "number"],
+		...(counted.model.keeps ? LIMITS : []),
 	];
-	const said =
-		"Weights and what is kept between steps, on one card; no activations, engine buffers or fragmentation." +
-		" Memory is what a framework reports, or, marked *, as marketed.";
+	const what = counted.model.keeps ? "Weights and what is kept between steps" : "Weights: nothing is kept between steps",
+		said =
+			`${what}, on one card; no activations, engine buffers or fragmentation.` +
+			" Memory is what a framework reports, or, marked *, as marketed.";
 	return dom.panel(
 		"cards",
 		"What holds it",
 		null,
-		dom.table("Cards, their free memory, and the largest context and batch that fit", columns, rows),
+		dom.table("Cards and what is free on them", columns, rows),
 		h(
 			"button.plain",
 			{ type: "button", id: "more-cards", onclick: acts.more },
@@ -62,8 +67,8 @@ function row(counted, device, most, chosen, choose) {
 		{ at, way, cache, kept } = counted;
 	const bytes = more => ledger.cacheBytes(way, { ...at, ...more }, cache);
 	const free = room - kept;
-	const longest = room < 0n ? 0n : ledger.largestThatFits(S => bytes({ S }), room);
-	const largest = room < 0n ? 0n : ledger.largestThatFits(B => bytes({ B }), room);
+	const largest = of => most_(room < 0n ? 0n : ledger.largestThatFits(of, room));
+	const limits = counted.model.keeps ? [largest(S => bytes({ S })), largest(B => bytes({ B }))] : [];
 	const name = h(
 		"button.plain",
 		{ type: "button", "data-card": device.id, onclick: () => choose(device.id) },
@@ -76,8 +81,7 @@ function row(counted, device, most, chosen, choose) {
 			`${numbers.binary(device.memory)}${device.marketed ? "*" : ""}`,
 			gauge(counted, device, most),
 			h(free < 0n ? "span.over" : "span.free", free < 0n ? `${numbers.binary(-free)} over` : numbers.binary(free)),
-			most_(longest),
-			most_(largest),
+			...limits,
 		],
 	};
 }

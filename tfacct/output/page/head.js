@@ -21,7 +21,9 @@ export function header({ counted, complaints }) {
 				config ? ` · config ${model.kind} from ` : " · from ",
 				h("a", { href: model.url, rel: "noopener noreferrer" }, model.url.replace("https://", "")),
 			]
-		: "";
+		: model.about
+			? ` · ${model.about}`
+			: "";
 	const built = Object.keys(count.changed(model, now)).length === 0;
 	const agrees = built && model.met;
 	const warnings = new Set([...complaints, ...model.warnings, ...notes.lengths(counted)]);

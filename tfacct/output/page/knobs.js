@@ -11,12 +11,18 @@ import * as sizes from "./sizes.js";
 
 const { h } = dom;
 const READS = "tokens that the encoder reads";
+const ALSO = [
+	["", "blocks alone"],
+	["+head", "the head too"],
+	["+head+embed", "head and table too"],
+];
 const cards = devices => devices.map(device => [device.id, device.name]);
 
 // Elements of all knobs of a model. `turn` takes the knobs that change; `page` holds the models and devices.
 export function knobs(page, now, turn) {
 	const model = state.chosen(page, now.model),
-		at = count.axes(model, now);
+		at = count.axes(model, now),
+		[plain] = (now.dtype ?? "").split("+");
 	const several = page.models.length > 1,
 		caches = [["", "as activations"], ...storage.CACHES.map(name => [name, name])];
 	return [
@@ -51,9 +57,15 @@ export function knobs(page, now, turn) {
 			: null,
 		field(
 			"Weights in",
-			select("dtype", dtypes(model), now.dtype ?? "", dtype => turn({ dtype: dtype || null })),
-			model.quantized ? h("p.hint", published(model)) : null,
+			select("dtype", dtypes(model), plain, dtype => turn({ dtype: dtype || null })),
+			[
+				model.quantized ? h("p.hint", published(model)) : null,
+				model.gguf ? h("p.hint", mixtures(model.gguf)) : null,
+			],
 		),
+		plain && storage.narrow(plain)
+			? field("which takes", select("also", ALSO, now.dtype.slice(plain.length), more => turn({ dtype: plain + more })))
+			: null,
 		model.keeps
 			? field(
 					"Cache in",
@@ -80,7 +92,13 @@ function select(id, options, value, turn) {
 
 function dtypes(model) {
 	const first = model.quantized ? [["", "choose a dtype"]] : [["", "bf16"]];
-	return [...first, ...storage.DTYPES.filter(name => model.quantized || name !== "bf16").map(name => [name, name])];
+	return [...first, ...storage.PLAIN.filter(name => model.quantized || name !== "bf16").map(name => [name, name])];
+}
+
+// llama.cpp's mixtures choose a type for each tensor by its name: their bytes are those of the model as built.
+function mixtures(found) {
+	const each = Object.entries(found).map(([name, bytes]) => `${name} ${numbers.binary(BigInt(bytes))}`);
+	return `As GGUF, as built: ${each.join(", ")}.`;
 }
 
 // What a quantized model's file says of its weights: the page counts no format that a file alone decides.

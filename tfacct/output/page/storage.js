@@ -7,7 +7,8 @@ const WORD = 4n,
 	SCALE = 4n;
 export const BITS = { fp32: 32, tf32: 32, bf16: 16, fp16: 16, fp8: 8, int8: 8, int4: 4 };
 const OUTSIDE = { "lm_head.weight": "head", "embed.weight": "table" };
-const MATRICES = new Set(["matrix", "expert", "beside"]);
+const MATRICES = ["matrix", "expert", "beside"];
+const ROLES = { head: "head", embed: "table" };
 
 // Bytes of a matrix by its outputs and inputs.
 const words = (numbers, bits) => einsum.roundedUp(numbers * bits, 32n);
@@ -27,16 +28,20 @@ const FORMATS = {
 	"fp8-block": (outputs, inputs) =>
 		outputs * inputs + 4n * einsum.roundedUp(outputs, 128n) * einsum.roundedUp(inputs, 128n),
 };
-export const DTYPES = [...Object.keys(BITS), ...Object.keys(FORMATS)];
+export const ALSO = ["", "+head", "+head+embed"];
+export const PLAIN = [...Object.keys(BITS), ...Object.keys(FORMATS)];
+export const narrow = name => !(BITS[name] >= 16);
+export const DTYPES = PLAIN.flatMap(name => (narrow(name) ? ALSO.map(more => name + more) : name));
 export const CACHES = [...Object.keys(BITS), "fp8-token", "int8-token"];
 
 // How weights are stored: the function of a tensor to its bytes.
 export function storage(name) {
-	const bits = BITS[name];
+	const [plain, ...also] = name.split("+"),
+		bits = BITS[plain];
 	if (bits >= 16) return tensor => einsum.wholeBytes(tensor.copies * tensor.elements, bits);
 	// Of a model with experts mxfp4 takes these alone, as gpt-oss is published.
-	const takes = name === "mxfp4" ? new Set(["matrix", "expert"]) : MATRICES;
-	const matrix = FORMATS[name] ?? ((outputs, inputs) => einsum.wholeBytes(outputs * inputs, bits));
+	const takes = new Set([...(plain === "mxfp4" ? ["matrix", "expert"] : MATRICES), ...also.map(one => ROLES[one])]);
+	const matrix = FORMATS[plain] ?? ((outputs, inputs) => einsum.wholeBytes(outputs * inputs, bits));
 	return tensor =>
 		takes.has(tensor.role)
 			? tensor.copies * matrix(tensor.elements / tensor.inputs, tensor.inputs)

@@ -30,8 +30,8 @@ export function training(counted, device) {
 		const command = says.typed("train", model, options);
 		return refused("The page counts no step of this length. ", h("code", command), " does.");
 	}
-	const sequences = batch === 1n ? "one sequence" : `${numbers.grouped(batch)} sequences`;
-	const built = found.laws && !changed(counted) ? "" : "Of the model as built. ";
+	const sequences = batch === 1n ? "One sequence" : `${numbers.grouped(batch)} sequences`;
+	const built = found.laws && !changed(counted) ? "" : "The model as built. ";
 	const aside = `${built}${sequences} of ${numbers.grouped(context)} tokens a rank, ${dtype} with AdamW.`;
 	const most = steps.reduce((best, step) => larger(best, einsum.sum(step.parts)), device.memory);
 	const used = PARTS.filter((_, at) => steps.some(step => step.parts[at] > 0n));
