@@ -49,7 +49,8 @@ def checked_axes(mesh: Mesh) -> Mesh:
     if mesh.chunks > 1 and mesh.schedule != "interleaved":
         raise UsageError(f"{option('pp_chunks', mesh.chunks)} goes with {option('schedule', 'interleaved')}")
     if mesh.parts > 1 and mesh.ep > 1:
-        raise UsageError(f"{option('ep')} is not counted beside {option('cp')} or {option('ulysses')}")
+        both = f"{option('ep')} is not counted beside {option('cp')} or {option('ulysses')}"
+        raise UsageError(both, f"leave {option('ep')} out, or the sequences whole")
     interleaved = mesh.schedule == "interleaved" and mesh.chunks == 1
     return replace(mesh, chunks=2) if interleaved else mesh
 
@@ -78,7 +79,8 @@ def check_axes(subject: LoadedModel, mesh: Mesh) -> None:
     if mesh.parts > 1:
         said = next(_unparted(subject.architecture, mesh), None)
         if said:
-            raise ConfigError(f"{subject.name}: no rule for {said}")
+            whole = f"{option('fsdp')} divides weights and leaves sequences whole"
+            raise ConfigError(f"{subject.name}: no rule for {said}", whole)
 
 
 def _unstaged(shape: Transformer) -> Iterator[str]:

@@ -14,7 +14,7 @@ from tfacct.accounts.sharding.stages import Stage, microbatches, part
 from tfacct.accounts.sharding.steps import along_tokens, units, updated, vocabulary
 from tfacct.accounts.timeline import peak, timeline
 from tfacct.accounts.training import Step
-from tfacct.architecture.parts import Attention, Embedding, Experts, FeedForward
+from tfacct.architecture.parts import Attention, Embedding, LatentAttention
 from tfacct.base import units as numbers
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
@@ -72,10 +72,8 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
         yield "no rule for parallel sublayers on a mesh"
     if any(odd.alibi or odd.sinks or odd.gated or odd.temperature for odd in _attentions(subject)):
         yield "no rule for attention with ALiBi, sinks, gates or a temperature on a mesh"
-    apart = [part for _, part in _blocks(subject) if not isinstance(part, (Attention, FeedForward))]
-    if mesh.tp > 1 and apart:
-        what = "experts" if isinstance(apart[0], Experts) else "latent attention"
-        yield f"a rank's step with {what} is not counted under {option('tp')}"
+    if mesh.tp > 1 and subject.architecture.having(LatentAttention):
+        yield f"a rank's step with latent attention is not counted under {option('tp')}"
     if mesh.tp > 1 and (replicated(subject.ledger, mesh) or padded(subject.ledger, mesh)):
         yield f"a rank's step is counted where {option('tp')} divides heads, networks and the vocabulary evenly"
     if mesh.ep > 1:
@@ -108,10 +106,25 @@ def _advice(subject: LoadedModel, recipe: Recipe, why: str) -> str | None:
         odd = ", ".join(f"{letter} = {size:,}" for letter, size in sorted(found) if size % mesh.tp)
         sizes = ", ".join(f"{n:,}" for n in divisors([size for _, size in found]))
         return f"{option('tp', mesh.tp)} does not divide {odd}; sizes that divide all: {sizes}"
+    if "latent attention" in why:
+        return f"{option('fsdp')} is counted"
+    if why.startswith("experts that"):
+        return (
+            f"leave {option('ep')} out: {option('tp')} divides the width of each expert, {option('fsdp')} its weights"
+        )
     if why.endswith(ROOMY):
         fewer = [n for n in range(mesh.tp - 1, 1, -1) if mesh.tp % n == 0 and _roomy(subject, n)]
         return f"{option('tp', fewer[0])} is counted" if fewer else f"leave {option('tp')} out"
-    return f"leave {option('lora')} or the other axes out" if why.startswith("adapters") else None
+    if why.startswith("adapters"):
+        return f"leave {option('lora')} or the other axes out"
+    alike: tuple[training.AttentionKind, ...] = (recipe.attention, "eager")
+    other = next(
+        (kind for kind in alike if not training.refusal(subject, replace(alone(recipe), attention=kind))), None
+    )
+    if other is None:
+        return None
+    also = "" if other == recipe.attention else f", with {option('attention', other)}"
+    return f"the step of one device alone is counted{also}"
 
 
 def _roomy(subject: LoadedModel, tp: int) -> bool:
