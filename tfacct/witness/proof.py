@@ -25,7 +25,6 @@ from tfacct.witness.tracing import Counted, Traces
 
 By = Literal["symbols", "grid"]
 
-LAYERS_TRIED = (1, 2, 3)
 MOST_POINTS = 20_000
 """Models of a grid beyond which it would take hours."""
 NOTHING = "no assumption"
@@ -106,12 +105,12 @@ def unstretched(part: Any) -> Any:
 def _by_symbols(shape: Transformer, symbolic: SymbolicModel, sizes: Sizes, progress: Tick) -> Iterator[Proven]:
     """Torch's own count with symbols for all sizes, then with each size that may be smaller than 2 fixed there."""
     symbols, stacks, traces = symbolic.symbols, sizes.stacks, Traces(shape.mapped(unstretched), sizes)
-    edges, tried = sizes.edges(), layers_tried(stacks, LAYERS_TRIED[1:])
+    edges, tried = sizes.edges(), layers_tried(stacks)
     runs: list[Counted] = []
     for done, layers in enumerate(tried):
         progress("tracing with symbols", done, len(tried) + len(edges))
         blocks = dict(zip(stacks, layers, strict=True))
-        law = sum(layers) <= len(stacks) + 1
+        law = 3 not in layers
         runs.append(traces.counted(blocks, first=not runs) if law else traces.at(blocks, sizes.once))
     formulas = _formulas(symbolic)
     assumed = what_was_assumed([guard for _, guards in runs for guard in guards])
@@ -136,15 +135,15 @@ def _by_symbols(shape: Transformer, symbolic: SymbolicModel, sizes: Sizes, progr
 def for_all_layers(
     counts: Mapping[tuple[int, ...], Any], stacks: Sequence[Any], once: Mapping[Any, int] | None = None
 ) -> tuple[Any, bool]:
-    """A count for any number of blocks in each stack, from those of one block and of two in one stack, and whether the
-    others, which were taken with the sizes of `once`, say the same."""
+    """A count for any number of blocks in each stack, from those of one block and of two in one stack, and whether that
+    of three in all, which was taken with the sizes of `once`, is the same."""
     ones = tuple(1 for _ in stacks)
     whole = counts[ones]
     for i, letter in enumerate(stacks):
         whole += (letter - 1) * (counts[(*ones[:i], 2, *ones[i + 1 :])] - counts[ones])
     linear = True
     for layers, count in counts.items():
-        if sum(layers) > len(stacks) + 1:
+        if 3 in layers:
             said = whole.subs({**dict(zip(stacks, layers, strict=True)), **(once or {})})
             linear = linear and sympy.expand(said - count) == 0
     return whole, linear

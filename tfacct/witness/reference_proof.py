@@ -18,7 +18,6 @@ from tfacct.ledger.workload import Workload
 from tfacct.output.report import Tick, unwatched
 from tfacct.witness.checks import reference_rooms
 from tfacct.witness.proof import (
-    LAYERS_TRIED,
     NOTHING,
     Proven,
     for_all_layers,
@@ -95,7 +94,7 @@ def kept_proven(
 def _by_symbols(subject: _Subject, dtype: str, progress: Tick) -> Iterator[Proven]:
     """The count with symbols for all sizes, then with each size that may be 1 fixed there."""
     stacks, what = subject.sizes.stacks, f"kept in {dtype}"
-    tried, edges, guards, counts = layers_tried(stacks, LAYERS_TRIED[1:]), list(_edges(subject)), [], {}
+    tried, edges, guards, counts = layers_tried(stacks), list(_edges(subject)), [], {}
     for done, layers in enumerate(tried):
         progress(f"tracing in {dtype}", done, len(tried) + len(edges))
         counts[layers], own = subject.measured(dtype, dict(zip(stacks, layers, strict=True)), {})

@@ -19,6 +19,8 @@ FIXED = WINDOWS | {BESIDE, CHUNK, FRONT, *SHARES.values()}
 WORKLOAD = ("B", "T", "C", "Cw", "J")
 """A step's letters: sequences, new tokens, tokens in the cache, those of them in a window, and the source. I is none:
 the whole source is read, or none of it."""
+LAYER_ROWS = "Lp"
+"""Layers that have rows of their own: no fewer than there are in a proof."""
 CASES: tuple[dict[str, int], ...] = ({"T": 1}, {"C": 0}, {"B": 1})
 """Steps that a symbol, at least 2, leaves out: one token, an empty cache, one sequence."""
 MORE_CASES: tuple[dict[str, int], ...] = ({"B": 1, "C": 0}, {"J": 1}, {"I": 0})
@@ -126,7 +128,8 @@ class Sizes:
 
     def _least(self, name: str) -> int:
         """The smallest that a size can be: one of what it comes in, and no less than its shares."""
-        return max([self.declared[name].multiple, *map(self._least, self._shares(name))])
+        rows = len(self.stacks) if name == LAYER_ROWS else 1  # a layer of each stack reads its own
+        return max([rows, self.declared[name].multiple, *map(self._least, self._shares(name))])
 
     def _shares(self, whole: str) -> list[str]:
         return [name for name, letter in self.declared.items() if letter.at_most == whole]
@@ -178,8 +181,8 @@ class Sizes:
         return found
 
 
-def layers_tried(stacks: Sequence[str], alone: Sequence[int]) -> list[tuple[int, ...]]:
-    """Numbers of blocks: one in each stack, then more in each by itself, then 2 in all."""
+def layers_tried(stacks: Sequence[str]) -> list[tuple[int, ...]]:
+    """Numbers of blocks: one in each stack, then two in each by itself, which fix the law; then three in all."""
     ones = tuple(1 for _ in stacks)
-    each = [(*ones[:i], count, *ones[i + 1 :]) for i in range(len(stacks)) for count in alone]
-    return [ones, *each, *([tuple(2 for _ in stacks)] if len(stacks) > 1 else [])]
+    twos = [(*ones[:i], 2, *ones[i + 1 :]) for i in range(len(stacks))]
+    return [ones, *twos, tuple(3 for _ in stacks)]
