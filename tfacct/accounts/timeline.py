@@ -13,9 +13,10 @@ from itertools import takewhile
 from typing import NamedTuple, TypeAlias
 
 from tfacct.accounts.casts import CHOOSE, Casts
+from tfacct.accounts.inside import Inside, suffixes
 from tfacct.accounts.training import ENDS, INPUT, Step, kind_of
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.kept import Held, Kept, Moment, Role, Run, Section, bytes_each
+from tfacct.ledger.kept import Held, Kept, Moment, Run, Section, bytes_each
 
 TOKENS, TABLE, POSITIONS, HEAD = "tokens", "embed", "pos_embed", "lm_head.weight"
 PRODUCT_BIAS = "_proj.bias"
@@ -94,8 +95,8 @@ class Timeline:
     def __init__(self, step: Step, fullest: Fullest = peak) -> None:
         self.step, self.run, self.fullest = step, step.run, fullest
         self.flying = step.beside()
-        self.sizes: dict[int, dict[tuple[str, Role, int], Size]] = {}  # of tensors' kinds, by the section
-        self.seen: dict[tuple[int, Moment, frozenset[str]], tuple[Size, Size]] = {}
+        self.insides = {id(section): Inside(section, step.at, step.pass_) for section in self.run.sections}
+        self.behind_places: dict[int, list[Size]] = {}  # of finished gradients, by the section
         self.inside_backward: dict[tuple[int, int], tuple[Size, Size, Size]] = {}
         self.weights = step.weights
         # Its gradient takes as many; a stage of a pipeline that is not the last has none.
@@ -172,33 +173,22 @@ class Timeline:
     def new(self, section: Section, moment: Moment) -> Size:
         """Bytes of this batch's gradients at a moment. Where earlier ones are there each is added to its own and goes,
         but a tied head's, which waits for the table's."""
-        done = section.run.finished(moment)
         if not self.step.accumulate:
-            return self.finished(section, done)
+            if id(section) not in self.behind_places:
+                order = section.run.order
+                self.behind_places[id(section)] = suffixes(order, kind_of(section.numbers), self.gradients)
+            return self.behind_places[id(section)][self.insides[id(section)].place[moment.at] + (not moment.done)]
+        done = section.run.finished(moment)
         own = self.finished(section, section.run.together(moment.at) if moment.done else ())
         return own + (self.tied if HEAD in done and moment.at != HEAD else 0)
 
     def inside_of(self, section: Section, moment: Moment, known: frozenset[str] = frozenset()) -> tuple[Size, Size]:
         """Bytes kept by a section's own lines at a moment, and held there. Tensors of `known` names are counted."""
-        key = id(section), moment, known
-        if key not in self.seen:
-            lines = [line for line in section.run.alive(moment.at) if line.path not in known]
-            there = known.union(line.path for line in lines)
-            held = self.held(section, (held for held in moment.held if held.path not in there))
-            self.seen[key] = self.held(section, lines), held
-        return self.seen[key]
+        return self.insides[id(section)].at(moment, known)
 
     def held(self, section: Section, tensors: Iterable[Held | Kept]) -> Size:
         """Bytes of some tensors."""
-        sizes = self.sizes.setdefault(id(section), {})
-        axes = {**section.axes, **self.step.at}
-        total: Size = 0
-        for tensor in tensors:
-            kind = tensor.spec, tensor.role, tensor.times
-            if kind not in sizes:
-                sizes[kind] = tensor.bytes(axes, self.step.pass_)
-            total += sizes[kind]
-        return total
+        return self.insides[id(section)].all(tensors)
 
     def forward_ends(self) -> Instant:
         """The loss is known, and all that is kept is there."""
