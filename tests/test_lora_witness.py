@@ -42,7 +42,7 @@ WHOLE = ("cohere", "cohere2", "nemotron", "stablelm")
 """Families with adapters where the loss is of all tokens at once."""
 
 
-SELECTIVE = ("gemma", "helium", "internlm3", "iquestcoder", "llama", "mistral", "opt", "phi3", "qwen2")
+SELECTIVE = ("cwm", "gemma", "gemma2", "helium", "internlm3", "iquestcoder", "llama", "mistral", "opt", "phi3", "qwen2")
 """Families with adapters where attention runs again."""
 EXPERTS = ("mixtral", "qwen2_moe", "qwen3_moe")
 """Families with adapters on attention's products alone, where nothing runs again."""
@@ -155,10 +155,14 @@ def test_a_loss_in_chunks_beside_adapters(family: str) -> None:
 
 @pytest.mark.parametrize(
     ("family", "seed"),
-    [("llama", 2), ("llama", 10), ("qwen2", 2), ("mistral", 2), ("opt", 1), ("phi3", 0), ("gemma", 6)],
+    [
+        *(("llama", 2), ("llama", 10), ("qwen2", 2), ("mistral", 2), ("opt", 1), ("phi3", 0), ("gemma", 6)),
+        *(("cwm", 104), ("gemma2", 107)),
+    ],
 )
 def test_adapters_where_attention_runs_again(family: str, seed: int) -> None:
-    """What an adapter's gradient makes first; values beside their copies; block 0, whose input needs no gradient."""
+    """What an adapter's gradient makes first; values beside their copies; block 0, whose input needs no gradient,
+    and whose mask is handed to none; what attention reads stays until its first operation's gradient is made."""
     assert check(family, seed, selective=True)
 
 

@@ -37,7 +37,9 @@ class Config(LlamaLike):
     rms_norm_eps: Real = 1e-5
     rope_parameters: Fields | None = ROPE
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "autocast", "lora", "nf4", "chunked"})
+    trains: ClassVar = frozenset(
+        {"sdpa", "eager", "accumulate", "selective", "autocast", "lora", "lora_selective", "nf4", "chunked"}
+    )
     divided: ClassVar = frozenset({"published"})
     stems: ClassVar = ("Cwm",)
     heads: ClassVar = DECODER

@@ -5,7 +5,7 @@ As torch.utils.checkpoint, not reentrant, runs the attention module of each bloc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from tfacct.ledger import paths
 from tfacct.ledger.kept import AGAIN, Handed, Held, Kept, Moment, Pass, Run
@@ -20,20 +20,39 @@ SCORES, WEIGHTS, SUMMED = (f"{ATTENTION}{name}" for name in ("scores", "softmax"
 """Eager attention's scores and weights, and the operation that sums values by them."""
 
 
-def attention_again(whole: Pass, *, drops: bool = False, reads: str = "", apart: bool | None = None) -> Pass:
+def attention_again(
+    whole: Pass,
+    *,
+    drops: bool = False,
+    reads: str = "",
+    apart: bool | None = None,
+    windowed: Sequence[bool] = (),
+) -> Pass:
     """The pass, with the attention of every block run again. `drops`: its module drops numbers of its result itself.
 
     Beside adapters, `reads` names what attention reads, which is kept though no gradient needs it, and `apart` says
-    whether the gradient of its result is not the stream's.
+    whether the gradient of its result is not the stream's. `windowed`: each block's attention has a window.
     """
     again = frozenset(name for section in whole.blocks for name in section.run.order if _inside(name, drops))
     blocks = tuple(section._replace(run=_again(section.run, drops, reads, apart)) for section in whole.blocks)
     # A whole block that runs again keeps a mask that it is given by position; attention's is always given by name.
     front, given = whole.front.run, tuple(line for line in whole.front.run.kept if line.by == (AGAIN,))
     kept = tuple(line for line in front.kept if line not in given)
-    handed = tuple(Handed(Held(line.spec, line.role)) for line in given)
+    handed = (*whole.handed, *(Handed(Held(line.spec, line.role)) for line in given))
+    if windowed and not any(section.run.remade for section in blocks if 0 in section.numbers):
+        handed = tuple(_behind_first(handed, windowed))
     first = whole.front._replace(run=front._replace(kept=kept))
-    return whole._replace(front=first, blocks=blocks, again=again, handed=(*whole.handed, *handed))
+    return whole._replace(front=first, blocks=blocks, again=again, handed=handed)
+
+
+def _behind_first(handed: Iterable[Handed], windowed: Sequence[bool]) -> Iterator[Handed]:
+    """What is handed where block 0 has nothing to run again: a mask goes with the next block of its kind."""
+    alike = next((number for number, one in enumerate(windowed) if number and one == windowed[0]), None)
+    for each in handed:
+        if each.first or "S" not in each.held.spec.split():
+            yield each
+        elif alike is not None:
+            yield each._replace(first=alike)
 
 
 def _inside(name: str, drops: bool) -> bool:
@@ -44,11 +63,12 @@ def _again(run: Run, drops: bool, reads: str, apart: bool | None) -> Run:
     inside = frozenset(name for name in (*run.order, *(line.path for line in run.kept)) if _inside(name, drops))
     remade = [line for line in run.kept if line.path in inside and inside.issuperset(line.by)]
     gone = {line.path for line in remade}
-    kept = tuple(_read(line, inside) for line in run.kept if line.path not in gone)
+    first = next((name for name in run.order if name in inside), AGAIN)
+    kept = tuple(_read(line, inside, first) for line in run.kept if line.path not in gone)
     if not remade:
         return run
     if not any(AGAIN in line.by for line in kept):
-        kept = (Kept(reads, "B T D", (next(name for name in run.order if name in inside), AGAIN)), *kept)
+        kept = (Kept(reads, "B T D", (first, AGAIN)), *kept)
     moments = [
         moment._replace(held=(*moment.held, *_alive(run, remade, moment.at))) if moment.at in inside else moment
         for moment in run.moments
@@ -77,11 +97,13 @@ def _again(run: Run, drops: bool, reads: str, apart: bool | None) -> Run:
     return Run(run.order, kept, (*moments, *second), ahead, remade=tuple(remade))
 
 
-def _read(line: Kept, inside: frozenset[str]) -> Kept:
-    """A line that is kept anyway; what attention reads is needed to run it again."""
+def _read(line: Kept, inside: frozenset[str], first: str) -> Kept:
+    """A line that is kept anyway; what attention reads is needed to run it again, and stays until the gradients of its
+    `first` operation are made."""
     if line.path in inside or inside.isdisjoint(line.by):
         return line
-    return Kept(line.path, line.spec, (*line.by, AGAIN), line.role, line.times)
+    needed = line.by if first in line.by else (*line.by, first)
+    return Kept(line.path, line.spec, (*needed, AGAIN), line.role, line.times)
 
 
 def _alive(run: Run, remade: Iterable[Kept], at: str) -> Iterator[Held]:

@@ -219,8 +219,11 @@ def lent(subject: LoadedModel, recipe: Recipe, run: Pass) -> Lent:
     letters = {letter: size for product in every for letter, size in product.axes.items()}
     run = run._replace(blocks=tuple(part._replace(axes={**part.axes, **letters}) for part in run.blocks))
     if recipe.checkpoint == "attention":
+        windowed = [block.window is not None for block in shape.blocks()]
         reads = f"blocks.*.{'in' if own.norms_behind else 'attn_norm'}"
-        run = attention_again(run, drops=own.drops_inside and own.residual, reads=reads, apart=own.apart)
+        run = attention_again(
+            run, drops=own.drops_inside and own.residual, reads=reads, apart=own.apart, windowed=windowed
+        )
     return Lent(run, tuple(made), handed, each, _packed(subject) if packed else None)
 
 
