@@ -114,8 +114,10 @@ class BlockIndexer(nn.Module):
 
     def _mask(self, scores: Tensor, step: Step, old: int) -> Tensor | None:
         """Mask of shape (batch, query heads, new, keys). Where there are no numbers all keys are chosen, by a mask made
-        of the scores: a trace would drop scores that nothing reads."""
-        if not isinstance(self.size, int):
+        of the scores: a trace would drop scores that nothing reads. A proof has symbols, or heads that cannot be dealt
+        out to these: then none is made."""
+        known = all(isinstance(size, int) for size in (*scores.shape, self.size, self.heads, self.query_heads))
+        if not known or self.query_heads % self.heads:
             return None
         if scores.is_meta:
             return scores[:, :1] * 0.0
