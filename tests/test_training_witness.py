@@ -23,7 +23,7 @@ NEAR = (
     *("kimi_k2", "ministral3", "nemotron", "olmo", "olmo3", "olmoe", "seed_oss", "smollm3", "stablelm"),
     *("starcoder2", "youtu"),
 )
-SINCE = ("falcon", "glm4_moe_lite", "granitemoe", "minimax_m2", "vaultgemma")
+SINCE = ("falcon", "glm4_moe_lite", "gpt_neo", "granitemoe", "minimax_m2", "vaultgemma")
 ENCODERS = ("bert", "camembert", "distilbert", "electra", "eurobert", "modernbert", "roberta", "xlm-roberta")
 ACCUMULATING = FAMILIES + FURTHER
 

@@ -13,7 +13,7 @@ from tfacct.reports.training import Recipe
 Pick: TypeAlias = Callable[[list[Any]], Any]
 Config: TypeAlias = dict[str, Any]
 
-EAGER = ("bloom", "gemma2", "gpt_oss", "vaultgemma")
+EAGER = ("bloom", "gemma2", "gpt_neo", "gpt_oss", "vaultgemma")
 """Families whose classes refuse sdpa."""
 
 TIED = ("bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")

@@ -49,6 +49,13 @@ class Config(FamilyConfig):
     activation_function: Word = "gelu_new"
     layer_norm_epsilon: Real = 1e-5
 
+    trains: ClassVar = frozenset({"eager", "accumulate"})  # the class refuses sdpa
+    dropouts: ClassVar = {
+        "embedding": ("embed_dropout", 0.0),
+        "residual": ("resid_dropout", 0.0),
+        "attention": ("attention_dropout", 0.0),
+    }
+    habits: ClassVar = frozenset({"wide_scores", "stores_masks", "drops_inside", "lingers"})
     stems: ClassVar = ("GPTNeo",)
     fixed: ClassVar = frozenset({"G"})  # every head has its own keys
     uncounted: ClassVar = frozenset({"activation_function", "layer_norm_epsilon"})

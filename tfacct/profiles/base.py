@@ -47,7 +47,8 @@ class Habits:
     `sums_first`: results of parts side by side are summed in place, and numbers of their sum are dropped.
     `biases_apart`: biases are added to products behind them. `written_norms`: norms with a scale alone are no operation
     of torch. `turns_copies`: queries and keys are cast to fp32 before they turn, and back behind it. `narrow_router`:
-    scores are made in the pass's dtype before they are in fp32.
+    scores are made in the pass's dtype before they are in fp32. `wide_scores`: queries and keys are cast to fp32 for
+    their product. `stores_masks`: a mask of all positions is a buffer of each block, and one more is made for all.
     """
 
     embedding: bool = False
@@ -101,6 +102,8 @@ class Habits:
     written_norms: bool = False
     turns_copies: bool = False
     narrow_router: bool = False
+    wide_scores: bool = False
+    stores_masks: bool = False
 
     @property
     def apart(self) -> bool:

@@ -5,6 +5,8 @@ Read off the classes of transformers 5 and held against them by their saved tens
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tfacct.architecture.parts import Attention, Experts, FeedForward, LatentAttention, Norm, Part
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
@@ -16,7 +18,7 @@ from tfacct.profiles.transformers_attention import Attending
 from tfacct.profiles.transformers_clamped import clamped_experts
 from tfacct.profiles.transformers_indexed import biased
 from tfacct.profiles.transformers_latent import Latent
-from tfacct.profiles.transformers_masks import ALIGNED, masks
+from tfacct.profiles.transformers_masks import ALIGNED, NONE, masks
 from tfacct.profiles.transformers_parts import STREAM, beside, dropout, experts, network, norm
 from tfacct.profiles.transformers_scored import corrections, scored_experts
 from tfacct.profiles.transformers_shared import shared_experts
@@ -204,7 +206,7 @@ class Transformers(Attending):
         """What the class holds while its blocks run: embeddings, positions, and eager attention's mask."""
         learned = shape.positions is not None
         unused = {False: self.habits.full_mask, True: self.habits.window_mask}
-        mask = [held for held, _ in masks(shape, self.attention, self.tokens, unused, always=self.habits.masked)]
+        mask = [held for held, _ in self._masks(shape, unused)]
         if self.habits.starts_biased:
             return (Held("B N T"), *mask)
         if self.habits.norms_behind:
@@ -225,7 +227,7 @@ class Transformers(Attending):
 
     def handed(self, shape: Transformer) -> tuple[Handed, ...]:
         """What blocks are handed beside the stream and the angles: positions, and the masks of their attention."""
-        own = masks(shape, self.attention, self.tokens, always=self.habits.masked)
+        own = self._masks(shape)
         own = () if self.habits.hands_mask else own
         if self.habits.starts_biased:
             return (Handed(Held("B N T")), *own)
@@ -233,6 +235,11 @@ class Transformers(Attending):
             return (Handed(Held("B T", "index")), *own)
         own = (*own, *map(Handed, self._own_angles(shape)))
         return (*(() if shape.positions is not None else (Handed(Held("T", "index")),)), *own)
+
+    def _masks(self, shape: Transformer, unused: Mapping[bool, bool] = NONE) -> tuple[Handed, ...]:
+        if self.habits.stores_masks:  # which show the windows
+            return (Handed(Held("B T S")),)
+        return masks(shape, self.attention, self.tokens, unused, always=self.habits.masked)
 
     def buffers(self, shape: Transformer) -> tuple[Kept, ...]:
         """The angles' frequencies, twice, as they are used and as they were at first; a scale of the embeddings; what
@@ -242,8 +249,9 @@ class Transformers(Attending):
         biases = corrections(shape, self.habits)
         learned = shape.positions
         mask: tuple[Kept, ...] = ()
-        if self.habits.stores_mask and learned is not None:
-            mask = (Kept("mask", "P", by=(), role="flag", times=learned.rows),)
+        blocks = sum(stack.count for stack in shape.stacks) if self.habits.stores_masks else 1
+        if (self.habits.stores_mask or self.habits.stores_masks) and learned is not None:
+            mask = (Kept("mask", "P", by=(), role="flag", times=blocks * learned.rows),)
         return (*(Kept("frequencies", axis, by=(), role="full") for axis in turned), *scale, *biases, *mask)
 
     def _turns(self, shape: Transformer) -> dict[str, Attention | LatentAttention]:

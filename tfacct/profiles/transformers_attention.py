@@ -30,6 +30,7 @@ from tfacct.profiles.transformers_turns import (
     turned_neighbours_wide,
     turned_wide,
 )
+from tfacct.profiles.transformers_wide_scores import wide_scores
 
 
 @record
@@ -119,6 +120,8 @@ class Attending:
         elif self.attention == "eager" and self.habits.sums_first:
             others = self._beside_values(at, names, (f"{at}.values",))
             inner = written(at, names["q"], names["k"], part, self.habits, self.batch, others)
+        elif self.attention == "eager" and self.habits.wide_scores:
+            inner = wide_scores(at, part, self.habits, self.batch, full=self.full)
         elif self.attention == "eager":
             inner = self._eager(at, names, part)
         elif self.habits.masked or self.reaches(part.window):
