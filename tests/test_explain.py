@@ -92,6 +92,7 @@ TOWERS = (
     "idefics2_vision",
     "idefics3_vision",
     "internvl_vision",
+    "minimax_m3_vl_vision",
     "pixtral",
     "smolvlm_vision",
     "vit",

@@ -171,7 +171,8 @@ def exact_angles(about: LoadedModel, stranger) -> None:
         if attn is None or attn.rotary is None:
             continue
         exact = frequencies(attn.rotary, attn.head_dim if attn.rope_dim is None else attn.rope_dim)
-        exact = exact if attn.rotary.tiles is None else exact[: len(exact) // 2]  # rows and columns turn alike
+        axes = 1 if attn.rotary.tiles is None else 2 + attn.rotary.timed
+        exact = exact[: len(exact) // axes]  # frames, rows and columns turn alike
         for path, buffer in list(stranger.named_buffers()):
             name = path.rpartition(".")[2]
             if name in ("inv_freq", f"{kind}_inv_freq"):  # Gemma 3 has angles of two bases

@@ -54,6 +54,10 @@ class Pair:
             self.tokens[:, :-1].clamp_(max=config["vocab_size"] - 2)
 
     def logits(self) -> torch.Tensor:
+        if self.about.family == "minimax_m3_vl_vision":
+            side = round(self.tokens.shape[1] ** 0.5)
+            said = self.stranger(self.tokens.flatten(0, 1), grid_thw=torch.tensor([[1, side, side]] * BATCH))
+            return said.last_hidden_state.reshape(BATCH, side**2, -1)
         if self.about.architecture.merger is not None:  # whose class is given the patches of all images in one row
             return torch.cat([*self.merged()], dim=1)
         if self.about.family == "siglip2_vision_model":  # whose class is given the patches
@@ -91,7 +95,7 @@ def pixels(patches: Patches) -> int:
 
 def pictured(config: dict) -> tuple[torch.Tensor, torch.Tensor]:
     """Images, and the patches that they are made of; what is left over at two sides belongs to none."""
-    if "in_channels" in config:  # patches as they are, of a square of two tiles on a side
+    if "temporal_patch_size" in config:  # patches as they are, of a square of two tiles on a side
         about = subject("tiny", config)
         count = (2 * about.config.tiles[0]) ** 2
         return torch.empty(0), torch.randn(BATCH, count, pixels(about.architecture.embed), dtype=torch.float64)

@@ -152,11 +152,15 @@ def _of_grid(model: Any, batch: int, tokens: int) -> dict[str, int]:
     high = config.spatial_merge_size
     window = getattr(config, "window_size", 0) // high // config.patch_size * high
     high = window if window and tokens % window**2 == 0 else high
+    high = high if tokens % high == 0 else 1  # where the encoder itself merges none
     sides = torch.tensor([[1, high, tokens // high]] * batch)
     count = batch * tokens
-    numbers = config.in_channels * config.temporal_patch_size * config.patch_size**2
+    channels = config.num_channels if hasattr(config, "num_channels") else config.in_channels
+    numbers = channels * config.temporal_patch_size * config.patch_size**2
+    reads = "pixel_values" if "pixel_values" in signature(type(model).forward).parameters else "hidden_states"
+    axes = 3 if getattr(model, "include_temporal", False) else 2
     with torch.device(model.device):  # what the class would compute of the sides
-        given = {"hidden_states": torch.zeros(count, numbers), "position_ids": torch.zeros(count, 2, dtype=torch.long)}
+        given = {reads: torch.zeros(count, numbers), "position_ids": torch.zeros(count, axes, dtype=torch.long)}
         given |= {"interp_indices": torch.zeros(count, 4, dtype=torch.long), "interp_weights": torch.zeros(count, 4)}
     with FlopCounterMode(display=False) as counter:
         model(**given, grid_thw=sides)

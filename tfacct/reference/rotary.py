@@ -24,6 +24,7 @@ class Angles:
 
     def __init__(self, part: parts.Rotary, size: int) -> None:
         self.frequencies, self.grid, self.tiles = frequencies(part, size), part.grid, part.tiles
+        self.timed = part.timed
 
     def turn(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosine and sine of every position's angles, where the frequencies are; the sine with the signs of a turn."""
@@ -31,9 +32,10 @@ class Angles:
         places = positions.to(self.frequencies.device)[:, None]
         if self.grid and isinstance(positions.shape[0], int) and isinstance(self.frequencies.shape[0], int):
             side = max(math.isqrt(positions.shape[0]), 1)
-            both = (places.expand(-1, half.shape[0]) for half in torch.tensor_split(self.frequencies, 2))
-            by_row, by_column = both
-            places = torch.cat((by_row // side, by_column % side), dim=1)
+            each = [places.expand(-1, own.shape[0]) for own in torch.tensor_split(self.frequencies, 2 + self.timed)]
+            by_row, by_column = each[-2:]
+            of_frame = [by * 0 for by in each[:-2]]  # an image has one
+            places = torch.cat((*of_frame, by_row // side, by_column % side), dim=1)
         angles = places * self.frequencies[None]
         cos, sin = angles.cos(), angles.sin()
         return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
@@ -64,6 +66,10 @@ def frequencies(part: parts.Rotary, head_dim: int) -> Tensor:
     plain = _number(part.base, "rope_theta") ** -exponents
     scaling = part.scaling or {}
     kind = scaling.get("rope_type", scaling.get("type", "default"))
+    if part.timed:  # those of frames, rows and columns
+        pairs = head_dim // 6
+        own = _number(part.base, "rope_theta") ** -(torch.arange(pairs, dtype=torch.float64, device="cpu") / pairs)
+        return own.repeat(3)
     if part.grid:  # those of rows, then those of columns
         return torch.cat((plain[0::2], plain[1::2] if part.tiles is None else plain[0::2]))
     if kind == "default":

@@ -31,7 +31,8 @@ class Rotary(NamedTuple):
     `pairs`: the numbers of a head that turn together, one of each half or neighbours. `grid`: every other pair turns by
     the row of a patch in a square image, the others by its column (PixtralVisionModel); with `tiles` the first half of
     the pairs turns by the row and the other by the column, by the same angles, and patches come tile by tile, of so
-    many on a side (Qwen2VLVisionRotaryEmbedding).
+    many on a side (Qwen2VLVisionRotaryEmbedding); if `timed`, as many turn by the frame in front of them
+    (MiniMaxM3VLVisionRotaryEmbedding).
     """
 
     base: float
@@ -39,6 +40,7 @@ class Rotary(NamedTuple):
     pairs: Literal["halves", "neighbours"] = "halves"
     grid: bool = False
     tiles: tuple[int, ...] | None = None
+    timed: bool = False
 
 
 class QKNorm(NamedTuple):
@@ -216,7 +218,9 @@ class Attention(Grouped):
         """Rotary positions turn a head's numbers in pairs, and as many by rows as by columns."""
         if self.rotary is None:
             return {}
-        return {"H" if self.rope_dim is None else "Hr": 2 if self.rotary.tiles is None else 4}
+        return {
+            "H" if self.rope_dim is None else "Hr": 6 if self.rotary.timed else 2 if self.rotary.tiles is None else 4
+        }
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Four projections, QKᵀ and PV (both operands are activations), pointwise work, and the two caches."""
