@@ -153,6 +153,10 @@ def test_every_axis_is_answered_or_refused_by_name(run: Callable[..., Ran], comm
         ("memory llama-3.1-8b --fsdp 8 --dtype q4_k_m", "are not divided by --fsdp"),
         ("memory mixtral-8x7b --ep 2 --cp 2 --ctx 1k", "--ep is not counted beside --cp or --ulysses"),
         ("kv llama-3.1-8b --cp 2 --plot x.svg --ctx 1k", "a picture of the cache shows no --cp"),
+        ("time llama-3.1-8b --on 2xh100-sxm --cp 2", "--cp 2 is not timed: no run whose ranks divide a sequence"),
+        ("time llama-3.1-8b --on 2xh100-sxm --train --cp 2", "`tfacct comms --cp 2` count what a rank computes"),
+        ("time llama-3.1-8b --on 2xh100-sxm --pp 2", "--pp 2 needs --train: no run that serves in stages"),
+        ("time llama-3.1-8b --on 2xh100-sxm --tp 2", "the devices of --on divide a model that is served"),
         ("flops llama-3.1-8b --pp 2 --generate 5", "--generate does not go with --pp"),
     ],
 )
@@ -213,3 +217,52 @@ def test_ranks_beside_the_unknown_ones() -> None:
     found = model.solve("tp", "total_bytes=80GB", ctx="64k", batch=16, cp=4)
     held = {tp: model.memory(ctx="64k", batch=16, cp=4, tp=tp).total_bytes for tp in (found.total, found.total // 2)}
     assert held[found.total] <= 80 * 10**9 < held[found.total // 2]
+
+
+def _numbers(found: Any, **letters: int) -> int:
+    """The total of a formula, its letters replaced by their sizes."""
+    values = {letter: value["value"] for letter, value in found.legend.items() if "value" in value} | letters
+    return int(eval(found.models[0]["total"].replace("/", "//"), {}, values))
+
+
+def test_letters_are_divided_along_every_axis() -> None:
+    model, large = tfacct.load("llama-3.1-8b"), {"tp": 2, "pp": 4, "cp": 2}
+    letters = model.formula(ctx=1024, tp="t", pp="p", cp="c")
+    assert _numbers(letters, t=2, p=4, c=2) == model.flops(ctx=1024, **large).total
+    assert {letters.legend[letter]["meaning"] for letter in "tpc"} == {"ranks", "stages", "parts of a sequence"}
+    assert letters.lines[0]["flops"].endswith("/(t*p*c)") and letters.lines[-1]["flops"].endswith("/(t*c)")
+    assert letters.lines[0]["params"].endswith("/(t*p)")
+    cached = model.formula(of="kv", ctx=1024, **large)
+    assert 2 * cached.kv_cache_elements == cached.kv_cache_bytes == model.kv(ctx=1024, **large).kv_cache_bytes
+    train = model.formula(of="train", ctx=1024, pp=4, cp="c")
+    assert _numbers(train, c=2) == model.flops(ctx=1024, train=True, pp=4, cp=2).total
+
+
+@pytest.mark.parametrize(("name", "where"), [("gpt2", "first"), ("llama-3.1-8b", "last"), ("llama-3.2-1b", "last")])
+def test_the_total_of_stages_is_that_of_the_fullest(run: Callable[..., Ran], name: str, where: str) -> None:
+    model = tfacct.load(name)
+    found = model.formula(of="params", pp="p")
+    assert _numbers(found, p=4) == model.params(pp=4).rank_params
+    words = " ".join(run("formula", name, "--of", "params", "--pp", "4").out.split())
+    assert f"4 stages divide the blocks. The total is that of the {where}, with what stands" in words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("llama-3.1-8b --cp c --of params", "--cp divides no parameter"),
+        ("llama-3.1-8b --pp 3", "--pp 3 does not divide L = 32 evenly hint: sizes that do: 1, 2, 4, 8, 16, 32"),
+        ("gemma-3-1b --pp p", "stages of blocks of several kinds are not written in letters"),
+        ("llama-3.1-8b --tp t --pp t", "one letter stands for two axes"),
+        ("llama-3.1-8b --cp 0", "--cp must be at least 1"),
+        ("llama-3.1-8b --cp C", "a small letter for it, not 'C'"),
+        ("llama-3.1-8b --cp 3 --ctx 1k", "ask for a multiple of 6"),
+        ("mamba-130m --tp t", "no rule for Mamba on a mesh"),
+        ("deepseek-v3 --cp c", "latent attention beside --cp"),
+        ("llama-3.1-8b --of kept --pp p", "--pp is not written into what a training step keeps"),
+    ],
+)
+def test_formulas_that_are_not_written_are_refused_by_name(run: Callable[..., Ran], arguments: str, said: str) -> None:
+    ran = run("formula", *arguments.split())
+    words = " ".join(ran.err.split())
+    assert ran.code == 2 and said in words and "Traceback" not in words, words

@@ -5,9 +5,10 @@ from typing import Annotated
 import typer
 
 from tfacct.base import units
+from tfacct.base.errors import UsageError
 from tfacct.cli import ask, complete
 from tfacct.cli import options as opt
-from tfacct.cli.mesh_options import Pp, Sp, Tp
+from tfacct.cli.mesh_options import Cp, Pp, Sp, Tp
 from tfacct.cli.root import ACCOUNT, ESTIMATE, command
 
 _ON = "Devices"
@@ -67,6 +68,7 @@ def time(
     tp: Tp = 1,
     sp: Sp = False,
     pp: Pp = 1,
+    cp: Cp = 1,
     pp_chunks: Annotated[
         int, typer.Option(metavar="N", help="Parts of each stage's blocks, interleaved.", rich_help_panel=_TRAIN)
     ] = 1,
@@ -82,6 +84,7 @@ def time(
     output: opt.Output,
 ) -> None:
     """Estimate of a step's time, kernel by kernel: one new token, a prefill, or with --train a training step."""
+    _check_timed(train, tp, pp, cp)
     if train:
         ask.apart("--train", {"--decode": decode, "--prefill": prefill, "--tokens": tokens, "--ep": ep != 1})
         ask.apart("--train", {"--kv-dtype": kv_dtype, "--bound-only": bound_only})
@@ -95,8 +98,7 @@ def time(
         return
     ask.apart_from("--train", {"--accumulate": accumulate - 1 or None, "--recompute": recompute or None})
     ask.apart_from("--train", {"--tokens-total": tokens_total, "--recompute-attention": recompute_attention or None})
-    ask.apart_from("--train", {"--tp": tp - 1 or None, "--sp": sp or None, "--pp": pp - 1 or None})
-    ask.apart_from("--train", {"--pp-chunks": pp_chunks - 1 or None})
+    ask.apart_from("--train", {"--sp": sp or None, "--pp-chunks": pp_chunks - 1 or None})
     from tfacct.reports.time import time
 
     asked = ask.request(opt.Step(ctx, tokens, decode, batch))
@@ -202,6 +204,20 @@ def fit(
     kept = {"use": use, "reserve": units.read_bytes("--reserve", reserve)}
     asked = ask.request(opt.Whole(ctx, batch))
     ask.show(fit(ask.subject(one), asked, found, dtype=dtype, kv_dtype=kv_dtype, ep=ep, **kept), output)  # type: ignore[arg-type]
+
+
+def _check_timed(train: bool, tp: int, pp: int, cp: int) -> None:
+    """Refuse ranks whose time was not measured, with what is counted of them."""
+    if cp != 1:
+        said = f"--cp {cp} is not timed: no run whose ranks divide a sequence was measured"
+        raise UsageError(
+            said, f"`tfacct flops --cp {cp}` and `tfacct comms --cp {cp}` count what a rank computes and sends"
+        )
+    if pp != 1 and not train:
+        said = f"--pp {pp} needs --train: no run that serves in stages was measured"
+        raise UsageError(said, f"`tfacct flops --pp {pp}` and `tfacct memory --pp {pp}` count a stage")
+    if tp != 1 and not train:
+        raise UsageError("--tp needs --train: the devices of --on divide a model that is served", f"--on {tp}xDEVICE")
 
 
 def _tokens_total(text: str) -> int:

@@ -31,6 +31,12 @@ def formula(
         str | None,
         typer.Option(metavar="N", help="Ranks that divide heads, widths: t, or 8.", rich_help_panel="Mesh"),
     ] = None,
+    pp: Annotated[
+        str | None, typer.Option(metavar="N", help="Stages that divide the blocks: p, or 4.", rich_help_panel="Mesh")
+    ] = None,
+    cp: Annotated[
+        str | None, typer.Option(metavar="N", help="Ranks that divide a sequence: c, or 2.", rich_help_panel="Mesh")
+    ] = None,
     output: opt.Output,
 ) -> None:
     """The formulas themselves, in symbols."""
@@ -41,7 +47,7 @@ def formula(
     subject, family = ask.family_or_model(name, sets)
     request = ask.request(step)
     terms = ask.counting(opt.Counted(dtype=dtype), trained)
-    report = formula(subject, request, of=of.value, family=family, terms=terms, as_=as_.value, tp=tp)
+    report = formula(subject, request, of=of.value, family=family, terms=terms, as_=as_.value, tp=tp, pp=pp, cp=cp)
     if as_latex:
         from tfacct.algebra import latex
 

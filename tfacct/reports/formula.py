@@ -24,12 +24,11 @@ from tfacct.output.report import Column, Kind, Report, Row, Table
 from tfacct.reports import compose, conventions, counting, params, sentences
 from tfacct.reports import latent_attention as latent
 from tfacct.reports.counting import Counting
-from tfacct.reports.formula_ranks import Divided, divided_note, letter_of, on_rank, total_of
+from tfacct.reports.formula_legend import legend_notes
+from tfacct.reports.formula_ranks import Divided, check, letters_of, on_rank, read, total_of
 
 Of = Literal["flops", "params", "kv", "train", "kept"]
 
-LEGEND_WIDTH = 79
-"""The letters are explained in lines that a terminal of 80 columns does not break."""
 CACHED = "bf16"
 
 
@@ -112,9 +111,11 @@ def formula(
     terms: Counting | None = None,
     as_: str = "transformers",
     tp: str | None = None,
+    pp: str | None = None,
+    cp: str | None = None,
 ) -> Report:
     """A count in letters, line by line: FLOPs, stored parameters, cached elements, or the bytes that a training step
-    keeps, of the recipe in `terms` and `as_` somebody runs it. `tp`: ranks that divide it, a number or a letter; the
+    keeps, of the recipe in `terms` and `as_` somebody runs it. `tp`, `pp`, `cp`: ranks, numbers or letters; the
     count is that of one. Raises UsageError.
 
     Of a model its values stand beside them, at the workload of `request`; of a `family`, which has no sizes, only the
@@ -124,10 +125,10 @@ def formula(
     """
     request = request or Request()
     _check(subject, request, of, family)
-    tp = None if tp == "1" else tp
+    ranks = read(tp, pp, cp)
     if of == "kept":
-        if tp is not None:
-            raise UsageError(f"{option('tp')} is not written into what a training step keeps", "leave it out")
+        for axis in ranks:
+            raise UsageError(f"{option(axis)} is not written into what a training step keeps", "leave it out")
         from tfacct.reports.formula_kept import formula_kept
 
         return formula_kept(subject, request, terms or Counting(), family=family, as_=as_)
@@ -145,12 +146,14 @@ def formula(
     at = {} if work is None else work.axes()
     lines = _lines(subject.ledger, symbolic, of, None if family else at)
     total: Factored | Divided = _total(symbolic, of).written
-    if tp is not None:
-        lines = on_rank(subject, tp, lines, symbolic)
-        total = total_of(symbolic, tp, lines, _counts(symbolic.ledger, symbolic.at, of))
+    how: list[str] = []
+    if ranks:
+        check(subject, ranks, of, work)
+        lines = on_rank(lines, symbolic, ranks, of)
+        total, how = total_of(subject, symbolic, ranks, _counts(symbolic.ledger, symbolic.at, of), of)
     legend = legend_of(symbolic, lines, total, {} if family else sizes_of(subject, at) | at)
-    legend |= {} if tp is None else letter_of(tp)
-    summed = {} if tp is not None and not tp.isdigit() else _summed(words, lines)
+    legend |= letters_of(ranks)
+    summed = {} if letters_of(ranks) or ("pp" in ranks and of == "params") else _summed(words, lines)
     facts = {
         **({"model": subject.family} if family else {}),
         "biases_and_ties_of": subject.name,
@@ -175,7 +178,7 @@ def formula(
         notes=lambda _: (
             f"total = {total.text}",
             *legend_notes(legend),
-            *([] if tp is None else [divided_note(tp, lines)]),
+            *how,
             *words.notes,
             *_special_notes(subject, symbolic, words, family),
             *(latent.written_notes(given, subject) if words.line == "operation" else ()),
@@ -369,19 +372,6 @@ def legend_of(
         for letter, meaning in symbolic.legend.items()
         if letter in letters
     }
-
-
-def legend_notes(legend: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The letters, as many on a line as fit."""
-    notes: list[str] = []
-    for letter, about in legend.items():
-        value = f" = {about['value']:,}" if "value" in about else ""
-        entry = f"{letter}{value} {about['meaning']}"
-        if notes and len(f"{notes[-1]}; {entry}") < LEGEND_WIDTH:
-            notes[-1] += f"; {entry}"
-        else:
-            notes.append(entry)
-    return notes
 
 
 def _special_notes(subject: LoadedModel, symbolic: SymbolicModel, words: _Words, family: bool) -> Iterator[str]:

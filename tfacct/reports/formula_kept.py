@@ -24,7 +24,8 @@ from tfacct.profiles.transformers_masks import ALIGNED, reaches
 from tfacct.reports import compose, counting
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import Counting
-from tfacct.reports.formula import Line, legend_notes, legend_of, sizes_of, title_of
+from tfacct.reports.formula import Line, legend_of, sizes_of, title_of
+from tfacct.reports.formula_legend import legend_notes
 from tfacct.reports.kept_as import REFERENCE, TRANSFORMERS, check, kept_step, runner
 from tfacct.reports.training import FP32, MANY, Recipe, pass_of, stepper
 

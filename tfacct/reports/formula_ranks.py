@@ -1,118 +1,235 @@
-"""Formulas of one rank: the same lines, where ranks of `tp` divide a letter of theirs by their number."""
+"""Formulas of one rank: the same lines, divided by the numbers of ranks that divide a letter of theirs.
+
+Ranks of `tp` divide heads, widths and the vocabulary, stages of `pp` blocks, parts of `cp` the tokens of a sequence.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
+from math import prod
 from typing import TYPE_CHECKING, Any
 
-from tfacct.accounts.sharding.mesh import LIVES, Mesh, padded, replicated
+from tfacct.accounts.sharding.mesh import LIVES, Mesh, divisors, padded, replicated
 from tfacct.algebra.factored import Factored
 from tfacct.algebra.symbols import SymbolicModel
-from tfacct.base.errors import UsageError
+from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import AXIS, Size
+from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
-from tfacct.reports.mesh import check_divided
+from tfacct.reports import ranks as one_rank
+from tfacct.reports.mesh import check_divided, check_ruled
+from tfacct.reports.pipes import check_axes
 
 if TYPE_CHECKING:
     from tfacct.reports.formula import Line
 
+By = tuple[str, ...]
+"""Numbers of ranks, or letters for them, by which a count is divided: none, one or several."""
+AXES = {"tp": "ranks", "pp": "stages", "cp": "parts of a sequence"}
+"""Axes of a mesh that are written into a formula, and what their numbers are of."""
+
 
 @record
 class Divided:
-    """What is written of a sum whose one part ranks divide by `by`: a letter or a number."""
+    """What is written of a sum whose parts ranks divide."""
 
-    part: Factored | None
-    whole: Factored | None
-    by: str
+    parts: tuple[tuple[Factored, By], ...]
 
     @property
     def text(self) -> str:
         """Text as people write it: `(2·B·T·D·V) / t + B·T·D`."""
-        return self._joined([f"({self.part.text}) / {self.by}"] if self.part else [], "text")
+        return self._joined("text", "({}) / {}", "·", "({})")
 
     @property
     def code(self) -> str:
         """Text as Python and sympy read it."""
-        return self._joined([f"({self.part.code})/{self.by}"] if self.part else [], "code")
+        return self._joined("code", "({})/{}", "*", "({})")
 
     @property
     def latex(self) -> str:
         """Text for LaTeX's math mode."""
-        return self._joined([f"\\frac{{{self.part.latex}}}{{{self.by}}}"] if self.part else [], "latex")
+        return self._joined("latex", "\\frac{{{}}}{{{}}}", " ", "{}")
 
-    def _joined(self, first: list[str], style: str) -> str:
-        return " + ".join([*first, *([str(getattr(self.whole, style))] if self.whole else [])])
+    def _joined(self, style: str, fraction: str, times: str, several: str) -> str:
+        terms = []
+        for part, by in sorted(self.parts, key=lambda one: not one[1]):  # what is whole stands behind
+            said, number = str(getattr(part, style)), prod(int(one) for one in by if one.isdigit())
+            under = [*([str(number)] if number > 1 else []), *(one for one in by if not one.isdigit())]
+            below = times.join(under)
+            terms.append(fraction.format(said, below if len(under) == 1 else several.format(below)) if by else said)
+        return " + ".join(terms)
 
 
-def on_rank(subject: LoadedModel, tp: str, lines: Sequence[Line], symbolic: SymbolicModel) -> list[Line]:
-    """The lines of one rank of `tp`, a letter or a number. Raises TfacctError for a model that ranks do not divide."""
-    number = int(tp) if tp.isascii() and tp.isdigit() else None
-    if number is None and not (tp.isascii() and tp.isalpha() and tp.islower() and len(tp) == 1):
-        raise UsageError(f"{option('tp')} is a number of ranks or a small letter for it, not {tp!r}", "for example t")
-    if number is not None and number < 1:
-        raise UsageError(f"{option('tp')} must be at least 1, not {number}")
-    mesh = Mesh(number or 1)
+def read(tp: str | None, pp: str | None, cp: str | None) -> dict[str, str]:
+    """Numbers of ranks, or letters for them, by the axis of their mesh. Raises UsageError."""
+    given = {axis: text for axis, text in (("tp", tp), ("pp", pp), ("cp", cp)) if text not in (None, "1")}
+    for axis, text in given.items():
+        assert text is not None
+        if text.isascii() and text.isdigit():
+            if int(text) < 1:
+                raise UsageError(f"{option(axis)} must be at least 1, not {int(text)}")
+        elif not (text.isascii() and text.isalpha() and text.islower() and len(text) == 1):
+            said = f"{option(axis)} is a number of {AXES[axis]} or a small letter for it, not {text!r}"
+            raise UsageError(said, f"for example {axis[0]}")
+    letters = [text for text in given.values() if text and not text.isdigit()]
+    if len(letters) > len({*letters}):
+        raise UsageError(f"one letter stands for two axes: {', '.join(letters)}", "give each its own")
+    return {axis: text for axis, text in given.items() if text is not None}
+
+
+def check(subject: LoadedModel, axes: Mapping[str, str], of: str, work: Workload | None) -> None:
+    """Raises TfacctError for a model that such ranks do not divide evenly. `work`: None of a family."""
+    numbers = {axis: int(text) if text.isdigit() else None for axis, text in axes.items()}
+    if "tp" in axes:
+        _check_tp(subject, numbers["tp"])
+    if "pp" in axes:
+        check_axes(subject, Mesh(pp=numbers["pp"] or 2))
+        kinds = [group for group in subject.ledger.groups if group.numbers]
+        if len(kinds) > 1:
+            said = f"{subject.name}: stages of blocks of several kinds are not written in letters"
+            raise ConfigError(said, f"`tfacct flops`, `params` and `kv` count them with {option('pp')}")
+        if len(kinds[0].numbers) % (numbers["pp"] or 1):
+            sizes = ", ".join(map(str, divisors([len(kinds[0].numbers)])))
+            said = f"{subject.name}: {option('pp', numbers['pp'])} does not divide L = {len(kinds[0].numbers):,} evenly"
+            raise UsageError(said, f"sizes that do: {sizes}")
+    if "cp" in axes:
+        if of == "params":
+            raise UsageError(f"{option('cp')} divides no parameter: each of its ranks has the same", "leave it out")
+        mesh = Mesh(cp=numbers["cp"] or 2)
+        if work is None or numbers["cp"] is None:
+            work = Workload(2 * mesh.pieces, 2 * mesh.pieces)
+        if of == "kv":
+            one_rank.kept(subject, mesh, work)
+        else:
+            from tfacct.reports.computed import check_parts
+
+            check_parts(subject, mesh, work)
+
+
+def _check_tp(subject: LoadedModel, number: int | None) -> None:
+    if number is None:
+        check_ruled(subject, Mesh(2), train=False)
+        return
+    mesh = Mesh(number)
     check_divided(subject, mesh)
     uneven = [("K", heads) for heads in replicated(subject.ledger, mesh)] + padded(subject.ledger, mesh)
-    if number and uneven:
+    if uneven:
         named = ", ".join(f"{letter} = {whole:,}" for letter, whole in uneven)
         raise UsageError(f"{subject.name}: {option('tp', number)} does not divide {named} evenly")
-    weights = _weights(symbolic, tp)
-    return [_divided(line, tp, number, weights) for line in lines]
 
 
-def _weights(symbolic: SymbolicModel, tp: str) -> dict[str, Divided]:
+def on_rank(lines: Sequence[Line], symbolic: SymbolicModel, axes: Mapping[str, str], of: str) -> list[Line]:
+    """The lines of one rank."""
+    weights = _weights(symbolic, axes)
+    numbers = all(text.isdigit() for text in axes.values())
+
+    def divided(line: Line) -> Line:
+        by = divides(line.path, AXIS.findall(line.spec), axes, of)
+        shares = prod(map(int, by)) if numbers else 1
+        values = {key: value // shares for key, value in line.values.items()} if numbers else {}
+        if not by and line.weights is None:
+            return replace(line, values=values)
+        assert isinstance(line.count, Factored)
+        own = None if line.weights is None else weights[line.path]
+        return replace(line, count=Divided(((line.count, by),)) if by else line.count, weights=own, values=values)
+
+    return [divided(line) for line in lines]
+
+
+def divides(path: str, letters: Iterable[str], axes: Mapping[str, str], of: str) -> By:
+    """Numbers that divide the count of a line with these letters."""
+    there = {*letters}
+    tokens = {"S"} if of == "kv" else {"T", "O"} if of != "params" else set()
+    so = {
+        "tp": not there.isdisjoint(LIVES),
+        "pp": paths.repeated(path),
+        "cp": not there.isdisjoint(tokens),
+    }
+    return tuple(text for axis, text in axes.items() if so[axis])
+
+
+def _weights(symbolic: SymbolicModel, axes: Mapping[str, str]) -> dict[str, Divided]:
     """The parameters of each module. The bias of what is summed over a divided letter is whole."""
-    axes = {one.path: one.axes for group in symbolic.ledger.groups for line in group.lines for one in line.parameters()}
+    known = {path: one.axes for _, weights in symbolic.ledger.weights for path, one in weights.items()}
     found = {}
     for module, tensors in groupby(symbolic.ledger.parameters().items(), key=lambda one: paths.module_of(one[0])):
-        sizes: tuple[list[Any], list[Any]] = ([], [])
+        by: dict[By, list[Any]] = {}
         for path, count in tensors:
-            sizes[set(axes[path]).isdisjoint(LIVES)].append(count)
-        part, whole = (symbolic.formula(some).written if some else None for some in sizes)
-        found[module] = Divided(part, whole, tp)
+            by.setdefault(divides(path, known[path], axes, "params"), []).append(count)
+        found[module] = Divided(tuple((symbolic.formula(some).written, how) for how, some in by.items()))
     return found
 
 
-def _divided(line: Line, tp: str, number: int | None, stored: Mapping[str, Divided]) -> Line:
-    if not divides(line):
-        return line if number else replace(line, values={})
-    weights = None if line.weights is None else stored[line.path]
-    values = {key: value // number for key, value in line.values.items()} if number else {}
-    return replace(line, count=Divided(_factored(line.count), None, tp), weights=weights, values=values)
+def total_of(
+    subject: LoadedModel, symbolic: SymbolicModel, axes: Mapping[str, str], counts: Mapping[str, Size], of: str
+) -> tuple[Divided, list[str]]:
+    """The total of one rank, of stages the one that has most; and what is said of how ranks divide it."""
+    specs = _letters(symbolic, of)
+    ends = _ends(subject) if "pp" in axes else ({*counts}, {*counts})
+    weigh = subject.ledger.parameters() if of == "params" else dict.fromkeys(counts, 1)
+    first, last = (sum(weigh[path] for path in end if path in counts) for end in ends)
+    here = ends[0] if first > last else ends[1]
+    by: dict[By, list[Any]] = {}
+    for path, count in counts.items():
+        if paths.repeated(path) or path in here:
+            by.setdefault(divides(path, specs[path], axes, of), []).append(count)
+    total = Divided(tuple((symbolic.formula(some).written, how) for how, some in by.items()))
+    counted = {path: letters for path, letters in specs.items() if path in counts}
+    return total, [*_notes(counted, axes, of), *_of_stages(axes, first, last)]
 
 
-def divides(line: Line) -> bool:
-    """True if ranks divide a letter of a line."""
-    return not set(AXIS.findall(line.spec)).isdisjoint(LIVES)
+def _letters(symbolic: SymbolicModel, of: str) -> dict[str, set[str]]:
+    """The letters of everything that is counted, by path."""
+    found: dict[str, set[str]] = {}
+    for group in symbolic.ledger.groups:
+        for line in group.lines:
+            found[line.path] = {*AXIS.findall(getattr(line, "spec", ""))}
+            if of == "params":
+                found |= {one.path: {*one.axes} for one in line.parameters()}
+    return found
 
 
-def _factored(written: Factored | Divided) -> Factored:
-    assert isinstance(written, Factored)
-    return written
+def _ends(subject: LoadedModel) -> tuple[set[str], set[str]]:
+    """Paths of what stands in front of the blocks, and behind them; of a tied table in both."""
+    found: tuple[set[str], set[str]] = (set(), set())
+    behind = False
+    for group in subject.ledger.groups:
+        behind |= bool(group.numbers)
+        for line in group.lines if not group.numbers else ():
+            found[behind].update({line.path, *(one.path for one in line.parameters())})
+    return found
 
 
-def total_of(symbolic: SymbolicModel, tp: str, lines: Sequence[Line], counts: Mapping[str, Size]) -> Divided:
-    """The total of one rank: what is divided, and what is whole on each."""
-    apart = {line.path for line in lines if divides(line)}
-    part, whole = ([count for path, count in counts.items() if (path in apart) == so] for so in (True, False))
-    written = [symbolic.formula(some).written if some else None for some in (part, whole)]
-    return Divided(written[0], written[1], tp)
-
-
-def divided_note(tp: str, lines: Iterable[Line]) -> str:
+def _notes(specs: Mapping[str, set[str]], axes: Mapping[str, str], of: str) -> list[str]:
     """Which letters are divided."""
-    there = {letter for line in lines for letter in AXIS.findall(line.spec)}
-    named = " ".join(letter for letter in LIVES if letter in there)
-    of = f"{tp} ranks divide" if tp.isdigit() else f"{tp} is the number of ranks, which divide"
-    return f"{of} {named}: of one rank, a line that has one of these letters is divided once."
+    there = set().union(*specs.values())
+    said = []
+    if "tp" in axes:
+        named, tp = " ".join(letter for letter in LIVES if letter in there), axes["tp"]
+        how = f"{tp} ranks divide" if tp.isdigit() else f"{tp} is the number of ranks, which divide"
+        said.append(f"{how} {named}: of one rank, a line that has one of these letters is divided once.")
+    if "cp" in axes:
+        cp, letter = axes["cp"], "S" if of == "kv" else "T"
+        parts = "parts of a sequence"
+        how = f"{cp} {parts} divide" if cp.isdigit() else f"{cp} is the number of {parts}, which divide"
+        said.append(f"{how} {letter}.")
+    return said
 
 
-def letter_of(tp: str) -> dict[str, dict[str, Any]]:
-    """What the letter stands for."""
-    return {} if tp.isdigit() else {tp: {"meaning": "ranks"}}
+def _of_stages(axes: Mapping[str, str], first: Size, last: Size) -> list[str]:
+    if "pp" not in axes:
+        return []
+    pp = axes["pp"]
+    many = f"{pp} stages divide" if pp.isdigit() else f"{pp} is the number of stages, which divide"
+    where = "first, with what stands in front of them" if first > last else "last, with what stands behind them"
+    return [f"{many} the blocks. The total is that of {f'the {where}' if first or last else 'each'}."]
+
+
+def letters_of(axes: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """What the letters stand for."""
+    return {text: {"meaning": AXES[axis]} for axis, text in axes.items() if not text.isdigit()}
