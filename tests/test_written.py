@@ -12,6 +12,7 @@ from tests.conftest import Ran
 from tfacct import load
 from tfacct.algebra.written import Written, value, written
 from tfacct.ledger.einsum import SpecError
+from tfacct.ledger.lines import SHARES
 from tfacct.loading import presets
 
 
@@ -38,7 +39,7 @@ def test_every_preset_is_written_and_its_letters_are_explained() -> None:
 
 def conformance_letters() -> set[str]:
     """Letters that a step binds."""
-    return {*"BTSOIJ", "Nc", "Tr", "Ti"}
+    return {*"BTSOIJ", "Nc", "Tr", "Ti", *SHARES}
 
 
 def test_a_derived_size_follows_its_letters() -> None:

@@ -14,7 +14,7 @@ const PARTS = [
 	["ahead", "moments"],
 	["head", "gradients"],
 	["attention", "kept for the backward pass"],
-	["norms", "made on the way"],
+	["embed", "made on the way"],
 	["encoder", "gathered from other ranks"],
 ];
 
