@@ -112,15 +112,14 @@ class BlockIndexer(nn.Module):
         first, rest = torch.split(heads, [self.turned, self.size - self.turned], dim=-1)
         return torch.cat((rotary(first, *step.turn(self.angles)), rest), dim=-1)
 
-    def _mask(self, scores: Tensor, step: Step, old: int) -> Tensor | None:
-        """Mask of shape (batch, query heads, new, keys). Where there are no numbers all keys are chosen, by a mask made
-        of the scores: a trace would drop scores that nothing reads. A proof has symbols, or heads that cannot be dealt
-        out to these: then none is made."""
+    def _mask(self, scores: Tensor, step: Step, old: int) -> Tensor:
+        """Mask of shape (batch, query heads, new, keys). Zeros made of the scores are in it: a trace would drop scores
+        that nothing reads. Where there are no numbers it is these alone, and so it is in a proof, with symbols or with
+        heads that cannot be dealt out to these."""
+        unread = scores[:, :1] * 0.0
         known = all(isinstance(size, int) for size in (*scores.shape, self.size, self.heads, self.query_heads))
-        if not known or self.query_heads % self.heads:
-            return None
-        if scores.is_meta:
-            return scores[:, :1] * 0.0
+        if scores.is_meta or not known or self.query_heads % self.heads:
+            return unread
         size, causal = self.blocks.size, step.mask(old, None)
         keys = scores.shape[-1]
         count = -(-keys // size)
@@ -133,4 +132,4 @@ class BlockIndexer(nn.Module):
         top = best.topk(min(self.blocks.top, count), dim=-1).indices
         left = torch.full_like(best, float("-inf")).scatter(-1, top, 0.0)
         left = left.repeat_interleave(size, dim=-1)[..., :keys]
-        return left.repeat_interleave(self.query_heads // self.heads, dim=1) + causal
+        return left.repeat_interleave(self.query_heads // self.heads, dim=1) + causal + unread
