@@ -34,7 +34,7 @@ class Config(GraniteLike):
     hf_tensors: ClassVar = {
         ours: theirs.replace(".mlp.", ".block_sparse_moe.") for ours, theirs in ROUTED_TENSORS.items()
     }
-    gotchas: ClassVar = (
+    gotchas: ClassVar[tuple[str, ...]] = (
         "Every layer has experts; intermediate_size is the width of one, and no expert has biases: mlp_bias = true is "
         "refused. attention_bias is on all four projections.",
         "embedding_multiplier, residual_multiplier and logits_scaling are pointwise work, done even where they are 1; "
