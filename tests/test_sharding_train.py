@@ -257,14 +257,15 @@ def peak_compared(kind: str, mesh: str, seed: int, *, wide: bool = False, **reci
     config["intermediate_size"] = own.tp * rng.choice((8, 100, 700))
     if wide:
         config["hidden_size"] = 8 * config["num_attention_heads"] * rng.randint(2, 6)
-        config["vocab_size"], config["intermediate_size"] = own.tp * 50, own.tp * rng.choice((8, 40))
+        config["vocab_size"], config["intermediate_size"] = config["hidden_size"], own.tp * rng.choice((8, 40))
         config["head_dim"] = config["hidden_size"] // config["num_attention_heads"] if kind == "starcoder2" else 8
     batch, tokens = rng.randint(1, 3), own.tp * rng.choice((2, 8, 40, 96))
     asked = Recipe(optimizer="none", mesh=own, **recipe)
     one = trained(tfacct.load(config).loaded, Workload(tokens, tokens, batch), asked)
     most = max(int(instant.total) for instant in one.instants if instant.name != "optimizer step")
     seen = peak_on_one_rank(config, own, batch, tokens, "bf16", recipe)
-    assert one.exact or one.peak.name == "optimizer step"
+    narrow = own.sp and config["vocab_size"] < config["hidden_size"]
+    assert one.exact or one.peak.name == "optimizer step" or narrow
     assert most == seen, (config, batch, tokens, recipe, most - seen, one.instants)
 
 
@@ -295,7 +296,7 @@ def test_random_peaks_among_ranks_are_what_is_alive_there(kind: str, mesh: str) 
     for seed in range(1, 13):
         again = ("none", "full", "none" if kind == "starcoder2" else "attention")
         recipe: dict[str, Any] = {"checkpoint": again[seed % 3], "accumulate": seed % 4 == 0}
-        peak_compared(kind, mesh, seed, **recipe, hold_logits=seed % 5 == 0, wide=seed % 2 == 0)
+        peak_compared(kind, mesh, seed, **recipe, hold_logits=seed % 5 == 0, wide=mesh == "sp" and seed % 2 == 0)
 
 
 @pytest.mark.parametrize(("tied", "most"), [(False, 2 + 1 + 2), (True, 1 + 1 + 2 + 1 + 1)])

@@ -237,7 +237,9 @@ def unmeasured(one: Trained) -> str:
     if mesh.tp == 1:
         return ""
     beside = mesh.fsdp * mesh.dp > 1 or meshes.TORCH not in subject.config.divided
-    if beside or (mesh.sp and one.work.tokens == mesh.tp):
+    shape = subject.architecture
+    narrow = isinstance(shape.embed, Embedding) and shape.embed.vocab < shape.embed.hidden  # then the loss may decide
+    if beside or (mesh.sp and (one.work.tokens == mesh.tp or narrow)):
         return "What collectives of tp hold on the way is not counted."
     if one.peak.name == "optimizer step" and (mesh.sp or one.step.update):
         return "What the optimizer's step holds among ranks of tp was not measured."
