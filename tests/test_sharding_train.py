@@ -126,6 +126,67 @@ def test_random_ranks_of_fsdp_are_as_torchs_tracker_sees_them(kind: str) -> None
         fsdp_compared(kind, seed)
 
 
+def tracked_in_two(config: dict[str, Any], mesh: Mesh, batch: int, tokens: int, mixed: bool, earlier: bool) -> int:
+    """The most bytes that torch's tracker sees of a second step without its update, among ranks of tp and fsdp."""
+    import torch
+    from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    from torch.distributed.tensor.parallel import loss_parallel, parallelize_module
+
+    cpu = torch.device("cpu")
+    with fake_ranks(mesh.ranks), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = built(config)
+        if not mixed:
+            model = model.to(torch.bfloat16)
+            for module in model.modules():
+                for name, buffer in module.named_buffers(recurse=False):
+                    module._buffers[name] = buffer.float()
+        ranks = init_device_mesh("cpu", (mesh.fsdp, mesh.tp), mesh_dim_names=("fsdp", "tp"))
+        parallelize_module(model, ranks["tp"], plan_of(model, mesh))
+        policy = {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16)} if mixed else {}
+        for block in (*model.model.layers, model):
+            fully_shard(block, mesh=ranks["fsdp"], **policy)
+        ids = torch.zeros(batch, tokens, dtype=torch.long)
+        tracker = FSDPMemTracker(model, None)
+        tracker.track_inputs((ids,))
+        with loss_parallel(), tracker:
+            for first in (True, False):
+                model(input_ids=ids, labels=ids).loss.backward()
+                if not (first and earlier):
+                    model.zero_grad()
+                if first:
+                    tracker.reset_mod_stats()
+        return int(tracker.get_tracker_snapshot("peak")[cpu]["Total"])
+
+
+def two_compared(kind: str, seed: int) -> None:
+    rng, mesh = random.Random(f"two {kind} {seed}"), Mesh(tp=2, fsdp=(2, 3)[seed % 2])
+    config = {**random_config(kind, rng, mesh), "num_hidden_layers": rng.choice((2, 3)), "tie_word_embeddings": False}
+    config["vocab_size"] = mesh.ranks * rng.choice((24, 100))
+    config["intermediate_size"] = mesh.ranks * rng.choice((8, 40, 200))
+    config["hidden_size"] = mesh.fsdp * config["num_attention_heads"] * rng.choice((2, 8))
+    config["head_dim"] = 8 * mesh.fsdp * rng.randint(1, 2)
+    batch, tokens, mixed, earlier = rng.randint(2, 3), rng.choice((16, 32)), seed % 4 == 2, seed % 3 == 1
+    recipe = Recipe(optimizer="none", mesh=mesh, weights="fp32" if mixed else None, accumulate=earlier)
+    step = without_seeds(step_of(tfacct.load(config).loaded, Workload(tokens, tokens, batch), recipe))
+    most = max(int(one.total) for one in timeline(step) if one.name != "optimizer step")
+    assert most == tracked_in_two(config, mesh, batch, tokens, mixed, earlier), (config, recipe, batch, tokens)
+
+
+@pytest.mark.parametrize(("kind", "seed"), [("llama", 1), ("qwen2", 2)])
+def test_a_rank_of_tp_and_fsdp_is_as_torchs_tracker_sees_it(kind: str, seed: int) -> None:
+    two_compared(kind, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3"])
+def test_random_ranks_of_tp_and_fsdp_are_as_torchs_tracker_sees_them(kind: str) -> None:
+    for seed in range(3, 15):
+        two_compared(kind, seed)
+
+
 def saved_on_one_rank(config: dict[str, Any], mesh: Mesh, batch: int, tokens: int, dtype: str) -> int:
     """Bytes that autograd saves on a rank under torch's plan, each storage once, without parameters and buffers."""
     import torch
@@ -317,9 +378,11 @@ def test_what_was_not_measured_is_said(run: Any) -> None:
 
     unmeasured = "What collectives of tp hold on the way is not counted."
     assert unmeasured not in said() and "of all its rows on each rank" in said()
-    assert unmeasured in said("--fsdp", "2") and unmeasured not in said("--tp-plan", "megatron")
+    assert unmeasured not in said("--fsdp", "2") and unmeasured not in said("--tp-plan", "megatron")
+    assert unmeasured in said("--fsdp", "2", "--sp") and unmeasured in said("--dp", "2")
     exact = tfacct.load("llama-3.1-8b").train(ctx="8k", tp=2)
-    assert exact.exact and not tfacct.load("llama-3.1-8b").train(ctx="8k", tp=2, fsdp=2).exact
+    assert exact.exact and not tfacct.load("llama-3.1-8b").train(ctx="8k", tp=2, fsdp=2, sp=True).exact
+    assert tfacct.load("llama-3.1-8b").train(ctx="8k", tp=2, fsdp=2).exact
 
 
 def test_llama_70b_on_64_ranks_by_hand() -> None:

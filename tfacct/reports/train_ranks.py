@@ -14,7 +14,7 @@ from tfacct.accounts.sharding.stages import Stage, microbatches, part
 from tfacct.accounts.sharding.steps import along_tokens, units, updated, vocabulary
 from tfacct.accounts.timeline import peak, timeline
 from tfacct.accounts.training import Step
-from tfacct.architecture.parts import Attention, Embedding, LatentAttention
+from tfacct.architecture.parts import Attention, Embedding, Experts, LatentAttention
 from tfacct.base import units as numbers
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
@@ -236,9 +236,10 @@ def unmeasured(one: Trained) -> str:
         return "What collectives hold on the way is not counted."
     if mesh.tp == 1:
         return ""
-    beside = mesh.fsdp * mesh.dp > 1 or meshes.TORCH not in subject.config.divided
     shape = subject.architecture
     narrow = isinstance(shape.embed, Embedding) and shape.embed.vocab < shape.embed.hidden  # then the loss may decide
+    alone = mesh.sp or mesh.plan != "torch" or shape.having(Experts) or (shape.head is not None and shape.head.tied)
+    beside = mesh.dp > 1 or (mesh.fsdp > 1 and alone) or meshes.TORCH not in subject.config.divided
     if beside or (mesh.sp and (one.work.tokens == mesh.tp or narrow)):
         return "What collectives of tp hold on the way is not counted."
     if one.peak.name == "optimizer step" and (mesh.sp or one.step.update):
