@@ -42,7 +42,20 @@ WHOLE = ("cohere", "cohere2", "nemotron", "stablelm")
 """Families with adapters where the loss is of all tokens at once."""
 
 
-SELECTIVE = ("cwm", "gemma", "gemma2", "helium", "internlm3", "iquestcoder", "llama", "mistral", "opt", "phi3", "qwen2")
+SELECTIVE = (
+    "cwm",
+    "gemma",
+    "gemma2",
+    "helium",
+    "internlm3",
+    "iquestcoder",
+    "llama",
+    "mistral",
+    "opt",
+    "phi3",
+    "qwen2",
+    "qwen3",
+)
 """Families with adapters where attention runs again."""
 EXPERTS = ("mixtral", "qwen2_moe", "qwen3_moe")
 """Families with adapters on attention's products alone, where nothing runs again."""
@@ -157,7 +170,7 @@ def test_a_loss_in_chunks_beside_adapters(family: str) -> None:
     ("family", "seed"),
     [
         *(("llama", 2), ("llama", 10), ("qwen2", 2), ("mistral", 2), ("opt", 1), ("phi3", 0), ("gemma", 6)),
-        *(("cwm", 104), ("gemma2", 107)),
+        *(("cwm", 104), ("gemma2", 107), ("qwen3", 33), ("qwen3", 35)),
     ],
 )
 def test_adapters_where_attention_runs_again(family: str, seed: int) -> None:

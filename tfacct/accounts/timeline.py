@@ -293,6 +293,8 @@ class Timeline:
         for the first, in whose backward pass the angles may go."""
         several = len(self.run.blocks) > 1
         for section in self.run.blocks:
+            if several and self.step.adapters and section.numbers[0] == SECOND:  # no end of a kind beside adapters
+                yield SECOND, section
             if several and section.numbers[1:]:
                 yield from ((number, section) for number in self.most_beside(section.numbers[1:]))
             elif SECOND in section.numbers:
