@@ -304,6 +304,16 @@ def test_quantized_weights_are_asked_for(tab: driver.Browser, pages: Callable[..
     assert "12.8 GiB" in tab.js("document.querySelector('.tiles').innerText")
 
 
+def test_what_is_in_no_block_stands_in_front_or_behind(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    for name, said in (
+        ("llama-3.1-8b", ["in front", "blocks 0–31", "behind"]),
+        ("qwen3-vl-8b-vision", ["in front", "blocks 0–26", "behind"]),
+        ("t5-small", ["in front, encoder", "blocks 0–5", "behind, encoder", "in front", "blocks 0–5", "behind"]),
+    ):
+        tab.open(pages(name))
+        assert tab.js("[...document.querySelectorAll('.block h3')].map((one) => one.firstChild.data)") == said, name
+
+
 def test_an_encoders_cards_name_no_largest_batch(tab: driver.Browser, pages: Callable[..., Path]) -> None:
     """It keeps nothing between steps, so no context or batch is the longest that its cache lets through."""
     for name, columns in (("bert-base", 4), ("gpt2", 6)):

@@ -24,7 +24,9 @@ function block(counted, group, index, selected, choose) {
 		else rows.push({ part, lines: [{ line, leaf }] });
 	}
 	const repeated = group.blocks !== "";
-	const title = repeated ? `${side(group)}blocks ${elided(group.blocks)}` : outside(group);
+	const title = repeated
+		? `${side(group)}blocks ${elided(group.blocks)}`
+		: outside(group, counted.way.groups.slice(0, index));
 	return h(
 		`div.block${repeated && group.count > 1n ? ".many" : ""}`,
 		h(
@@ -39,10 +41,11 @@ function block(counted, group, index, selected, choose) {
 
 const side = group => (group.lines[0].path.startsWith("mtp") ? "prediction ahead, " : "");
 
-function outside(group) {
-	const [first] = group.lines,
-		{ side: encoder } = paths.parse(first.path);
-	const behind = group.lines.some(line => /^(encoder\.)?(final_norm|lm_head|pooler|classifier)/.test(line.path));
+// What is in no block stands behind those of its own side, or in front of them.
+function outside(group, before) {
+	const of = each => paths.parse(each.lines[0]?.path ?? "").side,
+		encoder = of(group);
+	const behind = before.some(each => each.blocks && of(each) === encoder);
 	return `${behind ? "behind" : "in front"}${encoder ? ", encoder" : ""}`;
 }
 
