@@ -8,12 +8,14 @@ also the one that has most in front of it and behind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
-from typing import NamedTuple, TypeAlias
 
 from tfacct.accounts.casts import CHOOSE, Casts
 from tfacct.accounts.inside import Inside, suffixes
+from tfacct.accounts.instants import Fullest as Fullest
+from tfacct.accounts.instants import Instant as Instant
+from tfacct.accounts.instants import peak as peak
 from tfacct.accounts.training import ENDS, INPUT, Step, kind_of
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import Held, Kept, Moment, Run, Section, bytes_each
@@ -24,29 +26,6 @@ BEHIND = 3
 """Instants in front of the blocks' backward pass: the forward pass ends, loss, head."""
 SECOND = 1
 """The first block in whose backward pass the angles stay to its end: an earlier block still needs them."""
-
-
-class Instant(NamedTuple):
-    """What is alive at one instant, in bytes. `operation`: what runs there. `gathered`: weights that other ranks
-    store."""
-
-    name: str
-    operation: str
-    weights: Size
-    states: Size
-    gradients: Size
-    kept: Size
-    held: Size
-    gathered: Size = 0
-
-    @property
-    def total(self) -> Size:
-        """Bytes of all together."""
-        return self.weights + self.states + self.gradients + self.kept + self.held + self.gathered
-
-
-Fullest: TypeAlias = Callable[[Iterable[Instant]], Instant]
-"""What stands for some instants of which one decides."""
 
 
 def timeline(step: Step) -> list[Instant]:
@@ -74,11 +53,6 @@ def sums(step: Step, fullest: Fullest | None = None) -> Timeline:
     from tfacct.accounts.timeline_units import UnitTimeline
 
     return UnitTimeline(step, fullest or peak)
-
-
-def peak(instants: Iterable[Instant]) -> Instant:
-    """The instant that decides, the first of those that are as full."""
-    return max(instants, key=lambda instant: int(instant.total))
 
 
 def ends_of_stacks(step: Step) -> Iterator[tuple[int, Section]]:
