@@ -18,9 +18,11 @@ from tests.families import SHAPES, room
 from tests.families import TINY as TINY
 from tests.families import VARIANTS as VARIANTS
 from tfacct.architecture.parts import Part
+from tfacct.architecture.transformer import Transformer
 from tfacct.ledger.einsum import Axes, rounded_up
 from tfacct.ledger.lines import Matmul
 from tfacct.ledger.workload import Workload
+from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel, subject
 
 # Nothing in this process, or begun by it, asks the real hub: huggingface_hub reads these when it is imported.
@@ -55,12 +57,27 @@ def kind_of(ours: LoadedModel) -> tuple[object, ...]:
     return ours.architecture.encoder is not None, ours.keeps, blocks, head is not None and head.tied
 
 
+def has_numbers(shape: Transformer) -> bool:
+    """True if the reference model can run with numbers: it turns by YaRN's angles on meta alone, where none is read."""
+    parts = [part for stack in shape.every_stack for _, part in stack.block.parts()]
+    turns = [part.rotary for part in parts if getattr(part, "rotary", None) is not None]
+    return not any(turn.scaling and turn.scaling.get("rope_type") == "yarn" for turn in turns)
+
+
+def but_for_sizes(name: str) -> object:
+    """What tells a preset from those of its family that differ in sizes only: its kind, switches, words and nulls."""
+    ours = presets.load(name)
+    fields = ours.config.model_dump().items()
+    return ours.family, kind_of(ours), str([(k, v) for k, v in fields if v is None or isinstance(v, (bool, str))])
+
+
 def _sort(part: Part) -> tuple[object, ...]:
     return type(part).__name__, getattr(part, "form", None), getattr(part, "window", None) is not None
 
 
 def by_kind(names: Iterable[str], of: Callable[[str], object] = kind) -> list[Any]:
-    """The shapes for a test in which only the kind matters: one of each kind, and the others behind `-m slow`."""
+    """The shapes, or presets, for a test in which only the kind matters: the first of each kind, and the others behind
+    `-m slow`."""
     seen: set[object] = set()
     params = []
     for name in names:

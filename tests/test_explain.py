@@ -8,7 +8,7 @@ from math import ceil, floor
 
 import pytest
 
-from tests.conftest import SHAPES, by_kind, rounded, tiny
+from tests.conftest import SHAPES, but_for_sizes, by_kind, rounded, tiny
 from tests.test_layout import through
 from tests.test_package import commanded, imported_by
 from tfacct import load
@@ -102,7 +102,7 @@ UNSAID = ("deberta-v2", "voxtral_encoder", "whisper", *TOWERS, *QWEN)
 sentence yet."""
 
 
-@pytest.mark.parametrize("name", presets.names())
+@pytest.mark.parametrize("name", by_kind(presets.names(), but_for_sizes))
 def test_every_preset_is_derived_again_by_hand(name: str) -> None:
     subject = presets.load(name)
     for of in kinds(subject):

@@ -1,7 +1,6 @@
 """Every family against the class that others wrote: parameters, FLOPs and caches, module by module."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from tests.conftest import TINY, asked, kind_of
+from tests.conftest import TINY, asked, but_for_sizes, by_kind
 from tests.families import configs, room
 from tests.families._drawing import SMALL
 from tfacct import families
@@ -112,25 +111,7 @@ def with_few_layers(whole: LoadedModel) -> LoadedModel:
     return few
 
 
-def but_for_sizes(name: str) -> object:
-    """What tells a preset from those of its family that differ in sizes only: its kind, switches, words and nulls."""
-    ours = presets.load(name)
-    fields = ours.config.model_dump().items()
-    return ours.family, kind_of(ours), str([(k, v) for k, v in fields if v is None or isinstance(v, (bool, str))])
-
-
-def one_but_for_sizes() -> list[Any]:
-    """Every preset; of those alike the first, the others behind `-m slow`: random configs have any sizes."""
-    seen: set[object] = set()
-    params = []
-    for name in WITH_CLASS:
-        alike = but_for_sizes(name)
-        params.append(pytest.param(name, marks=(pytest.mark.slow,) if alike in seen else ()))
-        seen.add(alike)
-    return params
-
-
-@pytest.mark.parametrize("name", one_but_for_sizes())
+@pytest.mark.parametrize("name", by_kind(WITH_CLASS, but_for_sizes))  # random configs have any sizes
 def test_every_preset_agrees_module_by_module(name: str) -> None:
     """Of the deep ones the first layers; the parameters of all layers meet their total in test_numbers.py."""
     few = with_few_layers(presets.load(name))

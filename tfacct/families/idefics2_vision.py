@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from tfacct.families import idefics3_vision
 from tfacct.families._base import Count
+from tfacct.families._endings import Ending
 from tfacct.families._towers import PATCHES_SAID
 
 
@@ -14,6 +15,7 @@ class Config(idefics3_vision.Config):
     num_attention_heads: Count = 12
 
     stems: ClassVar = ("Idefics2Vision",)
+    heads: ClassVar = {"Transformer": Ending("models.idefics2.modeling_idefics2.Idefics2VisionTransformer", "none")}
     gotchas: ClassVar = (
         PATCHES_SAID,
         "A patch's position is the nearest of those of an image of image_size. What makes a fixed number of rows of the"

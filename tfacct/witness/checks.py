@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from tfacct.accounts.passes import backward_flops, forward_flops, recomputed_flops
 from tfacct.architecture.blocks import numbered
 from tfacct.architecture.transformer import Transformer
-from tfacct.base.errors import MissingExtraError, UsageError
+from tfacct.base.errors import MissingExtraError, UsageError, cut
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
@@ -280,7 +280,9 @@ def stranger_checks(subject: LoadedModel, work: Workload) -> Iterator[Check]:
     try:
         theirs = hf.build(subject.of_class, subject.config.ending.auto)
     except (KeyError, ValueError, TypeError) as error:
-        raise UsageError(f"{subject.name}: the transformers class refuses this config: {error!r}") from None
+        raise UsageError(
+            f"{subject.name}: the transformers class refuses this config: {cut(repr(error), 200)}"
+        ) from None
     try:
         flops, cached = hf.run(theirs, **work.sizes, gives=subject.config.ending.gives)
     except (RuntimeError, ValueError) as error:

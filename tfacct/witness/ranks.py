@@ -12,7 +12,7 @@ from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.sharding.sends import Collective
 from tfacct.accounts.sharding.shards import shard
 from tfacct.accounts.sharding.stages import blocks_in, microbatches, part, stages
-from tfacct.base.errors import MissingExtraError, UsageError
+from tfacct.base.errors import MissingExtraError, UsageError, cut
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
@@ -116,7 +116,9 @@ def _step(subject: LoadedModel, work: Workload, mesh: Mesh, dtype: str, *, publi
             f"{subject.name}: torch does not divide its class so: {error}", f"leave {option('fsdp')} out"
         ) from None
     except (KeyError, ValueError, TypeError) as error:
-        raise UsageError(f"{subject.name}: the transformers class refuses this config: {error!r}") from None
+        raise UsageError(
+            f"{subject.name}: the transformers class refuses this config: {cut(repr(error), 200)}"
+        ) from None
 
 
 def _room(name: str) -> ModuleType:

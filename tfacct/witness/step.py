@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tfacct.accounts.timeline import peak, timeline
 from tfacct.accounts.training import Step
-from tfacct.base.errors import ConfigError, MissingExtraError, UsageError
+from tfacct.base.errors import ConfigError, MissingExtraError, UsageError, cut
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.witness.checks import Check, Counts
@@ -132,7 +132,9 @@ def built(subject: LoadedModel, how: Run) -> Any:
             subject.of_class, how.attention, how.dtype, checkpoint=how.checkpoint, weights=weights, auto=auto
         )
     except (KeyError, ValueError, TypeError) as error:
-        raise UsageError(f"{subject.name}: the transformers class refuses this config: {error!r}") from None
+        raise UsageError(
+            f"{subject.name}: the transformers class refuses this config: {cut(repr(error), 200)}"
+        ) from None
     if how.lora is not None:
         model = _adapted(model, how, *how.lora, packed=packed)
     if how.chunks > 1:
