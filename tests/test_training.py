@@ -286,6 +286,10 @@ def test_several_models_have_a_row_each(run: Callable[..., Ran]) -> None:
         ),
         ("electra-base", "no loss of these scores has been measured for electra"),
         ("electra-small --set architectures=null", "no rule for a token table narrower than the model"),
+        (
+            'modernbert-base --set architectures=["ModernBertForSequenceClassification"] --set classifier_pooling=mean',
+            "no rule for this pooler",
+        ),
         ("bge-reranker-v2-m3", "a loss of numbers or of several classes at once has not been measured"),
         (
             "falcon-7b",

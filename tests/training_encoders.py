@@ -75,7 +75,9 @@ def modernbert(pick: Pick, config: Config) -> Config:
         "pad_token_id": 0,
         **{name: pick([True, False]) for name in ("attention_bias", "mlp_bias", "norm_bias", "decoder_bias")},
         "hidden_activation": pick(["gelu", "gelu", "silu"]),
-        "architectures": ["ModernBertForMaskedLM"],
+        **ending(pick, "ModernBert"),
+        "classifier_pooling": "cls",
+        **{name: pick([True, False]) for name in ("classifier_bias", "norm_bias")},
     }
 
 

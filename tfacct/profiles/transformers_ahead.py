@@ -16,6 +16,10 @@ def ahead(at: str, pairs: str, habits: Habits, batch: Size, part: Attention, *, 
     early, late = _plain(habits, batch, copied)
     if habits.rejoins:
         early, late = _rejoined(habits, part, copied, apart)
+    elif habits.fused and part.rotary is not None:  # the product of all three stays, turned or not
+        whole = (Held("B T N H"), Held("B T K H", times=2))
+        turned = (Held("B T N H"), Held("B S K H")) if batch > 1 and part.heads != 1 else ()
+        early, late = (*turned, *whole), (*turned, *(whole if apart else ()))
     elif part.heads == 1:  # which lies head by head as it is made
         early = late = ()
     wide = () if habits.narrow_softmax else (Held(pairs, "copy"),)

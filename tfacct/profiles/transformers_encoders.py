@@ -80,32 +80,20 @@ class Encoders(Transformers):
 
     def logits(self, shape: Transformer) -> Held:
         """Logits of the vocabulary, or scores of the classes."""
-        return Held("B T V" if shape.classes is None else f"{_each(shape)} Y")
+        return Held("B T V" if shape.classes is None else f"{positions_of(shape)} Y")
 
     def back(self, shape: Transformer) -> Run:
         """The head that predicts masked tokens, or classes, and the loss."""
         if shape.final_norm is not None:
             raise ConfigError(f"{self.name}: no rule for this head of an encoder")
         return joined(
-            masked_head(self, shape.head) if shape.classes is None else self._classes(shape), self._loss(shape)
-        )
-
-    def _loss(self, shape: Transformer) -> Run:
-        logits = self.logits(shape)
-        stays = (logits, Held("B T D", path=STREAM), Held(""))  # the caller's of the body, and the loss
-        return Run(
-            ("loss.softmax", "loss.choose", "loss.mean"),
-            (
-                Kept("loss.log_probabilities", logits.spec, by=("loss.softmax",)),
-                Kept("loss.weight", "", by=("loss.choose",)),
-            ),
-            (Moment("loss.softmax", (logits._replace(times=2),)),),
-            (Moment("loss.mean", stays),),
+            masked_head(self, shape.head) if shape.classes is None else self._classes(shape),
+            loss_of_classes(self.logits(shape), STREAM),
         )
 
     def _classes(self, shape: Transformer) -> Run:
         """Scores of each position, or of each sequence behind a product of its first position's vector."""
-        each, weight, drop = _each(shape), "classifier.weight", "classifier.drop"
+        each, weight, drop = positions_of(shape), "classifier.weight", "classifier.drop"
         vector = Held(f"{each} D")
         reads, pooled = STREAM, Run()
         if shape.pooler is not None:
@@ -194,8 +182,6 @@ class Predicting(Bidirectional):
 
     def back(self, shape: Transformer) -> Run:
         """The final norm, the head's transform, and the loss of every position."""
-        if shape.classes is not None:
-            raise ConfigError(f"{self.name}: no rule for classes behind a transform")
         loss = self._loss_of(shape)
         kept = tuple(line for line in loss.kept if line.path not in SHIFTED)
         head = masked_head(self, shape.head, "final_norm")._replace(ahead=())  # what waits in the body is gone by then
@@ -239,7 +225,21 @@ def masked_head(profile: Transformers, head: Head | None, reads: str = STREAM) -
     return joined(transform, behind, logits)
 
 
-def _each(shape: Transformer) -> str:
+def loss_of_classes(logits: Held, read: str) -> Run:
+    """The loss of some scores in the pass's dtype. `read`: what the body gave, which the caller has meanwhile."""
+    stays = (logits, Held("B T D", path=read), Held(""))
+    return Run(
+        ("loss.softmax", "loss.choose", "loss.mean"),
+        (
+            Kept("loss.log_probabilities", logits.spec, by=("loss.softmax",)),
+            Kept("loss.weight", "", by=("loss.choose",)),
+        ),
+        (Moment("loss.softmax", (logits._replace(times=2),)),),
+        (Moment("loss.mean", stays),),
+    )
+
+
+def positions_of(shape: Transformer) -> str:
     """Axes of what classes are scored of: every position, or every sequence."""
     return "B" if shape.classes is not None and shape.classes.pooled else "B T"
 

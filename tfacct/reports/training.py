@@ -197,6 +197,10 @@ def _kind(shape: Transformer) -> type[Transformers]:
 
     if any(stack.block.order == "post" for stack in shape.stacks):
         return Encoders
+    if shape.classes is not None:
+        from tfacct.profiles.transformers_classified import Classifying
+
+        return Classifying
     return Bidirectional if shape.head is not None and shape.head.transform is None else Predicting
 
 
