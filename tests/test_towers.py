@@ -23,6 +23,18 @@ def test_qwen2_vls_encoder_by_hand() -> None:
     assert facts["total_flops"] == 2 * 5120 * per_patch + 32 * 4 * 5120**2 * 1280 + 2 * merged
 
 
+@pytest.mark.parametrize(
+    ("text", "image", "total"),
+    [
+        ("qwen3-8b", "qwen3-vl-8b-vision", 8_767_123_696),
+        ("qwen3-30b-a3b", "qwen3-vl-30b-a3b-vision", 31_070_754_032),
+    ],
+)
+def test_qwen3_vl_is_qwen3_and_its_encoder_of_images(text: str, image: str, total: int) -> None:
+    """What the published files hold, with and without experts."""
+    assert load(text).params().total + load(image).params().total == total
+
+
 def test_qwen2_5_vls_windows_by_hand() -> None:
     """28 of 32 blocks attend in squares of 112 pixels, 8 · 8 patches: 80 windows in an image of 5,120."""
     ours = load("qwen2.5-vl-7b-vision")
