@@ -138,13 +138,13 @@ def compared(kind: str, seed: int) -> None:
         assert sends(one) == {key: +sizes for key, sizes in sent.items() if +sizes}, (config, recipe)
 
 
-@pytest.mark.parametrize(("kind", "seed"), [("llama", 0), ("llama", 1), ("qwen2", 2), ("qwen3", 3)])
+@pytest.mark.parametrize(("kind", "seed"), [("llama", 0), ("llama", 1), ("qwen2", 2), ("qwen3", 3), ("gemma", 4)])
 def test_adapters_of_a_rank_are_pefts_own(kind: str, seed: int) -> None:
     compared(kind, seed)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3"])
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3", "gemma"])
 def test_adapters_of_random_ranks_are_pefts_own(kind: str) -> None:
     for seed in range(4, 20):
         compared(kind, seed)
@@ -165,6 +165,14 @@ def test_adapters_of_llama_by_hand() -> None:
     [
         ("llama-3.1-8b --tp 8 --sp --lora 16", "adapters are counted among ranks of --tp alone, by torch's plan"),
         ("llama-3.1-8b --fsdp 8 --lora 16", "adapters are counted among ranks of --tp alone, by torch's plan"),
+        (
+            "llama-3.1-8b --tp 2 --lora 16 --weights nf4",
+            "in nf4 are not counted on a mesh hint: the step of one device",
+        ),
+        (
+            "mixtral-8x7b --tp 2 --lora 16:q_proj",
+            "beside experts are not counted on a mesh hint: the step of one device",
+        ),
         ("llama-3.1-70b --tp 8 --lora 16", "twice the hidden size or more on a rank hint: --tp 4 is counted"),
     ],
 )

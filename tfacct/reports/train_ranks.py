@@ -26,7 +26,7 @@ from tfacct.reports import training
 from tfacct.reports.comms import of_copies
 from tfacct.reports.pipes import check_step, of_parts
 from tfacct.reports.stored import stored
-from tfacct.reports.training import FP32, Recipe, Trained
+from tfacct.reports.training import FP32, NF4, Recipe, Trained
 
 ROOMY = "with vocabularies of twice the hidden size or more on a rank"
 
@@ -80,6 +80,10 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
         yield f"experts that {option('ep')} divides are not counted in a training step"
     if recipe.lora is not None and (mesh.ranks > mesh.tp or mesh.sp or mesh.plan != "torch"):
         yield f"adapters are counted among ranks of {option('tp')} alone, by torch's plan"
+    if recipe.weights == NF4:
+        yield "adapters beside weights in nf4 are not counted on a mesh"
+    if recipe.lora is not None and subject.architecture.having(Experts):
+        yield "adapters beside experts are not counted on a mesh"
     if recipe.lora is not None and not _roomy(subject, mesh.tp):
         yield f"adapters have been measured {ROOMY}"
     if recipe.loss != "whole":
@@ -115,7 +119,7 @@ def _advice(subject: LoadedModel, recipe: Recipe, why: str) -> str | None:
     if why.endswith(ROOMY):
         fewer = [n for n in range(mesh.tp - 1, 1, -1) if mesh.tp % n == 0 and _roomy(subject, n)]
         return f"{option('tp', fewer[0])} is counted" if fewer else f"leave {option('tp')} out"
-    if why.startswith("adapters"):
+    if why.startswith("adapters are counted"):
         return f"leave {option('lora')} or the other axes out"
     alike: tuple[training.AttentionKind, ...] = (recipe.attention, "eager")
     other = next(
