@@ -105,22 +105,21 @@ def check(
     step = step_of(model, work, recipe)
     run = keeping.trainable(model.of_class, recipe.attention, recipe.dtype, checkpoint=recipe.checkpoint)
     own = adapting.scales(adapting.packed(run)) if packed else []
-    beside = sum(tensor.nbytes for tensor in own)  # no parameters
     adapting.adapted(run, rank, modules, wide=recipe.adapters == "fp32", dropout=dropout)
     if chunked:
         run = loss_in_chunks(run, CHUNKS)
     saved = keeping.kept(run, work.batch, work.tokens)
     loop = {"accumulate": recipe.accumulate, "holds_logits": recipe.hold_logits}
-    most = keeping.peak(run, work.batch, work.tokens, **loop)
+    most = keeping.peak(run, work.batch, work.tokens, beside=own, **loop)
     assert step.kept() == sum(each.bytes for each in saved), (config, recipe, work)
     if recipe.checkpoint == "none" and not chunked:
         known = known_modules(model)
         assert by_modules(model, step, known) == grouped(saved, known), (config, recipe, work)
     found = peak(instant for instant in timeline(step) if instant.name != "optimizer step")
-    if misses is not None and 0 < 50 * abs(found.total - most.bytes - beside) < found.total:
+    if misses is not None and 0 < 50 * abs(found.total - most.bytes) < found.total:
         misses.append(seed)
     else:
-        assert found.total == most.bytes + beside, (config, recipe, work, found, most)
+        assert found.total == most.bytes, (config, recipe, work, found, most)
     trained = sum(each.numel() for each in run.parameters() if each.requires_grad)
     assert sum(adapter.copies * adapter.elements for adapter in step.adapters) == trained
     return True

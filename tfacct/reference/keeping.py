@@ -7,7 +7,7 @@ those that torch takes there. Nothing here knows a rule of what is kept.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -72,10 +72,19 @@ def kept(model: Any, batch: int, tokens: int) -> list[Saved]:
         return saved(model, lambda: _forward(model, _ids(batch, tokens)).loss)
 
 
-def peak(model: Any, batch: int, tokens: int, *, accumulate: bool = False, holds_logits: bool = False) -> Peak:
+def peak(
+    model: Any,
+    batch: int,
+    tokens: int,
+    *,
+    accumulate: bool = False,
+    holds_logits: bool = False,
+    beside: Iterable[Tensor] = (),
+) -> Peak:
     """The most bytes alive at any operator of a step from its forward pass to its last gradient.
 
     `accumulate`: an earlier batch has left its gradients. `holds_logits`: the caller keeps the logits meanwhile.
+    `beside`: tensors of the model that are neither parameters nor buffers, as scales of weights in 4 bits are.
     """
     ids = _ids(batch, tokens)
     alive = Alive()
@@ -83,7 +92,7 @@ def peak(model: Any, batch: int, tokens: int, *, accumulate: bool = False, holds
         with as_on_cuda():
             _forward(model, ids).loss.backward()
     gradients = (parameter.grad for parameter in model.parameters() if parameter.grad is not None)
-    for tensor in (*model.parameters(), *model.buffers(), *gradients, ids):
+    for tensor in (*model.parameters(), *model.buffers(), *gradients, *beside, ids):
         alive.add(tensor)
     with warnings.catch_warnings(), as_on_cuda(), alive:
         warnings.simplefilter("ignore")

@@ -107,13 +107,12 @@ class _Asked:
         ours = {"total": int(fullest.total - fullest.states)}
         batch, tokens = self.work.batch, self.work.tokens
         model = self._built()
-        beside = _beside(model, self.how)
-        theirs = keeping.peak(model, batch, tokens).bytes + beside
+        theirs = keeping.peak(model, batch, tokens, beside=_beside(model, self.how)).bytes
         yield Check("peak, operator by operator", "bytes", ours, {"total": theirs}, self._peak_note())
         if self.how.lora is not None:  # the tracker's hooks need every weight's gradient
             return
         try:
-            tracked = stepping.tracked_peak(self._built(), batch, tokens) + beside
+            tracked = stepping.tracked_peak(self._built(), batch, tokens)
         except PrivateInterfaceError:
             return
         yield Check("peak by torch's MemTracker", "bytes", ours, {"total": tracked}, self._peak_note())
@@ -156,13 +155,13 @@ def _adapted(model: Any, how: Run, rank: int, modules: tuple[str, ...], *, packe
     return adapting.adapted(model, rank, modules, wide=how.adapters == "fp32", dropout=how.lora_dropout)
 
 
-def _beside(model: Any, how: Run) -> int:
-    """Bytes of weights in 4 bits that are no parameters: scales, codes and means."""
+def _beside(model: Any, how: Run) -> list[Any]:
+    """Tensors of weights in 4 bits that are no parameters: scales, codes and means."""
     if how.weights != "nf4":
-        return 0
+        return []
     from tfacct.reference import adapting
 
-    return sum(tensor.nbytes for tensor in adapting.scales(model))
+    return adapting.scales(model)
 
 
 def _for_all_blocks(given: LoadedModel, work: Workload, how: Run, step: Callable[[LoadedModel], Step]) -> list[Check]:
