@@ -220,7 +220,8 @@ def test_sizes_that_were_typed_over_leave_the_notes_to_the_model_as_built(
     for link, so in (("", False), ("&L.E=16", True)):
         tab.open(pages("mixtral-8x7b"), f"#v=1&ctx=300{link}")
         text = tab.js("document.getElementById('notes').innerText")
-        assert "2 of 8 experts" in text and ("Of the model as built: E = 16 changes sizes" in text) == so
+        assert "2 of 8 experts" in text and ("of the model as built; E = 16 is typed over it" in text) == so
+        assert ("as built" in said(tab)["models"][0]["notes"][0]) == so
 
 
 def test_the_formula_is_copied_as_latex(tab: driver.Browser, pages: Callable[..., Path]) -> None:

@@ -90,16 +90,16 @@ export function copies(label, title, text) {
 	);
 }
 
-// What is counted, and what is kept; sizes that were typed over leave the sentences about the model as it was built.
+// What is counted, and what is kept.
 export function said(counted) {
-	const typed = Object.entries(counted.state.sizes).map(([letter, size]) => `${letter} = ${g(size)}`);
 	return dom.panel(
 		"notes",
 		"What is counted",
-		typed.length ? `Of the model as built: ${typed.join(", ")} changes sizes, not these sentences.` : null,
+		null,
 		h(
 			"ul",
 			[
+				...notes.typed(counted),
 				...notes.counts(counted),
 				...notes.holding(counted, "kept"),
 				"Bytes moved are those of unfused kernels: every operand of a product is read once, every result written once.",

@@ -10,7 +10,13 @@ const g = numbers.grouped;
 
 // All of them, in the terminal's order.
 export function notes(counted) {
-	return [...counts(counted), ...lengths(counted)];
+	return [...typed(counted), ...counts(counted), ...lengths(counted)];
+}
+
+// Sizes that were typed over leave the sentences about the model as it was built.
+export function typed({ state }) {
+	const found = Object.entries(state.sizes).map(([letter, size]) => `${letter} = ${g(size)}`);
+	return found.length ? [`Sentences are of the model as built; ${found.join(", ")} is typed over it.`] : [];
 }
 
 // About what is counted.
