@@ -124,6 +124,7 @@ def test_mixtral_by_hand(run: Any) -> None:
     ("arguments", "said"),
     [
         ("deepseek-v3 --tp 8", "latent attention is not counted under --tp hint: --fsdp is counted"),
+        ("mixtral-8x7b --tp 2 --sp", "no rule for experts beside --sp hint: leave --sp out"),
         ("gpt-oss-20b --tp 2", "hint: the step of one device alone is counted, with --attention eager"),
         ("deepseek-v3 --cp 2", "is sent by choice hint: --fsdp divides weights and leaves sequences whole"),
         ("olmoe-1b-7b --tp 2", "no rule for a norm over all heads together on a mesh"),

@@ -176,18 +176,21 @@ def check_ruled(subject: LoadedModel, mesh: Mesh, *, train: bool = True) -> None
     if train:
         check_buckets(subject, mesh)
     experts = any(isinstance(part, Experts) for part in subject.architecture.parts())
+    without = f"leave {option('sp', True)} out"
     if mesh.sp and experts:
-        raise ConfigError(f"{subject.name}: no rule for experts beside {option('sp', True)}")
+        raise ConfigError(f"{subject.name}: no rule for experts beside {option('sp', True)}", without)
     if mesh.sp and subject.architecture.having(LatentAttention):
-        raise ConfigError(f"{subject.name}: no rule for latent attention beside {option('sp', True)}")
+        raise ConfigError(f"{subject.name}: no rule for latent attention beside {option('sp', True)}", without)
     if mesh.ep > 1 and not experts:
-        raise ConfigError(f"{subject.name} has no experts for {option('ep', mesh.ep)} to divide")
+        raise ConfigError(
+            f"{subject.name} has no experts for {option('ep', mesh.ep)} to divide", f"leave {option('ep')} out"
+        )
     if mesh.sp and any(map(in_parallel, subject.architecture.stacks)):
-        raise ConfigError(f"{subject.name}: no rule for parallel sublayers beside {option('sp', True)}")
+        raise ConfigError(f"{subject.name}: no rule for parallel sublayers beside {option('sp', True)}", without)
     if mesh.sp and subject.architecture.positions is not None:
-        raise ConfigError(f"{subject.name}: no rule for a table of positions beside {option('sp', True)}")
+        raise ConfigError(f"{subject.name}: no rule for a table of positions beside {option('sp', True)}", without)
     if mesh.sp and subject.architecture.embed.scaled:  # inside its module torch needs whole sums, outside it does not
-        raise ConfigError(f"{subject.name}: no rule for a scaled token table beside {option('sp', True)}")
+        raise ConfigError(f"{subject.name}: no rule for a scaled token table beside {option('sp', True)}", without)
 
 
 def on_ranks(subjects: Sequence[LoadedModel], tp: int, ep: int = 1) -> list[LoadedModel]:
