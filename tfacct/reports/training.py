@@ -26,6 +26,7 @@ from tfacct.profiles.base import Habits, passed
 from tfacct.profiles.chunked import loss_in_chunks
 from tfacct.profiles.selective import attention_again
 from tfacct.profiles.transformers import Transformers, kernel_letters
+from tfacct.profiles.transformers_kinds import kind_of
 from tfacct.reports.stored import stored
 
 AttentionKind = Literal["sdpa", "eager"]
@@ -179,7 +180,7 @@ def pass_of(
     `shape` and `kernel`: the model and the kernels' letters with symbols for sizes, laid out as this workload is.
     """
     batch = work.batch if isinstance(work.batch, int) else MANY  # a symbol stands for more than one sequence
-    kind = _autocast() if recipe.autocast else _kind(subject.architecture)
+    kind = _autocast() if recipe.autocast else kind_of(subject.architecture)
     profile = kind(recipe.attention, habits(subject), recipe.full, batch, work.tokens)
     whole = passed(shape or subject.architecture, profile, kernel or kernel_letters(work.tokens))
     if recipe.checkpoint == "attention" and recipe.lora is None:
@@ -187,21 +188,6 @@ def pass_of(
     if recipe.loss == CHUNKED:
         return loss_in_chunks(whole, work.batch, work.tokens, frozen=recipe.lora is not None)
     return whole
-
-
-def _kind(shape: Transformer) -> type[Transformers]:
-    """The profile of decoders, or that of encoders."""
-    if not any(isinstance(part, Attention) and not part.causal for part in shape.attentions):
-        return Transformers
-    from tfacct.profiles.transformers_encoders import Bidirectional, Encoders, Predicting
-
-    if any(stack.block.order == "post" for stack in shape.stacks):
-        return Encoders
-    if shape.classes is not None:
-        from tfacct.profiles.transformers_classified import Classifying
-
-        return Classifying
-    return Bidirectional if shape.head is not None and shape.head.transform is None else Predicting
 
 
 def _autocast() -> type[Transformers]:

@@ -1,0 +1,22 @@
+"""Which of the transformers profiles a model is run by: that of decoders, or one of encoders."""
+
+from __future__ import annotations
+
+from tfacct.architecture.parts import Attention
+from tfacct.architecture.transformer import Transformer
+from tfacct.profiles.transformers import Transformers
+
+
+def kind_of(shape: Transformer) -> type[Transformers]:
+    """The profile of decoders, or that of encoders."""
+    if not any(isinstance(part, Attention) and not part.causal for part in shape.attentions):
+        return Transformers
+    from tfacct.profiles.transformers_encoders import Bidirectional, Encoders, Predicting
+
+    if any(stack.block.order == "post" for stack in shape.stacks):
+        return Encoders
+    if shape.classes is not None:
+        from tfacct.profiles.transformers_classified import Classifying
+
+        return Classifying
+    return Bidirectional if shape.head is not None and shape.head.transform is None else Predicting
