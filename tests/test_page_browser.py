@@ -33,6 +33,7 @@ pytestmark = [
 NAMES = (
     *("llama-3.1-8b", "gpt2", "gemma-3-27b-text", "t5-small", "deepseek-v3", "mixtral-8x7b", "mamba-130m", "bert-base"),
     *("qwen3-next-80b-a3b", "lecture-transformer", "clip-vit-base-patch32-vision", "gpt-oss-20b", "glm-4.5-air"),
+    "qwen2.5-vl-7b-vision",
 )
 """One model of every kind of page."""
 

@@ -74,11 +74,12 @@ export function count(model, state) {
 
 // First context at which scores and values take more FLOPs than everything else; null if there is none. Of a chunk the
 // new tokens stay while the context grows; otherwise the whole context is new.
-export function overtakes({ state, at, ways }) {
+export function overtakes({ state, at, ways, sizes }) {
 	const chunk = state.step !== "prefill",
-		before = chunk ? at.T - 1n : 0n;
+		before = chunk ? at.T - 1n : 0n,
+		each = einsum.together(1n, sizes); // patches that are taken together
 	const ahead = more => {
-		const S = before + more,
+		const S = (before + more) * each,
 			T = chunk ? at.T : S,
 			there = { ...at, S, T, O: state.last ? at.O : T };
 		const found = ledger.products(ledger.settled(ways, there, state.masked), there, state.masked);
@@ -86,7 +87,7 @@ export function overtakes({ state, at, ways }) {
 		return 2n * einsum.sum(scores.map(one => one.forward)) - einsum.sum(found.map(one => one.forward));
 	};
 	const last = before + ledger.largestThatFits(ahead, 0n);
-	return last < ledger.LARGEST ? last + 1n : null;
+	return last < ledger.LARGEST ? (last + 1n) * each : null;
 }
 
 // Sums by component, largest words first as the ledger has them: [name, number] pairs.

@@ -38,11 +38,11 @@ export function counts(counted) {
 export function lengths({ model, state, at }) {
 	const said = model.answers ? [model.warnings[0]] : [],
 		context = BigInt(model.context);
-	if (state.ctx !== null && state.ctx > context) {
+	if (state.ctx !== null && at.S > context) {
 		const [each, fixed] = (model.longer ?? [0, 0]).map(BigInt),
-			longer = each * state.ctx + fixed;
+			longer = each * at.S + fixed;
 		const table = longer ? `; the ${g(longer)} parameters of a longer position table are not included` : "";
-		said.push(`${model.name} has a context of ${g(context)}. Counted at ${g(state.ctx)} anyway${table}.`);
+		said.push(`${model.name} has a context of ${g(context)}. Counted at ${g(at.S)} anyway${table}.`);
 	}
 	if (state.source !== null && at.J > BigInt(model.source)) {
 		const whose = `${model.name} of ${g(model.source)}`;

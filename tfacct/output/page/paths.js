@@ -24,7 +24,8 @@ export function component(line) {
 	const found = heading(line.path);
 	if (found !== "attn") return found;
 	const { every } = einsum.einsum(line.spec);
-	return every.includes("T") && every.includes("S") ? "attn_scores_values" : "attn_projections";
+	const pairs = (every.includes("T") && every.includes("S")) || every.includes("Nw"); // of windows of patches
+	return pairs ? "attn_scores_values" : "attn_projections";
 }
 
 // Path as a table shows it: `attn.q_proj` for `blocks.*.attn.q_proj`.

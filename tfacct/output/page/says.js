@@ -15,7 +15,7 @@ export function command(model, state) {
 function shell(model, state) {
 	const at = count.axes(model, state),
 		said = [];
-	if (state.ctx !== null) said.push("--ctx", state.ctx);
+	if (state.ctx !== null) said.push("--ctx", at.S);
 	if (state.step === "decode") said.push("--decode");
 	if (state.step === "chunk") said.push("--tokens", at.T);
 	if (at.B !== 1n) said.push("--batch", at.B);
