@@ -1,5 +1,6 @@
 """Every family against the class that others wrote: parameters, FLOPs and caches, module by module."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -290,3 +291,37 @@ def test_absent_fields_take_the_classs_defaults(family: str) -> None:
     read = set(ours.config.__class__.model_fields) - ours.config.uncounted
     named = {name for name in ours.defaulted if "." not in name}  # those inside another, as T5Gemma's, are named too
     assert named == {n for n in read if n not in required and getattr(ours.config, n) is not None}
+
+
+@pytest.mark.parametrize(("window", "windows", "heads", "tokens", "old"), [
+    (4, 1, 2, 5, 0), (4, 3, 3, 1, 0), (6, 2, 2, 7, 0), (8, 4, 1, 3, 0), (6, 3, 2, 1, 4),
+])  # fmt: skip
+def test_a_led_takes_what_is_said_where_it_is_refused(
+    window: int, windows: int, heads: int, tokens: int, old: int
+) -> None:
+    """A bart's FLOPs, but for its encoder's scores and values: 2 · I / W − 1 chunks of W × W scores, and W / 2 queries
+    for 3 / 2 · W values, 2 · I / W times; over all heads 2 · D · (2 · I · W − W²) + 3 · D · I · W. In a source whose
+    last window is not full they are those of a longer one. Each block of the encoder stores three more projections."""
+    hidden, source, batch = 24, window * windows, 2
+    sizes = {"d_model": hidden, "encoder_layers": 2, "decoder_layers": 3, "encoder_ffn_dim": 40, "decoder_ffn_dim": 56}
+    sizes |= {"encoder_attention_heads": heads, "decoder_attention_heads": 4, "vocab_size": 61}
+    rows = {"max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 32}
+    led = {"model_type": "led", **sizes, **rows, "attention_window": window}
+    with pytest.raises(ConfigError, match="model_type 'led' is not counted"):
+        subject("mine", led)
+    bart = subject("mine", led, {"model_type": "bart"})
+    step = {"context": tokens + old, "tokens": tokens, "batch": batch, "source": source}
+    work = Workload(**step, new_source=0 if old else source)
+    flops = bart.ledger.flops(work.axes())
+    known = sum(count for path, count in flops.items() if not re.fullmatch(r"encoder\..*\.(scores|values)", path))
+    of_encoder = 0 if old else 2 * batch * hidden * window * (7 * source - 2 * window)
+    model = hf.build(led, "AutoModelForSeq2SeqLM", device="cpu")
+    theirs, _ = hf.run(model, **work.sizes)
+    assert sum(theirs.values()) == known + of_encoder
+    if not old:
+        shorter, _ = hf.run(model, **{**work.sizes, "source": source - 1, "new_source": source - 1})
+        assert {path: shorter[path] for path in theirs if ".encoder." in path} == {
+            path: count for path, count in theirs.items() if ".encoder." in path
+        }
+    projections, more_rows = 2 * 3 * (hidden + 1) * hidden, (64 + 32 - 2 * (1024 + 2)) * hidden
+    assert sum(hf.parameters(model).values()) == sum(bart.ledger.parameters().values()) + projections + more_rows
