@@ -374,7 +374,8 @@ def _null(family: type[FamilyConfig], name: str) -> str:
 def _cache(family: type[FamilyConfig], models: list[LoadedModel]) -> str:
     """Where what the class keeps is not what an engine must keep."""
     at = Workload(context=10**6, tokens=1).axes()
-    other = [m.name for m in models if m.config.class_keeps().ledger().states(at) != m.ledger.states(at)]
+    keeping = [m for m in models if m.keeps]
+    other = [m.name for m in keeping if m.config.class_keeps().ledger().states(at) != m.ledger.states(at)]
     return f"the class keeps something else: {family.class_differs} ({', '.join(other)})" if other else ""
 
 
