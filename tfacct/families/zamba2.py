@@ -37,12 +37,14 @@ def head_dim_from(fields: dict[str, Any]) -> int:
 
 def width_from(fields: dict[str, Any]) -> int:
     """4 · hidden_size."""
-    return 4 * int(fields["hidden_size"])
+    width: int = 4 * fields["hidden_size"]
+    return width
 
 
 def heads_from(fields: dict[str, Any]) -> int:
     """As many key heads as query heads."""
-    return int(fields["num_attention_heads"])
+    heads: int = fields["num_attention_heads"]
+    return heads
 
 
 class Config(LlamaLike):
