@@ -33,7 +33,7 @@ def image_sizes(of: Distinct, width: str, out: str) -> Sized:
         "T": together * of.S,
         "S": together * of.S,
     }
-    sizes |= {"Cc": of.more[0], "Px": 3 * of.J**2, "Mp": together, "Dk": together * of.K * head, "Dq": of.V}
+    sizes |= {"Cc": of.more[0], "Px": 3 * of.J**2, "Mp": together, "Du": together * of.K * head, "Dq": of.V}
     config = {
         "depth": of.L, "num_heads": of.K, width: of.K * head, out: of.V, "in_channels": of.more[0],
         "patch_size": of.J, "temporal_patch_size": 3, "spatial_merge_size": side,

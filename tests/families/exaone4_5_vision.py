@@ -21,4 +21,4 @@ def sized(of: Distinct) -> Sized:
     config, sizes = first.sized(of)
     hidden, group = sizes["D"] * of.G, {"N": of.K * of.G, "G": of.G}
     config |= {"hidden_size": hidden, "num_heads": of.K * of.G, "num_key_value_heads": of.K}
-    return config, {**sizes, **group, "D": hidden, "Dk": sizes["Mp"] * hidden}
+    return config, {**sizes, **group, "D": hidden, "Du": sizes["Mp"] * hidden}

@@ -36,9 +36,9 @@ class Merger(Part):
         "D": "hidden size",
         MERGE: "patches that are merged into one row",
         "Dq": "width of a merged row's result",
-        "Dk": f"numbers of patches side by side, {MERGE} · D",
+        "Du": f"numbers of patches side by side, {MERGE} · D",
     }
-    made: ClassVar[dict[str, str]] = {"Dk": f"{MERGE} · D"}
+    made: ClassVar[dict[str, str]] = {"Du": f"{MERGE} · D"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Norm, product, activation, product."""
@@ -47,9 +47,9 @@ class Merger(Part):
     def _of(self, at: str) -> Iterator[Line]:
         patches, each = (f"B {MERGED} {MERGE} D", f"{MERGE} D") if self.joined else ("B T D", "D")
         yield Pointwise(f"{at}.norm", patches, weight=each, bias=each if self.norm == "layer" else "")
-        yield Matmul(f"{at}.up_proj", f"B {MERGED} {MERGE} D, {MERGE} D Dk -> B {MERGED} Dk", bias=True)
-        yield Pointwise(f"{at}.act", f"B {MERGED} Dk")
-        yield Matmul(f"{at}.down_proj", f"B {MERGED} Dk, Dk Dq -> B {MERGED} Dq", bias=True)
+        yield Matmul(f"{at}.up_proj", f"B {MERGED} {MERGE} D, {MERGE} D Du -> B {MERGED} Du", bias=True)
+        yield Pointwise(f"{at}.act", f"B {MERGED} Du")
+        yield Matmul(f"{at}.down_proj", f"B {MERGED} Du, Du Dq -> B {MERGED} Dq", bias=True)
 
 
 @record(kw_only=True)
