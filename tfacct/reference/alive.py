@@ -20,10 +20,11 @@ class Peak(NamedTuple):
 
 
 class Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Bytes of the storages that are alive, after every operator."""
+    """Bytes of the storages on a device that are alive, after every operator."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = "meta") -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.device = device
         self.now, self.backward, self.peak = 0, False, Peak(0, False, "")
         self.seen: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
 
@@ -40,7 +41,7 @@ class Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = operator(*args, **(kwargs or {}))
         for leaf in tree_leaves((args, result)):  # an index written as a list is no operator's result
-            if isinstance(leaf, Tensor) and leaf.is_meta:
+            if isinstance(leaf, Tensor) and leaf.device.type == self.device:
                 self.add(leaf)
         if self.now > self.peak.bytes:
             self.peak = Peak(self.now, self.backward, str(operator))

@@ -30,7 +30,7 @@ def updated(make: Made, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -
         parameter.grad = gradient
     optimizers = make(parameters)
     _step(optimizers)
-    alive = Alive()
+    alive = Alive("cpu")
     _all_alive(alive, [*parameters, *gradients])
     without = alive.now
     for optimizer in optimizers:
