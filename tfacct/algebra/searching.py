@@ -16,6 +16,8 @@ from tfacct.ledger.workload import LARGEST
 
 TRIED = 1024
 """Numbers that are tried one by one, at least, where those that can be are no multiples of one number."""
+FIRST = 64
+"""First numbers that are all looked at before the boundary is sought between powers of two."""
 CHUNKS_BESIDE = 64
 """Chunks before and behind at whose edges the sides are looked at: padding makes them leap there."""
 BESIDE = 8
@@ -112,7 +114,9 @@ def _among_multiples(
 
 
 def _probes(can_be: Callable[[int], bool], given: int, step: int) -> list[int]:
-    """Multiples of `step` from the smallest to the largest that can be, each at most twice the one before."""
+    """Multiples of `step` from the smallest to the largest that can be: all of the first, where a share may dip and rise
+    again, and then each at most twice the one before."""
+    first = [value for value in range(1, FIRST + 1) if can_be(value * step)]
     below, above = [given], [given]
     while below[0] > 1 and can_be(below[0] // 2 * step):
         below.insert(0, below[0] // 2)
@@ -120,7 +124,7 @@ def _probes(can_be: Callable[[int], bool], given: int, step: int) -> list[int]:
         above.append(above[-1] * 2)
     smallest = _last(below[0], 0, lambda value: can_be(value * step))
     largest = _last(above[-1], above[-1] * 2, lambda value: can_be(value * step))
-    return [value * step for value in sorted({smallest, *below, *above, largest})]
+    return [value * step for value in sorted({smallest, *first, *below, *above, largest})]
 
 
 def _last(inside: int, outside: int, can_be: Callable[[int], bool]) -> int:

@@ -22,6 +22,7 @@ from tfacct.architecture.parts import (
     Part,
     Pooler,
     QKNorm,
+    Stem,
 )
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
@@ -62,7 +63,8 @@ class Reference:
             "an encoder": shape.encoder is None,
             "multi-token prediction": shape.mtp is None,
             "a convolution beside a block": shape.beside is None,
-            "patches of images": isinstance(shape.embed, Embedding),
+            "convolutions over sound": not isinstance(shape.embed, Stem),
+            "patches of images": isinstance(shape.embed, (Embedding, Stem)),
             "a pooler of this kind": shape.pooler is None or isinstance(shape.pooler, Pooler),
         }
         for part, known in ruled.items():

@@ -18,6 +18,7 @@ from tfacct.architecture import letters
 from tfacct.architecture.parts import Form
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
+from tfacct.base.spelling import option
 from tfacct.base.version import __version__
 from tfacct.ledger.einsum import AXIS
 from tfacct.ledger.workload import Request
@@ -101,7 +102,8 @@ def _start(request: Request, terms: Counting) -> dict[str, Any]:
     """The knobs as they stand at first. Whole numbers are texts: a script reads them without rounding."""
     if terms.dtype is not None and units.dtype_name(terms.dtype) in units.GGUF:
         name = units.dtype_name(terms.dtype)
-        raise UsageError(f"a page counts no {name}: it is chosen tensor by tensor", "memory and flops --bytes count it")
+        counted = f"memory and flops {option('bytes')} count it"
+        raise UsageError(f"a page counts no {name}: it is chosen tensor by tensor", counted)
     chunk = request.tokens is not None and request.tokens != 1
     step = "decode" if request.decode or request.tokens == 1 else "chunk" if chunk else None
     sizes = {"ctx": request.ctx, "tokens": request.tokens if chunk else None, "source": request.source}
