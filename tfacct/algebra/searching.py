@@ -114,8 +114,8 @@ def _among_multiples(
 
 
 def _probes(can_be: Callable[[int], bool], given: int, step: int) -> list[int]:
-    """Multiples of `step` from the smallest to the largest that can be: all of the first, where a share may dip and rise
-    again, and then each at most twice the one before."""
+    """Multiples of `step` from the smallest to the largest that can be: all of the first, where a share may dip and
+    rise again, and then each at most twice the one before."""
     first = [value for value in range(1, FIRST + 1) if can_be(value * step)]
     below, above = [given], [given]
     while below[0] > 1 and can_be(below[0] // 2 * step):
