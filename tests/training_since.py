@@ -36,32 +36,6 @@ def granitemoe(pick: Pick, config: Config) -> Config:
     }
 
 
-def hunyuan_v1_moe(pick: Pick, config: Config) -> Config:
-    taken = routed(pick, config)
-    return {
-        **taken,
-        "intermediate_size": pick([16, 72, 200]),
-        "num_experts": pick([3, 5]),
-        "moe_topk": taken.pop("num_experts_per_tok"),
-        "attention_bias": pick([True, False]),
-        "attention_dropout": pick(DROPS),
-    }
-
-
-def ernie4_5_moe(pick: Pick, config: Config) -> Config:
-    taken = routed(pick, config, own_head=False)
-    return {
-        **taken,
-        "moe_k": taken.pop("num_experts_per_tok"),
-        "moe_intermediate_size": pick([16, 72, 200]),
-        "moe_num_experts": pick([4, 6]),
-        "moe_num_shared_experts": pick([0, 1, 2]),
-        "moe_layer_start_index": pick([0, 1, 2]),
-        "moe_layer_interval": pick([1, 1, 2]),
-        "use_bias": pick([True, False]),
-    }
-
-
 def glm4_moe_lite(pick: Pick, config: Config) -> Config:
     return {
         **latent(pick, config),
@@ -85,42 +59,6 @@ def minimax_m2(pick: Pick, config: Config) -> Config:
     }
 
 
-def afmoe(pick: Pick, config: Config) -> Config:
-    return {
-        **routed(pick, config),
-        **layers(pick, config),
-        "moe_intermediate_size": pick([16, 72, 200]),
-        "num_experts": pick([4, 6]),
-        "num_shared_experts": pick([1, 2]),
-        "num_dense_layers": pick([0, 1, 2]),
-        "mup_enabled": pick([True, False]),
-        "attention_bias": pick([True, False]),
-        "attention_dropout": pick(DROPS),
-    }
-
-
-def gptj(pick: Pick, config: Config) -> Config:
-    heads = config["num_attention_heads"]
-    return {
-        **TOKENS,
-        "n_layer": config["num_hidden_layers"],
-        "n_head": heads,
-        "n_embd": heads * config["head_dim"],
-        "n_inner": config["intermediate_size"],
-        "n_positions": 64,
-        "rotary_dim": pick([4, 8]),
-        "activation_function": pick(["gelu_new", "gelu"]),
-        "resid_pdrop": pick(DROPS),
-        "embd_pdrop": pick(DROPS),
-        "attn_pdrop": pick(DROPS),
-    }
-
-
-def codegen(pick: Pick, config: Config) -> Config:
-    heads = pick([4, 8])
-    return {**gptj(pick, config), "n_head": heads, "n_embd": heads * config["head_dim"]}
-
-
 def gpt_neo(pick: Pick, config: Config) -> Config:
     heads, count = config["num_attention_heads"], config["num_hidden_layers"]
     kinds = [pick(["global", "local"]) for _ in range(count)]
@@ -140,33 +78,6 @@ def gpt_neo(pick: Pick, config: Config) -> Config:
     }
 
 
-def mpt(pick: Pick, config: Config) -> Config:
-    heads = config["num_attention_heads"]
-    return {
-        **TOKENS,
-        "n_layers": config["num_hidden_layers"],
-        "n_heads": heads,
-        "d_model": heads * config["head_dim"],
-        "max_seq_len": 64,
-        "resid_pdrop": pick(DROPS),
-        "emb_pdrop": pick(DROPS),
-        "attn_config": {"attn_pdrop": pick(DROPS), "clip_qkv": pick([None, 8.0])},
-    }
-
-
-def persimmon(pick: Pick, config: Config) -> Config:
-    return {
-        **grouped(pick, config, own_head=False),
-        "num_key_value_heads": config["num_attention_heads"],
-        "partial_rotary_factor": pick([0.5, 1.0]),
-        "qk_layernorm": pick([True, False]),
-        "hidden_dropout": pick(DROPS),
-        "attention_dropout": pick(DROPS),
-    }
-
-
 SINCE: Mapping[str, Callable[[Pick, Config], Config]] = {
-    own: draw
-    for own, draw in list(globals().items())
-    if callable(draw) and own[0].islower() and own not in ("grouped", "routed", "layers", "latent")
+    own.__name__: own for own in (vaultgemma, granitemoe, glm4_moe_lite, minimax_m2, gpt_neo)
 }

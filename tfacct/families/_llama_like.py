@@ -24,6 +24,9 @@ OWN_SHARE: Mapping[str, str] = {
 }
 """Fields that are null where they follow from others, in classes that have numbers for them if they are absent."""
 
+QK_NORM_PATHS = {f"blocks.*.attn.{name}": f"model.layers.*.self_attn.{name}" for name in ("q_norm", "k_norm")}
+"""Norms of queries and keys, where a class has them."""
+
 
 class LlamaLike(FamilyConfig):
     """The fields that Llama's relatives spell alike, and the blocks they describe."""

@@ -11,7 +11,7 @@ from tfacct.families._base import Count, Layers, Real, Switch, UpTo
 from tfacct.families._endings import DECODER
 from tfacct.families._experts import BESIDE_PATHS, CHOICE, ROUTED_TENSORS, beside_shared
 from tfacct.families._layers import LayerTypes, windows
-from tfacct.families._llama_like import LlamaLike
+from tfacct.families._llama_like import QK_NORM_PATHS, LlamaLike
 from tfacct.families.mistral import Window
 
 
@@ -51,8 +51,7 @@ class Config(LlamaLike):
         **LlamaLike.hf_paths,
         **BESIDE_PATHS,
         "blocks.*.mlp.router": "model.layers.*.mlp.router.gate",
-        "blocks.*.attn.q_norm": "model.layers.*.self_attn.q_norm",
-        "blocks.*.attn.k_norm": "model.layers.*.self_attn.k_norm",
+        **QK_NORM_PATHS,
         "blocks.*.attn.gate_proj": "model.layers.*.self_attn.gate_proj",
         "blocks.*.attn_post_norm": "model.layers.*.post_attention_layernorm",
         "blocks.*.mlp_norm": "model.layers.*.pre_mlp_layernorm",

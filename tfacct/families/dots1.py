@@ -8,7 +8,7 @@ from tfacct.families._base import Count, Layers, Switch, UpTo
 from tfacct.families._endings import DECODER
 from tfacct.families._experts import BESIDE_PATHS, ROUTED_TENSORS, beside_shared
 from tfacct.families._layers import LayerTypes, windows
-from tfacct.families._llama_like import LlamaLike
+from tfacct.families._llama_like import QK_NORM_PATHS, LlamaLike
 from tfacct.families.mistral import Window
 
 
@@ -47,8 +47,7 @@ class Config(LlamaLike):
     hf_paths: ClassVar = {
         **LlamaLike.hf_paths,
         **BESIDE_PATHS,
-        "blocks.*.attn.q_norm": "model.layers.*.self_attn.q_norm",
-        "blocks.*.attn.k_norm": "model.layers.*.self_attn.k_norm",
+        **QK_NORM_PATHS,
     }
     hf_tensors: ClassVar = ROUTED_TENSORS
     gotchas: ClassVar = (

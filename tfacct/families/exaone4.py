@@ -10,7 +10,7 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families._base import Checked, Count, Layers, Real
 from tfacct.families._layers import LayerTypes, windows
-from tfacct.families._llama_like import LlamaLike
+from tfacct.families._llama_like import QK_NORM_PATHS, LlamaLike
 from tfacct.families.mistral import Window
 
 Pattern = Annotated[
@@ -39,8 +39,7 @@ class Config(LlamaLike):
     stems: ClassVar = ("Exaone4",)
     hf_paths: ClassVar = {
         **LlamaLike.hf_paths,
-        "blocks.*.attn.q_norm": "model.layers.*.self_attn.q_norm",
-        "blocks.*.attn.k_norm": "model.layers.*.self_attn.k_norm",
+        **QK_NORM_PATHS,
         "blocks.*.attn_post_norm": "model.layers.*.post_attention_layernorm",
         "blocks.*.mlp_post_norm": "model.layers.*.post_feedforward_layernorm",
     }

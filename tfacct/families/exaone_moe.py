@@ -10,7 +10,7 @@ from tfacct.families._base import Count, UpTo
 from tfacct.families._endings import DECODER
 from tfacct.families._experts import BESIDE_PATHS, ROUTED_TENSORS, LayerNetworks, beside_shared, dense_or_sparse
 from tfacct.families._layers import windows
-from tfacct.families._llama_like import LlamaLike
+from tfacct.families._llama_like import QK_NORM_PATHS, LlamaLike
 from tfacct.families.mistral import Window
 
 
@@ -37,8 +37,7 @@ class Config(exaone4.Config):
     hf_paths: ClassVar = {
         **LlamaLike.hf_paths,
         **BESIDE_PATHS,
-        "blocks.*.attn.q_norm": "model.layers.*.self_attn.q_norm",
-        "blocks.*.attn.k_norm": "model.layers.*.self_attn.k_norm",
+        **QK_NORM_PATHS,
     }
     hf_tensors: ClassVar = ROUTED_TENSORS
     gotchas: ClassVar = (

@@ -10,7 +10,7 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Layers, Real, Switch
 from tfacct.families._endings import DECODER
 from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, check_active
-from tfacct.families._llama_like import LlamaLike
+from tfacct.families._llama_like import QK_NORM_PATHS, LlamaLike
 
 
 class Config(LlamaLike):
@@ -35,8 +35,7 @@ class Config(LlamaLike):
     hf_paths: ClassVar = {
         **LlamaLike.hf_paths,
         **ROUTED_PATHS,
-        "blocks.*.attn.q_norm": "model.layers.*.self_attn.q_norm",
-        "blocks.*.attn.k_norm": "model.layers.*.self_attn.k_norm",
+        **QK_NORM_PATHS,
         "blocks.*.attn_post_norm": "model.layers.*.post_attention_layernorm",
         "blocks.*.mlp_post_norm": "model.layers.*.post_feedforward_layernorm",
     }

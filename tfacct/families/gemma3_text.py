@@ -10,6 +10,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, Layers, Real
 from tfacct.families._endings import CAUSAL_MODEL, CLASSIFYING
 from tfacct.families._gemma_windows import GemmaWindows
+from tfacct.families._llama_like import QK_NORM_PATHS
 
 
 class Config(GemmaWindows):
@@ -33,8 +34,7 @@ class Config(GemmaWindows):
     uncounted: ClassVar = GemmaWindows.uncounted | {"rope_local_base_freq"}
     hf_paths: ClassVar = {
         **GemmaWindows.hf_paths,
-        "blocks.*.attn.q_norm": "model.layers.*.self_attn.q_norm",
-        "blocks.*.attn.k_norm": "model.layers.*.self_attn.k_norm",
+        **QK_NORM_PATHS,
     }
     harmless: ClassVar = GemmaWindows.harmless | frozenset({"_sliding_window_pattern"})
     heads: ClassVar = {**CLASSIFYING, "ForConditionalGeneration": CAUSAL_MODEL}  # the same head, behind images too

@@ -27,6 +27,7 @@ from tfacct.families._base import Checked, Count, CountOrList, Layers, Real, Swi
 from tfacct.families._endings import CAUSAL_MODEL, DECODER, Ending
 from tfacct.families._gemma_like import GemmaLike
 from tfacct.families._layers import FULL, SLIDING, LayerTypes, windows
+from tfacct.families._llama_like import QK_NORM_PATHS
 from tfacct.families.mistral import Window
 
 SPARSE, FIRST = 0.95, 10
@@ -75,8 +76,7 @@ class Config(GemmaLike):
     heads: ClassVar[Mapping[str, Ending]] = {**DECODER, "ForConditionalGeneration": CAUSAL_MODEL}
     hf_paths: ClassVar = {
         **GemmaLike.hf_paths,
-        "blocks.*.attn.q_norm": "model.layers.*.self_attn.q_norm",
-        "blocks.*.attn.k_norm": "model.layers.*.self_attn.k_norm",
+        **QK_NORM_PATHS,
         "blocks.*.attn_post_norm": "model.layers.*.post_attention_layernorm",
         "blocks.*.mlp_norm": "model.layers.*.pre_feedforward_layernorm",
         "blocks.*.mlp_post_norm": "model.layers.*.post_feedforward_layernorm",

@@ -7,6 +7,7 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Fraction, Layers, Real, Switch, UpTo
 from tfacct.families._endings import DECODER
 from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, check_active
+from tfacct.families._llama_like import QK_NORM_PATHS
 from tfacct.families._part_rotated import PartRotated
 
 
@@ -43,8 +44,7 @@ class Config(PartRotated):
     hf_paths: ClassVar = {
         **PartRotated.hf_paths,
         **ROUTED_PATHS,
-        "blocks.*.attn.q_norm": "model.layers.*.self_attn.q_norm",
-        "blocks.*.attn.k_norm": "model.layers.*.self_attn.k_norm",
+        **QK_NORM_PATHS,
         **{
             f"blocks.*.mlp.shared.{name}": f"model.layers.*.mlp.shared_experts.{name}"
             for name in ("gate_proj", "up_proj", "down_proj")

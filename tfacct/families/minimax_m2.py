@@ -8,7 +8,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, Fraction, Layers, Real, even, turned_part
 from tfacct.families._endings import DECODER
 from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, check_active
-from tfacct.families._llama_like import LlamaLike
+from tfacct.families._llama_like import QK_NORM_PATHS, LlamaLike
 
 
 class Config(LlamaLike):
@@ -43,8 +43,7 @@ class Config(LlamaLike):
     hf_paths: ClassVar = {
         **LlamaLike.hf_paths,
         **ROUTED_PATHS,
-        "blocks.*.attn.q_norm": "model.layers.*.self_attn.q_norm",
-        "blocks.*.attn.k_norm": "model.layers.*.self_attn.k_norm",
+        **QK_NORM_PATHS,
     }
     hf_tensors: ClassVar = ROUTED_TENSORS
     gotchas: ClassVar = (

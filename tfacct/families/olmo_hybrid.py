@@ -12,6 +12,7 @@ from tfacct.families._base import Count, Layers, Switch
 from tfacct.families._delta_like import LINEAR, DeltaLike, delta_paths, delta_tensors
 from tfacct.families._endings import DECODER
 from tfacct.families._layers import FULL, LayerTypes
+from tfacct.families._llama_like import QK_NORM_PATHS
 
 _EPS = 1e-5
 """Of the norm behind DeltaNet: the class's own number."""
@@ -50,8 +51,7 @@ class Config(DeltaLike):
     heads: ClassVar = DECODER
     hf_paths: ClassVar = {
         **DeltaLike.hf_paths,
-        "blocks.*.attn.q_norm": "model.layers.*.self_attn.q_norm",
-        "blocks.*.attn.k_norm": "model.layers.*.self_attn.k_norm",
+        **QK_NORM_PATHS,
         "blocks.*.attn_post_norm": "model.layers.*.post_attention_layernorm",
         "blocks.*.mlp_post_norm": "model.layers.*.post_feedforward_layernorm",
         **delta_paths(

@@ -6,6 +6,7 @@ from typing import ClassVar
 from tfacct.architecture.parts import QKNorm
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Switch
+from tfacct.families._llama_like import QK_NORM_PATHS
 from tfacct.families._qwen_like import QwenLike
 
 
@@ -29,8 +30,7 @@ class Config(QwenLike):
     stems: ClassVar = ("Qwen3",)
     hf_paths: ClassVar = {
         **QwenLike.hf_paths,
-        "blocks.*.attn.q_norm": "model.layers.*.self_attn.q_norm",
-        "blocks.*.attn.k_norm": "model.layers.*.self_attn.k_norm",
+        **QK_NORM_PATHS,
     }
     gotchas: ClassVar = (
         "An absent head_dim means 128, whatever the hidden size: never hidden_size / num_attention_heads.",
