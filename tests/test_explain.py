@@ -85,7 +85,7 @@ def kinds(subject: LoadedModel) -> list[str]:
 
 QWEN = (
     *("exaone4_5_vision", "qwen2_5_vl_vision", "qwen2_vl_vision", "qwen3_5_moe_vision", "qwen3_5_vision"),
-    *("qwen3_vl_moe_vision", "qwen3_vl_vision"),
+    *("qwen2_5_omni_vision_encoder", "qwen3_omni_moe_vision_encoder", "qwen3_vl_moe_vision", "qwen3_vl_vision"),
 )
 TOWERS = (
     "clip_vision_model",

@@ -205,6 +205,17 @@ def test_where_nothing_joins_them_both_are_the_published_total(run, tmp_path: Pa
     assert model["left_out"] == ["text_config"]
 
 
+def test_a_thinker_answers_for_its_encoder_of_images(run, tmp_path: Path) -> None:
+    """Qwen2.5-Omni's, in a config of several wholes: what speaks stays out."""
+    vision = {**TINY["qwen2_5_omni_vision_encoder"]}
+    thinker = {"text_config": text_of("qwen2_5_omni_thinker"), "audio_config": {"d_model": 8}, "vision_config": vision}
+    whole = {"model_type": "qwen2_5_omni", "thinker_config": thinker, "talker_config": {"hidden_size": 9}}
+    alone = subject("alone", {"model_type": "qwen2_5_omni_thinker", **thinker}).of_part("vision")
+    inside = subject("mine", whole).of_part("vision")
+    assert inside.ledger.parameters() == alone.ledger.parameters() == subject("own", vision).ledger.parameters()
+    assert inside.left_out == ("text_config", "audio_config", "talker_config")
+
+
 def test_fields_are_set_over_the_part(run, llava: str) -> None:
     ran = run("flops", llava, "--part", "vision", "--set", "image_size=224", "--json")
     assert json.loads(ran.out)["models"][0]["workload"]["tokens"] == 257

@@ -27,8 +27,10 @@ TOWERS = (
     "qwen2_vl_vision",
     "qwen2_5_vl_vision",
     "exaone4_5_vision",
+    "qwen2_5_omni_vision_encoder",
     "qwen3_vl_vision",
     "qwen3_vl_moe_vision",
+    "qwen3_omni_moe_vision_encoder",
     "qwen3_5_vision",
     "qwen3_5_moe_vision",
 )
@@ -64,10 +66,12 @@ VISIONS: Mapping[str, Vision] = {
     "minimax_m3_vl": Vision("minimax_m3_vl_vision", alone=True),
     "mistral3": PIXTRAL,
     "paligemma": SIGLIP,
+    "qwen2_5_omni_thinker": Vision("qwen2_5_omni_vision_encoder", None, alone=True),
     "qwen2_5_vl": Vision("qwen2_5_vl_vision", None, alone=True),
     "qwen2_vl": Vision("qwen2_vl_vision", None, alone=True),
     "qwen3_5": Vision("qwen3_5_vision", None, alone=True),
     "qwen3_5_moe": Vision("qwen3_5_moe_vision", None, alone=True),
+    "qwen3_omni_moe_thinker": Vision("qwen3_omni_moe_vision_encoder", None, alone=True),
     "qwen3_vl": Vision("qwen3_vl_vision", None, alone=True),
     "qwen3_vl_moe": Vision("qwen3_vl_moe_vision", None, alone=True),
     "smolvlm": Vision("smolvlm_vision", "connector", alone=True),
@@ -94,6 +98,15 @@ PAIRS: Mapping[str, Pair] = {
 }
 PROJECTED = 512
 """Width of CLIP's vectors where the whole does not say it."""
+ENCODERS: Mapping[Part, Mapping[str, Any]] = {"vision": {**VISIONS, **PAIRS}, "audio": AUDIOS}
+"""Wholes whose encoders are counted, by what those read."""
+
+
+def encoders(raw: Mapping[str, Any], model_type: str) -> tuple[Part, ...]:
+    """Encoders whose configs a whole holds, if they are counted; where none is, the one that it was made for."""
+    there: list[Part] = [part for part, towers in ENCODERS.items() if FIELDS[part] in raw and model_type in towers]
+    hears = FIELDS["audio"] in raw and FIELDS["vision"] not in raw
+    return tuple(there) or ("audio" if hears else "vision",)
 
 
 def part_of(raw: Mapping[str, Any], model_type: str, part: Part) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -101,8 +114,8 @@ def part_of(raw: Mapping[str, Any], model_type: str, part: Part) -> tuple[dict[s
     pair = PAIRS.get(model_type) if part != "audio" else None
     towers = AUDIOS if part == "audio" else VISIONS
     if pair is None and model_type not in towers:
-        known = ", ".join([*towers, *(PAIRS if part != "audio" else ())])
-        raise ConfigError(f"the {part} model in {model_type!r} is not counted", f"counted in {known}")
+        known = ENCODERS["audio" if part == "audio" else "vision"]
+        raise ConfigError(f"the {part} model in {model_type!r} is not counted", f"counted in {', '.join(known)}")
     if any(raw.get(field) for field in ("quantization_config", "compression_config")):
         raise ConfigError(f"{model_type!r} is stored quantized: how its {part} model is stored is not understood")
     own = FIELDS[part]

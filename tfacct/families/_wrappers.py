@@ -12,7 +12,7 @@ from tfacct.base.spelling import setting
 from tfacct.families import _classes as classes
 from tfacct.families._base import shown
 from tfacct.families._fields import changes_counts
-from tfacct.families._parts import PAIRS, Part, part_of
+from tfacct.families._parts import PAIRS, Part, encoders, part_of
 from tfacct.families._rooms import config_class, names
 
 FIELDS = ("text_config", "llm_config", "language_config")
@@ -227,6 +227,15 @@ OUTER: Mapping[str, str] = {"qwen2_5_omni": "thinker_config", "qwen3_omni_moe": 
 """Wholes that speak, by their `model_type`: the field that holds the one that answers, with its own language model."""
 
 
+def parts_of(raw: Mapping[str, Any]) -> tuple[Part, ...]:
+    """Parts of a config of several models that are counted together: the language model, and each encoder that is
+    there."""
+    whole = str(raw.get("model_type"))
+    if whole in OUTER and isinstance(raw.get(OUTER[whole]), Mapping):
+        raw, whole = raw[OUTER[whole]], f"{whole}_thinker"
+    return ("text", *encoders(raw, whole))
+
+
 class Unwrapped(NamedTuple):
     """The language model's fields, the fields of the whole that hold the other models' configs, and what was defaulted
     on the way."""
@@ -241,10 +250,10 @@ def unwrapped(raw: Mapping[str, Any], part: Part = "text") -> Unwrapped:
     model_type = raw.get("model_type")
     if not isinstance(model_type, str):
         return Unwrapped(raw)
+    if model_type in OUTER:
+        return _inner(raw, OUTER[model_type], part)
     if part != "text" or model_type in PAIRS:
         return Unwrapped(*part_of(raw, model_type, part))
-    if model_type in OUTER:
-        return _inner(raw, OUTER[model_type])
     if (wrapper := WRAPPERS.get(model_type)) is not None:
         return _known(raw, model_type, wrapper)
     if model_type in TEXTS:
@@ -253,12 +262,12 @@ def unwrapped(raw: Mapping[str, Any], part: Part = "text") -> Unwrapped:
     return Unwrapped(raw) if field is None else _unknown(raw, model_type, field)
 
 
-def _inner(raw: Mapping[str, Any], field: str) -> Unwrapped:
-    """The language model of the whole that answers, in a config of that one and of those that speak."""
+def _inner(raw: Mapping[str, Any], field: str, part: Part) -> Unwrapped:
+    """A part of the whole that answers, in a config of that one and of those that speak."""
     inside = raw.get(field)
     if not isinstance(inside, Mapping):
         raise ConfigError(f"model_type {raw['model_type']!r} keeps what answers in {field}, which is missing")
-    found = unwrapped({**inside, "model_type": f"{raw['model_type']}_thinker"})
+    found = unwrapped({**inside, "model_type": f"{raw['model_type']}_thinker"}, part)
     others = tuple(name for name in raw if name.endswith("_config") and name != field)
     return found._replace(left_out=(*found.left_out, *others))
 

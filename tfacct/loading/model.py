@@ -127,11 +127,13 @@ class LoadedModel:
         return replace(found, part=part)
 
     def of_parts(self) -> list[LoadedModel]:
-        """Both of the models that its config holds, to be counted together. Raises TfacctError."""
-        hears = self.whole is not None and "audio_config" in self.whole and "vision_config" not in self.whole
-        text, other = self.of_part("text"), self.of_part("audio" if hears else "vision")
-        beside = tuple(name for name in other.left_out if name != "text_config")
-        return [replace(one, left_out=beside, part="both") for one in (text, other)]
+        """The models that its config holds, to be counted together. Raises TfacctError."""
+        from tfacct.families._wrappers import parts_of
+
+        found = [self.of_part(part) for part in parts_of(self.whole or {})]
+        counted = {f"{one.part}_config" for one in found}
+        left_out = dict.fromkeys(name for one in found for name in one.left_out if name not in counted)
+        return [replace(one, left_out=tuple(left_out), part="both") for one in found]
 
     def with_layers(self, count: int) -> LoadedModel:
         """Return the model with `count` blocks in each stack."""

@@ -234,15 +234,16 @@ def unknown_hints(subjects: Sequence[Subject]) -> list[str]:
     ]
     return [
         *unknown,
-        *dict.fromkeys(_left_out(subject, alone=len(subjects) == 1) for subject in subjects if subject.left_out),
+        *dict.fromkeys(_left_out(subject, len(subjects)) for subject in subjects if subject.left_out),
     ]
 
 
-def _left_out(subject: Subject, alone: bool) -> str:
-    """Says which of several models is counted, and what is not."""
+def _left_out(subject: Subject, count: int) -> str:
+    """Says which of several models is counted, of `count` that are asked, and what is not."""
     part = getattr(subject, "part", "")
-    if part == BOTH and not alone:
-        return f"warning: {_whole(subject)}: two models are counted, not {listed(subject.left_out)}"
+    if part == BOTH and count > 1:
+        models = "two" if count == 2 else "three"
+        return f"warning: {_whole(subject)}: {models} models are counted, not {listed(subject.left_out)}"
     shape = subject.architecture if isinstance(subject, LoadedModel) else None
     reads = "language model" if shape is None or shape.head is not None else "text encoder"
     pictures, audio = (shape is not None and isinstance(shape.embed, kind) for kind in (Patches, Stem))
@@ -255,9 +256,9 @@ def _whole(subject: Subject) -> str:
 
 
 def _together(subjects: Sequence[Subject], facts: Sequence[Mapping[str, Any]], headline: str) -> str:
-    """What both parts of one whole come to; nothing of other models."""
+    """What the parts of one whole come to that are counted together; nothing of other models."""
     names = {_whole(subject) for subject in subjects if getattr(subject, "part", "") == BOTH}
-    if len(facts) != 2 or len(names) != 1 or headline not in SUMMED:
+    if len(facts) != len(subjects) or len(facts) == 1 or len(names) != 1 or headline not in SUMMED:
         return ""
     total, left_out = sum(fact[headline] for fact in facts), subjects[-1].left_out
     return f"{SUMMED[headline](total)} together{f', without {listed(left_out)}' if left_out else ''}."
