@@ -86,7 +86,9 @@ def _along(run: Run, many: bool) -> Run:
     def forwards(one: Moment) -> Moment:
         return moment(one)._replace(held=tuple(_tokens(held) if held.path else held for held in moment(one).held))
 
-    read = [f"{line.path}.weight" for line in run.kept if line.path.endswith("norm")]
+    norms = [line.path for line in run.kept if line.path.endswith("norm")]
+    # The last operation of each norm: one without a scale has no weight.
+    read = [[at for at in run.order if at.rpartition(".")[0] == norm][-1] for norm in norms]
     return run._replace(
         kept=tuple(map(_kept, run.kept)),
         moments=(
