@@ -24,7 +24,10 @@ NEAR = (
     *("starcoder2", "youtu"),
 )
 SINCE = ("falcon", "glm4_moe_lite", "gpt_neo", "granitemoe", "minimax_m2", "vaultgemma")
-ENCODERS = ("bert", "camembert", "distilbert", "electra", "eurobert", "modernbert", "roberta", "xlm-roberta")
+ENCODERS = (
+    *("bert", "camembert", "distilbert", "electra", "eurobert", "gte", "modernbert", "nomic_bert", "roberta"),
+    "xlm-roberta",
+)
 ACCUMULATING = FAMILIES + FURTHER
 
 

@@ -16,7 +16,7 @@ Config: TypeAlias = dict[str, Any]
 EAGER = ("bloom", "gemma2", "gpt_neo", "gpt_oss", "vaultgemma")
 """Families whose classes refuse sdpa."""
 
-TIED = ("bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")
+TIED = ("bert", "camembert", "distilbert", "electra", "gte", "nomic_bert", "roberta", "xlm-roberta")
 """Families whose head is the token table."""
 
 

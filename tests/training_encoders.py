@@ -81,6 +81,25 @@ def modernbert(pick: Pick, config: Config) -> Config:
     }
 
 
+def nomic_bert(pick: Pick, config: Config) -> Config:
+    return {
+        **bert(pick, config),
+        "head_dim": config["head_dim"],
+        "hidden_size": config["hidden_size"],
+        "hidden_act": pick(["silu", "silu", "gelu", "relu"]),
+        **ending(pick, "NomicBert"),
+    }
+
+
+def gte(pick: Pick, config: Config) -> Config:
+    return {
+        **nomic_bert(pick, config),
+        "hidden_act": pick(["gelu", "gelu", "silu"]),
+        "type_vocab_size": pick([0, 1, 2]),
+        **ending(pick, "Gte"),
+    }
+
+
 def distilbert(pick: Pick, config: Config) -> Config:
     return {
         "n_layers": config["num_hidden_layers"],
@@ -99,6 +118,7 @@ def distilbert(pick: Pick, config: Config) -> Config:
 
 
 ENCODERS: Mapping[str, Callable[[Pick, Config], Config]] = {
-    **{draw.__name__: draw for draw in (bert, camembert, distilbert, electra, eurobert, modernbert, roberta)},
+    **{draw.__name__: draw for draw in (bert, camembert, distilbert, electra, eurobert, gte, modernbert)},
+    **{draw.__name__: draw for draw in (nomic_bert, roberta)},
     "xlm-roberta": xlm_roberta,
 }

@@ -21,7 +21,7 @@ from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import Held, Kept, Moment, Run, Section, bytes_each
 
 TOKENS, TABLE, POSITIONS, HEAD = "tokens", "embed", "pos_embed", "lm_head.weight"
-PRODUCT_BIAS = "_proj.bias"
+MEAN, PRODUCT_BIAS = "loss.mean", "_proj.bias"
 BEHIND = 3
 """Instants in front of the blocks' backward pass: the forward pass ends, loss, head."""
 SECOND = 1
@@ -349,10 +349,11 @@ class Timeline:
             if moment.at == CHOOSE:
                 continue
             own, beside = self.inside_of(self.run.back, moment)
+            beside += 0 if moment.at == MEAN else waiting  # which the body let go of
             kept = self.kept_front + self.kept_blocks + own
             beside += self._returned() + (0 if self.casts is None else self.casts.there())
             name = "head, forward" if moment.at == HEAD else "final norm, forward"
-            yield ENDS, self.instant(name, moment.at, 0, kept, beside + waiting)
+            yield ENDS, self.instant(name, moment.at, 0, kept, beside)
 
     def _returned(self, behind: int | None = None) -> Size:
         """Bytes of what blocks have returned beside the stream, those in front of one, or all."""

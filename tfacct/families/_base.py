@@ -219,9 +219,10 @@ class FamilyConfig(BaseModel):
 
     @classmethod
     def settable(cls, said: Mapping[str, Any] | None = None) -> frozenset[str]:  # noqa: ARG003
-        """Every field that may be set in a config that says this: those that are read, and those known to be
-        harmless."""
-        return frozenset(cls.model_fields) | HARMLESS | FIELDS | cls.harmless
+        """Every field that may be set in a config that says this: those that are read, shares that are dropped, and
+        those known to be harmless."""
+        dropouts = (field for field, _ in cls.dropouts.values())
+        return frozenset((*cls.model_fields, *dropouts)) | HARMLESS | FIELDS | cls.harmless
 
     @classmethod
     def counted(cls, said: Mapping[str, Any] | None = None) -> tuple[str, ...]:  # noqa: ARG003

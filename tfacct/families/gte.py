@@ -14,6 +14,15 @@ class Config(RotaryBert):
     max_position_embeddings: Count = 8192
     type_vocab_size: UpTo = 1
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "sequences", "positions"})
+    dropouts: ClassVar = {
+        "embedding": ("hidden_dropout_prob", 0.1),
+        "residual": ("hidden_dropout_prob", 0.1),
+        "drops_product": ("hidden_dropout_prob", 0.1),
+        "attention": ("attention_probs_dropout_prob", 0.0),
+        "classifier": ("classifier_dropout", None),
+    }
+    habits: ClassVar = frozenset({"lingers", "norms_sums", "narrow_softmax"})
     stems: ClassVar = ("Gte",)
     heads: ClassVar = heads_of("gte.")
     head_act: ClassVar = "gelu"

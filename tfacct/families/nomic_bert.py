@@ -34,6 +34,14 @@ class Config(RotaryBert):
     causal: Switch = False
     rotary_emb_fraction: Real = 1.0
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "sequences", "positions"})
+    dropouts: ClassVar = {
+        "embedding": ("hidden_dropout_prob", 0.0),
+        "residual": ("hidden_dropout_prob", 0.0),
+        "attention": ("attention_probs_dropout_prob", 0.0),
+        "classifier": ("classifier_dropout", None),
+    }
+    habits: ClassVar = frozenset({"lingers", "norms_sums", "narrow_softmax", "stores_positions"})
     stems: ClassVar = ("NomicBert",)
     aliases: ClassVar = {
         "n_embd": "hidden_size",

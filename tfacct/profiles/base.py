@@ -49,6 +49,8 @@ class Habits:
     of torch. `turns_copies`: queries and keys are cast to fp32 before they turn, and back behind it. `narrow_router`:
     scores are made in the pass's dtype before they are in fp32. `wide_scores`: queries and keys are cast to fp32 for
     their product. `stores_masks`: a mask of all positions is a buffer of each block, and one more is made for all.
+    `drops_product`: it drops numbers of what a gated network's last product reads. `stores_positions`: numbers of all
+    positions, and their segments, are buffers, and blocks are handed those of a batch.
     """
 
     embedding: bool = False
@@ -104,6 +106,8 @@ class Habits:
     narrow_router: bool = False
     wide_scores: bool = False
     stores_masks: bool = False
+    drops_product: bool = False
+    stores_positions: bool = False
 
     @property
     def apart(self) -> bool:
@@ -265,15 +269,17 @@ def _side_by_side(block: Block, profile: Profile) -> Run:
 
 def _sums_normed(block: Block, profile: Profile) -> Run:
     """A block whose parts read the stream itself; the sum of each one's result and what it read is normed."""
-    runs, reads = [], paths.in_every(paths.BLOCKS, "in")
+    runs: list[Run] = []
+    reads = paths.in_every(paths.BLOCKS, "in")
     for sublayer in block.sublayers:
         own = paths.in_every(paths.BLOCKS, sublayer.name)
         if sublayer.norm is None or sublayer.post_norm is not None or not sublayer.called:
             raise ConfigError(f"{profile.name}: no rule for a sum without a norm")
         part = joined(profile.part(own, reads, sublayer.part), profile.dropped(own))
         stream = Held("B T D", path=reads)
-        runs.append(part._replace(ahead=tuple(m._replace(held=(*m.held, stream)) for m in part.ahead)))
-        runs.append(profile.summed(f"{own}_norm", f"{own}.sum", sublayer.norm))
+        part = part._replace(ahead=tuple(m._replace(held=(*m.held, stream)) for m in part.ahead))
+        both = joined(part, profile.summed(f"{own}_norm", f"{own}.sum", sublayer.norm))
+        runs.append(_beside_first(both) if runs and profile.lingers else both)
         reads = f"{own}_norm"
     return joined(*runs)
 

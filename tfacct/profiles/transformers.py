@@ -69,7 +69,7 @@ class Transformers(Attending):
         if waits:
             raise ConfigError(f"{self.name}: no rule for {type(part).__name__} that shares its norm with a part behind")
         if type(part) is FeedForward:
-            behind, fused = self.habits.norms_behind, self.habits.fused_gate
+            behind, fused = self.habits.norms_behind or self.habits.norms_sums, self.habits.fused_gate
             written = self.habits.written_gelu
             run = network(at, reads, part, self._waiting(network=True), stream=behind, fused=fused, written=written)
             if self.habits.sums_first and self.habits.residual:  # the sum's gradient waits for the part in front too

@@ -14,9 +14,15 @@ def kind_of(shape: Transformer) -> type[Transformers]:
     from tfacct.profiles.transformers_encoders import Bidirectional, Encoders, Predicting
 
     if any(stack.block.order == "post" for stack in shape.stacks):
-        return Encoders
+        return Encoders if shape.positions is not None else _rotary()
     if shape.classes is not None:
         from tfacct.profiles.transformers_classified import Classifying
 
         return Classifying
     return Bidirectional if shape.head is not None and shape.head.transform is None else Predicting
+
+
+def _rotary() -> type[Transformers]:
+    from tfacct.profiles.transformers_rotary_encoders import RotaryEncoders
+
+    return RotaryEncoders

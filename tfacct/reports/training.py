@@ -182,7 +182,9 @@ def pass_of(
     batch = work.batch if isinstance(work.batch, int) else MANY  # a symbol stands for more than one sequence
     kind = _autocast() if recipe.autocast else kind_of(subject.architecture)
     profile = kind(recipe.attention, habits(subject), recipe.full, batch, work.tokens)
-    whole = passed(shape or subject.architecture, profile, kernel or kernel_letters(work.tokens))
+    letters = {**(kernel or kernel_letters(work.tokens))}
+    letters |= {"P": subject.config.context} if profile.habits.stores_positions else {}
+    whole = passed(shape or subject.architecture, profile, letters)
     if recipe.checkpoint == "attention" and recipe.lora is None:
         whole = attention_again(whole, drops=profile.habits.drops_inside and profile.habits.residual)
     if recipe.loss == CHUNKED:
