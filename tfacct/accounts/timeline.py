@@ -12,16 +12,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 
 from tfacct.accounts.casts import CHOOSE, Casts
-from tfacct.accounts.inside import Inside, suffixes
+from tfacct.accounts.gradients import HEAD, TABLE
+from tfacct.accounts.inside import Within
 from tfacct.accounts.instants import Fullest as Fullest
 from tfacct.accounts.instants import Instant as Instant
 from tfacct.accounts.instants import peak as peak
-from tfacct.accounts.training import ENDS, INPUT, Step, kind_of
-from tfacct.ledger.einsum import Size
-from tfacct.ledger.kept import Held, Kept, Moment, Run, Section, bytes_each
+from tfacct.accounts.step_sums import StepSums
+from tfacct.accounts.training import ENDS, INPUT, Step
+from tfacct.ledger.einsum import Size, same
+from tfacct.ledger.kept import Moment, Run, Section
 
-TOKENS, TABLE, POSITIONS, HEAD = "tokens", "embed", "pos_embed", "lm_head.weight"
-MEAN, PRODUCT_BIAS = "loss.mean", "_proj.bias"
+TOKENS, MEAN = "tokens", "loss.mean"
 BEHIND = 3
 """Instants in front of the blocks' backward pass: the forward pass ends, loss, head."""
 SECOND = 1
@@ -63,48 +64,18 @@ def ends_of_stacks(step: Step) -> Iterator[tuple[int, Section]]:
     return iter(sorted(ends.items(), key=lambda end: -end[0]))
 
 
-class Timeline:
-    """The sums that the instants of a step share."""
+class Timeline(StepSums):
+    """The instants of a step, of sums that they share."""
 
     def __init__(self, step: Step, fullest: Fullest = peak) -> None:
-        self.step, self.run, self.fullest = step, step.run, fullest
-        self.flying = step.beside()
-        self.insides = {id(section): Inside(section, step.at, step.pass_) for section in self.run.sections}
-        self.behind_places: dict[int, list[Size]] = {}  # of finished gradients, by the section
-        self.inside_backward: dict[tuple[int, int], tuple[Size, Size, Size]] = {}
-        self.weights = step.weights
-        # Its gradient takes as many; a stage of a pipeline that is not the last has none.
-        self.loss = bytes_each(self.run.loss, step.stored) if self.run.back.run.moments else 0
-        self.again = step.closures()
-        front = self.run.front
-        self.stream = step.bytes(front, (step.input,))
-        self.kept_front = step.kept_in(front)
-        self.inside = [step.kept_in(section) for section in self.run.blocks]
-        self.kept_blocks = sum(part.count * kept for part, kept in zip(self.run.blocks, self.inside, strict=True))
-        self.angles = () if step.hands else tuple(step.angles())
-        self.tied = _tied(step)
-        self.gradients: dict[tuple[int, str], Size] = {}  # by the first block of a kind, and the operation
-        self.biases: dict[tuple[int, str], Size] = {}
-        self.all_gradients: Size = 0
-        own = {name for section in self.run.sections for name in section.run.order if name.endswith(PRODUCT_BIAS)}
-        for gradient in step.gradients():
-            owner = gradient.kind, gradient.path if gradient.path in own else _operation(gradient.path)
-            self.gradients[owner] = self.gradients.get(owner, 0) + gradient.bytes
-            if gradient.path.endswith(PRODUCT_BIAS) and gradient.path not in own:
-                self.biases[owner] = gradient.bytes
-            self.all_gradients += gradient.copies * gradient.bytes
-        if TABLE not in self.run.front.run.order:  # a stage behind the first has a tied table as its head alone
-            self.gradients[ENDS, HEAD] = self.gradients.pop((ENDS, TABLE), self.gradients.get((ENDS, HEAD), 0))
-        self.gradients[ENDS, HEAD] = self.gradients.get((ENDS, HEAD), 0) + self.tied
-        self.in_front, self.done_behind = self._beside_blocks()
+        super().__init__(step)
+        self.fullest = fullest
+        self.inside_backward: dict[int, list[Within]] = {}  # of blocks' moments, by the section
+        self.decisive: dict[int, list[Within]] = {}
+        self.run_again: dict[int, list[Within]] = {}
         self.casts = None if step.wide is None else Casts(self, step.wide)
         if self.casts is not None:  # under which a bias's gradient has moments of its own
             self.biases = {}
-        rows = sum(each.bytes for each in step.gradients() if each.path == f"{TABLE}.weight")
-        self.other_rows = (step.makers - 1) * rows  # of the table's gradient, those of other ranks
-        self.whole_table = 0 if self.tied else self.other_rows
-        self.earlier = self.all_gradients + self.whole_table if step.accumulate else 0
-        self.logits = self.held(self.run.back, (self.run.logits,)) if step.holds_logits else 0
 
     def always(self, ends: Iterable[tuple[int, Section]]) -> Iterator[Instant]:
         """Instants that every step has, in their order."""
@@ -120,53 +91,9 @@ class Timeline:
         kept += self.flying
         return Instant(name, operation, self.weights, self.step.states, gradients, kept, held + self.step.buckets)
 
-    def finished(self, section: Section, operations: Iterable[str]) -> Size:
-        """Bytes of the gradients that some operations of one block, or of an end, finish."""
-        kind = kind_of(section.numbers)
-        return sum(self.gradients.get((kind, operation), 0) for operation in operations)
-
-    def left(self, section: Section) -> Size:
-        """Bytes of the gradients that a block leaves behind its backward pass."""
-        return self.finished(section, section.run.order)
-
-    def _beside_blocks(self) -> tuple[dict[int, Size], dict[int, Size]]:
-        """Bytes kept in front of each block, and of the gradients of all that is behind it, by its number."""
-        kinds = [(number, kind) for kind, part in enumerate(self.run.blocks) for number in part.numbers]
-        each = [self.left(part) for part in self.run.blocks]
-        kept, done = self.kept_front, self.finished(self.run.back, self.run.back.run.order)
-        in_front: dict[int, Size] = {}
-        behind: dict[int, Size] = {}
-        for number, kind in sorted(kinds):
-            in_front[number] = kept
-            kept += self.inside[kind]
-        for number, kind in sorted(kinds, reverse=True):
-            behind[number] = done
-            done += each[kind]
-        return in_front, behind
-
-    def new(self, section: Section, moment: Moment) -> Size:
-        """Bytes of this batch's gradients at a moment. Where earlier ones are there each is added to its own and goes,
-        but a tied head's, which waits for the table's."""
-        if not self.step.accumulate:
-            if id(section) not in self.behind_places:
-                order = section.run.order
-                self.behind_places[id(section)] = suffixes(order, kind_of(section.numbers), self.gradients)
-            return self.behind_places[id(section)][self.insides[id(section)].place[moment.at] + (not moment.done)]
-        done = section.run.finished(moment)
-        own = self.finished(section, section.run.together(moment.at) if moment.done else ())
-        return own + (self.tied if HEAD in done and moment.at != HEAD else 0)
-
-    def inside_of(self, section: Section, moment: Moment, known: frozenset[str] = frozenset()) -> tuple[Size, Size]:
-        """Bytes kept by a section's own lines at a moment, and held there. Tensors of `known` names are counted."""
-        return self.insides[id(section)].at(moment, known)
-
-    def held(self, section: Section, tensors: Iterable[Held | Kept]) -> Size:
-        """Bytes of some tensors."""
-        return self.insides[id(section)].all(tensors)
-
     def forward_ends(self) -> Instant:
         """The loss is known, and all that is kept is there."""
-        behind = self.step.kept_in(self.run.back)
+        behind = self.kept_in(self.run.back)
         return self.instant(
             "forward ends", "", 0, self.kept_front + self.kept_blocks + behind, self.again + self.logits + self.loss
         )
@@ -184,16 +111,40 @@ class Timeline:
 
     def block(self, number: int, section: Section) -> Instant:
         """The backward pass of one block at its fullest."""
-        name, (kept, done) = f"{self._called(number)}, backward", self._around(number, section)
-        gone = {moment: self._turned(number, section.run, moment) for moment in section.run.moments}
-        handed = self.step.closures(number)
+        name, (kept, done) = f"{self._called(number)}, backward", self.around(number, section)
+        handed = self.closures(number)
         attended = self._attended(section.run) if self.run.again else ()
-        fewer = self.step.closures(number - 1) if attended else handed
+        fewer = self.closures(number - 1) if attended else handed
+        found = self._moments(section)
+        if not same(fewer, handed) or any(number == each.first for each in self.angles):
+            gone = self.gone(number, found, self.insides[id(section)].place)
+            found = self._decides(
+                [
+                    each.beside(-less, fewer - handed if each.at in attended else 0)
+                    for each, less in zip(found, gone, strict=True)
+                ]
+            )
+        else:
+            if id(section) not in self.decisive:
+                self.decisive[id(section)] = self._decides(found)
+            found, kept = self.decisive[id(section)], kept - self.turned(number)
         return self.fullest(
-            self._backward(name, section, moment, kept - gone[moment], done, fewer if moment.at in attended else handed)
-            for moment in section.run.moments
-            if moment.done or not self.step.checkpoint or section.run.order.index(moment.at) != section.run.last
+            self.instant(name, each.at, done + each.new, kept + each.kept, each.held + handed) for each in found
         )
+
+    def _decides(self, found: list[Within]) -> list[Within]:
+        """Moments of which one can be the fullest: it alone, but where sizes are open."""
+        return [max(found, key=lambda each: int(each.total))] if found and self.fullest is peak else found
+
+    def _moments(self, section: Section) -> list[Within]:
+        """The moments of a block's backward pass, whichever block of its kind runs."""
+        if id(section) not in self.inside_backward:
+            run, again = section.run, self.step.checkpoint
+            last = run.last if again and not all(moment.done for moment in run.moments) else -1
+            place = self.insides[id(section)].place
+            moments = [moment for moment in run.moments if moment.done or place[moment.at] != last]
+            self.inside_backward[id(section)] = list(self.within(section, moments))
+        return self.inside_backward[id(section)]
 
     def _called(self, number: int) -> str:
         """A block by its number in the model."""
@@ -202,18 +153,6 @@ class Timeline:
     def _attended(self, run: Run) -> Sequence[str]:
         """Operations in front of attention that is run again: it has been, once their gradients are computed."""
         return tuple(takewhile(lambda name: name not in self.run.again, run.order))
-
-    def _turned(self, number: int, run: Run | None = None, moment: Moment | None = None) -> Size:
-        """Bytes of the angles that no block needs any more while one runs backwards, itself at a moment of its run."""
-        gone: Size = 0
-        for turn, bytes_, first in self.angles:
-            done = number < first
-            if number == first and run is not None and moment is not None and turn in run.order:
-                done = run.order.index(moment.at) < run.order.index(turn)
-                if moment.at == turn and moment.after:  # the sines are read first
-                    gone += bytes_ // 2
-            gone += bytes_ * done
-        return gone
 
     def front(self) -> Iterator[Instant]:
         """The backward pass of what stands in front of the blocks, where that is trained.
@@ -277,64 +216,24 @@ class Timeline:
     def most_beside(self, numbers: Sequence[int]) -> Sequence[int]:
         """The one of some blocks with most kept in front and done behind; any that can be, where sizes are open."""
         if self.fullest is peak:
-            return [max(numbers, key=lambda at: int(self._beside(at)))]
+            front, behind = self.in_front, self.done_behind
+            if all(each.first <= numbers[0] for each in self.angles):
+                return [max(numbers, key=lambda at: int(front[at] + behind[at]))]
+            return [max(numbers, key=lambda at: int(front[at] + behind[at] - self.turned(at)))]
         from tfacct.accounts.candidates import corners
 
         return corners(self, numbers)
 
-    def _beside(self, number: int) -> Size:
-        return self.in_front[number] - self._turned(number) + self.done_behind[number]
-
-    def _around(self, number: int, section: Section) -> tuple[Size, Size]:
-        """Bytes kept by earlier blocks and by a checkpointed block itself, and the gradients of later ones."""
-        kept, done = self.in_front[number], self.done_behind[number]
-        if self.step.checkpoint:
-            kept += self.step.bytes(section, [self.step.input])
-        return kept, self.tied if self.step.accumulate else done
-
     def _backward(self, name: str, section: Section, moment: Moment, kept: Size, done: Size, handed: Size) -> Instant:
         """An instant of the backward pass. `kept` and `done`: beside the section's own; `handed`: to checkpointed
         blocks that have not run again yet."""
-        key = id(section), id(moment)
-        if key not in self.inside_backward:
-            self.inside_backward[key] = self._inside(section, moment)
-        own, held, new = self.inside_backward[key]
-        return self.instant(name, moment.at, done + new, kept + own, held + handed)
-
-    def _inside(self, section: Section, moment: Moment) -> tuple[Size, Size, Size]:
-        """Bytes kept, held and of new gradients at a moment of a backward pass, whichever block of its kind runs."""
-        again = self.step.checkpoint and section.numbers
-        known = self._known(section)
-        if again and moment.after:
-            known |= {line.path for line in section.run.alive(moment.at) if line.by[0] == moment.at}
-        own, held = self.inside_of(section, moment, known)
-        held += self.logits + 2 * self.loss + (self.stream if section.numbers and not moment.alone else 0)
-        new = self.new(section, moment)
-        if again:
-            inputs = [line for line in section.run.kept if line.path == INPUT.path]
-            new -= self._late(section, moment, section.run.kept, inputs)
-        if moment.at in self.run.again and moment.done:
-            new -= self._late(section, moment, section.run.remade, section.run.kept)
-        return own, held, new
-
-    def _late(self, section: Section, moment: Moment, remade: Iterable[Kept], stay: Iterable[Kept]) -> Size:
-        """Bytes of biases' gradients at a moment, no more than what their products read: they come last, and what was
-        made again for a product is gone by then. `stay`: what was there all the time."""
-        together, kind = section.run.together(moment.at), kind_of(section.numbers)
-        needed = (line for line in remade if line.by[0] not in together)  # by an earlier operation too
-        stays = {operation for line in (*needed, *stay) for operation in line.by}
-        apart = {operation for operation in together if operation not in stays}
-        last = sum(self.biases.get((kind, operation), 0) for operation in apart)
-        read = self.held(section, (line for line in remade if not apart.isdisjoint(line.by)))
-        return min(last, read, key=int)
-
-    def _known(self, section: Section) -> frozenset[str]:
-        return frozenset((INPUT.path,)) if self.step.checkpoint and section.numbers else frozenset()
+        (found,) = self.within(section, (moment,))
+        return self.instant(name, moment.at, done + found.new, kept + found.kept, found.held + handed)
 
     def _forward(self) -> Iterator[tuple[int, Instant]]:
         """The last block of each kind in the forward pass, and the final norm behind them."""
         waiting = self.held(self.run.front, self.run.waiting)
-        waiting += sum(each.bytes for each in self.step.angles()) if self.run.again else 0
+        waiting += sum([each.bytes for each in self.turns]) if self.run.again else 0
         for section in self.run.blocks:
             number = section.numbers[-1]
             known = frozenset((INPUT.path,)) if not number else frozenset[str]()  # block 0 reads what waits anyway
@@ -364,35 +263,30 @@ class Timeline:
         """The forward pass of blocks that keep their inputs alone, the last of each kind, where another is in front."""
         for section in self.run.blocks:
             number = section.numbers[-1]
-            kept = self.in_front[number] + self.step.bytes(section, [self.step.input])
+            kept = self.in_front[number] + self.held(section, (self.step.input,))
             for moment in section.run.bare if number else ():
                 held = self.held(section, moment.held) + self.again
                 yield number, self.instant(f"{self._called(number)}, forward", moment.at, 0, kept, held)
 
     def _again(self, number: int, section: Section) -> Iterator[Instant]:
         """A checkpointed block's second forward pass, which stops once all that it keeps is there."""
-        kept, done = self._around(number, section)
+        kept, done = self.around(number, section)
+        name, handed = f"{self._called(number)}, forward again", self.closures(number)
+        if id(section) not in self.run_again:
+            self.run_again[id(section)] = self._decides(list(self._ran_again(section)))
+        for each in self.run_again[id(section)]:
+            yield self.instant(name, each.at, done + each.new, kept + each.kept, each.held + handed)
+
+    def _ran_again(self, section: Section) -> Iterator[Within]:
+        """What there is in a second forward pass, whichever block of its kind runs."""
         run, last = section.run, section.run.last
+        new: Size = 0
+        place, known = self.insides[id(section)].place, self.known(section)
         if not self.step.accumulate:  # biases behind the last product need nothing that is made again
-            done += self.finished(section, run.order[last + 1 :])
+            new = self.finished(section, run.order[last + 1 :])
+        beside = self.held(section, run.early) + self.stream + self.logits + 2 * self.loss
         for moment in run.ahead:
-            if (run.order.index(moment.at), moment.after) <= (last, False):
-                own, held = self.inside_of(section, moment, self._known(section))
-                held += self.held(section, run.early) + self.stream
+            if (place[moment.at], moment.after) <= (last, False):
+                own, held = self.inside_of(section, moment, known)
                 held += 0 if self.casts is None else self.casts.of_biases(section, moment)
-                held += self.step.closures(number) + self.logits + 2 * self.loss
-                yield self.instant(f"{self._called(number)}, forward again", moment.at, done, kept + own, held)
-
-
-def _tied(step: Step) -> Size:
-    """Bytes of the token table's gradient where the head has made one too."""
-    if TABLE not in step.run.front.run.order:
-        return 0
-    head = any(line.path == "lm_head" and getattr(line, "weight", None) for g in step.ledger.groups for line in g.lines)
-    return sum(each.bytes for each in step.gradients() if each.path == "embed.weight") if head else 0
-
-
-def _operation(path: str) -> str:
-    """The operation whose backward finishes a parameter's gradient."""
-    owner, _, _ = path.rpartition(".")
-    return owner if owner in (TABLE, POSITIONS) else f"{owner}.weight"
+                yield Within(moment.at, own, held + beside, new)

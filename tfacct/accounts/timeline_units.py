@@ -71,8 +71,8 @@ class UnitTimeline(Timeline):
         runs = super().block(number, section)
         scatters, next_ = self.unit(number + 1), self.unit(number - 1)
         runs = runs._replace(held=runs.held + scatters, gathered=self.root + self.unit(number) + next_)
-        kept = self.in_front[number] - self._turned(number) + self.step.kept_in(section)
-        held = scatters + self.stream + self.logits + 2 * self.loss + self.step.closures(number)
+        kept = self.in_front[number] - self.turned(number) + self.kept_in(section)
+        held = scatters + self.stream + self.logits + 2 * self.loss + self.closures(number)
         there = self.instant(runs.name, GATHER, self.done_behind[number], kept, held)
         return self.fullest((runs, there._replace(gathered=self.root + 2 * self.unit(number))))
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tfacct.ledger.einsum import Axes, Size
 from tfacct.ledger.groups import Ledger
-from tfacct.ledger.kept import AGAIN, TURNS, Kept, Pass, Section
+from tfacct.ledger.kept import AGAIN, TURNS, Kept, Pass, Role, Section, bytes_of
 from tfacct.ledger.storage import Width
 
 ENDS = -1
@@ -127,8 +127,12 @@ class Step(NamedTuple):
         return self.checkpoint or bool(self.run.again)
 
     def bytes(self, section: Section, lines: Iterable[Kept]) -> Size:
-        """Bytes of some lines of one section."""
-        return sum(line.bytes({**section.axes, **self.at}, self.pass_) for line in lines)
+        """Bytes of some lines of one section; tensors that are alike are counted together."""
+        axes, alike = {**section.axes, **self.at}, dict[tuple[str, Role], int]()
+        for line in lines:
+            kind = line.spec, line.role
+            alike[kind] = alike.get(kind, 0) + line.times
+        return sum([times * bytes_of(*kind, axes, self.pass_) for kind, times in alike.items()])
 
     @property
     def weights(self) -> Size:
@@ -166,24 +170,25 @@ class Step(NamedTuple):
         """Tensors that one block of a section keeps, or what stands in front of the blocks or behind them."""
         if self.checkpoint and section.numbers:
             return iter((self.input,))
-        elsewhere = TURNS if self.hands else (AGAIN,)
-        return (line for line in section.run.kept if not any(operation in line.by for operation in elsewhere))
+        elsewhere = frozenset(TURNS if self.hands else (AGAIN,))
+        return (line for line in section.run.kept if elsewhere.isdisjoint(line.by))
 
     def kept_in(self, section: Section) -> Size:
         """Bytes of these."""
         return self.bytes(section, self.lines_of(section))
 
-    def closures(self, block: int | None = None) -> Size:
+    def closures(self, block: int | None = None, turns: Sequence[Angles] | None = None) -> Size:
         """Bytes that checkpointed blocks are handed to be run again, which autograd does not see: angles, positions,
-        masks. With `block`: those still there while it runs backwards."""
+        masks. With `block`: those still there while it runs backwards. `turns`: its angles, where they are known."""
         if not self.hands:
             return 0
-        axes = {**self.run.front.axes, **self.at}
-        found = list(self.angles())  # the only ones are handed to blocks that do not turn too
-        alone = len(found) == 1 and block is not None and block >= 0  # behind block 0 they are gone
+        found = list(self.angles()) if turns is None else turns
+        # The only ones are handed to blocks that do not turn too; behind block 0 they are gone.
+        alone = len(found) == 1 and block is not None and block >= 0
         angles = sum(each.bytes for each in found if block is None or alone or each.first <= block)
-        there = (held for held, first in self.run.handed if block is None or first <= block)
-        return angles + sum(held.bytes(axes, self.pass_) for held in there)
+        there = [held for held, first in self.run.handed if block is None or first <= block]
+        axes = {**self.run.front.axes, **self.at} if there else {}
+        return angles + sum([held.bytes(axes, self.pass_) for held in there])
 
     def angles(self) -> Iterator[Angles]:
         """The angles that blocks turn queries and keys by."""
@@ -191,7 +196,7 @@ class Step(NamedTuple):
         for turn in TURNS:
             first = [part.numbers[0] for part in self.run.blocks if turn in part.run.order and part.numbers]
             if first:
-                lines = (line for line in front.run.kept if turn in line.by)
+                lines = [line for line in front.run.kept if turn in line.by]
                 yield Angles(turn, self.bytes(front, lines), min(first))
 
     def kept(self) -> Size:

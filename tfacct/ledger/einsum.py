@@ -123,7 +123,7 @@ def einsum(spec: str) -> Einsum:
 
 def size(axes: Axes, names: Letters) -> Size:
     """Number of elements of an operand with these axes."""
-    return prod(axes[name] for name in names)
+    return prod([axes[name] for name in names])
 
 
 def same(one: Size, other: Size) -> bool:

@@ -40,6 +40,11 @@ def bytes_each(role: Role, pass_: Width) -> int:
     return BYTES.get(role, pass_.bits // 8)
 
 
+def bytes_of(spec: str, role: Role, axes: Axes, pass_: Width) -> Size:
+    """Bytes of one tensor of these axes and role."""
+    return size(axes, letters(spec)) * bytes_each(role, pass_)
+
+
 @record
 class Kept:
     """One tensor that the backward pass needs.
@@ -61,11 +66,11 @@ class Kept:
 
     def elements(self, axes: Axes) -> Size:
         """Number of elements."""
-        return self.times * size(axes, letters(self.spec) if self.spec else ())
+        return self.times * size(axes, letters(self.spec))
 
     def bytes(self, axes: Axes, pass_: Width) -> Size:
         """Bytes in a pass of this dtype."""
-        return self.elements(axes) * bytes_each(self.role, pass_)
+        return self.times * bytes_of(self.spec, self.role, axes, pass_)
 
 
 class Held(NamedTuple):
@@ -81,7 +86,7 @@ class Held(NamedTuple):
 
     def bytes(self, axes: Axes, pass_: Width) -> Size:
         """Bytes in a pass of this dtype."""
-        return Kept("", self.spec, (), self.role, self.times).bytes(axes, pass_)
+        return self.times * bytes_of(self.spec, self.role, axes, pass_)
 
 
 class Moment(NamedTuple):
@@ -127,12 +132,6 @@ class Run(NamedTuple):
         """Place of the last operation that a gradient needs a kept tensor or a weight of: run again, it stops there."""
         needed = frozenset(name for line in self.kept for name in line.by)
         return max(at for at, name in enumerate(self.order) if name in needed or name.endswith(".weight"))
-
-    def together(self, at: str) -> tuple[str, ...]:
-        """An operation and those behind it that have no moments of their own: they run as one."""
-        own, rest = self.order.index(at), {moment.at for moment in self.moments}
-        behind = next((number for number, name in enumerate(self.order) if number > own and name in rest), None)
-        return self.order[own:behind]
 
     def finished(self, moment: Moment) -> tuple[str, ...]:
         """Operations whose gradients are done at a moment: all behind it, and its own if it says so."""

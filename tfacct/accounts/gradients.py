@@ -1,0 +1,47 @@
+"""Bytes of gradients by the operation that finishes each, in the backward pass of a training step."""
+
+from __future__ import annotations
+
+from tfacct.accounts.training import ENDS, Step
+from tfacct.ledger.einsum import Size
+
+TABLE, POSITIONS, HEAD = "embed", "pos_embed", "lm_head.weight"
+PRODUCT_BIAS = "_proj.bias"
+
+
+class Gradients:
+    """Gradients of a step: `of` the first block of a kind and an operation, and those of `biases` among them, which
+    come last. `tied`: the token table's, where the head has made one too. `rows`: the table's."""
+
+    def __init__(self, step: Step) -> None:
+        self.all: Size = 0
+        self.of: dict[tuple[int, str], Size] = {}
+        self.biases: dict[tuple[int, str], Size] = {}
+        self.rows: Size = 0
+        own = set[str]().union(*(section.run.order for section in step.run.sections))
+        for kind, path, bytes_, copies in step.gradients():
+            bias = path.endswith(PRODUCT_BIAS)
+            owner = kind, path if bias and path in own else _operation(path)
+            self.of[owner] = self.of.get(owner, 0) + bytes_
+            if bias and path not in own:
+                self.biases[owner] = bytes_
+            if path == "embed.weight":
+                self.rows += bytes_
+            self.all += copies * bytes_
+        self.tied = self.rows if _twice(step) else 0
+        if TABLE not in step.run.front.run.order:  # a stage behind the first has a tied table as its head alone
+            self.of[ENDS, HEAD] = self.of.pop((ENDS, TABLE), self.of.get((ENDS, HEAD), 0))
+        self.of[ENDS, HEAD] = self.of.get((ENDS, HEAD), 0) + self.tied
+
+
+def _twice(step: Step) -> bool:
+    """True if the table's gradient is made by the head too."""
+    if TABLE not in step.run.front.run.order:
+        return False
+    return any(line.path == "lm_head" and getattr(line, "weight", None) for g in step.ledger.groups for line in g.lines)
+
+
+def _operation(path: str) -> str:
+    """The operation whose backward finishes a parameter's gradient."""
+    owner, _, _ = path.rpartition(".")
+    return owner if owner in (TABLE, POSITIONS) else f"{owner}.weight"
