@@ -89,6 +89,9 @@ QWEN = (
 )
 TOWERS = (
     "clip_vision_model",
+    "glm4v_moe_vision",
+    "glm4v_vision",
+    "glm_ocr_vision",
     "idefics2_vision",
     "idefics3_vision",
     "internvl_vision",

@@ -70,6 +70,8 @@ def ours(about: LoadedModel, stranger, *, fused: bool = False) -> model.Decoder:
             named = paths.looked_up(table, ".".join(words))
             assert named is not None
             source = getattr(stranger.get_submodule(named), tensor)
+            if words[-1] == "join" and source.dim() > 2:  # patch by patch, not channel by channel
+                source = source.flatten(2).transpose(1, 2)
             if source.dim() > 2:  # a convolution's kernels
                 source = source.flatten(1)
             if type(stranger.get_submodule(named)).__name__ == "Conv1D" and tensor == "weight":

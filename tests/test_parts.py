@@ -189,14 +189,29 @@ QWEN2_5_VL_3B = {
     "num_key_value_heads": 2, "vocab_size": 151936, "tie_word_embeddings": True,
     "vision_config": {**QWEN2_5_VL["vision_config"], "out_hidden_size": 2048},
 }  # fmt: skip
+GLM_4_1V = {
+    "model_type": "glm4v",
+    "text_config": {
+        "model_type": "glm4v_text", "vocab_size": 151552, "hidden_size": 4096, "intermediate_size": 13696,
+        "num_hidden_layers": 40, "num_attention_heads": 32, "num_key_value_heads": 2, "attention_bias": True,
+    },
+    "tie_word_embeddings": False,
+    "vision_config": {
+        "model_type": "glm4v", "depth": 24, "hidden_size": 1536, "num_heads": 12, "image_size": 336, "patch_size": 14,
+        "out_hidden_size": 4096, "intermediate_size": 13696, "spatial_merge_size": 2, "attention_bias": False,
+    },
+}  # fmt: skip
 PUBLISHED = [
+    (GLM_4_1V, 10_292_777_472),
     (QWEN2_VL, 8_291_375_616), (QWEN2_5_VL, 8_292_166_656), (QWEN2_5_VL_3B, 3_754_622_976), (QWEN3_VL, 8_767_123_696),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("raw", "total"), PUBLISHED, ids=["qwen2-vl", "qwen2.5-vl", "qwen2.5-vl-3b", "qwen3-vl"])
+@pytest.mark.parametrize(
+    ("raw", "total"), PUBLISHED, ids=["glm-4.1v", "qwen2-vl", "qwen2.5-vl", "qwen2.5-vl-3b", "qwen3-vl"]
+)
 def test_where_nothing_joins_them_both_are_the_published_total(run, tmp_path: Path, raw: dict, total: int) -> None:
-    """What their files hold; the first three keep the language model's fields in the whole."""
+    """What their files hold; Qwen2-VL's and Qwen2.5-VL's keep the language model's fields in the whole."""
     (path := tmp_path / "whole.json").write_text(json.dumps(raw))
     ran = run("params", str(path), "--part", "both")
     assert ran.out.splitlines()[1] == f"{total:,} parameters together."

@@ -42,6 +42,7 @@ ALIKE = {
     "Dp": "D",
     "Dn": "D",
     "Do": "D",
+    "Dh": "Dq",
     "Qc": "Pc",
     "Ob": "Hb",
     "Ol": "Hl",

@@ -69,6 +69,18 @@ def test_qwen3_vls_mergers_by_hand() -> None:
     assert sums == {"deepstack": 3 * (products + 2 * joined), "merger": products + 2 * 1152}
 
 
+def test_glm_4_1vs_encoder_by_hand() -> None:
+    """Four patches become one row by a convolution; a product as wide, a norm and a gated network stand behind it."""
+    ours = load("glm-4.1v-9b-vision")
+    block = 4 * 1536**2 + 3 * 1536 * 4096 + 2 * 1536
+    front = 3 * 2 * 14**2 * 1536 + 1536 + 1536 + 24**2 * 1536
+    merger = 4 * 1536 * 4096 + 4096 + 4096**2 + 2 * 4096 + 3 * 4096 * 13696
+    assert ours.params().total == front + 24 * block + 1536 + merger == 892_498_432
+    per_patch = 3 * 2 * 14**2 * 1536 + 24 * (4 * 1536**2 + 3 * 1536 * 4096)
+    merged = 144 * (4 * 1536 * 4096 + 4096**2 + 3 * 4096 * 13696)
+    assert ours.flops().total == 2 * (576 * per_patch + merged) + 24 * 4 * 576**2 * 1536
+
+
 @pytest.mark.parametrize("asked", [["--ctx", "577"], ["--ctx", "577", "--explain"], ["--ctx", "577", "--bytes"]])
 def test_patches_that_would_be_left_over_are_refused(run, asked: list[str]) -> None:
     ran = run("flops", "qwen2-vl-7b-vision", *asked)
@@ -96,6 +108,7 @@ def test_patches_that_would_be_left_over_are_refused(run, asked: list[str]) -> N
             r"deepstack_visual_indexes = \[8\] changes",
         ),
         ({"model_type": "qwen3_vl_vision", "num_position_embeddings": 2305}, "is not the square of a number"),
+        ({"model_type": "glm4v_vision", "image_size": 13}, "image_size 13 is smaller than patch_size 14"),
     ],
 )
 def test_what_qwens_encoders_do_not_run_is_refused(fields: dict, says: str) -> None:

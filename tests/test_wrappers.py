@@ -11,7 +11,8 @@ from tests.families import TINY
 from tfacct import families
 from tfacct.architecture.parts import Attention
 from tfacct.base.errors import ConfigError
-from tfacct.families._wrappers import TEXTS, WRAPPERS
+from tfacct.families._texts import TEXTS
+from tfacct.families._wrappers import WRAPPERS
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
 from tfacct.witness.renamed import renamed
@@ -95,6 +96,14 @@ def test_the_language_model_is_the_wholes(whole: str, said: dict, of_text: dict)
 @pytest.mark.parametrize("whole", [name for name in WRAPPERS if name not in NOT_BUILT])
 def test_every_language_model_is_the_wholes_however_its_head_is_tied(whole: str, said: dict, of_text: dict) -> None:
     agree(whole_of(whole, said, of_text))
+
+
+def test_a_class_that_builds_any_language_model_of_its_kind_asks_for_the_type() -> None:
+    """GLM-4.6V's: dense where the config does not say, with experts where it does."""
+    experts = whole_of("glm4v_moe", {}, {})
+    agree(
+        {**experts, "model_type": "glm46v", "text_config": {**experts["text_config"], "model_type": "glm4v_moe_text"}}
+    )
 
 
 def test_a_flat_config_is_read_as_its_class_reads_it() -> None:

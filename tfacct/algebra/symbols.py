@@ -6,7 +6,7 @@ The same ledger then counts in symbols, and its totals are the formulas. sympy i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any
 
 from tfacct.algebra.factored import BLOCKS, KEYS, Factored, Polynomial, Powers, factored, in_front
@@ -20,13 +20,14 @@ from tfacct.ledger import paths, workload
 from tfacct.ledger.einsum import Axes, Size, renamed
 from tfacct.ledger.evaluated import Product
 from tfacct.ledger.groups import KEPT, SEEN, Ledger
-from tfacct.ledger.lines import CHUNK, FRONT, WINDOW, WINDOWS, Matmul
+from tfacct.ledger.lines import CHUNK, FRONT, MERGE, WINDOW, WINDOWS, Matmul
 from tfacct.ledger.workload import CHUNKS, MERGED, ONE_BY_ONE, PATCHES, TILES, Workload
 
 ORDER = (
     "B",
     "T",
     PATCHES,
+    MERGED,
     CHUNKS,
     "I",
     "C",
@@ -55,7 +56,7 @@ LEGEND = {
     KEPT: "keys a windowed block keeps, min(S, W)",
     CHUNKS: "chunks of new tokens, T / Pc rounded up; 0 in a decode step",  # the number for Pc, where it is fixed
     PATCHES: "patches of the image, T − Xc",  # the number for Xc, where it is fixed
-    MERGED: "rows that patches are merged into, T / Mp",
+    MERGED: "rows that patches are merged into, T / Mp",  # the number for Mp, where it is fixed
     TILES: "windows of patches that see themselves alone, T / Wp",
     ONE_BY_ONE: "tokens that the recurrence takes one by one: 1 in a decode step, else 0",
 }
@@ -127,7 +128,8 @@ class Formula:
 class SymbolicModel:
     """A model in symbols: its ledger, and its totals component by component.
 
-    `symbols` are by letter, in the order in which they are written. `products` are the letters that are written for a
+    `symbols` are by letter, in the order in which they are written; `shares` are those that are written for a share of
+    another. `products` are the letters that are written for a
     product of others, N for K · G; `legend` says what each means. `at` is what the workload binds, with logits for
     every position.
     """
@@ -137,6 +139,7 @@ class SymbolicModel:
     symbols: Mapping[str, Any]
     products: Mapping[str, Powers]
     legend: Mapping[str, str]
+    shares: Mapping[Any, Any] = field(default_factory=dict)
 
     def factors(self, letter: str) -> list[str]:
         """The letters whose product `letter` is written for."""
@@ -177,7 +180,7 @@ class SymbolicModel:
 
         parts, after = list(parts), list(after)
         written = factored(tuple(self.symbols), map(self._polynomial, parts), map(self._polynomial, after))
-        return Formula(sympy.expand(sum([*parts, *after])), written)
+        return Formula(sympy.expand(sympy.sympify(sum([*parts, *after])).subs(self.shares)), written)
 
     def in_front(self, expression: Size, *fronts: Sequence[str]) -> Factored:
         """An expression with these letters in front of brackets, one set after the other; its coefficients stay."""
@@ -248,6 +251,8 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     seen += [CHUNKS] if any(letter.own == CHUNK for letter in explained.values()) else []
     seen += [ONE_BY_ONE] if _multiplies(shape, ONE_BY_ONE) else []
     seen += [PATCHES] if FRONT in explained and not whole else []
+    rows = next((part for part in shape.parts() if getattr(part, "by_rows", False)), None)
+    seen += [MERGED] if rows is not None else []
     base = {name: letter.own for name, letter in explained.items()}
     symbols = {
         letter: sympy.Symbol(letter, positive=True, integer=True)
@@ -258,8 +263,8 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     symbolic = with_sizes(shape, symbols.__getitem__, fixed)
     legend = LEGEND | _in_every_kind(explained) | {name: letter.meaning for name, letter in explained.items()}
     legend |= block_meanings(shape)
-    numbers = {letter: str(letters.sizes(shape).get(letter)) for letter in (CHUNK, FRONT) if letter not in free}
-    legend |= {letter: renamed(LEGEND[letter], numbers) for letter in (CHUNKS, PATCHES)}
+    numbers = {letter: str(letters.sizes(shape).get(letter)) for letter in (CHUNK, FRONT, MERGE) if letter not in free}
+    legend |= {letter: renamed(LEGEND[letter], numbers) for letter in (CHUNKS, PATCHES, MERGED)}
     axes = {name: size for group in symbolic.ledger().groups for name, size in group.named().items()}
     at = Workload(context=keys, tokens=symbols["T"], batch=symbols["B"]).axes()
     at |= {"I": symbols["I"], "J": symbols["J"]} if reads else {}
@@ -268,13 +273,14 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     if CHUNKS in symbols:
         one = symbols.get(ONE_BY_ONE, sympy.Symbol(ONE_BY_ONE))  # which most products do not have
         at |= {CHUNKS: symbols[CHUNKS], ONE_BY_ONE: one}
-    at |= {PATCHES: symbols[PATCHES]} if PATCHES in symbols else {}
+    at |= {letter: symbols[letter] for letter in (PATCHES, MERGED) if letter in symbols}
     return SymbolicModel(
         ledger=symbolic.ledger(),
         at=at,
         symbols=symbols,
         products={letter: powers for letter in named if (powers := _product(axes[letter], symbols))},
         legend={letter: legend[letter] for letter in _ordered(legend, base)},
+        shares={symbols[MERGED]: symbols["T"] / rows.axes()[MERGE]} if whole and rows is not None else {},
     )
 
 

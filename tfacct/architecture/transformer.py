@@ -20,6 +20,7 @@ from tfacct.architecture.parts import (
     FeedForward,
     FirstConvolution,
     Form,
+    GatedMerger,
     Grouped,
     Head,
     LatentAttention,
@@ -102,7 +103,7 @@ class Transformer:
     streams: Streams | None = None
     merged: Merged | None = None
     deepstack: Deepstack | None = None
-    merger: Merger | None = None
+    merger: Merger | GatedMerger | None = None
 
     def ends(self) -> tuple[dict[str, Part], dict[str, Part]]:
         """Parts before the blocks and parts behind them, by their names in paths."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from tfacct.architecture.blocks import Block, Stack
-from tfacct.architecture.parts import Attention, FeedForward, Merger, Norm, Patches, Rotary
+from tfacct.architecture.parts import Attention, FeedForward, GatedMerger, Merger, Norm, Patches, Rotary
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, FamilyConfig, Fields, Layers, Word, share
@@ -64,13 +64,18 @@ class QwenVision(FamilyConfig):
         raise NotImplementedError
 
     @property
+    def eps(self) -> float:
+        """What norms add to a variance; no field of most classes says it."""
+        return EPS
+
+    @property
     def tiles(self) -> tuple[int, ...]:
         """Sides of the tiles in which patches come: those that are merged."""
         return (self.spatial_merge_size,)
 
     def norm(self) -> Norm:
         """Norm over the width of the stream."""
-        return Norm(hidden=self.hidden, kind=self.norms, eps=EPS)
+        return Norm(hidden=self.hidden, kind=self.norms, eps=self.eps)
 
     def network(self) -> FeedForward:
         """Network of each block."""
@@ -100,12 +105,14 @@ class QwenVision(FamilyConfig):
         """What joins patches behind the blocks."""
         return Merger(hidden=self.hidden, patches=self.spatial_merge_size**2, out=out, norm=self.norms, eps=EPS)
 
-    def whole(self, merger: Merger, *stacks: Stack, **more: Any) -> Transformer:
+    def whole(self, merger: Merger | GatedMerger, *stacks: Stack, **more: Any) -> Transformer:
         """Patches, blocks and the merger. Raises ConfigError."""
         for name, read in (("in_chans", "in_channels"), ("spatial_patch_size", "patch_size")):
             if getattr(self, name) not in (None, getattr(self, read)):
                 raise ConfigError(f"{name} = {getattr(self, name):,} is not read by the class: it reads {read}")
         pixels = self.temporal_patch_size * self.patch_size**2
-        patches = Patches(channels=self.in_channels, pixels=pixels, hidden=self.hidden, bias=self.patch_bias)
+        how: dict[str, Any] = {"bias": self.patch_bias, "norm_eps": self.eps if "embed.norm" in self.hf_paths else None}
+        patches = Patches(channels=self.in_channels, pixels=pixels, hidden=self.hidden, **how)
         stacks = stacks or (Stack(Block.of(self.attention(), self.network(), norm=self.norm()), self.depth),)
-        return Transformer(embed=patches, stacks=stacks, final_norm=None, head=None, merger=merger, **more)
+        ends = {"final_norm": None, "merger": merger, **more}
+        return Transformer(embed=patches, stacks=stacks, head=None, **ends)

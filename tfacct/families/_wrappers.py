@@ -14,6 +14,7 @@ from tfacct.families._base import shown
 from tfacct.families._fields import changes_counts
 from tfacct.families._parts import PAIRS, Part, encoders, part_of
 from tfacct.families._rooms import config_class, names
+from tfacct.families._texts import TEXTS, Text
 
 FIELDS = ("text_config", "llm_config", "language_config")
 """Fields that hold the language model's config. The classes of transformers have the first."""
@@ -25,7 +26,8 @@ class Wrapper(NamedTuple):
 
     `ties`: what says whether the head is tied. The `whole` config, else `default`; `either`, the whole or its language
     model; its language model's `own` config alone; or `never`. `filled`: fields that it writes into a text_config which
-    leaves them out. `flat`: published configs hold the language model's fields among those of the whole.
+    leaves them out. `flat`: published configs hold the language model's fields among those of the whole. `asks`: it
+    builds any language model of its kind, by the type that the config says.
     """
 
     text: str
@@ -33,17 +35,7 @@ class Wrapper(NamedTuple):
     default: bool = False
     filled: Mapping[str, Any] = {}
     flat: bool = False
-
-
-class Text(NamedTuple):
-    """A language model with a type of its own that is another family's: that family, its class's sizes where they are
-    left out, fields that its class does not read as that family does, and those that stand for the one `fixed` value
-    that it has."""
-
-    family: str
-    sizes: Mapping[str, Any] = {}
-    unread: frozenset[str] = frozenset()
-    fixed: Mapping[str, Any] = {}
+    asks: bool = False
 
 
 _VOXTRAL = {
@@ -77,10 +69,11 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "gemma3": Wrapper("gemma3_text", default=True),
     "gemma3n": Wrapper("gemma3n_text", default=True),
     "gemma4": Wrapper("gemma4_text", default=True),
-    "glm46v": Wrapper("glm4v_text"),
+    "glm46v": Wrapper("glm4v_text", asks=True),
     "glm4v": Wrapper("glm4v_text", "either"),
     "glm4v_moe": Wrapper("glm4v_moe_text", "either"),
-    "glmga": Wrapper("glm4v_text"),
+    "glm_ocr": Wrapper("glm_ocr_text", "either"),
+    "glmga": Wrapper("glm4v_text", asks=True),
     "glmasr": Wrapper("llama", default=True, filled=_GLMASR),
     "got_ocr2": Wrapper("qwen2", default=True),
     "granite_speech": Wrapper("granite", default=True),
@@ -128,100 +121,6 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "voxtral": Wrapper("llama", "never", filled=_VOXTRAL),
 }
 """By the `model_type` of the whole."""
-
-_QWEN2_VL = {
-    "vocab_size": 152064,
-    "hidden_size": 8192,
-    "intermediate_size": 29568,
-    "num_hidden_layers": 80,
-    "num_attention_heads": 64,
-    "num_key_value_heads": 8,
-    "max_position_embeddings": 32768,
-    "max_window_layers": 80,
-}
-_QWEN3_VL = {
-    "vocab_size": 151936,
-    "hidden_size": 4096,
-    "intermediate_size": 22016,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 32,
-    "head_dim": 128,
-    "max_position_embeddings": 128000,
-}
-_QWEN3_VL_MOE = {
-    "vocab_size": 151936,
-    "hidden_size": 2048,
-    "intermediate_size": 5632,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 16,
-    "max_position_embeddings": 128000,
-    "moe_intermediate_size": 1408,
-    "num_experts": 60,
-    "num_experts_per_tok": 4,
-    "decoder_sparse_step": 1,
-}
-_GLM4V = {
-    "vocab_size": 151552,
-    "hidden_size": 4096,
-    "intermediate_size": 13696,
-    "num_hidden_layers": 40,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 32768,
-}
-_GLM4V_MOE = {
-    "vocab_size": 151424,
-    "hidden_size": 4096,
-    "intermediate_size": 10944,
-    "num_hidden_layers": 46,
-    "num_attention_heads": 96,
-    "num_key_value_heads": 8,
-    "max_position_embeddings": 65536,
-    "attention_bias": True,
-    "moe_intermediate_size": 1408,
-    "num_experts_per_tok": 8,
-    "n_shared_experts": 1,
-    "n_routed_experts": 128,
-    "first_k_dense_replace": 1,
-}
-_QWEN2_5_OMNI = {
-    "vocab_size": 152064,
-    "hidden_size": 3584,
-    "intermediate_size": 18944,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 28,
-    "num_key_value_heads": 4,
-    "max_position_embeddings": 32768,
-}
-_QWEN3_OMNI = {
-    "vocab_size": 3584,
-    "hidden_size": 2048,
-    "intermediate_size": 18944,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 28,
-    "num_key_value_heads": 4,
-    "max_position_embeddings": 32768,
-    "decoder_sparse_step": 1,
-    "moe_intermediate_size": 768,
-    "num_experts_per_tok": 8,
-    "num_experts": 128,
-}
-_NO_WINDOW = frozenset({"use_sliding_window", "sliding_window", "layer_types"})
-TEXTS: Mapping[str, Text] = {
-    "exaone4_5_text": Text("exaone4"),
-    "glm4v_moe_text": Text("glm4_moe", _GLM4V_MOE, fixed={"use_qk_norm": False}),
-    "glm4v_text": Text("glm4", _GLM4V, frozenset({"head_dim"}), {"attention_bias": True}),
-    "qwen2_5_omni_text": Text("qwen2", _QWEN2_5_OMNI),
-    "qwen2_5_vl_text": Text("qwen2", _QWEN2_VL, frozenset({"head_dim"})),
-    "qwen2_vl_text": Text("qwen2", _QWEN2_VL, frozenset({"head_dim"})),
-    "qwen3_omni_moe_text": Text("qwen3_moe", _QWEN3_OMNI, _NO_WINDOW),
-    "qwen3_vl_moe_text": Text("qwen3_moe", _QWEN3_VL_MOE, _NO_WINDOW),
-    "qwen3_vl_text": Text("qwen3", _QWEN3_VL, _NO_WINDOW),
-}
-"""By the `model_type` of the language model."""
-
 
 OUTER: Mapping[str, str] = {"qwen2_5_omni": "thinker_config", "qwen3_omni_moe": "thinker_config"}
 """Wholes that speak, by their `model_type`: the field that holds the one that answers, with its own language model."""
@@ -280,7 +179,7 @@ def _known(raw: Mapping[str, Any], model_type: str, wrapper: Wrapper) -> Unwrapp
     if not isinstance(inside, Mapping):
         raise ConfigError(f"model_type {model_type!r} keeps its language model in text_config, which is missing")
     text = str(inside.get("model_type", wrapper.text))
-    if wrapper.text in TEXTS:
+    if wrapper.text in TEXTS and not wrapper.asks:
         text = wrapper.text  # whose class does not ask for the type
     family = TEXTS[text].family if text in TEXTS else text
     of_text = inside.get(TIED)
@@ -335,7 +234,7 @@ def _inside(inside: Mapping[str, Any], text: str, whole: Mapping[str, Any], fiel
             inside = {**inside, "head_dim": hidden // heads}
     own_fields = {name: value for name, value in inside.items() if name not in others and not _of_tokens(name)}
     return Unwrapped(
-        {**kept, **own_fields, **absent, "model_type": own.family},
+        {**kept, **own_fields, **absent, **own.fixed, "model_type": own.family},
         tuple(name for name in dict.fromkeys((*whole, *inside)) if name in others),
         absent,
     )

@@ -162,9 +162,19 @@ def _of_grid(model: Any, batch: int, tokens: int) -> dict[str, int]:
     with torch.device(model.device):  # what the class would compute of the sides
         given = {reads: torch.zeros(count, numbers), "position_ids": torch.zeros(count, axes, dtype=torch.long)}
         given |= {"interp_indices": torch.zeros(count, 4, dtype=torch.long), "interp_weights": torch.zeros(count, 4)}
+    table = getattr(model, "embeddings", None)
+    if table is not None and hasattr(
+        table, "interpolated_method"
+    ):  # GLM-4.1V's resamples a table by the sides, which are not on meta
+        table.forward = _unmoved
     with FlopCounterMode(display=False) as counter:
         model(**given, grid_thw=sides)
     return _own(model, counter)
+
+
+def _unmoved(rows: Any, *_: object) -> Any:
+    """Rows to which no positions are added: that takes no product."""
+    return rows
 
 
 @contextmanager

@@ -30,11 +30,13 @@ class Patches(nn.Module):
     def __init__(self, part: parts.Patches) -> None:
         super().__init__()
         self.project = Linear(part.channels * part.pixels, part.hidden, bias=part.bias)
+        self.norm = None if part.norm_eps is None else RMSNorm(part.hidden, part.norm_eps)
         if part.front is not None:
             self.add_module("class", Token(part.front, part.hidden))
 
     def forward(self, patches: Tensor) -> Tensor:
         rows: Tensor = self.project(patches)
+        rows = rows if self.norm is None else self.norm(rows)
         front = self._modules.get("class")
         return rows if front is None else torch.cat((front(rows.shape[0]), rows), dim=1)
 
@@ -89,6 +91,31 @@ class Merger(nn.Module):
         x = self.norm(x) if self.joined else x
         out: Tensor = self.down_proj(self.act(self.up_proj(x)))
         return out
+
+
+class GatedMerger(nn.Module):
+    """Neighbouring patches joined by a product, and a gated network of the results."""
+
+    def __init__(self, part: parts.GatedMerger) -> None:
+        super().__init__()
+        self.patches, out = part.patches, part.out
+        self.join = Linear(part.patches * part.hidden, out)
+        self.proj = Linear(out, out, bias=part.bias)
+        self.norm, self.norm_act = LayerNorm((out,), part.eps), Activation("gelu")
+        self.gate_proj, self.up_proj = (Linear(out, part.width, bias=part.bias) for _ in range(2))
+        self.act = Activation(part.activation)
+        self.down_proj = Linear(part.width, out, bias=part.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.unflatten(x, 1, (x.shape[1] // self.patches, self.patches)).flatten(2)
+        x = self.norm_act(self.norm(self.proj(self.join(x))))
+        out: Tensor = self.down_proj(self.act(self.up_proj(x), self.gate_proj(x)))
+        return out
+
+
+def merging(part: parts.Merger | parts.GatedMerger) -> nn.Module:
+    """What joins patches behind the blocks."""
+    return GatedMerger(part) if isinstance(part, parts.GatedMerger) else Merger(part)
 
 
 class AttentionPooler(nn.Module):

@@ -18,7 +18,7 @@ from tfacct.reference import blocks
 from tfacct.reference.altup import Streams
 from tfacct.reference.blocks import Kept, MtpHead, own_norm, run, share, through
 from tfacct.reference.distances import Distances, RelativeBias
-from tfacct.reference.images import AttentionPooler, Merger, Patches, Picked
+from tfacct.reference.images import AttentionPooler, Merger, Patches, Picked, merging
 from tfacct.reference.lightning import LightningAttention
 from tfacct.reference.mixers import module_of
 from tfacct.reference.modules import (
@@ -130,7 +130,7 @@ class Decoder(nn.Module):
         if self.lm_head is not None and shape.head is not None and shape.head.tied:
             self.lm_head.weight = table.weight
         self.pooler = _pooler(shape.pooler, last)
-        self.merger = None if shape.merger is None else Merger(shape.merger)
+        self.merger = None if shape.merger is None else merging(shape.merger)
         self.behind = () if shape.deepstack is None else shape.deepstack.behind
         self.deepstack = nn.ModuleList(Merger(shape.deepstack) for _ in self.behind if shape.deepstack is not None)
         self.classifier = None if shape.classes is None else Classes(shape.classes, last)

@@ -15,7 +15,7 @@ from tfacct.architecture.parts.lightning import LightningAttention
 from tfacct.architecture.parts.lru import GatedRecurrence
 from tfacct.architecture.parts.mamba import Mamba
 from tfacct.architecture.parts.mamba2 import Mamba2
-from tfacct.architecture.parts.merger import Deepstack, Merger
+from tfacct.architecture.parts.merger import Deepstack, GatedMerger, Merger
 from tfacct.architecture.parts.mtp import MtpProjection
 from tfacct.architecture.parts.norm import Norm
 from tfacct.architecture.parts.part import Mixer, Part
@@ -80,6 +80,7 @@ __all__ = [
     "FeedForward",
     "FirstConvolution",
     "Form",
+    "GatedMerger",
     "GatedRecurrence",
     "Grouped",
     "Head",

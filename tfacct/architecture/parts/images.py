@@ -22,7 +22,8 @@ class Patches(Part):
     """Product of every patch's pixels in place of a token table: a convolution whose windows do not overlap.
 
     `pixels`: of one patch, in each of `channels`. `front`: learned tokens in front of those of the patches, a class
-    token; None where there is none. The context is the number of all of them.
+    token; None where there is none. The context is the number of all of them. `norm_eps`: that of an RMSNorm behind the
+    product, where there is one.
     """
 
     channels: Size
@@ -30,6 +31,7 @@ class Patches(Part):
     hidden: Size
     front: Size | None = None
     bias: bool = True
+    norm_eps: float | None = None
 
     scaled: ClassVar[bool] = False
     factor: ClassVar[float | None] = None
@@ -48,7 +50,9 @@ class Patches(Part):
         """The product, and the class token where there is one."""
         rows = "T" if self.front is None else PATCHES
         product = Matmul(f"{at}.project", f"B {rows} Cc Px, Cc Px D -> B {rows} D", bias=self.bias)
-        return (product,) if self.front is None else (product, Table(f"{at}.class", f"{FRONT} D", embedding=False))
+        norm = () if self.norm_eps is None else (Pointwise(f"{at}.norm", f"B {rows} D", weight="D"),)
+        front = () if self.front is None else (Table(f"{at}.class", f"{FRONT} D", embedding=False),)
+        return (product, *norm, *front)
 
 
 @record(kw_only=True)

@@ -1,7 +1,7 @@
 """Behind an image encoder: neighbouring patches joined into one row for the language model.
 
 Wang et al., "Qwen2-VL" (arXiv 2409.12191), section 2.1, and transformers' PatchMerger; from several blocks, as in
-"DeepStack" (2406.04334) and transformers' Qwen3VLVisionPatchMerger.
+"DeepStack" (2406.04334) and transformers' Qwen3VLVisionPatchMerger; with a gated network, as in GLM-4.1V (2507.01006).
 """
 
 from __future__ import annotations
@@ -50,6 +50,48 @@ class Merger(Part):
         yield Matmul(f"{at}.up_proj", f"B {MERGED} {MERGE} D, {MERGE} D Du -> B {MERGED} Du", bias=True)
         yield Pointwise(f"{at}.act", f"B {MERGED} Du")
         yield Matmul(f"{at}.down_proj", f"B {MERGED} Du, Du Dq -> B {MERGED} Dq", bias=True)
+
+
+@record(kw_only=True)
+class GatedMerger(Part):
+    """A product of `patches` patches side by side, then one as wide, a LayerNorm and an activation, and a gated network
+    of `width` numbers, as in transformers' Glm4vVisionPatchMerger."""
+
+    hidden: Size
+    patches: Size
+    out: Size
+    width: Size
+    bias: bool = False
+    eps: float = 1e-5
+    activation: str = "silu"
+
+    by_rows: ClassVar[bool] = True
+    """Its counts are of merged rows, which formulas have a letter for."""
+    name: ClassVar[str] = "merger"
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "patches": MERGE, "out": "Dq", "width": "Fm"}
+    legend: ClassVar[dict[str, str]] = {
+        **{letter: said for letter, said in Merger.legend.items() if letter != "Du"},
+        "Fm": "width of the merger's network",
+        "Dh": "another vector as wide as Dq",
+    }
+    made: ClassVar[dict[str, str]] = {"Dh": "Dq"}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Both products, the norm and its activation, the network."""
+        gate, up = (
+            Matmul(f"{at}.{name}_proj", f"B {MERGED} Dh, Dh Fm -> B {MERGED} Fm", bias=self.bias)
+            for name in ("gate", "up")
+        )
+        return (
+            Matmul(f"{at}.join", f"B {MERGED} {MERGE} D, {MERGE} D Dq -> B {MERGED} Dq", bias=True),
+            Matmul(f"{at}.proj", f"B {MERGED} Dq, Dq Dh -> B {MERGED} Dh", bias=self.bias),
+            Pointwise(f"{at}.norm", f"B {MERGED} Dh", weight="Dh", bias="Dh"),
+            Pointwise(f"{at}.norm_act", f"B {MERGED} Dh"),
+            gate,
+            up,
+            Pointwise(f"{at}.act", f"B {MERGED} Fm"),
+            Matmul(f"{at}.down_proj", f"B {MERGED} Fm, Fm Dq -> B {MERGED} Dq", bias=self.bias),
+        )
 
 
 @record(kw_only=True)

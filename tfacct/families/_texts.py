@@ -1,0 +1,119 @@
+"""Language models inside models of several models that have a type of their own: whose family each one is."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Text(NamedTuple):
+    """A language model with a type of its own that is another family's: that family, its class's sizes where they are
+    left out, fields that its class does not read as that family does, and those that stand for the one `fixed` value
+    that it has."""
+
+    family: str
+    sizes: Mapping[str, Any] = {}
+    unread: frozenset[str] = frozenset()
+    fixed: Mapping[str, Any] = {}
+
+
+_QWEN2_VL = {
+    "vocab_size": 152064,
+    "hidden_size": 8192,
+    "intermediate_size": 29568,
+    "num_hidden_layers": 80,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 32768,
+    "max_window_layers": 80,
+}
+_QWEN3_VL = {
+    "vocab_size": 151936,
+    "hidden_size": 4096,
+    "intermediate_size": 22016,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 32,
+    "head_dim": 128,
+    "max_position_embeddings": 128000,
+}
+_QWEN3_VL_MOE = {
+    "vocab_size": 151936,
+    "hidden_size": 2048,
+    "intermediate_size": 5632,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "max_position_embeddings": 128000,
+    "moe_intermediate_size": 1408,
+    "num_experts": 60,
+    "num_experts_per_tok": 4,
+    "decoder_sparse_step": 1,
+}
+_GLM4V = {
+    "vocab_size": 151552,
+    "hidden_size": 4096,
+    "intermediate_size": 13696,
+    "num_hidden_layers": 40,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 32768,
+}
+_GLM4V_MOE = {
+    "vocab_size": 151424,
+    "hidden_size": 4096,
+    "intermediate_size": 10944,
+    "num_hidden_layers": 46,
+    "num_attention_heads": 96,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 65536,
+    "attention_bias": True,
+    "moe_intermediate_size": 1408,
+    "num_experts_per_tok": 8,
+    "n_shared_experts": 1,
+    "n_routed_experts": 128,
+    "first_k_dense_replace": 1,
+}
+_GLM_OCR = {
+    "vocab_size": 59392,
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131072,
+}
+_QWEN2_5_OMNI = {
+    "vocab_size": 152064,
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 32768,
+}
+_QWEN3_OMNI = {
+    "vocab_size": 3584,
+    "hidden_size": 2048,
+    "intermediate_size": 18944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 32768,
+    "decoder_sparse_step": 1,
+    "moe_intermediate_size": 768,
+    "num_experts_per_tok": 8,
+    "num_experts": 128,
+}
+_NO_WINDOW = frozenset({"use_sliding_window", "sliding_window", "layer_types"})
+TEXTS: Mapping[str, Text] = {
+    "exaone4_5_text": Text("exaone4"),
+    "glm4v_moe_text": Text("glm4_moe", _GLM4V_MOE, fixed={"use_qk_norm": False}),
+    "glm4v_text": Text("glm4", _GLM4V, frozenset({"head_dim"}), {"attention_bias": True}),
+    "glm_ocr_text": Text("glm4", _GLM_OCR, fixed={"attention_bias": False}),
+    "qwen2_5_omni_text": Text("qwen2", _QWEN2_5_OMNI),
+    "qwen2_5_vl_text": Text("qwen2", _QWEN2_VL, frozenset({"head_dim"})),
+    "qwen2_vl_text": Text("qwen2", _QWEN2_VL, frozenset({"head_dim"})),
+    "qwen3_omni_moe_text": Text("qwen3_moe", _QWEN3_OMNI, _NO_WINDOW),
+    "qwen3_vl_moe_text": Text("qwen3_moe", _QWEN3_VL_MOE, _NO_WINDOW),
+    "qwen3_vl_text": Text("qwen3", _QWEN3_VL, _NO_WINDOW),
+}
+"""By the `model_type` of the language model."""
