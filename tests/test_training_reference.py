@@ -233,6 +233,41 @@ def test_a_peak_of_the_reference_model_by_hand(run: Callable[..., Ran]) -> None:
     assert "at its peak (table, backward)" in said and "Kept for the backward pass" in said
 
 
+def test_verify_asks_the_reference_model_for_its_peak(run: Callable[..., Ran]) -> None:
+    pytest.importorskip("torch")
+    ran = run("verify", "gpt2", "--train", "--as", "reference", "--ctx", "8", "--json")
+    (facts,) = json.loads(ran.out)["models"]
+    asked = {each["witness"]: each for each in facts["witnesses"]}
+    said = load("gpt2").train(as_="reference", ctx=8)
+    assert asked["kept by the reference model"]["measured"] == said.kept_bytes == facts["kept_bytes"]
+    # Before the optimizer's step, which has nothing but its state beside it that is fuller: its moments are left out.
+    assert asked["peak, operator by operator"]["measured"] == said.peak_bytes - said.optimizer_bytes
+    assert facts["agrees"] and facts["profile"] == "reference"
+    assert facts["checked"] == (
+        "Checked: the bytes that autograd keeps, module by module, and the most bytes alive at any operator before the"
+        " optimizer's step, without its state."
+    )
+    assert facts["checked"] in " ".join(run("verify", "gpt2", "--train", "--as", "reference", "--ctx", "8").out.split())
+
+
+def test_verify_sees_a_slip_of_the_reference_models_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr("tfacct.accounts.step_sums.bytes_each", lambda *_: 0)  # the loss and its gradient
+    found = load("gpt2", n_layer=1).verify(train=True, as_="reference", ctx=16)
+    (wrong,) = (each for each in found.witnesses if not each["equal"])
+    assert not found.agrees and wrong["witness"] == "peak, operator by operator"
+
+
+def test_verify_says_that_no_peak_was_checked() -> None:
+    pytest.importorskip("torch")
+    found = load("bert-base").verify(train=True, as_="reference", ctx=8)
+    assert found.agrees and [each["witness"] for each in found.witnesses] == ["kept by the reference model"]
+    assert found.checked.endswith("The peak is not told for this model, so it was not checked.")
+    for given in ({"against": "transformers"}, {"all_layers": True}):
+        with pytest.raises(UsageError, match="is asked of the transformers class"):
+            load("gpt2").verify(train=True, as_="reference", **given)
+
+
 def test_no_peak_is_told(run: Callable[..., Ran]) -> None:
     said = run("train", "qwen3-0.6b", "--as", "reference", "--ctx", "1k")
     assert "No peak is given: what operations hold while they run has not been measured" in " ".join(said.out.split())

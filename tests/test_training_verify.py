@@ -56,7 +56,7 @@ def test_a_slip_is_seen(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_slip_of_an_instant_is_seen(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tfacct.accounts.timeline.bytes_each", lambda *_: 0)
+    monkeypatch.setattr("tfacct.accounts.step_sums.bytes_each", lambda *_: 0)
     ran = run("verify", "gpt2", "--train", "--ctx", "16", "--set", "n_layer=1")
     assert ran.code == 1 and "peak by torch's MemTracker" in ran.out.split("differ: ")[1]
 

@@ -264,7 +264,7 @@ class VerifyReport(_Common):
     _optional = (
         *("total_flops", "measured_flops", "expected_params"),
         *("optimizer", "checkpoint", "attention", "loss", "lora", "weights_dtype"),
-        *("kept_bytes", "measured_kept_bytes"),
+        *("kept_bytes", "measured_kept_bytes", "profile", "checked"),
         *("mesh", "plan", "rank_params", "measured_rank_params"),
     )
 
@@ -283,6 +283,8 @@ class VerifyReport(_Common):
     weights_dtype: str
     kept_bytes: int
     measured_kept_bytes: int
+    profile: Literal["transformers", "reference"]
+    checked: str
     mesh: ranks.MeshFacts
     plan: Literal["torch", "transformers"]
     rank_params: int

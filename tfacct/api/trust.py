@@ -40,6 +40,7 @@ class Trusted(Asked):
         adapters: str | None = None,
         lora_dropout: float | None = None,
         weights: str | None = None,
+        as_: Literal["transformers", "reference"] = "transformers",
         shard: bool = False,
         **step: Unpack[StepOnMesh],
     ) -> VerifyReport:
@@ -47,8 +48,9 @@ class Trusted(Asked):
 
         `all_layers` runs every block instead of one of each kind; `against="transformers"` asks the class too. Needs
         torch and fvcore. With `train` the bytes of a training step are compared, of a recipe as `train`
-        has it, such as `optimizer`: that needs transformers. With `shard` what one rank holds and sends is, where torch
-        divides the class among ranks of a mesh (two or four if none are given), as `comms` has it. Raises TfacctError.
+        has it, such as `optimizer`: that needs transformers, unless the reference model is asked (`as_="reference"`).
+        With `shard` what one rank holds and sends is, where torch divides the class among ranks of a mesh (two or four
+        if none are given), as `comms` has it. Raises TfacctError.
         """
         from tfacct.reports.verify import verify
 
@@ -78,8 +80,10 @@ class Trusted(Asked):
             from tfacct.reports.verify_train import verify_train
 
             terms = Counting(dtype, trained=recipe)
-            report = verify_train([self.loaded], request(step), terms, all_layers=all_layers, against=against)
+            report = verify_train([self.loaded], request(step), terms, all_layers=all_layers, against=against, as_=as_)
             return answered(VerifyReport, report)
+        if as_ != "transformers":
+            raise UsageError(f"as_={as_!r} needs train=True")
         if recipe or dtype:
             raise UsageError(f"{recipe[0][0] if recipe else 'dtype'} needs train=True")
         return answered(VerifyReport, verify([self.loaded], request(step), all_layers=all_layers, against=against))

@@ -66,8 +66,8 @@ def verify(
         ask.apart("--shard", others)
     elif ranks is not None:
         raise UsageError(f"{next(iter(ask.given(mesh)))} needs --shard")
-    if as_ is not opt.AsChoice.transformers and not (train and prove):
-        raise UsageError(f"--as {as_.value} goes with --train and --prove")
+    if as_ is not opt.AsChoice.transformers and not train:
+        raise UsageError(f"--as {as_.value} goes with --train")
     with progress() as tick:
         if prove is not None:
             from tfacct.reports.prove import prove as proven
@@ -92,7 +92,13 @@ def verify(
             from tfacct.reports.verify_train import verify_train
 
             report = verify_train(
-                ask.subjects(which), ask.request(step), terms, all_layers=all_layers, against=against, progress=tick
+                ask.subjects(which),
+                ask.request(step),
+                terms,
+                all_layers=all_layers,
+                against=against,
+                as_=as_.value,
+                progress=tick,
             )
         else:
             report = verify(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Literal, NamedTuple, get_args
 
@@ -17,6 +17,7 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.profiles.fused import fused
 from tfacct.profiles.reference import Reference
+from tfacct.reports.counting import LeftOut
 from tfacct.reports.stored import stored
 from tfacct.reports.training import MANY, Recipe
 
@@ -109,3 +110,16 @@ def kept_step(subject: LoadedModel, work: Workload, recipe: Recipe, as_: str) ->
 def told(step: Step) -> bool:
     """True if the peak of such a step is: if what all of its operations hold was measured."""
     return bool(step.run.back.run.moments)
+
+
+def able(subjects: Sequence[LoadedModel], recipe: Recipe, as_: str) -> tuple[list[LoadedModel], list[LeftOut]]:
+    """Models whose parts all have rules, and the others. One model alone is refused where it is counted."""
+    if len(subjects) == 1:
+        return list(subjects), []
+    reasons: dict[str | None, list[LoadedModel]] = {}
+    for subject in subjects:
+        reasons.setdefault(refusal(subject, recipe, as_), []).append(subject)
+    able = reasons.pop(None, [])
+    if not able:
+        raise UsageError(f"no training step of these is counted: {'; '.join(filter(None, reasons))}")
+    return able, [left for why, group in reasons.items() for left in LeftOut.of(group, why or "")]

@@ -14,8 +14,7 @@ from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import compose, counting
-from tfacct.reports.counting import LeftOut
-from tfacct.reports.kept_as import REFERENCE, check, kept_step, refusal, runner, told
+from tfacct.reports.kept_as import REFERENCE, able, check, kept_step, runner, told
 from tfacct.reports.train_tables import by_part, instant_facts, kept_lines, parts, tensors
 from tfacct.reports.train_tables import timeline as instants
 from tfacct.reports.training import Recipe, Trained
@@ -51,7 +50,7 @@ def train_kept(
         raise UsageError(f"{option('fit')} is not answered for a step as {who.who} runs it", "leave it out")
     if request.decode or request.tokens is not None:
         raise whole_sequences("train")
-    subjects, left_out = _able(subjects, recipe, as_)
+    subjects, left_out = able(subjects, recipe, as_)
     every = [_of(subject, counting.workload(subject, request), recipe, as_) for subject in subjects]
     one = every[0] if len(every) == 1 else None
     if one is None and by != "instant":
@@ -73,19 +72,6 @@ def train_kept(
         left_out=left_out,
         headline="kept_bytes",
     )
-
-
-def _able(subjects: Sequence[LoadedModel], recipe: Recipe, as_: str) -> tuple[list[LoadedModel], list[LeftOut]]:
-    """Models whose parts all have rules, and the others. One model alone is refused where it is counted."""
-    if len(subjects) == 1:
-        return list(subjects), []
-    reasons: dict[str | None, list[LoadedModel]] = {}
-    for subject in subjects:
-        reasons.setdefault(refusal(subject, recipe, as_), []).append(subject)
-    able = reasons.pop(None, [])
-    if not able:
-        raise UsageError(f"no training step of these is counted: {'; '.join(filter(None, reasons))}")
-    return able, [left for why, group in reasons.items() for left in LeftOut.of(group, why or "")]
 
 
 def _table(one: Kept | Trained, by: str) -> Table:

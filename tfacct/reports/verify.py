@@ -235,4 +235,4 @@ def verdict(verified: Sequence[tuple[LoadedModel, Sequence[Check]]], how: str = 
     wrong = {subject.name: [c.witness for c in checks if not c.agrees] for subject, checks in verified}
     if said := [f"{name} ({', '.join(witnesses)})" for name, witnesses in wrong.items() if witnesses]:
         return f"{sum(not check.agrees for check in every):,} of {len(every):,} checks differ: {'; '.join(said)}."
-    return f"All {len(every):,} checks agree exactly, {how}."
+    return f"All {len(every):,} checks agree exactly, {how}." if len(every) > 1 else f"The check agrees exactly, {how}."

@@ -15,6 +15,7 @@ from tfacct.profiles.chunked import CHUNKS
 from tfacct.reports import compose, counting
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import Counting
+from tfacct.reports.kept_as import REFERENCE, RUNNERS, TRANSFORMERS, runner
 from tfacct.reports.train import trainable
 from tfacct.reports.training import Recipe, step_of
 from tfacct.reports.verify import Pair, rows, verdict, witness_facts, word
@@ -23,13 +24,15 @@ from tfacct.witness.step import Run, blocks_run, step_checks
 
 
 @record
-class _Verified:
-    """One model, and what every witness said of its training step."""
+class Verified:
+    """One model, and what every witness said of its training step: `checked` in one sentence, as `profile` runs it."""
 
     subject: LoadedModel
     work: Workload
     checks: list[Check]
     run: tuple[int, int]
+    checked: str
+    profile: str = TRANSFORMERS
 
     @property
     def agrees(self) -> bool:
@@ -43,10 +46,20 @@ def verify_train(
     *,
     all_layers: bool = False,
     against: str | None = None,
+    as_: str = TRANSFORMERS,
     progress: Tick = unwatched,
 ) -> Report:
     """Ask the class and torch about each model's training step, on meta, and compare exactly. `all_layers` runs every
     block instead of two. Needs torch and transformers. Raises UsageError for a model whose step is not counted."""
+    if as_ != TRANSFORMERS:
+        from tfacct.reports.verify_reference import verify_reference
+
+        if runner(as_) is not RUNNERS[REFERENCE]:
+            raise UsageError(f"{option('as_', as_)} is algebra: nothing runs that it could be held against")
+        if against is not None or all_layers:
+            asked = option("against", against) if against is not None else option("all_layers", True)
+            raise UsageError(f"{asked} is asked of the transformers class", "the reference model runs every block")
+        return verify_reference(subjects, request, terms, progress=progress)
     if against not in (None, "transformers"):
         raise UsageError(f"{option('against')} knows transformers, not {against!r}")
     if request.decode or request.tokens is not None:
@@ -63,8 +76,8 @@ def verify_train(
     return compose.report(
         "verify",
         subjects,
-        _one(one) if one else _several(verified),
-        [_facts(each, recipe) for each in verified],
+        one_table(one) if one else several_table(verified),
+        [facts(each, recipe) for each in verified],
         title=f"{who} in {recipe.dtype} against witnesses, {words}",
         convention=f"as transformers runs it with {recipe.attention}: {TRAINING}",
         answer=verdict([(each.subject, each.checks) for each in verified], "to the byte"),
@@ -78,10 +91,18 @@ def verify_train(
     )
 
 
-def _asked(subject: LoadedModel, work: Workload, recipe: Recipe, all_layers: bool) -> _Verified:
+def _asked(subject: LoadedModel, work: Workload, recipe: Recipe, all_layers: bool) -> Verified:
     how = _how(subject, recipe)
     checks = step_checks(subject, work, how, lambda model: step_of(model, work, recipe), all_layers=all_layers)
-    return _Verified(subject, work, checks, blocks_run(subject, all_layers))
+    return Verified(subject, work, checks, blocks_run(subject, all_layers), _checked(checks))
+
+
+def _checked(checks: Sequence[Check]) -> str:
+    """One sentence of what was checked."""
+    peak = any(check.witness.startswith("peak") for check in checks)
+    optimizer = ", and the optimizer's state" if any("torch.optim" in check.witness for check in checks) else ""
+    held = ", the most bytes alive before the optimizer's step" if peak else ""
+    return f"Checked: the bytes that autograd keeps, module by module{held}, those of gradients{optimizer}."
 
 
 def _how(subject: LoadedModel, recipe: Recipe) -> Run:
@@ -97,16 +118,19 @@ def _how(subject: LoadedModel, recipe: Recipe) -> Run:
     return Run(**alike, lora=(asked.rank, tuple(names)), chunks=chunks)
 
 
-def _facts(verified: _Verified, recipe: Recipe) -> dict[str, Any]:
+def facts(verified: Verified, recipe: Recipe) -> dict[str, Any]:
+    """One model as it stands in the JSON."""
     kept = verified.checks[0]
     return {
         "workload": counting.workload_facts(verified.work, dtype=recipe.dtype),
         "agrees": verified.agrees,
         "blocks_traced": verified.run[0],
         "blocks": verified.run[1],
+        "profile": verified.profile,
+        "checked": verified.checked,
         "optimizer": recipe.optimizer,
         "checkpoint": recipe.checkpoint,
-        "attention": recipe.attention,
+        **({"attention": recipe.attention} if verified.profile == TRANSFORMERS else {}),
         "loss": recipe.loss,
         "lora": recipe.lora,
         "weights_dtype": recipe.weights or recipe.dtype,
@@ -120,7 +144,8 @@ def _facts(verified: _Verified, recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def _one(verified: _Verified) -> Table:
+def one_table(verified: Verified) -> Table:
+    """Kept bytes by what needs them, and the other checks."""
     columns = (
         Column("what", "kept for the gradients of"),
         Column("formula", "formula", "count"),
@@ -134,11 +159,12 @@ def _one(verified: _Verified) -> Table:
     return columns, (rows(lines) if len(lines) > 1 else (), rows(total), rows(further)), ()
 
 
-def _several(verified: Sequence[_Verified]) -> Table:
+def several_table(verified: Sequence[Verified], by: str = "by the class") -> Table:
+    """A row for each model."""
     columns = (
         Column("model", "model"),
         Column("formula", "kept", "count"),
-        Column("measured", "by the class", "count"),
+        Column("measured", by, "count"),
         Column("witnesses", "checks", "count", drop=2),
         Column("verdict", "", "verdict"),
     )
@@ -155,15 +181,16 @@ def _several(verified: Sequence[_Verified]) -> Table:
     return columns, (found,), ()
 
 
-def _notes(verified: Sequence[_Verified], recipe: Recipe) -> list[str]:
+def _notes(verified: Sequence[Verified], recipe: Recipe) -> list[str]:
     return [
+        *dict.fromkeys(each.checked for each in verified),
         _run(verified),
         *dict.fromkeys(check.note for each in verified for check in each.checks if check.note),
         *_silent(verified, recipe),
     ]
 
 
-def _run(verified: Sequence[_Verified]) -> str:
+def _run(verified: Sequence[Verified]) -> str:
     run, blocks = (sum(each.run[side] for each in verified) for side in (0, 1))
     if run == blocks:
         return f"Ran all {blocks:,} blocks of the class, at full size on the meta device."
@@ -173,7 +200,7 @@ def _run(verified: Sequence[_Verified]) -> str:
     )
 
 
-def _silent(verified: Sequence[_Verified], recipe: Recipe) -> list[str]:
+def _silent(verified: Sequence[Verified], recipe: Recipe) -> list[str]:
     """Says which optimizer no witness was asked about."""
     if recipe.optimizer == "none" or any("torch.optim" in each.checks[-1].witness for each in verified):
         return []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from tfacct.accounts.timeline import peak, timeline
 from tfacct.accounts.training import Step
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.spelling import option
@@ -28,6 +29,17 @@ def kept_by_reference(shape: Transformer, step: Step, dtype: str, work: Workload
     )
     theirs = ((each.bytes, each.modules) for each in saving.kept(shape, dtype, work.batch, work.tokens))
     return Check("kept by the reference model", "bytes", _groups(lines), _groups(theirs))
+
+
+def peak_by_reference(shape: Transformer, step: Step, dtype: str, work: Workload) -> Check:
+    """The most bytes alive at any operator before the optimizer's step, without its state. Needs torch."""
+    reference_rooms(option("train"))
+    from tfacct.reference import saving
+
+    fullest = peak(instant for instant in timeline(step) if instant.name != "optimizer step")
+    theirs = saving.peak(shape, dtype, work.batch, work.tokens).bytes
+    ours = {"total": int(fullest.total - fullest.states)}
+    return Check("peak, operator by operator", "bytes", ours, {"total": theirs})
 
 
 def _module(operation: str) -> str:
