@@ -1,6 +1,10 @@
-"""Training steps of encoders that turn queries and keys, by hand."""
+"""Training steps of encoders that turn queries and keys, or add scores of distances, by hand."""
+
+import pytest
 
 from tfacct import load
+from tfacct.accounts.timeline import Timeline
+from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Workload
 from tfacct.reports.training import Recipe, step_of
 
@@ -16,3 +20,22 @@ def test_a_gated_encoder_drops_numbers_inside_its_network() -> None:
         kept.append(step.kept_in(step.run.blocks[0]))
     assert kept[1] == 2 * 23 * (2 * 48 * 4 + 2 * 48 * 4 + 4 * 6 + 2 * 70 * 4 + 16) + 24
     assert kept[0] - kept[1] == 2 * 23 * (70 + 2 * 48)
+
+
+def test_scores_of_distances_are_made_once_and_their_gradient_waits() -> None:
+    """MPNet keeps a bucket, 8 bytes, for each pair of positions; block 1, not the last, has the gradient of all scores
+    beside it: B · N · T · T numbers of two bytes."""
+    sizes = {"hidden_size": 48, "num_attention_heads": 3, "intermediate_size": 70, "num_hidden_layers": 3}
+    model = load("mpnet-base", **sizes).loaded
+    step = step_of(model, Workload(context=23, tokens=23, batch=2), Recipe(attention="eager"))
+    front = {line.path: line.bytes({**step.run.front.axes, **step.at}, step.pass_) for line in step.run.front.run.kept}
+    assert front["distances"] == 8 * 23 * 23
+    whole, scores = Timeline(step), "blocks.*.attn.scores"
+    assert [whole.added_to(number, scores) for number in (0, 1, 2)] == [2 * 2 * 3 * 23 * 23] * 3
+    assert [whole.added_to(number) for number in (0, 1, 2)] == [2 * 2 * 3 * 23 * 23] * 2 + [0]
+
+
+def test_a_class_that_runs_no_block_again_is_refused_by_name() -> None:
+    with pytest.raises(UsageError, match="the class of mpnet runs no block again") as told:
+        step_of(load("mpnet-base").loaded, Workload(64, 64, 1), Recipe(attention="eager", checkpoint="full"))
+    assert told.value.hint == "without checkpoint it is counted"

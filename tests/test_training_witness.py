@@ -25,7 +25,7 @@ NEAR = (
 )
 SINCE = ("falcon", "glm4_moe_lite", "gpt_neo", "granitemoe", "minimax_m2", "vaultgemma")
 ENCODERS = (
-    *("bert", "camembert", "distilbert", "electra", "eurobert", "gte", "modernbert", "nomic_bert", "roberta"),
+    *("bert", "camembert", "distilbert", "electra", "eurobert", "gte", "modernbert", "mpnet", "nomic_bert", "roberta"),
     "xlm-roberta",
 )
 ACCUMULATING = FAMILIES + FURTHER

@@ -13,10 +13,13 @@ from tfacct.reports.training import Recipe
 Pick: TypeAlias = Callable[[list[Any]], Any]
 Config: TypeAlias = dict[str, Any]
 
-EAGER = ("bloom", "gemma2", "gpt_neo", "gpt_oss", "vaultgemma")
+EAGER = ("bloom", "gemma2", "gpt_neo", "gpt_oss", "mpnet", "vaultgemma")
 """Families whose classes refuse sdpa."""
 
-TIED = ("bert", "camembert", "distilbert", "electra", "gte", "nomic_bert", "roberta", "xlm-roberta")
+ONCE = ("mpnet",)
+"""Families whose classes run no block again."""
+
+TIED = ("bert", "camembert", "distilbert", "electra", "gte", "mpnet", "nomic_bert", "roberta", "xlm-roberta")
 """Families whose head is the token table."""
 
 
@@ -76,6 +79,8 @@ def drawn(family: str, seed: int) -> tuple[dict[str, Any], Recipe, Workload]:
         config = {"model_type": family, "vocab_size": config["vocab_size"], **OWN[family](pick, config)}
     config |= {"tie_word_embeddings": pick([True, False]) or family in TIED}
     recipe = Recipe(pick(["bf16", "fp32"]), "none", pick(["none", "none", "full"]), pick(["sdpa", "eager"]))  # type: ignore[arg-type]
+    if family in ONCE:
+        recipe = replace(recipe, checkpoint="none")
     shared = config.get("multi_query") and not config.get("new_decoder_architecture", True)  # Falcon's heads
     if family in EAGER or shared:
         recipe = replace(recipe, attention="eager")

@@ -91,6 +91,11 @@ def nomic_bert(pick: Pick, config: Config) -> Config:
     }
 
 
+def mpnet(pick: Pick, config: Config) -> Config:
+    taken = {name: value for name, value in bert(pick, config).items() if name not in ("type_vocab_size",)}
+    return {**taken, "relative_attention_num_buckets": 32, "pad_token_id": 1, **ending(pick, "MPNet")}
+
+
 def gte(pick: Pick, config: Config) -> Config:
     return {
         **nomic_bert(pick, config),
@@ -119,6 +124,6 @@ def distilbert(pick: Pick, config: Config) -> Config:
 
 ENCODERS: Mapping[str, Callable[[Pick, Config], Config]] = {
     **{draw.__name__: draw for draw in (bert, camembert, distilbert, electra, eurobert, gte, modernbert)},
-    **{draw.__name__: draw for draw in (nomic_bert, roberta)},
+    **{draw.__name__: draw for draw in (mpnet, nomic_bert, roberta)},
     "xlm-roberta": xlm_roberta,
 }

@@ -99,6 +99,18 @@ class StepSums:
             self.handed[block] = self.step.closures(block, self.turns)
         return self.handed[block]
 
+    def added_to(self, number: int, at: str = "") -> Size:
+        """Bytes of the gradients to which every block adds, at an operation of one, or in front of its backward pass.
+        The last block, which makes them, has them once that operation is behind."""
+        last = max([section.numbers[-1] for section in self.run.blocks]) if self.run.collected else number
+        found: Size = 0
+        for each in self.run.collected:
+            section = next(section for section in self.run.blocks if number in section.numbers)
+            place = self.insides[id(section)].place
+            if number < last or (at and place[at] < place[each.at]):
+                found += self.held(section, (each.held,))
+        return found
+
     def turned(self, number: int) -> Size:
         """Bytes of the angles that no block in front of one needs, nor it itself."""
         return sum([each.bytes for each in self.angles if number < each.first])

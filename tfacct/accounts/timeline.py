@@ -22,7 +22,9 @@ from tfacct.accounts.training import ENDS, INPUT, Step
 from tfacct.ledger.einsum import Size, same
 from tfacct.ledger.kept import Moment, Run, Section
 
-TOKENS, MEAN = "tokens", "loss.mean"
+TOKENS = "tokens"
+OUTSIDE = ("loss.mean", "lm_head.norm")
+"""Behind the body of an encoder, which has let go of what waited in it."""
 BEHIND = 3
 """Instants in front of the blocks' backward pass: the forward pass ends, loss, head."""
 SECOND = 1
@@ -116,11 +118,12 @@ class Timeline(StepSums):
         attended = self._attended(section.run) if self.run.again else ()
         fewer = self.closures(number - 1) if attended else handed
         found = self._moments(section)
-        if not same(fewer, handed) or any(number == each.first for each in self.angles):
+        apart = bool(self.run.collected) or not same(fewer, handed)
+        if apart or any(number == each.first for each in self.angles):
             gone = self.gone(number, found, self.insides[id(section)].place)
             found = self._decides(
                 [
-                    each.beside(-less, fewer - handed if each.at in attended else 0)
+                    each.beside(-less, (fewer - handed if each.at in attended else 0) + self.added_to(number, each.at))
                     for each, less in zip(found, gone, strict=True)
                 ]
             )
@@ -248,7 +251,7 @@ class Timeline(StepSums):
             if moment.at == CHOOSE:
                 continue
             own, beside = self.inside_of(self.run.back, moment)
-            beside += 0 if moment.at == MEAN else waiting  # which the body let go of
+            beside += 0 if moment.at.startswith(OUTSIDE) else waiting
             kept = self.kept_front + self.kept_blocks + own
             beside += self._returned() + (0 if self.casts is None else self.casts.there())
             name = "head, forward" if moment.at == HEAD else "final norm, forward"
@@ -271,7 +274,7 @@ class Timeline(StepSums):
     def _again(self, number: int, section: Section) -> Iterator[Instant]:
         """A checkpointed block's second forward pass, which stops once all that it keeps is there."""
         kept, done = self.around(number, section)
-        name, handed = f"{self._called(number)}, forward again", self.closures(number)
+        name, handed = f"{self._called(number)}, forward again", self.closures(number) + self.added_to(number)
         if id(section) not in self.run_again:
             self.run_again[id(section)] = self._decides(list(self._ran_again(section)))
         for each in self.run_again[id(section)]:

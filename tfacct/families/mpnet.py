@@ -23,6 +23,14 @@ class Config(BertLike):
     vocab_size: Count = 30527
     relative_attention_num_buckets: Count = 32
 
+    trains: ClassVar = frozenset({"eager", "accumulate", "once", "sequences", "positions"})  # the class refuses sdpa
+    dropouts: ClassVar = {
+        "embedding": ("hidden_dropout_prob", 0.1),
+        "residual": ("hidden_dropout_prob", 0.1),
+        "attention": ("attention_probs_dropout_prob", 0.1),
+        "classifier": ("hidden_dropout_prob", 0.1),
+    }
+    habits: ClassVar = frozenset({"drops_first", "norms_sums", "narrow_softmax", "own_positions"})
     stems: ClassVar = ("MPNet",)
     head_act: ClassVar = "gelu"
     body: ClassVar = "mpnet."

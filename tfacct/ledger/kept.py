@@ -154,12 +154,19 @@ class Handed(NamedTuple):
     first: int = 0
 
 
+class Collected(NamedTuple):
+    """A gradient to which every block adds, from `at` on, an operation of the last block."""
+
+    held: Held
+    at: str
+
+
 class Pass(NamedTuple):
     """A forward pass as its backward pass sees it: what stands in front of the blocks, the blocks, what is behind.
 
     `buffers`: tensors that stay all the time. `waiting`: what is held while the blocks run forwards, `handed` what
     blocks that are run again are handed. `again`: operations of the blocks that are run again, where not all are.
-    `loss`: role of the loss. `logits`: what the loss is taken of.
+    `loss`: role of the loss. `logits`: what the loss is taken of. `collected`: gradients to which every block adds.
     """
 
     front: Section
@@ -171,6 +178,7 @@ class Pass(NamedTuple):
     again: frozenset[str] = frozenset()
     loss: Role = "full"
     logits: Held = Held("B T V")
+    collected: tuple[Collected, ...] = ()
 
     @property
     def sections(self) -> tuple[Section, ...]:

@@ -12,7 +12,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.kept import Handed, Held, Kept, Moment, Pass, Role, Run, Section, joined
+from tfacct.ledger.kept import Collected, Handed, Held, Kept, Moment, Pass, Role, Run, Section, joined
 
 
 @record
@@ -166,6 +166,13 @@ class Profile(Protocol):
     def buffers(self, shape: Transformer) -> tuple[Kept, ...]:
         """Tensors of the model that are no parameters and stay."""
 
+    def collected(self, shape: Transformer) -> tuple[Collected, ...]:
+        """Gradients to which every block adds."""
+
+    @property
+    def biases(self) -> bool:
+        """True if it has a rule for learned scores of distances."""
+
     def waiting(self, shape: Transformer) -> tuple[Held, ...]:
         """What is held while the blocks run forwards."""
 
@@ -178,7 +185,7 @@ def passed(shape: Transformer, profile: Profile, kernel: Mapping[str, Size]) -> 
     headless = shape.head is None and not (profile.encodes and shape.classes is not None)
     if shape.encoder is not None or shape.mtp is not None or headless:
         raise ConfigError(f"{profile.name}: only decoders with a language model's head are trained here")
-    if unruled := next(_unruled_ends(shape, encodes=profile.encodes), None):
+    if unruled := next(_unruled_ends(shape, encodes=profile.encodes, biases=profile.biases), None):
         raise ConfigError(f"{profile.name}: no rule for {unruled}")
     everywhere = {axis: size for part in shape.parts() for axis, size in part.axes().items()}
     everywhere.update(kernel)
@@ -195,17 +202,18 @@ def passed(shape: Transformer, profile: Profile, kernel: Mapping[str, Size]) -> 
         *stay,
         loss=profile.loss,
         logits=profile.logits(shape),
+        collected=profile.collected(shape),
     )
 
 
-def _unruled_ends(shape: Transformer, *, encodes: bool) -> Iterator[str]:
+def _unruled_ends(shape: Transformer, *, encodes: bool, biases: bool) -> Iterator[str]:
     """Ends of a model for which no profile has a rule, or none but those of encoders."""
     embed, head, positions = shape.embed, shape.head, shape.positions
     if embed.width is not None:
         yield "a token table narrower than the model"
     if positions is not None and not (positions.stored and positions.trained):
         yield "positions that are not learned"
-    if (shape.segments is not None and not encodes) or shape.bias is not None:
+    if (shape.segments is not None and not encodes) or (shape.bias is not None and not biases):
         yield "segments or biases of scores"
     if head is not None and ((head.transform is not None) != encodes or head.scale is not None):
         yield "a head without a transform" if encodes else "a head with a transform or a scale"

@@ -13,7 +13,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size, rounded_up
-from tfacct.ledger.kept import AGAIN, ROTARY, Handed, Held, Kept, Moment, Role, Run, joined
+from tfacct.ledger.kept import AGAIN, ROTARY, Collected, Handed, Held, Kept, Moment, Role, Run, joined
 from tfacct.profiles.transformers_attention import Attending
 from tfacct.profiles.transformers_clamped import clamped_experts
 from tfacct.profiles.transformers_indexed import biased
@@ -54,6 +54,10 @@ class Transformers(Attending):
     def logits(self, _: Transformer) -> Held:
         """Logits of the whole vocabulary."""
         return Held("B T V")
+
+    def collected(self, _: Transformer) -> tuple[Collected, ...]:
+        """Gradients to which every block adds: none."""
+        return ()
 
     def part(self, at: str, reads: str, part: Part, *, waits: bool = False) -> Run:
         """What a part of a block keeps. `waits`: a gradient of what it reads is there from the part behind it. Raises

@@ -56,6 +56,11 @@ class Attending:
         """True if every token sees all others."""
         return False
 
+    @property
+    def biases(self) -> bool:
+        """True if learned scores of distances are added to the others."""
+        return False
+
     def reaches(self, window: Size | None) -> bool:
         """True if a sequence is so long that a window has a mask."""
         return reaches(window, self.tokens)
@@ -92,7 +97,7 @@ class Attending:
 
     def _check_attention(self, part: Attention) -> None:
         alibi = part.alibi and not (self.habits.starts_biased and self.attention == "eager")
-        if alibi or part.biased or part.causal == self.sees_all:
+        if alibi or part.biased != self.biases or part.causal == self.sees_all:
             raise ConfigError(f"{self.name}: no rule for attention with biases of scores")
         if part.sinks and (self.attention == "sdpa" or not self.habits.narrow_softmax):
             raise ConfigError(f"{self.name}: no rule for attention with sinks")

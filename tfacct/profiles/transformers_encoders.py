@@ -53,10 +53,14 @@ class Encoders(Transformers):
     def dropped(self, at: str) -> Run:
         """The dropout behind a part, in the module of its last product."""
         attends = at == paths.in_every(paths.BLOCKS, "attn")
-        name = f"{at}.{'o_proj' if attends else 'down_proj'}.drop"
+        name = self.drop(at, attends=attends)
         drops = self.habits.residual or (self.habits.network and not attends)
         mask = dropout(name) if drops else Run((name,))
         return joined(mask, Run((), (), (), (Moment(name, (Held("B T D", times=2),)),)))
+
+    def drop(self, at: str, *, attends: bool) -> str:
+        """Name of this dropout."""
+        return f"{at}.{'o_proj' if attends else 'down_proj'}.drop"
 
     def front(self, shape: Transformer) -> Run:
         """Token ids, segments, positions, and the norm of their sum."""

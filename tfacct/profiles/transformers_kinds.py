@@ -14,7 +14,7 @@ def kind_of(shape: Transformer) -> type[Transformers]:
     from tfacct.profiles.transformers_encoders import Bidirectional, Encoders, Predicting
 
     if any(stack.block.order == "post" for stack in shape.stacks):
-        return Encoders if shape.positions is not None else _rotary()
+        return Encoders if shape.positions is not None and shape.bias is None else _relative(shape)
     if shape.classes is not None:
         from tfacct.profiles.transformers_classified import Classifying
 
@@ -22,7 +22,11 @@ def kind_of(shape: Transformer) -> type[Transformers]:
     return Bidirectional if shape.head is not None and shape.head.transform is None else Predicting
 
 
-def _rotary() -> type[Transformers]:
+def _relative(shape: Transformer) -> type[Transformers]:
+    if shape.bias is not None:
+        from tfacct.profiles.transformers_biased import BiasedEncoders
+
+        return BiasedEncoders
     from tfacct.profiles.transformers_rotary_encoders import RotaryEncoders
 
     return RotaryEncoders

@@ -34,9 +34,9 @@ Checkpoint = Literal["none", "full", "attention"]
 Loss = Literal["whole", "chunked"]
 ONE = Workload(context=1, tokens=1, batch=1)
 FP32, NF4 = "fp32", "nf4"
-ACCUMULATES, SELECTIVE, CHUNKED, AUTOCAST = "accumulate", "selective", "chunked", "autocast"
+ACCUMULATES, SELECTIVE, CHUNKED, AUTOCAST, ONCE = "accumulate", "selective", "chunked", "autocast", "once"
 """Stand among a family's `trains` where gradients of earlier batches were measured, attention that runs again, a loss
-in chunks, and autocast over weights in fp32."""
+in chunks, and autocast over weights in fp32; `once` where the class runs no block again."""
 CLASSIFIER = "classifier"
 """Dropout in front of classes."""
 CLASSIFIERS = {"AutoModelForSequenceClassification": "sequences", "AutoModelForTokenClassification": "positions"}
@@ -207,6 +207,8 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
         return why
     if recipe.accumulate and ACCUMULATES not in subject.config.trains:
         return f"the training step of {subject.family} has not been measured with gradients of earlier batches"
+    if recipe.checkpoint == "full" and ONCE in subject.config.trains:
+        return f"the class of {subject.family} runs no block again"
     if recipe.checkpoint == "attention" and SELECTIVE not in subject.config.trains:
         return f"the training step of {subject.family} has not been measured with attention that runs again"
     if recipe.loss == "chunked" and CHUNKED not in subject.config.trains:
@@ -330,6 +332,8 @@ def _advice(subject: LoadedModel, recipe: Recipe) -> str:
         return f"without {option('weights', FP32)} it is counted"
     if recipe.checkpoint == "attention" and refusal(subject, replace(recipe, checkpoint="full")) is None:
         return f"{option('checkpoint', 'full')} is counted"
+    if recipe.checkpoint == "full" and refusal(subject, replace(recipe, checkpoint="none")) is None:
+        return f"without {option('checkpoint')} it is counted"
     if recipe.loss == CHUNKED and refusal(subject, replace(recipe, loss="whole")) is None:
         return f"{option('loss', 'whole')} is counted"
     if recipe.accumulate and refusal(subject, replace(recipe, accumulate=False)) is None:
