@@ -109,15 +109,13 @@ def test_experts_of_random_ranks_are_transformers_own(kind: str) -> None:
         compared(kind, seed)
 
 
-def test_mixtral_by_hand(run: Any) -> None:
+def test_mixtral_by_hand() -> None:
     rank = tfacct.load("mixtral-8x7b").train(ctx="2k", tp=8)
     # 32 blocks: attention's q and o, k and v, three products of 8 experts, of which a rank has an eighth; a router and
     # two norms whole. The table, the head, a norm.
     block = 2 * 4096 * (4096 + 1024) // 8 + 3 * 8 * 4096 * 14336 // 8 + 8 * 4096 + 2 * 4096
     assert rank.weights_bytes == 2 * (32 * block + 2 * 32000 * 4096 // 8 + 4096)
     assert rank.exact and rank.sent_bytes == tfacct.load("mixtral-8x7b").comms(tp=8, train=True, ctx="2k").sent_bytes
-    said = " ".join(run("train", "mixtral-8x7b", "--ctx", "2k", "--tp", "8", "--ep", "8").err.split())
-    assert "experts that --ep divides are not counted in a training step" in said and "hint: leave --ep out" in said
 
 
 @pytest.mark.parametrize(

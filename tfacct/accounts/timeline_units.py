@@ -50,12 +50,17 @@ class UnitTimeline(Timeline):
         return 0 if self._units.accumulates else self._scattered(section)
 
     def _scattered(self, section: Section) -> Size:
-        return self._units.stored.bytes(self._units.blocks[kind_of(section.numbers)])
+        kind = kind_of(section.numbers)
+        return self._units.stored.bytes(self._units.blocks[kind] + self._units.experts(kind).elements)
 
     def unit(self, number: int) -> Size:
         """Bytes of a block's weights, or gradients, of all ranks; 0 where no block has this number."""
         part = self.order.get(number)
-        return 0 if part is None else self._whole(self._units.blocks[part.numbers[0]])
+        if part is None:
+            return 0
+        experts = self._units.experts(part.numbers[0])
+        others = self.step.pass_.bytes(experts.ranks * experts.elements) if experts.ranks > 1 else 0
+        return self._whole(self._units.blocks[part.numbers[0]]) + others
 
     def forward_ends(self) -> Instant:
         """The loss is known, and the weights of all blocks are let go of."""

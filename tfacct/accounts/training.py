@@ -50,11 +50,20 @@ class Angles(NamedTuple):
     first: int
 
 
+class Apart(NamedTuple):
+    """Experts of a block that fewer ranks share than the rest of it: elements that one stores, and how many do; one
+    alone gathers nothing."""
+
+    elements: int = 0
+    ranks: int = 1
+
+
 class Units(NamedTuple):
     """Weights that `ranks` ranks share and gather unit by unit, as fully_shard does: elements that the fullest rank
     stores, padding included, of a block by the first of its kind, of what is in no block, and of all. `stored`: their
     dtype, that of the gradients once they are scattered, and of the optimizer's state. `gathers`: the weights are
-    shared too. `accumulates`: scattered gradients of earlier batches are there."""
+    shared too. `accumulates`: scattered gradients of earlier batches are there. `apart`: experts that other ranks
+    share, by the first block of a kind."""
 
     ranks: int
     stored: Width
@@ -63,6 +72,11 @@ class Units(NamedTuple):
     whole: int
     gathers: bool = True
     accumulates: bool = False
+    apart: tuple[tuple[int, Apart], ...] = ()
+
+    def experts(self, kind: int) -> Apart:
+        """Experts of a kind of block that other ranks share."""
+        return dict(self.apart).get(kind, Apart())
 
 
 class InFlight(NamedTuple):

@@ -51,6 +51,7 @@ class Habits:
     their product. `stores_masks`: a mask of all positions is a buffer of each block, and one more is made for all.
     `drops_product`: it drops numbers of what a gated network's last product reads. `stores_positions`: numbers of all
     positions, and their segments, are buffers, and blocks are handed those of a batch.
+    `exchanged`: tokens are sent to experts of other ranks.
     """
 
     embedding: bool = False
@@ -108,6 +109,7 @@ class Habits:
     stores_masks: bool = False
     drops_product: bool = False
     stores_positions: bool = False
+    exchanged: bool = False
 
     @property
     def apart(self) -> bool:

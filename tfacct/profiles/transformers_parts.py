@@ -218,7 +218,7 @@ def experts(at: str, reads: str, part: Experts, habits: Habits) -> Run:
         Held("B T A", "short"),
         Held("E", "short"),
     )
-    return Run(
+    run = Run(
         (router, routing, sent, ordered, grouped, gate, up, act, product, down, share, back),
         (
             Kept(reads, "B T D", by=(router,)),
@@ -254,6 +254,11 @@ def experts(at: str, reads: str, part: Experts, habits: Habits) -> Run:
         ),
         () if habits.narrow_shares else (Held("B T D", width),),
     )
+    if habits.exchanged:
+        from tfacct.profiles.transformers_exchanged import exchanged
+
+        return exchanged(at, reads, run, width)
+    return run
 
 
 def dropout(at: str) -> Run:

@@ -52,7 +52,11 @@ def _scored(at: str, run: Run, habits: Habits) -> Run:
         Moment(routing, (Held("B T D"), Held("B T E", "full", 4), Held("B T A", "full"))),
         Moment(router, held),
     )
-    return run._replace(kept=kept, moments=moments)
+    ahead = run.ahead
+    if habits.exchanged and not habits.narrow_router:  # whose logits are in fp32
+        logits = Held("B T E", "full")
+        ahead = tuple(m._replace(held=tuple(logits if h == Held("B T E") else h for h in m.held)) for m in ahead)
+    return run._replace(kept=kept, moments=moments, ahead=ahead)
 
 
 def corrections(shape: Transformer, habits: Habits) -> tuple[Kept, ...]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tfacct.accounts.optimizers import optimizer
+from tfacct.accounts.sharding.experts import received
 from tfacct.accounts.sharding.mesh import LIVES, Mesh, divisors, padded, replicated
 from tfacct.accounts.sharding.replicas import along_copies, buckets
 from tfacct.accounts.sharding.sends import Collective
@@ -18,6 +19,7 @@ from tfacct.architecture.parts import Attention, Embedding, Experts, LatentAtten
 from tfacct.base import units as numbers
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
+from tfacct.ledger.lines import EXPERTS
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
@@ -29,6 +31,9 @@ from tfacct.reports.stored import stored
 from tfacct.reports.training import FP32, NF4, Recipe, Trained
 
 ROOMY = "with vocabularies of twice the hidden size or more on a rank"
+
+
+NOT_MEASURED = "What ranks of ep hold on the way was not measured here."
 
 
 def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
@@ -61,7 +66,7 @@ def alone(recipe: Recipe) -> Recipe:
 def _on_rank(subject: LoadedModel, mesh: Mesh) -> LoadedModel:
     meshes.check_ruled(subject, mesh)
     meshes.check_divided(subject, replace(mesh, sp=False))
-    return meshes.on_ranks([subject], mesh.tp)[0]
+    return meshes.on_ranks([subject], mesh.tp, mesh.ep)[0]
 
 
 def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
@@ -76,8 +81,14 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
         yield f"a rank's step with latent attention is not counted under {option('tp')}"
     if mesh.tp > 1 and (replicated(subject.ledger, mesh) or padded(subject.ledger, mesh)):
         yield f"a rank's step is counted where {option('tp')} divides heads, networks and the vocabulary evenly"
-    if mesh.ep > 1:
-        yield f"experts that {option('ep')} divides are not counted in a training step"
+    if mesh.ep > 1 and mesh.parts > 1:
+        yield f"experts that {option('ep')} divides are not counted beside {option('cp')} or {option('ulysses')}"
+    if mesh.ep > 1 and any(isinstance(part, Experts) and part.bias for _, part in _blocks(subject)):
+        yield f"experts with biases that {option('ep')} divides are not counted"
+    if mesh.ep > 1 and recipe.weights == FP32 and not recipe.full:
+        yield f"weights in fp32 are not counted beside {option('ep')}"
+    if mesh.ep > 1 and recipe.checkpoint != "none":
+        yield f"experts that {option('ep')} divides are counted without {option('checkpoint')}"
     if recipe.lora is not None and (mesh.ranks > mesh.tp or mesh.sp or mesh.plan != "torch"):
         yield f"adapters are counted among ranks of {option('tp')} alone, by torch's plan"
     if recipe.weights == NF4:
@@ -202,7 +213,9 @@ def of_stages(one: LoadedModel, work: Workload, recipe: Recipe) -> list[tuple[li
 def computed(one: LoadedModel, work: Workload, recipe: Recipe) -> Step:
     """The step of the model that a rank of `tp` has, the stream and the loss as its ranks divide them."""
     assert recipe.mesh is not None
-    step = training.step_of(one, work, alone(recipe))
+    step = training.step_of(one, work, replace(alone(recipe), exchanged=recipe.mesh.ep > 1))
+    if recipe.mesh.ep > 1:
+        step = received(step, recipe.mesh)
     if recipe.mesh.tp > 1:
         step = vocabulary(step)
     if recipe.lora is not None:
@@ -238,6 +251,8 @@ def unmeasured(one: Trained) -> str:
     assert mesh is not None
     if mesh.pp * mesh.parts > 1 or mesh.zero:
         return "What collectives hold on the way is not counted."
+    if mesh.ep > 1 and (mesh.fsdp > 1 or mesh.imbalance != 1):
+        return NOT_MEASURED
     if mesh.tp == 1:
         return ""
     shape = subject.architecture
@@ -306,6 +321,16 @@ def with_adapters(subject: LoadedModel, recipe: Recipe, step: Step, found: list[
     return [*of_frozen(found, step), *of_adapters(subject.ledger, recipe.mesh, on, asked.rank, step.at, bits)]
 
 
+def _of_experts(subject: LoadedModel, mesh: Mesh) -> list[str]:
+    banks = sorted({group.axes[EXPERTS] for group in subject.ledger.groups if EXPERTS in group.axes})
+    shares = " or ".join(f"{bank // mesh.ep:,} of {bank:,}" for bank in banks)
+    dealt = "Tokens are dealt out to experts evenly."
+    if mesh.imbalance != 1:
+        dealt = f"Shown is a rank that receives {float(mesh.imbalance):g} times as many rows as the mean."
+    more = f" {NOT_MEASURED}" if mesh.tp == 1 else ""
+    return [f"A rank has {shares} experts, each of which is whole; tokens go to their experts and back. {dealt}{more}"]
+
+
 def notes(one: Trained, found: dict[str, Any]) -> list[str]:
     """What is said of a rank's step."""
     mesh, recipe, whole = one.recipe.mesh, one.recipe, found["whole"]
@@ -318,6 +343,8 @@ def notes(one: Trained, found: dict[str, Any]) -> list[str]:
             "Each rank of fsdp has a batch of its own. Weights are gathered block by block, the next one while a block"
             " runs backwards, as fully_shard does; what is in no block stays."
         )
+    if mesh.ep > 1:
+        said += _of_experts(one.subject, mesh)
     if mesh.pp > 1:
         from tfacct.reports.train_stages import notes as of_stages
 

@@ -55,7 +55,7 @@ class Recipe:
     if not all have one; `adapters`: their dtype; `lora_dropout`: the share of their inputs that they drop. `weights`:
     how they are stored, if not in `dtype`: in fp32, the pass under autocast, or in 4 bits, the frozen ones of the
     blocks' products beside adapters. `mesh`: the ranks that divide it; with `fsdp` and `weights` in fp32 they are cast
-    before they are gathered, and nothing runs under autocast."""
+    before they are gathered, and nothing runs under autocast. `exchanged`: tokens go to experts of other ranks."""
 
     dtype: str = "bf16"
     optimizer: str = "adamw"
@@ -69,6 +69,7 @@ class Recipe:
     lora_dropout: float = 0.0
     weights: str | None = None
     mesh: Mesh | None = None
+    exchanged: bool = False
 
     def checked(self) -> Recipe:
         """The same, its names as the house spells them. Raises TfacctError for one that is not known."""
@@ -181,7 +182,8 @@ def pass_of(
     """
     batch = work.batch if isinstance(work.batch, int) else MANY  # a symbol stands for more than one sequence
     kind = _autocast() if recipe.autocast else kind_of(subject.architecture)
-    profile = kind(recipe.attention, habits(subject), recipe.full, batch, work.tokens)
+    own = replace(habits(subject), exchanged=recipe.exchanged)
+    profile = kind(recipe.attention, own, recipe.full, batch, work.tokens)
     letters = {**(kernel or kernel_letters(work.tokens))}
     letters |= {"P": subject.config.context} if profile.habits.stores_positions else {}
     whole = passed(shape or subject.architecture, profile, letters)

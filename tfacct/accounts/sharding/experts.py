@@ -7,13 +7,19 @@ keeps to itself, and when tokens are cut into slices: transformers' MoeExpertsPa
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import ceil
 
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.sharding.sends import Collective, Over, When, collective, to_all
+from tfacct.accounts.sharding.shards import HERE
+from tfacct.accounts.training import Step
 from tfacct.ledger.einsum import Axes, rounded_up, whole_bytes
 from tfacct.ledger.groups import Group
+from tfacct.ledger.kept import Section
 from tfacct.ledger.lines import ACTIVE, EXPERTS, Matmul
 
+SLICE, RECEIVED = "Tsl", "Rx"
+"""Tokens that a rank sends, those of all its sequences, and rows of tokens that the fullest rank receives."""
 COUNT_BITS = 64
 """Width of the numbers of tokens that ranks tell one another, one for each expert."""
 
@@ -71,3 +77,17 @@ def _exchanged(
             for width, width_bits in sizes:
                 result = whole_bytes(mesh.tp * rows * width, width_bits)
                 yield collective(what, "all-gather", "tp", when, "experts", group.count, result, mesh.tp, "T")
+
+
+def received(step: Step, mesh: Mesh) -> Step:
+    """A step whose tokens go to the experts of other ranks, with the sizes of what a rank sends and receives."""
+
+    def section(one: Section) -> Section:
+        if EXPERTS not in one.axes:
+            return one
+        tokens = rounded_up(step.at["B"] * step.at["T"], mesh.tp)
+        rows = ceil(tokens * one.axes[ACTIVE] * mesh.imbalance)
+        own = {SLICE: tokens, RECEIVED: rows, HERE: one.axes[EXPERTS] // mesh.ep}
+        return one._replace(axes={**one.axes, **own})
+
+    return step._replace(run=step.run._replace(blocks=tuple(map(section, step.run.blocks))))

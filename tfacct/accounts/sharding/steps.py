@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from tfacct.accounts.sharding.mesh import LIVES, Mesh
 from tfacct.accounts.sharding.shards import gathered, stored_elements
-from tfacct.accounts.training import ENDS, Step, Units
+from tfacct.accounts.training import ENDS, Apart, Step, Units
 from tfacct.accounts.updates import Parameter
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import letters, renamed
@@ -36,10 +36,17 @@ def units(ledger: Ledger, mesh: Mesh, stored: Width) -> Units:
     """The weights of a model whose ranks share them unit by unit, as its ledger of all ranks has them."""
     kinds = iter([group.numbers[0] for group in ledger.groups if group.numbers])
     found: dict[int, int] = {}
+    apart: list[tuple[int, Apart]] = []
+    kind = ENDS
     for unit in gathered(ledger, mesh):
-        found[next(kinds) if unit.what else ENDS] = sum(one.elements for one in unit.shards)
+        elements = sum(one.elements for one in unit.shards)
+        if unit.what and not unit.what.endswith("*"):  # experts stand behind the rest of their block
+            apart.append((kind, Apart(elements, unit.ranks)))
+            continue
+        kind = next(kinds) if unit.what else ENDS
+        found[kind] = elements
     root = found.pop(ENDS, 0)
-    return Units(mesh.sharers, stored, found, root, stored_elements(ledger, mesh))
+    return Units(mesh.sharers, stored, found, root, stored_elements(ledger, mesh), apart=tuple(apart))
 
 
 def updated(ledger: Ledger, mesh: Mesh) -> list[Parameter]:
