@@ -95,6 +95,7 @@ TOWERS = (
     "idefics2_vision",
     "idefics3_vision",
     "internvl_vision",
+    "kimi_k25_vision",
     "minimax_m3_vl_vision",
     "pixtral",
     "smolvlm_vision",

@@ -54,9 +54,12 @@ class Pair:
             self.tokens[:, :-1].clamp_(max=config["vocab_size"] - 2)
 
     def logits(self) -> torch.Tensor:
-        if self.about.family == "minimax_m3_vl_vision":
-            side = round(self.tokens.shape[1] ** 0.5)
-            said = self.stranger(self.tokens.flatten(0, 1), grid_thw=torch.tensor([[1, side, side]] * BATCH))
+        if self.about.family in ("minimax_m3_vl_vision", "kimi_k25_vision"):
+            side, given = round(self.tokens.shape[1] ** 0.5), self.tokens.flatten(0, 1)
+            if self.about.family == "kimi_k25_vision":  # whose class is given pictures of patches
+                edge = self.about.config.patch_size
+                given = given.unflatten(1, (3, edge, edge))
+            said = self.stranger(given, grid_thw=torch.tensor([[1, side, side]] * BATCH))
             return said.last_hidden_state.reshape(BATCH, side**2, -1)
         if self.about.architecture.merger is not None:  # whose class is given the patches of all images in one row
             return torch.cat([*self.merged()], dim=1)
@@ -95,9 +98,10 @@ def pixels(patches: Patches) -> int:
 
 def pictured(config: dict) -> tuple[torch.Tensor, torch.Tensor]:
     """Images, and the patches that they are made of; what is left over at two sides belongs to none."""
-    if "temporal_patch_size" in config:  # patches as they are, of a square of two tiles on a side
+    raw = config["model_type"] == "kimi_k25_vision"
+    if raw or "temporal_patch_size" in config:  # patches as they are, of a square of two tiles on a side
         about = subject("tiny", config)
-        count = (2 * about.config.tiles[0]) ** 2
+        count = 16 if raw else (2 * about.config.tiles[0]) ** 2
         return torch.empty(0), torch.randn(BATCH, count, pixels(about.architecture.embed), dtype=torch.float64)
     patch, channels = config["patch_size"], config["num_channels"]
     size = config["image_size"] if "image_size" in config else round(config["num_patches"] ** 0.5) * patch

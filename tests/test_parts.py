@@ -262,12 +262,24 @@ def test_what_has_no_such_part_says_so(run, llava: str) -> None:
     [
         ({"vision_config": {"model_type": "dinov2"}}, 'is of model_type "dinov2", which is not counted'),
         ({"vision_config": 3}, "keeps its vision model in vision_config, which is missing"),
-        ({"quantization_config": {"quant_method": "fp8"}}, "is stored quantized"),
     ],
 )
 def test_a_vision_model_that_is_not_understood_is_refused(change: dict, says: str) -> None:
     with pytest.raises(TfacctError, match=says):
         subject("mine", {**LLAVA, **change}).of_part("vision")
+
+
+def test_how_a_part_of_a_quantized_whole_is_stored_is_not_guessed(run, tmp_path: Path) -> None:
+    """Published files leave the encoder in bf16, whatever the rules for names say."""
+    (path := tmp_path / "whole.json").write_text(json.dumps({**LLAVA, "quantization_config": {"quant_method": "fp8"}}))
+    assert json.loads(run("params", str(path), "--part", "vision", "--json").out)["models"][0]["total_params"] == (
+        303_507_456
+    )
+    assert run("flops", str(path), "--part", "vision").code == 0
+    ran = run("memory", str(path), "--part", "vision")
+    assert ran.code == 2 and "how this part is stored is not understood" in " ".join(ran.err.split())
+    assert "give --dtype bf16 or another format" in " ".join(ran.err.split())
+    assert run("memory", str(path), "--part", "vision", "--dtype", "bf16").code == 0
 
 
 def test_a_whole_whose_vision_model_is_not_counted_names_those_that_are() -> None:

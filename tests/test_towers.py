@@ -81,6 +81,13 @@ def test_glm_4_1vs_encoder_by_hand() -> None:
     assert ours.flops().total == 2 * (576 * per_patch + merged) + 24 * 4 * 576**2 * 1536
 
 
+def test_kimi_k2_5s_encoder_by_hand() -> None:
+    """Tensors of its files: patches, a table of 64 · 64 positions, 27 blocks with biases everywhere, and a norm."""
+    block = 4 * (1152**2 + 1152) + (2 * 1152 * 4304 + 4304 + 1152) + 4 * 1152
+    front = 3 * 14**2 * 1152 + 1152 + 64 * 64 * 1152
+    assert load("kimi-k2.5-vision").params().total == front + 27 * block + 2 * 1152 == 416_866_032
+
+
 @pytest.mark.parametrize("asked", [["--ctx", "577"], ["--ctx", "577", "--explain"], ["--ctx", "577", "--bytes"]])
 def test_patches_that_would_be_left_over_are_refused(run, asked: list[str]) -> None:
     ran = run("flops", "qwen2-vl-7b-vision", *asked)
@@ -108,6 +115,7 @@ def test_patches_that_would_be_left_over_are_refused(run, asked: list[str]) -> N
             r"deepstack_visual_indexes = \[8\] changes",
         ),
         ({"model_type": "qwen3_vl_vision", "num_position_embeddings": 2305}, "is not the square of a number"),
+        ({"model_type": "kimi_k25_vision", "pos_emb_width": 32}, "pos_emb_width = 32 is not read by the class"),
         ({"model_type": "glm4v_vision", "image_size": 13}, "image_size 13 is smaller than patch_size 14"),
     ],
 )

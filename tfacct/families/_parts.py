@@ -23,6 +23,7 @@ TOWERS = (
     "idefics3_vision",
     "smolvlm_vision",
     "internvl_vision",
+    "kimi_k25_vision",
     "minimax_m3_vl_vision",
     "qwen2_vl_vision",
     "qwen2_5_vl_vision",
@@ -65,6 +66,7 @@ VISIONS: Mapping[str, Vision] = {
     "idefics2": Vision("idefics2_vision", "connector", alone=True),
     "idefics3": Vision("idefics3_vision", "connector", alone=True),
     "internvl": Vision("internvl_vision", alone=True),
+    "kimi_k25": Vision("kimi_k25_vision", "mm_projector", alone=True),
     "lfm2_vl": SIGLIP_2,
     "lighton_ocr": PIXTRAL._replace(between="vision_projection"),
     "llava": CLIP,
@@ -124,21 +126,20 @@ def part_of(raw: Mapping[str, Any], model_type: str, part: Part) -> tuple[dict[s
     if pair is None and model_type not in towers:
         known = ENCODERS["audio" if part == "audio" else "vision"]
         raise ConfigError(f"the {part} model in {model_type!r} is not counted", f"counted in {', '.join(known)}")
-    if any(raw.get(field) for field in ("quantization_config", "compression_config")):
-        raise ConfigError(f"{model_type!r} is stored quantized: how its {part} model is stored is not understood")
     own = FIELDS[part]
     inside = (raw.get(f"{own}_dict") if pair else None) or raw.get(own)
     if not isinstance(inside, Mapping):
         raise ConfigError(f"model_type {model_type!r} keeps its {part} model in {own}, which is missing")
     expected = f"{model_type}_{part}_model" if pair else towers[model_type].tower
-    family = inside.get("model_type", expected)
+    family = inside.get("model_type") or expected  # Kimi-K2.5's files have none
     if family == expected.removesuffix("_vision"):
         family = expected  # as older files have it
     alone = pair is not None or towers[model_type].alone
     if family not in ((expected,) if alone else TOWERS) or family not in names():
         raise ConfigError(f"the {part} model in {model_type!r} is of model_type {shown(family)}, which is not counted")
-    fields = {**inside, "model_type": family, "architectures": None}
-    others = tuple(name for name in raw if name.endswith("_config") and name != own)
+    stored = {field: raw[field] for field in ("quantization_config", "compression_config") if raw.get(field)}
+    fields = {**inside, **stored, "model_type": family, "architectures": None}
+    others = tuple(name for name in raw if name.endswith("_config") and name not in (own, *stored))
     if pair is None:  # some files hold the language model's fields among those of the whole
         between = towers[model_type].between
         return fields, (*dict.fromkeys((FIELDS["text"], *others)), *([between] if between else []))

@@ -149,6 +149,8 @@ def _of_audio(model: Any, batch: int, tokens: int) -> dict[str, int]:
 def _of_grid(model: Any, batch: int, tokens: int) -> dict[str, int]:
     """FLOPs that each module computes itself of images whose patches the class is given, one row of tiles each."""
     config = model.config
+    if config.model_type == "kimi_k25_vision":
+        return _of_raw_patches(model, batch, tokens)
     high = config.spatial_merge_size
     window = getattr(config, "window_size", 0) // high // config.patch_size * high
     high = window if window and tokens % window**2 == 0 else high
@@ -172,7 +174,21 @@ def _of_grid(model: Any, batch: int, tokens: int) -> dict[str, int]:
     return _own(model, counter)
 
 
-def _unmoved(rows: Any, *_: object) -> Any:
+def _of_raw_patches(model: Any, batch: int, tokens: int) -> dict[str, int]:
+    """The same of Kimi-K2.5's class, which is given patches as pictures of so many channels."""
+    high, wide = model.config.merge_kernel_size
+    high = high if tokens % (high * wide) == 0 else 1
+    sides, count, side = torch.tensor([[1, high, tokens // high]] * batch), batch * tokens, model.config.patch_size
+    model.patch_embed.pos_emb.forward = _unmoved
+    model.merge_kernel_size = (1, 1)  # which says how rows are gathered, and takes no product
+    with torch.device(model.device):
+        patches, places = torch.zeros(count, 3, side, side), torch.zeros(count, 2, dtype=torch.long)
+    with FlopCounterMode(display=False) as counter:
+        model(patches, grid_thw=sides, position_ids=places)
+    return _own(model, counter)
+
+
+def _unmoved(rows: Any, *_: object, **__: object) -> Any:
     """Rows to which no positions are added: that takes no product."""
     return rows
 

@@ -24,7 +24,7 @@ class Angles:
 
     def __init__(self, part: parts.Rotary, size: int) -> None:
         self.frequencies, self.grid, self.tiles = frequencies(part, size), part.grid, part.tiles
-        self.timed = part.timed
+        self.timed, self.woven = part.timed, part.woven
 
     def turn(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosine and sine of every position's angles, where the frequencies are; the sine with the signs of a turn."""
@@ -37,6 +37,8 @@ class Angles:
             of_frame = [by * 0 for by in each[:-2]]  # an image has one
             places = torch.cat((*of_frame, by_row // side, by_column % side), dim=1)
         angles = places * self.frequencies[None]
+        if self.woven and isinstance(angles.shape[1], int):
+            angles = torch.stack(torch.tensor_split(angles, 2, dim=1)[::-1], dim=2).flatten(1)
         cos, sin = angles.cos(), angles.sin()
         return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 

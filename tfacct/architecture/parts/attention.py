@@ -32,7 +32,8 @@ class Rotary(NamedTuple):
     the row of a patch in a square image, the others by its column (PixtralVisionModel); with `tiles` the first half of
     the pairs turns by the row and the other by the column, by the same angles, and patches come tile by tile, of so
     many on a side (Qwen2VLVisionRotaryEmbedding); if `timed`, as many turn by the frame in front of them
-    (MiniMaxM3VLVisionRotaryEmbedding).
+    (MiniMaxM3VLVisionRotaryEmbedding); if `woven`, pairs turn by column and row in turn
+    (Kimi_K25VisionRotaryEmbedding).
     """
 
     base: float
@@ -41,6 +42,7 @@ class Rotary(NamedTuple):
     grid: bool = False
     tiles: tuple[int, ...] | None = None
     timed: bool = False
+    woven: bool = False
 
 
 class QKNorm(NamedTuple):

@@ -20,6 +20,11 @@ def as_published(subject: LoadedModel) -> Storage:
     """Storage of a model as its config says. Raises UsageError for what is not known of it."""
     from tfacct.loading.quantized import methods
 
+    if subject.whole is not None and subject.architecture.head is None:  # a part that is no language model
+        raise UsageError(
+            f"{subject.name}: the whole is stored quantized, and how this part is stored is not understood",
+            f"give {option('dtype', 'bf16')} or another format",
+        )
     said = next(value for field in FIELDS if (value := subject.raw.get(field)))
     try:
         if not isinstance(said, Mapping):
