@@ -15,6 +15,7 @@ from tfacct.witness.step import by_modules, grouped, known_modules
 
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral")
 FURTHER = ("gemma", "cwm", "granite", "seed_oss", "iquestcoder", "internlm3", "smollm3")
+SINCE = ("hyperclovax", "olmo", "opt", "starcoder2")
 
 
 def check(family: str, seed: int) -> None:
@@ -54,12 +55,32 @@ def test_a_step_of_a_further_family_is_its_classes_own(family: str, seed: int) -
     check(family, seed)
 
 
+@pytest.mark.parametrize("family", SINCE)
+@pytest.mark.parametrize("seed", range(2))
+def test_a_step_without_gates_or_with_dropouts_is_its_classes_own(family: str, seed: int) -> None:
+    check(family, seed)
+
+
+@pytest.mark.parametrize(
+    ("family", "seed"),
+    [
+        ("starcoder2", 160),  # keys and values copied for a mask
+        ("starcoder2", 203),  # numbers dropped while attention's tensors are there
+        ("opt", 135),  # softmax in fp32 beside what it is cast to
+        ("opt", 17),  # a network whose products are its block's own
+        ("olmo", 41),  # queries and keys cast back behind their turn
+    ],
+)
+def test_instants_inside_a_forward_pass_decide(family: str, seed: int) -> None:
+    check(family, seed)
+
+
 def test_one_key_head_across_a_window_without_angles_is_no_copy() -> None:
     check("smollm3", 235)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES + FURTHER)
+@pytest.mark.parametrize("family", FAMILIES + FURTHER + SINCE)
 def test_many_steps_under_autocast_are_the_classes_own(family: str) -> None:
     for seed in range(100, 300):
         check(family, seed)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tfacct.accounts.gradients import PRODUCT_BIAS
 from tfacct.accounts.training import ENDS, kind_of
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import Moment, Section
@@ -26,7 +27,8 @@ class Casts:
     def __init__(self, whole: Timeline, wide: Width) -> None:
         self.whole, self.step = whole, whole.step
         share = wide.bits // whole.step.pass_.bits
-        self.biases = {owner: size // share for owner, size in whole.biases.items()}
+        apart = ((owner, size) for owner, size in whole.gradients.items() if owner[1].endswith(PRODUCT_BIAS))
+        self.biases = {owner: size // share for owner, size in (*whole.biases.items(), *apart)}
 
     def forward(self) -> Iterator[tuple[int, Instant]]:
         """The loss, and the last block of each kind where blocks keep their inputs alone, by block."""
@@ -35,11 +37,12 @@ class Casts:
         own, held = whole.inside_of(whole.run.back, moment)
         kept = whole.kept_front + whole.kept_blocks + own
         yield ENDS, whole.instant("loss, forward", moment.at, 0, kept, held + self.there() + whole.again)
+        beside = whole.held(whole.run.front, whole.run.waiting) + sum(each.bytes for each in step.angles())
         for section in whole.run.blocks if step.checkpoint else ():
             number = section.numbers[-1]
             kept = whole.in_front[number] + step.bytes(section, [step.input])
             for moment in section.run.bare:
-                held = whole.held(section, moment.held) + self.there(number, section, moment) + whole.again
+                held = whole.held(section, moment.held) + self.there(number, section, moment) + beside
                 yield number, whole.instant(f"block {number:,}, forward", moment.at, 0, kept, held)
 
     def there(self, number: int | None = None, section: Section | None = None, moment: Moment | None = None) -> Size:

@@ -6,87 +6,32 @@ as long as a gradient needs it. Norms run as in fp32. Held against torch's own l
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
-
 from tfacct.architecture.parts import Attention, FeedForward, Norm, Part
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.kept import Handed, Held, Kept, Moment, Role, Run, joined
+from tfacct.profiles.autocast_parts import STREAM_WIDE, Product, as_full, full, plain, product
+from tfacct.profiles.autocast_scores import narrow_scores
 from tfacct.profiles.transformers import Transformers
 from tfacct.profiles.transformers_masks import ALIGNED, masked_sdpa, reaches
 from tfacct.profiles.transformers_parts import ACTIVATIONS, STREAM, norm
+from tfacct.profiles.transformers_turns import clipped
 
-WIDE: dict[Role, Role | None] = {"work": "full", "upcast": "full", "cast": None, "copy": None}
-"""Roles of a pass in fp32, as they are where another part of it is in 16 bits; None: no such tensor is made."""
-STREAM_WIDE = Held("B T D", "full")
 ATTENTION, BEHIND = (paths.in_every(paths.BLOCKS, name) for name in ("attn", "mlp_norm"))
 """Attention, and the norm behind it."""
-
-
-class Product(NamedTuple):
-    """A product with a weight: axes of what it reads, of what it makes, and of its weight.
-
-    `casts`: what it reads is in fp32. `bias`: axes of its bias, if it has one.
-    """
-
-    path: str
-    reads: str
-    makes: str
-    weight: str
-    casts: bool = True
-    bias: str = ""
-
-
-def as_full(run: Run) -> Run:
-    """The run of a pass in fp32, beside parts in 16 bits."""
-    kept = tuple(
-        Kept(line.path, line.spec, line.by, role, line.times)
-        for line in run.kept
-        if (role := WIDE.get(line.role, line.role)) is not None
-    )
-    moments = tuple(moment._replace(held=_full(moment.held)) for moment in run.moments)
-    ahead = tuple(moment._replace(held=_full(moment.held)) for moment in run.ahead)
-    return Run(run.order, kept, moments, ahead, _full(run.early))
-
-
-def _full(tensors: Iterable[Held]) -> tuple[Held, ...]:
-    return tuple(held._replace(role=role) for held in tensors if (role := WIDE.get(held.role, held.role)) is not None)
 
 
 def _beside(run: Run, held: tuple[Held, ...]) -> Run:
     return run._replace(ahead=tuple(moment._replace(held=(*moment.held, *held)) for moment in run.ahead))
 
 
-def product(one: Product, reads: str, beside: tuple[Held, ...] = (), summed: int = 0) -> Run:
-    """A product: casts of its bias, its weight and its input, then the product itself; backwards the other way round.
-
-    `beside`: gradients that wait meanwhile. `summed`: how many gradients of what it reads are there from products
-    behind: the first two become one, and a third is added in place.
-    """
-    weight, cast, matmul = f"{one.path}.weight", f"{one.path}.cast", f"{one.path}.matmul"
-    own, read = Held(one.weight), Held(one.reads)
-    bias = (Held(one.bias),) if one.bias else ()
-    there = (Held(one.reads, "full"),) if summed else ()
-    kept = [Kept(f"{one.path}.weight_cast", one.weight, by=(matmul,))]
-    kept.append(Kept(f"{one.path}.in" if one.casts else reads, one.reads, by=(matmul,)))
-    made = (Held(one.reads, "full", 3 if summed == 1 else 2 if summed else 1),) if one.casts else (read,)
-    after = (Held(one.reads, "full"),) if one.casts else (read,)
-    moments = [Moment(matmul, (Held(one.makes), read, own, *there, *beside))]
-    if bias:  # whose gradient is summed last: what was made again for the product is gone by then
-        moments.append(Moment(matmul, (Held(one.makes), read, own, *bias, *there, *beside), after=True))
-    if one.casts:
-        moments.append(Moment(cast, (*((read,) if summed != 1 else ()), own, *bias, *made, *beside)))
-    moments.append(Moment(weight, (*after, own, own._replace(role="full"), *bias, *beside), done=False))
-    order = (weight, cast, matmul) if one.casts else (weight, matmul)
-    return Run(order, tuple(kept), tuple(moments))
-
-
 @record
 class Autocast(Transformers):
-    """A transformers class under autocast in 16 bits."""
+    """A transformers class under autocast in 16 bits. `unturned`: none of its blocks turns queries and keys."""
+
+    unturned: bool = False
 
     @property
     def name(self) -> str:
@@ -113,18 +58,55 @@ class Autocast(Transformers):
 
     def dropped(self, at: str) -> Run:
         """The sum of a sublayer's result with the stream, in fp32."""
-        if self.habits.residual:
-            raise ConfigError(f"{self.name}: no rule for dropouts of the stream")
         name, times = f"{at}.drop", 1 + self.habits.scales_results
-        summed = (Held("B T D", times=times), STREAM_WIDE)
-        scores = (Held("B K G T S", "full"),) if self.attention == "eager" else ()
-        alone = Moment(name, (*summed, *scores, *(() if at == ATTENTION else (STREAM_WIDE,))))
+        if self.habits.residual or (self.habits.network and at != ATTENTION):
+            return self._numbers_dropped(at)
+        summed = (Held("B T D", times=times), STREAM_WIDE, *self._read)
+        alone = Moment(name, (*summed, *(self._weights if at == ATTENTION else (STREAM_WIDE, *self._left))))
         return Run((name,), (), (), (Moment(name, (*summed, *self._lingering)),), (), (alone,))
+
+    def _numbers_dropped(self, at: str) -> Run:
+        """The same behind a dropout in 16 bits, which takes the gradient before its mask."""
+        name, mask = f"{at}.drop", Held("B T D", "flag")
+        result, mid = Held("B T D"), self._weights if at == ATTENTION else (STREAM_WIDE, *self._left)
+        more = (result._replace(times=2), *((STREAM_WIDE,) if self.habits.drops_inside else ()))  # that it was made of
+        alone = (
+            Moment(name, (*more, mask, *mid)),
+            Moment(name, (result, STREAM_WIDE, *self._read, *mid), after=True),
+        )
+        ahead = (
+            Moment(name, (*more, *self._lingering)),
+            Moment(name, (result, STREAM_WIDE, *self._read, *self._lingering), after=True),
+        )
+        back = (Moment(name, (Held("B T D", times=2),)),)
+        return Run((name,), (Kept(name, "B T D", by=(name,), role="flag"),), back, ahead, (result,), alone)
+
+    @property
+    def _read(self) -> tuple[Held, ...]:
+        """What a part read, where its block holds that and the part's result by names of their own."""
+        return (STREAM_WIDE,) if self.habits.lingers else ()
+
+    @property
+    def _narrow(self) -> bool:
+        """True if queries and keys are in 16 bits once they are made: not turned, or cast back behind that."""
+        return self.unturned or self.habits.wide_angles
+
+    @property
+    def _weights(self) -> tuple[Held, ...]:
+        """What values were weighted by, which stays to the end of a block that keeps its input alone."""
+        role: Role = "work" if self._narrow else "full"
+        return (Held("B K G T S", role),) if self.attention == "eager" else ()
+
+    @property
+    def _left(self) -> tuple[Held, ...]:
+        """What such a block holds of its attention to its end."""
+        return (*((Held("B T D"),) if self.habits.lingers else ()), *self._weights)
 
     @property
     def _lingering(self) -> tuple[Held, ...]:
         """What a block holds of its attention to its end: softmax in fp32, of which a dropout's cast is kept."""
-        return (Held("B K G T S", "full"),) if self.attention == "eager" and self.habits.attention else ()
+        wide = self.attention == "eager" and self.habits.attention and not self._narrow
+        return (Held("B K G T S", "full"),) if wide else ()
 
     def front(self, shape: Transformer) -> Run:
         """As in fp32."""
@@ -149,7 +131,7 @@ class Autocast(Transformers):
 
     def waiting(self, shape: Transformer) -> tuple[Held, ...]:
         """As in fp32."""
-        return _full(Transformers.waiting(self, shape))
+        return full(Transformers.waiting(self, shape))
 
     def buffers(self, shape: Transformer) -> tuple[Kept, ...]:
         """As in fp32."""
@@ -157,35 +139,67 @@ class Autocast(Transformers):
 
     def handed(self, shape: Transformer) -> tuple[Handed, ...]:
         """As in fp32."""
-        return tuple(each._replace(held=_full([each.held])[0]) for each in Transformers.handed(self, shape))
+        return tuple(each._replace(held=full([each.held])[0]) for each in Transformers.handed(self, shape))
 
     def _attention(self, at: str, reads: str, part: Attention, *, waits: bool) -> Run:  # noqa: ARG002
         self._check_attention(part)
-        if waits or self.habits.fused or self.habits.norms_last or self.habits.norms_behind or self.habits.rejoins:
+        if (
+            waits
+            or (self.habits.fused and part.rotary is not None)
+            or self.habits.norms_last
+            or self.habits.norms_behind
+            or self.habits.rejoins
+        ):
             raise ConfigError(f"{self.name}: no rule for the way its class makes queries, keys and values")
-        if part.sinks or (part.rotary is None and self.attention == "eager"):
-            raise ConfigError(f"{self.name}: no rule for attention without angles, or with sinks")
+        if part.sinks or (part.rotary is None and self.attention == "eager" and not self.unturned):
+            raise ConfigError(f"{self.name}: no rule for attention without angles beside other blocks, or with sinks")
         inner = self._scored(at, part) if self.attention == "eager" else self._attended(at, part)
         bias = "D" if part.out_bias else ""
-        out = product(Product(f"{at}.o_proj", "B T N H", "B T D", "N H D", casts=False, bias=bias), f"{at}.values")
-        end = Moment(f"{at}.o_proj.matmul", (Held("B T D"), *self._local(part), *self._lingering))
-        scored = (Held("B K G T S", "full"),) if self.attention == "eager" else ()
-        alone = Moment(end.at, (Held("B T D"), *self._local(part), *scored, Held("B S K H"), Held("B T N H")))
-        return joined(self._products(at, part), inner, out._replace(ahead=(end,), bare=(alone,)))
+        out = product(
+            Product(
+                f"{at}.o_proj", "B T N H", "B T D", "N H D", casts=False, bias=bias, bias_first=self.habits.hands_mask
+            ),
+            f"{at}.values",
+        )
+        there = self._late(part)
+        end = Moment(f"{at}.o_proj.matmul", (Held("B T D"), *there, *self._lingering))
+        here = (*self._local(part), *self._weights, Held("B S K H"))
+        alone = Moment(end.at, (Held("B T D"), *here, Held("B T N H")))
+        drops = self.habits.drops_inside and self.habits.residual  # while all that is there
+        dropped = Held("B T D", times=2), Held("B T D", "flag")
+        inside = (Moment(f"{at}.drop", (*dropped[:1], *there, *self._lingering)),) if drops else ()
+        inside_alone = (Moment(f"{at}.drop", (*dropped, *here)),) if drops else ()
+        return joined(self._products(at, part), inner, out._replace(ahead=(end, *inside), bare=(alone, *inside_alone)))
 
     def _local(self, part: Attention) -> tuple[Held, ...]:
         """What the module holds while attention runs: what it read; queries and keys in fp32, where they are turned."""
-        if part.rotary is None:
-            return (STREAM_WIDE, *(Held(spec, path=path) for spec, path in self._made("blocks.*.attn")))
+        if part.rotary is None or self._narrow:
+            met = self._met(ATTENTION, part)
+            return (STREAM_WIDE, Held("B T N H", path=met["q"]), Held("B S K H", path=met["k"]))
         return (STREAM_WIDE, Held("B T N H", "full"), Held("B S K H", "full"))
 
     @staticmethod
-    def _made(at: str) -> tuple[tuple[str, str], ...]:
-        """Queries and keys that are not turned: those that the kernel keeps."""
-        return ("B T N H", f"{at}.q_proj"), ("B S K H", f"{at}.k_proj")
+    def _met(at: str, part: Attention) -> dict[str, str]:
+        """Names of queries and keys as they meet."""
+        return {which: f"{at}.{which}_{'proj' if part.rotary is None else 'rotary'}" for which in "qk"}
+
+    def _late(self, part: Attention) -> tuple[Held, ...]:
+        """The same once values are summed: values too, where what is kept of them is a copy."""
+        copied = not isinstance(part.group, int) or part.group > 1
+        if self.attention == "eager":
+            apart = self._apart(part) or (copied and (self.batch != 1 or part.kv_heads != 1))
+        else:
+            apart = copied and part.kv_heads != 1 and reaches(part.window, self.tokens)
+        return (*self._local(part), *((Held("B S K H"),) if apart else ()))
+
+    def _apart(self, part: Attention) -> bool:
+        """True if products copy what does not lie head by head."""
+        return bool(self.batch > 1 and part.heads != 1)
 
     def _products(self, at: str, part: Attention) -> Run:
         """Queries, keys and values, norms of the former two behind each, whose results are in fp32, and their turn."""
+        if self.habits.fused:
+            return self._split(at, part)
         heads, normed = {"q": "N", "k": "K", "v": "K"}, part.qk_norm is not None
         runs = []
         for number, which in enumerate("qkv"):
@@ -196,7 +210,22 @@ class Autocast(Transformers):
             runs.append(product(made, "", beside, summed="vkq".index(which)))
             if normed and which != "v":
                 runs.append(self._normed_wide(f"{at}.{which}_norm", heads[which], part, STREAM_WIDE, *beside))
-        return joined(*runs, self._turned(part)) if part.rotary is not None else joined(*runs)
+        bounded = Run() if part.clip is None else clipped(at)
+        return joined(*runs, bounded, self._turned(part) if part.rotary is not None else Run())
+
+    def _split(self, at: str, part: Attention) -> Run:
+        """One product of all three, and what it is split into."""
+        heads = "N H", "K H", "K H"
+        bias = ", ".join(heads) if part.qkv_bias else ""
+        made, weight = ", ".join(f"B T {axes}" for axes in heads), ", ".join(f"{axes} D" for axes in heads)
+        others = tuple(f"{at}.{which}_proj" for which in "kv")
+        whole = product(
+            Product(f"{at}.q_proj", "B T D", made, weight, bias=bias, others=others, bias_first=self.habits.hands_mask),
+            "",
+        )
+        each = Held("B T N H"), Held("B T K H", times=2)
+        split = f"{at}.split"
+        return joined(whole, Run((split,), (), (Moment(split, (*each, *each)),)))
 
     def _normed_wide(self, at: str, heads: str, part: Attention, *beside: Held) -> Run:
         """The norm of queries or keys: its weight, in fp32, scales what was cast to 16 bits."""
@@ -237,7 +266,7 @@ class Autocast(Transformers):
 
     def _attended(self, at: str, part: Attention) -> Run:
         """torch's kernels; queries and keys are cast for them."""
-        names = {which: f"{at}.{which}_{'proj' if part.rotary is None else 'rotary'}" for which in "qk"}
+        names = self._met(at, part)
         if not reaches(part.window, self.tokens):
             run = Transformers._sdpa(self, at, names, part)
         else:
@@ -249,6 +278,9 @@ class Autocast(Transformers):
             if not copied and part.group != 1 and part.rotary is not None:  # a cast of one head for all is a copy
                 kept = (Kept(each.path, "B S N H", each.by) if each.path == names["k"] else each for each in run.kept)
                 run = run._replace(kept=tuple(kept))
+        own = names.values() if part.rotary is None or self._narrow else ()  # among what the module holds
+        made = (Held(line.spec, line.role, line.times) for line in run.kept if line.path not in own)
+        run = run._replace(bare=(Moment(f"{at}.sdpa", (*run.ahead[0].held, *made)),))
         out = f"{at}.sdpa", f"{at}.o_proj.matmul"
         kept = (line if line.path != f"{at}.values" else Kept(line.path, line.spec, out) for line in run.kept)
         return run._replace(kept=tuple(kept))
@@ -257,6 +289,14 @@ class Autocast(Transformers):
         """Scores in 16 bits, softmax in fp32, and a cast of it for the values."""
         if part.softcap:
             raise ConfigError(f"{self.name}: no rule for a softcap")
+        if self._narrow:
+            how = {
+                "viewed": self._viewed,
+                "drops": self.habits.attention,
+                "apart": self._apart(part),
+                "alone": self.batch == 1,
+            }
+            return narrow_scores(at, self._met(at, part), part, self._local(part), **how)
         copied = not isinstance(part.group, int) or part.group > 1
         viewed = (
             copied and self.batch == 1 and part.kv_heads == 1
@@ -276,10 +316,9 @@ class Autocast(Transformers):
         wide, copies, queries = Held(pairs, "full"), Held("B S N H"), Held("B T N H")
         lone = part.kv_heads == 1  # whose copies are views, but for what is made of them
         value, keys = Held("B S K H"), (Held("B S N H", "full"),) if copied and not lone else ()
-        apart = self.batch > 1 and part.heads != 1  # products copy what does not lie head by head
-        there = (*self._local(part), *keys)
-        early = (*there, value, *((copies,) if copied and not lone else ()))
-        late = (*there, *((value,) if (copied and not viewed) or apart else ()))
+        apart = self._apart(part)
+        early = (*self._local(part), *keys, value, *((copies,) if copied and not lone else ()))
+        late = (*self._late(part), *keys)
         moments = [
             Moment(summed, (queries, Held(pairs), copies)),
             Moment(cast, (wide, Held(pairs), copies)),
@@ -307,8 +346,19 @@ class Autocast(Transformers):
         return Run(order, tuple(kept), tuple(moments), ahead, (), alone)
 
     def _network(self, at: str, part: FeedForward) -> Run:
-        if part.norm is not None or not part.gated or part.activation not in ("silu", "gelu", "gelu_pytorch_tanh"):
+        plain_ones = () if part.gated else ("relu", "gelu_new", "gelu_fast")
+        torchs = part.activation in ("silu", "gelu", "gelu_pytorch_tanh", *plain_ones)
+        if part.norm is not None or not torchs:
             raise ConfigError(f"{self.name}: no rule for a network with the activation {part.activation!r}")
+        if not part.gated:
+            read = () if self.habits.inline_network else (STREAM_WIDE,)
+            return plain(
+                at,
+                part,
+                (*read, STREAM_WIDE, *self._left),
+                (*read, *self._lingering),
+                bias_first=self.habits.hands_mask,
+            )
         gate, up, down = (f"{at}.{which}_proj" for which in ("gate", "up", "down"))
         act, multiplied = f"{at}.act", f"{at}.product"
         wide, narrow = ("F" if part.bias else ""), ("D" if part.bias else "")
@@ -328,7 +378,7 @@ class Autocast(Transformers):
         there = (STREAM_WIDE, *self._lingering)
         # A block that runs again stops in front of its last product. The gradient is cast before.
         ended = Moment(f"{down}.matmul", there), Moment(f"{down}.matmul", (Held("B T D"), *there), after=True)
-        stays = (STREAM_WIDE, STREAM_WIDE, *((Held("B K G T S", "full"),) if self.attention == "eager" else ()))
+        stays = (STREAM_WIDE, STREAM_WIDE, *self._left)
         alone = (
             Moment(f"{up}.matmul", (*stays, Held("B T F", times=2), Held("B T D"))),
             Moment(multiplied, (*stays, Held("B T F", times=3))),

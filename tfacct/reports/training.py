@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Literal, NamedTuple, get_args
 
 from tfacct import families
@@ -181,7 +182,7 @@ def pass_of(
     `shape` and `kernel`: the model and the kernels' letters with symbols for sizes, laid out as this workload is.
     """
     batch = work.batch if isinstance(work.batch, int) else MANY  # a symbol stands for more than one sequence
-    kind = _autocast() if recipe.autocast else kind_of(subject.architecture)
+    kind = _autocast(subject.architecture) if recipe.autocast else kind_of(subject.architecture)
     own = replace(habits(subject), exchanged=recipe.exchanged)
     profile = kind(recipe.attention, own, recipe.full, batch, work.tokens)
     letters = {**(kernel or kernel_letters(work.tokens))}
@@ -194,10 +195,11 @@ def pass_of(
     return whole
 
 
-def _autocast() -> type[Transformers]:
+def _autocast(shape: Transformer) -> Callable[..., Transformers]:
     from tfacct.profiles.autocast import Autocast
 
-    return Autocast
+    turned = any(isinstance(part, Attention) and part.rotary is not None for part in shape.parts())
+    return partial(Autocast, unturned=not turned)
 
 
 def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
