@@ -421,7 +421,6 @@ def test_the_divided_step_is_the_whole_one_where_nothing_is_divided() -> None:
         ("gpt2 --tp 2", "--tp 2 does not divide V = 50,257; sizes that divide all: 1"),
         ("llama-3.1-8b --tp 2 --dp 2 --lora 16", "leave --lora or the other axes out"),
         ("llama-3.1-8b --tp 2 --sp --ctx 4095", "--tp 2 does not divide T = 4,095 (tokens)"),
-        ("deepseek-v3 --tp 2", "latent attention is not counted"),
         (
             "llama-3.1-8b --fsdp 2 --checkpoint attention",
             "attention that runs again is counted among ranks of --tp alone",

@@ -36,7 +36,7 @@ class Config(DeepseekLike):
         "num_attention_heads": 128,
     }
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked"})
-    divided: ClassVar = frozenset({"published", "fp32"})
+    divided: ClassVar = frozenset({"published", "fp32", "step"})
     habits: ClassVar = frozenset({"scored"})
     switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", True)}
     stems: ClassVar = ("DeepseekV3",)

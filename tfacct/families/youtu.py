@@ -21,6 +21,7 @@ class Config(LatentLike):
     tie_word_embeddings: Switch = True
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked"})
+    divided: ClassVar = frozenset({"step"})
     stems: ClassVar = ("Youtu",)
     heads: ClassVar = DECODER
     harmless: ClassVar = LatentLike.harmless | {"embedding_initializer_range"}

@@ -40,7 +40,8 @@ from tfacct.reports.stored import stored
 
 TORCH, PUBLISHED = "torch", "published"
 OWN, FP32 = "own", "fp32"
-"""Stand among a family's `divided`."""
+STEP = "step"
+"""Stand among a family's `divided`; the last where a rank's training step was measured under transformers' plan."""
 
 DTYPES = ("fp32", "bf16", "fp16")
 """Dtypes in which ranks hold and send numbers."""

@@ -77,8 +77,6 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
         yield "no rule for parallel sublayers on a mesh"
     if any(odd.alibi or odd.sinks or odd.gated or odd.temperature for odd in _attentions(subject)):
         yield "no rule for attention with ALiBi, sinks, gates or a temperature on a mesh"
-    if mesh.tp > 1 and subject.architecture.having(LatentAttention):
-        yield f"a rank's step with latent attention is not counted under {option('tp')}"
     if mesh.tp > 1 and (replicated(subject.ledger, mesh) or padded(subject.ledger, mesh)):
         yield f"a rank's step is counted where {option('tp')} divides heads, networks and the vocabulary evenly"
     if mesh.ep > 1 and mesh.parts > 1:
@@ -121,8 +119,6 @@ def _advice(subject: LoadedModel, recipe: Recipe, why: str) -> str | None:
         odd = ", ".join(f"{letter} = {size:,}" for letter, size in sorted(found) if size % mesh.tp)
         sizes = ", ".join(f"{n:,}" for n in divisors([size for _, size in found]))
         return f"{option('tp', mesh.tp)} does not divide {odd}; sizes that divide all: {sizes}"
-    if "latent attention" in why:
-        return f"{option('fsdp')} is counted"
     if why.startswith("experts that"):
         return (
             f"leave {option('ep')} out: {option('tp')} divides the width of each expert, {option('fsdp')} its weights"
@@ -251,14 +247,16 @@ def unmeasured(one: Trained) -> str:
     assert mesh is not None
     if mesh.pp * mesh.parts > 1 or mesh.zero:
         return "What collectives hold on the way is not counted."
-    if mesh.ep > 1 and (mesh.fsdp > 1 or mesh.imbalance != 1):
+    latent = subject.architecture.having(LatentAttention)
+    if mesh.ep > 1 and (mesh.fsdp > 1 or mesh.imbalance != 1 or latent):
         return NOT_MEASURED
     if mesh.tp == 1:
         return ""
     shape = subject.architecture
     narrow = isinstance(shape.embed, Embedding) and shape.embed.vocab < shape.embed.hidden  # then the loss may decide
     alone = mesh.sp or mesh.plan != "torch" or shape.having(Experts) or (shape.head is not None and shape.head.tied)
-    beside = mesh.dp > 1 or (mesh.fsdp > 1 and alone) or meshes.TORCH not in subject.config.divided
+    beside = mesh.dp > 1 or (mesh.fsdp > 1 and (alone or latent)) or (mesh.plan != "torch" and latent)
+    beside = beside or not subject.config.divided & {meshes.TORCH, meshes.STEP}
     if beside or (mesh.sp and (one.work.tokens == mesh.tp or narrow)):
         return "What collectives of tp hold on the way is not counted."
     if one.peak.name == "optimizer step" and (mesh.sp or one.step.update):
@@ -360,6 +358,8 @@ def notes(one: Trained, found: dict[str, Any]) -> list[str]:
         said.append(
             f"The ranks of tp divide heads, networks and the loss's vocabulary; {stream}. {unmeasured(one)}".strip()
         )
+    if mesh.tp > 1 and one.subject.architecture.having(LatentAttention):
+        said.append("Latents are whole on each rank; heads are divided as DeepSeek-V2's plan in transformers has them.")
     if one.step.makers > 1:
         said.append("The gradient of the token table is made of all its rows on each rank, as torch's table makes it.")
     again = ""
