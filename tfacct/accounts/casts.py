@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tfacct.accounts.gradients import PRODUCT_BIAS
 from tfacct.accounts.training import ENDS, kind_of
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.kept import Moment, Section
+from tfacct.ledger.kept import AGAIN, Moment, Section
 from tfacct.ledger.storage import Width
 
 if TYPE_CHECKING:
@@ -37,7 +37,10 @@ class Casts:
         own, held = whole.inside_of(whole.run.back, moment)
         kept = whole.kept_front + whole.kept_blocks + own
         yield ENDS, whole.instant("loss, forward", moment.at, 0, kept, held + self.there() + whole.again)
-        beside = whole.held(whole.run.front, whole.run.waiting) + sum(each.bytes for each in step.angles())
+        front = whole.run.front
+        given = (line for line in front.run.kept if line.by == (AGAIN,))  # what waits, and is kept too
+        beside = whole.held(front, whole.run.waiting) + sum(each.bytes for each in step.angles())
+        beside -= whole.held(front, given) if step.checkpoint else 0
         for section in whole.run.blocks if step.checkpoint else ():
             number = section.numbers[-1]
             kept = whole.in_front[number] + step.bytes(section, [step.input])

@@ -295,6 +295,7 @@ class Autocast(Transformers):
                 "drops": self.habits.attention,
                 "apart": self._apart(part),
                 "alone": self.batch == 1,
+                "stays": not self.habits.narrow_softmax,
             }
             return narrow_scores(at, self._met(at, part), part, self._local(part), **how)
         copied = not isinstance(part.group, int) or part.group > 1

@@ -21,12 +21,13 @@ def narrow_scores(
     drops: bool,
     apart: bool,
     alone: bool,
+    stays: bool,
 ) -> Run:
     """Scores in 16 bits, softmax in fp32, cast before numbers of it are dropped.
 
     `met`: names of queries and keys. `local`: what the module holds. `apart`: products copy what does not lie head by
     head. `alone`: of one sequence. `viewed`: queries, keys
-    and values are views of one product.
+    and values are views of one product. `stays`: what softmax read is there until that is cast.
     """
     copied = not isinstance(part.group, int) or part.group > 1
     lone = copied and alone and part.kv_heads == 1
@@ -52,10 +53,11 @@ def narrow_scores(
         Moment(softmax, (WIDE, WIDE, copies)),
         Moment(scores, (PAIRS, QUERIES, copies, copies)),
     )
+    there = (WIDE,) if stays else ()
     early = (*local, value, *((copies,) if made else ()))
     ahead = (
         Moment(softmax, (WIDE, *early)),
-        Moment(cast, (WIDE, PAIRS, *early)),
+        Moment(cast, (*there, PAIRS, *early)),
         *((Moment(drop, (PAIRS, *early)),) if drops else ()),
         Moment(summed, (QUERIES, QUERIES, *local, value)),
     )
@@ -64,7 +66,7 @@ def narrow_scores(
     bare = (
         Moment(scores, (PAIRS, *((QUERIES,) if apart else ()), *again, *keys, *local, value)),
         Moment(softmax, (WIDE, WIDE, *keys, *local, value)),
-        Moment(cast, (WIDE, WIDE, PAIRS, *keys, *local, value)),
+        Moment(cast, (WIDE, *there, PAIRS, *keys, *local, value)),
         *((Moment(drop, (PAIRS, PAIRS, Held(PAIRS.spec, "flag"), *keys, *local, value)),) if drops else ()),
         Moment(summed, (PAIRS, QUERIES, *again, *local, value)),
         Moment(summed, (PAIRS, QUERIES, QUERIES, *keys, *local, value)),
