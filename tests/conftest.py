@@ -77,8 +77,9 @@ def _sort(part: Part) -> tuple[object, ...]:
 
 def by_kind(names: Iterable[str], of: Callable[[str], object] = kind) -> list[Any]:
     """The shapes, or presets, for a test in which only the kind matters: the first of each kind, and the others behind
-    `-m slow`."""
+    `-m slow`. Shapes that take any number of tokens come first."""
     seen: set[object] = set()
+    names = sorted(names, key=lambda name: tiny(name).ledger.together > 1) if of is kind else names
     params = []
     for name in names:
         marks = (pytest.mark.slow,) if of(name) in seen else ()

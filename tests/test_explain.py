@@ -101,7 +101,8 @@ TOWERS = (
     "smolvlm_vision",
     "vit",
 )
-UNSAID = ("deberta-v2", "voxtral_encoder", "whisper", *TOWERS, *QWEN)
+AUDIO = ("audioflamingo3_encoder", "qwen2_audio_encoder", "voxtral_encoder")
+UNSAID = ("deberta-v2", "whisper", *AUDIO, *TOWERS, *QWEN)
 """Families with products of a table of distances, of frames of audio, or of patches, that no token pays for: no
 sentence yet."""
 

@@ -61,7 +61,9 @@ class Pair:
                 given = given.unflatten(1, (3, edge, edge))
             said = self.stranger(given, grid_thw=torch.tensor([[1, side, side]] * BATCH))
             return said.last_hidden_state.reshape(BATCH, side**2, -1)
-        if self.about.architecture.merger is not None:  # whose class is given the patches of all images in one row
+        if (
+            self.about.architecture.merger is not None and self.image is not None
+        ):  # whose class is given the patches of all images in one row
             return torch.cat([*self.merged()], dim=1)
         if self.about.family == "siglip2_vision_model":  # whose class is given the patches
             side = round(self.tokens.shape[1] ** 0.5)
@@ -71,6 +73,8 @@ class Pair:
             said = result(self.stranger(pixel_values=self.image), self.about)
             # Pixtral's class puts all images into one sequence.
             return said.reshape(BATCH, -1, said.shape[-1]) if said.dim() == 3 else said
+        if self.about.family == "audioflamingo3_encoder":  # whose class is told which frames are heard
+            return result(self.stranger(self.tokens, torch.ones_like(self.tokens[:, 0])), self.about)
         if self.source is None:
             return result(self.stranger(self.tokens), self.about)
         return self.stranger(self.source, decoder_input_ids=self.tokens).logits

@@ -12,7 +12,7 @@ from tests.families import TINY
 from tests.test_wrappers import text_of
 from tfacct import load
 from tfacct.base.errors import TfacctError
-from tfacct.families._parts import PAIRS, VISIONS
+from tfacct.families._parts import AUDIOS, PAIRS, VISIONS
 from tfacct.loading.model import subject
 from tfacct.witness.renamed import renamed
 
@@ -336,6 +336,31 @@ def test_an_encoder_of_audio_is_the_wholes(run, tmp_path: Path) -> None:
     assert sum(one["total_params"] for one in document["models"]) == together
     ran = run("flops", str(path), "--part", "audio")
     assert "only the audio model is counted, not text_config, multi_modal_projector" in " ".join(ran.err.split())
+
+
+def test_qwen2_audio_is_both_and_its_projector() -> None:
+    """8,397,094,912 parameters, as its file has them: the projector is 1,280 · 4,096 + 4,096."""
+    sizes = {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32}
+    text = {"model_type": "qwen2", "vocab_size": 156032, **sizes, "num_key_value_heads": 32}
+    raw = {"model_type": "qwen2_audio", "text_config": text, "audio_config": {"model_type": "qwen2_audio_encoder"}}
+    both = [one.parameters for one in subject("mine", raw).of_parts()]
+    assert both == [7_754_878_976, 636_968_960] and sum(both) + 1280 * 4096 + 4096 == 8_397_094_912
+
+
+@pytest.mark.parametrize("whole", ["audioflamingo3", "musicflamingo", "qwen2_audio"])
+def test_averaged_audio_is_the_wholes(whole: str) -> None:
+    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
+    raw = {"model_type": whole, "text_config": text_of(whole), "audio_config": TINY[AUDIOS[whole].tower]}
+    fields = {name: value for name, value in raw.items() if name != "model_type"}
+    made = transformers.AutoConfig.for_model(whole, **fields)
+    with torch.device("meta"):
+        model = getattr(transformers, type(made).__name__.replace("Config", "ForConditionalGeneration"))(made)
+    prefix = "model.audio_tower."
+    assert ours(raw, "audio") == {
+        name.removeprefix(prefix): parameter.numel()
+        for name, parameter in model.named_parameters()
+        if name.startswith(prefix)
+    }
 
 
 def test_an_encoder_of_audio_is_not_one_of_images(run, tmp_path: Path, llava: str) -> None:

@@ -54,7 +54,7 @@ def test_windows_of_patches_are_said(run) -> None:
     alone = run("flops", "qwen2.5-vl-7b-vision", "--set", "fullatt_block_indexes=[]")
     assert "of attention all pairs in each window" in " ".join(alone.out.split())
     ran = run("flops", "qwen2.5-vl-7b-vision", "--ctx", "100")
-    assert ran.code == 2 and "100 patches are no multiple of 64" in " ".join(ran.err.split())
+    assert ran.code == 2 and "100 positions are no multiple of 64" in " ".join(ran.err.split())
 
 
 def test_qwen3_vls_mergers_by_hand() -> None:
@@ -92,7 +92,7 @@ def test_kimi_k2_5s_encoder_by_hand() -> None:
 def test_patches_that_would_be_left_over_are_refused(run, asked: list[str]) -> None:
     ran = run("flops", "qwen2-vl-7b-vision", *asked)
     said = " ".join(ran.err.split())
-    assert ran.code == 2 and "577 patches are no multiple of 4, the patches of an image that are taken together" in said
+    assert ran.code == 2 and "577 positions are no multiple of 4: so many are taken together" in said
     assert "use --ctx 580" in said
     assert run("flops", "qwen2-vl-7b-vision", "--ctx", "580").code == 0
 

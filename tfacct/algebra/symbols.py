@@ -56,7 +56,7 @@ LEGEND = {
     KEPT: "keys a windowed block keeps, min(S, W)",
     CHUNKS: "chunks of new tokens, T / Pc rounded up; 0 in a decode step",  # the number for Pc, where it is fixed
     PATCHES: "patches of the image, T − Xc",  # the number for Xc, where it is fixed
-    MERGED: "rows that patches are merged into, T / Mp",  # the number for Mp, where it is fixed
+    MERGED: "rows that positions are merged into, T / Mp",  # the number for Mp, where it is fixed
     TILES: "windows of patches that see themselves alone, T / Wp",
     ONE_BY_ONE: "tokens that the recurrence takes one by one: 1 in a decode step, else 0",
 }

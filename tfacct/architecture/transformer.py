@@ -13,6 +13,7 @@ from tfacct.architecture.parts import (
     CHOSEN,
     Attention,
     AttentionPooler,
+    Averaged,
     Classes,
     Deepstack,
     Distances,
@@ -103,7 +104,7 @@ class Transformer:
     streams: Streams | None = None
     merged: Merged | None = None
     deepstack: Deepstack | None = None
-    merger: Merger | GatedMerger | None = None
+    merger: Merger | GatedMerger | Averaged | None = None
 
     def ends(self) -> tuple[dict[str, Part], dict[str, Part]]:
         """Parts before the blocks and parts behind them, by their names in paths."""

@@ -90,7 +90,12 @@ VISIONS: Mapping[str, Vision] = {
 """By the `model_type` of the whole."""
 
 
-AUDIOS: Mapping[str, Vision] = {"voxtral": Vision("voxtral_encoder", alone=True)}
+AUDIOS: Mapping[str, Vision] = {
+    "audioflamingo3": Vision("audioflamingo3_encoder", alone=True),
+    "musicflamingo": Vision("audioflamingo3_encoder", alone=True),
+    "qwen2_audio": Vision("qwen2_audio_encoder", alone=True),
+    "voxtral": Vision("voxtral_encoder", alone=True),
+}
 """The same of a whole's audio."""
 
 

@@ -1,6 +1,6 @@
 """Voxtral's encoder of audio: Whisper's, without a decoder."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tfacct.architecture.parts import Positions, Stem
 from tfacct.architecture.transformer import Transformer
@@ -73,6 +73,10 @@ class Config(Tower):
             embed=Stem(bins=self.num_mel_bins, hidden=hidden),
             positions=Positions(rows=self.max_source_positions, hidden=hidden, trained=False),
             stacks=(self.stack(key_bias=False),),
-            final_norm=self.norm(),
             head=None,
+            **self.behind(),
         )
+
+    def behind(self) -> dict[str, Any]:
+        """What stands behind the blocks: a norm."""
+        return {"final_norm": self.norm()}

@@ -149,9 +149,10 @@ def shared(tokens: Size, parts: Size) -> Size:
     if hasattr(tokens, "free_symbols") or hasattr(parts, "free_symbols"):
         return divided(tokens, parts)
     if not same(tokens % parts, tokens * 0):
-        said = f"{tokens:,} patches are no" if isinstance(tokens, int) else "numbers of patches must be a"
+        are = "position is no" if same(tokens, 1) else "positions are no"
+        said = f"{tokens:,} {are}" if isinstance(tokens, int) else "numbers of positions must be a"
         more = f"use {option('ctx', rounded_up(tokens, parts) * parts)}" if isinstance(tokens, int) else None
-        raise UsageError(f"{said} multiple of {parts:,}, the patches of an image that are taken together", more)
+        raise UsageError(f"{said} multiple of {parts:,}: so many are taken together", more)
     return divided(tokens, parts)
 
 

@@ -141,8 +141,9 @@ def _of_image(model: Any, batch: int, tokens: int) -> dict[str, int]:
 def _of_audio(model: Any, batch: int, tokens: int) -> dict[str, int]:
     """FLOPs that each module computes itself of frames of audio, two for each position."""
     frames = torch.zeros(batch, model.config.num_mel_bins, 2 * tokens, device=model.device)
-    with FlopCounterMode(display=False) as counter:
-        model(frames)
+    heard = {"input_features_mask": frames[:, 0]} if model.config.model_type == "audioflamingo3_encoder" else {}
+    with _unmasked(model), FlopCounterMode(display=False) as counter:
+        model(frames, **heard)
     return _own(model, counter)
 
 
@@ -195,10 +196,14 @@ def _unmoved(rows: Any, *_: object, **__: object) -> Any:
 
 @contextmanager
 def _unmasked(model: Any) -> Iterator[None]:
-    """Idefics3's and SmolVLM's encoders look for patches to mask, and on meta there are none: they get no mask."""
+    """Encoders of Idefics3, SmolVLM and Audio Flamingo 3 look for what to mask, and on meta there is nothing: they get
+    no mask."""
     module: Any = import_module(type(model).__module__)
     made = getattr(module, "create_bidirectional_mask", None)
-    if "patch_attention_mask" not in signature(type(model).forward).parameters or made is None:
+    if (
+        not {"patch_attention_mask", "input_features_mask"} & {*signature(type(model).forward).parameters}
+        or made is None
+    ):
         yield
         return
     module.create_bidirectional_mask = lambda **_: None

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.reference.attention import Softmax, by_head
-from tfacct.reference.modules import Activation, Add, LayerNorm, Linear, Product, RMSNorm
+from tfacct.reference.modules import Activation, Add, LayerNorm, Linear, Product, RMSNorm, Work
 
 
 class Token(nn.Module):
@@ -113,8 +113,33 @@ class GatedMerger(nn.Module):
         return out
 
 
-def merging(part: parts.Merger | parts.GatedMerger) -> nn.Module:
-    """What joins patches behind the blocks."""
+class Shares(Work):
+    """What each of some neighbours adds to their mean."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count = count
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.unflatten(x, 1, (x.shape[1] // self.count, self.count)) / self.count
+
+
+class Averaged(nn.Module):
+    """Means of neighbouring positions, and a norm of them."""
+
+    def __init__(self, part: parts.Averaged) -> None:
+        super().__init__()
+        self.average, self.norm = Shares(part.patches), LayerNorm((part.hidden,), part.eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.norm(self.average(x).sum(dim=2))
+        return out
+
+
+def merging(part: parts.Merger | parts.GatedMerger | parts.Averaged) -> nn.Module:
+    """What joins patches, or positions of audio, behind the blocks."""
+    if isinstance(part, parts.Averaged):
+        return Averaged(part)
     return GatedMerger(part) if isinstance(part, parts.GatedMerger) else Merger(part)
 
 

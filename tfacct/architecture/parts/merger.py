@@ -34,7 +34,7 @@ class Merger(Part):
     letters: ClassVar[dict[str, str]] = {"hidden": "D", "patches": MERGE, "out": "Dq"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
-        MERGE: "patches that are merged into one row",
+        MERGE: "positions that are merged into one row",
         "Dq": "width of a merged row's result",
         "Du": f"numbers of patches side by side, {MERGE} · D",
     }
@@ -91,6 +91,27 @@ class GatedMerger(Part):
             up,
             Pointwise(f"{at}.act", f"B {MERGED} Fm"),
             Matmul(f"{at}.down_proj", f"B {MERGED} Fm, Fm Dq -> B {MERGED} Dq", bias=self.bias),
+        )
+
+
+@record(kw_only=True)
+class Averaged(Part):
+    """Averages of `patches` neighbouring positions, and a LayerNorm of them, as in transformers' Qwen2AudioEncoder."""
+
+    hidden: Size
+    patches: Size
+    eps: float = 1e-5
+
+    by_rows: ClassVar[bool] = True
+    name: ClassVar[str] = "merger"
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "patches": MERGE}
+    legend: ClassVar[dict[str, str]] = {letter: Merger.legend[letter] for letter in ("D", MERGE)}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """The averages and their norm."""
+        return (
+            Pointwise(f"{at}.average", f"B {MERGED} {MERGE} D", sums=True),
+            Pointwise(f"{at}.norm", f"B {MERGED} D", weight="D", bias="D"),
         )
 
 
