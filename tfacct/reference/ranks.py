@@ -31,6 +31,7 @@ from torch.distributed.tensor.parallel import (
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tfacct.base.errors import UsageError
+from tfacct.reference.exchanging import evenly, exchange
 from tfacct.reference.keeping import DTYPES
 
 transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
@@ -42,6 +43,8 @@ KINDS = {
     "_allgather_base_": "all-gather",
     "reduce_scatter_tensor": "reduce-scatter",
     "_reduce_scatter_base_": "reduce-scatter",
+    "all_to_all_single": "all-to-all",
+    "alltoall_base_": "all-to-all",
 }
 """torch's operations, DTensor's and FSDP2's, and what they are called here."""
 COLUMNS = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "c_fc")
@@ -65,6 +68,7 @@ def step(
     tp: int,
     fsdp: int,
     dp: int,
+    ep: int,
     sp: bool,
     together: bool,
     published: bool,
@@ -73,8 +77,9 @@ def step(
     tokens: int,
 ) -> Seen:
     """A forward and a backward pass of rank 0, the fullest one, without a loss. `dp`: copies of the ranks that divide
-    weights, whose scattered gradients are reduced. `sp`: the stream's tokens are divided;
-    `together`: gradients of one tensor are added up before they are reduced; `published`: by transformers' own plan.
+    weights, whose scattered gradients are reduced. `ep`: so many of the ranks divide the experts, to which tokens are
+    dealt out evenly. `sp`: the stream's tokens are divided; `together`: gradients of one tensor are added up before
+    they are reduced; `published`: by transformers' own plan.
 
     Raises UsageError in a process that has a process group, ValueError, KeyError or TypeError for a config that the
     class refuses.
@@ -83,7 +88,8 @@ def step(
     made = transformers.AutoConfig.for_model(config["model_type"], **fields)
     made.use_cache = False
     sent: Counter[tuple[str, str, int]] = Counter()
-    with fake_ranks(tp * fsdp * dp), warnings.catch_warnings(), FakeTensorMode(allow_non_fake_inputs=True):
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    with fake_ranks(tp * fsdp * dp), warnings.catch_warnings(), fake, evenly(ep):
         warnings.simplefilter("ignore")
         model = transformers.AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
             made, attn_implementation="sdpa" if sp else "eager", dtype=DTYPES[dtype]
@@ -91,7 +97,7 @@ def step(
         if getattr(model, "_can_set_experts_implementation", lambda: False)():
             model.set_experts_implementation("batched_mm")
         tied = made.get_text_config().tie_word_embeddings
-        _divide(model, tp, fsdp, dp, sp=sp, together=together, published=published, tied=tied)
+        _divide(model, tp, fsdp, dp, ep, sp=sp, together=together, published=published, tied=tied)
         ids = torch.zeros(batch, tokens, dtype=torch.long)
         with _counting(sent, "forward"), patch(PACKED, lambda *_, **__: None):
             logits = model(input_ids=ids, position_ids=torch.arange(tokens)[None]).logits
@@ -130,19 +136,22 @@ def _on_real_tensors(made: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _divide(model: Any, tp: int, fsdp: int, dp: int, *, sp: bool, together: bool, published: bool, tied: bool) -> None:
+def _divide(
+    model: Any, tp: int, fsdp: int, dp: int, ep: int, *, sp: bool, together: bool, published: bool, tied: bool
+) -> None:
     with unset_fake_temporarily():
         ranks = init_device_mesh("cpu", (dp, fsdp, tp), mesh_dim_names=("dp", "fsdp", "tp"))
     if tp > 1 and published:
-        _by_published_plan(model, ranks["tp"], tp, fsdp)
+        _by_published_plan(model, ranks["tp"], tp, fsdp, ep)
     elif tp > 1:
         parallelize_module(model, ranks["tp"], plan_of(model, sp=sp, together=together))
         if tied:  # the plan takes it apart
             model.lm_head.weight = model.get_input_embeddings().weight
+    alone = exchange(model, ranks["tp"], tp, fsdp, ep) if ep > 1 else set()
     if fsdp > 1:
         sharers = ranks["dp", "fsdp"] if dp > 1 else ranks["fsdp"]
         for part in (*blocks_of(model), model):
-            fully_shard(part, mesh=sharers)
+            fully_shard(part, mesh=sharers, ignored_params=alone)
 
 
 def plan_of(model: Any, *, sp: bool, together: bool) -> dict[str, Any]:
@@ -173,7 +182,7 @@ def plan_of(model: Any, *, sp: bool, together: bool) -> dict[str, Any]:
     return plan
 
 
-def _by_published_plan(model: Any, ranks: Any, tp: int, fsdp: int) -> None:
+def _by_published_plan(model: Any, ranks: Any, tp: int, fsdp: int, ep: int) -> None:
     """By the plan that transformers publishes. DeepSeek-V3's leaves attention whole: it is divided as V2's."""
     from transformers.distributed.configuration_utils import DistributedConfig
     from transformers.distributed.tensor_parallel import apply_tensor_parallelism
@@ -183,7 +192,7 @@ def _by_published_plan(model: Any, ranks: Any, tp: int, fsdp: int) -> None:
 
         rules = {name: style for name, style in DeepseekV2Config.base_model_tp_plan.items() if "self_attn" in name}
         model.tp_plan = {**model.tp_plan, **{f"model.{name}": style for name, style in rules.items()}}
-    asked = DistributedConfig(tp_size=tp, fsdp_size=fsdp)
+    asked = DistributedConfig(tp_size=tp, fsdp_size=fsdp, ep_size=ep)
     plan, *_ = model._resolve_parallel_plans(asked)
     apply_tensor_parallelism(model, ranks, plan)
 

@@ -31,9 +31,7 @@ SOME = ("llama-3.2-1b", "qwen3-0.6b", "gpt2", "mixtral-8x7b", "aya-expanse-8b")
 beside each other."""
 USUAL = (Mesh(2, fsdp=2), Mesh(2), Mesh(fsdp=2))
 """Meshes of which the first that goes is asked about, where none was given."""
-UNASKED = (
-    "Not asked: the loss, the optimizer, experts among ranks; no byte was sent over a link, and nothing was timed."
-)
+UNASKED = "Not asked: the loss, the optimizer; no byte was sent over a link, and nothing was timed."
 PIPED = (
     "Messages are those of all stages, each by itself in torch's own schedule and a process group that sends nothing;"
     " parameters are the class's. Not asked: the sum of a tied table's gradients, the loss, the optimizer."
@@ -42,7 +40,6 @@ PIPED = (
 
 UNRUN = (
     ("dp", "torch reduces buckets of real numbers", "beside fsdp its copies are, as HSDP has them"),
-    ("ep", "which experts a token goes to are real numbers", "`tfacct comms` counts what they send"),
     ("ulysses", "neither torch nor transformers divides heads for tokens", "a ring of cp is"),
 )
 """Axes that are not asked about, why, and what is there instead."""
@@ -118,6 +115,9 @@ def _check_asked(mesh: Mesh) -> None:
     if mesh.pp > 1 and (mesh.ranks > mesh.pp or mesh.schedule == "zero-bubble"):
         other = "another axis" if mesh.ranks > mesh.pp else "zero bubble"
         raise UsageError(f"{option('pp', mesh.pp)} is not verified beside {other}", f"ask for {option('pp')} alone")
+    if mesh.imbalance != 1:
+        given = option("imbalance", f"{float(mesh.imbalance):g}")
+        raise UsageError(f"{given} is not verified here: tokens are dealt out evenly", "leave it out")
     if mesh.zero:
         why = "an engine decides which tensors share a bucket"
         raise UsageError(f"{option('zero', mesh.zero)} is not verified here: {why}", f"{option('fsdp')} is")
@@ -145,6 +145,9 @@ def _by_published_plan(subject: LoadedModel, mesh: Mesh) -> bool:
     if mesh.tp > 1 and replicated(subject.ledger, mesh):
         raise ConfigError(f"{subject.name}: no plan gives several ranks of {option('tp', mesh.tp)} the same heads")
     whole = not padded(subject.ledger, mesh)  # torch's products by rows fail where a width is not divided evenly
+    if mesh.ep > 1 and meshes.PUBLISHED not in subject.config.divided:
+        said = f"{subject.name}: no plan of {option('ep', mesh.ep)} was compared with its class"
+        raise ConfigError(said, f"leave {option('ep')} out")
     if mesh.tp == 1 or (meshes.TORCH in subject.config.divided and not experts and whole):
         return False
     if mesh.sp or mesh.plan != "torch" or meshes.PUBLISHED not in subject.config.divided:
@@ -265,6 +268,8 @@ def _notes(verified: Sequence[_Verified]) -> list[str]:
             said.append(f"Divided over tp by {whose}{'' if len(verified) == 1 else f': {listed(own)}'}.")
     if any(each.published and _tied(each.subject) for each in verified):
         said.append("A tied head was asked as one of its own: the published plan takes it and its table apart.")
+    if verified[0].mesh.ep > 1:
+        said.append("Experts are divided as transformers divides them, and tokens dealt out to them evenly.")
     if any(each.mesh.fsdp > 1 for each in verified):
         said.append("Divided over fsdp by fully_shard, block by block.")
     return [*said, UNASKED]

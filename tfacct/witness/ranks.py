@@ -105,6 +105,7 @@ def _step(subject: LoadedModel, work: Workload, mesh: Mesh, dtype: str, *, publi
         "tp": mesh.tp,
         "fsdp": mesh.sharers,
         "dp": mesh.dp,
+        "ep": mesh.ep,
         "sp": mesh.sp,
         "together": mesh.sp or mesh.plan == "megatron",
     }

@@ -1,0 +1,70 @@
+"""Experts that ranks divide whole, as transformers divides a class: tokens go to their experts in an all-to-all.
+
+Tensors that hold nothing tell no numbers of tokens, so the ranks tell one another that all are dealt out evenly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option
+
+
+def exchange(model: Any, ranks: Any, tp: int, fsdp: int, ep: int) -> set[nn.Parameter]:
+    """Divide the experts of a model among `ep` of its ranks, `tp` of them to a batch, and what these leave of each
+    expert's weights among the others that have it. Returns the weights that `fsdp` leaves alone.
+
+    Raises UsageError for a class without a plan of its experts.
+    """
+    from transformers.distributed.configuration_utils import DistributedConfig
+    from transformers.distributed.expert_parallel import apply_expert_parallelism
+
+    _, plan, _ = model._resolve_parallel_plans(DistributedConfig(tp_size=tp, fsdp_size=fsdp, ep_size=ep))
+    if not plan:
+        raise UsageError("the class has no plan that divides its experts", f"leave {option('ep')} out")
+    copies = tp * fsdp // ep
+    with unset_fake_temporarily():
+        mesh = init_device_mesh("cpu", (copies, ep), mesh_dim_names=("copies", "ep"))
+    apply_expert_parallelism(model, mesh["ep"], ranks, plan)
+    every = [module for name, module in model.named_modules() if name.endswith("mlp.experts")]
+    if copies == 1:
+        return {weight for module in every for weight in module.parameters()}
+    for module in every:
+        fully_shard(module, mesh=mesh["copies"])
+    return set()
+
+
+@contextmanager
+def evenly(ep: int) -> Iterator[None]:
+    """Numbers of rows that each of `ep` ranks is sent, of all that a rank has, where none are known."""
+    if ep == 1:
+        yield
+        return
+    from transformers.distributed.expert_parallel import AllToAllEP
+
+    tells: Any = FakeTensor.tolist
+    dispatches: Any = AllToAllEP._dispatch_tokens
+    rows: list[int] = []
+
+    def dispatched(self: Any, hidden: Any, chosen: Any, weights: Any) -> Any:
+        tokens = -(-chosen.size(0) // self.tp_mesh.size())  # the first rank's slice
+        rows[:] = [tokens * chosen.size(-1)]
+        return dispatches(self, hidden, chosen, weights)
+
+    def told(self: Any) -> Any:
+        if self.shape != (2, ep):
+            return tells(self)
+        each, more = divmod(rows[0], ep)
+        return [[each + (rank < more) for rank in range(ep)]] * 2
+
+    with patch.object(AllToAllEP, "_dispatch_tokens", dispatched), patch.object(FakeTensor, "tolist", told):
+        yield
