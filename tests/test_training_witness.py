@@ -28,13 +28,15 @@ ENCODERS = (
     *("bert", "camembert", "distilbert", "electra", "eurobert", "gte", "modernbert", "mpnet", "nomic_bert", "roberta"),
     "xlm-roberta",
 )
+PAIRS = ("bart",)
 ACCUMULATING = FAMILIES + FURTHER
 
 
 def check(family: str, seed: int, *, accumulate: bool = False, hold_logits: bool = False) -> None:
     config, recipe, work = drawn(family, seed)
-    recipe = replace(recipe, accumulate=accumulate, hold_logits=hold_logits)
     model = subject(family, config, {}, None)
+    accumulate = accumulate and "accumulate" in model.config.trains
+    recipe = replace(recipe, accumulate=accumulate, hold_logits=hold_logits)
     if refusal(model, recipe) is not None:
         recipe = replace(recipe, dtype="bf16")
     step = step_of(model, work, recipe)
@@ -42,9 +44,9 @@ def check(family: str, seed: int, *, accumulate: bool = False, hold_logits: bool
 
     how = {"checkpoint": recipe.checkpoint, "auto": model.config.ending.auto}
     run = keeping.trainable(model.of_class, recipe.attention, recipe.dtype, **how)
-    saved = keeping.kept(run, work.batch, work.tokens)
+    saved = keeping.kept(run, work.batch, work.tokens, work.source)
     held = {"accumulate": accumulate, "holds_logits": hold_logits}
-    most = keeping.peak(run, work.batch, work.tokens, **held)
+    most = keeping.peak(run, work.batch, work.tokens, source=work.source, **held)
     assert step.kept() == sum(each.bytes for each in saved), (config, recipe, work)
     if recipe.checkpoint == "none":
         known = known_modules(model)
@@ -65,14 +67,14 @@ def test_a_step_of_a_further_family_is_its_classes_own(family: str, seed: int) -
     check(family, seed, hold_logits=seed == 0)
 
 
-@pytest.mark.parametrize("family", NEAR + SINCE + ENCODERS)
+@pytest.mark.parametrize("family", NEAR + SINCE + ENCODERS + PAIRS)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_step_of_a_near_relative_is_its_classes_own(family: str, seed: int) -> None:
     check(family, seed, hold_logits=seed == 0, accumulate=seed == 1)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES + FURTHER + NEAR + SINCE + ENCODERS)
+@pytest.mark.parametrize("family", FAMILIES + FURTHER + NEAR + SINCE + ENCODERS + PAIRS)
 def test_many_steps_are_the_classes_own(family: str) -> None:
     for seed in range(100, 300):
         check(family, seed, hold_logits=seed % 5 == 0, accumulate=family in NEAR + SINCE + ENCODERS and seed % 7 == 0)

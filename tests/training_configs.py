@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+from tests.training_pairs import PAIRS
 from tests.training_relatives import RELATIVES
 from tests.training_since import SINCE
 from tfacct.ledger.workload import Workload
@@ -19,7 +20,7 @@ EAGER = ("bloom", "gemma2", "gpt_neo", "gpt_oss", "mpnet", "vaultgemma")
 ONCE = ("mpnet",)
 """Families whose classes run no block again."""
 
-TIED = ("bert", "camembert", "distilbert", "electra", "gte", "mpnet", "nomic_bert", "roberta", "xlm-roberta")
+TIED = ("bart", "bert", "camembert", "distilbert", "electra", "gte", "mpnet", "nomic_bert", "roberta", "xlm-roberta")
 """Families whose head is the token table."""
 
 
@@ -85,7 +86,11 @@ def drawn(family: str, seed: int) -> tuple[dict[str, Any], Recipe, Workload]:
     if family in EAGER or shared:
         recipe = replace(recipe, attention="eager")
     tokens = pick([5, 16, 17, 33])
-    return config, recipe, Workload(context=tokens, tokens=tokens, batch=pick([1, 2, 3]))
+    work = Workload(context=tokens, tokens=tokens, batch=pick([1, 2, 3]))
+    if family in PAIRS:
+        source = pick([5, 16, 17, 33, 40])
+        work = replace(work, source=source, new_source=source)
+    return config, recipe, work
 
 
 def of_hidden(pick: Pick, config: Config, kv: bool) -> Config:
@@ -175,4 +180,5 @@ OWN: Mapping[str, Callable[[Pick, Config], Config]] = {
     **{own.__name__: own for own in (opt, phi3, phi, gpt_neox, qwen2_moe)},
     **RELATIVES,
     **SINCE,
+    **PAIRS,
 }

@@ -38,6 +38,8 @@ def _twice(step: Step) -> bool:
     """True if the table's gradient is made by the head too."""
     if TABLE not in step.run.front.run.order:
         return False
+    if step.side == "encoder":
+        return step.shares_table()
     return any(line.path == "lm_head" and getattr(line, "weight", None) for g in step.ledger.groups for line in g.lines)
 
 

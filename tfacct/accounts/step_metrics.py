@@ -17,7 +17,12 @@ def step_of(point: Point) -> Step:
 
 
 def _gradients(point: Point) -> Size:
-    return Timeline(step_of(point)).all_gradients
+    step = step_of(point)
+    if step.run.encoder is not None:
+        from tfacct.accounts.timeline_pairs import PairTimeline
+
+        return PairTimeline(step).all_gradients
+    return Timeline(step).all_gradients
 
 
 def fullest(point: Point) -> str:

@@ -36,6 +36,10 @@ def timeline(step: Step) -> list[Instant]:
 
     Instants inside the forward pass, of blocks that run again, and block 1 are there only where they decide.
     """
+    if step.run.encoder is not None:
+        from tfacct.accounts.timeline_pairs import pair_timeline
+
+        return pair_timeline(step)
     whole = sums(step)
     ends = list(ends_of_stacks(step))
     always = list(whole.always(ends))
@@ -72,6 +76,7 @@ class Timeline(StepSums):
     def __init__(self, step: Step, fullest: Fullest = peak) -> None:
         super().__init__(step)
         self.fullest = fullest
+        self.ids: Size = 0  # of tokens that are no one else's, which go with the table's gradient
         self.inside_backward: dict[int, list[Within]] = {}  # of blocks' moments, by the section
         self.decisive: dict[int, list[Within]] = {}
         self.run_again: dict[int, list[Within]] = {}
@@ -172,7 +177,7 @@ class Timeline(StepSums):
             if moment.at == TABLE:  # it reads the whole stream's; of all rows' the rank's own are taken to be added
                 stream = self.step._replace(kept_input=None).input
                 whole, rows = self.step.bytes(front, (stream,)), self.tied * (2 if self.other_rows else 1)
-                more = [whole + self.other_rows, rows + self.other_rows]
+                more = [whole + self.other_rows, rows + self.other_rows - self.ids]
             found += [one._replace(held=one.held + held) for held in more]
         if found:
             yield self.fullest(found)

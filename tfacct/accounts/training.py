@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, Size
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.kept import AGAIN, TURNS, Kept, Pass, Role, Section, bytes_of
 from tfacct.ledger.storage import Width
 
+TABLE = "embed.weight"
 ENDS = -1
 """Stands for the number of a block where there is none: in front of the blocks, and behind."""
 
@@ -103,7 +105,7 @@ class Step(NamedTuple):
     where it is not the pass's. `kept_input`: what a checkpointed block keeps, where that is a part of its input.
     `units`: the weights, where ranks share them. `buckets`: bytes that gradients are reduced in. `stage`: that of
     a pipeline, whose pass it is. `makers`: ranks that each make the gradient of all rows of the table, of which they
-    have a part.
+    have a part. `side`: the side whose gradients are counted, of a model of two.
     """
 
     run: Pass
@@ -124,6 +126,7 @@ class Step(NamedTuple):
     buckets: Size = 0
     stage: InFlight | None = None
     makers: int = 1
+    side: Literal["", "encoder", "decoder"] = ""
 
     @property
     def stored(self) -> Width:
@@ -178,12 +181,22 @@ class Step(NamedTuple):
             return
         kinds = {id(group.axes): kind_of(group.numbers) for group in self.ledger.groups}
         for tensor in self.ledger.tensors():
-            yield Gradient(kinds[id(tensor.axes)], tensor.path, self.stored.bytes(tensor.elements), tensor.count)
+            path = tensor.path
+            if self.side:
+                of_source = bool(paths.parse(path).side) or (self.side == paths.ENCODER and self.shares_table(path))
+                if of_source != (self.side == paths.ENCODER):
+                    continue
+                path = path.removeprefix(f"{paths.ENCODER}.")
+            yield Gradient(kinds[id(tensor.axes)], path, self.stored.bytes(tensor.elements), tensor.count)
+
+    def shares_table(self, path: str = TABLE) -> bool:
+        """True if this is the table of both sides."""
+        return path == TABLE and all(tensor.path != paths.in_encoder(TABLE) for tensor in self.ledger.tensors())
 
     def lines_of(self, section: Section) -> Iterator[Kept]:
         """Tensors that one block of a section keeps, or what stands in front of the blocks or behind them."""
         if self.checkpoint and section.numbers:
-            return iter((self.input,))
+            return iter((section.input or self.input,))
         elsewhere = frozenset(TURNS if self.hands else (AGAIN,))
         return (line for line in section.run.kept if elsewhere.isdisjoint(line.by))
 

@@ -19,6 +19,15 @@ class Config(BartLike):
     normalize_embedding: Switch = True
     static_position_embeddings: Switch = False
 
+    trains: ClassVar = frozenset({"sdpa", "eager"})
+    dropouts: ClassVar = {
+        "embedding": ("dropout", 0.1),
+        "residual": ("dropout", 0.1),
+        "attention": ("attention_dropout", 0.0),
+        "drops_product": ("activation_dropout", 0.0),
+    }
+    habits: ClassVar = frozenset({"norms_sums", "narrow_softmax"})
+    changes_training: ClassVar = frozenset({"encoder_layerdrop", "decoder_layerdrop"})
     stems: ClassVar = ("Bart",)
     uncounted: ClassVar = BartLike.uncounted | {"normalize_embedding", "static_position_embeddings"}
     heads: ClassVar = {"ForConditionalGeneration": SEQ2SEQ, "Model": BODY}

@@ -139,12 +139,14 @@ class Run(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A run, the sizes of its letters, and the blocks that it stands for."""
+    """A run, the sizes of its letters, and the blocks that it stands for. `input`: what a block keeps that runs again,
+    where it is not what others keep."""
 
     run: Run
     axes: Axes
     count: Size = 1
     numbers: Sequence[int] = ()
+    input: Kept | None = None
 
 
 class Handed(NamedTuple):
@@ -167,6 +169,7 @@ class Pass(NamedTuple):
     `buffers`: tensors that stay all the time. `waiting`: what is held while the blocks run forwards, `handed` what
     blocks that are run again are handed. `again`: operations of the blocks that are run again, where not all are.
     `loss`: role of the loss. `logits`: what the loss is taken of. `collected`: gradients to which every block adds.
+    `encoder`: the pass of a source, whose tokens are T there; `source`: its sections as they stand beside the others.
     """
 
     front: Section
@@ -179,11 +182,13 @@ class Pass(NamedTuple):
     loss: Role = "full"
     logits: Held = Held("B T V")
     collected: tuple[Collected, ...] = ()
+    encoder: Pass | None = None
+    source: tuple[Section, ...] = ()
 
     @property
     def sections(self) -> tuple[Section, ...]:
         """All sections in order."""
-        return (self.front, *self.blocks, self.back)
+        return (*self.source, self.front, *self.blocks, self.back)
 
 
 def joined(*runs: Run) -> Run:

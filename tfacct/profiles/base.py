@@ -172,6 +172,10 @@ class Profile(Protocol):
         """Gradients to which every block adds."""
 
     @property
+    def of_pair(self) -> bool:
+        """True if it runs one side of two."""
+
+    @property
     def biases(self) -> bool:
         """True if it has a rule for learned scores of distances."""
 
@@ -184,10 +188,15 @@ class Profile(Protocol):
 
 def passed(shape: Transformer, profile: Profile, kernel: Mapping[str, Size]) -> Pass:
     """The pass of a model. `kernel`: letters that the profile's kernels derive from the step's."""
-    headless = shape.head is None and not (profile.encodes and shape.classes is not None)
+    headless = shape.head is None and not (profile.encodes and shape.classes is not None) and not profile.of_pair
     if shape.encoder is not None or shape.mtp is not None or headless:
         raise ConfigError(f"{profile.name}: only decoders with a language model's head are trained here")
-    if unruled := next(_unruled_ends(shape, encodes=profile.encodes, biases=profile.biases), None):
+    if unruled := next(
+        _unruled_ends(
+            shape, encodes=profile.encodes, transforms=profile.encodes and not profile.of_pair, biases=profile.biases
+        ),
+        None,
+    ):
         raise ConfigError(f"{profile.name}: no rule for {unruled}")
     everywhere = {axis: size for part in shape.parts() for axis, size in part.axes().items()}
     everywhere.update(kernel)
@@ -208,7 +217,7 @@ def passed(shape: Transformer, profile: Profile, kernel: Mapping[str, Size]) -> 
     )
 
 
-def _unruled_ends(shape: Transformer, *, encodes: bool, biases: bool) -> Iterator[str]:
+def _unruled_ends(shape: Transformer, *, encodes: bool, transforms: bool, biases: bool) -> Iterator[str]:
     """Ends of a model for which no profile has a rule, or none but those of encoders."""
     embed, head, positions = shape.embed, shape.head, shape.positions
     if embed.width is not None:
@@ -217,8 +226,8 @@ def _unruled_ends(shape: Transformer, *, encodes: bool, biases: bool) -> Iterato
         yield "positions that are not learned"
     if (shape.segments is not None and not encodes) or (shape.bias is not None and not biases):
         yield "segments or biases of scores"
-    if head is not None and ((head.transform is not None) != encodes or head.scale is not None):
-        yield "a head without a transform" if encodes else "a head with a transform or a scale"
+    if head is not None and ((head.transform is not None) != transforms or head.scale is not None):
+        yield "a head without a transform" if transforms else "a head with a transform or a scale"
 
 
 def _axes(block: Block) -> dict[str, Size]:

@@ -57,6 +57,11 @@ class Attending:
         return False
 
     @property
+    def of_pair(self) -> bool:
+        """True if it runs one side of two."""
+        return False
+
+    @property
     def biases(self) -> bool:
         """True if learned scores of distances are added to the others."""
         return False

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tfacct.architecture.parts import Attention
 from tfacct.architecture.transformer import Transformer
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.kept import Pass
+from tfacct.profiles.base import passed
 from tfacct.profiles.transformers import Transformers
 
 
@@ -30,3 +35,17 @@ def _relative(shape: Transformer) -> type[Transformers]:
     from tfacct.profiles.transformers_rotary_encoders import RotaryEncoders
 
     return RotaryEncoders
+
+
+def pass_by(
+    profile: Transformers, shape: Transformer, letters: Mapping[str, Size], of_source: Mapping[str, Size]
+) -> Pass:
+    """The pass of a model as this profile runs it, or of both its sides. `letters`, `of_source`: those that kernels
+    derive from a step's, for the target and for the source."""
+    if shape.encoder is None:
+        return passed(shape, profile, letters)
+    from tfacct.profiles.pairs import passed_pair
+    from tfacct.profiles.transformers_pairs import Pairs
+
+    sides = Pairs(profile.attention, profile.habits, profile.full, profile.batch, profile.tokens)
+    return passed_pair(shape, sides, letters, of_source)

@@ -66,10 +66,11 @@ def _inside(dtype: torch.dtype, forward: Callable[..., Any], *args: Any, **named
         return forward(*args, **named)
 
 
-def kept(model: Any, batch: int, tokens: int) -> list[Saved]:
-    """Tensors that autograd saves in a forward pass with a loss, parameters and buffers apart."""
+def kept(model: Any, batch: int, tokens: int, source: int = 0) -> list[Saved]:
+    """Tensors that autograd saves in a forward pass with a loss, parameters and buffers apart. `source`: tokens of a
+    source, in a model that has an encoder of one."""
     with as_on_cuda():
-        return saved(model, lambda: _forward(model, _ids(batch, tokens)).loss)
+        return saved(model, lambda: _forward(model, _ids(batch, tokens), _source(batch, source)).loss)
 
 
 def peak(
@@ -77,6 +78,7 @@ def peak(
     batch: int,
     tokens: int,
     *,
+    source: int = 0,
     accumulate: bool = False,
     holds_logits: bool = False,
     beside: Iterable[Tensor] = (),
@@ -86,17 +88,17 @@ def peak(
     `accumulate`: an earlier batch has left its gradients. `holds_logits`: the caller keeps the logits meanwhile.
     `beside`: tensors of the model that are neither parameters nor buffers, as scales of weights in 4 bits are.
     """
-    ids = _ids(batch, tokens)
+    ids, read = _ids(batch, tokens), _source(batch, source)
     alive = Alive()
     if accumulate:
         with as_on_cuda():
-            _forward(model, ids).loss.backward()
+            _forward(model, ids, read).loss.backward()
     gradients = (parameter.grad for parameter in model.parameters() if parameter.grad is not None)
-    for tensor in (*model.parameters(), *model.buffers(), *gradients, *beside, ids):
+    for tensor in (*model.parameters(), *model.buffers(), *gradients, *beside, ids, *(() if read is None else (read,))):
         alive.add(tensor)
     with warnings.catch_warnings(), as_on_cuda(), alive:
         warnings.simplefilter("ignore")
-        given = _forward(model, ids)
+        given = _forward(model, ids, read)
         loss, logits = given.loss, given.logits if holds_logits else None
         del given
         alive.backward = True
@@ -109,15 +111,22 @@ def _ids(batch: int, tokens: int) -> Tensor:
     return torch.zeros(batch, tokens, dtype=torch.long, device="meta")
 
 
-def _forward(model: Any, ids: Tensor) -> Any:
-    """The loss and the logits. A sequence's class is its first token."""
+def _source(batch: int, tokens: int) -> Tensor | None:
+    return _ids(batch, tokens) if tokens else None
+
+
+def _forward(model: Any, ids: Tensor, source: Tensor | None = None) -> Any:
+    """The loss and the logits. A sequence's class is its first token. Of a model that reads a `source` tokens are the
+    labels, of which it shifts a copy."""
+    if source is not None:
+        return model(input_ids=source, labels=ids, use_cache=False)
     labels = ids[:, 0] if type(model).__name__.endswith("ForSequenceClassification") else ids
     return model(input_ids=ids, labels=labels, use_cache=False)
 
 
-def loss_of(model: Any, ids: Tensor) -> Any:
+def loss_of(model: Any, ids: Tensor, source: Tensor | None = None) -> Any:
     """The loss of a batch whose labels are its tokens; its logits are gone."""
-    return _forward(model, ids).loss
+    return _forward(model, ids, source).loss
 
 
 @contextmanager
@@ -127,6 +136,7 @@ def as_on_cuda() -> Iterator[None]:
         patch.object(nn.functional, "scaled_dot_product_attention", scaled_dot_product_attention),
         patch.object(nn.functional, "dropout", _dropout),
         patch("transformers.masking_utils.find_packed_sequence_indices", lambda *_, **__: None),
+        patch("transformers.masking_utils.fast_all", lambda _: True),  # a mask of tokens that are all there
         patch.object(transformers.PreTrainedModel, WARNS, lambda *_, **__: None),
     ):
         yield

@@ -26,8 +26,9 @@ OPTIMIZERS: Mapping[str, Callable[[Any], Optimizer]] = {
 """torch's optimizers that can be asked on meta, by this program's names."""
 
 
-def tracked_peak(model: Any, batch: int, tokens: int) -> int:
+def tracked_peak(model: Any, batch: int, tokens: int, source: int = 0) -> int:
     """The most bytes alive in a step without its optimizer, by torch's MemTracker, of a model that has not run yet.
+    `source`: tokens of a source, where it has an encoder of one.
 
     Raises PrivateInterfaceError where torch has no such tracker.
     """
@@ -35,13 +36,15 @@ def tracked_peak(model: Any, batch: int, tokens: int) -> int:
         from torch.distributed._tools.mem_tracker import MemTracker
     except ImportError as error:
         raise PrivateInterfaceError(str(error)) from error
-    ids = torch.zeros(batch, tokens, dtype=torch.long, device="meta")
+    ids, *read = (
+        torch.zeros(batch, n, dtype=torch.long, device="meta") for n in (tokens, *([source] if source else []))
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tracker = MemTracker()
-        tracker.track_external(model, ids)
+        tracker.track_external(model, ids, *read)
         with as_on_cuda(), tracker:
-            loss_of(model, ids).backward()
+            loss_of(model, ids, *read).backward()
         found = tracker.get_tracker_snapshot("peak")[torch.device("meta")]
     return int(found["Total"])
 

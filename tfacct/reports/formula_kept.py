@@ -112,6 +112,11 @@ def written_kept(subject: LoadedModel, recipe: Recipe, work: Workload, as_: str 
     """What a step of any size keeps that is laid out as this one."""
     import sympy
 
+    if subject.architecture.encoder is not None:
+        raise UsageError(
+            f"{subject.name}: what both sides keep is not written in letters",
+            f"tfacct train {subject.name} counts it at any sizes",
+        )
     symbolic = _letters(subject, work)
     step = _in_letters(subject, symbolic, recipe, work, as_)
     return WrittenKept(symbolic, step, sympy.expand(step.kept()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from tfacct.accounts.optimizers import optimizer
@@ -73,18 +73,27 @@ def train(
         convention=f"as transformers runs it with {recipe.attention}: {TRAINING}",
         notes=lambda at: [*_notes(every[at], facts[at]), *filter(None, [card])],
         counted=recipe.counted,
-        details=lambda _: _DETAILS,
+        details=lambda at: _details(every[at]),
         requests=[request],
         left_out=left_out,
         headline="peak_bytes",
     )
 
 
-_DETAILS = (
+def _details(shown: Sequence[Trained]) -> Iterator[str]:
+    """Sentences about what is exact, and which tokens models learn from."""
+    yield EXACT
+    pairs = {one.subject.architecture.encoder is not None for one in shown}
+    yield from (sentence for so, sentence in ((False, LABELS), (True, SHIFTED)) if so in pairs)
+
+
+EXACT = (
     "Exact for what autograd keeps and makes. Left out: the allocator's rounding and fragmentation, what kernels use"
-    " inside themselves, the device's context.",
-    "The labels are the tokens. The optimizer's step is the second one, when its moments are there.",
+    " inside themselves, the device's context."
 )
+SECOND = "The optimizer's step is the second one, when its moments are there."
+LABELS = f"The labels are the tokens. {SECOND}"
+SHIFTED = f"The decoder's tokens are its labels, shifted by one. {SECOND}"
 
 
 def trainable(subjects: Sequence[LoadedModel], recipe: Recipe) -> tuple[list[LoadedModel], list[LeftOut]]:

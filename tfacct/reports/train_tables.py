@@ -24,6 +24,10 @@ class Stepped(Protocol):
     def recipe(self) -> Recipe: ...
 
 
+MEMORY = "memory"
+"""What an encoder gave."""
+
+
 def by_part(one: Stepped) -> dict[str, int]:
     """Bytes kept, by what keeps them."""
     found: dict[str, int] = {}
@@ -63,6 +67,8 @@ def _row(line: Kept) -> dict[str, Any]:
 
 def _part(path: str, needed: list[str]) -> str:
     """Who keeps a tensor: attention, network, norms, the loss, or what stands at the ends."""
+    if path.startswith(f"{paths.ENCODER}.") or path == MEMORY:
+        return paths.ENCODER
     name, _, leaf = path.removeprefix("blocks.*.").partition(".")
     if leaf.endswith("weight_cast") or name.endswith("weight_cast"):
         return "casts of weights"
@@ -70,7 +76,7 @@ def _part(path: str, needed: list[str]) -> str:
         return "inputs of products"
     if needed == [AGAIN]:
         return "inputs of blocks"
-    if name in ("attn", "mlp", "loss"):
+    if name in ("attn", "cross", "mlp", "loss"):
         return name
     if name in ("in", "stream") and not any("norm" in operation for operation in needed):
         return "inputs of products"

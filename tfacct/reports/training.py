@@ -23,11 +23,11 @@ from tfacct.ledger.kept import Pass
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
-from tfacct.profiles.base import Habits, passed
+from tfacct.profiles.base import Habits
 from tfacct.profiles.chunked import loss_in_chunks
 from tfacct.profiles.selective import attention_again
 from tfacct.profiles.transformers import Transformers, kernel_letters
-from tfacct.profiles.transformers_kinds import kind_of
+from tfacct.profiles.transformers_kinds import kind_of, pass_by
 from tfacct.reports.stored import stored
 
 AttentionKind = Literal["sdpa", "eager"]
@@ -187,7 +187,7 @@ def pass_of(
     profile = kind(recipe.attention, own, recipe.full, batch, work.tokens)
     letters = {**(kernel or kernel_letters(work.tokens))}
     letters |= {"P": subject.config.context} if profile.habits.stores_positions else {}
-    whole = passed(shape or subject.architecture, profile, letters)
+    whole = pass_by(profile, shape or subject.architecture, letters, kernel_letters(work.new_source))
     if recipe.checkpoint == "attention" and recipe.lora is None:
         whole = attention_again(whole, drops=profile.habits.drops_inside and profile.habits.residual)
     if recipe.loss == CHUNKED:

@@ -17,6 +17,8 @@ from tfacct.witness.checks import Check, Counts
 
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
 """Fields of a config that say how many blocks there are."""
+DROPS = ("blocks.*.attn.drop", "blocks.*.cross.drop", "blocks.*.mlp.drop")
+"""Dropouts behind a block's parts."""
 TWO = 2
 """Blocks of the model that is run: its last and its first are different ones."""
 
@@ -58,7 +60,12 @@ def blocks_run(given: LoadedModel, all_layers: bool) -> tuple[int, int]:
 def with_blocks(given: LoadedModel, count: int) -> LoadedModel | None:
     """The model with so many blocks; None where it has no more, or has blocks of several kinds."""
     field = next((name for name in LAYERS if name in given.raw), None)
-    if field is None or len(given.architecture.stacks) > 1 or given.architecture.stacks[0].count <= count:
+    if (
+        field is None
+        or given.architecture.encoder is not None
+        or len(given.architecture.stacks) > 1
+        or given.architecture.stacks[0].count <= count
+    ):
         return None
     try:
         found = given.with_fields({**given.changed, field: count})
@@ -90,7 +97,7 @@ class _Asked:
     def kept(self) -> Check:
         """Bytes that autograd saves, by the modules that asked for them; of blocks that run again all together."""
         keeping, _ = rooms()
-        saved = keeping.kept(self._built(), self.work.batch, self.work.tokens)
+        saved = keeping.kept(self._built(), self.work.batch, self.work.tokens, self.work.new_source)
         name = f"kept by {_of(self.blocks)}"
         if self.how.checkpoint != "none" or self.how.chunks > 1:
             total = {"total": int(self.step.kept())}
@@ -107,12 +114,13 @@ class _Asked:
         ours = {"total": int(fullest.total - fullest.states)}
         batch, tokens = self.work.batch, self.work.tokens
         model = self._built()
-        theirs = keeping.peak(model, batch, tokens, beside=_beside(model, self.how)).bytes
+        source = self.work.new_source
+        theirs = keeping.peak(model, batch, tokens, source=source, beside=_beside(model, self.how)).bytes
         yield Check("peak, operator by operator", "bytes", ours, {"total": theirs}, self._peak_note())
         if self.how.lora is not None:  # the tracker's hooks need every weight's gradient
             return
         try:
-            tracked = stepping.tracked_peak(self._built(), batch, tokens)
+            tracked = stepping.tracked_peak(self._built(), batch, tokens, source)
         except PrivateInterfaceError:
             return
         yield Check("peak by torch's MemTracker", "bytes", ours, {"total": tracked}, self._peak_note())
@@ -230,8 +238,13 @@ def module(operation: str, paths: Mapping[str, str], block: str) -> str:
     `block`: where a sublayer's dropout runs, if it is no part of the sublayer.
     """
     name = operation.removesuffix(".weight")
-    if block and name in ("blocks.*.attn.drop", "blocks.*.mlp.drop"):
+    if block and name in DROPS:
         return block
+    if name.startswith("encoder.blocks.") and name.removeprefix("encoder.") in DROPS:
+        return parent(paths["encoder.blocks.*.attn_norm"])
+    if name in ("embed", "encoder.embed") and "blocks.*.cross.q_proj" in paths:  # each side has a module for the table
+        first = paths[name.replace("embed", "blocks.*.attn.q_proj")]
+        return parent(first.partition(".*")[0])
     if name in paths:
         return paths[name]
     owner, _, leaf = name.rpartition(".")

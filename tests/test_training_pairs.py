@@ -1,0 +1,79 @@
+"""Training steps of an encoder and a decoder: what each side keeps, by hand, their instants, and what is refused."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.conftest import Ran
+from tfacct import load
+from tfacct.accounts.timeline import peak, timeline
+from tfacct.accounts.timeline_pairs import PairTimeline
+from tfacct.ledger.workload import Workload
+from tfacct.reports.training import Recipe, step_of
+
+SIZES = {"d_model": 48, "encoder_layers": 2, "decoder_layers": 3, "encoder_ffn_dim": 70, "decoder_ffn_dim": 50}
+HEADS = {"encoder_attention_heads": 3, "decoder_attention_heads": 3, "activation_dropout": 0.0}
+WORK = Workload(context=23, tokens=23, batch=2, source=31, new_source=31)
+
+
+def test_both_sides_of_bart_by_hand() -> None:
+    """A block keeps what BERT's does: its input and two sums, a norm's result, 8 bytes for each number of the stream, a
+    byte for each of two dropouts, queries, keys, values and what is summed of them, the network before and behind its
+    GELU, two means and deviations. The decoder's has a third sum, norm and dropout, and keys and values of the source.
+    What the encoder gave stands once."""
+    step = step_of(load("bart-base", **SIZES, **HEADS).loaded, WORK, Recipe())
+    read, write = step.run.source[1], step.run.blocks[0]
+    source, target, seed = 2 * 31, 2 * 23, 24
+    assert step.kept_in(read) == source * (8 * 48 + 2 * 48 + 8 * 48 + 4 * 3 + 4 * 70 + 16) + seed
+    own = 12 * 48 + 3 * 48 + 8 * 48 + 4 * 3 + 4 * 48 + 4 * 3 + 4 * 50 + 24
+    assert step.kept_in(write) == target * own + source * 4 * 48 + 2 * seed
+    memory = [line for line in step.run.front.run.kept if line.path == "memory"]
+    assert [line.bytes({**step.run.front.axes, **step.at}, step.pass_) for line in memory] == [source * 48 * 2]
+
+
+def test_a_table_of_both_sides_has_one_gradient() -> None:
+    """The gradients are the parameters, two bytes each; beside the encoder's backward pass all of the decoder's are."""
+    model = load("bart-base", **SIZES, **HEADS).loaded
+    step = step_of(model, WORK, Recipe(optimizer="none"))
+    parameters = 2 * sum(tensor.count * tensor.elements for tensor in model.ledger.tensors())
+    assert PairTimeline(step).all_gradients == parameters
+    named = {instant.name: instant for instant in timeline(step)}
+    assert named["encoder, block 0, backward"].gradients > named["block 0, backward"].gradients
+    assert named["optimizer step"].gradients == parameters
+
+
+def test_a_longer_source_takes_more_and_the_source_is_said(run: Callable[..., Ran]) -> None:
+    model = load("bart-large").loaded
+    most = [peak(timeline(step_of(model, Workload(64, 64, 1, "all", n, n), Recipe()))).total for n in (256, 512, 1024)]
+    assert most == sorted(set(most))
+    ran = run("train", "bart-large", "--ctx", "64", "--source", "256")
+    assert ran.out.splitlines()[0].startswith("bart-large: a training step in bf16, context 64, source 256")
+    assert "encoder, block 11, backward" in ran.out
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_parts_of_a_step_of_two_sides(run: Callable[..., Ran], columns: int) -> None:
+    ran = run("train", "bart-large", "--ctx", "64", "--by", "part", columns=columns)
+    assert {"encoder", "cross"} <= {line.split()[0] for line in ran.out.splitlines() if line.startswith(" ")}
+    assert max(map(len, ran.out.splitlines())) <= columns
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (("--accumulate",), "has not been measured with gradients of earlier batches"),
+        (("--lora", "8"), "has not been measured with adapters"),
+        (("--fsdp", "2"), "no rule for an encoder on a mesh"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_what_was_not_measured_of_two_sides_is_refused(
+    run: Callable[..., Ran], more: tuple[str, ...], why: str
+) -> None:
+    ran = run("train", "bart-large", *more)
+    assert ran.code != 0 and why in " ".join(ran.err.split())
+
+
+def test_no_formula_is_written_of_both_sides(run: Callable[..., Ran]) -> None:
+    ran = run("formula", "bart-base", "--of", "kept")
+    assert ran.code != 0 and "what both sides keep is not written in letters" in " ".join(ran.err.split())

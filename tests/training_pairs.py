@@ -1,0 +1,34 @@
+"""Random small models of an encoder and a decoder whose training step is measured."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+Pick: TypeAlias = Callable[[list[Any]], Any]
+Config: TypeAlias = dict[str, Any]
+
+DROPS = [0.0, 0.0, 0.1]
+
+
+def bart(pick: Pick, config: Config) -> Config:
+    heads = pick([2, 3])
+    other = pick([1, 2, heads])
+    width = heads * other * config["head_dim"]
+    return {
+        "d_model": width,
+        "encoder_attention_heads": heads,
+        "decoder_attention_heads": pick([heads, other]),
+        "encoder_layers": config["num_hidden_layers"],
+        "decoder_layers": pick([1, 2, 3]),
+        "encoder_ffn_dim": config["intermediate_size"],
+        "decoder_ffn_dim": pick([16, 70, 200]),
+        "max_position_embeddings": 64,
+        "activation_function": pick(["gelu", "gelu", "relu"]),
+        "scale_embedding": pick([True, False]),
+        "dropout": pick([0.1, 0.1, 0.0]),
+        "attention_dropout": pick(DROPS),
+        "activation_dropout": pick(DROPS),
+        **{"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2},
+    }
+
+
+PAIRS: Mapping[str, Callable[[Pick, Config], Config]] = {"bart": bart}

@@ -1,0 +1,113 @@
+"""The timeline of a step of two sides: the encoder's forward pass, the decoder's, then both backwards.
+
+Each side is a timeline of its own. Beside the decoder's instants stands all that the encoder keeps, beside the
+encoder's backward pass all gradients of the decoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tfacct.accounts.timeline import Instant, Timeline, ends_of_stacks
+from tfacct.accounts.training import Angles, Step
+from tfacct.ledger.einsum import Size
+
+LABELS, TOKENS, MEMORY = "labels", "tokens", "memory"
+LAST_READ = "blocks.*.cross.k_proj.weight"
+"""The operation of block 0 behind which no gradient needs what the encoder gave."""
+
+
+def sides(step: Step) -> tuple[Step, Step]:
+    """The steps of the encoder and of the decoder, each with its own tokens."""
+    assert step.run.encoder is not None
+    source = step.at["I"]
+    reads = step.run.encoder._replace(buffers=())
+    at = {**step.at, "T": source, "S": source}
+    return (
+        step._replace(run=reads, at=at, side="encoder", holds_logits=False),
+        step._replace(run=step.run._replace(encoder=None, source=()), side="decoder"),
+    )
+
+
+class PairTimeline:
+    """The instants of both sides."""
+
+    def __init__(self, step: Step) -> None:
+        reading, writing = sides(step)
+        self.reads, self.writes = Timeline(reading), Timeline(writing)
+        self.step = step
+        self.buffers = writing.weights - reading.weights
+        self.source_kept = self.reads.kept_front + self.reads.kept_blocks + self.reads.kept_in(reading.run.back)
+        front = writing.run.front
+        each = {line.path: self.writes.held(front, (line,)) for line in front.run.kept}
+        self.labels, self.ids = each[LABELS], each[TOKENS]
+        self.writes.ids = self.ids
+        self.writes.angles = (*self.writes.angles, Angles(LAST_READ, each[MEMORY], 0))  # goes as angles do
+        read = reading.run.front
+        self.source = sum([self.reads.held(read, (line,)) for line in read.run.kept if line.path == TOKENS])
+
+    @property
+    def all_gradients(self) -> Size:
+        """Bytes of all gradients; a table of both sides has one."""
+        return self.reads.all_gradients - self.reads.tied + self.writes.all_gradients
+
+    def reading(self, one: Instant, *, forward: bool) -> Instant:
+        """An instant of the encoder's, beside what there is of the decoder. A table of both has one gradient."""
+        whole = one._replace(name=f"encoder, {one.name}", weights=one.weights + self.buffers)
+        if forward:
+            return whole._replace(kept=whole.kept + self.labels + self.ids)
+        tied = self.reads.tied if one.name.startswith("table") else 0
+        always = 2 * self.writes.loss + self.writes.logits
+        return whole._replace(
+            gradients=whole.gradients + self.writes.all_gradients - tied,
+            kept=whole.kept + self.labels,
+            held=whole.held + always,
+        )
+
+    def writing(self, one: Instant) -> Instant:
+        """An instant of the decoder's, beside all that the encoder keeps."""
+        return one._replace(kept=one.kept + self.source_kept, held=one.held + self.reads.again)
+
+    def always(self) -> Iterator[Instant]:
+        """Instants that every step has."""
+        write, read = self.writes, self.reads
+        yield self.writing(write.forward_ends())
+        yield from map(self.writing, write.behind())
+        yield from (self.writing(write.block(*end)) for end in ends_of_stacks(write.step))
+        for one in map(self.writing, write.front()):
+            yield one._replace(held=one.held + write.held(write.run.front, (each.held for each in write.run.collected)))
+        backwards = [*self._final(), *(read.block(*end) for end in ends_of_stacks(read.step)), *read.front()]
+        yield from (self.reading(one, forward=False) for one in backwards)
+        update = write.update()
+        yield update._replace(
+            gradients=self.all_gradients, kept=self.labels + self.source, held=self.step.update + write.logits
+        )
+
+    def _final(self) -> Iterator[Instant]:
+        """The norm behind the encoder's blocks, backwards."""
+        read, back = self.reads, self.reads.run.back
+        found = [
+            read._backward("final norm, backward", back, moment, read.kept_front + read.kept_blocks, 0, read.again)
+            for moment in back.run.moments
+        ]
+        if found:
+            yield read.fullest(found)
+
+    def inside(self) -> Iterator[Instant]:
+        """Instants that decide in few models."""
+        for _, one in self.reads.inside_blocks(list(ends_of_stacks(self.reads.step))):
+            yield self.reading(one, forward="again" not in one.name and "backward" not in one.name)
+        for _, one in self.writes.inside_blocks(list(ends_of_stacks(self.writes.step))):
+            yield self.writing(one)
+
+
+def pair_timeline(step: Step) -> list[Instant]:
+    """The instants of a step of two sides, in their order; the fullest inside a pass is there only where it decides."""
+    whole = PairTimeline(step)
+    always = list(whole.always())
+    most = max(int(instant.total) for instant in always)
+    fullest = max(whole.inside(), key=lambda each: int(each.total), default=always[0])
+    if int(fullest.total) <= most:
+        return always
+    place = 0 if fullest.gradients == 0 else len(always) - 1
+    return [*always[:place], fullest, *always[place:]]
