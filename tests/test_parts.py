@@ -201,6 +201,10 @@ GLM_4_1V = {
         "out_hidden_size": 4096, "intermediate_size": 13696, "spatial_merge_size": 2, "attention_bias": False,
     },
 }  # fmt: skip
+SO400M = {
+    "model_type": "siglip_vision_model", "hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27,
+    "num_attention_heads": 16, "image_size": 896, "patch_size": 14, "vision_use_head": False,
+}  # fmt: skip
 PUBLISHED = [
     (GLM_4_1V, 10_292_777_472),
     (QWEN2_VL, 8_291_375_616), (QWEN2_5_VL, 8_292_166_656), (QWEN2_5_VL_3B, 3_754_622_976), (QWEN3_VL, 8_767_123_696),
@@ -336,6 +340,38 @@ def test_an_encoder_of_audio_is_the_wholes(run, tmp_path: Path) -> None:
     assert sum(one["total_params"] for one in document["models"]) == together
     ran = run("flops", str(path), "--part", "audio")
     assert "only the audio model is counted, not text_config, multi_modal_projector" in " ".join(ran.err.split())
+
+
+def test_paligemma_is_both_and_its_projector() -> None:
+    """2,923,466,480 parameters, as the file of its 3B for images of 224 has them: a product, 1,152 · 2,048 + 2,048."""
+    text = {"model_type": "gemma", "vocab_size": 257216, "hidden_size": 2048, "intermediate_size": 16384}
+    text |= {"num_hidden_layers": 18, "num_attention_heads": 8, "num_key_value_heads": 1, "head_dim": 256}
+    raw = {"model_type": "paligemma", "text_config": text, "vision_config": SO400M | {"image_size": 224}}
+    assert sum(one.parameters for one in subject("mine", raw).of_parts()) + 1152 * 2048 + 2048 == 2_923_466_480
+
+
+def test_gemma_3_is_both_and_its_projector() -> None:
+    """4,300,079,472 parameters, as the file of its 4B has them: of the projector 1,152 · 2,560, and a norm of 1,152."""
+    vision = subject("mine", {"model_type": "gemma3", "text_config": {}, "vision_config": SO400M}).of_part("vision")
+    both = (load("gemma-3-4b-text").params().total, vision.parameters)
+    assert both == (3_880_263_168, 416_866_032) and sum(both) + 1152 * 2560 + 1152 == 4_300_079_472
+
+
+@pytest.mark.parametrize(
+    ("whole", "part", "why"),
+    [
+        ("gemma3n", "vision", "it is a MobileNet"),
+        ("gemma3n", "audio", "convolutions beside attention in chunks"),
+        ("gemma4", "audio", "convolutions beside attention in chunks"),
+        ("mllama", "vision", "is not counted"),
+    ],
+)
+def test_an_encoder_that_is_no_family_is_refused_by_name(whole: str, part: str, why: str) -> None:
+    raw = {"model_type": whole, "text_config": {}, f"{part}_config": {}}
+    with pytest.raises(TfacctError, match=f"the {part} model in '{whole}' is not counted.*{why}|{why}"):
+        subject("mine", raw, part=part)
+    with pytest.raises(TfacctError, match="model_type 'mllama' is not counted: some layers of its language model"):
+        subject("mine", {"model_type": "mllama", "text_config": {}})
 
 
 def test_qwen2_audio_is_both_and_its_projector() -> None:

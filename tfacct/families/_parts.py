@@ -99,6 +99,20 @@ AUDIOS: Mapping[str, Vision] = {
 """The same of a whole's audio."""
 
 
+UNCOUNTED: Mapping[tuple[str, Part], str] = {
+    ("fast_vlm", "vision"): "it is made of convolutions over neighbouring pixels, and no part here has those",
+    ("gemma3n", "audio"): "its blocks have convolutions beside attention in chunks, and no part here has those",
+    ("gemma3n", "vision"): "it is a MobileNet, convolutions over neighbouring pixels, and no part here has those",
+    ("gemma4", "audio"): "its blocks have convolutions beside attention in chunks, and no part here has those",
+    (
+        "gemma4",
+        "vision",
+    ): "it pools patches by a product with their places, which no part here does",
+    ("llama4", "vision"): "it merges patches behind a class token, which no part here does",
+}
+"""Encoders that were looked at and are no family, and why."""
+
+
 class Pair(NamedTuple):
     """Two encoders beside each other: how their classes begin and end, and what belongs to neither."""
 
@@ -130,7 +144,8 @@ def part_of(raw: Mapping[str, Any], model_type: str, part: Part) -> tuple[dict[s
     towers = AUDIOS if part == "audio" else VISIONS
     if pair is None and model_type not in towers:
         known = ENCODERS["audio" if part == "audio" else "vision"]
-        raise ConfigError(f"the {part} model in {model_type!r} is not counted", f"counted in {', '.join(known)}")
+        why = f": {UNCOUNTED[model_type, part]}" if (model_type, part) in UNCOUNTED else ""
+        raise ConfigError(f"the {part} model in {model_type!r} is not counted{why}", f"counted in {', '.join(known)}")
     own = FIELDS[part]
     inside = (raw.get(f"{own}_dict") if pair else None) or raw.get(own)
     if not isinstance(inside, Mapping):

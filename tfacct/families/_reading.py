@@ -36,6 +36,11 @@ NEAR: Mapping[str, Near] = {
     ),
 }
 """Types that are refused by name."""
+WITHOUT: Mapping[str, str] = {
+    "florence2": "its language model's encoder reads the rows of an image in front of its tokens",
+    "mllama": "some layers of its language model attend to an image's patches, with gates that no part here has",
+}
+"""Types that are refused by name, and that no family comes near."""
 
 
 class Reading(NamedTuple):
@@ -116,6 +121,8 @@ def _model_type(fields: Mapping[str, Any]) -> str:
         raise ConfigError(
             f"model_type {model_type!r} is not counted: {why}", f"counted as a {family}, by {instead}, it {differs}"
         )
+    if isinstance(model_type, str) and model_type in WITHOUT:
+        raise ConfigError(f"model_type {model_type!r} is not counted: {WITHOUT[model_type]}")
     if not isinstance(model_type, str) or model_type not in names():
         raise ConfigError(f"unknown model_type {cut(repr(model_type))}", _by_its_class(fields))
     return model_type
