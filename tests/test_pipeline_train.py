@@ -3,7 +3,7 @@ run a class's blocks, the published figures, and a step by hand."""
 
 from __future__ import annotations
 
-import weakref
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -11,10 +11,11 @@ import pytest
 
 import tfacct
 from tests.conftest import Ran
-from tests.test_sharding import fake_ranks
+from tests.test_sharding import random_config
+from tests.torch_stages import peak_in_flight, saved_in_flight
 from tfacct.accounts.sharding.flights import instants
 from tfacct.accounts.sharding.mesh import Mesh
-from tfacct.accounts.sharding.stages import Stage, stages
+from tfacct.accounts.sharding.stages import stages
 from tfacct.accounts.timeline import peak, timeline
 from tfacct.ledger.workload import Workload
 from tfacct.reports import train_stages
@@ -33,103 +34,8 @@ SIZES = {
 }
 
 
-def saved_in_flight(config: dict[str, Any], mesh: Mesh, rank: int, batch: int, tokens: int) -> int:
-    """The most bytes that autograd has saved on a rank at a time, each storage once, without parameters and buffers."""
-    import torch
-    from torch import nn
-    from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
-    from torch.distributed.pipelining import schedules as torchs
-
-    from tfacct.reference import keeping
-
-    class Agreed(PipelineStage):
-        def _warmup_backward_result(self, received_result: Any = None) -> Any:  # noqa: ARG002
-            return torch.ones(1, dtype=torch.int32)
-
-    class Part(nn.Module):
-        """A stage's blocks of the class, with the angles that each stage works out."""
-
-        def __init__(self, model: Any, stage: Stage) -> None:
-            super().__init__()
-            self.embed = model.model.embed_tokens if stage.first else None
-            self.layers = nn.ModuleList(model.model.layers[number] for number in stage.blocks)
-            self.angles, self.norm = model.model.rotary_emb, model.model.norm if stage.last else None
-            self.head = model.lm_head if stage.last else None
-
-        def forward(self, given: Any) -> Any:
-            stream = given if self.embed is None else self.embed(given)
-            places = torch.arange(tokens, device="meta")[None]
-            angles = self.angles(stream, places)
-            for layer in self.layers:
-                stream = layer(
-                    stream, attention_mask=None, position_ids=places, position_embeddings=angles, use_cache=False
-                )
-            return stream if self.head is None else self.head(self.norm(stream))
-
-    found: dict[int, tuple[int, int]] = {}
-    most = 0
-
-    class Held:
-        """A saved tensor, as autograd holds it."""
-
-        def __init__(self, tensor: Any) -> None:
-            self.tensor = tensor
-
-    def let_go(place: int) -> None:
-        times, size = found.pop(place)
-        if times > 1:
-            found[place] = times - 1, size
-
-    def save(tensor: Any) -> Any:
-        nonlocal most
-        storage = tensor.untyped_storage()
-        held = Held(tensor)
-        if storage._cdata not in own:
-            times, _ = found.get(storage._cdata, (0, 0))
-            found[storage._cdata] = times + 1, storage.nbytes()
-            weakref.finalize(held, let_go, storage._cdata)
-            most = max(most, sum(size for _, size in found.values()))
-        return held
-
-    model = keeping.trainable(config, "sdpa", "bf16")
-    own = {tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *model.buffers())}
-    every, each = stages(config["num_hidden_layers"], mesh), batch // mesh.microbatches
-    stream = torch.zeros(each, tokens, config["hidden_size"], dtype=torch.bfloat16, device="meta", requires_grad=True)
-    logits = torch.zeros(each, tokens, config["vocab_size"], dtype=torch.bfloat16, device="meta", requires_grad=True)
-    ids = torch.zeros(batch, tokens, dtype=torch.long, device="meta")
-    own.add(ids.untyped_storage()._cdata)
-
-    def loss(made: Any, target: Any) -> Any:
-        return model.loss_function(logits=made, labels=target, vocab_size=config["vocab_size"])
-
-    with fake_ranks(mesh.pp, rank), pytest.MonkeyPatch.context() as patched:
-        patched.setattr(torchs, "_batch_p2p", lambda ops, desc=None: [])  # noqa: ARG005
-        parts = [
-            Agreed(
-                Part(model, stage),
-                rank + number * mesh.pp,
-                mesh.pp * mesh.chunks,
-                torch.device("meta"),
-                (ids[:each] if stage.first else stream,),
-                (logits if stage.last else stream,),
-            )
-            for number, stage in enumerate(every[rank])
-        ]
-        single: dict[str, Any] = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
-        schedule: Any
-        if mesh.schedule in single:
-            schedule = single[mesh.schedule](parts[0], mesh.microbatches, loss_fn=loss, scale_grads=False)
-        else:
-            schedule = ScheduleInterleaved1F1B(parts, mesh.microbatches, loss_fn=loss, scale_grads=False)
-        hooks = torch.autograd.graph.saved_tensors_hooks(save, lambda held: held.tensor)
-        with keeping.as_on_cuda(), hooks:
-            whole = (ids,) if rank == 0 else ()
-            schedule.step(*whole, target=ids if rank == mesh.pp - 1 else None, return_outputs=False)
-    return most
-
-
-def counted(config: dict[str, Any], mesh: Mesh, rank: int, batch: int, tokens: int) -> int:
-    """The most that a rank keeps, by the account."""
+def steps_of(config: dict[str, Any], mesh: Mesh, rank: int, batch: int, tokens: int, **recipe: Any) -> list[Any]:
+    """The steps of one rank among which its fullest is, by the account."""
     steps: list[Any] = []
     real = train_stages._steps
 
@@ -139,14 +45,59 @@ def counted(config: dict[str, Any], mesh: Mesh, rank: int, batch: int, tokens: i
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(train_stages, "_steps", alone)
-        step_of(tfacct.load(config).loaded, Workload(tokens, tokens, batch), Recipe(optimizer="none", mesh=mesh))
+        asked = Recipe(optimizer="none", mesh=mesh, **recipe)
+        step_of(tfacct.load(config).loaded, Workload(tokens, tokens, batch), asked)
+    return steps
+
+
+def counted(config: dict[str, Any], mesh: Mesh, rank: int, batch: int, tokens: int) -> int:
+    """The most that a rank keeps, by the account."""
     each = 8 * batch // mesh.microbatches * tokens  # the batch is one tensor, of which microbatches are parts
 
     def kept(step: Any) -> int:
         batches = sum(times for run, times in step.passes if any(line.path == "tokens" for line in run.front.run.kept))
         return int(step.kept()) - each * batches
 
-    return max(map(kept, steps))
+    return max(map(kept, steps_of(config, mesh, rank, batch, tokens)))
+
+
+def peak_compared(kind: str, seed: int) -> None:
+    """A random rank's peak and that of torch's schedule."""
+    rng = random.Random(f"stages {kind} {seed}")
+    pp, schedule = rng.choice((2, 3, 4)), ("1f1b", "gpipe", "interleaved")[seed % 3]
+    chunks = rng.choice((2, 3)) if schedule == "interleaved" else 1
+    times = pp * rng.choice((1, 2, 3)) if chunks > 1 else rng.choice((pp, pp + 1, 2 * pp + 1))
+    mesh = Mesh(pp=pp, schedule=schedule, chunks=chunks, microbatches=times)  # type: ignore[arg-type]
+    like = kind if kind in ("llama", "mistral", "qwen2", "qwen3", "starcoder2", "gemma") else "llama"
+    config = {**random_config(like, rng, Mesh()), "model_type": kind, "head_dim": 8 * rng.randint(1, 2)}
+    config |= {"num_hidden_layers": rng.randint(pp * chunks, pp * chunks + 3), "max_position_embeddings": 512}
+    config |= {"vocab_size": rng.choice((24, 97, 800)), "intermediate_size": rng.choice((16, 80, 300))}
+    config["hidden_size"] = config["num_attention_heads"] * rng.choice((8, 16, 24))
+    if kind in ("starcoder2", "olmo", "olmo2", "granite"):
+        config["head_dim"] = config["hidden_size"] // config["num_attention_heads"]
+    batch, tokens, rank = times * rng.choice((1, 2)), rng.choice((8, 32)), rng.randrange(pp)
+    recipe = {"checkpoint": rng.choice(("none", "full")), "accumulate": seed % 5 == 4}
+    recipe["attention"] = "eager" if kind == "gemma" or seed % 3 == 1 else "sdpa"
+    steps = steps_of(config, mesh, rank, batch, tokens, **recipe)
+    most = max(int(one.total) for step in steps for one in timeline(step) if one.name != "optimizer step")
+    seen = peak_in_flight(config, mesh, rank, batch, tokens, recipe)
+    assert most == seen, (config, mesh, rank, batch, tokens, recipe)
+
+
+@pytest.mark.parametrize(
+    ("kind", "seed"), [("llama", 0), ("qwen2", 1), ("llama", 2), ("mistral", 3), ("starcoder2", 4), ("gemma", 5)]
+)
+def test_a_peak_in_a_pipeline_is_what_is_alive_under_torchs_schedule(kind: str, seed: int) -> None:
+    peak_compared(kind, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind", ["llama", "mistral", "qwen2", "qwen3", "starcoder2", "gemma", "olmo", "olmo2", "granite"]
+)
+def test_random_peaks_in_a_pipeline_are_what_is_alive_under_torchs_schedules(kind: str) -> None:
+    for seed in range(6, 21):
+        peak_compared(kind, seed)
 
 
 SCHEDULES = [("gpipe", 1, 4), ("1f1b", 1, 4), ("interleaved", 2, 4), ("interleaved", 3, 6)]
@@ -199,13 +150,23 @@ def test_llama_8b_by_hand(schedule: Any, chunks: int) -> None:
     # Two moments, and a counter for each of 9 tensors of a block and the table.
     assert found.optimizer_bytes == 2 * found.weights_bytes + 4 * (8 * 9 + 1)
     # Of each microbatch what the blocks keep, their angles (two of 4,096 · 128 in bf16), and the first stage's tokens:
-    # those of two rounds of four, where the rank has more stages.
+    # seven microbatches of it are in flight, where the rank has more stages.
     kept = sum(line["bytes"] for line in whole.lines if line["path"].startswith("blocks.")) // 32
-    flying, blocks, first = {"1f1b": (4, 8, 4), "interleaved": (3 * 4 + 2 * 3 + 1, 2, 8)}[schedule]
+    flying, blocks, first = {"1f1b": (4, 8, 4), "interleaved": (3 * 4 + 2 * 3 + 1, 2, 7)}[schedule]
     each = blocks * kept + 2 * 2 * 4096 * 128
     assert (found.stage, found.in_flight) == (1, flying)
     assert found.kept_bytes == flying * each + first * 8 * 4096
-    assert not found.exact and found.bubble_ratio == 3 / (16 * chunks)
+    assert found.exact and found.bubble_ratio == 3 / (16 * chunks)
+    # Beside: gradients of 16 microbatches to receive into for each stage, what stages gave on of those in flight, and
+    # all tokens; the other stages of the rank receive 16 streams each too. In the last block up to its first sum the
+    # gradient of the stream is the one received.
+    stream, stages_ = 2 * 4096 * 4096, chunks
+    others = (stages_ - 1) * 16
+    fullest = next(each for each in found.instants if each["instant"] == found.peak_instant)
+    alone = next(each for each in whole.instants if each["instant"].startswith("block 31"))
+    assert found.peak_instant == f"block {blocks - 1}, backward"
+    stays = (stages_ * 16 + others + flying) * stream + (16 - first) * 8 * 4096
+    assert stays < fullest["held_bytes"] <= stays + alone["held_bytes"]
     # Where blocks run again the loss decides, on the last stage.
     assert model.train(ctx=4096, checkpoint="full", **pipe).stage == 4
 
@@ -263,11 +224,13 @@ def test_what_fits_is_what_ranks_divide(run: Callable[..., Ran]) -> None:
     assert fit["largest_context"] % 8 == 0 and fit["largest_context"] > 8192
     fit = model.train(ctx="8k", pp=2, batch=8, microbatches=4, fit="60GiB").fit
     assert fit["largest_batch"] % 4 == 0
-    assert model.train(ctx="8k", pp=2, batch=8, fit="60GiB").fit["largest_batch"] is None
+    many = model.train(ctx="8k", pp=2, batch=8, fit="60GiB").fit["largest_batch"]  # each is received into its own
+    peaks = [model.train(ctx="8k", pp=2, batch=batch).peak_bytes for batch in (many, many + 1)]
+    assert peaks[0] <= 60 * 2**30 < peaks[1]
     out = " ".join(
         run("train", "llama-3.2-1b", "--ctx", "8k", "--pp", "2", "--batch", "8", "--fit", "60GiB").out.split()
     )
-    assert "or any number of sequences." in out
+    assert f"or {many:,} sequences" in out
 
 
 def test_a_part_of_a_sequence_keeps_a_part() -> None:

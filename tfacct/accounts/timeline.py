@@ -55,6 +55,10 @@ def timeline(step: Step) -> list[Instant]:
 
 def sums(step: Step, fullest: Fullest | None = None) -> Timeline:
     """The sums that the instants of a step share; `fullest` stands for some instants, the peak of them by default."""
+    if step.stage is not None:
+        from tfacct.accounts.timeline_stage import StageTimeline
+
+        return StageTimeline(step, fullest or peak)
     if step.units is None:
         return Timeline(step, fullest or peak)
     from tfacct.accounts.timeline_units import UnitTimeline
@@ -94,9 +98,8 @@ class Timeline(StepSums):
 
     def instant(self, name: str, operation: str, gradients: Size, kept: Size, held: Size) -> Instant:
         """An instant with what is always there: weights, the optimizer's state, other microbatches."""
-        gradients += self.earlier + (0 if self.step.stage is None else self.step.stage.gradients)
-        kept += self.flying
-        return Instant(name, operation, self.weights, self.step.states, gradients, kept, held + self.step.buckets)
+        own, beside = gradients + self.earlier, held + self.step.buckets
+        return Instant(name, operation, self.weights, self.step.states, own, kept + self.flying, beside)
 
     def forward_ends(self) -> Instant:
         """The loss is known, and all that is kept is there."""
@@ -156,7 +159,7 @@ class Timeline(StepSums):
 
     def _called(self, number: int) -> str:
         """A block by its number in the model."""
-        return f"block {number + (0 if self.step.stage is None else self.step.stage.first):,}"
+        return f"block {number:,}"
 
     def _attended(self, run: Run) -> Sequence[str]:
         """Operations in front of attention that is run again: it has been, once their gradients are computed."""

@@ -84,7 +84,10 @@ class Units(NamedTuple):
 class InFlight(NamedTuple):
     """What a stage of a pipeline has beside the microbatch that runs: `passes` in flight, its own among them, and how
     many of each. `first`: its first block's number in the model. `waiting`: bytes that gradients of weights still wait
-    with. `weights`, `gradients`: bytes of the rank's other stages, once they are there. `rank`: its number."""
+    with. `weights`, `gradients`: bytes of the rank's other stages, once they are there. `rank`: its number. `stays`:
+    bytes that are there all the time, `returned` those of what stages gave on and back, but for the logits of the one
+    that runs; `forwards` come to these in a forward pass. `received`: the gradient of the last block's result is among
+    what stays."""
 
     passes: tuple[tuple[Pass, int], ...]
     first: int = 0
@@ -92,6 +95,10 @@ class InFlight(NamedTuple):
     weights: Size = 0
     gradients: Size = 0
     rank: int = 0
+    stays: Size = 0
+    returned: Size = 0
+    forwards: Size = 0
+    received: bool = False
 
 
 class Step(NamedTuple):

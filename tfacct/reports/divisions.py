@@ -8,6 +8,7 @@ from math import gcd
 from typing import NamedTuple
 
 from tfacct.accounts.memory import footprint
+from tfacct.accounts.sharding import flights
 from tfacct.accounts.sharding.mesh import Mesh, Method, divisors
 from tfacct.accounts.sharding.stages import Stage, blocks_in
 from tfacct.accounts.timeline import Instant, peak, timeline
@@ -17,6 +18,7 @@ from tfacct.base import units
 from tfacct.base.errors import TfacctError
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import rounded_up
+from tfacct.ledger.kept import bytes_each
 from tfacct.ledger.storage import Width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
@@ -104,7 +106,7 @@ class _Training:
         self.steps: dict[tuple[int, bool, int, int, bool], Step] = {}
         self.kept: dict[tuple[int, bool, int, int, bool], int] = {}
         self.stages: dict[
-            tuple[int, bool, int, int, int], list[tuple[list[Stage], Step, dict[int, list[Instant]]]]
+            tuple[int, bool, int, int, int], list[tuple[list[Stage], Step, dict[int, list[Instant]], int]]
         ] = {}
 
     def tried(self, devices: int) -> Tried:
@@ -184,23 +186,31 @@ class _Training:
 
     def _staged(self, mesh: Mesh, batch: int) -> int:
         """Bytes at the peak of a pipeline's fullest rank. Beside what copies share they are the same for all of them:
-        moments and buckets are there at every instant."""
+        moments and buckets are there at every instant, and so is what further microbatches are received into."""
         recipe = replace(self.recipe, mesh=mesh)
         key = mesh.tp, mesh.sp, mesh.pp, mesh.parts, min(batch, mesh.pp + 1)
         if key not in self.stages:
             tokens = self.work.tokens // mesh.parts
             work = replace(self.work, batch=key[-1], tokens=tokens, context=tokens)
             few = replace(recipe, mesh=replace(mesh, dp=1, zero=0))
-            self.stages[key] = [(own, step, {}) for own, step in train_ranks.of_stages(self.ranks[mesh.tp], work, few)]
-        most = 0
-        for own, bare, timelines in self.stages[key]:
+            found = train_ranks.of_stages(self.ranks[mesh.tp], work, few)
+            self.stages[key] = [(own, step, {}, _beside(step)) for own, step in found]
+        most, rest = 0, batch - key[-1]
+        (front, *_, first), *_ = self.stages[key]
+        for own, bare, timelines, beside in self.stages[key]:
+            if not (own[0].first or own[-1].last) and len(bare.run.blocks) == 1:
+                more = flights.stays(bare, own[0], rest) - flights.stays(bare, front[0], rest)
+                if beside + more <= first:  # as many such blocks, no table and no head, and less beside them
+                    continue
             step = train_ranks.on_stages(self.subject, own, bare, recipe)
             makers = step.makers if own[0].first or (own[-1].last and self.tied) else 1  # of the table
             if makers not in timelines:
                 timelines[makers] = timeline(bare._replace(states=0, update=0, makers=makers))
             *others, update = timelines[makers]
-            last = int(update.total + step.update)
-            most = max(most, *(int(step.states + step.buckets + each) for each in (last, peak(others).total)))
+            stays = int(flights.stays(bare, own[0], rest))
+            losses = rest * bytes_each(bare.run.loss, bare.stored) if own[0].last and bare.accumulate else 0
+            there = (update.total + step.update, peak(others).total + losses)
+            most = max(most, *(int(step.states + step.buckets + stays + each) for each in there))
         return most
 
     def _sent(self, mesh: Mesh, batch: int, times: int) -> int:
@@ -215,6 +225,12 @@ class _Training:
         return sum(
             one.sent if one.when == "update" or (one.over == "dp" and once) else times * one.sent for one in found
         )
+
+
+def _beside(step: Step) -> int:
+    """Bytes of all that a stage has of its microbatches."""
+    assert step.stage is not None
+    return int(step.kept_of(step.run) + step.beside() + step.stage.stays + step.stage.returned)
 
 
 def _stages(subject: LoadedModel, devices: int) -> Iterator[tuple[int, int]]:

@@ -245,11 +245,15 @@ def unmeasured(one: Trained) -> str:
     """What of a peak among ranks was not measured to the byte; empty if all of it was."""
     mesh, subject = one.recipe.mesh, one.subject
     assert mesh is not None
-    if mesh.pp * mesh.parts > 1 or mesh.zero:
+    if mesh.parts > 1 or mesh.zero:
         return "What collectives hold on the way is not counted."
     latent = subject.architecture.having(LatentAttention)
     if mesh.ep > 1 and (mesh.fsdp > 1 or mesh.imbalance != 1 or latent):
         return NOT_MEASURED
+    if mesh.pp > 1:
+        from tfacct.reports.train_stages import unmeasured as of_stages
+
+        return of_stages(subject, one.recipe, one.work)
     if mesh.tp == 1:
         return ""
     shape = subject.architecture
@@ -346,7 +350,7 @@ def notes(one: Trained, found: dict[str, Any]) -> list[str]:
     if mesh.pp > 1:
         from tfacct.reports.train_stages import notes as of_stages
 
-        said += of_stages(one.subject, mesh, one.work, one.step)
+        said += of_stages(one.subject, recipe, one.work, one.step)
     if mesh.parts > 1:
         said += [*of_parts(mesh), "What attention receives of other ranks is not counted."]
     if mesh.dp > 1:

@@ -5,14 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tfacct.accounts.sharding.flights import Instant, instants, ledger_of_stage, pass_of_stage, waits
+from tfacct.accounts.sharding.flights import (
+    Instant,
+    instants,
+    ledger_of_stage,
+    logits,
+    pass_of_stage,
+    returned,
+    stays,
+    stream,
+    waits,
+)
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.sharding.stages import Stage, blocks_in, microbatches, part, sorts, stages
 from tfacct.accounts.training import InFlight, Step
+from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Norm, Residual
+from tfacct.ledger.kept import bytes_each
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
+from tfacct.reports import mesh as meshes
 from tfacct.reports import pipes
+from tfacct.reports.training import Recipe
 
+MEASURED = frozenset((Attention, FeedForward, Norm, Residual, Embedding, Head))
+"""Parts of models whose stages were measured under torch's schedules."""
 Make = Callable[[list[Stage]], Step]
 """The step of a rank with some stages, all blocks still in its pass."""
 
@@ -24,21 +40,12 @@ def candidates(
     times = microbatches(mesh, work.axes(), train=True)
     every = stages(blocks_in(subject.ledger), mesh)
     found: list[tuple[list[Stage], Step]] = []
-    for sort, alike in sorts(subject.ledger, every).items():
-        if _less(subject, mesh, sort, every):
-            continue
+    for alike in sorts(subject.ledger, every).values():
         # Earlier ranks have more in flight, later ones more that waits.
         ends = {alike[0], alike[-1]} if mesh.schedule == "zero-bubble" else alike[:1]
         for rank in ends:
             found += ((every[rank], step) for step in _steps(mesh, rank, every[rank], times, accumulate, make))
     return found
-
-
-def _less(subject: LoadedModel, mesh: Mesh, sort: tuple[object, ...], every: list[list[Stage]]) -> bool:
-    """True if a rank has less than the first one: equal blocks, no table and no head, and no more in flight."""
-    alone = sum(bool(group.numbers) for group in subject.ledger.groups) == 1
-    ends = sort[-2:]
-    return alone and not any(ends) and mesh.schedule != "zero-bubble" and len(every) > 1
 
 
 def _steps(mesh: Mesh, rank: int, own: list[Stage], times: int, accumulate: bool, make: Make) -> Iterator[Step]:
@@ -61,7 +68,8 @@ def _steps(mesh: Mesh, rank: int, own: list[Stage], times: int, accumulate: bool
 
     def beside(start: Instant) -> int:
         flying = sum(count * size for count, size in zip(start.flying, kept, strict=True))
-        return int(flying + start.waiting * pending + gradients(start))
+        given, _ = _given(mesh, parts, own, start, times)
+        return int(flying + start.waiting * pending + gradients(start) + given)
 
     most: dict[tuple[int, bool], Instant] = {}
     for start in sorted(starts, key=beside):
@@ -70,11 +78,41 @@ def _steps(mesh: Mesh, rank: int, own: list[Stage], times: int, accumulate: bool
         first, later = most.get((stage, False)), most.get((stage, True))
         if first and later and beside(later) >= beside(first):
             del most[stage, False]
+    there = sum(stays(part, stage, times) for part, stage in zip(parts, own, strict=True))
     for (stage, earlier), start in most.items():
         passes = tuple(zip(runs, start.flying, strict=True))
         others = sum(weights) - weights[stage]
-        flight = InFlight(passes, own[stage].blocks.start, start.waiting * pending, others, gradients(start), rank)
-        yield parts[stage]._replace(stage=flight, accumulate=earlier)
+        given, forwards = _given(mesh, parts, own, start, times)
+        flight = InFlight(
+            passes,
+            own[stage].blocks.start,
+            start.waiting * pending,
+            others,
+            gradients(start),
+            rank,
+            there,
+            given,
+            forwards,
+            received=not own[stage].last,
+        )
+        yield parts[stage]._replace(stage=flight, accumulate=earlier, holds_logits=own[stage].last)
+
+
+def _given(mesh: Mesh, parts: list[Step], own: list[Stage], start: Instant, times: int) -> tuple[Any, Any]:
+    """Bytes of what a rank's stages gave on and back, but for the logits of the one that runs, and what comes to these
+    in a forward pass, in which its own is not there yet."""
+    given = sum(returned(part, stage, flying) for part, stage, flying in zip(parts, own, start.flying, strict=True))
+    runs, later = parts[start.stage], bool(start.done)
+    last = own[start.stage].last
+    if mesh.schedule == "1f1b" and later and not own[0].first:  # torch's loop names what it gave back until the next
+        given += stream(runs)
+    if own[-1].last:  # the losses of all microbatches up to here stay
+        losses = times if later or mesh.schedule == "gpipe" else start.flying[-1]
+        given += (losses - last) * bytes_each(parts[-1].run.loss, runs.stored)
+    if not last:
+        return given, -stream(runs)
+    named = mesh.schedule == "gpipe" or (mesh.schedule == "1f1b" and later)  # and the last logits, up to the next ones
+    return given - logits(runs), logits(runs) if named else 0
 
 
 def facts(mesh: Mesh, work: Workload, step: Step) -> dict[str, Any]:
@@ -88,16 +126,36 @@ def facts(mesh: Mesh, work: Workload, step: Step) -> dict[str, Any]:
     }
 
 
-def notes(subject: LoadedModel, mesh: Mesh, work: Workload, step: Step) -> list[str]:
+def unmeasured(subject: LoadedModel, recipe: Recipe, work: Workload) -> str:
+    """What of a stage's peak was not measured to the byte under torch's schedules; empty if all of it was."""
+    mesh = recipe.mesh
+    assert mesh is not None
+    if mesh.schedule == "zero-bubble":
+        return "torch's own schedule keeps all tensors of a microbatch until its gradients of weights: that is more."
+    if mesh.tp > 1:
+        return "What collectives of tp hold on the way is not counted."
+    if microbatches(mesh, work.axes(), train=True) < mesh.pp:
+        return "torch's own schedules take as many microbatches as there are stages, or more."
+    shape = subject.architecture
+    alike = all(type(part) in MEASURED for part in shape.parts()) and not any(map(meshes.in_parallel, shape.stacks))
+    if recipe.hold_logits or not alike:
+        return "What stages hold was measured of attention and networks one after the other, logits let go."
+    return ""
+
+
+def notes(subject: LoadedModel, recipe: Recipe, work: Workload, step: Step) -> list[str]:
     """What is said of a stage's step."""
-    assert step.stage is not None
+    mesh = recipe.mesh
+    assert step.stage is not None and mesh is not None
     times = microbatches(mesh, work.axes(), train=True)
     flying = sum(count for _, count in step.stage.passes)
     whose = f", each of one of {mesh.chunks:,} stages" if mesh.chunks > 1 else ""
     waiting = " What gradients of weights wait with is counted too." if step.stage.waiting else ""
+    said = unmeasured(subject, recipe, work)
     return [
         f"{pipes.division(subject.ledger, mesh)} Shown is rank {step.stage.rank + 1:,}, the fullest, with what it keeps"
-        f" of {flying:,} microbatch{'' if flying == 1 else 'es'} in flight{whose}.{waiting} What stages receive into"
-        " and what waits to be sent is not counted.",
+        f" of {flying:,} microbatch{'' if flying == 1 else 'es'} in flight{whose}.{waiting} It holds too what stages"
+        f" receive into, of all {times:,}, and what they gave on of those in flight, as torch's stages do."
+        f" {said}".rstrip(),
         pipes.waits(mesh, times),
     ]

@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.sharding.stages import Stage
-from tfacct.accounts.training import Step
-from tfacct.ledger.einsum import size
+from tfacct.accounts.training import INPUT, Step
+from tfacct.ledger.einsum import Size, letters, size
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.kept import Kept, Pass, Run
 from tfacct.ledger.lines import Matmul, Pointwise
 
+TOKENS = Kept("tokens", "B T", by=(), role="index")
 ROUNDS = 3
 """Rounds of microbatches after which an interleaved schedule repeats itself."""
 
@@ -75,7 +76,11 @@ def pass_of_stage(run: Pass, stage: Stage) -> Pass:
             blocks.append(section._replace(count=len(numbers), numbers=numbers))
     front = run.front if stage.first else run.front._replace(run=_for_blocks(run.front.run))
     back = run.back if stage.last else run.back._replace(run=Run())
-    return run._replace(front=front, blocks=tuple(blocks), back=back)
+    waiting = run.waiting
+    if not stage.first or len(stage.blocks) > 1:  # the stream is the next block's as soon as a block is through
+        waiting = tuple(held for held in waiting if "D" not in letters(held.spec))
+    buffers = tuple(line for line in run.buffers if stage.first or not line.path.startswith("embed."))
+    return run._replace(front=front, blocks=tuple(blocks), back=back, waiting=waiting, buffers=buffers)
 
 
 def _for_blocks(front: Run) -> Run:
@@ -93,6 +98,37 @@ def ledger_of_stage(ledger: Ledger, stage: Stage) -> Ledger:
         for group in ledger.groups
     ]
     return replace(ledger, groups=tuple(groups))
+
+
+def stays(step: Step, stage: Stage, times: int) -> Size:
+    """Bytes that a stage has all the time: what it receives into, for each of so many microbatches, and the whole
+    batch, of which these are parts."""
+    received = (not stage.first) + (not stage.last)
+    return times * (received * stream(step) + (tokens(step) if stage.first or stage.last else 0))
+
+
+def returned(step: Step, stage: Stage, flying: int) -> Size:
+    """Bytes of what a stage gave on of the microbatches in flight, less those that they keep of what stays."""
+    made = logits(step) if stage.last else stream(step)
+    first = (section for section in step.run.blocks if section.numbers[0] == 0)
+    reads = any(line.path == INPUT.path for section in first for line in step.lines_of(section))
+    kept = tokens(step) if stage.first else stream(step) if reads else 0
+    return flying * (made - kept)
+
+
+def stream(step: Step) -> Size:
+    """Bytes that a stage hands on of one microbatch."""
+    return step.bytes(step.run.front, (step.input,))
+
+
+def tokens(step: Step) -> Size:
+    """Bytes of one microbatch's tokens, and of their labels."""
+    return step.bytes(step.run.front, (TOKENS,))
+
+
+def logits(step: Step) -> Size:
+    """Bytes of what the last stage makes of one microbatch."""
+    return step.run.logits.bytes({**step.run.back.axes, **step.at}, step.pass_)
 
 
 def waits(step: Step) -> int:

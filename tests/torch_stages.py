@@ -1,0 +1,169 @@
+"""A rank of a pipeline as torch's schedules run it: a class's blocks in stages, on meta, its neighbours not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.test_sharding import fake_ranks
+from tfacct.accounts.sharding.mesh import Mesh
+from tfacct.accounts.sharding.stages import Stage, stages
+
+
+class Ran(NamedTuple):
+    """A rank's stages, its batch, and what runs a step of all its microbatches."""
+
+    parts: list[Any]
+    batch: Any
+    step: Callable[[], None]
+
+    def tensors(self) -> Iterator[Any]:
+        """Parameters, buffers and what the stages receive into."""
+        for part in self.parts:
+            yield from part.submod.parameters()
+            yield from part.submod.buffers()
+            for received in (*part.args_recv_info.values(), *part.grad_recv_info.values()):
+                yield from (one.buffer for one in received if one.buffer is not None)
+
+
+@contextmanager
+def in_stages(
+    config: dict[str, Any], mesh: Mesh, rank: int, batch: int, tokens: int, recipe: dict[str, Any]
+) -> Iterator[Ran]:
+    """A rank under torch's schedule, of a class in bf16. `recipe`: its `attention`, and `checkpoint`."""
+    import torch
+    from torch import nn
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
+    from torch.distributed.pipelining import schedules as torchs
+    from transformers.masking_utils import create_causal_mask
+
+    from tfacct.reference import keeping
+
+    class Agreed(PipelineStage):
+        def _warmup_backward_result(self, received_result: Any = None) -> Any:  # noqa: ARG002
+            return torch.ones(1, dtype=torch.int32)
+
+    class Part(nn.Module):
+        """A stage's blocks of the class, with the angles and the mask that each stage works out."""
+
+        def __init__(self, stage: Stage) -> None:
+            super().__init__()
+            self.embed = model.model.embed_tokens if stage.first else None
+            self.layers = nn.ModuleList(model.model.layers[number] for number in stage.blocks)
+            self.angles, self.norm = model.model.rotary_emb, model.model.norm if stage.last else None
+            self.head = model.lm_head if stage.last else None
+
+        def forward(self, given: Any) -> Any:
+            stream = given if self.embed is None else self.embed(given)
+            places = torch.arange(tokens, device="meta")[None]
+            angles = self.angles(stream, places)
+            mask = create_causal_mask(model.config, stream, None, None, position_ids=places)
+            given = {"attention_mask": mask, "position_ids": places, "position_embeddings": angles}
+            for layer in self.layers:
+                stream = layer(stream, **given, use_cache=False)
+            return stream if self.head is None else self.head(self.norm(stream))
+
+    model = keeping.trainable(
+        config, recipe.get("attention", "sdpa"), "bf16", checkpoint=recipe.get("checkpoint", "none")
+    )
+    every, each = stages(config["num_hidden_layers"], mesh), batch // mesh.microbatches
+    like = {"dtype": torch.bfloat16, "device": "meta", "requires_grad": True}
+    stream = torch.zeros(each, tokens, config["hidden_size"], **like)
+    logits = torch.zeros(each, tokens, config["vocab_size"], **like)
+    ids = torch.zeros(batch, tokens, dtype=torch.long, device="meta")
+
+    def loss(made: Any, target: Any) -> Any:
+        return model.loss_function(logits=made, labels=target, vocab_size=config["vocab_size"])
+
+    with fake_ranks(mesh.pp, rank), pytest.MonkeyPatch.context() as patched:
+        patched.setattr(torchs, "_batch_p2p", lambda ops, desc=None: [])  # noqa: ARG005
+        parts = [
+            Agreed(
+                Part(stage),
+                rank + number * mesh.pp,
+                mesh.pp * mesh.chunks,
+                torch.device("meta"),
+                (ids[:each] if stage.first else stream,),
+                (logits if stage.last else stream,),
+            )
+            for number, stage in enumerate(every[rank])
+        ]
+        single: dict[str, Any] = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
+        schedule: Any
+        if mesh.schedule in single:
+            schedule = single[mesh.schedule](parts[0], mesh.microbatches, loss_fn=loss, scale_grads=False)
+        else:
+            schedule = ScheduleInterleaved1F1B(parts, mesh.microbatches, loss_fn=loss, scale_grads=False)
+
+        def step() -> None:
+            whole = (ids,) if rank == 0 else ()
+            with keeping.as_on_cuda():
+                schedule.step(*whole, target=ids if rank == mesh.pp - 1 else None, return_outputs=False)
+
+        yield Ran(parts, ids, step)
+
+
+def saved_in_flight(config: dict[str, Any], mesh: Mesh, rank: int, batch: int, tokens: int) -> int:
+    """The most bytes that autograd has saved on a rank at a time, each storage once, without parameters and buffers."""
+    import weakref
+
+    import torch
+
+    found: dict[int, tuple[int, int]] = {}
+    most = 0
+
+    class Held:
+        """A saved tensor, as autograd holds it."""
+
+        def __init__(self, tensor: Any) -> None:
+            self.tensor = tensor
+
+    def let_go(place: int) -> None:
+        times, size = found.pop(place)
+        if times > 1:
+            found[place] = times - 1, size
+
+    def save(tensor: Any) -> Any:
+        nonlocal most
+        storage = tensor.untyped_storage()
+        held = Held(tensor)
+        if storage._cdata not in own:
+            times, _ = found.get(storage._cdata, (0, 0))
+            found[storage._cdata] = times + 1, storage.nbytes()
+            weakref.finalize(held, let_go, storage._cdata)
+            most = max(most, sum(size for _, size in found.values()))
+        return held
+
+    with in_stages(config, mesh, rank, batch, tokens, {}) as ran:
+        own = {ran.batch.untyped_storage()._cdata}
+        for part in ran.parts:
+            own |= {one.untyped_storage()._cdata for one in (*part.submod.parameters(), *part.submod.buffers())}
+        with torch.autograd.graph.saved_tensors_hooks(save, lambda held: held.tensor):
+            ran.step()
+    return most
+
+
+def peak_in_flight(
+    config: dict[str, Any], mesh: Mesh, rank: int, batch: int, tokens: int, recipe: dict[str, Any]
+) -> int:
+    """The most bytes alive on a rank in its second step, up to the last gradient. With `accumulate` in the recipe the
+    gradients of the first one are there."""
+    from tfacct.reference.alive import Alive
+
+    with in_stages(config, mesh, rank, batch, tokens, recipe) as ran:
+        ran.step()
+        own = [weight for part in ran.parts for weight in part.submod.parameters()]
+        if not recipe.get("accumulate"):
+            for weight in own:
+                weight.grad = None
+        alive = Alive()
+        for tensor in (*ran.tensors(), *(weight.grad for weight in own if weight.grad is not None)):
+            alive.add(tensor)
+        if rank in (0, mesh.pp - 1):
+            alive.add(ran.batch)
+        with alive:
+            ran.step()
+    return alive.peak.bytes

@@ -1,0 +1,73 @@
+"""The timeline of a pipeline's stage, beside what torch's PipelineStage holds of all its microbatches.
+
+A stage has a tensor for each microbatch to receive into, and one for its gradient where another stage is behind, from
+the first step on. What it gave on stays until that microbatch's backward pass is done, the last stage's logits too; in
+schedules of one stage on a rank, what it last gave back stays as well (`torch.distributed.pipelining`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tfacct.accounts.timeline import Fullest, Instant, Timeline, peak
+from tfacct.accounts.training import InFlight, Step
+from tfacct.ledger import paths
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.kept import Moment, Section
+
+
+class StageTimeline(Timeline):
+    """The sums of a timeline, beside what its stage receives, and has given on."""
+
+    def __init__(self, step: Step, fullest: Fullest = peak) -> None:
+        super().__init__(step, fullest)
+        last = max((number for section in self.run.blocks for number in section.numbers), default=0)
+        self.end = self._called(last) if self._stage.received else ""
+
+    @property
+    def _stage(self) -> InFlight:
+        assert self.step.stage is not None
+        return self.step.stage
+
+    def instant(self, name: str, operation: str, gradients: Size, kept: Size, held: Size) -> Instant:
+        """An instant with what is always there, and what other stages of the rank have summed."""
+        one, stage = super().instant(name, operation, gradients, kept, held), self._stage
+        return one._replace(gradients=one.gradients + stage.gradients, held=one.held + stage.stays + stage.returned)
+
+    def update(self) -> Instant:
+        """The optimizer's step, once all microbatches are through and every stage has its gradients."""
+        one, stage = super().update(), self._stage
+        gradients = one.gradients + stage.weights - stage.gradients
+        return one._replace(gradients=gradients, kept=0, held=one.held - stage.returned - self.logits)
+
+    def _called(self, number: int) -> str:
+        return super()._called(number + self._stage.first)
+
+    def _backward(self, name: str, section: Section, moment: Moment, kept: Size, done: Size, handed: Size) -> Instant:
+        """Up to the first sum behind it, the gradient of the stage's result is what it received."""
+        if self.end and name.startswith(f"{self.end},") and _last(section, moment):
+            handed -= self.stream
+        return super()._backward(name, section, moment, kept, done, handed)
+
+    def _again(self, number: int, section: Section) -> Iterator[Instant]:
+        for one in super()._again(number, section):
+            yield one._replace(held=one.held - self.stream) if self._called(number) == self.end else one
+
+    def _forward(self) -> Iterator[tuple[int, Instant]]:
+        yield from ((number, self._on_the_way(one)) for number, one in super()._forward())
+
+    def _bare(self) -> Iterator[tuple[int, Instant]]:
+        yield from ((number, self._on_the_way(one)) for number, one in super()._bare())
+
+    def _on_the_way(self, one: Instant) -> Instant:
+        return one._replace(held=one.held + self._stage.forwards)
+
+
+def _last(section: Section, moment: Moment) -> bool:
+    """True for a moment of a block's last sublayer, its norms among it."""
+    return _sublayer(moment.at) == _sublayer(section.run.order[-1])
+
+
+def _sublayer(at: str) -> str:
+    name = at.removeprefix(f"{paths.in_every(paths.BLOCKS, '')}.").partition(".")[0]
+    return name.removesuffix("_norm").removesuffix("_post")
