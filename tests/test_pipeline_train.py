@@ -81,7 +81,8 @@ def peak_compared(kind: str, seed: int) -> None:
     steps = steps_of(config, mesh, rank, batch, tokens, **recipe)
     most = max(int(one.total) for step in steps for one in timeline(step) if one.name != "optimizer step")
     seen = peak_in_flight(config, mesh, rank, batch, tokens, recipe)
-    assert most == seen, (config, mesh, rank, batch, tokens, recipe)
+    near = seen // 100 if chunks > 1 else 0  # of interleaved stages forward passes are no instants of their own
+    assert abs(most - seen) <= near, (config, mesh, rank, batch, tokens, recipe)
 
 
 @pytest.mark.parametrize(
@@ -150,13 +151,13 @@ def test_llama_8b_by_hand(schedule: Any, chunks: int) -> None:
     # Two moments, and a counter for each of 9 tensors of a block and the table.
     assert found.optimizer_bytes == 2 * found.weights_bytes + 4 * (8 * 9 + 1)
     # Of each microbatch what the blocks keep, their angles (two of 4,096 · 128 in bf16), and the first stage's tokens:
-    # seven microbatches of it are in flight, where the rank has more stages.
+    # those of two rounds of four, where the rank has more stages.
     kept = sum(line["bytes"] for line in whole.lines if line["path"].startswith("blocks.")) // 32
-    flying, blocks, first = {"1f1b": (4, 8, 4), "interleaved": (3 * 4 + 2 * 3 + 1, 2, 7)}[schedule]
+    flying, blocks, first = {"1f1b": (4, 8, 4), "interleaved": (3 * 4 + 2 * 3 + 1, 2, 8)}[schedule]
     each = blocks * kept + 2 * 2 * 4096 * 128
     assert (found.stage, found.in_flight) == (1, flying)
     assert found.kept_bytes == flying * each + first * 8 * 4096
-    assert found.exact and found.bubble_ratio == 3 / (16 * chunks)
+    assert found.exact == (schedule == "1f1b") and found.bubble_ratio == 3 / (16 * chunks)
     # Beside: gradients of 16 microbatches to receive into for each stage, what stages gave on of those in flight, and
     # all tokens; the other stages of the rank receive 16 streams each too. In the last block up to its first sum the
     # gradient of the stream is the one received.

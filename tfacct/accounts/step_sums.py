@@ -99,6 +99,10 @@ class StepSums:
             self.handed[block] = self.step.closures(block, self.turns)
         return self.handed[block]
 
+    def adds_to(self, _: int) -> bool:
+        """True if there is anything of that beside a block."""
+        return bool(self.run.collected)
+
     def added_to(self, number: int, at: str = "") -> Size:
         """Bytes of the gradients to which every block adds, at an operation of one, or in front of its backward pass.
         The last block, which makes them, has them once that operation is behind."""

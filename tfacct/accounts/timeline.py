@@ -126,7 +126,7 @@ class Timeline(StepSums):
         attended = self._attended(section.run) if self.run.again else ()
         fewer = self.closures(number - 1) if attended else handed
         found = self._moments(section)
-        apart = bool(self.run.collected) or not same(fewer, handed)
+        apart = self.adds_to(number) or not same(fewer, handed)
         if apart or any(number == each.first for each in self.angles):
             gone = self.gone(number, found, self.insides[id(section)].place)
             found = self._decides(

@@ -13,7 +13,6 @@ from tfacct.accounts.timeline import Fullest, Instant, Timeline, peak
 from tfacct.accounts.training import InFlight, Step
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.kept import Moment, Section
 
 
 class StageTimeline(Timeline):
@@ -21,8 +20,8 @@ class StageTimeline(Timeline):
 
     def __init__(self, step: Step, fullest: Fullest = peak) -> None:
         super().__init__(step, fullest)
-        last = max((number for section in self.run.blocks for number in section.numbers), default=0)
-        self.end = self._called(last) if self._stage.received else ""
+        numbers = (number for section in self.run.blocks for number in section.numbers)
+        self.end = max(numbers) if self._stage.received else None
 
     @property
     def _stage(self) -> InFlight:
@@ -43,15 +42,18 @@ class StageTimeline(Timeline):
     def _called(self, number: int) -> str:
         return super()._called(number + self._stage.first)
 
-    def _backward(self, name: str, section: Section, moment: Moment, kept: Size, done: Size, handed: Size) -> Instant:
-        """Up to the first sum behind it, the gradient of the stage's result is what it received."""
-        if self.end and name.startswith(f"{self.end},") and _last(section, moment):
-            handed -= self.stream
-        return super()._backward(name, section, moment, kept, done, handed)
+    def adds_to(self, number: int) -> bool:
+        """Of the last block too: the gradient of the stage's result is what it received, up to the first sum."""
+        return super().adds_to(number) or number == self.end
 
-    def _again(self, number: int, section: Section) -> Iterator[Instant]:
-        for one in super()._again(number, section):
-            yield one._replace(held=one.held - self.stream) if self._called(number) == self.end else one
+    def added_to(self, number: int, at: str = "") -> Size:
+        """Less the gradient that is among what the stage receives."""
+        return super().added_to(number, at) - (self.stream if number == self.end and self._received(at) else 0)
+
+    def _received(self, at: str) -> bool:
+        """True in front of the last block's backward pass, and in its last sublayer, that one's norms among it."""
+        (run,) = (section.run for section in self.run.blocks if self.end in section.numbers)
+        return not at or _sublayer(at) == _sublayer(run.order[-1])
 
     def _forward(self) -> Iterator[tuple[int, Instant]]:
         yield from ((number, self._on_the_way(one)) for number, one in super()._forward())
@@ -61,11 +63,6 @@ class StageTimeline(Timeline):
 
     def _on_the_way(self, one: Instant) -> Instant:
         return one._replace(held=one.held + self._stage.forwards)
-
-
-def _last(section: Section, moment: Moment) -> bool:
-    """True for a moment of a block's last sublayer, its norms among it."""
-    return _sublayer(moment.at) == _sublayer(section.run.order[-1])
 
 
 def _sublayer(at: str) -> str:

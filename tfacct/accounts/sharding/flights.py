@@ -26,12 +26,14 @@ ROUNDS = 3
 
 class Instant(NamedTuple):
     """The start of a backward pass: its stage among the rank's, the microbatches in flight in each of these, its own
-    among them, how many others wait for gradients of weights, and the stages that have gradients."""
+    among them, how many others wait for gradients of weights, the stages that have gradients, and how many
+    microbatches the last of these stages has run forwards."""
 
     stage: int
     flying: tuple[int, ...]
     waiting: int
     done: frozenset[int]
+    forwards: int = 0
 
 
 def instants(mesh: Mesh, rank: int, microbatches: int) -> set[Instant]:
@@ -46,7 +48,8 @@ def _single(mesh: Mesh, rank: int, microbatches: int) -> Iterator[Instant]:
     for number in range(min(microbatches, mesh.pp + 1)):
         flying = min(ahead, microbatches - number)
         waiting = min(number, rank) if mesh.schedule == "zero-bubble" else 0
-        yield Instant(0, (flying,), waiting, frozenset((0,)) if number else frozenset())
+        through = microbatches if number else ahead  # the last of these instants is as full as the others
+        yield Instant(0, (flying,), waiting, frozenset((0,)) if number else frozenset(), through)
 
 
 def _interleaved(mesh: Mesh, rank: int, microbatches: int) -> Iterator[Instant]:
@@ -54,14 +57,17 @@ def _interleaved(mesh: Mesh, rank: int, microbatches: int) -> Iterator[Instant]:
     each = microbatches // rounds
     passes = min(rounds, ROUNDS) * each * mesh.chunks
     ahead = min((mesh.chunks - 1) * each + 2 * (mesh.pp - 1 - rank), passes)
-    flying, done = [0] * mesh.chunks, frozenset[int]()
-    forward = 0
+    flying, done, through = [0] * mesh.chunks, frozenset[int](), 0
+    forward, rest = 0, microbatches - min(rounds, ROUNDS) * each
     for backward in range(passes):
         while forward < min(passes, ahead + backward + 1):
-            flying[forward // each % mesh.chunks] += 1
+            runs = forward // each % mesh.chunks
+            flying[runs] += 1
+            through += runs == mesh.chunks - 1
             forward += 1
         stage = mesh.chunks - 1 - backward // each % mesh.chunks
-        yield Instant(stage, tuple(flying), 0, done)
+        later = rest if len(done) == mesh.chunks else 0
+        yield Instant(stage, tuple(flying), 0, done, through + later)
         flying[stage] -= 1
         done |= {stage}
 
