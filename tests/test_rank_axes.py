@@ -266,3 +266,16 @@ def test_formulas_that_are_not_written_are_refused_by_name(run: Callable[..., Ra
     ran = run("formula", *arguments.split())
     words = " ".join(ran.err.split())
     assert ran.code == 2 and said in words and "Traceback" not in words, words
+
+
+@pytest.mark.parametrize("mesh", [{"tp": 2, "ep": 2}, {"tp": 2, "ep": 4}, {"tp": 2}, {"ep": 8}, {"cp": 2}])
+def test_the_rule_of_thumb_is_of_what_a_rank_computes(mesh: dict[str, int]) -> None:
+    model = tfacct.load("mixtral-8x7b")
+    rank, whole = model.flops(ctx=1024, **mesh), model.flops(ctx=1024)
+    of_model = {"active_params": whole.active_params, "rule_of_thumb_flops": whole.rule_of_thumb_flops}
+    assert rank.whole == {"total_flops": whole.total_flops, **of_model}
+    # 2 · active parameters · tokens is as far from the count as it is of the whole model: 26.4 of 26.7 T.
+    ratios = [one.total_flops / one.rule_of_thumb_flops for one in (rank, whole)]
+    assert abs(ratios[0] - ratios[1]) < 0.001
+    share = 1 if "ep" in mesh and "tp" not in mesh else 2
+    assert abs(share * rank.rule_of_thumb_flops / whole.rule_of_thumb_flops - 1) < 0.001

@@ -111,7 +111,12 @@ def params_of(point: Point, keep: Callable[[Tensor], bool] = lambda _tensor: Tru
 
 
 def active_params_of(point: Point) -> Size:
-    """Number of parameters that one token meets: all stored ones, but of experts only those it is sent to."""
+    """Number of parameters that one token meets: all stored ones, but of experts only those it is sent to. Among ranks
+    that deal a batch's tokens out to whole experts, a rank's share of these."""
+    if point.mesh is not None and point.mesh.ep > 1:
+        from tfacct.accounts.sharding.work import met
+
+        return met(point.ledger, point.mesh)
     return sum(point.ledger.active_parameters().values())
 
 

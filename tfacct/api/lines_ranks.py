@@ -46,6 +46,8 @@ class UndividedFlops(TypedDict):
     """FLOPs of the whole model, beside those of one rank."""
 
     total_flops: int
+    active_params: int
+    rule_of_thumb_flops: int
 
 
 class UndividedTraffic(TypedDict):

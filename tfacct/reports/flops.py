@@ -184,8 +184,10 @@ def _whole(counted: Counted) -> dict[str, Any]:
     """The mesh, and the whole model beside one of its ranks."""
     if counted.whole is None or counted.mesh is None:
         return {}
+    one = counted.whole
+    whole = {"total_flops": one.total, "active_params": one.active_params, "rule_of_thumb_flops": one.rule_of_thumb}
     return {
-        **ranks.beside({}, {"total_flops": counted.whole.total}, counted.mesh, ("total_flops",)),
+        **ranks.beside({}, whole, counted.mesh, tuple(whole)),
         **ranks.stage_facts(counted.mesh, counted.stage),
     }
 

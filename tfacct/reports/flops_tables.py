@@ -73,7 +73,7 @@ class Counted:
 
     @property
     def active_params(self) -> int:
-        return int(active_params_of(self.point))
+        return int(active_params_of(self._dealt))
 
     @property
     def active(self) -> bool:
@@ -83,7 +83,13 @@ class Counted:
     @property
     def rule_of_thumb(self) -> int:
         """FLOPs by the rule of thumb."""
-        return int(rule_of_thumb(self.point))
+        return int(rule_of_thumb(self._dealt))
+
+    @property
+    def _dealt(self) -> Point:
+        """The same of a rank whose tokens are dealt out to experts; those of its sequences are its own already."""
+        mesh = self.mesh
+        return self.point if mesh is None else replace(self.point, mesh=replace(mesh, cp=1, ulysses=1))
 
     @property
     def point(self) -> Point:

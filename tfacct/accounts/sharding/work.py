@@ -12,6 +12,7 @@ from tfacct.accounts.metrics import Point
 from tfacct.accounts.sharding.mesh import BOTH, Mesh
 from tfacct.ledger.einsum import Size, divided, rounded_up
 from tfacct.ledger.evaluated import Product
+from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import ACTIVE
 from tfacct.ledger.workload import Workload
 
@@ -19,6 +20,14 @@ from tfacct.ledger.workload import Workload
 def products(point: Point, mesh: Mesh) -> list[Product]:
     """Products of a step as one rank runs them."""
     return [of_rank(product, mesh) for product in point.ledger.products(point.at, masked=point.masked)]
+
+
+def met(ledger: Ledger, mesh: Mesh) -> Size:
+    """Number of parameters that a token meets, of a ledger that `tp` and `ep` divide already: the ranks of a batch deal
+    its tokens out to whole experts, so each runs as many of them as one token in `tp` has."""
+    return sum(
+        divided(tensor.count * tensor.active, mesh.tp if tensor.parameter.bank else 1) for tensor in ledger.tensors()
+    )
 
 
 def kept(mesh: Mesh, work: Workload) -> Workload:
