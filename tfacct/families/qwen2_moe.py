@@ -29,7 +29,9 @@ class Config(QwenLike):
         "num_hidden_layers": 24,
         "num_attention_heads": 16,
     }
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora"})
+    trains: ClassVar = frozenset(
+        {"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_networks", "nf4"}
+    )
     divided: ClassVar = frozenset({"own"})
     habits: ClassVar = frozenset({"narrow_shares"})
     switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", False)}

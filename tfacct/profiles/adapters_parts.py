@@ -139,7 +139,8 @@ def of_adapter(product: str, adapters: Adapters, beside: Around, forwards: tuple
     whole = (read,) if adapters.wide and adapters.drops else ()  # cast, before numbers of it are dropped
     named = dict.fromkeys((*local(up), *(held for held in forwards if held.path)))
     there = tuple(held for held in forwards if not held.path)
-    result = () if there and product.endswith("o_proj") else (Held(beside.makes),)  # is among them there
+    among = there and product.endswith(("o_proj", "shared_gate"))
+    result = () if among else (Held(beside.makes),)
     before = (*result, *there, *whole, *named)
     before += _made(product, adapters)
     ahead = Moment(up, before), Moment(up, (*before, made, made), after=True)
@@ -183,6 +184,8 @@ def local(at: str) -> Iterator[Held]:
         yield Held(STREAM, path=f"blocks.*.{owner}_norm")
         if name in LOCALS:
             yield LOCALS[name]
+        if name == "experts":
+            yield Held(STREAM, path="blocks.*.in")
         if rest[:1] == ["lora_B"]:
             yield from (Held(STREAM, path=path) for path in STREAMS[owner])
 

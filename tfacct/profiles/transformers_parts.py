@@ -211,10 +211,11 @@ def experts(at: str, reads: str, part: Experts, habits: Habits) -> Run:
         Kept(f"{at}.shares", "B T A", by=(routing,), role="full"),
     )
     shares = Held("B T A", width)  # the gradient of what a token's experts are weighted by
+    there = (Held("B T A D", path=sent),)  # what experts read: the function's, where frozen banks need it not
     behind = (
         Held("B T E"),
         shares,
-        Held("B T A", "index", 1 + habits.narrow_shares),
+        Held("B T A", "index"),
         Held("B T A", "short"),
         Held("E", "short"),
     )
@@ -248,11 +249,12 @@ def experts(at: str, reads: str, part: Experts, habits: Habits) -> Run:
             Moment(router, (Held("B T D", times=2), Held("B T E"))),
         ),
         (
+            Moment(down, (Held("B T A D"), Held("B T A Fe", path=f"{own}.product"), shares, *there, *behind)),
             # A block that runs again stops in front of the last: its index is there, and numbers that it was made of.
-            Moment(back, (Held("B T A D", width), Held("B T A", "index"), *behind)),
-            Moment(back, (Held("B T A D", width, 2), *behind), after=True),
+            Moment(back, (Held("B T A D", width), Held("B T A", "index"), *there, *behind)),
+            Moment(back, (Held("B T A D", width, 2), *there, *behind), after=True),
         ),
-        () if habits.narrow_shares else (Held("B T D", width),),
+        () if habits.narrow_shares and part.active == 1 else (Held("B T A D", width),),  # of one it is the stream's
     )
     if habits.exchanged:
         from tfacct.profiles.transformers_exchanged import exchanged

@@ -29,6 +29,8 @@ def shared_experts(at: str, reads: str, part: Experts, habits: Habits) -> Run:
 def _gate(at: str, reads: str) -> Run:
     weight, sigmoid = f"{at}.shared_gate.weight", f"{at}.shared_sigmoid"
     weighting, added = f"{at}.shared_weighting", f"{at}.shared_add"
+    routed = Held("B T E"), Held("B T A")  # the router's scores and shares are the block's, as are both results
+    results = STREAM_WIDE, STREAM_WIDE
     return Run(
         (weight, sigmoid, weighting, added),
         (
@@ -40,7 +42,7 @@ def _gate(at: str, reads: str) -> Run:
             Moment(weighting, (Held("B T D", times=2), Held("B T U"))),
             Moment(weight, (Held("B T D", times=2), Held("B T U"))),
         ),
-        (Moment(added, (Held("B T D", times=3),)),),
+        (Moment(weight, (Held("B T U"), *routed, *results)), Moment(added, (Held("B T D", times=3),))),
     )
 
 

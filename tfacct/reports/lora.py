@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from tfacct.accounts.training import Adapter
 from tfacct.accounts.updates import Parameter
@@ -26,10 +26,14 @@ if TYPE_CHECKING:
     from tfacct.reports.training import Recipe, Trained
 
 LORA, LORA_ONCE, LORA_SELECTIVE, LORA_WHOLE = "lora", "lora_once", "lora_selective", "lora_whole"
+LORA_NETWORKS = "lora_networks"
 """Stand among a family's `trains` where adapters were measured: everywhere, or where no block runs again;
-and where attention runs again. The last: with the loss of all tokens at once alone."""
+and where attention runs again. `lora_whole`: with the loss of all tokens at once alone. `lora_networks`: on networks
+that stand beside routed experts or in blocks without them; elsewhere peft takes their names for the experts' own."""
 NARROW = 2
 """A vocabulary of fewer than so many hidden sizes: the forward pass of the loss would be fuller than its gradient."""
+ROUTER = ".router"
+ATTENTION = paths.in_every(paths.BLOCKS, "attn.")
 WORKLOAD = frozenset("BTS")
 NF4 = "nf4"
 """Stands there where they were beside weights in 4 bits."""
@@ -103,7 +107,7 @@ def _products(subject: LoadedModel) -> Iterator[Product]:
     for number, group in enumerate(subject.ledger.groups):
         found: dict[str, list[Matmul]] = {}
         for line in group.lines if group.numbers else ():
-            if isinstance(line, Matmul) and line.weight_axes() is not None and line.bank is None:
+            if isinstance(line, Matmul) and line.weight_axes() is not None and not _bare(line):
                 found.setdefault(modules.get(line.path, line.path), []).append(line)
         for lines in found.values():
             read, *made = (
@@ -111,6 +115,20 @@ def _products(subject: LoadedModel) -> Iterator[Product]:
                 for axes in (lines[0].einsum.left, *(line.einsum.out for line in lines))
             )
             yield Product(tuple(lines), number, read, sum(made))
+
+
+def _routed(subject: LoadedModel) -> bool:
+    """True if a model has routed experts."""
+    return any(isinstance(part, Experts) for part in subject.architecture.parts())
+
+
+def _is_bare(line: object) -> TypeGuard[Matmul]:
+    return isinstance(line, Matmul) and line.weight_axes() is not None and _bare(line)
+
+
+def _bare(line: Matmul) -> bool:
+    """True if a weight is a parameter of its own in the classes, no layer: those of routed experts and of routers."""
+    return line.bank is not None or line.path.endswith(ROUTER)
 
 
 def chosen(subject: LoadedModel, asked: Asked) -> frozenset[str]:
@@ -153,14 +171,19 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
     modules, every = subject.config.paths(), list(_products(subject))
     for name in asked.names:
         if not any(_called(name, line.path, modules.get(line.path, "")) for each in every for line in each.lines):
+            bare = (line.path for group in subject.ledger.groups for line in group.lines if _is_bare(line))
+            if any(_called(name, path, modules.get(path, "")) for path in bare):
+                return f"{name!r} is no layer of the class but a parameter: adapters on it have not been measured"
             known = ", ".join(dict.fromkeys(_name(each, modules) for each in every))
             return f"{name!r} names no product of its blocks, which are {known}"
-    on, attention = chosen(subject, asked), paths.in_every(paths.BLOCKS, "attn.")
-    if any(isinstance(part, Experts) for part in shape.parts()):
-        if not all(path.startswith(attention) for path in on):
-            return "adapters beside experts have been measured on attention's products alone: name these"
-        if recipe.checkpoint != "none" or recipe.weights == NF4:
-            return "adapters beside experts have not been measured where blocks run again, or with weights in nf4"
+    on = chosen(subject, asked)
+    if _routed(subject) and LORA_NETWORKS not in trains:
+        network = next((each for each in every if each.path in on and not each.path.startswith(ATTENTION)), None)
+        if network is not None:
+            return (
+                f"peft takes {_name(network, modules)} for the routed experts' too: adapters have been measured on"
+                " attention's products alone, name these"
+            )
     if recipe.weights == NF4 and NF4 not in trains:
         return f"the training step of {subject.family} is not counted with weights in nf4: some peaks were off"
     for each in every:
@@ -235,7 +258,8 @@ def _packed(subject: LoadedModel) -> int:
     packed = sum(
         copies * (CODES + int(nf4.bytes(Stored("matrix", product.numbers, product.read)))) for product, copies in fused
     )
-    return packed + sum(int(t.count * nf4.bytes(t.stored)) for t in subject.ledger.tensors() if t.path not in own)
+    others = (tensor for tensor in subject.ledger.tensors() if tensor.path not in own)  # experts and routers too
+    return packed + sum(int(t.count * nf4.wide.bytes(t.stored.copies * t.stored.elements)) for t in others)
 
 
 def facts(one: Trained) -> dict[str, Any]:
@@ -265,11 +289,14 @@ def notes(one: Trained) -> list[str]:
     modules, on = one.subject.config.paths(), chosen(one.subject, read(recipe.lora or ""))
     there = (_name(each, modules) for each in _products(one.subject) if each.path in on)
     names = ", ".join(dict.fromkeys(there))
-    stored = recipe.dtype if recipe.weights is None else f"{recipe.weights}; tables, norms and head in {recipe.dtype}"
+    others = "tables, norms, routers, experts and head" if _routed(one.subject) else "tables, norms and head"
+    stored = recipe.dtype if recipe.weights is None else f"{recipe.weights}; {others} in {recipe.dtype}"
     said = [
         f"Weights are frozen, in {stored}. Adapters of rank {of['rank']:,} in {of['dtype']} on {names}:"
         f" {units.si(of['params'])} parameters, {units.binary(of['bytes'])}; gradients and moments are theirs."
     ]
+    if _routed(one.subject):
+        said.append("Routers and routed experts have none: in their class they are parameters, not layers.")
     whole = step_of(
         one.subject, one.work, replace(recipe, lora=None, adapters="fp32", lora_dropout=0.0, weights=None)
     ).kept()
