@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 from torch.utils.module_tracker import ModuleTracker
@@ -109,6 +110,42 @@ class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if formula := flop_registry.get(func.overloadpacket):
             self.flops += formula(*args, **kwargs, out_val=out)
         return out
+
+
+class ByModule(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """FLOPs that each module of a model computes itself in a forward pass, by its path, as torch's formulas have them:
+    an operator belongs to the innermost module that is running."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.own: Counter[str] = Counter()
+        self._paths = {module: path for path, module in model.named_modules()}
+        self._running = [""]
+        self._hooks = ExitStack()
+
+    def __enter__(self) -> ByModule:
+        self._hooks.callback(register_module_forward_pre_hook(self._begin).remove)
+        self._hooks.callback(register_module_forward_hook(self._end).remove)
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)  # type: ignore[no-untyped-call]
+        self._hooks.close()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        formula = flop_registry.get(func.overloadpacket)
+        if formula and (flops := formula(*args, **kwargs, out_val=out)):
+            self.own[self._running[-1]] += flops
+        return out
+
+    def _begin(self, module: nn.Module, _: Any) -> None:
+        self._running.append(self._paths.get(module, self._running[-1]))
+
+    def _end(self, *_: object) -> None:
+        self._running.pop()
 
 
 def _own(model: Decoder, counted: Mapping[str, int]) -> dict[str, int]:

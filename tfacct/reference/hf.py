@@ -7,7 +7,6 @@ that say shapes only are written in Python.
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
@@ -16,8 +15,9 @@ from typing import Any
 
 import torch
 import transformers
-from torch.utils.flop_counter import FlopCounterMode
 from transformers.modeling_outputs import BaseModelOutput
+
+from tfacct.reference.counting import ByModule
 
 LOOPED = 2
 """Tokens that a class's loop over them runs through, where it is cut short."""
@@ -113,10 +113,10 @@ def run(
         before |= {keeps: first[keeps] if held is None else held}
         if source and not new_source:
             before |= {"encoder_outputs": BaseModelOutput(last_hidden_state=first.encoder_last_hidden_state)}
-    with _brief_recurrence(model.config), FlopCounterMode(display=False) as counter:
+    with _brief_recurrence(model.config), ByModule(model) as counter:
         result = model(**before, **_tokens(source, given(tokens)))
     cached = _cached(result.get(keeps) if held is None else held, keys_first=model.config.model_type == "zamba2")
-    return _own(model, counter), {**cached, **_on_modules(model)}
+    return dict(counter.own), {**cached, **_on_modules(model)}
 
 
 def _of_image(model: Any, batch: int, tokens: int) -> dict[str, int]:
@@ -133,18 +133,18 @@ def _of_image(model: Any, batch: int, tokens: int) -> dict[str, int]:
         patches = torch.zeros(batch, tokens, config.num_channels * config.patch_size**2, device=model.device)
         shapes = torch.tensor([[1, tokens]] * batch, device="cpu")
         given = {"pixel_values": patches, "pixel_attention_mask": None, "spatial_shapes": shapes}
-    with _unmasked(model), FlopCounterMode(display=False) as counter:
+    with _unmasked(model), ByModule(model) as counter:
         model(**given)
-    return _own(model, counter)
+    return dict(counter.own)
 
 
 def _of_audio(model: Any, batch: int, tokens: int) -> dict[str, int]:
     """FLOPs that each module computes itself of frames of audio, two for each position."""
     frames = torch.zeros(batch, model.config.num_mel_bins, 2 * tokens, device=model.device)
     heard = {"input_features_mask": frames[:, 0]} if model.config.model_type == "audioflamingo3_encoder" else {}
-    with _unmasked(model), FlopCounterMode(display=False) as counter:
+    with _unmasked(model), ByModule(model) as counter:
         model(frames, **heard)
-    return _own(model, counter)
+    return dict(counter.own)
 
 
 def _of_grid(model: Any, batch: int, tokens: int) -> dict[str, int]:
@@ -170,9 +170,9 @@ def _of_grid(model: Any, batch: int, tokens: int) -> dict[str, int]:
         table, "interpolated_method"
     ):  # GLM-4.1V's resamples a table by the sides, which are not on meta
         table.forward = _unmoved
-    with FlopCounterMode(display=False) as counter:
+    with ByModule(model) as counter:
         model(**given, grid_thw=sides)
-    return _own(model, counter)
+    return dict(counter.own)
 
 
 def _of_raw_patches(model: Any, batch: int, tokens: int) -> dict[str, int]:
@@ -184,9 +184,9 @@ def _of_raw_patches(model: Any, batch: int, tokens: int) -> dict[str, int]:
     model.merge_kernel_size = (1, 1)  # which says how rows are gathered, and takes no product
     with torch.device(model.device):
         patches, places = torch.zeros(count, 3, side, side), torch.zeros(count, 2, dtype=torch.long)
-    with FlopCounterMode(display=False) as counter:
+    with ByModule(model) as counter:
         model(patches, grid_thw=sides, position_ids=places)
-    return _own(model, counter)
+    return dict(counter.own)
 
 
 def _unmoved(rows: Any, *_: object, **__: object) -> Any:
@@ -211,21 +211,6 @@ def _unmasked(model: Any) -> Iterator[None]:
         yield
     finally:
         module.create_bidirectional_mask = made
-
-
-def _own(model: Any, counter: FlopCounterMode) -> dict[str, int]:
-    """FLOPs that each module computed itself, less those of the modules in it."""
-    root = type(model).__name__
-    totals = {
-        path.removeprefix(f"{root}.").removeprefix(root): sum(counts.values())
-        for path, counts in counter.get_flop_counts().items()
-        if path != "Global"
-    }
-    own: Counter[str] = Counter(totals)
-    for path, total in totals.items():
-        if path:
-            own[parent(path, totals)] -= total
-    return {path: count for path, count in own.items() if count}
 
 
 @contextmanager
