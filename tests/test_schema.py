@@ -17,6 +17,7 @@ from tfacct.api.answer import Answer
 from tfacct.cli import app as _commands  # noqa: F401  which registers them
 from tfacct.cli.root import REGISTERED
 from tfacct.output.report import Report
+from tfacct.witness.sizes import Sizes
 
 jsonschema = pytest.importorskip("jsonschema")
 
@@ -181,6 +182,7 @@ def test_attributes_have_the_types_that_their_class_says(name: str) -> None:
 
 
 def test_a_proof_is_a_report_like_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Sizes, "edges", lambda _: [])  # its statements are alike: a few will do
     report = ANSWERS["prove"]()
     monkeypatch.setitem(ANSWERS, "prove", lambda: report)
     test_attributes_have_the_types_that_their_class_says("prove")

@@ -148,6 +148,26 @@ def random_agreement(family: str, examples: int) -> None:
     check()
 
 
+@pytest.mark.parametrize("family", ["gpt2", "mixtral", "bart", "albert", "zamba2"])
+def test_modules_hold_what_torchs_own_counter_says(family: str) -> None:
+    """FlopCounterMode counts a module with those in it, once for each name that a shared one has."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    ours = subject("tiny", TINY[family])
+    model = hf.build(ours.of_class, ours.config.ending.auto, "cpu")
+    work = asked(ours, Workload(11, 11, 3))
+    own, _ = hf.run(model, **work.sizes)
+    with FlopCounterMode(display=False) as counter:
+        hf.run(model, **work.sizes)
+    root = type(model).__name__
+    theirs = {path.removeprefix(root).removeprefix("."): sum(ops.values()) for path, ops in counter.flop_counts.items()}
+    held = {
+        path: sum(n for name, n in own.items() if f"{name}.".startswith(f"{path}." if path else "")) for path in theirs
+    }
+    assert theirs[""] == theirs.pop("Global") > 0
+    assert {path: n for path, n in held.items() if n} == {path: n for path, n in theirs.items() if n}
+
+
 FAMILIES = [name for name in families.names() if families.config_class(name).hf_paths]
 
 

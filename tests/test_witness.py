@@ -11,10 +11,10 @@ from tests.conftest import (
     TINY,
     alone,
     asked,
-    but_for_sizes,
     by_kind,
     every_step,
     has_numbers,
+    kind_of,
     ran,
     rounded,
     tiny,
@@ -39,6 +39,7 @@ WORKLOADS = {
     "last logits": Workload(context=23, tokens=13, batch=9, logits="last"),
 }
 
+FIRSTS = [(param.id, param.marks) for param in by_kind(sorted(SHAPES))]
 STEPS = pytest.mark.parametrize(
     ("tiny_subject", "work"), every_step(WORKLOADS, "chunk", "prefill"), indirect=["tiny_subject"]
 )
@@ -52,7 +53,11 @@ def built(subject: LoadedModel, work: Workload, device: str = "cpu") -> tuple[mo
     return reference, model.inputs(subject.architecture, **work.sizes, device=device)
 
 
-@STEPS
+@pytest.mark.parametrize(
+    ("tiny_subject", "work"),
+    [pytest.param(name, work, id=f"{name}-{work}", marks=marks) for (name, marks) in FIRSTS for work in WORKLOADS],
+    indirect=["tiny_subject"],
+)  # of the others torch's counter says the same, below
 def test_fvcore_agrees_path_by_path(tiny_subject: LoadedModel, work: str) -> None:
     work = asked(tiny_subject, WORKLOADS[work])
     multiply_adds = counting.multiply_adds(*built(tiny_subject, work, "meta"))
@@ -152,7 +157,7 @@ WITNESSES = [
 ]
 
 
-@pytest.mark.parametrize("name", by_kind(presets.names(), but_for_sizes))
+@pytest.mark.parametrize("name", by_kind(presets.names(), lambda name: kind_of(presets.load(name))))
 def test_every_preset_verifies_at_full_size(name: str) -> None:
     subject = presets.load(name)
     report = verify([subject], Request())
@@ -163,7 +168,15 @@ def test_every_preset_verifies_at_full_size(name: str) -> None:
     assert len(facts["witnesses"]) == 1 + asked_for  # and the expected total
 
 
-@pytest.mark.parametrize("name", ["gpt2-xl", "cs336-gpt2-small", "llama-3.1-405b", "qwen2-0.5b", "gpt-oss-20b"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(pytest.param(deep, marks=pytest.mark.slow) for deep in ("gpt2-xl", "llama-3.1-405b")),
+        "cs336-gpt2-small",
+        "qwen2-0.5b",
+        "gpt-oss-20b",
+    ],
+)
 def test_all_layers_say_the_same_as_one(name: str) -> None:
     one, every = (verify([presets.load(name)], Request(ctx=2048), all_layers=flag) for flag in (False, True))
     holds(every, 1)
@@ -180,7 +193,7 @@ def test_other_workloads_verify(request_: Request) -> None:
     assert report.agrees and len(report.models[0]["witnesses"]) >= len(WITNESSES)
 
 
-@pytest.mark.parametrize("family", TINY)
+@pytest.mark.parametrize("family", by_kind(TINY))  # every class's numbers: tests/test_transformers.py
 def test_tiny_models_verify_with_transformers_asked_too(family: str) -> None:
     pytest.importorskip("transformers")
     about = tiny(family)
@@ -192,7 +205,7 @@ def test_tiny_models_verify_with_transformers_asked_too(family: str) -> None:
     assert len(said) == {"cs336": 0, "own": 0}.get(family, 2 if alone(family) else 3)
 
 
-@pytest.mark.parametrize("family", SHAPES)
+@pytest.mark.parametrize("family", by_kind(SHAPES))
 def test_the_reference_never_asks_the_ledger(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is built from the parts' fields: with every line and axis out of reach it still builds and counts."""
     subject = tiny(family)

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode, flop_registry
-from torch.utils.module_tracker import ModuleTracker
+from torch.utils.flop_counter import flop_registry
 
 from tfacct.base.errors import MissingExtraError
 from tfacct.base.record import record
@@ -168,25 +167,6 @@ def _nothing(_inputs: Any, _outputs: Any) -> int:
     return 0
 
 
-class Totals(FlopCounterMode):
-    """Torch's counter without its table by module, which takes a hook on every gradient, and is wrong for a backward
-    pass."""
-
-    def __init__(self) -> None:
-        super().__init__(display=False)
-        self.mod_tracker = _Untracked()
-
-
-class _Untracked(ModuleTracker):
-    """Looks at no module: everything belongs to the whole."""
-
-    def __enter__(self) -> _Untracked:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
 @record
 class Passes:
     """FLOPs of a forward and a backward pass, those of the blocks that were run again in between, and the keys and
@@ -199,31 +179,32 @@ class Passes:
 
 
 def passes(model: Decoder, given: Inputs) -> Passes:
-    """Both passes, as torch's FlopCounterMode counts them: one run, the counter read where one thing ends and the next
-    begins. A model that keeps its activations runs nothing again."""
+    """Both passes, by the formulas of torch's FlopCounterMode: one run, the counter read where one thing ends and the
+    next begins. A model that keeps its activations runs nothing again."""
     redone = 0
 
     @contextmanager
     def rerun() -> Iterator[None]:
         nonlocal redone
-        before = counter.get_total_flops()
+        before = counter.flops
         try:
             yield
         finally:  # autograd leaves by an exception once it has what it needs
-            redone += counter.get_total_flops() - before
+            redone += counter.flops - before
 
     for module in model.modules():
         if isinstance(module, Block):
             module.rerun = rerun
     # The backward pass goes on to what old keys and values were made of, as it does from new ones.
     given = replace(given, past=tuple(kept.detach().requires_grad_() for kept in given.past))
-    with Totals() as counter:
+    counter = _Products()  # type: ignore[no-untyped-call]
+    with counter:
         logits, *caches = model(*given.all)
-        forward = counter.get_total_flops()
+        forward = counter.flops
         # To what the blocks keep too, as from a next step that reads it.
         (logits.sum() + sum(kept.sum() for kept in caches)).backward()
     model.zero_grad(set_to_none=True)
-    return Passes(forward, counter.get_total_flops() - forward - redone, redone, caches)
+    return Passes(forward, counter.flops - forward - redone, redone, caches)
 
 
 def storage_bytes(tensors: Iterable[Tensor]) -> int:

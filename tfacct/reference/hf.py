@@ -305,15 +305,6 @@ def _kept_by(layer: Any, keys_first: bool) -> list[Any]:
     return [kept for kept in both if kept is not None]
 
 
-def parent(path: str, known: Mapping[str, int]) -> str:
-    """The nearest module above `path` that was counted."""
-    while "." in path:
-        path = path.rpartition(".")[0]
-        if path in known:
-            return path
-    return ""
-
-
 def parameters(model: Any) -> dict[str, int]:
     """Elements of each parameter by its name; a tied one once, and one of none not at all."""
     return {name: parameter.numel() for name, parameter in model.named_parameters() if parameter.numel()}
