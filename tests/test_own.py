@@ -557,7 +557,8 @@ def test_no_product_reads_the_keys_of_distances() -> None:
     assert 2 * read == sum(ledger.state_bytes(at, BF16_EACH).values()) > 0
 
 
-SLOW = ("own", "own, parallel and idle", "own, encoder post-norm", "own, hybrid", "own, of two widths")  # half a minute each, or more
+# Half a minute each, or more.
+SLOW = ("own", "own, parallel and idle", "own, encoder post-norm", "own, hybrid", "own, of two widths")
 # Experts on one side alone: the proof sends the tokens of both sides to experts evenly, or not at all.
 PROVEN = [name for name in SHAPES if name.startswith("own") and "pre-norm" not in name]
 

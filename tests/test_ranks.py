@@ -185,4 +185,4 @@ def test_latents_of_a_step_are_refused_in_words(run: Callable[..., Ran]) -> None
 
 def test_a_mesh_that_is_refused_is_not_called_unmeasured(run: Callable[..., Ran]) -> None:
     said = run("solve", "deepseek-v3", "--for", "tp", "--until", "peak_bytes=80GB", "--ctx", "4k").err
-    assert "hint: the step of one device alone is counted" in said and "measured so far" not in said
+    assert "hint: the step of one device alone is counted" in said and "have been measured" not in said

@@ -346,8 +346,8 @@ def _advice(subject: LoadedModel, recipe: Recipe) -> str:
         return f"without {option('lora')} it is counted"
     if recipe.mesh is not None and refusal(subject, replace(recipe, mesh=None)) is None:
         return "the step of one device alone is counted"
-    known = (name for name in families.names() if families.config_class(name).trains)
-    return f"measured so far: {', '.join(known)}; docs/training.md says how"
+    known = sum(bool(families.config_class(name).trains) for name in families.names())
+    return f"the steps of {known} families have been measured: docs/models.md lists them, docs/training.md says how"
 
 
 def habits(subject: LoadedModel) -> Habits:
