@@ -64,6 +64,7 @@ def test_parts_of_a_step_of_two_sides(run: Callable[..., Ran], columns: int) -> 
         (("--accumulate",), "has not been measured with gradients of earlier batches"),
         (("--lora", "8"), "has not been measured with adapters"),
         (("--fsdp", "2"), "no rule for an encoder on a mesh"),
+        (("--dtype", "fp16"), "results of its blocks are bounded in fp16"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )

@@ -20,7 +20,19 @@ EAGER = ("bloom", "gemma2", "gpt_neo", "gpt_oss", "mpnet", "vaultgemma")
 ONCE = ("mpnet",)
 """Families whose classes run no block again."""
 
-TIED = ("bart", "bert", "camembert", "distilbert", "electra", "gte", "mpnet", "nomic_bert", "roberta", "xlm-roberta")
+TIED = (
+    "bart",
+    "bert",
+    "camembert",
+    "distilbert",
+    "electra",
+    "gte",
+    "mbart",
+    "mpnet",
+    "nomic_bert",
+    "roberta",
+    "xlm-roberta",
+)
 """Families whose head is the token table."""
 
 

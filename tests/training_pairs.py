@@ -31,4 +31,4 @@ def bart(pick: Pick, config: Config) -> Config:
     }
 
 
-PAIRS: Mapping[str, Callable[[Pick, Config], Config]] = {"bart": bart}
+PAIRS: Mapping[str, Callable[[Pick, Config], Config]] = {"bart": bart, "mbart": bart}

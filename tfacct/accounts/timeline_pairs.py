@@ -35,6 +35,7 @@ class PairTimeline:
     def __init__(self, step: Step) -> None:
         reading, writing = sides(step)
         self.reads, self.writes = Timeline(reading), Timeline(writing)
+        self.reads.loss = 0  # the decoder's
         self.step = step
         self.buffers = writing.weights - reading.weights
         self.source_kept = self.reads.kept_front + self.reads.kept_blocks + self.reads.kept_in(reading.run.back)

@@ -19,6 +19,15 @@ ELSEWHERE: Mapping[str, object] = {
     "do_blenderbot_90_layernorm": False,
 }
 """Fields of older configs that the classes do not read, and the value that is what they do."""
+DROPOUTS: Mapping[str, tuple[str, float | None]] = {
+    "embedding": ("dropout", 0.1),
+    "residual": ("dropout", 0.1),
+    "attention": ("attention_dropout", 0.0),
+    "drops_product": ("activation_dropout", 0.0),
+}
+"""What BART's class drops, and its defaults."""
+LAYERS_DROPPED = frozenset({"encoder_layerdrop", "decoder_layerdrop"})
+"""Shares of whole layers that a step leaves out."""
 
 
 def class_attention(ours: str, theirs: str) -> dict[str, str]:

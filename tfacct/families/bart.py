@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from tfacct.architecture.parts import Positions
 from tfacct.architecture.transformer import Transformer
-from tfacct.families._bart_like import BartLike
+from tfacct.families._bart_like import DROPOUTS, LAYERS_DROPPED, BartLike
 from tfacct.families._base import Count, Switch
 from tfacct.families._endings import BODY, SEQ2SEQ
 
@@ -20,14 +20,9 @@ class Config(BartLike):
     static_position_embeddings: Switch = False
 
     trains: ClassVar = frozenset({"sdpa", "eager"})
-    dropouts: ClassVar = {
-        "embedding": ("dropout", 0.1),
-        "residual": ("dropout", 0.1),
-        "attention": ("attention_dropout", 0.0),
-        "drops_product": ("activation_dropout", 0.0),
-    }
+    dropouts: ClassVar = DROPOUTS
     habits: ClassVar = frozenset({"norms_sums", "narrow_softmax"})
-    changes_training: ClassVar = frozenset({"encoder_layerdrop", "decoder_layerdrop"})
+    changes_training: ClassVar = LAYERS_DROPPED
     stems: ClassVar = ("Bart",)
     uncounted: ClassVar = BartLike.uncounted | {"normalize_embedding", "static_position_embeddings"}
     heads: ClassVar = {"ForConditionalGeneration": SEQ2SEQ, "Model": BODY}

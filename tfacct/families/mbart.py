@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from tfacct.architecture.parts import Positions
 from tfacct.architecture.transformer import Transformer
-from tfacct.families._bart_like import PreNorm
+from tfacct.families._bart_like import DROPOUTS, LAYERS_DROPPED, PreNorm
 from tfacct.families._base import Count, Switch
 from tfacct.families.bart import OFFSET
 
@@ -15,6 +15,10 @@ class Config(PreNorm):
     vocab_size: Count = 50265
     normalize_embedding: Switch = True
 
+    trains: ClassVar = frozenset({"sdpa", "eager"})
+    dropouts: ClassVar = DROPOUTS
+    habits: ClassVar = frozenset({"narrow_softmax", "ones_stay"})
+    changes_training: ClassVar = LAYERS_DROPPED
     stems: ClassVar = ("MBart",)
     understood: ClassVar = {
         **PreNorm.understood,

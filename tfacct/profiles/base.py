@@ -50,8 +50,8 @@ class Habits:
     scores are made in the pass's dtype before they are in fp32. `wide_scores`: queries and keys are cast to fp32 for
     their product. `stores_masks`: a mask of all positions is a buffer of each block, and one more is made for all.
     `drops_product`: it drops numbers of what a gated network's last product reads. `stores_positions`: numbers of all
-    positions, and their segments, are buffers, and blocks are handed those of a batch.
-    `exchanged`: tokens are sent to experts of other ranks.
+    positions, and their segments, are buffers, and blocks are handed those of a batch. `ones_stay`: what a decoder's
+    mask is made of stays beside it, not the numbers of the positions.
     """
 
     embedding: bool = False
@@ -109,6 +109,7 @@ class Habits:
     stores_masks: bool = False
     drops_product: bool = False
     stores_positions: bool = False
+    ones_stay: bool = False
     exchanged: bool = False
 
     @property

@@ -38,10 +38,15 @@ def _relative(shape: Transformer) -> type[Transformers]:
 
 
 def pass_by(
-    profile: Transformers, shape: Transformer, letters: Mapping[str, Size], of_source: Mapping[str, Size]
+    profile: Transformers,
+    shape: Transformer,
+    letters: Mapping[str, Size],
+    of_source: Mapping[str, Size],
+    positions: Size,
 ) -> Pass:
     """The pass of a model as this profile runs it, or of both its sides. `letters`, `of_source`: those that kernels
-    derive from a step's, for the target and for the source."""
+    derive from a step's, for the target and for the source. `positions`: all that the class knows."""
+    letters = {**letters, "P": positions} if profile.habits.stores_positions else letters
     if shape.encoder is None:
         return passed(shape, profile, letters)
     from tfacct.profiles.pairs import passed_pair

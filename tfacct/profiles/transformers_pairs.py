@@ -153,9 +153,9 @@ class Writing(Side):
         return joined(final, head, loss_of_classes(self.logits(shape), reads))
 
     def waiting(self, _: Transformer) -> tuple[Held, ...]:
-        """Embeddings, numbers of the positions, and eager attention's mask."""
+        """Embeddings, numbers of the positions or what a mask is made of, and eager attention's mask."""
         mask = (Held("B T S"),) if self.attention == "eager" else ()
-        return (ROW, Held("T D"), Held("T", "index"), *mask)
+        return (ROW, Held("T D"), Held("B T", "full") if self.habits.ones_stay else Held("T", "index"), *mask)
 
     def handed(self, _: Transformer) -> tuple[Handed, ...]:
         """Nothing that is not kept."""

@@ -185,9 +185,8 @@ def pass_of(
     kind = _autocast(subject.architecture) if recipe.autocast else kind_of(subject.architecture)
     own = replace(habits(subject), exchanged=recipe.exchanged)
     profile = kind(recipe.attention, own, recipe.full, batch, work.tokens)
-    letters = {**(kernel or kernel_letters(work.tokens))}
-    letters |= {"P": subject.config.context} if profile.habits.stores_positions else {}
-    whole = pass_by(profile, shape or subject.architecture, letters, kernel_letters(work.new_source))
+    letters, of_source = kernel or kernel_letters(work.tokens), kernel_letters(work.new_source)
+    whole = pass_by(profile, shape or subject.architecture, letters, of_source, subject.config.context)
     if recipe.checkpoint == "attention" and recipe.lora is None:
         whole = attention_again(whole, drops=profile.habits.drops_inside and profile.habits.residual)
     if recipe.loss == CHUNKED:
@@ -220,6 +219,8 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
     on = next((field for field in sorted(subject.config.changes_training) if subject.raw.get(field)), None)
     if on is not None:
         return f"{on} changes what its training step keeps"
+    if recipe.dtype == "fp16" and subject.architecture.encoder is not None:
+        return "results of its blocks are bounded in fp16, which has not been measured"
     if recipe.full and any(isinstance(part, Experts) for part in subject.architecture.parts()):
         return "the training step of its experts has been measured in 16 bits alone"
     if subject.quantized and recipe.lora is not None and recipe.weights is None:
