@@ -1,8 +1,7 @@
 """How the house's own reference model trains: every tensor that autograd keeps, part by part.
 
 Read off tfacct/reference, whose attention is scores, softmax and values one after the other, and held against it by its
-saved tensors, module by module. Its loss is the mean of its results, which keeps nothing. No rule says what gradients
-hold, so that a peak cannot be told.
+saved tensors, module by module. Its loss is the mean of its results, which keeps nothing.
 """
 
 from __future__ import annotations
@@ -82,7 +81,10 @@ class Reference:
         )
         front = _run(chain(self._front(shape), self._angles(shape)))
         whole = Pass(Section(front, everywhere), blocks, Section(_run(self._back(shape)), everywhere))
-        return with_moments(whole, shape, batch=self.batch, tokens=self.tokens) if measured(shape) else whole
+        sizes = (self.batch, self.tokens, *(size for section in whole.sections for size in section.axes.values()))
+        if not all(isinstance(size, int) for size in sizes) or not measured(shape):
+            return whole
+        return with_moments(whole, shape, batch=self.batch, tokens=self.tokens, full=self.full)
 
     def _front(self, shape: Transformer) -> Iterator[Kept]:
         """Token ids, the positions of one sequence, and what projects and norms the tables' rows."""
@@ -229,7 +231,7 @@ class Reference:
         yield Kept(root, each, by=(root,), role="full")
         yield Kept(f"{at}.normed", spec, by=(f"{at}.weight",), role="full")
         if less_one:
-            yield Kept(f"{at}.plus_one", last, by=(at,))
+            yield Kept(f"{at}.plus_one", last, by=(f"{at}.weight",))
 
     def _attention(self, at: str, reads: str, part: Attention) -> Iterator[Kept]:
         """Products, what is done to queries and keys, scores, softmax, values. Heads of keys are copied for queries."""
@@ -327,8 +329,8 @@ class Reference:
         own, routing, weighting = f"{at}.experts", f"{at}.routing", f"{at}.weighting"
         gate, up, down, act = (f"{own}.{which}" for which in ("gate_proj", "up_proj", "down_proj", "act"))
         yield Kept(reads, "B T D", by=(f"{at}.router.weight",))
-        yield Kept(routing, "B T E", by=(routing, at))
-        yield Kept(f"{at}.chosen", "B T A", by=(at,), role="index")
+        yield Kept(routing, "B T E", by=(routing, f"{at}.gather"))
+        yield Kept(f"{at}.chosen", "B T A", by=(f"{at}.gather",), role="index")
         viewed = _is(part.active, 1) or (_is(self.batch, 1) and _is(self.tokens, 1))
         for product in (gate, up):
             rows = Kept(reads, "B T D", by=(f"{product}.weight",))
@@ -342,7 +344,7 @@ class Reference:
         if part.shared_gate:
             weighting = f"{at}.shared_weighting"
             yield Kept(reads, "B T D", by=(f"{at}.shared_gate.weight",))
-            yield Kept(f"{at}.shared_gate", "B T", by=(at, weighting))
+            yield Kept(f"{at}.shared_gate", "B T", by=(f"{at}.sigmoid", weighting))
             yield Kept(f"{at}.shared.out", "B T D", by=(weighting,))
 
 

@@ -13,7 +13,7 @@ from tfacct.ledger.kept import TURNS
 from tfacct.ledger.workload import Workload
 from tfacct.witness.checks import Check, Counts, reference_rooms
 
-PARTS = (".weight", ".square", ".root")
+PARTS = (".weight", ".square", ".root", ".gather", ".sigmoid")
 """Operations that are part of a module."""
 
 
