@@ -378,7 +378,7 @@ def test_other_names_of_the_same_class(model_type: str, classes: object) -> None
     [
         ("blenderbot", "BlenderbotForConditionalGeneration", None),
         ("openai-gpt", "OpenAIGPTLMHeadModel", None),
-        ("deepseek_v4", "DeepseekV4ForCausalLM", None),
+        ("deepseek_v5", "DeepseekV5ForCausalLM", None),
         ("kimi_vl", "DeepseekV3ForCausalLM", "deepseek_v3"),
         ("lama", "LlamaForCausalLM", "llama"),
         (None, "MistralForCausalLM", "mistral"),

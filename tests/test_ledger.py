@@ -7,6 +7,7 @@ from tfacct import load
 from tfacct.architecture.blocks import Block, Stack
 from tfacct.architecture.parts import (
     Attention,
+    CompressedAttention,
     CrossAttention,
     Embedding,
     FeedForward,
@@ -20,9 +21,9 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.ledger import workload
 from tfacct.ledger.einsum import SpecError, chunks, one_by_one, pairs, whole_bytes
 from tfacct.ledger.groups import Group, Ledger
-from tfacct.ledger.lines import CHUNK, FRONT, SHARES, WINDOWS, Matmul, Pointwise, State, Table
+from tfacct.ledger.lines import CHUNK, FRONT, RATES, SHARES, WINDOWS, Matmul, Pointwise, State, Table
 from tfacct.ledger.storage import BF16_EACH, storage, width
-from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE, PATCHES, Workload
+from tfacct.ledger.workload import CHUNKS, COMPRESSED, ONE_BY_ONE, PATCHES, Workload
 
 SIZES = {"B": 2, "T": 3, "S": 5, "D": 7, "K": 11, "G": 13, "H": 17, "N": 11 * 13, "F": 19}
 
@@ -124,7 +125,8 @@ def test_a_decode_step_reads_exactly_the_kv_cache(tiny_subject) -> None:
     read = 0
     for group in tiny_subject.ledger.groups:
         for line in group.lines:
-            beside = "indexer" in line.path or "altup" in line.path  # Gemma 3n's streams meet their coefficients
+            # Streams meet their coefficients.
+            beside = "indexer" in line.path or "altup" in line.path or ".hc." in line.path
             if isinstance(line, Matmul) and line.weight_axes() is None and not beside:
                 read += group.count * 16 * line.operands(group.bound(at))[0 if "mamba" in line.path else 1]
     kept = tiny_subject.ledger.state_bytes(at, BF16_EACH)
@@ -152,6 +154,9 @@ def test_a_decode_step_reads_exactly_the_kv_cache(tiny_subject) -> None:
         assert sum(kept[path] for path in kept if path.endswith("_cache")) == 2 * layers * 3 * 11 * (14 + 4)
     elif any(isinstance(part, TimeMix) for part in tiny_subject.architecture.parts()):
         assert read == 0 < len(kept), "RWKV reads its sums in no product"
+    elif isinstance(attention, CompressedAttention):  # whose keys are read as values too, and nothing that waits
+        keys = ("attn.kv_cache", "attn.compressor.cache")
+        assert read == 16 * sum(kept[path] for path in kept if path.endswith(keys))
     elif attention is None:
         states = tiny_subject.ledger.states(at)  # of which the recurrence of Mamba-2 keeps numbers of 32 bits
         assert read == 16 * states["blocks.*.mamba.scan_state"] > 0
@@ -247,6 +252,12 @@ def test_every_letter_is_explained_once_and_every_spec_uses_explained_letters(ti
             used = set(getattr(line, "of", line).spec.replace(",", " ").replace("->", " ").split())
             used |= set(getattr(line, "bank", None) or ())
             bound = {CHUNKS, ONE_BY_ONE} if CHUNK in part.axes() else {PATCHES} if FRONT in part.axes() else set()
+            bound |= {
+                named[kind]
+                for kind, rate in RATES.items()
+                for named in COMPRESSED.values()
+                if rate in part.axes() and kind in named
+            }
             bound |= {share for share, size in SHARES.items() if size in part.axes()}
             assert used <= set(workload.AXES) | bound | set(part.axes()), f"{line.path}: {used}"
             lettered |= used

@@ -39,6 +39,9 @@ def theirs(config: dict):
     with torch.no_grad():
         for parameter in built.parameters():  # larger than its own initialisation, so that biases and norms matter
             parameter.normal_(std=0.3)
+        for name, buffer in built.named_buffers():
+            if name.endswith("tid2eid"):  # DeepSeek-V4's table of experts: each token goes to all
+                buffer.copy_(torch.arange(buffer.shape[1]).expand_as(buffer))
     return built
 
 
@@ -177,7 +180,8 @@ def exact_angles(about: LoadedModel, stranger) -> None:
         exact = exact[: len(exact) // axes]  # frames, rows and columns turn alike
         for path, buffer in list(stranger.named_buffers()):
             name = path.rpartition(".")[2]
-            if name in ("inv_freq", f"{kind}_inv_freq"):  # Gemma 3 has angles of two bases
+            own = "main" if getattr(attn, "kind", "") is None else "compress"  # DeepSeek-V4's names of both
+            if name in ("inv_freq", f"{kind}_inv_freq", f"{own}_inv_freq"):  # Gemma 3 has angles of two bases
                 assert gap(exact, buffer) < 1e-6
                 setattr(stranger.get_submodule(path.rpartition(".")[0]), name, exact)
             if name == "embed_positions":  # GPT-J keeps the sines and cosines of its angles
@@ -284,7 +288,9 @@ def test_a_wrong_weight_is_seen(kind_pair) -> None:
         block = mine.blocks[0]
         mixer = getattr(block, block.names[0])
         weight = next(
-            getattr(mixer, name) for name in ("x_proj", "k_proj", "o_proj", "out_proj") if hasattr(mixer, name)
+            getattr(mixer, name)
+            for name in ("x_proj", "k_proj", "o_proj", "out_proj", "kv_proj")
+            if hasattr(mixer, name)
         )
         weight.weight[0, 0] += 0.5
         assert gap(mine(tokens)[0], stranger(tokens).logits) > 1e-5

@@ -117,7 +117,7 @@ def test_arrays_are_within_a_rounding_of_the_exact_numbers(name: str, family: st
         wanted = named(name, model.loaded).of(Point(model.ledger, work))
         assert value == wanted and isinstance(value, (int, Fraction))
         roundings = 2 if source or len(model.loaded.architecture.stacks) > 2 else 1
-        assert abs(Fraction(float(near)) - wanted) <= roundings * wanted / 10**15
+        assert abs(Fraction(float(near)) - wanted) <= roundings * abs(wanted) / 10**15
 
 
 @settings(max_examples=60, deadline=None)

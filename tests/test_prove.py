@@ -64,6 +64,7 @@ KINDS = {
 
 
 FULL = ["full_attention"] * 6
+DEEPSEEK = "sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"
 MIXERS = [
     *COUNTS[:4],
     *(f"all four at {edge}" for edge in ("C = 0", "B = 1", "Ns = 1", "Kc = 1", "Rt = 1", "B = 1, C = 0")),
@@ -110,6 +111,7 @@ def test_a_mixer_with_every_bias_is_proven() -> None:
         ("nemotron_h", {"hybrid_override_pattern": "*E"}),
         ("gemma3n_text", {"layer_types": FULL, "num_kv_shared_layers": 0, "activation_sparsity_pattern": [0.5] * 6}),
         ("gemma4_text", {"layer_types": FULL, "num_kv_shared_layers": 0}),
+        *(("deepseek_v4", {"layer_types": [kind] * 3}) for kind in DEEPSEEK),
     ],
 )
 def test_what_a_small_config_holds_is_proven(

@@ -48,6 +48,7 @@ ALIKE = {
     "Ol": "Hl",
     "Xt": "Xs",
     "Xu": "Xs",
+    "Xn": "Xm",
 }
 """Letters that are another one's size by definition."""
 

@@ -12,7 +12,16 @@ from tests.conftest import Ran
 from tests.families import SHAPES, names, room, sampled
 from tfacct import load
 from tfacct.accounts.timeline import peak, timeline
-from tfacct.architecture.parts import Attention, Disentangled, LatentAttention, Mixer, Patches, Picked, Stem
+from tfacct.architecture.parts import (
+    Attention,
+    CompressedAttention,
+    Disentangled,
+    LatentAttention,
+    Mixer,
+    Patches,
+    Picked,
+    Stem,
+)
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
@@ -33,6 +42,8 @@ def unruled(model: LoadedModel) -> str:
     parts = (part for part in model.architecture.parts() if isinstance(part, (LatentAttention, Mixer)))
     if any(getattr(part, "value_norm", None) is not None for part in model.architecture.parts()):
         return "keys that are values or another layer's"
+    if any(isinstance(part, CompressedAttention) for part in model.architecture.parts()):
+        return "CompressedAttention"
     attentions = [part for part in model.architecture.parts() if isinstance(part, Attention)]
     if any(part.chosen is not None for part in attentions):
         return "the activation 'swigluoai'"  # of MiniMax-M3

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.conftest import SHAPES, TINY, by_kind, tiny
 from tfacct import load
 from tfacct.accounts.passes import backward_flops, decode_flops, forward_flops
-from tfacct.architecture.parts import Attention, Experts, LatentAttention
+from tfacct.architecture.parts import Attention, CompressedAttention, Experts, LatentAttention
 from tfacct.ledger.einsum import pairs, seen
 from tfacct.ledger.groups import KEPT, SEEN
 from tfacct.ledger.lines import Matmul
@@ -91,12 +91,18 @@ def test_masked_flops_are_those_of_the_pairs_in_the_mask(name: str, work: Worklo
     for number, block in enumerate(subject.architecture.blocks()):
         if block.attention is None:
             continue  # no pairs: nothing is masked
+        compressed = isinstance(block.attention, CompressedAttention)
         around = not getattr(block.attention, "causal", True)
         chunked = getattr(block.attention, "chunked", False)
         rows = (
             in_chunks(work.tokens, work.context, block.window or 1)
             if chunked
-            else mask(work.tokens, work.context, getattr(block.attention, "index_top", block.window), around=around)
+            else mask(
+                work.tokens,
+                work.context,
+                block.window if compressed else getattr(block.attention, "index_top", block.window),
+                around=around,
+            )
         )
         kept = sum(map(sum, rows))
         for which, size in zip(("scores", "values"), sizes_of_pairs(block.attention), strict=True):
@@ -108,7 +114,12 @@ def test_masked_flops_are_those_of_the_pairs_in_the_mask(name: str, work: Worklo
             assert full[path] == 2 * work.batch * block.attention.heads * size * work.tokens * (
                 work.context if around else keys_met(work, block.window)
             )
-        if getattr(block.attention, "index_top", None) is not None and block.attention.indexes:
+        if compressed:
+            for path, (size, rows) in of_compressed(number, block.attention, work).items():
+                assert masked[path] == 2 * work.batch * size * sum(map(sum, rows))
+                assert full[path] == 2 * work.batch * size * sum(map(len, rows))
+                paired.add(path)
+        elif getattr(block.attention, "index_top", None) is not None and block.attention.indexes:
             paths = [f"blocks.{number}.attn.indexer.{which}" for which in ("scores", "sum")]
             pairs_ = sum(map(sum, mask(work.tokens, work.context, None)))
             each = block.attention.index_heads * block.attention.index_dim, block.attention.index_heads
@@ -119,8 +130,37 @@ def test_masked_flops_are_those_of_the_pairs_in_the_mask(name: str, work: Worklo
     }
 
 
-def sizes_of_pairs(attn: Attention | LatentAttention) -> tuple[int, int]:
+def of_compressed(number: int, attn: CompressedAttention, work: Workload) -> dict:
+    """Products with compressed keys: FLOPs of a pair, and row by row which of those keys each new token sees, or, of an
+    indexer's choice, as many of them."""
+    rate = attn.light or attn.heavy
+    if rate is None:
+        return {}
+    old, keys = work.context - work.tokens, range(work.context // rate)
+    full = [[rate * key + rate - 1 <= old + query for key in keys] for query in range(work.tokens)]
+    chosen = full
+    if attn.light is not None:
+        chosen = [[seen and sum(row[:key]) < attn.index_top for key, seen in enumerate(row)] for row in full]
+    at, each = f"blocks.{number}.attn", attn.heads * attn.head_dim
+    found = {f"{at}.compressed_{which}": (each, chosen) for which in ("scores", "values")}
+    if attn.light is not None:
+        found[f"{at}.compressor.indexer.scores"] = attn.index_heads * attn.index_dim, full
+    return found
+
+
+def test_what_is_seen_of_compressed_keys_by_hand() -> None:
+    """Keys of two tokens: of seven tokens the last three see two, three and three of the three that are full."""
+    part = CompressedAttention(
+        hidden=1, groups=1, group_heads=1, head_dim=1, rope_dim=2, q_rank=1, out_rank=1, window=2, heavy=2
+    )
+    _, rows = of_compressed(0, part, Workload(context=7, tokens=3))["blocks.0.attn.compressed_scores"]
+    assert rows == [[True, True, False], [True, True, True], [True, True, True]]
+
+
+def sizes_of_pairs(attn: Attention | LatentAttention | CompressedAttention) -> tuple[int, int]:
     """Numbers that a query and a key are multiplied by, and those of what is summed."""
+    if isinstance(attn, CompressedAttention):
+        return attn.head_dim, attn.head_dim
     if isinstance(attn, Attention):
         return attn.head_dim, attn.value_dim or attn.head_dim
     if attn.form == "absorbed":
@@ -155,6 +195,9 @@ def test_a_windowed_block_keeps_the_window_and_no_more(name: str, work: Workload
         tokens = len(range(work.context)[-block.window :]) if block.window else work.context
         if getattr(block.attention, "borrowed", False):
             assert f"blocks.{number}.attn.k_cache" not in kept
+            continue
+        if isinstance(block.attention, CompressedAttention):  # whose keys are values too
+            assert kept[f"blocks.{number}.attn.kv_cache"] == work.batch * block.attention.head_dim * tokens
             continue
         for cache in ("k_cache", "v_cache"):
             own = getattr(block.attention, "value_dim", None) if cache == "v_cache" else None

@@ -7,10 +7,10 @@ from itertools import takewhile
 
 from tfacct.accounts.memory import largest_that_fits
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import Axes, Size, pairs
+from tfacct.ledger.einsum import Axes, Size, compressed_pairs, pairs
 from tfacct.ledger.groups import Group, Ledger
-from tfacct.ledger.lines import CHUNK, WINDOW, Matmul, Pointwise
-from tfacct.ledger.workload import Workload
+from tfacct.ledger.lines import CHUNK, RATES, WINDOW, Matmul, Pointwise
+from tfacct.ledger.workload import COMPRESSED, Workload
 
 ATTENTION = "attn"
 """What the names of attention's parts end with, of self-attention and of attention to a source."""
@@ -108,7 +108,12 @@ def _alike(ledger: Ledger, batch: Size, prompt: Size, steps: Size, source: Size)
     """FLOPs of decode steps that all run the same lines, by path of the product."""
     found: dict[str, Size] = {}
     for product in ledger.products(Workload(context=prompt + 1, tokens=1, batch=batch, source=source).axes()):
-        if "S" in product.line.einsum.every:
+        every = product.line.einsum.every
+        entries = next((kind for kind, axis in COMPRESSED["entries"].items() if axis in every), None)
+        if entries is not None:
+            one = product.count * product.line.flops({**product.axes, COMPRESSED["entries"][entries]: 1})
+            all_steps = one * compressed_pairs(steps, prompt + steps, product.axes[RATES[entries]])
+        elif "S" in every:
             one = product.count * product.line.flops({**product.axes, "S": 1})
             all_steps = one * _keys_of_steps(prompt, steps, product.axes.get(WINDOW))
         else:

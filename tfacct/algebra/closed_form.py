@@ -15,7 +15,6 @@ from tfacct.algebra.symbols import in_symbols
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import UsageError
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.lines import CHUNK
 
 LARGEST_IN_LETTERS = 10**6
 """A larger number among letters, a card's bytes, hides what it is."""
@@ -33,7 +32,7 @@ def closed_form(
     """
     import sympy
 
-    if point.cache.rounds or any(CHUNK in group.axes for group in point.ledger.groups):
+    if point.cache.rounds or point.ledger.leaps:
         return None  # what is rounded up is no sum of sizes
     x = sympy.Symbol("x", positive=True)
     in_numbers = placed(unknown, shape, point, chunk=chunk)

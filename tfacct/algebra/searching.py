@@ -11,7 +11,7 @@ from tfacct.algebra.equations import Equation
 from tfacct.algebra.solving import NoSolutionError, Solution, among, sign, stays
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
-from tfacct.ledger.lines import CHUNK
+from tfacct.ledger.lines import CHUNK, RATES
 from tfacct.ledger.workload import LARGEST
 
 TRIED = 1024
@@ -101,15 +101,22 @@ def _among_multiples(
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if sign(equation.difference(at(middle * step))) == after else (middle, high)
-    chunk = _chunk(at(low * step))
-    edges = (number * chunk for number in range(low // chunk - CHUNKS_BESIDE, high // chunk + CHUNKS_BESIDE))
-    turning = [value for edge in edges for value in (edge, edge + 1)] if chunk > 1 and step == 1 else []
+    lengths, rates = _lengths(at(low * step))
+    edges = (
+        number * length
+        for length in (lengths | rates if step == 1 else ())
+        for number in range(low // length - CHUNKS_BESIDE, high // length + CHUNKS_BESIDE)
+    )
+    turning = [value for edge in edges for value in (edge - 1, edge, edge + 1)]
     tried_near = [*range(low - BESIDE, high + BESIDE + 1), *turning]
     near = [value for value in tried_near if value > 0 and can_be(value * step)]
     if any((sign(equation.difference(at(value * step))) == after) != (value >= high) for value in near):
-        raise NoSolutionError(
-            f"{equation}: rounding up keeps the sides from changing places once, near {unknown} = {low * step:,}"
+        why = (
+            "tokens that wait to be compressed make the sides change places more than once"
+            if rates and unknown == "ctx"
+            else "rounding up keeps the sides from changing places once"
         )
+        raise NoSolutionError(f"{equation}: {why}, near {unknown} = {low * step:,}")
     return Solution(low * step, high * step, rises=after > 0)
 
 
@@ -141,7 +148,11 @@ def divisors(whole: int) -> list[int]:
     return sorted({*small, *(whole // n for n in small)})
 
 
-def _chunk(point: Point) -> int:
-    """Tokens in a chunk of a recurrence, where the model has one that is padded to whole chunks; else 1."""
-    lengths = [group.axes[CHUNK] for group in point.ledger.groups if CHUNK in group.axes]
-    return max([1, *(length for length in lengths if isinstance(length, int))])
+def _lengths(point: Point) -> tuple[set[int], set[int]]:
+    """Tokens in a chunk of a recurrence that is padded to whole chunks, and of which a compressed key is made."""
+    axes = [group.axes for group in point.ledger.groups]
+    chunks, rates = (
+        {own[name] for own in axes for name in names if isinstance(own.get(name), int) and own[name] > 1}
+        for names in ((CHUNK,), tuple(RATES.values()))
+    )
+    return {max(chunks)} if chunks else set(), rates

@@ -20,8 +20,8 @@ from tfacct.ledger import paths, workload
 from tfacct.ledger.einsum import Axes, Size, renamed
 from tfacct.ledger.evaluated import Product
 from tfacct.ledger.groups import KEPT, SEEN, Ledger
-from tfacct.ledger.lines import CHUNK, FRONT, MERGE, WINDOW, WINDOWS, Matmul
-from tfacct.ledger.workload import CHUNKS, MERGED, ONE_BY_ONE, PATCHES, TILES, Workload
+from tfacct.ledger.lines import CHUNK, FRONT, MERGE, RATES, WINDOW, WINDOWS, Matmul
+from tfacct.ledger.workload import CHUNKS, COMPRESSED, MERGED, ONE_BY_ONE, PATCHES, TILES, Workload
 
 ORDER = (
     "B",
@@ -58,12 +58,21 @@ LEGEND = {
     PATCHES: "patches of the image, T − Xc",  # the number for Xc, where it is fixed
     MERGED: "rows that positions are merged into, T / Mp",  # the number for Mp, where it is fixed
     TILES: "windows of patches that see themselves alone, T / Wp",
+    "Sc": "lightly compressed keys, S / Mc rounded down",
+    "Sh": "heavily compressed keys, S / Mh rounded down",
+    "Tc": "lightly compressed keys made in the step",
+    "Th": "heavily compressed keys made in the step",
+    "Zc": "tokens that wait for a lightly compressed key to be full, S − Sc · Mc",
+    "Zh": "tokens that wait for a heavily compressed key to be full, S − Sh · Mh",
+    "Uc": "whether there is a lightly compressed key: 1, else 0",
     ONE_BY_ONE: "tokens that the recurrence takes one by one: 1 in a decode step, else 0",
 }
 """The letters that belong to no part."""
 MARKED = (
     *("encoder", "attention", "latent", *MIXERS, "windowed", "experts", "sparse", "unrotated", "borrowing"),
     "following",
+    "lightly",
+    "heavily",
 )
 """Kinds of blocks that a letter of theirs tells from the rest."""
 
@@ -249,6 +258,9 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     workload_letters += ["I", "J"] if reads else []
     seen = [SEEN, KEPT] if windowed and not cached else []
     seen += [CHUNKS] if any(letter.own == CHUNK for letter in explained.values()) else []
+    compressing = [kind for kind, rate in RATES.items() if rate in explained]
+    named_keys = [COMPRESSED[what][kind] for kind in compressing for what in COMPRESSED if kind in COMPRESSED[what]]
+    seen += [letter for letter in named_keys if not letter.startswith("T")]  # no count has those made in the step
     seen += [ONE_BY_ONE] if _multiplies(shape, ONE_BY_ONE) else []
     seen += [PATCHES] if FRONT in explained and not whole else []
     rows = next((part for part in shape.parts() if getattr(part, "by_rows", False)), None)
@@ -274,6 +286,7 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
         one = symbols.get(ONE_BY_ONE, sympy.Symbol(ONE_BY_ONE))  # which most products do not have
         at |= {CHUNKS: symbols[CHUNKS], ONE_BY_ONE: one}
     at |= {letter: symbols[letter] for letter in (PATCHES, MERGED) if letter in symbols}
+    at |= {letter: symbols.get(letter, sympy.Symbol(letter)) for letter in named_keys}
     return SymbolicModel(
         ledger=symbolic.ledger(),
         at=at,

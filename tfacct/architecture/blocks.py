@@ -12,9 +12,12 @@ from typing import Literal, TypeAlias, TypeVar
 from tfacct.architecture.parts import (
     AltUp,
     Attention,
+    CompressedAttention,
     CrossAttention,
     Experts,
     FeedForward,
+    HyperConnection,
+    HyperResult,
     LatentAttention,
     Laurel,
     Mixer,
@@ -31,6 +34,8 @@ from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size
 
 Order: TypeAlias = Literal["pre", "post", "parallel"]
+COMPRESSES = {"light": "lightly compressed", "heavy": "heavily compressed", None: "uncompressed"}
+"""Kinds of blocks by how their tokens are compressed."""
 PartT = TypeVar("PartT", bound=Part)
 
 POSITIONS = "positions"
@@ -38,7 +43,16 @@ POSITIONS = "positions"
 
 Named: TypeAlias = tuple[str, Part]
 Added: TypeAlias = (
-    Attention | LatentAttention | CrossAttention | Mixer | FeedForward | Experts | PerLayerInput | Laurel | SharedOutput
+    Attention
+    | LatentAttention
+    | CompressedAttention
+    | CrossAttention
+    | Mixer
+    | FeedForward
+    | Experts
+    | PerLayerInput
+    | Laurel
+    | SharedOutput
 )
 """Parts whose results are added to the stream."""
 
@@ -107,12 +121,14 @@ class Block:
     `pre`: x + part(norm(x)), one after the other. `post`: norm(x + part(x)). `parallel`: all read the same x, and a
     sublayer without a norm reads the result of the first one's norm. In a block that is `pre`, one that stands `beside`
     another reads the same norm's result. With `altup` there are several streams: it reads one of those predicted, and
-    what it makes of that corrects all.
+    what it makes of that corrects all. With `hyper` each sublayer reads a sum of several streams, and its result goes
+    to all of them, mixed anew.
     """
 
     sublayers: tuple[Sublayer, ...]
     order: Order = "pre"
     altup: AltUp | None = None
+    hyper: HyperConnection | None = None
 
     @classmethod
     def of(cls, *parts: Added, norm: Norm | None = None, post_norm: Norm | None = None, order: Order = "pre") -> Block:
@@ -129,6 +145,13 @@ class Block:
             for sublayer in self.sublayers:
                 yield from sublayer.added()
             return
+        if self.hyper is not None:
+            for sublayer in self.sublayers:
+                at = f"{self.hyper.name}.{sublayer.name}"
+                yield at, self.hyper
+                yield from (*sublayer.norms(), *sublayer.result())
+                yield at, HyperResult(hidden=self.hyper.hidden, streams=self.hyper.streams)
+            return
         for sublayer in self.sublayers:
             runs = (*sublayer.result(), *sublayer.added())
             yield from (*runs, *sublayer.norms()) if self.order == "post" else (*sublayer.norms(), *runs)
@@ -138,14 +161,14 @@ class Block:
         return next((sublayer.part for sublayer in self.sublayers if isinstance(sublayer.part, kind)), None)
 
     @property
-    def attention(self) -> Attention | LatentAttention | None:
+    def attention(self) -> Attention | LatentAttention | CompressedAttention | None:
         """Self-attention of the block; None if it has none."""
-        return self.find(Attention) or self.find(LatentAttention)
+        return self.find(Attention) or self.find(LatentAttention) or self.find(CompressedAttention)
 
     @property
     def window(self) -> Size | None:
         """Number of keys that a query sees; None if that is not bounded."""
-        attention = self.find(Attention)
+        attention = self.find(Attention) or self.find(CompressedAttention)
         return None if attention is None else attention.window
 
     @property
@@ -170,6 +193,8 @@ class Block:
         if isinstance(attention, Attention):
             chooses = attention.chosen is not None
             found["keys"] = "choosing" if chooses else "borrowing" if attention.borrowed else "keeping"
+        if isinstance(attention, CompressedAttention):
+            found["tokens"] = COMPRESSES[attention.kind]
         if attention is not None:
             found[POSITIONS] = "unrotated" if attention.rotary is None else "rotated"
         return found

@@ -39,6 +39,9 @@ MARKS = {
     "following": "fol",
     "borrowing": "bor",
     "keeping": "own",
+    "lightly": "lig",
+    "heavily": "hea",
+    "uncompressed": "unc",
     "rotated": "rot",
     "unrotated": "unr",
 }

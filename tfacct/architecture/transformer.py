@@ -15,6 +15,7 @@ from tfacct.architecture.parts import (
     AttentionPooler,
     Averaged,
     Classes,
+    CompressedAttention,
     Deepstack,
     Distances,
     Embedding,
@@ -24,6 +25,7 @@ from tfacct.architecture.parts import (
     GatedMerger,
     Grouped,
     Head,
+    HyperHead,
     LatentAttention,
     Merged,
     Merger,
@@ -103,6 +105,7 @@ class Transformer:
     beside: FirstConvolution | None = None
     streams: Streams | None = None
     merged: Merged | None = None
+    hyper: HyperHead | None = None
     deepstack: Deepstack | None = None
     merger: Merger | GatedMerger | Averaged | None = None
 
@@ -112,7 +115,7 @@ class Transformer:
         front = {"embed": self.embed, "pos_embed": self.positions, "type_embed": self.segments}
         front |= {"rel_bias": self.bias, "rel_embed": self.distances, "embed_norm": self.embed_norm}
         front |= {"per_layer": self.per_layer, "streams": self.streams, "first_conv": self.beside}
-        back: dict[str, Part | None] = {"deepstack": self.deepstack, "merged": self.merged}
+        back: dict[str, Part | None] = {"deepstack": self.deepstack, "merged": self.merged, "hc_head": self.hyper}
         back |= {"final_norm": self.final_norm, "lm_head": self.head, "merger": self.merger}
         return _there(front), _there({**back, "pooler": self.pooler, "classifier": self.classes})
 
@@ -213,7 +216,7 @@ class Transformer:
         return [(stack, part) for stack, part in found if part is not None]
 
     @property
-    def attentions(self) -> tuple[Attention | LatentAttention, ...]:
+    def attentions(self) -> tuple[Attention | LatentAttention | CompressedAttention, ...]:
         """Self-attention of each stack behind the encoder that has any; empty for a state-space model."""
         found = (stack.block.attention for stack in self.stacks)
         return tuple(attention for attention in found if attention is not None)
@@ -232,7 +235,8 @@ class Transformer:
             def sublayer(one: Sublayer) -> Sublayer:
                 return replace(one, part=change(one.part), norm=change(one.norm), post_norm=change(one.post_norm))
 
-            return replace(old, sublayers=tuple(sublayer(one) for one in old.sublayers), altup=change(old.altup))
+            sublayers = tuple(sublayer(one) for one in old.sublayers)
+            return replace(old, sublayers=sublayers, altup=change(old.altup), hyper=change(old.hyper))
 
         def further(old: MtpHead | None) -> MtpHead | None:
             return old and MtpHead(ahead(old.projection), block(old.block, ahead), ahead(old.norm), old.count)
@@ -255,7 +259,8 @@ class Transformer:
     @property
     def query_heads(self) -> list[Size]:
         """The numbers of query heads that there are, in all kinds of blocks and on both sides."""
-        heads = (part.heads for part in self.parts() if isinstance(part, (Grouped, LatentAttention)))
+        attending = (Grouped, LatentAttention, CompressedAttention)
+        heads = (part.heads for part in self.parts() if isinstance(part, attending))
         return list(dict.fromkeys(heads))
 
     def with_kv_heads(self, kv_heads: Size | None) -> Transformer:
@@ -274,6 +279,8 @@ class Transformer:
                         "num_key_value_heads: keys and values come from a latent here, which no heads share"
                     )
                 return part.running("unpacked")
+            if isinstance(part, CompressedAttention) and kv_heads not in (None, 1):
+                raise UsageError("num_key_value_heads: keys are values too here, of one head")
             if not isinstance(part, Grouped):
                 return part
             return part.with_kv_heads(part.heads if kv_heads is None else kv_heads)

@@ -24,7 +24,7 @@ Size: TypeAlias = Any
 """An int, a numpy array or a sympy expression."""
 Axes: TypeAlias = Mapping[str, Size]
 Letters: TypeAlias = tuple[str, ...]
-Mask: TypeAlias = Literal["full", "causal", "chunks", "chosen", "near", "prefix"]
+Mask: TypeAlias = Literal["full", "causal", "chunks", "chosen", "near", "prefix", "entries", "chosen entries"]
 
 
 AXIS = re.compile("[A-Z][a-z]*[0-9]*")
@@ -272,6 +272,29 @@ def pairs(mask: Mask, queries: Size, keys: Size, window: Size | None = None) -> 
     def first(positions: Size) -> Size:
         growing = smaller(positions, window)
         return halve(growing * (growing + 1)) + (positions - growing) * window
+
+    return first(keys) - first(keys - queries)
+
+
+def rounded_down(whole: Size, parts: Size) -> Size:
+    """Quotient `whole / parts`, rounded down; a symbol is not rounded."""
+    return whole / parts if hasattr(whole, "free_symbols") else whole // parts
+
+
+def compressed_pairs(queries: Size, keys: Size, rate: Size, most: Size | None = None) -> Size:
+    """Number of pairs of the last `queries` positions of `keys` with compressed keys of `rate` tokens each: a position
+    sees those whose last token is itself or stands before it, at most so many.
+
+    Of keys of three tokens, the fifth, sixth and seventh position see one, two and two:
+
+    >>> compressed_pairs(3, 7, 3), compressed_pairs(3, 7, 3, most=1)
+    (5, 3)
+    """
+
+    def first(positions: Size) -> Size:
+        whole = positions // rate
+        seen = whole if most is None else smaller(whole, most)
+        return rate * halve(seen * (seen - 1)) + seen * (positions - seen * rate + 1)
 
     return first(keys) - first(keys - queries)
 

@@ -21,6 +21,7 @@ from tfacct.ledger.einsum import (
     chunks,
     divided,
     one_by_one,
+    rounded_down,
     seen,
     shared,
     smaller,
@@ -30,7 +31,7 @@ from tfacct.ledger.lines import (
     ACTIVE,
     CHUNK,
     FRONT,
-    POSITIONS,
+    RATES,
     SHARES,
     WINDOW,
     Line,
@@ -41,7 +42,7 @@ from tfacct.ledger.lines import (
     State,
 )
 from tfacct.ledger.storage import Storage, Width
-from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE, PATCHES
+from tfacct.ledger.workload import CHUNKS, COMPRESSED, ONE_BY_ONE, PATCHES, POSITIONS
 
 SEEN, KEPT = "Sw", "Sk"
 """Letters, in formulas, of the keys that a windowed block sees in a step and of those that it keeps."""
@@ -76,7 +77,8 @@ class Group:
         In a window of W, S is bound to the keys that the new tokens see, T + min(S − T, W − 1), or with `kept` to those
         that stay for the next step, min(S, W). `at` may bind both itself, as SEEN and KEPT: symbols for them keep
         formulas free of `min`. Where a recurrence runs in chunks, CHUNKS and ONE_BY_ONE are bound alike, and
-        PATCHES where learned tokens stand in front of them. Patches that are merged are bound by how many are left.
+        PATCHES where learned tokens stand in front of them. Patches that are merged are bound by how many are left, and
+        compressed tokens by the keys made of them.
         Raises UsageError for a number of patches of which some would be left over.
         """
         axes = {**self.axes, **at}
@@ -85,6 +87,9 @@ class Group:
             axes[ONE_BY_ONE] = one_by_one(at["T"], at["S"])
         if FRONT in self.axes and PATCHES not in at:
             axes[PATCHES] = at["T"] - self.axes[FRONT]
+        for kind, rate in RATES.items():
+            if rate in self.axes and COMPRESSED["entries"][kind] not in at:
+                axes |= _compressed(kind, at, self.axes[rate])
         for share, size in SHARES.items():
             if size in self.axes and share not in at:
                 axes[share] = shared(at["T"], self.axes[size])
@@ -112,6 +117,14 @@ class Group:
             return places
         first, _ = next(places)
         return iter([(first, 1)])
+
+
+def _compressed(kind: str, at: Axes, rate: Size) -> dict[str, Size]:
+    """What a step binds where tokens are compressed."""
+    entries, before = rounded_down(at["S"], rate), rounded_down(at["S"] - at["T"], rate)
+    found = {"entries": entries, "new": entries - before, "waiting": at["S"] - entries * rate}
+    found |= {"any": smaller(entries, 1)}
+    return {named[kind]: found[what] for what, named in COMPRESSED.items() if kind in named}
 
 
 def _all(_path: str, _line: Matmul) -> bool:
@@ -180,6 +193,17 @@ class Ledger:
     def together(self) -> int:
         """Number that a step's tokens are a multiple of: patches that are taken together, else 1."""
         return lcm(*(group.axes[size] for group in self.groups for size in SHARES.values() if size in group.axes))
+
+    @cached_property
+    def leaps(self) -> bool:
+        """True if counts leap with the context: where new tokens are padded to chunks, or tokens are compressed."""
+        lengths = (CHUNK, *RATES.values())
+        return any(length in group.axes for group in self.groups for length in lengths)
+
+    @cached_property
+    def period(self) -> int:
+        """Number of tokens after which as many wait to be compressed as before; 1 where none are."""
+        return lcm(*(group.axes[rate] for group in self.groups for rate in RATES.values() if rate in group.axes))
 
     @cached_property
     def experts(self) -> bool:

@@ -22,6 +22,7 @@ from tfacct.ledger.einsum import (
     Mask,
     Size,
     SpecError,
+    compressed_pairs,
     einsum,
     letters,
     pairs,
@@ -42,11 +43,11 @@ WINDOW = "W"
 """The axis of the keys that a query of a windowed block sees; the ledger binds S by it."""
 AROUND = "Wb"
 """The same where a query sees keys before and behind it: all keys are there, so it binds nothing."""
-POSITIONS = "Sp"
-"""All positions up to the end of the step, in a block whose S is bound to fewer: chunks are counted from the first."""
 CHOSEN = "Sx"
 """The axis of the keys that an indexer chooses for a query; it binds nothing."""
 WINDOWS = frozenset((WINDOW, AROUND, CHOSEN))
+COMPRESSED_MASKS = frozenset(("entries", "chosen entries"))
+"""Masks of compressed keys: those that are full before a query, and at most so many of them as an indexer chooses."""
 CHUNK = "Pc"
 """The axis of the tokens in a chunk of a recurrence; the ledger binds by it how many chunks there are."""
 BESIDE = "Kb"
@@ -57,6 +58,8 @@ MERGE = "Mp"
 """The axis of the patches that are merged into one; the ledger binds by it how many are left."""
 TILE = "Wp"
 """The axis of the patches in a window that sees itself alone; the ledger binds by it how many windows there are."""
+RATES = {"light": "Mc", "heavy": "Mh"}
+"""The axes of the tokens that one compressed key is made of; the ledger binds by them how many there are."""
 SHARES = {workload.MERGED: MERGE, workload.TILES: TILE}
 """Axes that a step binds to its tokens divided by a size, and the axis of that size."""
 
@@ -164,6 +167,9 @@ class Matmul:
     @property
     def queries_and_keys(self) -> tuple[str, str]:
         """Letters of the pairs that a mask keeps: I and J in an encoder that a decoder reads, else T and S."""
+        if self.mask in COMPRESSED_MASKS:
+            found = [axis for axis in (workload.ENTRIES, workload.HEAVY_ENTRIES) if axis in self.einsum.every]
+            return "T", found[0] if found else "S"
         return ("I", "J") if self.mask == "near" and {"I", "J"} <= set(self.einsum.every) else ("T", "S")
 
     def weight_axes(self) -> Letters | None:
@@ -180,8 +186,16 @@ class Matmul:
             return [FLOPS_PER_MULTIPLY_ADD, *(axes[axis] for axis in every)]
         queries, seen = self.queries_and_keys
         others = (axes[axis] for axis in every if axis not in (queries, seen))
+        if self.mask in COMPRESSED_MASKS:
+            rate = axes[RATES["light" if seen == workload.ENTRIES else "heavy"]]
+            top = axes[CHOSEN] if self.mask == "chosen entries" else None
+            return [
+                FLOPS_PER_MULTIPLY_ADD,
+                compressed_pairs(axes[queries], axes.get(workload.POSITIONS, axes["S"]), rate, top),
+                *others,
+            ]
         window = axes.get({"near": AROUND, "chosen": CHOSEN}.get(self.mask, WINDOW))
-        keys = axes.get(POSITIONS, axes[seen]) if self.mask == "chunks" else axes[seen]
+        keys = axes.get(workload.POSITIONS, axes[seen]) if self.mask == "chunks" else axes[seen]
         return [FLOPS_PER_MULTIPLY_ADD, pairs(self.mask, axes[queries], keys, window), *others]
 
     def flops(self, axes: Axes, masked: bool = False) -> Size:

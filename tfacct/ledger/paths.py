@@ -13,7 +13,7 @@ from functools import cache
 from typing import NamedTuple
 
 from tfacct.ledger.lines import Matmul
-from tfacct.ledger.workload import TILES
+from tfacct.ledger.workload import ENTRIES, HEAVY_ENTRIES, TILES
 
 ENCODER = "encoder"
 BLOCKS, MTP = "blocks", "mtp"
@@ -153,10 +153,11 @@ def component_of(line: Matmul) -> str:
     """Component that a product is summed under: its heading, except that self-attention is divided in two.
 
     The letters decide, not the name: a product of queries with keys, or of weights with values, has both T and S, or
-    windows of patches.
+    T and compressed keys, or windows of patches.
     """
     heading = heading_of(line.path)
     if heading != "attn":
         return heading
     every = set(line.einsum.every)
-    return SCORES if {"T", "S"} <= every or TILES in every else PROJECTIONS
+    keys = {"S", ENTRIES, HEAVY_ENTRIES} & every
+    return SCORES if ("T" in every and keys) or TILES in every else PROJECTIONS

@@ -30,7 +30,30 @@ MERGED = "Tm"
 """The axis that a step binds where neighbouring patches are merged: the tokens divided by how many are one then."""
 TILES = "Nw"
 """The axis that a step binds where patches see those of a window alone: the tokens divided by how many a window has."""
-OF_STEPS = frozenset((*AXES, CHUNKS, ONE_BY_ONE, PATCHES, MERGED, TILES))
+POSITIONS = "Sp"
+"""All positions up to the end of the step, in a block whose S is bound to fewer: chunks are counted from the first."""
+ENTRIES, HEAVY_ENTRIES = "Sc", "Sh"
+"""Axes that a step binds where tokens are compressed, lightly or heavily: the keys made of them up to its end."""
+COMPRESSED = {
+    "entries": {"light": ENTRIES, "heavy": HEAVY_ENTRIES},
+    "new": {"light": "Tc", "heavy": "Th"},
+    "waiting": {"light": "Zc", "heavy": "Zh"},
+    "any": {"light": "Uc"},
+}
+"""All that a step binds there: those keys, those of them made in the step, the tokens that wait for one to be full, and
+1 where there is a key already, else 0."""
+OF_STEPS = frozenset(
+    (
+        *AXES,
+        CHUNKS,
+        ONE_BY_ONE,
+        PATCHES,
+        MERGED,
+        TILES,
+        POSITIONS,
+        *(axis for named in COMPRESSED.values() for axis in named.values()),
+    )
+)
 """Axes that no weight has."""
 
 LARGEST = 10**12

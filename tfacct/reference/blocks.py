@@ -13,9 +13,11 @@ from torch.utils.checkpoint import checkpoint
 from tfacct.architecture import blocks, parts
 from tfacct.reference.altup import AltUp, Laurel, SparseNetwork
 from tfacct.reference.attention import Attention
+from tfacct.reference.compressed import CompressedAttention
 from tfacct.reference.cross import CrossAttention
 from tfacct.reference.disentangled import Disentangled
 from tfacct.reference.experts import Experts
+from tfacct.reference.hyper import HyperConnection
 from tfacct.reference.latent import LatentAttention
 from tfacct.reference.mixers import module_of
 from tfacct.reference.mixing import Mixer
@@ -51,6 +53,9 @@ class Block(nn.Module):
         self.shared_norm = own_norm(shared)  # it stands first, so that what is shared goes by its name
         self.states: list[str] = []
         self.altup = None if block.altup is None else AltUp(block.altup)
+        self.hc = None
+        if block.hyper is not None:
+            self.hc = nn.ModuleDict({own.name: HyperConnection(block.hyper) for own in block.sublayers})
         for sublayer in block.sublayers:
             name, module = sublayer.name, _built(sublayer.part, angles, fused=fused, keep_all=keep_all)
             self.add_module(f"{name}_norm", own_norm(sublayer.norm))
@@ -78,6 +83,8 @@ class Block(nn.Module):
             return x, *kept
         if self.altup is not None:
             return self._on_streams(self.altup, x, step, past)
+        if self.hc is not None:
+            return self._on_mixed(self.hc, x, step, past)
         return (self._on(x, self.names, step, past, source, kept), *kept)
 
     def _on_streams(self, altup: AltUp, streams: Tensor, step: Step, past: Kept) -> tuple[Tensor, ...]:
@@ -90,6 +97,18 @@ class Block(nn.Module):
         own = self._result(last, read, step, (), None, kept).unsqueeze(-1)
         added = getattr(self, f"{last}_add")(streams[..., 1:], own)
         return torch.cat((streams[..., :1], added), dim=-1), *kept
+
+    def _on_mixed(self, connections: nn.ModuleDict, streams: Tensor, step: Step, past: Kept) -> tuple[Tensor, ...]:
+        """Streams behind the block, and its states: each sublayer reads a sum of them, and its result goes to all."""
+        kept: list[Tensor] = []
+        for name in self.names:
+            own = connections[name]
+            assert isinstance(own, HyperConnection)
+            read, gives, mixes = own.before(streams)
+            normed = through(getattr(self, f"{name}_norm"), read)
+            result = self._result(name, normed, step, past[len(kept) :], None, kept)
+            streams = own.behind(streams, result, gives, mixes)
+        return streams, *kept
 
     def _on(
         self, x: Tensor, names: list[str], step: Step, past: Kept, source: Tensor | None, kept: list[Tensor]
@@ -153,6 +172,8 @@ def _built(part: parts.Part, angles: Angles | None, *, fused: bool, keep_all: bo
             return Attention(part, angles, fused=fused, keep_all=keep_all)
         case parts.LatentAttention():
             return LatentAttention(part, angles)
+        case parts.CompressedAttention():
+            return CompressedAttention(part, angles, keep_all=keep_all)
         case parts.CrossAttention():
             return CrossAttention(part, fused=fused)
         case parts.Mixer():

@@ -20,6 +20,7 @@ from tfacct.base.errors import MissingExtraError
 from tfacct.base.record import record
 from tfacct.reference.attention import Alibi, Clip, Distance, OutputGate, Sinks, Softmax, Temperature
 from tfacct.reference.blocks import Block
+from tfacct.reference.compressed import GroupedLinear
 from tfacct.reference.experts import Bank, Routing, Weighting
 from tfacct.reference.lru import BlockGate
 from tfacct.reference.mixing import Convolution
@@ -30,7 +31,7 @@ from tfacct.reference.rotary import Rotary
 PRODUCTS = ("linear", "matmul", "bmm", "addmm")
 """Names that fvcore has for the operators that the counted path may use."""
 
-PRODUCT_MODULES = (nn.Linear, Product, Bank, PerHead, Convolution, BlockGate)
+PRODUCT_MODULES = (nn.Linear, Product, Bank, PerHead, Convolution, BlockGate, GroupedLinear)
 """The modules that run one product each, and whose paths are those of lines."""
 
 POINTWISE = frozenset(
@@ -271,6 +272,11 @@ def seen(model: Decoder, given: Inputs) -> Seen:
                 blocks, size, _ = module.weight.shape
                 dims = (out.numel() // (blocks * size), size, size, blocks)
                 found.products[path] = Ran(*dims, args[0].numel(), module.weight.numel(), out.numel())
+            elif isinstance(module, GroupedLinear):
+                rows, inputs = module.weight.shape
+                outputs = rows // module.groups
+                dims = (out.numel() // rows, inputs, outputs, module.groups)
+                found.products[path] = Ran(*dims, args[0].numel(), module.weight.numel(), out.numel())
             elif isinstance(module, Convolution):
                 channels, kernel = module.weight.shape
                 positions = out.numel() // channels
@@ -280,7 +286,9 @@ def seen(model: Decoder, given: Inputs) -> Seen:
                 left, right = args
                 *repeats, m, k = left.shape
                 dims = (m, k, right.shape[-1], math.prod(repeats))
-                ran = Ran(*dims, left.numel(), right.numel(), out.numel())
+                idle = 0 in dims  # where no key is compressed yet: it moves nothing
+                moved = (0, 0, 0) if idle else (left.numel(), right.numel(), out.numel())
+                ran = Ran(*dims, *moved)
                 found.products[path] = ran.after(found.products.get(path))
             else:
                 found.pointwise[path] = found.pointwise.get(path, 0) + out.numel()

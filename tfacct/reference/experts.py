@@ -7,6 +7,9 @@ of the top-k routing of published models (Shazeer et al., arXiv 1701.06538, sect
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
@@ -45,6 +48,14 @@ class Bank(nn.Module):
         return (results[0] if len(results) == 1 else torch.cat(results)).view(batch, tokens, active, columns)
 
 
+SCORINGS: dict[str, Callable[[Tensor], Tensor]] = {
+    "softmax": partial(torch.softmax, dim=-1),
+    "sigmoid": torch.sigmoid,
+    "sqrtsoftplus": lambda scores: torch.sqrt(nn.functional.softplus(scores)),
+}
+"""By the names that configs use; another one stands for any."""
+
+
 class Routing(nn.Module):
     """Weights made of the router's scores. A bias for each expert would choose, and changes no weight."""
 
@@ -52,9 +63,10 @@ class Routing(nn.Module):
         super().__init__()
         self.bias = nn.Parameter(torch.empty(part.experts), requires_grad=False) if part.choice_bias else None
         self.weight = None if part.norms is None else nn.Parameter(torch.empty(part.experts))
+        self.scoring = part.scoring if part.scoring in SCORINGS else "softmax"
 
     def forward(self, scores: Tensor) -> Tensor:
-        weights = torch.softmax(scores, dim=-1)
+        weights = SCORINGS[self.scoring](scores)
         return weights if self.weight is None else weights * self.weight
 
 
@@ -73,7 +85,7 @@ class Networks(nn.Module):
         size = part.hidden if part.latent is None else part.latent
         self.gate_proj = Bank(part.experts, size, part.width, part.bias) if part.gated else None
         self.up_proj = Bank(part.experts, size, part.width, part.bias)
-        self.act = Activation(part.activation)
+        self.act = Activation(part.activation, part.bound)
         self.down_proj = Bank(part.experts, part.width, size, part.bias)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -87,7 +99,7 @@ class Experts(nn.Module):
 
     def __init__(self, part: parts.Experts) -> None:
         super().__init__()
-        self.active = part.active
+        self.active, self.scaling = part.active, part.scaling
         self.router, self.routing = Linear(part.hidden, part.experts, bias=part.bias), Routing(part)
         self.experts, self.weighting = Networks(part), Weighting()
         self.router_norm = self.experts_norm = self.experts_post_norm = self.shared_norm = self.shared_post_norm = None
@@ -110,6 +122,7 @@ class Experts(nn.Module):
                 activation=part.activation,
             )
             self.shared = FeedForward(network)
+            self.shared.act = Activation(part.activation, part.bound)
             self.shared_gate = Linear(part.hidden, 1, bias=False) if part.shared_gate else None
             self.shared_weighting = Weighting() if part.shared_gate else None
             self.shared_add = Add()
@@ -119,6 +132,8 @@ class Experts(nn.Module):
         scores = self.routing(self.router(x if self.router_norm is None else self.router_norm(x) * self.root))
         turns = torch.arange(batch * tokens * self.active, device=x.device).view(batch, tokens, self.active)
         weights = torch.gather(scores, 2, turns % scores.shape[2]).unsqueeze(3)
+        if self.scaling is not None:
+            weights = weights / weights.sum(dim=2, keepdim=True) * self.scaling
         read = x if self.experts_norm is None else self.experts_norm(x)
         read = read if self.latent_down is None else self.latent_down(read)
         sent = read.unsqueeze(2).expand(batch, tokens, self.active, read.shape[2])

@@ -296,9 +296,23 @@ def _stacked(states: list[Any]) -> dict[str, int]:
     return {f"blocks.{number}.{which}": count for number in layers for which, count in enumerate(own)}
 
 
+def _compressed_by(layer: Any) -> list[Any]:
+    """The tensors that a layer of DeepSeek-V4's cache holds where it compresses: keys that are values too, those made
+    of several tokens, the tokens that wait with their weights, and the shares of the next key; then an indexer's."""
+    found = [layer.keys]
+    for name, keys in layer.compressed_kv.items():
+        found += [keys, layer.buffer_kv[name], layer.buffer_gate[name]]
+        if hasattr(layer, "overlap_kv"):
+            shares = (layer.overlap_kv[name], layer.overlap_gate[name])
+            found += [torch.empty(0) if kept is None else kept for kept in shares]
+    return found
+
+
 def _kept_by(layer: Any, keys_first: bool) -> list[Any]:
     """The tensors that a layer of the class's cache holds: a mixer's states, keys and values, an indexer's keys. Where
     attention runs in front of the mixer, its own stand first."""
+    if hasattr(layer, "compressed_kv"):
+        return _compressed_by(layer)
     states = [*getattr(layer, "conv_states", {}).values(), *getattr(layer, "recurrent_states", {}).values()]
     keys = [getattr(layer, name, None) for name in ("keys", "values", "indexer_keys", "idx_keys")]
     both = (*keys, *states) if keys_first else (*states, *keys)

@@ -17,7 +17,9 @@ from tfacct.base.record import record
 from tfacct.reference import blocks
 from tfacct.reference.altup import Streams
 from tfacct.reference.blocks import Kept, MtpHead, own_norm, run, share, through
+from tfacct.reference.compressed import kept_compressed
 from tfacct.reference.distances import Distances, RelativeBias
+from tfacct.reference.hyper import HyperHead
 from tfacct.reference.images import AttentionPooler, Merger, Patches, Picked, merging
 from tfacct.reference.lightning import LightningAttention
 from tfacct.reference.mixers import module_of
@@ -121,6 +123,8 @@ class Decoder(nn.Module):
         self.per_layer = None if shape.per_layer is None else PerLayerEmbedding(shape.per_layer)
         self.streams = None if shape.streams is None else Streams(shape.streams)
         self.merged = None if shape.merged is None else Streams(shape.merged)
+        self.hc_head = None if shape.hyper is None else HyperHead(shape.hyper)
+        self.each = 1 if shape.hyper is None else shape.hyper.streams
         self.lends = any(isinstance(part, parts.Attention) and part.borrowed for part in shape.attentions)
         self.blocks = _blocks(shape.stacks, fused=fused, keep_all=keep_all)
         self.first_conv = None if shape.beside is None else FirstConvolution(shape.beside)
@@ -171,6 +175,8 @@ class Decoder(nn.Module):
         step.first = x
         step.lent = {} if self.lends else None
         x = through(self.streams, x)
+        if self.hc_head is not None:
+            x = x.unsqueeze(2).expand(-1, -1, self.each, -1)
         kept: list[Tensor] = []
 
         rest = iter(past)
@@ -189,7 +195,7 @@ class Decoder(nn.Module):
                 x = self.first_conv(first, x)
             if number in between:
                 between[number] = x
-        x = through(self.merged, x)
+        x = through(self.hc_head, through(self.merged, x))
         logits = [self._head(through(self.final_norm, x))]
         if self.behind:
             more = (merger(between[number]) for number, merger in zip(self.behind, self.deepstack, strict=True))
@@ -240,7 +246,7 @@ def _blocks(stacks: Sequence[Stack], *, fused: bool, keep_all: bool) -> nn.Modul
     return built
 
 
-def _angles(part: parts.Attention | parts.LatentAttention | None) -> Angles | None:
+def _angles(part: parts.Attention | parts.LatentAttention | parts.CompressedAttention | None) -> Angles | None:
     """The angles of a block's attention, where it has any and they turn."""
     if part is None or part.rotary is None:
         return None
@@ -325,7 +331,7 @@ def inputs(
         if block.window is not None:  # the new token is one of those that its window holds
             there = min(old, block.window - 1) if in_window is None else in_window
         for sublayer in block.sublayers:
-            sizes = _kept_sizes(sublayer.part, batch, there, source if read is None else 0)
+            sizes = _kept_sizes(sublayer.part, batch, there, source if read is None else 0, old)
             past += [torch.zeros(size, device=device, dtype=dtype) for size in sizes]
     positions = torch.arange(old, context, device="meta" if device == "meta" else "cpu")
     given = torch.zeros(batch, tokens, dtype=torch.long, device=device)
@@ -350,8 +356,8 @@ def _frames(stem: parts.Stem, batch: int, count: int, device: str, dtype: torch.
     return torch.zeros(batch, stem.bins, stem.STRIDE * count, device=device, dtype=dtype).requires_grad_()
 
 
-def _kept_sizes(part: parts.Part, batch: int, tokens: int, source: int) -> tuple[tuple[int, ...], ...]:
-    """The sizes of what a sublayer keeps of so many tokens, and of a source that was read before."""
+def _kept_sizes(part: parts.Part, batch: int, tokens: int, source: int, old: int) -> tuple[tuple[int, ...], ...]:
+    """The sizes of what a sublayer keeps of so many tokens, of the `old` ones, and of a source that was read before."""
     match part:
         case parts.Mixer():
             return module_of(part).kept(part, batch)
@@ -359,6 +365,8 @@ def _kept_sizes(part: parts.Part, batch: int, tokens: int, source: int) -> tuple
             size = part.head_dim if part.value_dim is None else part.value_dim
             keys: Any = () if part.chosen is None else ((batch, 1, tokens, part.index_dim),)
             return (batch, part.kv_heads, tokens, part.head_dim), (batch, part.kv_heads, tokens, size), *keys
+        case parts.CompressedAttention():
+            return (batch, 1, tokens, part.head_dim), *kept_compressed(part, batch, old)
         case parts.CrossAttention() if source:
             return ((batch, part.kv_heads, source, part.head_dim),) * 2
         case parts.LatentAttention():

@@ -328,18 +328,22 @@ class Activation(nn.Module):
     """The activation of one projection, or of a gate, times what the gate lets through.
 
     One that is not known stands for any: on meta all have the same shape, and `build` refuses it elsewhere. That of
-    gpt-oss bounds both, and adds 1 to what the gate lets through (transformers' GptOssExperts).
+    gpt-oss bounds both, and adds 1 to what the gate lets through (transformers' GptOssExperts). `bound`: both are
+    bounded (DeepseekV4Experts).
     """
 
     BOUND = 7.0
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, bound: float | None = None) -> None:
         super().__init__()
+        self.bound = bound
         self.function, self.bounded = ACTIVATIONS.get(name, nn.functional.silu), name == "swigluoai"
 
     def forward(self, x: Tensor, gate: Tensor | None = None) -> Tensor:
         if gate is not None and self.bounded:
             return self.function(gate.clamp(max=self.BOUND)) * (x.clamp(-self.BOUND, self.BOUND) + 1)
+        if gate is not None and self.bound is not None:
+            return self.function(gate.clamp(max=self.bound)) * x.clamp(-self.bound, self.bound)
         return self.function(x) if gate is None else self.function(gate) * x
 
 

@@ -14,9 +14,9 @@ from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import AXIS, Axes, renamed, size
 from tfacct.ledger.groups import KEPT, SEEN, Group, Ledger
-from tfacct.ledger.lines import ACTIVE, CHUNK, FRONT, SHARES, WINDOW, Matmul, State
+from tfacct.ledger.lines import ACTIVE, CHUNK, FRONT, RATES, SHARES, WINDOW, Matmul, State
 from tfacct.ledger.storage import Storage, Width
-from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE, PATCHES, Workload
+from tfacct.ledger.workload import CHUNKS, COMPRESSED, ONE_BY_ONE, PATCHES, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.derivation import Letter, Step
 
@@ -152,6 +152,8 @@ def spelled_model(subject: LoadedModel, work: Workload | None) -> SpelledModel:
         if FRONT in group.axes and at:
             meaning = renamed(meanings[PATCHES], {FRONT: str(group.axes[FRONT])})
             bound[PATCHES] = named(PATCHES, group.bound(at)[PATCHES], meaning)
+        for letter in _of_keys(group) if at else ():
+            bound[letter] = named(letter, group.bound(at)[letter])
         for share in [share for share, taken in SHARES.items() if taken in group.axes and at]:
             bound[share] = named(share, group.bound(at)[share])
         axes = {axis: named(own.get(axis, axis), size, meanings.get(axis, "")) if axis == WINDOW
@@ -166,6 +168,12 @@ def spelled_model(subject: LoadedModel, work: Workload | None) -> SpelledModel:
     kinds = dict(zip(stacks, shape.kinds(), strict=True))
     ranked = sorted(legend, key=lambda name: (name not in at, name not in stacks))
     return SpelledModel(tuple(groups), made, {name: legend[name] for name in ranked}, kinds)
+
+
+def _of_keys(group: Group) -> list[str]:
+    """Letters that a step binds where tokens are compressed."""
+    kinds = [kind for kind, rate in RATES.items() if rate in group.axes]
+    return [named[kind] for kind in kinds for named in COMPRESSED.values() if kind in named]
 
 
 def _counted(group: Group, stacks: Iterator[str], legend: dict[str, Letter], meanings: Mapping[str, str]) -> int:

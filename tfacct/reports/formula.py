@@ -18,7 +18,7 @@ from tfacct.ledger.evaluated import Product
 from tfacct.ledger.groups import KEPT, SEEN, Ledger
 from tfacct.ledger.lines import CHUNK, SHARES, WINDOW, Matmul, State
 from tfacct.ledger.storage import width
-from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE, PATCHES, Request, whole_sequences
+from tfacct.ledger.workload import CHUNKS, COMPRESSED, ONE_BY_ONE, PATCHES, Request, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Kind, Report, Row, Table
 from tfacct.reports import compose, conventions, counting, params, sentences
@@ -354,7 +354,8 @@ def sizes_of(subject: LoadedModel, at: Axes) -> dict[str, int]:
         if CHUNK in group.axes and at:
             sizes |= {letter: group.bound(at)[letter] for letter in (CHUNKS, ONE_BY_ONE)}
         if at:
-            sizes |= {axis: group.bound(at)[axis] for axis in (PATCHES, *SHARES) if axis in group.bound(at)}
+            bound = (PATCHES, *SHARES, *(letter for named in COMPRESSED.values() for letter in named.values()))
+            sizes |= {axis: group.bound(at)[axis] for axis in bound if axis in group.bound(at)}
     stacks = zip(block_letters(subject.architecture), subject.architecture.every_stack, strict=True)
     return sizes | {letter: stack.count for letter, stack in stacks}
 

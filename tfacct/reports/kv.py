@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from tfacct.accounts.memory import cache_bytes, next_token_bytes, token_bytes
 from tfacct.accounts.metrics import Point, cache_overtakes
-from tfacct.architecture.parts import Attention, LatentAttention
+from tfacct.architecture.parts import Attention, CompressedAttention, LatentAttention
 from tfacct.base import units
 from tfacct.ledger.einsum import letters
 from tfacct.ledger.groups import Ledger
-from tfacct.ledger.lines import WINDOW, State
-from tfacct.ledger.storage import storage, width
-from tfacct.ledger.workload import LARGEST, Request, Workload
+from tfacct.ledger.lines import RATES, WINDOW, State
+from tfacct.ledger.storage import Width, storage, width
+from tfacct.ledger.workload import COMPRESSED, LARGEST, Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Table
 from tfacct.reports import cells, compose, counting, ranks, sentences
@@ -105,7 +105,16 @@ def _more(subject: LoadedModel, fact: dict[str, Any], cached: str) -> str:
     adds, of = units.binary(fact["kv_bytes_next_token"]), " of a sequence" if work["batch"] > 1 else ""
     if following == {0} and not fact["kv_bytes_next_token"]:
         return "further tokens add nothing"
+    if subject.ledger.period > 1:
+        return _compressed_more(subject, work["keys"], kept, of)
     return f"{'each further' if following == {fact['kv_bytes_next_token']} else 'the next'} token{of} adds {adds}"
+
+
+def _compressed_more(subject: LoadedModel, keys: int, kept: Width, of: str) -> str:
+    """What further tokens add, as many as make the heaviest key: one alone may add more, or take less."""
+    period = subject.ledger.period
+    now, then = (cache_bytes(subject.ledger, Workload(context, 1).axes(), kept) for context in (keys, keys + period))
+    return f"the next {period:,} tokens{of} add {units.binary(then - now)} together"
 
 
 def _notes(
@@ -197,7 +206,7 @@ def _of_heads(undivided: Sequence[LoadedModel], tp: int) -> list[str]:
 
 
 def _sharing(subjects: Sequence[LoadedModel]) -> list[str]:
-    if not sentences.attends(subjects):
+    if not sentences.attends(subjects) or all(map(is_compressed, subjects)):
         return []
     if len(subjects) == 1 and is_latent(subjects[0]):
         return ["MHA: the keys and values of each query head are kept, not the latent that they come from."]
@@ -205,8 +214,8 @@ def _sharing(subjects: Sequence[LoadedModel]) -> list[str]:
 
 
 def _overtaken(subject: LoadedModel, fact: dict[str, Any], cached: str, whose: str) -> list[str]:
-    """Where the cache outgrows the weights, both in the cache's dtype."""
-    if subject.quantized or cached in units.CACHES or not sentences.attends([subject]):
+    """Where the cache outgrows the weights, both in the cache's dtype; nothing where it shrinks again and again."""
+    if subject.ledger.period > 1 or subject.quantized or cached in units.CACHES or not sentences.attends([subject]):
         return []
     batch = fact["workload"]["batch"]
     step = Workload(1, 1, batch, source=fact["workload"]["source"] or 0)
@@ -240,7 +249,7 @@ def variants(subject: LoadedModel) -> dict[str, Ledger | None]:
     """The model with as many key/value heads as query heads, as it is built, and with one; None where it has none, or
     none to share."""
     built = subject.architecture
-    heads = bool(built.attentions)
+    heads = bool(built.attentions) and not is_compressed(subject)
     each = built.with_kv_heads(None).ledger() if heads else None
     shared = built.with_kv_heads(1).ledger() if heads and not is_latent(subject) else None
     return {"mha": each, "as_built": subject.ledger, "mqa": shared}
@@ -258,6 +267,11 @@ def is_latent(subject: LoadedModel) -> bool:
     return bool(subject.architecture.having(LatentAttention))
 
 
+def is_compressed(subject: LoadedModel) -> bool:
+    """True if keys are values too, of one head: no heads share them, and none can have their own."""
+    return bool(subject.architecture.having(CompressedAttention))
+
+
 def _one(subject: LoadedModel, fact: dict[str, Any], request: Request, cached: str, mesh: Mesh | None = None) -> Table:
     if not sentences.attends([subject]):
         state = Column("keys", "context", "count"), Column("as_built", "state", "bytes")
@@ -268,7 +282,9 @@ def _one(subject: LoadedModel, fact: dict[str, Any], request: Request, cached: s
         Column("mha", f"MHA ({heads_words(fact['query_heads'])})", "bytes"),
         Column("as_built", f"as built ({_built(subject, fact)})", "bytes"),
     )
-    if not is_latent(subject):
+    if is_compressed(subject):
+        columns = columns[0], Column("as_built", "as built", "bytes")
+    elif not is_latent(subject):
         columns = (*columns, Column("mqa", f"MQA ({heads_words(1)})", "bytes", drop=1 if "whole" in fact else 0))
     if "whole" in fact:
         columns = (*columns, Column("whole", "whole model", "bytes"))
@@ -330,6 +346,16 @@ def _block_letters(subject: LoadedModel) -> dict[int, str]:
     return {id(group): letter for group, letter in zip(groups, block_letters(subject.architecture), strict=False)}
 
 
+def _compressed(rates: Mapping[str, str]) -> dict[str, str]:
+    """Compressed keys, and the tokens that wait, by their letters, where so many tokens are made into one key."""
+    found: dict[str, str] = {}
+    for kind, rate in rates.items():
+        keys = f"⌊S / {rate}⌋"
+        said = {"entries": keys, "waiting": f"(S mod {rate})", "any": f"min({keys}, 1)"}
+        found |= {COMPRESSED[what][kind]: words for what, words in said.items() if kind in COMPRESSED[what]}
+    return found
+
+
 def _formula(subject: LoadedModel, request: Request, cached: str, mesh: Mesh | None = None) -> str:
     """The cache as a product of named sizes, read off the ledger's State lines, with S left open. `mesh`: ranks among
     which the whole model's heads, and the tokens, are divided."""
@@ -340,10 +366,14 @@ def _formula(subject: LoadedModel, request: Request, cached: str, mesh: Mesh | N
         windowed = WINDOW in group.axes
         keys = f"min(S, {group.axes[WINDOW]:,})" if windowed else "S" if cp == 1 else f"S / {cp}"
         sizes = {"B": request.batch, **group.axes, "S": keys, "J": "J"}
+        sizes |= _compressed({kind: f"{group.axes[rate]:,}" for kind, rate in RATES.items() if rate in group.axes})
+        of_keys = _compressed(RATES)
         states = [(letters(line.spec), line.bits) for line in group.lines if isinstance(line, State)]
         for spec, bits in dict.fromkeys(states):
             alike, each = states.count((spec, bits)), Fraction(bits or width(cached).bits, 8)
             named = ["min(S, W)" if windowed and axis == "S" else group.names.get(axis, axis) for axis in spec]
+            named = [of_keys.get(name, name) for name in named]
+
             if cp > 1:
                 named = [keys if name == "S" else name for name in named]
             if tp > 1:

@@ -10,7 +10,7 @@ from typing import Any, get_args
 from tfacct.accounts.sharding.mesh import BOTH, Mesh, Method, Schedule
 from tfacct.accounts.sharding.stages import blocks_in, sorts, stages
 from tfacct.accounts.sharding.stages import part as part_of
-from tfacct.architecture.parts import Attention, LatentAttention
+from tfacct.architecture.parts import Attention, CompressedAttention, LatentAttention
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError, UsageError, listed
 from tfacct.base.spelling import option
@@ -95,7 +95,7 @@ def _unstaged(shape: Transformer) -> Iterator[str]:
     for stack in shape.stacks:
         if stack.shares:
             yield "blocks that share their weights"
-        if stack.block.altup is not None:
+        if stack.block.altup is not None or stack.block.hyper is not None:
             yield "several streams"
     for part in shape.attentions:
         if isinstance(part, Attention) and part.borrowed:
@@ -108,7 +108,9 @@ def _unparted(shape: Transformer, mesh: Mesh) -> Iterator[str]:
     """Attention of which what goes to other ranks is a choice, or not known."""
     cp, ulysses = option("cp", mesh.cp), option("ulysses", mesh.ulysses)
     for part in shape.attentions:
-        if isinstance(part, LatentAttention):
+        if isinstance(part, CompressedAttention):
+            yield f"compressed keys beside {cp if mesh.cp > 1 else ulysses}: which rank makes them is not known"
+        elif isinstance(part, LatentAttention):
             what = "the latent or what is made of it" if mesh.cp > 1 else "which heads the shared key goes with"
             yield f"latent attention beside {cp if mesh.cp > 1 else ulysses}: {what} is sent by choice"
         elif mesh.cp > 1 and mesh.cp_method == "ring" and part.window is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfacct.architecture.parts import Attention, Experts, LatentAttention, Mixer
+from tfacct.architecture.parts import Attention, CompressedAttention, Experts, LatentAttention, Mixer
 from tfacct.base import units
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
@@ -107,6 +107,8 @@ def window_notes(settings: Sequence[LoadedModel], *, kept: bool = False, masked:
     windows = list(dict.fromkeys(_windows(subject) for subject in settings))
     if len(settings) == 1 and (tiled := _tiled(settings[0])):
         return tiled
+    if settings and (compressed := _compressed(settings, kept=kept, masked=masked)):
+        return compressed
     if not any(windows):
         return _chosen(settings[0], kept=kept, masked=masked) if len(settings) == 1 else []
     follows = (
@@ -147,6 +149,37 @@ def _chosen(subject: LoadedModel, *, kept: bool, masked: bool) -> list[str]:
         else "; all are counted, as transformers runs it (--masked: only those chosen)."
     )
     return [f"In every block an indexer's choice leaves a token at most {units.between([*found])} keys{follows}"]
+
+
+def _compressed(settings: Sequence[LoadedModel], *, kept: bool, masked: bool) -> list[str]:
+    """Keys that are made of several tokens: in how many blocks of one model, of how many tokens, and what that
+    changes. Of several settings, that of the first where all have the same."""
+    each = list(dict.fromkeys(_of_keys(subject) for subject in settings))
+    if not any(each):
+        return []
+    if len(each) > 1:
+        return ["A token sees the last ones, and keys that are made of several tokens each."]
+    light = any("indexer" in words for words in each[0])
+    follows = (
+        " Beside these keys a cache holds the tokens that wait for theirs to be full."
+        if kept
+        else f" Pairs with keys that are not full yet{', or not chosen,' if light else ''} are left out."
+        if masked
+        else " All keys made of tokens are counted, as transformers runs it (--masked: only those a token sees)."
+    )
+    window = next(part.window for _, part in settings[0].architecture.having(CompressedAttention))
+    total = sum(stack.count for stack in settings[0].architecture.stacks)
+    return [f"In {total:,} blocks a token sees the last {window:,} tokens; {'; '.join(each[0])}.{follows}"]
+
+
+def _of_keys(subject: LoadedModel) -> tuple[str, ...]:
+    """The blocks whose tokens are compressed, in words."""
+    found = []
+    for stack, part in subject.architecture.having(CompressedAttention):
+        if part.kind is not None:
+            chosen = f", of which an indexer chooses at most {part.index_top:,}" if part.index_top is not None else ""
+            found.append(f"in {stack.count:,} also keys made of {part.light or part.heavy:,} tokens each{chosen}")
+    return tuple(found)
 
 
 def _tiled(subject: LoadedModel) -> list[str]:

@@ -17,7 +17,6 @@ from tfacct.algebra.symbols import in_symbols
 from tfacct.base.errors import ConfigError, NotFoundError, UsageError, listed, nearest
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import AXIS, Size
-from tfacct.ledger.lines import CHUNK
 from tfacct.ledger.workload import Request, new_tokens
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row
@@ -74,8 +73,8 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
         windowed = any(stack.block.window is not None for stack in subject.architecture.stacks)
         # A step keeps masks from where a context reaches across a window.
         bends = any(metric.of_step for metric in metrics) and (windowed or terms.recipe.rounds)
-        # New tokens are padded to whole chunks where a recurrence runs in chunks.
-        bends |= unknown == "ctx" and any(CHUNK in group.axes for group in subject.ledger.groups)
+        # New tokens are padded to whole chunks where a recurrence runs in chunks, and compressed keys are whole.
+        bends |= unknown == "ctx" and subject.ledger.leaps
         if unknown == "num_key_value_heads":
             found = among(unknown, equation, at, divisors(gcd(*subject.architecture.query_heads)))
             how = [f"{unknown} must divide the query heads: every such number was tried."]

@@ -11,13 +11,14 @@ from typing import Any, Literal
 import sympy
 
 from tfacct.algebra.symbols import Formula, SymbolicModel, in_symbols, with_sizes
+from tfacct.architecture.parts import HyperConnection
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import chunks, one_by_one
-from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
-from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE
+from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, RATES
+from tfacct.ledger.workload import CHUNKS, COMPRESSED, ONE_BY_ONE
 from tfacct.output.report import Tick, unwatched
 from tfacct.witness.checks import reference_rooms
 from tfacct.witness.sizes import FIXED, Sizes, layers_tried
@@ -84,7 +85,18 @@ def proven(shape: Transformer, *, by: By = "symbols", progress: Tick = unwatched
 
 
 def _formulas(symbolic: SymbolicModel) -> dict[str, Formula]:
-    return {name: formula(symbolic) for name, formula in COUNTS.items()}
+    """Formulas of the counts. Keys that are made of several tokens are as many as whole numbers of tokens give: none
+    waits, for a proof's new tokens and those in the cache are multiples of them."""
+    symbols, keys = symbolic.symbols, symbolic.at["S"]
+    found: dict[Any, Any] = {}
+    for kind, rate in RATES.items():
+        length = next((group.axes[rate] for group in symbolic.ledger.groups if rate in group.axes), None)
+        if length is not None:
+            said = {"entries": keys / length, "waiting": 0, "any": 1}
+            named = {symbols.get(COMPRESSED[what].get(kind, "")): value for what, value in said.items()}
+            found |= {symbol: value for symbol, value in named.items() if symbol is not None}
+    formulas = {name: formula(symbolic) for name, formula in COUNTS.items()}
+    return {name: replace(one, expression=sympy.expand(one.expression.subs(found))) for name, one in formulas.items()}
 
 
 def _at(formula: Formula, symbols: Mapping[str, Any], sizes: Mapping[str, Any]) -> Any:
@@ -97,7 +109,10 @@ def _at(formula: Formula, symbols: Mapping[str, Any], sizes: Mapping[str, Any]) 
 
 
 def unstretched(part: Any) -> Any:
-    """The part with plain angles: no count depends on them, and the reference knows not every stretch."""
+    """The part with plain angles: no count depends on them, and the reference knows not every stretch. Nor does one on
+    rounds of divisions, which take long."""
+    if isinstance(part, HyperConnection):
+        return replace(part, rounds=1)
     rotary = getattr(part, "rotary", None)
     return part if rotary is None else replace(part, rotary=rotary._replace(scaling=None))
 

@@ -11,10 +11,10 @@ from tfacct.architecture.letters import Letter, explained
 from tfacct.architecture.parts import Mixer
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.record import record
-from tfacct.ledger.lines import BESIDE, CHUNK, FRONT, SHARES, WINDOWS
+from tfacct.ledger.lines import BESIDE, CHUNK, FRONT, RATES, SHARES, WINDOWS
 from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE
 
-FIXED = WINDOWS | {BESIDE, CHUNK, FRONT, *SHARES.values()}
+FIXED = WINDOWS | {BESIDE, CHUNK, FRONT, *SHARES.values(), *RATES.values()}
 """Letters that stay numbers in every proof."""
 WORKLOAD = ("B", "T", "C", "Cw", "J")
 """A step's letters: sequences, new tokens, tokens in the cache, those of them in a window, and the source. I is none:
@@ -53,7 +53,10 @@ class Sizes:
         """Tokens in a chunk of a recurrence, where one runs in chunks: then T lies in one of them in every trace."""
         self.front: int = next((part.axes()[FRONT] for part in shape.parts() if FRONT in part.axes()), 0)
         """Learned tokens in front of an image's patches: T is so many more than there are patches."""
-        self.together = lcm(*(part.axes().get(size, 1) for part in shape.parts() for size in SHARES.values()))
+        self.period = shape.ledger().period
+        """Tokens after which as many wait to be compressed as before: T and C are multiples of it, and none wait."""
+        taken = (part.axes().get(size, 1) for part in shape.parts() for size in SHARES.values())
+        self.together = lcm(self.period, *taken)
         """Patches of an image that are taken together: T is a multiple of it."""
         self.recurs = any(part.recurs for part in shape.parts())
         """Whether new tokens are run one by one: then T is a number in every trace."""
@@ -139,6 +142,7 @@ class Sizes:
         declared = self.declared.items()
         even = [f"{name} a multiple of {letter.multiple}" for name, letter in declared if letter.multiple > 1]
         even += [f"T a multiple of {self.together}"] if self.together > 1 else []
+        even += [f"C a multiple of {self.period}"] if self.period > 1 else []
         cut = [
             f"{whole} at least {share + 2 if isinstance(share, int) else f'{share} + 2'}"
             for whole, share in self.whole.items()
@@ -153,6 +157,8 @@ class Sizes:
         }
         if self.together > 1:
             factors["T"] = (self.together,)
+        if self.period > 1:
+            factors["C"] = (self.period,)
         dealt = tuple(name for name, letter in self.declared.items() if letter.dealt)
         if dealt:
             factors |= dict.fromkeys(("T", "J") if "B" in fixed else ("B",), dealt)
@@ -160,10 +166,14 @@ class Sizes:
 
     def values(self, letter: str) -> list[int]:
         """The smallest that there are, one more than the degree: what proves a polynomial on a grid."""
-        step = self.declared[letter].multiple if letter in self.declared else self.together if letter == "T" else 1
+        step = self.declared[letter].multiple if letter in self.declared else self._taken(letter)
         largest = [max(self.values(share)) for share in self._shares(letter)]
         first = 0 if letter in ("C", "Cw") else max([step, *largest])
         return [first + step * i for i in range(DEGREES.get(letter, 1) + 1)]
+
+    def _taken(self, letter: str) -> int:
+        """Tokens that come together: new ones, and those in the cache."""
+        return {"T": self.together, "C": self.period}.get(letter, 1)
 
     def in_ours(
         self, theirs: Mapping[str, Any], fixed: Mapping[str, int], whole: Mapping[str, str | int] | None = None

@@ -3,12 +3,14 @@
 from tfacct.architecture.parts.altup import AltUp, Laurel, Merged, Streams
 from tfacct.architecture.parts.attention import Attention, Blocks, Grouped, QKNorm, Rotary, Temperature
 from tfacct.architecture.parts.classes import Classes, Picked, Pooler
+from tfacct.architecture.parts.compressed import CompressedAttention
 from tfacct.architecture.parts.convolution import FirstConvolution, ShortConvolution
 from tfacct.architecture.parts.cross import OF_SOURCE, CrossAttention, Disentangled, Distances, RelativeBias
 from tfacct.architecture.parts.delta import DeltaNet
 from tfacct.architecture.parts.embedding import Embedding, Head, Positions, Segments, Stem
 from tfacct.architecture.parts.experts import Experts
 from tfacct.architecture.parts.feed_forward import FeedForward
+from tfacct.architecture.parts.hyper import HyperConnection, HyperHead, HyperResult
 from tfacct.architecture.parts.images import AttentionPooler, Patches
 from tfacct.architecture.parts.latent import CHOSEN, Form, LatentAttention
 from tfacct.architecture.parts.lightning import LightningAttention
@@ -31,9 +33,11 @@ _READ: tuple[type[Part], ...] = (
     *(
         Attention,
         LatentAttention,
+        CompressedAttention,
         CrossAttention,
         Laurel,
         AltUp,
+        HyperConnection,
         FeedForward,
         Experts,
         SharedOutput,
@@ -46,6 +50,7 @@ _READ: tuple[type[Part], ...] = (
         GatedRecurrence,
         LightningAttention,
         Merged,
+        HyperHead,
         Deepstack,
         Norm,
         Head,
@@ -71,6 +76,7 @@ __all__ = [
     "Blocks",
     "ChannelMix",
     "Classes",
+    "CompressedAttention",
     "CrossAttention",
     "Deepstack",
     "DeltaNet",
@@ -85,6 +91,9 @@ __all__ = [
     "GatedRecurrence",
     "Grouped",
     "Head",
+    "HyperConnection",
+    "HyperHead",
+    "HyperResult",
     "LatentAttention",
     "Laurel",
     "LightningAttention",

@@ -29,7 +29,9 @@ class Experts(Part):
     `choice_bias`: the router chooses by scores with one more number for each expert, stored with the weights and not
     trained (transformers' Ernie4_5_MoeTopKRouter). `norms`: ε of norms of their own, where the router, the experts and
     the shared network each read the stream through one, and the last two have one behind them; a number for each expert
-    multiplies its weight (transformers' Gemma4TextDecoderLayer).
+    multiplies its weight (transformers' Gemma4TextDecoderLayer). No count depends on how experts are weighed: by a
+    softmax over all, or by a `scoring` of each, which are then made to sum to `scaling` (DeepseekV4TopKRouter). `bound`
+    limits what is multiplied inside an expert.
     """
 
     hidden: Size
@@ -46,6 +48,9 @@ class Experts(Part):
     activation: str = "silu"
     gated: bool = True
     latent: Size | None = None
+    scoring: str = "softmax"
+    scaling: float | None = None
+    bound: float | None = None
 
     name: ClassVar[str] = "mlp"
     letters: ClassVar[dict[str, str]] = {

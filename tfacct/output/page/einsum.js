@@ -7,7 +7,14 @@ export const ONE_BY_ONE = "Tr";
 export const PATCHES = "Ti";
 // Axes that a step binds to its tokens divided by a size, and the axis of that size.
 export const SHARES = { Tm: "Mp", Nw: "Wp" };
-const OF_STEPS = new Set([...WORKLOAD, CHUNKS, ONE_BY_ONE, PATCHES, ...Object.keys(SHARES)]);
+// Axes that a step binds where tokens are compressed, lightly or heavily, and the axis of the tokens in a key.
+export const RATES = { light: "Mc", heavy: "Mh" };
+export const COMPRESSED = {
+	light: { entries: "Sc", made: "Tc", waiting: "Zc", any: "Uc" },
+	heavy: { entries: "Sh", made: "Th", waiting: "Zh" },
+};
+export const OF_KEYS = Object.values(COMPRESSED).flatMap(named => Object.values(named));
+const OF_STEPS = new Set([...WORKLOAD, CHUNKS, ONE_BY_ONE, PATCHES, "Sp", ...Object.keys(SHARES), ...OF_KEYS]);
 
 const parsed = new Map();
 
@@ -104,6 +111,16 @@ export function pairs(mask, queries, keys, window) {
 	}
 	if (window === undefined) return (queries * (2n * keys - queries + 1n)) / 2n;
 	return first(keys, window) - first(keys - queries, window);
+}
+
+// Pairs of the last positions with compressed keys that are full before them, at most so many of each.
+export function compressedPairs(queries, keys, rate, most) {
+	const first = positions => {
+		const whole = positions / rate,
+			seen = most === undefined ? whole : smaller(whole, most);
+		return (rate * seen * (seen - 1n)) / 2n + seen * (positions - seen * rate + 1n);
+	};
+	return first(keys) - first(keys - queries);
 }
 
 function within(positions, window) {

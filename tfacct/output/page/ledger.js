@@ -31,12 +31,22 @@ export function bound(group, at, kept = false) {
 	for (const [share, size] of Object.entries(einsum.SHARES)) {
 		if (size in group.axes) axes[share] = at.T / group.axes[size];
 	}
+	for (const [kind, rate] of Object.entries(einsum.RATES)) {
+		if (rate in group.axes) Object.assign(axes, compressed(kind, at, group.axes[rate]));
+	}
 	if (lines.WINDOW in group.axes) {
 		const window = group.axes[lines.WINDOW];
 		axes[lines.POSITIONS] = at.S;
 		axes.S = kept ? einsum.smaller(at.S, window) : einsum.seen(at.T, at.S, window);
 	}
 	return axes;
+}
+
+// What a step binds where tokens are compressed.
+function compressed(kind, at, rate) {
+	const entries = at.S / rate,
+		found = { entries, made: entries - (at.S - at.T) / rate, waiting: at.S % rate, any: einsum.smaller(entries, 1n) };
+	return Object.fromEntries(Object.entries(einsum.COMPRESSED[kind]).map(([what, axis]) => [axis, found[what]]));
 }
 
 // Of several ways the one that takes fewer FLOPs in a step; the first if both take the same.

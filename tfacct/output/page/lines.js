@@ -10,6 +10,8 @@ export const POSITIONS = "Sp";
 export const ACTIVE = "A";
 export const CHUNK = "Pc";
 export const FRONT = "Xc";
+// Masks of compressed keys: those that are full before a query, and at most so many of them as an indexer chooses.
+export const COMPRESSED_MASKS = ["entries", "chosen entries"];
 
 // A line that never runs is no product, but its parameters count.
 export function isProduct(line) {
@@ -25,6 +27,8 @@ export function weightAxes(line) {
 // Letters of the pairs that a mask keeps: I and J in an encoder of a decoder, else T and S.
 export function queriesAndKeys(line) {
 	const { every } = einsum.einsum(line.spec);
+	const entries = every.find(axis => axis === "Sc" || axis === "Sh");
+	if (COMPRESSED_MASKS.includes(line.mask)) return ["T", entries];
 	return line.mask === "near" && every.includes("I") && every.includes("J") ? ["I", "J"] : ["T", "S"];
 }
 
@@ -34,6 +38,12 @@ export function factors(line, axes, masked) {
 	if (!masked || !line.mask) return [FLOPS_PER_MULTIPLY_ADD, ...every.map(axis => axes[axis])];
 	const [queries, keys] = queriesAndKeys(line);
 	const others = every.filter(axis => axis !== queries && axis !== keys).map(axis => axes[axis]);
+	if (COMPRESSED_MASKS.includes(line.mask)) {
+		const rate = axes[einsum.RATES[keys === "Sc" ? "light" : "heavy"]],
+			most = line.mask === "chosen entries" ? axes[CHOSEN] : undefined;
+		const pairs = einsum.compressedPairs(axes[queries], axes[POSITIONS] ?? axes.S, rate, most);
+		return [FLOPS_PER_MULTIPLY_ADD, pairs, ...others];
+	}
 	const window = axes[{ near: AROUND, chosen: CHOSEN }[line.mask] ?? WINDOW];
 	const seen = line.mask === "chunks" ? (axes[POSITIONS] ?? axes[keys]) : axes[keys];
 	return [FLOPS_PER_MULTIPLY_ADD, einsum.pairs(line.mask, axes[queries], seen, window), ...others];

@@ -24,7 +24,8 @@ export function component(line) {
 	const found = heading(line.path);
 	if (found !== "attn") return found;
 	const { every } = einsum.einsum(line.spec);
-	const pairs = (every.includes("T") && every.includes("S")) || every.includes("Nw"); // of windows of patches
+	const keys = ["S", "Sc", "Sh"].some(axis => every.includes(axis)); // compressed ones too
+	const pairs = (every.includes("T") && keys) || every.includes("Nw"); // of windows of patches
 	return pairs ? "attn_scores_values" : "attn_projections";
 }
 

@@ -1,0 +1,89 @@
+"""DeepSeek-V4: keys that are made of several tokens, against what was published, by hand, and refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.conftest import TINY, tiny
+from tfacct import load
+from tfacct.accounts.memory import cache_bytes
+from tfacct.base.errors import ConfigError
+from tfacct.ledger.einsum import compressed_pairs
+from tfacct.ledger.storage import width
+from tfacct.ledger.workload import Workload
+from tfacct.loading.model import subject
+
+
+def test_parameters_and_cache_are_those_that_were_published() -> None:
+    """284 B and 1.6 T parameters, 13 B and 49 B of them active: the model cards. 9.62 GiB in bf16 for a sequence of 1M
+    tokens, of V4-Pro: what was reported of it when it came out."""
+    flash, pro = load("deepseek-v4-flash"), load("deepseek-v4-pro")
+    assert [round(model.params().total / 10**9) for model in (flash, pro)] == [284, 1573]
+    active = [sum(model.loaded.ledger.active_parameters().values()) for model in (flash, pro)]
+    assert [count // 10**9 for count in active] == [13, 49]
+    assert round(pro.kv(ctx=2**20).total / 2**30, 2) == 9.62
+
+
+def test_the_cache_of_a_few_tokens_by_hand() -> None:
+    """After 11 tokens: in three blocks a window of 7 keys of 22 numbers. Keys of 2 tokens: five, and 15 numbers each of
+    the indexer's; one token waits with its weights, 44 and 30 numbers, and of the last key's two tokens one share, 22
+    and 15, with its weights. Keys of 4 tokens: two, and three tokens wait, with their weights."""
+    kept = tiny("deepseek_v4").ledger.states(Workload(context=11, tokens=1).axes())
+    light = 5 * (22 + 15) + 2 * (44 + 30) + 2 * 2 * (22 + 15)
+    heavy = 2 * 22 + 2 * 3 * 22
+    assert sum(kept.values()) == 3 * 7 * 22 + light + heavy
+    full = tiny("deepseek_v4").ledger.states(Workload(context=12, tokens=1).axes())
+    assert sum(full.values()) < sum(kept.values()), "nothing waits"
+
+
+@pytest.mark.parametrize("rate", [1, 2, 3, 5, 20])
+@pytest.mark.parametrize("most", [None, 1, 2, 4])
+def test_pairs_with_compressed_keys_equal_a_count(rate: int, most: int | None) -> None:
+    for keys in range(1, 17):
+        for queries in range(1, keys + 1):
+            seen = ((position + 1) // rate for position in range(keys - queries, keys))
+            counted = sum(full if most is None else min(full, most) for full in seen)
+            assert compressed_pairs(queries, keys, rate, most) == counted
+
+
+def test_every_context_up_to_the_largest_fits() -> None:
+    """Tokens that wait take more than their key: the cache grows and shrinks again."""
+    model = tiny("deepseek_v4")
+    weights = load(TINY["deepseek_v4"]).memory(dtype="bf16").models[0]["weights_bytes"]
+    for slack in (3_000, 20_001, 50_502):
+        facts = load(TINY["deepseek_v4"]).memory(dtype="bf16", fit=weights + slack).models[0]["fit"]
+        sizes = [cache_bytes(model.ledger, Workload(n, 1).axes(), width("bf16")) for n in range(1, 2000)]
+        within = next(n for n, size in enumerate(sizes) if size > slack)
+        assert facts["largest_context"] == within
+
+
+def test_kv_says_what_further_tokens_add_together(run) -> None:
+    said = " ".join(run("kv", "deepseek-v4-flash").out.split())
+    # 32 keys of 4 tokens, of 512 + 128 numbers, in 21 blocks, and one of 128 tokens in 20: 440,320 numbers of 2 bytes
+    assert "the next 128 tokens add 860 KiB together" in said and "MHA" not in said
+    assert "in 21 also keys made of 4 tokens each, of which an indexer chooses at most 512" in said
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"attention_bias": True}, "attention_bias = true"),
+        ({"num_key_value_heads": 2}, "num_key_value_heads = 2"),
+        ({"n_shared_experts": 2}, "n_shared_experts = 2"),
+        ({"layer_types": None, "compress_ratios": [0, 4, 8]}, r"compress_ratios\[2\] = 8"),
+        ({"compress_rates": {"full_attention": 4}}, "compress_rates.full_attention = 4"),
+        ({"compress_rates": {"compressed_sparse_attention": 4}}, "compress_rates has no heavily_compressed_attention"),
+        ({"layer_types": ["full_attention"] * 3}, "'full_attention' is not understood"),
+        ({"mlp_layer_types": ["dense", "moe", "moe"]}, "'dense' is not understood"),
+        ({"o_groups": 4}, "66 is not divisible by 4"),
+        ({"index_head_dim": 6}, "index_head_dim = 6 must be at least 8"),
+        ({"kv_lora_rank": 512}, "kv_lora_rank = 512"),
+        ({"intermediate_size": 99}, "contradicts"),
+        ({"first_k_dense_replace": 2}, "first_k_dense_replace = 2"),
+    ],
+)
+def test_what_changes_counts_and_is_not_understood_is_refused(fields: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        subject("mine", {**TINY["deepseek_v4"], **fields}).ledger.parameters()

@@ -1,0 +1,126 @@
+"""The reference model's hyper-connections (transformers' DeepseekV4HyperConnection and DeepseekV4HyperHead).
+
+Shapes: x is (batch, tokens, hidden), streams are (batch, tokens, streams, hidden).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tfacct.architecture import parts
+from tfacct.architecture.parts.hyper import PARTS
+from tfacct.reference.modules import Add, Linear, PlainRMSNorm, Product, Work
+
+
+class Factors(nn.Module):
+    """A number for each kind of weights."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(count))
+
+
+class Base(Work):
+    """Weights, each kind times its factor, and a number of each that no token changes."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.empty(count))
+
+    def forward(self, weights: list[Tensor], factors: Tensor) -> Tensor:
+        each = [kind * factor for kind, factor in zip(weights, factors.unbind(0), strict=True)]
+        return torch.cat(each, dim=-1) + self.bias
+
+
+def square(numbers: Tensor, count: int) -> Tensor:
+    """A matrix of as many rows as columns for each token. Of a symbol, torch would keep the quotient of its square: a
+    proof gets a matrix that has the shape alone."""
+    if isinstance(count, torch.SymInt):
+        each = numbers.sum(dim=-1)[..., None, None]
+        return each * numbers.new_ones(count, count)
+    return torch.unflatten(numbers, -1, (count, count))
+
+
+class Squashed(Work):
+    """Weights of what is read and of the result, each between bounds, and a matrix of the streams whose rows and
+    columns sum to 1, or nearly."""
+
+    def __init__(self, part: parts.HyperConnection) -> None:
+        super().__init__()
+        self.streams, self.rounds, self.eps = part.streams, part.rounds, part.eps
+
+    def forward(self, reads: Tensor, gives: Tensor, mixes: Tensor) -> Tensor:
+        matrix = torch.softmax(square(mixes, self.streams), dim=-1) + self.eps
+        matrix = matrix / (matrix.sum(dim=-2, keepdim=True) + self.eps)
+        for _ in range(0 if mixes.is_meta else self.rounds - 1):  # without numbers one round says the shapes
+            matrix = matrix / (matrix.sum(dim=-1, keepdim=True) + self.eps)
+            matrix = matrix / (matrix.sum(dim=-2, keepdim=True) + self.eps)
+        return torch.cat((torch.sigmoid(reads) + self.eps, 2 * torch.sigmoid(gives), matrix.flatten(-2)), dim=-1)
+
+
+class Summed(Work):
+    """A weighted sum of the streams."""
+
+    def forward(self, streams: Tensor, weights: Tensor) -> Tensor:
+        return (weights.unsqueeze(-1) * streams).sum(dim=2)
+
+
+class Spread(Work):
+    """A result times a weight for each stream."""
+
+    def forward(self, result: Tensor, weights: Tensor) -> Tensor:
+        return weights.unsqueeze(-1) * result.unsqueeze(-2)
+
+
+class HyperConnection(nn.Module):
+    """What a sublayer reads of all streams, and the streams behind it."""
+
+    def __init__(self, part: parts.HyperConnection) -> None:
+        super().__init__()
+        count = part.streams
+        self.sizes = [count, count, count * count]
+        every = 2 * count + count * count
+        self.norm = PlainRMSNorm(count * part.hidden, part.norm_eps)
+        self.weights, self.factors = Linear(count * part.hidden, every, bias=False), Factors(PARTS)
+        self.base, self.squashed = Base(every), Squashed(part)
+        self.read, self.result, self.mix, self.add = Summed(), Spread(), Product(1), Add()
+
+    def before(self, streams: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What the sublayer reads, the weights of its result, and the matrix that mixes the streams."""
+        made = torch.split(self.weights(self.norm(streams.flatten(2))), self.sizes, dim=-1)
+        squashed = self.squashed(*torch.split(self.base(list(made), self.factors.weight), self.sizes, dim=-1))
+        reads, gives, mixes = torch.split(squashed, self.sizes, dim=-1)
+        return self.read(streams, reads), gives, square(mixes, self.sizes[0])
+
+    def behind(self, streams: Tensor, result: Tensor, gives: Tensor, mixes: Tensor) -> Tensor:
+        """Streams behind the sublayer."""
+        out: Tensor = self.add(self.result(result, gives), self.mix(mixes.transpose(-1, -2), streams))
+        return out
+
+
+class Bounded(Work):
+    """Weights between bounds."""
+
+    def __init__(self, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sigmoid(x) + self.eps
+
+
+class HyperHead(nn.Module):
+    """One stream of all."""
+
+    def __init__(self, part: parts.HyperHead) -> None:
+        super().__init__()
+        count = part.streams
+        self.norm = PlainRMSNorm(count * part.hidden, part.norm_eps)
+        self.weights, self.factor = Linear(count * part.hidden, count, bias=False), Factors(1)
+        self.base, self.squashed, self.sum = Base(count), Bounded(part.eps), Summed()
+
+    def forward(self, streams: Tensor) -> Tensor:
+        made = self.weights(self.norm(streams.flatten(2)))
+        out: Tensor = self.sum(streams, self.squashed(self.base([made], self.factor.weight)))
+        return out
