@@ -168,8 +168,8 @@ class Matmul:
     def queries_and_keys(self) -> tuple[str, str]:
         """Letters of the pairs that a mask keeps: I and J in an encoder that a decoder reads, else T and S."""
         if self.mask in COMPRESSED_MASKS:
-            found = [axis for axis in (workload.ENTRIES, workload.HEAVY_ENTRIES) if axis in self.einsum.every]
-            return "T", found[0] if found else "S"
+            entries = workload.ENTRIES, workload.HEAVY_ENTRIES
+            return "T", next((axis for axis in entries if axis in self.einsum.every), "S")
         return ("I", "J") if self.mask == "near" and {"I", "J"} <= set(self.einsum.every) else ("T", "S")
 
     def weight_axes(self) -> Letters | None:
@@ -189,11 +189,8 @@ class Matmul:
         if self.mask in COMPRESSED_MASKS:
             rate = axes[RATES["light" if seen == workload.ENTRIES else "heavy"]]
             top = axes[CHOSEN] if self.mask == "chosen entries" else None
-            return [
-                FLOPS_PER_MULTIPLY_ADD,
-                compressed_pairs(axes[queries], axes.get(workload.POSITIONS, axes["S"]), rate, top),
-                *others,
-            ]
+            kept = compressed_pairs(axes[queries], axes.get(workload.POSITIONS, axes["S"]), rate, top)
+            return [FLOPS_PER_MULTIPLY_ADD, kept, *others]
         window = axes.get({"near": AROUND, "chosen": CHOSEN}.get(self.mask, WINDOW))
         keys = axes.get(workload.POSITIONS, axes[seen]) if self.mask == "chunks" else axes[seen]
         return [FLOPS_PER_MULTIPLY_ADD, pairs(self.mask, axes[queries], keys, window), *others]
