@@ -64,11 +64,9 @@ def has_numbers(shape: Transformer) -> bool:
     return not any(turn.scaling and turn.scaling.get("rope_type") == "yarn" for turn in turns)
 
 
-def but_for_sizes(name: str) -> object:
-    """What tells a preset from those of its family that differ in sizes only: its kind, switches, words and nulls."""
-    ours = presets.load(name)
-    fields = ours.config.model_dump().items()
-    return ours.family, kind_of(ours), str([(k, v) for k, v in fields if v is None or isinstance(v, (bool, str))])
+def kind_of_preset(name: str) -> object:
+    """The kind of a preset. What tells it from others of its kind, tests/families draws."""
+    return kind_of(presets.load(name))
 
 
 def _sort(part: Part) -> tuple[object, ...]:

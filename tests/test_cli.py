@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.conftest import but_for_sizes, by_kind
+from tests.conftest import by_kind, kind_of_preset
 from tfacct import __version__
 from tfacct.loading import presets
 
@@ -156,7 +156,7 @@ def test_columns_re_add_to_their_total(run, model: str, extra: list[str]) -> Non
     assert f"{total:,}" in exact
 
 
-@pytest.mark.parametrize("model", by_kind(presets.names(), but_for_sizes))
+@pytest.mark.parametrize("model", by_kind(presets.names(), kind_of_preset))
 def test_parameters_and_bytes_re_add(run, model: str) -> None:
     rows = list(csv.DictReader(io.StringIO(run("params", model, "--csv").out)))
     facts = json.loads(run("params", model, "--json").out)["models"][0]

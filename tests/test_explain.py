@@ -8,7 +8,7 @@ from math import ceil, floor
 
 import pytest
 
-from tests.conftest import SHAPES, but_for_sizes, by_kind, rounded, tiny
+from tests.conftest import SHAPES, by_kind, kind_of_preset, rounded, tiny
 from tests.test_layout import through
 from tests.test_package import commanded, imported_by
 from tfacct import load
@@ -107,7 +107,7 @@ UNSAID = ("deberta-v2", "whisper", *AUDIO, *TOWERS, *QWEN)
 sentence yet."""
 
 
-@pytest.mark.parametrize("name", by_kind(presets.names(), but_for_sizes))
+@pytest.mark.parametrize("name", by_kind(presets.names(), kind_of_preset))
 def test_every_preset_is_derived_again_by_hand(name: str) -> None:
     subject = presets.load(name)
     for of in kinds(subject):

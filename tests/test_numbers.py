@@ -6,7 +6,7 @@ import operator
 
 import pytest
 
-from tests.conftest import but_for_sizes, by_kind, tiny
+from tests.conftest import by_kind, kind_of_preset, tiny
 from tfacct import load
 from tfacct.accounts.memory import largest_that_fits
 from tfacct.accounts.passes import recomputed_flops
@@ -69,7 +69,7 @@ def test_a_decode_step(name: str, flops: int) -> None:
     assert load(name).flops(ctx=8192, decode=True).total == flops
 
 
-@pytest.mark.parametrize("name", by_kind(presets.names(), but_for_sizes))
+@pytest.mark.parametrize("name", by_kind(presets.names(), kind_of_preset))
 def test_a_training_step_is_three_forward_passes(name: str) -> None:
     model = load(name)
     assert model.flops(ctx=960, train=True).total == 3 * model.flops(ctx=960).total

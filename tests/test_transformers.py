@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from tests.conftest import TINY, asked, but_for_sizes, by_kind
+from tests.conftest import TINY, asked, by_kind, kind_of_preset
 from tests.families import configs, room
 from tests.families._drawing import SMALL
 from tfacct import families
@@ -112,7 +112,7 @@ def with_few_layers(whole: LoadedModel) -> LoadedModel:
     return few
 
 
-@pytest.mark.parametrize("name", by_kind(WITH_CLASS, but_for_sizes))  # random configs have any sizes
+@pytest.mark.parametrize("name", by_kind(WITH_CLASS, kind_of_preset))  # random configs have any sizes
 def test_every_preset_agrees_module_by_module(name: str) -> None:
     """Of the deep ones the first layers; the parameters of all layers meet their total in test_numbers.py."""
     few = with_few_layers(presets.load(name))

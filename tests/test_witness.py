@@ -14,7 +14,7 @@ from tests.conftest import (
     by_kind,
     every_step,
     has_numbers,
-    kind_of,
+    kind_of_preset,
     ran,
     rounded,
     tiny,
@@ -157,7 +157,7 @@ WITNESSES = [
 ]
 
 
-@pytest.mark.parametrize("name", by_kind(presets.names(), lambda name: kind_of(presets.load(name))))
+@pytest.mark.parametrize("name", by_kind(presets.names(), kind_of_preset))
 def test_every_preset_verifies_at_full_size(name: str) -> None:
     subject = presets.load(name)
     report = verify([subject], Request())
