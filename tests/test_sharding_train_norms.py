@@ -34,3 +34,14 @@ def test_norms_without_a_scale_are_gathered_as_others_are(tokens: int) -> None:
 def test_a_published_model_with_such_norms_is_answered() -> None:
     rank, whole = (tfacct.load("olmo-1b").train(ctx="1k", **mesh) for mesh in ({"tp": 8, "sp": True}, {}))
     assert whole.kept_bytes / 8 < rank.kept_bytes < whole.kept_bytes
+
+
+@pytest.mark.parametrize("batch", [2, 3])
+def test_what_a_norm_gave_is_there_while_a_block_runs_again(batch: int) -> None:
+    """Where gradients of earlier batches are there, a block's second forward pass is fuller than its backward pass."""
+    config = {**OLMO, "model_type": "llama", "hidden_size": 16, "num_attention_heads": 4, "head_dim": 8}
+    config |= {"intermediate_size": 16, "vocab_size": 16, "num_hidden_layers": 1}
+    mesh, how = Mesh(2, sp=True), {"checkpoint": "full", "accumulate": True}
+    one = trained(tfacct.load(config).loaded, Workload(16, 16, batch), Recipe(optimizer="none", mesh=mesh, **how))
+    assert one.peak.name == "block 0, forward again" and one.exact
+    assert one.peak.total == peak_on_one_rank(config, mesh, batch, 16, "bf16", how)

@@ -91,7 +91,10 @@ def _along(run: Run, many: bool) -> Run:
         return one._replace(held=tuple(map(_tokens, one.held))) if _of_stream([one.at]) else one
 
     def forwards(one: Moment) -> Moment:
-        return moment(one)._replace(held=tuple(_tokens(held) if held.path else held for held in moment(one).held))
+        held = tuple(_tokens(held) if held.path else held for held in moment(one).held)
+        inside = one.at.endswith(SUMMED) and not one.after
+        # What the norm gave is there while the sublayer runs, beside all that was gathered of it.
+        return moment(one)._replace(held=(*held, OWN) if inside else held)
 
     norms = [line.path for line in run.kept if line.path.endswith("norm")]
     # The last operation of each norm: one without a scale has no weight.
