@@ -22,7 +22,7 @@ FURTHER = (
     *("cwm", "deepseek_v3", "glm", "glm4_moe", "gpt2", "gpt_oss", "helium", "internlm3", "iquestcoder", "kimi_k2"),
     *("olmo2", "olmo3", "opt", "phi3", "qwen2_moe", "seed_oss", "smollm3", "starcoder2", "youtu"),
     *("bloom", "cohere", "cohere2", "exaone4", "gemma2", "gemma3_text", "glm4", "gpt_neox", "granite"),
-    *("hyperclovax", "ministral3", "nemotron", "olmo", "phi", "stablelm"),
+    *("hyperclovax", "ministral3", "nemotron", "olmo", "phi", "stablelm", "falcon", "vaultgemma", "glm4_moe_lite"),
 )
 
 

@@ -22,7 +22,7 @@ FURTHER = (
     *("cohere", "cohere2", "cwm", "deepseek_v3", "exaone4", "gemma2", "gemma3_text", "glm", "glm4"),
     *("glm4_moe", "gpt2", "gpt_neox", "gpt_oss", "granite", "helium", "hyperclovax", "kimi_k2", "ministral3"),
     *("nemotron", "olmo", "olmo2", "olmo3", "opt", "phi", "phi3", "qwen2_moe", "seed_oss", "smollm3"),
-    *("stablelm", "starcoder2", "youtu"),
+    *("stablelm", "starcoder2", "youtu", "granitemoe", "glm4_moe_lite", "minimax_m2"),
 )
 
 
