@@ -78,3 +78,22 @@ def test_what_was_not_measured_of_two_sides_is_refused(
 def test_no_formula_is_written_of_both_sides(run: Callable[..., Ran]) -> None:
     ran = run("formula", "bart-base", "--of", "kept")
     assert ran.code != 0 and "what both sides keep is not written in letters" in " ".join(ran.err.split())
+
+
+def test_layers_that_the_class_leaves_out_by_default_are_refused_by_name(run: Callable[..., Ran]) -> None:
+    """M2M100Config's encoder_layerdrop and decoder_layerdrop are 0.05 where a config does not say."""
+    ran = run("train", "nllb-200-distilled-600m")
+    assert "decoder_layerdrop changes what its training step keeps" in " ".join(ran.err.split())
+    assert "--set decoder_layerdrop=0 counts it without" in " ".join(ran.err.split())
+    none = ("--set", "encoder_layerdrop=0", "--set", "decoder_layerdrop=0")
+    assert run("train", "nllb-200-distilled-600m", *none, "--ctx", "64").code == 0
+
+
+def test_sines_of_both_sides_are_buffers_that_nothing_trains() -> None:
+    """Rows of both sides, two more than there are positions, in the dtype of the weights; no gradient of them."""
+    fields = {"encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0, "max_position_embeddings": 64}
+    model = load("nllb-200-distilled-600m", **SIZES, **HEADS, **fields).loaded
+    step = step_of(model, WORK, Recipe(optimizer="none"))
+    parameters = 2 * sum(tensor.count * tensor.elements for tensor in model.ledger.tensors())
+    assert step.weights - parameters == 2 * (64 + 2) * 48 * 2
+    assert PairTimeline(step).all_gradients == parameters

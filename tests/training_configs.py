@@ -27,6 +27,7 @@ TIED = (
     "distilbert",
     "electra",
     "gte",
+    "m2m_100",
     "mbart",
     "mpnet",
     "nomic_bert",

@@ -31,4 +31,13 @@ def bart(pick: Pick, config: Config) -> Config:
     }
 
 
-PAIRS: Mapping[str, Callable[[Pick, Config], Config]] = {"bart": bart, "mbart": bart}
+def m2m_100(pick: Pick, config: Config) -> Config:
+    taken = bart(pick, config)
+    return {**taken, "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0, "activation_function": pick(["relu", "gelu"])}
+
+
+PAIRS: Mapping[str, Callable[[Pick, Config], Config]] = {
+    "bart": bart,
+    "m2m_100": m2m_100,
+    "mbart": bart,
+}

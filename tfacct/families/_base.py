@@ -116,6 +116,8 @@ class FamilyConfig(BaseModel):
     """True if the class declares attention's last product in front of the others: an optimizer is handed it so."""
     changes_training: ClassVar[frozenset[str]] = frozenset()
     """Fields that change what its training step keeps, where they are on, in ways that were not measured."""
+    changes_by_default: ClassVar[float] = 0.0
+    """Value that the class has for those fields where a config leaves them out."""
     class_type: ClassVar[str] = ""
     """The `model_type` whose class is asked, where transformers has none for this family's own."""
     stems: ClassVar[tuple[str, ...]] = ()

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from tfacct.architecture.parts import Positions
 from tfacct.architecture.transformer import Transformer
-from tfacct.families._bart_like import PreNorm
+from tfacct.families._bart_like import DROPOUTS, LAYERS_DROPPED, PreNorm
 from tfacct.families._base import Count, Switch, Word
 from tfacct.families.bart import OFFSET
 
@@ -16,6 +16,11 @@ class Config(PreNorm):
     activation_function: Word = "relu"
     scale_embedding: Switch = True
 
+    trains: ClassVar = frozenset({"sdpa", "eager"})
+    dropouts: ClassVar = {**DROPOUTS, "attention": ("attention_dropout", 0.1)}
+    habits: ClassVar = frozenset({"narrow_softmax"})
+    changes_training: ClassVar = LAYERS_DROPPED
+    changes_by_default: ClassVar = 0.05
     stems: ClassVar = ("M2M100",)
     understood: ClassVar = {
         **PreNorm.understood,

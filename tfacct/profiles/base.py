@@ -51,7 +51,8 @@ class Habits:
     their product. `stores_masks`: a mask of all positions is a buffer of each block, and one more is made for all.
     `drops_product`: it drops numbers of what a gated network's last product reads. `stores_positions`: numbers of all
     positions, and their segments, are buffers, and blocks are handed those of a batch. `ones_stay`: what a decoder's
-    mask is made of stays beside it, not the numbers of the positions.
+    mask is made of stays beside it, not the numbers of the positions. `exchanged`: tokens are sent to experts of other
+    ranks.
     """
 
     embedding: bool = False
@@ -194,7 +195,11 @@ def passed(shape: Transformer, profile: Profile, kernel: Mapping[str, Size]) -> 
         raise ConfigError(f"{profile.name}: only decoders with a language model's head are trained here")
     if unruled := next(
         _unruled_ends(
-            shape, encodes=profile.encodes, transforms=profile.encodes and not profile.of_pair, biases=profile.biases
+            shape,
+            encodes=profile.encodes,
+            transforms=profile.encodes and not profile.of_pair,
+            biases=profile.biases,
+            of_pair=profile.of_pair,
         ),
         None,
     ):
@@ -218,12 +223,13 @@ def passed(shape: Transformer, profile: Profile, kernel: Mapping[str, Size]) -> 
     )
 
 
-def _unruled_ends(shape: Transformer, *, encodes: bool, transforms: bool, biases: bool) -> Iterator[str]:
+def _unruled_ends(shape: Transformer, *, encodes: bool, transforms: bool, biases: bool, of_pair: bool) -> Iterator[str]:
     """Ends of a model for which no profile has a rule, or none but those of encoders."""
     embed, head, positions = shape.embed, shape.head, shape.positions
     if embed.width is not None:
         yield "a token table narrower than the model"
-    if positions is not None and not (positions.stored and positions.trained):
+    made = positions is not None and not positions.stored and of_pair
+    if positions is not None and not (positions.stored and positions.trained) and not made:
         yield "positions that are not learned"
     if (shape.segments is not None and not encodes) or (shape.bias is not None and not biases):
         yield "segments or biases of scores"

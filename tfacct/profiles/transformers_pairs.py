@@ -54,8 +54,14 @@ class Side(Encoders):
             raise ConfigError(f"{self.name}: no rule for this front")
         kept = [Kept("tokens", "B T", by=("embed",), role="index")]
         order, moments = [*first, "embed"], [Moment("embed", ())]
-        order += ["embed.scale", "pos_embed"]  # times 1, if need be
+        order.append("embed.scale")  # times 1, if need be
         moments.append(Moment("embed.scale", (ROW,)))
+        if not shape.positions.stored:  # sines that are made
+            if shape.embed_norm is not None:
+                raise ConfigError(f"{self.name}: no rule for sines and a norm behind them")
+            dropped = dropout("embed.drop") if self.habits.embedding else Run()
+            return joined(Run(tuple(order), tuple(kept), tuple(moments)), dropped)
+        order.append("pos_embed")
         kept.append(Kept("positions", "B T" if own else "T", by=("pos_embed",), role="index"))
         moments.append(Moment("pos_embed", () if own or self.batch == 1 else (Held("T D"),)))
         runs = [Run(tuple(order), tuple(kept), tuple(moments))]
@@ -152,17 +158,21 @@ class Writing(Side):
         head = Run((weight,), (Kept(reads, "B T D", by=(weight,)),), (Moment(weight, (Held("B T V"), ROW)),))
         return joined(final, head, loss_of_classes(self.logits(shape), reads))
 
-    def waiting(self, _: Transformer) -> tuple[Held, ...]:
+    def waiting(self, shape: Transformer) -> tuple[Held, ...]:
         """Embeddings, numbers of the positions or what a mask is made of, and eager attention's mask."""
         mask = (Held("B T S"),) if self.attention == "eager" else ()
+        if shape.positions is not None and not shape.positions.stored:
+            return (ROW, ROW, *mask)
         return (ROW, Held("T D"), Held("B T", "full") if self.habits.ones_stay else Held("T", "index"), *mask)
 
     def handed(self, _: Transformer) -> tuple[Handed, ...]:
         """Nothing that is not kept."""
         return ()
 
-    def buffers(self, _: Transformer) -> tuple[Kept, ...]:
-        """The bias of the logits."""
+    def buffers(self, shape: Transformer) -> tuple[Kept, ...]:
+        """The bias of the logits, or the sines of both sides."""
+        if shape.positions is not None and not shape.positions.stored:
+            return (Kept("sines", "D", by=(), times=2 * int(shape.positions.rows)),)
         return (Kept("logits.bias", "V", by=()),)
 
     def collected(self, _: Transformer) -> tuple[Collected, ...]:

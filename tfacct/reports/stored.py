@@ -1,10 +1,11 @@
-"""A model's parameters as its class stores them: what an optimizer is handed."""
+"""A model's parameters as its class stores them: what an optimizer is handed; fields that change its step."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from tfacct.accounts.updates import Parameter
+from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.evaluated import Tensor
 from tfacct.loading.model import LoadedModel
@@ -30,6 +31,17 @@ def stored(subject: LoadedModel) -> list[Parameter]:
     if subject.config.out_first:
         return _out_first(found, modules[IN], modules[OUT])
     return list(found.values())
+
+
+def changed_by(subject: LoadedModel) -> str | None:
+    """Reason why a field of a model's config leaves its training step uncounted; None if no field does."""
+    fields, unsaid = sorted(subject.config.changes_training), subject.config.changes_by_default
+    on = next((field for field in fields if subject.raw.get(field, unsaid)), None)
+    if on is None:
+        return None
+    value = subject.raw.get(on, unsaid)
+    without = f", and the class's default is {value}: {option('set', f'{on}=0')} counts it without"
+    return f"{on} changes what its training step keeps{'' if on in subject.raw else without}"
 
 
 def _out_first(found: Mapping[tuple[str, int | None], Parameter], made: str, out: str) -> list[Parameter]:

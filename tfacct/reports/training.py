@@ -28,7 +28,7 @@ from tfacct.profiles.chunked import loss_in_chunks
 from tfacct.profiles.selective import attention_again
 from tfacct.profiles.transformers import Transformers, kernel_letters
 from tfacct.profiles.transformers_kinds import kind_of, pass_by
-from tfacct.reports.stored import stored
+from tfacct.reports.stored import changed_by, stored
 
 AttentionKind = Literal["sdpa", "eager"]
 Checkpoint = Literal["none", "full", "attention"]
@@ -216,9 +216,8 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
         return f"the training step of {subject.family} has not been measured with attention that runs again"
     if recipe.loss == "chunked" and CHUNKED not in subject.config.trains:
         return f"the training step of {subject.family} has not been measured with a loss in chunks"
-    on = next((field for field in sorted(subject.config.changes_training) if subject.raw.get(field)), None)
-    if on is not None:
-        return f"{on} changes what its training step keeps"
+    if (changed := changed_by(subject)) is not None:
+        return changed
     if recipe.dtype == "fp16" and subject.architecture.encoder is not None:
         return "results of its blocks are bounded in fp16, which has not been measured"
     if recipe.full and any(isinstance(part, Experts) for part in subject.architecture.parts()):

@@ -242,8 +242,9 @@ def module(operation: str, paths: Mapping[str, str], block: str) -> str:
         return block
     if name.startswith("encoder.blocks.") and name.removeprefix("encoder.") in DROPS:
         return parent(paths["encoder.blocks.*.attn_norm"])
-    if name in ("embed", "encoder.embed") and "blocks.*.cross.q_proj" in paths:  # each side has a module for the table
-        first = paths[name.replace("embed", "blocks.*.attn.q_proj")]
+    table = name.removesuffix(".drop")
+    if table in ("embed", "encoder.embed") and "blocks.*.cross.q_proj" in paths:  # each side has a module for the table
+        first = paths[table.replace("embed", "blocks.*.attn.q_proj")]
         return parent(first.partition(".*")[0])
     if name in paths:
         return paths[name]
