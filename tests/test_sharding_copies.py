@@ -3,17 +3,93 @@
 from __future__ import annotations
 
 import random
+import warnings
 from collections import Counter
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
 import tfacct
 from tests.test_sharding import built, fake_ranks, random_config
+from tests.test_sharding_train import without_seeds
 from tfacct.accounts.sharding import replicas
+from tfacct.accounts.sharding.adapters import of_copies
 from tfacct.accounts.sharding.mesh import Mesh
+from tfacct.accounts.timeline import timeline
+from tfacct.ledger.workload import Workload
+from tfacct.reports.training import Recipe, trained
 
 CONFIG = {"hidden_size": 256, "intermediate_size": 1024, "num_attention_heads": 4, "num_key_value_heads": 2}
+
+
+def copied(config: dict[str, Any], rank: int) -> tuple[Any, list[int]]:
+    """A class in bf16 under DistributedDataParallel, with peft's adapters of a `rank` or none (0), and the bytes of the
+    buckets that it reduces."""
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+
+    found: list[int] = []
+
+    def reduce(_, bucket):  # type: ignore[no-untyped-def]  # torch reads annotations
+        found.append(bucket.buffer().nbytes)
+        done: Any = torch.futures.Future()
+        done.set_result(bucket.buffer())
+        return done
+
+    model = built(config).to(torch.bfloat16)
+    for module in model.modules():  # frequencies stay as they are where weights are made in bf16
+        for name, buffer in module.named_buffers(recurse=False):
+            module._buffers[name] = buffer.float()
+    if rank:
+        peft = pytest.importorskip("peft")
+        products = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            peft.get_peft_model(model, peft.LoraConfig(r=rank, target_modules=products), autocast_adapter_dtype=False)
+        model.train()
+    alone = DistributedDataParallel(model)
+    alone.register_comm_hook(None, reduce)
+    return alone, found
+
+
+def peak_of_a_copy(config: dict[str, Any], rank: int, earlier: bool) -> tuple[int, list[int]]:
+    """The most bytes alive on a CPU in a later step, up to the last gradient, and the buckets of that step."""
+    import torch
+
+    from tfacct.reference.alive import Alive, Peak
+
+    with fake_ranks(2):
+        model, found = copied(config, rank)
+        ids, alive = torch.zeros(2, 32, dtype=torch.long), Alive("cpu")
+        for step in range(4):
+            if not earlier:
+                model.zero_grad()
+            found.clear()
+            alive.peak = Peak(0, False, "")
+            gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+            for tensor in (*model.parameters(), *model.buffers(), *gradients, ids):
+                alive.add(tensor)
+            with alive if step > 1 else nullcontext():  # buckets are seen once something was copied into them
+                model(input_ids=ids, labels=ids).loss.backward()
+    return alive.peak.bytes, found
+
+
+@pytest.mark.parametrize(("kind", "rank", "earlier"), [("llama", 0, False), ("qwen3", 0, True), ("llama", 4, False)])
+def test_a_peak_beside_buckets_is_what_is_alive_under_torchs(kind: str, rank: int, earlier: bool) -> None:
+    rng = random.Random(f"copy {kind} {rank}")
+    config = {**random_config(kind, rng, Mesh()), "head_dim": 8, "vocab_size": 97, "num_hidden_layers": 3}
+    config["hidden_size"] = 8 * config["num_attention_heads"]
+    lora: dict[str, Any] = {"lora": str(rank), "adapters": "bf16"} if rank else {}
+    recipe = Recipe(optimizer="none", mesh=Mesh(dp=2), accumulate=earlier, **lora)
+    one = trained(tfacct.load(config).loaded, Workload(32, 32, 2), recipe)
+    most = max(int(each.total) for each in timeline(without_seeds(one.step)) if each.name != "optimizer step")
+    seen, reduced = peak_of_a_copy(config, rank, earlier)
+    assert one.exact and most == seen
+    assert sum(reduced) == one.step.buckets
+    if rank:
+        (call,) = of_copies(one.step, Mesh(dp=2))
+        assert [call.bytes] == reduced and sum(reduced) == int(one.step.adapter_bytes)
 
 
 def buckets_of(config: dict[str, Any]) -> list[int]:

@@ -163,8 +163,11 @@ def test_adapters_of_llama_by_hand() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("llama-3.1-8b --tp 8 --sp --lora 16", "adapters are counted among ranks of --tp alone, by torch's plan"),
-        ("llama-3.1-8b --fsdp 8 --lora 16", "adapters are counted among ranks of --tp alone, by torch's plan"),
+        (
+            "llama-3.1-8b --tp 8 --sp --lora 16",
+            "adapters are counted among ranks of --tp and --dp alone",
+        ),
+        ("llama-3.1-8b --fsdp 8 --lora 16", "adapters are counted among ranks of --tp and --dp alone"),
         (
             "llama-3.1-8b --tp 2 --lora 16 --weights nf4",
             "in nf4 are not counted on a mesh hint: the step of one device",
@@ -183,6 +186,12 @@ def test_adapters_that_are_not_counted_are_refused_by_name(run: Any, arguments: 
 
 def test_a_plan_with_adapters_has_what_their_step_sends(run: Any) -> None:
     asked = "plan llama-3.1-8b --gpus 8 --fit 80GB --train --lora 16 --ctx 4k --batch 8 --json"
-    row = json.loads(run(*asked.split()).out)["models"][0]["divisions"][0]
-    rank = tfacct.load("llama-3.1-8b").train(ctx="4k", batch=row["batch"], tp=8, lora="16", accumulate=True)
-    assert row["tp"] == 8 and row["bytes"] == rank.peak_bytes and row["sent_bytes"] == row["times"] * rank.sent_bytes
+    rows = json.loads(run(*asked.split()).out)["models"][0]["divisions"]
+    model = tfacct.load("llama-3.1-8b")
+    for row in rows:
+        own = {"tp": row["tp"], "dp": row["dp"]}
+        rank = model.train(ctx="4k", batch=row["batch"], lora="16", accumulate=row["times"] > 1, **own)
+        assert row["bytes"] == rank.peak_bytes
+        if row["dp"] == 1 or row["tp"] == 1:  # copies reduce once, ranks of tp each time
+            assert row["sent_bytes"] == (row["times"] if row["dp"] == 1 else 1) * rank.sent_bytes
+    assert {row["tp"] for row in rows} >= {1, 8}

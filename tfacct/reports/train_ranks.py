@@ -87,8 +87,8 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
         yield f"weights in fp32 are not counted beside {option('ep')}"
     if mesh.ep > 1 and recipe.checkpoint != "none":
         yield f"experts that {option('ep')} divides are counted without {option('checkpoint')}"
-    if recipe.lora is not None and (mesh.ranks > mesh.tp or mesh.sp or mesh.plan != "torch"):
-        yield f"adapters are counted among ranks of {option('tp')} alone, by torch's plan"
+    if recipe.lora is not None and (mesh.ranks > mesh.tp * mesh.dp or mesh.zero or mesh.sp or mesh.plan != "torch"):
+        yield f"adapters are counted among ranks of {option('tp')} and {option('dp')} alone, by torch's plan"
     if recipe.weights == NF4:
         yield "adapters beside weights in nf4 are not counted on a mesh"
     if recipe.lora is not None and subject.architecture.having(Experts):
@@ -214,7 +214,7 @@ def computed(one: LoadedModel, work: Workload, recipe: Recipe) -> Step:
         step = received(step, recipe.mesh)
     if recipe.mesh.tp > 1:
         step = vocabulary(step)
-    if recipe.lora is not None:
+    if recipe.lora is not None and recipe.mesh.tp > 1:
         from tfacct.accounts.sharding.adapters import summed
 
         return summed(step, "full" if recipe.adapters == FP32 and not recipe.full else "work")
@@ -228,7 +228,8 @@ def shared(subject: LoadedModel, step: Step, recipe: Recipe) -> Step:
     if mesh.sharers == 1 and not mesh.zero and recipe.lora is None:
         step = step._replace(makers=mesh.tp)  # of a table divided by rows torch makes the gradient whole
     if mesh.replicas > 1 and mesh.fsdp == 1 and not mesh.zero:
-        step = step._replace(buckets=sum(buckets(subject.ledger, mesh, each.bits)))
+        own = step.adapter_bytes if step.adapters else sum(buckets(subject.ledger, mesh, each.bits))
+        step = step._replace(buckets=own)
     shares = along_copies(mesh) if mesh.zero else mesh
     if shares.sharers == 1:
         return step
@@ -314,13 +315,14 @@ def sent(one: Trained) -> int:
 
 def with_adapters(subject: LoadedModel, recipe: Recipe, step: Step, found: list[Collective]) -> list[Collective]:
     """Collectives of a step with adapters on frozen weights."""
-    from tfacct.accounts.sharding.adapters import of_adapters, of_frozen
+    from tfacct.accounts.sharding.adapters import of_adapters, of_copies, of_frozen
     from tfacct.reports import lora
 
     assert recipe.lora is not None and recipe.mesh is not None
     asked, bits = lora.read(recipe.lora), numbers.dtype_bits(recipe.adapters)
     on = lora.chosen(subject, asked)
-    return [*of_frozen(found, step), *of_adapters(subject.ledger, recipe.mesh, on, asked.rank, step.at, bits)]
+    inside = of_adapters(subject.ledger, recipe.mesh, on, asked.rank, step.at, bits)
+    return [*of_frozen(found, step), *inside, *of_copies(step, recipe.mesh)]
 
 
 def _of_experts(subject: LoadedModel, mesh: Mesh) -> list[str]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tfacct.accounts.sharding.mesh import Mesh
+from tfacct.accounts.sharding.replicas import axis, filled
 from tfacct.accounts.sharding.sends import Collective, When, collective
 from tfacct.accounts.sharding.steps import SUMMED
 from tfacct.accounts.training import Step
@@ -66,3 +67,11 @@ def of_adapters(ledger: Ledger, mesh: Mesh, on: frozenset[str], rank: int, at: A
                 rows = letter not in line.einsum.out
                 what, when = f"{line.path}.lora_{'A' if rows else 'B'}", FORWARD if rows else BACKWARD
                 yield collective(what, "all-reduce", "tp", when, "stream", group.count, result, mesh.tp, letter)
+
+
+def of_copies(step: Step, mesh: Mesh) -> Iterator[Collective]:
+    """What copies reduce, each with a batch: gradients of the adapters alone, in DistributedDataParallel's buckets."""
+    blocks = sorted({number for one in step.adapters for number in one.numbers}, reverse=True)
+    ready = (int(one.bytes) for number in blocks for one in reversed(step.adapters) if number in one.numbers)
+    for size in filled(ready) if mesh.replicas > 1 else ():
+        yield collective("adapters", "all-reduce", axis(mesh), "backward", "weights", 1, size, mesh.replicas, "B")

@@ -8,7 +8,7 @@ with them, want a scatter of the sums and a gather of what was updated.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from tfacct.accounts.sharding.mesh import Mesh
@@ -57,9 +57,14 @@ def along_copies(mesh: Mesh) -> Mesh:
 
 def buckets(ledger: Ledger, mesh: Mesh, bits: int) -> list[int]:
     """Bytes of each bucket, once they follow the order in which gradients are ready, from the second step on."""
+    return filled(reversed(_sizes(ledger, mesh, bits)))
+
+
+def filled(sizes: Iterable[int]) -> list[int]:
+    """Bytes of the buckets that gradients of these sizes fill, in the order in which they are ready."""
     found: list[int] = []
     held = 0
-    for size in reversed(_sizes(ledger, mesh, bits)):
+    for size in sizes:
         held += size
         if held >= (OTHERS if found else FIRST):
             found.append(held)
