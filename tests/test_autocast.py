@@ -16,6 +16,8 @@ from tfacct.witness.step import by_modules, grouped, known_modules
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral")
 FURTHER = ("gemma", "cwm", "granite", "seed_oss", "iquestcoder", "internlm3", "smollm3")
 SINCE = ("gpt2", "hyperclovax", "olmo", "opt", "starcoder2")
+NORMED = ("ernie4_5", "gemma2", "gemma3_text", "helium", "hunyuan_v1_dense", "ministral3")
+"""Families with norms of results, of queries and keys, or with turns of their own."""
 
 
 def check(family: str, seed: int) -> None:
@@ -61,9 +63,19 @@ def test_a_step_without_gates_or_with_dropouts_is_its_classes_own(family: str, s
     check(family, seed)
 
 
+@pytest.mark.parametrize("family", NORMED)
+@pytest.mark.parametrize("seed", range(2))
+def test_a_step_with_further_norms_or_turns_is_its_classes_own(family: str, seed: int) -> None:
+    check(family, seed)
+
+
 @pytest.mark.parametrize(
     ("family", "seed"),
     [
+        ("gemma3_text", 122),  # a block that runs again stops in front of the last norm's product
+        ("gemma3_text", 200),  # what values are weighted by stays beside the last norm
+        ("helium", 112),  # the gradient of a norm's weight, summed
+        ("ernie4_5", 274),  # angles that are repeated in each block
         ("starcoder2", 160),  # keys and values copied for a mask
         ("starcoder2", 203),  # numbers dropped while attention's tensors are there
         ("opt", 135),  # softmax in fp32 beside what it is cast to
@@ -83,7 +95,7 @@ def test_one_key_head_across_a_window_without_angles_is_no_copy() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES + FURTHER + SINCE)
+@pytest.mark.parametrize("family", FAMILIES + FURTHER + SINCE + NORMED)
 def test_many_steps_under_autocast_are_the_classes_own(family: str) -> None:
     for seed in range(100, 300):
         check(family, seed)

@@ -21,7 +21,7 @@ class Config(GemmaWindows):
         "num_attention_heads": 8,
     }
     trains: ClassVar = frozenset(
-        {"eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"}
+        {"eager", "accumulate", "autocast", "selective", "chunked", "lora", "lora_selective", "nf4"}
     )  # the class refuses sdpa
     divided: ClassVar = frozenset({"torch", "published"})
     habits: ClassVar = frozenset({"norms_around", "full_mask", "window_mask"})

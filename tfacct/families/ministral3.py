@@ -41,7 +41,7 @@ class Config(LlamaLike):
     rms_norm_eps: Real = 1e-5
     rope_parameters: Fields | None = ROPE
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "autocast", "selective", "chunked", "lora"})
     divided: ClassVar = frozenset({"published"})
     stems: ClassVar = ("Ministral3",)
     gotchas: ClassVar = (

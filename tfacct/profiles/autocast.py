@@ -13,11 +13,11 @@ from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.kept import Handed, Held, Kept, Moment, Role, Run, joined
 from tfacct.profiles.autocast_parts import STREAM_WIDE, Product, as_full, full, plain, product
-from tfacct.profiles.autocast_scores import narrow_scores
+from tfacct.profiles.autocast_scores import narrow_scores, turned_scores
 from tfacct.profiles.transformers import Transformers
 from tfacct.profiles.transformers_masks import ALIGNED, masked_sdpa, reaches
 from tfacct.profiles.transformers_parts import ACTIVATIONS, STREAM, norm
-from tfacct.profiles.transformers_turns import clipped
+from tfacct.profiles.transformers_turns import clipped, tempered
 
 ATTENTION, BEHIND = (paths.in_every(paths.BLOCKS, name) for name in ("attn", "mlp_norm"))
 """Attention, and the norm behind it."""
@@ -42,9 +42,10 @@ class Autocast(Transformers):
         """What a part of a block keeps. Raises ConfigError for one without a rule."""
         if isinstance(part, Norm):
             run = as_full(norm(at, reads, part, full=True, wide=self.habits.wide_norms))
-            if part.less_one:  # whose weight's gradient is summed last
+            if part.less_one or self.habits.wide_norms:  # whose weight's gradient is summed last
                 first, *others = run.moments
-                run = run._replace(moments=(first._replace(done=False), *others))
+                summed = () if part.less_one else (first._replace(after=True),)
+                run = run._replace(moments=(first._replace(done=False), *summed, *others))
             return _beside(run, self._lingering) if at == BEHIND else run
         if isinstance(part, Attention):
             return self._attention(at, reads, part, waits=waits)
@@ -52,9 +53,16 @@ class Autocast(Transformers):
             raise ConfigError(f"{self.name}: no rule for {type(part).__name__}")
         return self._network(at, part)
 
-    def normed(self, at: str, reads: str, part: Norm) -> Run:  # noqa: ARG002
-        """There is no rule for the norm of a part's result."""
-        raise ConfigError(f"{self.name}: no rule for a norm behind a part")
+    def normed(self, at: str, reads: str, part: Norm) -> Run:
+        """The norm of a part's result, which is in 16 bits: as of a pass in them."""
+        if self.habits.norms_narrow or self.habits.norms_behind or self.habits.scales_results:
+            raise ConfigError(f"{self.name}: no rule for a norm behind a part")
+        run = Transformers.normed(self, at, reads, part)
+        made = Moment(run.order[-1], (Held("B T D"), Held("B T D", "full", 3), Held("D", "full"), *self._weights))
+        # A block that runs again stops in front of its last product.
+        stop = tuple(moment._replace(held=(Held("B T D"),)) for moment in run.ahead)
+        ahead = (*stop, *(moment._replace(after=True) for moment in run.ahead))
+        return _beside(run._replace(ahead=ahead, bare=(made,)), self._lingering)
 
     def dropped(self, at: str) -> Run:
         """The sum of a sublayer's result with the stream, in fp32."""
@@ -143,13 +151,7 @@ class Autocast(Transformers):
 
     def _attention(self, at: str, reads: str, part: Attention, *, waits: bool) -> Run:  # noqa: ARG002
         self._check_attention(part)
-        if (
-            waits
-            or (self.habits.fused and part.rotary is not None)
-            or self.habits.norms_last
-            or self.habits.norms_behind
-            or self.habits.rejoins
-        ):
+        if waits or (self.habits.fused and part.rotary is not None) or self.habits.norms_behind or self.habits.rejoins:
             raise ConfigError(f"{self.name}: no rule for the way its class makes queries, keys and values")
         if part.sinks or (part.rotary is None and self.attention == "eager" and not self.unturned):
             raise ConfigError(f"{self.name}: no rule for attention without angles beside other blocks, or with sinks")
@@ -200,18 +202,42 @@ class Autocast(Transformers):
         """Queries, keys and values, norms of the former two behind each, whose results are in fp32, and their turn."""
         if self.habits.fused:
             return self._split(at, part)
-        heads, normed = {"q": "N", "k": "K", "v": "K"}, part.qk_norm is not None
+        heads, last = {"q": "N", "k": "K", "v": "K"}, self.habits.norms_last
+        wide = self._normed_in_full(part)
         runs = []
         for number, which in enumerate("qkv"):
             spec = f"{heads[which]} H"
-            beside = tuple(Held(f"B T {heads[other]} H", "full" if normed else "work") for other in "qkv"[:number])
+            beside = tuple(Held(f"B T {heads[other]} H", "full" if wide else "work") for other in "qkv"[:number])
             bias = spec if part.qkv_bias else ""
             made = Product(f"{at}.{which}_proj", "B T D", f"B T {spec}", f"{spec} D", bias=bias)
             runs.append(product(made, "", beside, summed="vkq".index(which)))
-            if normed and which != "v":
+            if wide and which != "v":
                 runs.append(self._normed_wide(f"{at}.{which}_norm", heads[which], part, STREAM_WIDE, *beside))
+        late = part.qk_norm is not None and part.qk_norm.late
+        if part.qk_norm is not None and not wide and not late:
+            if not last:
+                raise ConfigError(f"{self.name}: no rule for this norm of queries and keys")
+            runs += self._both_normed(at, part, last=True)
         bounded = Run() if part.clip is None else clipped(at)
-        return joined(*runs, bounded, self._turned(part) if part.rotary is not None else Run())
+        turned = self._turned(at, part) if part.rotary is not None else Run()
+        if late:
+            return joined(*runs, bounded, turned, *map(as_full, self._both_normed(at, part, last=True)))
+        if part.temperature is not None:
+            return joined(*runs, bounded, turned, self._tempered(at))
+        return joined(*runs, bounded, turned)
+
+    @staticmethod
+    def _tempered(at: str) -> Run:
+        """Queries times a number of their position, in fp32 as they are."""
+        own, wide = as_full(tempered(at)), Held("B T N H", "full")
+        back = Moment(own.order[0], (wide, wide, Held("B T K H"), Held("B T K H")))
+        front = Moment(own.order[0], (wide, wide, Held("B T K H", "full"), Held("B T K H"), STREAM_WIDE))
+        return own._replace(moments=(back,), ahead=(front,), bare=(front,))
+
+    def _normed_in_full(self, part: Attention) -> bool:
+        """True if norms of queries and keys give numbers in fp32: their weights scale what was cast to 16 bits."""
+        how = part.qk_norm
+        return how is not None and not (how.less_one or how.late or self.habits.wide_norms)
 
     def _split(self, at: str, part: Attention) -> Run:
         """One product of all three, and what it is split into."""
@@ -230,16 +256,21 @@ class Autocast(Transformers):
     def _normed_wide(self, at: str, heads: str, part: Attention, *beside: Held) -> Run:
         """The norm of queries or keys: its weight, in fp32, scales what was cast to 16 bits."""
         run = self._normed(at, heads, part.qk_norm, *beside)
-        if part.qk_norm is None or part.qk_norm.less_one or part.qk_norm.together:
+        if part.qk_norm is None or part.qk_norm.together or part.qk_norm.late:
             raise ConfigError(f"{self.name}: no rule for this norm of queries and keys")
         every, weight = f"B T {heads} H", f"{at}.weight"
         first = Moment(weight, (Held(every, "full", 3), *beside), done=False)
         then = Moment(weight, (Held(every, "full", 2), Held(every), *beside), after=True)
         return run._replace(moments=(first, then, run.moments[-1]))
 
-    def _turned(self, part: Attention) -> Run:
+    def _turned(self, at: str, part: Attention) -> Run:
         """The turn, in fp32 as the angles are. Backwards, what comes of 16 bits is cast back to them."""
-        turn, normed = self._turn(part), part.qk_norm is not None
+        if self.habits.wide_angles and self.habits.repeats_angles:  # as in 16 bits, beside what was read
+            run = self._turning(at, part)
+            ahead = tuple(moment._replace(held=(*moment.held, STREAM_WIDE)) for moment in run.ahead)
+            alone = tuple(moment._replace(held=(*moment.held, Held("T H", "full", 2))) for moment in ahead)
+            return run._replace(ahead=ahead, bare=alone)
+        turn, normed = self._turn(part), self._normed_in_full(part)
         wide = {which: Held(f"B T {which} H", "full") for which in "NK"}
         own = wide if normed else {which: Held(f"B T {which} H") for which in "NK"}
         beside = (own["N"], own["K"], Held("B T K H"), STREAM_WIDE)
@@ -253,9 +284,10 @@ class Autocast(Transformers):
             Moment(turn, (wide["N"]._replace(times=3), *beside)),
             Moment(turn, (wide["N"], wide["K"]._replace(times=3), *beside)),
         )
+        repeated = ("cos", "sin") if self.habits.repeats_angles else ()
         return Run(
             (turn,),
-            (),
+            tuple(Kept(f"{at}.{name}", "T H", by=(turn,), role="full") for name in repeated),
             (
                 Moment(turn, (*back("N"), own["K"], value), after=True),
                 Moment(turn, (wide["N"], *back("K"), value)),
@@ -287,8 +319,6 @@ class Autocast(Transformers):
 
     def _scored(self, at: str, part: Attention) -> Run:
         """Scores in 16 bits, softmax in fp32, and a cast of it for the values."""
-        if part.softcap:
-            raise ConfigError(f"{self.name}: no rule for a softcap")
         if self._narrow:
             how = {
                 "viewed": self._viewed,
@@ -298,53 +328,8 @@ class Autocast(Transformers):
                 "stays": not self.habits.narrow_softmax,
             }
             return narrow_scores(at, self._met(at, part), part, self._local(part), **how)
-        copied = not isinstance(part.group, int) or part.group > 1
-        viewed = (
-            copied and self.batch == 1 and part.kv_heads == 1
-        )  # copies of one head for all are views, but for casts
-        scores, softmax, summed = (f"{at}.{name}" for name in ("scores", "softmax", "values"))
-        narrowed, cast, pairs = f"{at}.narrowed", f"{softmax}.cast", "B K G T S"
-        drops = self.habits.attention
-        kept = [
-            Kept(f"{at}.q_rotary", "B T N H", by=(scores,)),
-            Kept(f"{at}.k_copies" if copied else f"{at}.k_rotary", "B S N H", by=(scores,)),
-            Kept(softmax, pairs, by=(softmax,), role="full"),
-            *((Kept(f"{softmax}.drop", pairs, by=(f"{softmax}.drop",), role="flag"),) if drops else ()),
-            Kept(cast, pairs, by=(summed,)),
-            Kept(f"{at}.v_copies" if copied else f"{at}.v_proj", f"B S {'K' if viewed else 'N'} H", by=(summed,)),
-            Kept(f"{at}.values", "B T N H", by=(f"{at}.o_proj.matmul",)),
-        ]
-        wide, copies, queries = Held(pairs, "full"), Held("B S N H"), Held("B T N H")
-        lone = part.kv_heads == 1  # whose copies are views, but for what is made of them
-        value, keys = Held("B S K H"), (Held("B S N H", "full"),) if copied and not lone else ()
-        apart = self._apart(part)
-        early = (*self._local(part), *keys, value, *((copies,) if copied and not lone else ()))
-        late = (*self._late(part), *keys)
-        moments = [
-            Moment(summed, (queries, Held(pairs), copies)),
-            Moment(cast, (wide, Held(pairs), copies)),
-            *((Moment(f"{softmax}.drop", (wide, wide, copies)),) if drops else ()),
-            Moment(softmax, (wide, wide, copies)),
-            Moment(scores, (Held(pairs), queries, copies, copies)),
-            Moment(narrowed, (queries._replace(role="full"), copies, copies, Held("B S N H", "full"))),
-        ]
-        dropped = (Moment(f"{softmax}.drop", (wide, *early)),) if drops else ()
-        ahead = (
-            Moment(softmax, (wide, *early)),
-            *dropped,
-            Moment(summed, (*((wide,) if drops else ()), queries, queries, *late)),
-        )
-        narrow = (queries._replace(times=1 + apart), copies._replace(times=1 + (apart and not copied)), Held(pairs))
-        again = (copies,) if apart and (lone or not copied) else ()  # values, for their product
-        alone = (
-            Moment(scores, (*narrow, *early)),
-            Moment(softmax, (wide, wide, *early)),
-            *((Moment(f"{softmax}.drop", (wide, wide, Held(pairs, "flag"), *early)),) if drops else ()),
-            Moment(summed, (wide, Held(pairs), queries, *early, *again)),
-            Moment(summed, (wide, queries, queries, *early)),
-        )
-        order = (narrowed, scores, softmax, *((f"{softmax}.drop",) if drops else ()), cast, summed)
-        return Run(order, tuple(kept), tuple(moments), ahead, (), alone)
+        there = self._local(part), self._late(part)
+        return turned_scores(at, part, *there, drops=self.habits.attention, apart=self._apart(part), batch=self.batch)
 
     def _network(self, at: str, part: FeedForward) -> Run:
         plain_ones = () if part.gated else ("relu", "gelu_new", "gelu_fast")

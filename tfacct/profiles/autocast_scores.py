@@ -1,10 +1,11 @@
-"""Eager attention under autocast where queries and keys meet in 16 bits: not turned, or cast back behind that."""
+"""Eager attention under autocast: queries and keys meet in 16 bits, as they are or cast behind a turn in fp32."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from tfacct.architecture.parts import Attention
+from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import Held, Kept, Moment, Run
 
 PAIRS, WIDE = Held("B K G T S"), Held("B K G T S", "full")
@@ -73,3 +74,66 @@ def narrow_scores(
     )
     order = (scores, softmax, cast, *((drop,) if drops else ()), summed)
     return Run(order, kept, moments, ahead, (), bare)
+
+
+def turned_scores(
+    at: str,
+    part: Attention,
+    local: tuple[Held, ...],
+    behind: tuple[Held, ...],
+    *,
+    drops: bool,
+    apart: bool,
+    batch: Size,
+) -> Run:
+    """Queries and keys that are turned in fp32 are cast for their scores; softmax in fp32, cast for the values.
+
+    `local`: what the module holds, `behind` once values are summed. `apart`: products copy what does not lie head by
+    head.
+    """
+    copied = not isinstance(part.group, int) or part.group > 1
+    viewed = copied and batch == 1 and part.kv_heads == 1  # copies of one head for all are views, but for casts
+    scores, softmax, summed = (f"{at}.{name}" for name in ("scores", "softmax", "values"))
+    narrowed, cast, pairs = f"{at}.narrowed", f"{softmax}.cast", "B K G T S"
+    cap = (f"{at}.softcap",) if part.softcap else ()
+    kept = [
+        Kept(f"{at}.q_rotary", "B T N H", by=(scores,)),
+        Kept(f"{at}.k_copies" if copied else f"{at}.k_rotary", "B S N H", by=(scores,)),
+        *(Kept(f"{at}.tanh", pairs, by=(name,)) for name in cap),
+        Kept(softmax, pairs, by=(softmax,), role="full"),
+        *((Kept(f"{softmax}.drop", pairs, by=(f"{softmax}.drop",), role="flag"),) if drops else ()),
+        Kept(cast, pairs, by=(summed,)),
+        Kept(f"{at}.v_copies" if copied else f"{at}.v_proj", f"B S {'K' if viewed else 'N'} H", by=(summed,)),
+        Kept(f"{at}.values", "B T N H", by=(f"{at}.o_proj.matmul",)),
+    ]
+    wide, copies, queries = Held(pairs, "full"), Held("B S N H"), Held("B T N H")
+    lone = part.kv_heads == 1  # whose copies are views, but for what is made of them
+    value, keys = Held("B S K H"), (Held("B S N H", "full"),) if copied and not lone else ()
+    early = (*local, *keys, value, *((copies,) if copied and not lone else ()))
+    late = (*behind, *keys)
+    moments = [
+        Moment(summed, (queries, Held(pairs), copies)),
+        Moment(cast, (wide, Held(pairs), copies)),
+        *((Moment(f"{softmax}.drop", (wide, wide, copies)),) if drops else ()),
+        Moment(softmax, (wide, wide, copies)),
+        *(Moment(name, (Held(pairs, times=2), copies)) for name in cap),
+        Moment(scores, (Held(pairs), queries, copies, copies)),
+        Moment(narrowed, (queries._replace(role="full"), copies, copies, Held("B S N H", "full"))),
+    ]
+    dropped = (Moment(f"{softmax}.drop", (wide, *early)),) if drops else ()
+    ahead = (
+        Moment(softmax, (wide, *early)),
+        *dropped,
+        Moment(summed, (*((wide,) if drops else ()), queries, queries, *late)),
+    )
+    narrow = (queries._replace(times=1 + apart), copies._replace(times=1 + (apart and not copied)), Held(pairs))
+    again = (copies,) if apart and (lone or not copied) else ()  # values, for their product
+    alone = (
+        Moment(scores, (*narrow, *early)),
+        Moment(softmax, (wide, wide, *early)),
+        *((Moment(f"{softmax}.drop", (wide, wide, Held(pairs, "flag"), *early)),) if drops else ()),
+        Moment(summed, (wide, Held(pairs), queries, *early, *again)),
+        Moment(summed, (wide, queries, queries, *early)),
+    )
+    order = (narrowed, scores, *cap, softmax, *((f"{softmax}.drop",) if drops else ()), cast, summed)
+    return Run(order, tuple(kept), tuple(moments), ahead, (), alone)
