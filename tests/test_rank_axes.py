@@ -279,3 +279,17 @@ def test_the_rule_of_thumb_is_of_what_a_rank_computes(mesh: dict[str, int]) -> N
     assert abs(ratios[0] - ratios[1]) < 0.001
     share = 1 if "ep" in mesh and "tp" not in mesh else 2
     assert abs(share * rank.rule_of_thumb_flops / whole.rule_of_thumb_flops - 1) < 0.001
+
+
+def test_a_sweep_divides_the_streams_tokens_too(run: Callable[..., Ran]) -> None:
+    model = tfacct.load("llama-3.1-8b")
+    rows = model.sweep("peak_bytes", "kept_bytes", ctx=[4096], tp=[1, 2, 8], sp=True).rows
+    for row, mesh in zip(rows, ({}, {"tp": 2, "sp": True}, {"tp": 8, "sp": True}), strict=True):
+        one = model.train(ctx=4096, **mesh)
+        assert (row["peak_bytes"], row["kept_bytes"]) == (one.peak_bytes, one.kept_bytes)
+    asked = "sweep", "llama-3.1-8b", "--ctx", "4k", "--metric", "kept_bytes", "--sp"
+    said = " ".join(run(*asked, "--tp", "1,2").out.split())
+    assert "the stream's tokens are divided among them too (sp)" in said
+    for more in ((), ("--tp", "1")):
+        ran = run(*asked, *more)
+        assert ran.code == 2 and "--sp divides what --tp does: it needs --tp 1,2,4" in " ".join(ran.err.split())

@@ -172,6 +172,7 @@ class Explored(Asked):
         ep: Collection[int] | str | None = None,
         pp: Collection[int] | str | None = None,
         cp: Collection[int] | str | None = None,
+        sp: bool = False,
         **sets: Sequence[Any] | str,
     ) -> SweepReport:
         """Metrics by name at every combination of contexts, batches and values of fields, in exact numbers.
@@ -184,7 +185,8 @@ class Explored(Asked):
 
         Fields in `zip` vary together: `zip={"n_embd": [512, 768], "n_head": [8, 12]}` are two settings, not four. An
         impossible combination is skipped: the attribute `skipped` names it. `tp`, `fsdp`, `ep`, `pp`, `cp`: numbers of
-        ranks that divide the model; every metric is of one rank then.
+        ranks that divide the model; every metric is of one rank then. `sp`: those of `tp` divide the tokens of the
+        stream too.
         Raises TfacctError, also for more than 20,000 points.
         """
         from tfacct.reports.counting import Counting, named_of
@@ -209,7 +211,7 @@ class Explored(Asked):
         report = sweep(
             lambda _name, fields: self._with(fields),
             [self.name],
-            Grid(sizes("ctx", ctx), sizes("batch", batch), fields(sets), fields(zip or {}), ranks),
+            Grid(sizes("ctx", ctx), sizes("batch", batch), fields(sets), fields(zip or {}), ranks, sp),
             metrics=metrics or DEFAULT,
             request=request({"tokens": tokens, "decode": decode, "source": source}, logits=logits),
             terms=Counting(dtype, kv_dtype, masked, train, recipe),

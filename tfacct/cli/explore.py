@@ -187,6 +187,7 @@ def sweep(
     cp: Annotated[
         str | None, typer.Option(metavar="N", help="Ranks that divide a sequence: 1,2,4.", rich_help_panel="Mesh")
     ] = None,
+    sp: opt.Sp = False,
     tokens: opt.Tokens = None,
     decode: opt.Decode = False,
     source: opt.Source = None,
@@ -209,6 +210,7 @@ def sweep(
         fields=read_lists(sets or ()),
         zipped=read_lists(zipped or (), "--zip"),
         ranks={axis: ranges.read_values(f"--{axis}", text) for axis, text in ranks.items() if text},
+        sp=sp,
     )
     names = [name.strip() for text in metric or () for name in text.split(",")] or DEFAULT
     with progress() as tick:

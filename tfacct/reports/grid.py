@@ -19,13 +19,15 @@ from tfacct.ledger.workload import Request, check_size
 @record
 class Grid:
     """The values of every knob. `contexts` None: each model's own longest. `zipped` fields vary together, as many
-    values of each. `ranks`: numbers of ranks that divide the model, by the axis of their mesh."""
+    values of each. `ranks`: numbers of ranks that divide the model, by the axis of their mesh; `sp`: those of `tp`
+    divide the stream's tokens too."""
 
     contexts: Collection[int] | None = None
     batches: Collection[int] = (1,)
     fields: Mapping[str, Sequence[Any]] | None = None
     zipped: Mapping[str, Sequence[Any]] | None = None
     ranks: Mapping[str, Collection[int]] | None = None
+    sp: bool = False
 
     @property
     def knobs(self) -> dict[str, Sequence[Any]]:
@@ -76,6 +78,8 @@ def checked(grid: Grid) -> Grid:
         if name in (grid.ranks or {}) and name in {**(grid.fields or {}), **(grid.zipped or {})}:
             raise UsageError(f"{name} is a number of ranks: a field of that name cannot be swept beside it")
     _check_zipped(grid)
+    if grid.sp and max((grid.ranks or {}).get("tp", ()), default=1) == 1:
+        raise UsageError(f"{option('sp', True)} divides what {option('tp')} does: it needs {option('tp', '1,2,4')}")
     ranks = {axis: _sizes(option(axis), sizes) for axis, sizes in (grid.ranks or {}).items()}
     return replace(grid, ranks=ranks or None)
 

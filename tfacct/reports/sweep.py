@@ -121,7 +121,8 @@ def _sweep(
             f"sweep the images: {setting(field, sizes)}",
         )
     if grid.ranks:
-        terms = replace(terms, mesh=mesh_of(**{axis: subject.changed[axis] for axis in grid.ranks}))
+        own: dict[str, Any] = {axis: subject.changed[axis] for axis in grid.ranks}
+        terms = replace(terms, mesh=mesh_of(**own, sp=grid.sp and own["tp"] > 1))
     contexts = [subject.context] if grid.contexts is None else grid.contexts
     pieces = 1 if terms.mesh is None else terms.mesh.pieces
     whys = {context: why for context in contexts if (why := _why_not(context, request, pieces))}

@@ -93,6 +93,8 @@ def report(
             from tfacct.reports.ranks import on_the_way
 
             yield f"Each row counts one rank{', the one that has most' if 'pp' in grid.ranks else ''}."
+            if grid.sp:
+                yield "With more than one rank of tp the stream's tokens are divided among them too (sp)."
             yield from on_the_way(" ".join(metric.name for metric in asked), *grid.ranks)
         settings = [subject for swept in every[some] for subject in swept.settings]
         yield from conventions.of_models(settings, asked, terms)
