@@ -46,7 +46,8 @@ def step(rng: random.Random, ours: LoadedModel, sizes: Mapping[str, int]) -> dic
     """A prefill, a decode step or a chunk."""
     least = 1 + sizes.get(FRONT, 0)
     every = lcm(*(sizes[size] for size in SHARES.values() if size in sizes))
-    context = rounded_up(least + int(2 ** rng.uniform(0, 20)), every) * every
+    beside = sizes.get(FRONT, 0) if every > 1 else 0
+    context = rounded_up(least + int(2 ** rng.uniform(0, 20)), every) * every + beside
     tokens = context if not ours.keeps else rng.choice((1, context, rng.randint(1, context)))
     tokens = max(tokens, least) if FRONT in sizes else tokens
     source = rng.randint(1, 3000) if ours.source is not None else 0

@@ -117,7 +117,8 @@ def alone(family: str) -> bool:
 
 def rounded(ours: LoadedModel, tokens: int) -> int:
     """As many tokens, or a few more: a multiple of the patches that are taken together."""
-    return rounded_up(tokens, ours.ledger.together) * ours.ledger.together
+    beside = ours.ledger.beside
+    return rounded_up(tokens - beside, ours.ledger.together) * ours.ledger.together + beside
 
 
 def asked(ours: LoadedModel, work: Workload, source: int = SOURCE) -> Workload:

@@ -96,6 +96,7 @@ TOWERS = (
     "idefics3_vision",
     "internvl_vision",
     "kimi_k25_vision",
+    "llama4_vision_model",
     "minimax_m3_vl_vision",
     "pixtral",
     "smolvlm_vision",

@@ -184,6 +184,9 @@ def exact_angles(about: LoadedModel, stranger) -> None:
             if name in ("inv_freq", f"{kind}_inv_freq", f"{own}_inv_freq"):  # Gemma 3 has angles of two bases
                 assert gap(exact, buffer) < 1e-6
                 setattr(stranger.get_submodule(path.rpartition(".")[0]), name, exact)
+            if name == "freqs_ci":  # Llama 4's encoder keeps them turned
+                holder = stranger.get_submodule(path.rpartition(".")[0])
+                holder.freqs_ci = holder._compute_freqs_ci(holder.config)
             if name == "embed_positions":  # GPT-J keeps the sines and cosines of its angles
                 turns = torch.arange(len(buffer), dtype=torch.float64)[:, None] * exact
                 kept = torch.cat((turns.sin(), turns.cos()), dim=1)

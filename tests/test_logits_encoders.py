@@ -61,9 +61,8 @@ class Pair:
                 given = given.unflatten(1, (3, edge, edge))
             said = self.stranger(given, grid_thw=torch.tensor([[1, side, side]] * BATCH))
             return said.last_hidden_state.reshape(BATCH, side**2, -1)
-        if (
-            self.about.architecture.merger is not None and self.image is not None
-        ):  # whose class is given the patches of all images in one row
+        bare = self.image is not None and not self.image.numel()  # its class is given patches, of all images in one row
+        if self.about.architecture.merger is not None and bare:
             return torch.cat([*self.merged()], dim=1)
         if self.about.family == "siglip2_vision_model":  # whose class is given the patches
             side = round(self.tokens.shape[1] ** 0.5)

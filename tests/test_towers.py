@@ -81,6 +81,43 @@ def test_glm_4_1vs_encoder_by_hand() -> None:
     assert ours.flops().total == 2 * (576 * per_patch + merged) + 24 * 4 * 576**2 * 1536
 
 
+def test_llama_4s_encoder_by_hand() -> None:
+    """Scout's whole has 108,641,793,536 parameters, 4,096 · 5,120 of them between the two. A tile of 336 pixels: 576
+    patches and a class token, of which four patches become one row."""
+    ours = load("llama-4-scout-vision")
+    block = 4 * (1408**2 + 1408) + (2 * 1408 * 5632 + 5632 + 1408) + 4 * 1408
+    front = 3 * 14**2 * 1408 + 1408 + 577 * 1408 + 2 * 1408
+    whole = front + 34 * block + 2 * 1408 + 5632 * 4096 + 4096**2
+    assert ours.params().total == whole == 850_960_896
+    assert load("llama-4-scout-text").params().total + whole + 4096 * 5120 == 108_641_793_536
+    blocks = 34 * (577 * 2 * (4 * 1408**2 + 2 * 1408 * 5632) + 4 * 577**2 * 1408)
+    assert ours.flops().total == 2 * 576 * 588 * 1408 + blocks + 2 * 144 * (5632 * 4096 + 4096**2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"hidden_size": 1408, "intermediate_size": 5000}, "is not the width of 4 patches of 1,408"),
+        ({"hidden_size": 1408, "projector_input_dim": 5}, "is not projector_output_dim = 4,096"),
+        ({"hidden_size": 1408, "pixel_shuffle_ratio": 0.4}, "pixel_shuffle_ratio = 0.4 changes the counts"),
+        ({"hidden_size": 1408, "image_size": 350}, "is not divisible"),
+    ],
+)
+def test_what_llama_4s_class_does_not_run_is_refused(fields: dict, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        subject("mine", {"model_type": "llama4_vision_model", **fields})
+
+
+def test_a_class_token_is_none_of_those_that_are_joined(run) -> None:
+    ran = run("flops", "llama-4-scout-vision", "--ctx", "36")
+    said = " ".join(ran.err.split())
+    assert ran.code == 2 and "36 positions, less 1, are no multiple of 4: so many are taken together" in said
+    assert "use --ctx 37" in said
+    for command in (("flops", "--explain"), ("formula",)):
+        ran = run(command[0], "llama-4-scout-vision", *command[1:], columns=120)
+        assert "rows that positions are merged into, (T − 1) / Mp" in " ".join(ran.out.split())
+
+
 def test_kimi_k2_5s_encoder_by_hand() -> None:
     """Tensors of its files: patches, a table of 64 · 64 positions, 27 blocks with biases everywhere, and a norm."""
     block = 4 * (1152**2 + 1152) + (2 * 1152 * 4304 + 4304 + 1152) + 4 * 1152

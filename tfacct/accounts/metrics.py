@@ -307,9 +307,9 @@ def attention_overtakes(point: Point, *, chunk: bool) -> int | None:
         attention = flops_of(there, lambda _path, line: paths.component_of(line) == paths.SCORES)
         return int(2 * attention - flops_of(there))
 
-    smallest, together = point.work.tokens if chunk else 1, point.ledger.together
-    last = smallest - 1 + memory.largest_that_fits(lambda n: ahead((smallest - 1 + n) * together), 0, LARGEST)
-    return (last + 1) * together if last < LARGEST else None
+    smallest, together, beside = point.work.tokens if chunk else 1, point.ledger.together, point.ledger.beside
+    last = smallest - 1 + memory.largest_that_fits(lambda n: ahead((smallest - 1 + n) * together + beside), 0, LARGEST)
+    return (last + 1) * together + beside if last < LARGEST else None
 
 
 def cache_overtakes(point: Point) -> int | None:

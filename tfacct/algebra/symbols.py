@@ -276,7 +276,9 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     legend = LEGEND | _in_every_kind(explained) | {name: letter.meaning for name, letter in explained.items()}
     legend |= block_meanings(shape)
     numbers = {letter: str(letters.sizes(shape).get(letter)) for letter in (CHUNK, FRONT, MERGE) if letter not in free}
-    legend |= {letter: renamed(LEGEND[letter], numbers) for letter in (CHUNKS, PATCHES, MERGED)}
+    if rows is not None and FRONT in rows.axes():
+        legend[MERGED] = legend[MERGED].replace("T /", f"(T − {FRONT}) /")
+    legend |= {letter: renamed(legend[letter], numbers) for letter in (CHUNKS, PATCHES, MERGED)}
     axes = {name: size for group in symbolic.ledger().groups for name, size in group.named().items()}
     at = Workload(context=keys, tokens=symbols["T"], batch=symbols["B"]).axes()
     at |= {"I": symbols["I"], "J": symbols["J"]} if reads else {}
@@ -293,8 +295,13 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
         symbols=symbols,
         products={letter: powers for letter in named if (powers := _product(axes[letter], symbols))},
         legend={letter: legend[letter] for letter in _ordered(legend, base)},
-        shares={symbols[MERGED]: symbols["T"] / rows.axes()[MERGE]} if whole and rows is not None else {},
+        shares=_shares(rows, symbols) if whole and rows is not None else {},
     )
+
+
+def _shares(rows: Part, symbols: Mapping[str, Any]) -> dict[Any, Any]:
+    """What the letter of merged rows stands for."""
+    return {symbols[MERGED]: (symbols["T"] - rows.axes().get(FRONT, 0)) / rows.axes()[MERGE]}
 
 
 def _multiplies(shape: Transformer, axis: str) -> bool:

@@ -38,6 +38,7 @@ from tfacct.architecture.parts import (
     Positions,
     RelativeBias,
     Segments,
+    Shuffled,
     Stem,
     Streams,
 )
@@ -107,7 +108,7 @@ class Transformer:
     merged: Merged | None = None
     hyper: HyperHead | None = None
     deepstack: Deepstack | None = None
-    merger: Merger | GatedMerger | Averaged | None = None
+    merger: Merger | GatedMerger | Shuffled | Averaged | None = None
 
     def ends(self) -> tuple[dict[str, Part], dict[str, Part]]:
         """Parts before the blocks and parts behind them, by their names in paths."""

@@ -24,6 +24,7 @@ TOWERS = (
     "smolvlm_vision",
     "internvl_vision",
     "kimi_k25_vision",
+    "llama4_vision_model",
     "minimax_m3_vl_vision",
     "qwen2_vl_vision",
     "qwen2_5_vl_vision",
@@ -69,6 +70,7 @@ VISIONS: Mapping[str, Vision] = {
     "kimi_k25": Vision("kimi_k25_vision", "mm_projector", alone=True),
     "lfm2_vl": SIGLIP_2,
     "lighton_ocr": PIXTRAL._replace(between="vision_projection"),
+    "llama4": Vision("llama4_vision_model", alone=True),
     "llava": CLIP,
     "llava_next": CLIP,
     "llava_next_video": CLIP,
@@ -108,7 +110,6 @@ UNCOUNTED: Mapping[tuple[str, Part], str] = {
         "gemma4",
         "vision",
     ): "it pools patches by a product with their places, which no part here does",
-    ("llama4", "vision"): "it merges patches behind a class token, which no part here does",
 }
 """Encoders that were looked at and are no family, and why."""
 

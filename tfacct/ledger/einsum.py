@@ -140,18 +140,21 @@ def divided(whole: Size, parts: Size) -> Size:
     return whole / parts if symbolic else whole // parts
 
 
-def shared(tokens: Size, parts: Size) -> Size:
-    """Tokens divided by a number that they are a multiple of. Raises UsageError where they are none.
+def shared(tokens: Size, parts: Size, front: Size = 0) -> Size:
+    """Tokens, less those in `front`, divided by a number that they are a multiple of. Raises UsageError where they are
+    none.
 
     >>> shared(576, 4)
     144
     """
+    tokens = tokens - front
     if hasattr(tokens, "free_symbols") or hasattr(parts, "free_symbols"):
         return divided(tokens, parts)
     if not same(tokens % parts, tokens * 0):
-        are = "position is no" if same(tokens, 1) else "positions are no"
-        said = f"{tokens:,} {are}" if isinstance(tokens, int) else "numbers of positions must be a"
-        more = f"use {option('ctx', rounded_up(tokens, parts) * parts)}" if isinstance(tokens, int) else None
+        less = f", less {front:,}," if not same(front, 0) else ""
+        are = "position is no" if same(tokens + front, 1) else f"positions{less} are no"
+        said = f"{tokens + front:,} {are}" if isinstance(tokens, int) else "numbers of positions must be a"
+        more = f"use {option('ctx', rounded_up(tokens, parts) * parts + front)}" if isinstance(tokens, int) else None
         raise UsageError(f"{said} multiple of {parts:,}: so many are taken together", more)
     return divided(tokens, parts)
 

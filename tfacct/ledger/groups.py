@@ -92,7 +92,7 @@ class Group:
                 axes |= _compressed(kind, at, self.axes[rate])
         for share, size in SHARES.items():
             if size in self.axes and share not in at:
-                axes[share] = shared(at["T"], self.axes[size])
+                axes[share] = shared(at["T"], self.axes[size], self.axes.get(FRONT, 0))
         if WINDOW in self.axes:
             window = self.axes[WINDOW]
             axes[POSITIONS] = at["S"]
@@ -204,6 +204,11 @@ class Ledger:
     def period(self) -> int:
         """Number of tokens after which as many wait to be compressed as before; 1 where none are."""
         return lcm(*(group.axes[rate] for group in self.groups for rate in RATES.values() if rate in group.axes))
+
+    @cached_property
+    def beside(self) -> int:
+        """Number of a step's tokens that are not taken together: learned ones among its patches."""
+        return max((group.axes.get(FRONT, 0) for group in self.groups if {*SHARES.values()} & {*group.axes}), default=0)
 
     @cached_property
     def experts(self) -> bool:

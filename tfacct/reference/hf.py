@@ -22,6 +22,8 @@ from tfacct.reference.counting import ByModule
 LOOPED = 2
 """Tokens that a class's loop over them runs through, where it is cut short."""
 
+CLASSED = ("vit", "clip_vision_model", "internvl_vision", "llama4_vision_model")
+"""Types whose class puts a token of its own among the patches."""
 LOOPS = {
     "rwkv": ("rwkv.modeling_rwkv", "", "rwkv_linear_attention"),
     "recurrent_gemma": ("recurrent_gemma.modeling_recurrent_gemma", "RecurrentGemmaRglru", "_rnn_scan"),
@@ -122,7 +124,7 @@ def run(
 def _of_image(model: Any, batch: int, tokens: int) -> dict[str, int]:
     """FLOPs that each module computes itself of an image, one row of patches, with as many tokens."""
     config = model.config
-    first = 1 if config.model_type in ("vit", "clip_vision_model", "internvl_vision") else 0  # the class token
+    first = 1 if config.model_type in CLASSED else 0  # the class token
     patch = config.patch_size if isinstance(config.patch_size, int) else config.patch_size[0]
     sides = patch, patch * (tokens - first)
     image = torch.zeros(batch, config.num_channels, *sides, device=model.device)

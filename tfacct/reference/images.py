@@ -5,12 +5,15 @@ Shapes: patches are (batch, patches, channels · pixels), x is (batch, tokens, h
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.reference.attention import Softmax, by_head
 from tfacct.reference.modules import Activation, Add, LayerNorm, Linear, Product, RMSNorm, Work
+from tfacct.reference.rotary import in_tiles
 
 
 class Token(nn.Module):
@@ -33,12 +36,16 @@ class Patches(nn.Module):
         self.norm = None if part.norm_eps is None else RMSNorm(part.hidden, part.norm_eps)
         if part.front is not None:
             self.add_module("class", Token(part.front, part.hidden))
+        self.last = part.last
 
     def forward(self, patches: Tensor) -> Tensor:
         rows: Tensor = self.project(patches)
         rows = rows if self.norm is None else self.norm(rows)
         front = self._modules.get("class")
-        return rows if front is None else torch.cat((front(rows.shape[0]), rows), dim=1)
+        if front is None:
+            return rows
+        tokens = front(rows.shape[0])
+        return torch.cat((rows, tokens) if self.last else (tokens, rows), dim=1)
 
     def widened(self, rows: Tensor) -> Tensor:
         """Rows behind the other tables and their norm: as they are."""
@@ -113,6 +120,24 @@ class GatedMerger(nn.Module):
         return out
 
 
+class Shuffled(nn.Module):
+    """Neighbouring patches side by side, and two products of them; learned tokens behind them are left out."""
+
+    def __init__(self, part: parts.Shuffled) -> None:
+        super().__init__()
+        self.patches, self.front, width = part.patches, part.front, part.patches * part.hidden
+        self.up_proj, self.down_proj = Linear(width, part.out, bias=False), Linear(part.out, part.out, bias=False)
+        self.act, self.out_act = Activation(part.activation), Activation(part.activation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x[:, : x.shape[1] - self.front]
+        if isinstance(x.shape[1], int):  # squares of patches, of an image that is read row by row
+            x = x[:, in_tiles(torch.arange(x.shape[1]), (math.isqrt(self.patches),))]
+        x = torch.unflatten(x, 1, (x.shape[1] // self.patches, self.patches)).flatten(2)
+        out: Tensor = self.out_act(self.down_proj(self.act(self.up_proj(x))))
+        return out
+
+
 class Shares(Work):
     """What each of some neighbours adds to their mean."""
 
@@ -136,8 +161,10 @@ class Averaged(nn.Module):
         return out
 
 
-def merging(part: parts.Merger | parts.GatedMerger | parts.Averaged) -> nn.Module:
+def merging(part: parts.Merger | parts.GatedMerger | parts.Shuffled | parts.Averaged) -> nn.Module:
     """What joins patches, or positions of audio, behind the blocks."""
+    if isinstance(part, parts.Shuffled):
+        return Shuffled(part)
     if isinstance(part, parts.Averaged):
         return Averaged(part)
     return GatedMerger(part) if isinstance(part, parts.GatedMerger) else Merger(part)

@@ -24,18 +24,21 @@ class Angles:
 
     def __init__(self, part: parts.Rotary, size: int) -> None:
         self.frequencies, self.grid, self.tiles = frequencies(part, size), part.grid, part.tiles
-        self.timed, self.woven = part.timed, part.woven
+        self.timed, self.woven, self.marked = part.timed, part.woven, part.marked
 
     def turn(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosine and sine of every position's angles, where the frequencies are; the sine with the signs of a turn."""
         positions = positions if self.tiles is None else in_tiles(positions, self.tiles)
         places = positions.to(self.frequencies.device)[:, None]
         if self.grid and isinstance(positions.shape[0], int) and isinstance(self.frequencies.shape[0], int):
-            side = max(math.isqrt(positions.shape[0]), 1)
+            side = max(math.isqrt(positions.shape[0] - self.marked), 1)
             each = [places.expand(-1, own.shape[0]) for own in torch.tensor_split(self.frequencies, 2 + self.timed)]
             by_row, by_column = each[-2:]
             of_frame = [by * 0 for by in each[:-2]]  # an image has one
-            places = torch.cat((*of_frame, by_row // side, by_column % side), dim=1)
+            own = [by_row // side, by_column % side]
+            if self.marked:
+                own = [(by + 1) * (places < positions.shape[0] - 1) for by in reversed(own)]
+            places = torch.cat((*of_frame, *own), dim=1)
         angles = places * self.frequencies[None]
         if self.woven and isinstance(angles.shape[1], int):
             angles = torch.stack(torch.tensor_split(angles, 2, dim=1)[::-1], dim=2).flatten(1)

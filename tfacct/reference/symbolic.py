@@ -156,7 +156,7 @@ def _sizes(
         sizes[letter] = prod((n for n in factors.get(letter, ()) if isinstance(n, int)), start=own[letter])
     for letter in (letter for letter in there if letter in rests):
         share = rests[letter]
-        sizes[letter] = own[letter] + (share if isinstance(share, int) else sizes[share])
+        sizes[letter] = sizes[letter] + share if isinstance(share, int) else own[letter] + sizes[share]
     for letter in there:
         sizes[letter] = prod((sizes[n] for n in factors.get(letter, ()) if isinstance(n, str)), start=sizes[letter])
     return sizes

@@ -236,7 +236,7 @@ def workload(subject: LoadedModel, request: Request) -> Workload:
     """What is asked of one model. Raises UsageError, which names it."""
     try:
         work = request.workload(subject.context, source=subject.source, keeps=subject.keeps)
-        shared(work.tokens, subject.ledger.together)
+        shared(work.tokens, subject.ledger.together, subject.ledger.beside)
         return work if subject.logits else replace(work, logits=None)
     except UsageError as error:
         error.message = f"{subject.name}: {error.message}"

@@ -155,7 +155,10 @@ def spelled_model(subject: LoadedModel, work: Workload | None) -> SpelledModel:
         for letter in _of_keys(group) if at else ():
             bound[letter] = named(letter, group.bound(at)[letter])
         for share in [share for share, taken in SHARES.items() if taken in group.axes and at]:
-            bound[share] = named(share, group.bound(at)[share])
+            meaning = meanings[share]
+            if FRONT in group.axes:
+                meaning = meaning.replace("T /", f"(T − {group.axes[FRONT]}) /")
+            bound[share] = named(share, group.bound(at)[share], meaning)
         axes = {axis: named(own.get(axis, axis), size, meanings.get(axis, "")) if axis == WINDOW
                 else named(own.get(axis, axis), size) for axis, size in group.axes.items()}  # fmt: skip
         count = _counted(group, numbers, legend, meanings)

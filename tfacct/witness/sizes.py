@@ -141,7 +141,8 @@ class Sizes:
         """What the proof asks of sizes beyond being at least 2."""
         declared = self.declared.items()
         even = [f"{name} a multiple of {letter.multiple}" for name, letter in declared if letter.multiple > 1]
-        even += [f"T a multiple of {self.together}"] if self.together > 1 else []
+        own = f"T − {self.front}" if self.front else "T"
+        even += [f"{own} a multiple of {self.together}"] if self.together > 1 else []
         even += [f"C a multiple of {self.period}"] if self.period > 1 else []
         cut = [
             f"{whole} at least {share + 2 if isinstance(share, int) else f'{share} + 2'}"

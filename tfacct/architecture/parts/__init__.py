@@ -17,7 +17,7 @@ from tfacct.architecture.parts.lightning import LightningAttention
 from tfacct.architecture.parts.lru import GatedRecurrence
 from tfacct.architecture.parts.mamba import Mamba
 from tfacct.architecture.parts.mamba2 import Mamba2
-from tfacct.architecture.parts.merger import Averaged, Deepstack, GatedMerger, Merger
+from tfacct.architecture.parts.merger import Averaged, Deepstack, GatedMerger, Merger, Shuffled
 from tfacct.architecture.parts.mtp import MtpProjection
 from tfacct.architecture.parts.norm import Norm
 from tfacct.architecture.parts.part import Mixer, Part
@@ -119,6 +119,7 @@ __all__ = [
     "Segments",
     "SharedOutput",
     "ShortConvolution",
+    "Shuffled",
     "Stem",
     "Streams",
     "Temperature",

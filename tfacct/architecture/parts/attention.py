@@ -33,7 +33,8 @@ class Rotary(NamedTuple):
     the pairs turns by the row and the other by the column, by the same angles, and patches come tile by tile, of so
     many on a side (Qwen2VLVisionRotaryEmbedding); if `timed`, as many turn by the frame in front of them
     (MiniMaxM3VLVisionRotaryEmbedding); if `woven`, pairs turn by column and row in turn
-    (Kimi_K25VisionRotaryEmbedding).
+    (Kimi_K25VisionRotaryEmbedding). If `marked`, a learned token behind the patches does not turn, rows and columns
+    are counted from 1, and columns stand first (Llama4VisionRotaryEmbedding).
     """
 
     base: float
@@ -43,6 +44,7 @@ class Rotary(NamedTuple):
     tiles: tuple[int, ...] | None = None
     timed: bool = False
     woven: bool = False
+    marked: bool = False
 
 
 class QKNorm(NamedTuple):

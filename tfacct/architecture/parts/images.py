@@ -23,7 +23,7 @@ class Patches(Part):
 
     `pixels`: of one patch, in each of `channels`. `front`: learned tokens in front of those of the patches, a class
     token; None where there is none. The context is the number of all of them. `norm_eps`: that of an RMSNorm behind the
-    product, where there is one.
+    product, where there is one. If `last`, the learned tokens stand behind the patches.
     """
 
     channels: Size
@@ -32,6 +32,7 @@ class Patches(Part):
     front: Size | None = None
     bias: bool = True
     norm_eps: float | None = None
+    last: bool = False
 
     scaled: ClassVar[bool] = False
     factor: ClassVar[float | None] = None

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
+from tfacct.architecture.parts.images import Patches
 from tfacct.architecture.parts.part import Part
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.lines import MERGE, Line, Matmul, Pointwise
+from tfacct.ledger.lines import FRONT, MERGE, Line, Matmul, Pointwise
 from tfacct.ledger.workload import MERGED
 
 
@@ -91,6 +92,37 @@ class GatedMerger(Part):
             up,
             Pointwise(f"{at}.act", f"B {MERGED} Fm"),
             Matmul(f"{at}.down_proj", f"B {MERGED} Fm, Fm Dq -> B {MERGED} Dq", bias=self.bias),
+        )
+
+
+@record(kw_only=True)
+class Shuffled(Part):
+    """Two products of `patches` patches side by side, without biases, each with an activation behind it, as in
+    transformers' Llama4VisionPixelShuffleMLP. The `front` learned tokens are no patches."""
+
+    hidden: Size
+    patches: Size
+    out: Size
+    front: Size
+    activation: str = "gelu"
+
+    by_rows: ClassVar[bool] = True
+    name: ClassVar[str] = "merger"
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "patches": MERGE, "out": "Dq", "front": FRONT}
+    legend: ClassVar[dict[str, str]] = {
+        **{letter: said for letter, said in Merger.legend.items() if letter != "Du"},
+        FRONT: Patches.legend[FRONT],
+        "Dh": "another vector as wide as Dq",
+    }
+    made: ClassVar[dict[str, str]] = {"Dh": "Dq"}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Both products and their activations."""
+        return (
+            Matmul(f"{at}.up_proj", f"B {MERGED} {MERGE} D, {MERGE} D Dq -> B {MERGED} Dq"),
+            Pointwise(f"{at}.act", f"B {MERGED} Dq"),
+            Matmul(f"{at}.down_proj", f"B {MERGED} Dq, Dq Dh -> B {MERGED} Dh"),
+            Pointwise(f"{at}.out_act", f"B {MERGED} Dh"),
         )
 
 

@@ -77,9 +77,9 @@ export function count(model, state) {
 export function overtakes({ state, at, ways, sizes }) {
 	const chunk = state.step !== "prefill",
 		before = chunk ? at.T - 1n : 0n,
-		each = einsum.together(1n, sizes); // patches that are taken together
+		{ every: each, beside } = einsum.multiple(sizes); // patches that are taken together
 	const ahead = more => {
-		const S = (before + more) * each,
+		const S = (before + more) * each + beside,
 			T = chunk ? at.T : S,
 			there = { ...at, S, T, O: state.last ? at.O : T };
 		const found = ledger.products(ledger.settled(ways, there, state.masked), there, state.masked);
@@ -87,7 +87,7 @@ export function overtakes({ state, at, ways, sizes }) {
 		return 2n * einsum.sum(scores.map(one => one.forward)) - einsum.sum(found.map(one => one.forward));
 	};
 	const last = before + ledger.largestThatFits(ahead, 0n);
-	return last < ledger.LARGEST ? (last + 1n) * each : null;
+	return last < ledger.LARGEST ? (last + 1n) * each + beside : null;
 }
 
 // Sums by component, largest words first as the ledger has them: [name, number] pairs.

@@ -77,13 +77,19 @@ export function isWeight(operand) {
 	return !operand.some(axis => OF_STEPS.has(axis));
 }
 
-// Tokens rounded up to a multiple of what is taken together.
-export function together(tokens, sizes) {
+// Tokens that are taken together, and those beside them that never are.
+export function multiple(sizes) {
 	const common = (one, other) => (other === 0n ? one : common(other, one % other));
 	const every = Object.values(SHARES)
 		.filter(size => size in sizes)
 		.reduce((least, size) => (least * sizes[size]) / common(least, sizes[size]), 1n);
-	return roundedUp(tokens, every) * every;
+	return { every, beside: every > 1n ? (sizes.Xc ?? 0n) : 0n };
+}
+
+// Tokens rounded up to a multiple of what is taken together.
+export function together(tokens, sizes) {
+	const { every, beside } = multiple(sizes);
+	return roundedUp(tokens - beside, every) * every + beside;
 }
 
 // Keys that new tokens meet in a window: their own, and the old ones that the first of them sees.

@@ -29,7 +29,7 @@ export function bound(group, at, kept = false) {
 	}
 	if (lines.FRONT in group.axes) axes[einsum.PATCHES] = at.T - group.axes[lines.FRONT];
 	for (const [share, size] of Object.entries(einsum.SHARES)) {
-		if (size in group.axes) axes[share] = at.T / group.axes[size];
+		if (size in group.axes) axes[share] = (axes[einsum.PATCHES] ?? at.T) / group.axes[size];
 	}
 	for (const [kind, rate] of Object.entries(einsum.RATES)) {
 		if (rate in group.axes) Object.assign(axes, compressed(kind, at, group.axes[rate]));
