@@ -75,6 +75,7 @@ def test_a_step_with_further_norms_or_turns_is_its_classes_own(family: str, seed
         ("gemma3_text", 122),  # a block that runs again stops in front of the last norm's product
         ("gemma3_text", 200),  # what values are weighted by stays beside the last norm
         ("helium", 112),  # the gradient of a norm's weight, summed
+        ("hunyuan_v1_dense", 217),  # the gradient of values waits in 16 bits
         ("ernie4_5", 274),  # angles that are repeated in each block
         ("starcoder2", 160),  # keys and values copied for a mask
         ("starcoder2", 203),  # numbers dropped while attention's tensors are there

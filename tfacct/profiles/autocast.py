@@ -16,7 +16,7 @@ from tfacct.profiles.autocast_parts import STREAM_WIDE, Product, as_full, full, 
 from tfacct.profiles.autocast_scores import narrow_scores, turned_scores
 from tfacct.profiles.transformers import Transformers
 from tfacct.profiles.transformers_masks import ALIGNED, masked_sdpa, reaches
-from tfacct.profiles.transformers_parts import ACTIVATIONS, STREAM, norm
+from tfacct.profiles.transformers_parts import ACTIVATIONS, STREAM, beside, norm
 from tfacct.profiles.transformers_turns import clipped, tempered
 
 ATTENTION, BEHIND = (paths.in_every(paths.BLOCKS, name) for name in ("attn", "mlp_norm"))
@@ -199,7 +199,7 @@ class Autocast(Transformers):
         return bool(self.batch > 1 and part.heads != 1)
 
     def _products(self, at: str, part: Attention) -> Run:
-        """Queries, keys and values, norms of the former two behind each, whose results are in fp32, and their turn."""
+        """Queries, keys and values, norms of the former two, and their turn."""
         if self.habits.fused:
             return self._split(at, part)
         heads, last = {"q": "N", "k": "K", "v": "K"}, self.habits.norms_last
@@ -207,12 +207,12 @@ class Autocast(Transformers):
         runs = []
         for number, which in enumerate("qkv"):
             spec = f"{heads[which]} H"
-            beside = tuple(Held(f"B T {heads[other]} H", "full" if wide else "work") for other in "qkv"[:number])
+            waits = tuple(Held(f"B T {heads[other]} H", "full" if wide else "work") for other in "qkv"[:number])
             bias = spec if part.qkv_bias else ""
             made = Product(f"{at}.{which}_proj", "B T D", f"B T {spec}", f"{spec} D", bias=bias)
-            runs.append(product(made, "", beside, summed="vkq".index(which)))
+            runs.append(product(made, "", waits, summed="vkq".index(which)))
             if wide and which != "v":
-                runs.append(self._normed_wide(f"{at}.{which}_norm", heads[which], part, STREAM_WIDE, *beside))
+                runs.append(self._normed_wide(f"{at}.{which}_norm", heads[which], part, STREAM_WIDE, *waits))
         late = part.qk_norm is not None and part.qk_norm.late
         if part.qk_norm is not None and not wide and not late:
             if not last:
@@ -221,7 +221,10 @@ class Autocast(Transformers):
         bounded = Run() if part.clip is None else clipped(at)
         turned = self._turned(at, part) if part.rotary is not None else Run()
         if late:
-            return joined(*runs, bounded, turned, *map(as_full, self._both_normed(at, part, last=True)))
+            value = Held("B T K H")  # in 16 bits, while the others' gradients are in fp32
+            q, k = (as_full(self._normed(f"{at}.{which}_norm", heads[which], part.qk_norm)) for which in "qk")
+            q, k = beside(q, value, value._replace(role="full")), beside(k, value, Held("B T N H", "full"))
+            return joined(*runs, bounded, turned, q, k)
         if part.temperature is not None:
             return joined(*runs, bounded, turned, self._tempered(at))
         return joined(*runs, bounded, turned)
