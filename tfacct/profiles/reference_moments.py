@@ -39,9 +39,7 @@ MEASURED: Mapping[type, frozenset[str]] = {
             *("qk_norm", "rope_dim", "window", "softcap", "temperature"),
         )
     ),
-    Experts: frozenset(
-        ("hidden", "experts", "active", "width", "shared", "shared_alike", "shared_gate", "choice_bias")
-    ),
+    Experts: frozenset(("hidden", "experts", "active", "width", "shared", "shared_alike", "shared_gate")),
     FeedForward: frozenset(("hidden", "width", "gated", "bias", "down_bias", "activation", "eps")),
 }
 """Fields of parts whose values were measured: any other has its default where a peak is told."""
