@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 
 from tfacct.accounts.casts import CHOOSE, Casts
-from tfacct.accounts.gradients import HEAD, TABLE
+from tfacct.accounts.gradients import TABLE
 from tfacct.accounts.inside import Within
 from tfacct.accounts.instants import Fullest as Fullest
 from tfacct.accounts.instants import Instant as Instant
@@ -262,7 +262,7 @@ class Timeline(StepSums):
             beside += 0 if moment.at.startswith(OUTSIDE) else waiting
             kept = self.kept_front + self.kept_blocks + own
             beside += self._returned() + (0 if self.casts is None else self.casts.there())
-            name = "head, forward" if moment.at == HEAD else "final norm, forward"
+            name = "head, forward" if moment.at.startswith("lm_head.") else "final norm, forward"
             yield ENDS, self.instant(name, moment.at, 0, kept, beside)
 
     def _returned(self, behind: int | None = None) -> Size:

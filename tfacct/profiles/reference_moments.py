@@ -11,7 +11,7 @@ from dataclasses import fields, is_dataclass
 from typing import NamedTuple
 
 from tfacct.architecture.blocks import Block, Sublayer
-from tfacct.architecture.parts import Attention, Embedding, Experts, FeedForward, Head, Norm, Positions
+from tfacct.architecture.parts import Attention, Embedding, Experts, FeedForward, Head, Norm, Positions, Segments
 from tfacct.architecture.transformer import Transformer
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, Size
@@ -24,11 +24,12 @@ STREAM, PAIRS = Held("B T D"), "B K G T S"
 PLAIN = frozenset(("gelu", "gelu_new", "gelu_pytorch_tanh", "silu", "swish", "relu"))
 """Activations that are one operation."""
 MEASURED: Mapping[type, frozenset[str]] = {
-    Transformer: frozenset(("embed", "stacks", "final_norm", "head", "positions")),
+    Transformer: frozenset(("embed", "stacks", "final_norm", "head", "positions", "embed_norm", "segments")),
     Embedding: frozenset(("vocab", "hidden", "shared", "scaled", "factor")),
+    Segments: frozenset(("rows", "hidden")),
     Positions: frozenset(("rows", "hidden", "offset")),
     Head: frozenset(
-        ("hidden", "vocab", "tied", "bias", "eps", "transform_bias", "norm_bias", "softcap", "logit_scale")
+        ("hidden", "vocab", "tied", "bias", "eps", "transform_bias", "norm_bias", "softcap", "logit_scale", "transform")
     ),
     Block: frozenset(("sublayers", "order")),
     Sublayer: frozenset(("part", "norm", "post_norm", "factor")),
@@ -36,7 +37,7 @@ MEASURED: Mapping[type, frozenset[str]] = {
     Attention: frozenset(
         (
             *("hidden", "kv_heads", "group", "head_dim", "qkv_bias", "key_bias", "out_bias", "rotary", "scale"),
-            *("qk_norm", "rope_dim", "window", "softcap", "temperature"),
+            *("qk_norm", "rope_dim", "window", "softcap", "temperature", "causal"),
         )
     ),
     Experts: frozenset(("hidden", "experts", "active", "width", "shared", "shared_alike", "shared_gate")),
@@ -47,15 +48,17 @@ MEASURED: Mapping[type, frozenset[str]] = {
 
 def measured(shape: Transformer) -> bool:
     """True if what gradients hold was measured for all parts of a model."""
-    ends = (shape, shape.embed, shape.positions, shape.head, shape.final_norm)
-    if shape.head is None or shape.final_norm is None or not all(map(_plain, ends)):
+    ends = (shape, shape.embed, shape.positions, shape.segments, shape.embed_norm, shape.head, shape.final_norm)
+    if shape.head is None or not all(map(_plain, ends)) or shape.head.transform not in (None, *PLAIN):
+        return False
+    if shape.embed_norm is not None and shape.embed_norm.kind != "layer":
         return False
     return all(_plain(stack.block) and _known(stack.block) for stack in shape.stacks)
 
 
 def _known(block: Block) -> bool:
     """True for attention and a network or experts, all of whose fields were measured."""
-    if [isinstance(each.part, Attention) for each in block.sublayers] != [True, False] or block.order == "post":
+    if [isinstance(each.part, Attention) for each in block.sublayers] != [True, False]:
         return False
     if not all(_plain(own) and all(map(_plain, (own.part, own.norm, own.post_norm))) for own in block.sublayers):
         return False
@@ -101,12 +104,13 @@ def with_moments(whole: Pass, shape: Transformer, *, batch: Size, tokens: Size, 
     assert shape.head is not None
     written = Written(full=full, ones=_ones(whole.back.axes, few))
     order, moments = written.moments(written.head(shape.head, shape.final_norm))
-    logits = Moment("lm_head.weight", (Held("B T V"), Held("B T D", path="stream")))
-    back = whole.back.run._replace(order=order, moments=moments, ahead=(logits,))
+    back = whole.back.run._replace(order=order, moments=moments, ahead=tuple(_logits(shape.head)))
     block = shape.stacks[0].block
     normed = block.sublayers[0].norm
-    rows = (Held("B T D", "cast"),) if normed is not None and normed.kind == "rms" else ()  # else block 0 keeps them
-    masks = {part.window for part in shape.parts() if isinstance(part, Attention)}
+    copied = block.order != "post" and normed is not None and normed.kind == "rms"  # else block 0 keeps them
+    rows = (Held("B T D", "cast"),) if copied else ()
+    attentions = (part for part in shape.parts() if isinstance(part, Attention))
+    masks = {part.window for part in attentions if part.causal or part.window is not None}
     waiting = (*rows, Held("T S", times=len(masks)))  # the embeddings, and masks
     return whole._replace(
         front=whole.front._replace(run=front),
@@ -115,6 +119,14 @@ def with_moments(whole: Pass, shape: Transformer, *, batch: Size, tokens: Size, 
         buffers=(Kept("positions", "T", by=(), role="index"), *_frequencies(shape)),
         waiting=waiting,
     )
+
+
+def _logits(part: Head) -> Iterator[Moment]:
+    """What the head has at hand: logits, and beside them the same scaled, and scaled again to be bounded."""
+    stream = Held("B T D", path="stream")
+    yield Moment("lm_head.weight", (Held("B T V", times=1 + (part.logit_scale is not None)), stream))
+    if part.softcap is not None:
+        yield Moment("lm_head.softcap", (Held("B T V", times=2), stream))
 
 
 def _ones(axes: Axes, few: set[str]) -> frozenset[str]:
@@ -148,6 +160,12 @@ def _front(shape: Transformer) -> Iterator[str | Moment]:
     if shape.positions is not None:
         yield "pos_embed"
         yield Moment("pos_embed", (Held("T D"),))
+    if shape.segments is not None:
+        yield from ("type_embed", "type_embed.weight")
+        yield Moment("type_embed", (Held("T D"),))
+    if shape.embed_norm is not None:
+        yield from ("embed_norm", "embed_norm.weight")
+        yield Moment("embed_norm", (STREAM,))
 
 
 class Laid(NamedTuple):
@@ -174,6 +192,8 @@ def _laid(part: Attention, *, several: bool, long: bool) -> Laid:
 
 def _returned(part: Attention, laid: Laid, tokens: Size) -> tuple[Held, ...]:
     """What a block's caller has of it: keys and values, or the last ones, which a window keeps."""
+    if not part.keeps:
+        return ()
     if part.window is not None and int(tokens) > int(part.window):
         return (Held(f"B {WINDOW} K H", times=2),)
     copied = laid.keys + laid.values
@@ -187,7 +207,8 @@ def _forwards(part: Attention, laid: Laid, *, long: bool) -> Iterator[Moment]:
     there = [Held("B T D", path=paths.in_every(paths.BLOCKS, "in"))]
     there += [Held("B T N H")] if laid.queries else []
     there += [Held("B S K H", times=laid.keys + laid.values)] if laid.keys or laid.values else []
-    yield Moment(f"{at}.softmax", (*there, Held(PAIRS, times=3)))
+    scores = 1 + (part.softcap is None) + (part.causal or part.window is not None)  # as made, scaled and masked
+    yield Moment(f"{at}.softmax", (*there, Held(PAIRS, times=scores)))
     mixed = (Held("B T N H"),) if long and part.heads != 1 else ()
     yield Moment(f"{at}.o_proj.weight", (*there, Held("B T D")))
     yield Moment(f"{at}.o_proj.weight", (*there, *mixed))
