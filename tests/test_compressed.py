@@ -59,6 +59,15 @@ def test_every_context_up_to_the_largest_fits() -> None:
         assert facts["largest_context"] == within
 
 
+def test_flops_says_which_keys_are_counted(run) -> None:
+    whole, masked = (
+        " ".join(run("flops", "deepseek-v4-pro", "--ctx", "8k", *options).out.split())
+        for options in ((), ("--masked",))
+    )
+    assert "in 31 also keys made of 128 tokens each; in 30 also keys made of 4 tokens each" in whole
+    assert "All of these keys are counted" in whole and "or not chosen, are left out" in masked
+
+
 def test_kv_says_what_further_tokens_add_together(run) -> None:
     said = " ".join(run("kv", "deepseek-v4-flash").out.split())
     # 32 keys of 4 tokens, of 512 + 128 numbers, in 21 blocks, and one of 128 tokens in 20: 440,320 numbers of 2 bytes

@@ -165,7 +165,7 @@ def _compressed(settings: Sequence[LoadedModel], *, kept: bool, masked: bool) ->
         if kept
         else f" Pairs with keys that are not full yet{', or not chosen,' if light else ''} are left out."
         if masked
-        else " All keys made of tokens are counted, as transformers runs it (--masked: only those a token sees)."
+        else " All of these keys are counted, as transformers runs it (--masked: only those that a token sees)."
     )
     window = next(part.window for _, part in settings[0].architecture.having(CompressedAttention))
     total = sum(stack.count for stack in settings[0].architecture.stacks)
