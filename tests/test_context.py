@@ -27,8 +27,8 @@ MESHES = {"ring": {"cp": 4}, "gather": {"cp": 4, "cp_method": "gather"}, "ulysse
 Calls = Counter[tuple[str, str, int]]
 
 
-def job_of(method: str, kv: int = 4) -> dict[str, Any]:
-    return {"method": method, "ranks": 4, "tokens": 32, "batch": 2, "heads": 4, "kv": kv}
+def job_of(method: str, ranks: int = 4) -> dict[str, Any]:
+    return {"method": method, "ranks": ranks, "tokens": 32, "batch": 2, "heads": 4, "kv": 4}
 
 
 def accounted(job: dict[str, Any]) -> Calls:
@@ -45,7 +45,9 @@ def accounted(job: dict[str, Any]) -> Calls:
         "max_position_embeddings": 64,
     }
     at = Workload(job["tokens"], job["tokens"], job["batch"]).axes()
-    lines = collectives(tfacct.load(config).loaded.ledger, Mesh(**MESHES[job["method"]]), at, 32, train=True)
+    mesh: dict[str, Any] = {**MESHES[job["method"]]}
+    mesh["ulysses" if job["method"] == "ulysses" else "cp"] = job["ranks"]
+    lines = collectives(tfacct.load(config).loaded.ledger, Mesh(**mesh), at, 32, train=True)
     found: Calls = Counter()
     for one in lines:
         if one.of in ("keys", "heads"):
@@ -62,26 +64,27 @@ def test_attention_sends_what_a_rank_counts(method: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 4])
 @pytest.mark.parametrize("method", MESHES)
-def test_ranks_that_send_compute_what_one_process_does(tmp_path: Path, method: str) -> None:
+def test_ranks_that_send_compute_what_one_process_does(tmp_path: Path, method: str, count: int) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "OMP_NUM_THREADS": "1"}
     start = [sys.executable, "-W", "ignore", "-m", "tests.gloo_context"]
     ranks = [
         subprocess.Popen(
-            [*start, str(rank), str(tmp_path / "store"), json.dumps(job_of(method))],
+            [*start, str(rank), str(tmp_path / "store"), json.dumps(job_of(method, count))],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        for rank in range(4)
+        for rank in range(count)
     ]
     printed = [rank.communicate(timeout=240) for rank in ranks]
     assert all(rank.returncode == 0 for rank in ranks), printed[0][1][-2000:]
     for out, _ in printed:
         said = json.loads(out.splitlines()[-1])
         assert said["apart"] < SAME
-        assert Counter(tuple(one) for one in said["counts"]) == accounted(job_of(method))
+        assert Counter(tuple(one) for one in said["counts"]) == accounted(job_of(method, count))
 
 
 def test_llama_8b_in_a_ring_by_hand() -> None:
