@@ -97,3 +97,13 @@ def test_sines_of_both_sides_are_buffers_that_nothing_trains() -> None:
     parameters = 2 * sum(tensor.count * tensor.elements for tensor in model.ledger.tensors())
     assert step.weights - parameters == 2 * (64 + 2) * 48 * 2
     assert PairTimeline(step).all_gradients == parameters
+
+
+def test_sines_that_are_stored_are_weights_that_nothing_trains() -> None:
+    """Pegasus stores a table for each side: it is among the weights, and has neither a gradient nor moments."""
+    model = load("pegasus-large", **SIZES, **HEADS, max_position_embeddings=64).loaded
+    step = step_of(model, WORK, Recipe())
+    parameters = sum(tensor.count * tensor.elements for tensor in model.ledger.tensors())
+    trained = parameters - 2 * 64 * 48
+    assert PairTimeline(step).all_gradients == 2 * trained
+    assert 4 * trained <= step.states < 4 * trained + 4 * 200  # two moments of 2 bytes, a step of 4 bytes a tensor

@@ -28,7 +28,7 @@ ENCODERS = (
     *("bert", "camembert", "distilbert", "electra", "eurobert", "gte", "modernbert", "mpnet", "nomic_bert", "roberta"),
     "xlm-roberta",
 )
-PAIRS = ("bart", "m2m_100", "mbart")
+PAIRS = ("bart", "m2m_100", "marian", "mbart", "pegasus")
 ACCUMULATING = FAMILIES + FURTHER
 
 

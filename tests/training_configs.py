@@ -28,9 +28,11 @@ TIED = (
     "electra",
     "gte",
     "m2m_100",
+    "marian",
     "mbart",
     "mpnet",
     "nomic_bert",
+    "pegasus",
     "roberta",
     "xlm-roberta",
 )

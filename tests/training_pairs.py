@@ -36,8 +36,14 @@ def m2m_100(pick: Pick, config: Config) -> Config:
     return {**taken, "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0, "activation_function": pick(["relu", "gelu"])}
 
 
+def marian(pick: Pick, config: Config) -> Config:
+    return {**bart(pick, config), "decoder_vocab_size": None}
+
+
 PAIRS: Mapping[str, Callable[[Pick, Config], Config]] = {
     "bart": bart,
     "m2m_100": m2m_100,
+    "marian": marian,
+    "pegasus": bart,
     "mbart": bart,
 }

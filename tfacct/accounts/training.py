@@ -194,6 +194,8 @@ class Step(NamedTuple):
                 if of_source != (self.side == paths.ENCODER):
                     continue
                 path = path.removeprefix(f"{paths.ENCODER}.")
+                if path in self.run.frozen:
+                    continue
             yield Gradient(kinds[id(tensor.axes)], path, self.stored.bytes(tensor.elements), tensor.count)
 
     def shares_table(self, path: str = TABLE) -> bool:

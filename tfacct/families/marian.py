@@ -6,7 +6,7 @@ from typing import ClassVar
 from tfacct.architecture.parts import Positions
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
-from tfacct.families._bart_like import BartLike
+from tfacct.families._bart_like import DROPOUTS, LAYERS_DROPPED, BartLike
 from tfacct.families._base import Count, Switch
 from tfacct.families._endings import BODY, SEQ2SEQ
 
@@ -20,6 +20,10 @@ class Config(BartLike):
     normalize_embedding: Switch = False
     static_position_embeddings: Switch = True
 
+    trains: ClassVar = frozenset({"sdpa", "eager"})
+    dropouts: ClassVar = DROPOUTS
+    habits: ClassVar = frozenset({"narrow_softmax", "norms_sums", "ones_stay"})
+    changes_training: ClassVar = LAYERS_DROPPED
     stems: ClassVar = ("Marian",)
     uncounted: ClassVar = BartLike.uncounted | {"normalize_embedding", "static_position_embeddings"}
     harmless: ClassVar = BartLike.harmless | {"num_layers"}

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from tfacct.architecture.parts import Positions
 from tfacct.architecture.transformer import Transformer
-from tfacct.families._bart_like import PreNorm
+from tfacct.families._bart_like import DROPOUTS, LAYERS_DROPPED, PreNorm
 from tfacct.families._base import Count, Switch
 
 
@@ -14,6 +14,10 @@ class Config(PreNorm):
     vocab_size: Count = 50265
     static_position_embeddings: Switch = True
 
+    trains: ClassVar = frozenset({"sdpa", "eager"})
+    dropouts: ClassVar = DROPOUTS
+    habits: ClassVar = frozenset({"narrow_softmax"})
+    changes_training: ClassVar = LAYERS_DROPPED
     stems: ClassVar = ("Pegasus",)
     understood: ClassVar = {
         **PreNorm.understood,

@@ -170,6 +170,7 @@ class Pass(NamedTuple):
     blocks that are run again are handed. `again`: operations of the blocks that are run again, where not all are.
     `loss`: role of the loss. `logits`: what the loss is taken of. `collected`: gradients to which every block adds.
     `encoder`: the pass of a source, whose tokens are T there; `source`: its sections as they stand beside the others.
+    `frozen`: weights that nothing trains.
     """
 
     front: Section
@@ -184,6 +185,7 @@ class Pass(NamedTuple):
     collected: tuple[Collected, ...] = ()
     encoder: Pass | None = None
     source: tuple[Section, ...] = ()
+    frozen: frozenset[str] = frozenset()
 
     @property
     def sections(self) -> tuple[Section, ...]:

@@ -228,8 +228,7 @@ def _unruled_ends(shape: Transformer, *, encodes: bool, transforms: bool, biases
     embed, head, positions = shape.embed, shape.head, shape.positions
     if embed.width is not None:
         yield "a token table narrower than the model"
-    made = positions is not None and not positions.stored and of_pair
-    if positions is not None and not (positions.stored and positions.trained) and not made:
+    if positions is not None and not (positions.stored and positions.trained) and not of_pair:
         yield "positions that are not learned"
     if (shape.segments is not None and not encodes) or (shape.bias is not None and not biases):
         yield "segments or biases of scores"

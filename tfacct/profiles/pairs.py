@@ -49,7 +49,9 @@ def passed_pair(shape: Transformer, sides: Sides, kernel: Mapping[str, Size], of
     reading = passed(alone, sides.reading(), of_source)
     writing = passed(replace(shape, encoder=None), sides.writing(), kernel)
     shown = tuple(_beside(section) for section in reading.sections)
-    return writing._replace(encoder=reading, source=shown)
+    sines = shape.positions is not None and not shape.positions.trained
+    frozen = frozenset(("pos_embed.weight",)) if sines else frozenset[str]()
+    return writing._replace(encoder=reading._replace(frozen=frozen), source=shown, frozen=frozen)
 
 
 def _beside(section: Section) -> Section:

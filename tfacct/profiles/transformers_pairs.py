@@ -61,6 +61,9 @@ class Side(Encoders):
                 raise ConfigError(f"{self.name}: no rule for sines and a norm behind them")
             dropped = dropout("embed.drop") if self.habits.embedding else Run()
             return joined(Run(tuple(order), tuple(kept), tuple(moments)), dropped)
+        dropped = dropout("embed.drop") if self.habits.embedding else Run()
+        if not shape.positions.trained and shape.embed_norm is None:
+            return joined(Run(tuple(order), tuple(kept), tuple(moments)), dropped)
         order.append("pos_embed")
         kept.append(Kept("positions", "B T" if own else "T", by=("pos_embed",), role="index"))
         moments.append(Moment("pos_embed", () if own or self.batch == 1 else (Held("T D"),)))
@@ -89,9 +92,10 @@ class Reading(Side):
             return Run()
         return self.part("final_norm", STREAM, shape.final_norm)
 
-    def waiting(self, _: Transformer) -> tuple[Held, ...]:
-        """The embeddings."""
-        return (ROW, ROW)
+    def waiting(self, shape: Transformer) -> tuple[Held, ...]:
+        """The embeddings, and those of positions, of all sequences or of one for all."""
+        once = shape.positions is not None and shape.positions.stored and not shape.positions.trained
+        return (ROW, Held("T D") if once else ROW)
 
 
 @record
@@ -163,6 +167,9 @@ class Writing(Side):
         mask = (Held("B T S"),) if self.attention == "eager" else ()
         if shape.positions is not None and not shape.positions.stored:
             return (ROW, ROW, *mask)
+        if shape.positions is not None and not shape.positions.trained:
+            numbers = () if self.habits.ones_stay else (Held("T", "index"),)
+            return (ROW, Held("T D"), *numbers, Held("B T", "full"), *mask)
         return (ROW, Held("T D"), Held("B T", "full") if self.habits.ones_stay else Held("T", "index"), *mask)
 
     def handed(self, _: Transformer) -> tuple[Handed, ...]:

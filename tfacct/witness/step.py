@@ -117,7 +117,7 @@ class _Asked:
         source = self.work.new_source
         theirs = keeping.peak(model, batch, tokens, source=source, beside=_beside(model, self.how)).bytes
         yield Check("peak, operator by operator", "bytes", ours, {"total": theirs}, self._peak_note())
-        if self.how.lora is not None:  # the tracker's hooks need every weight's gradient
+        if self.how.lora is not None or self.step.run.frozen:  # the tracker's hooks need every weight's gradient
             return
         try:
             tracked = stepping.tracked_peak(self._built(), batch, tokens, source)
