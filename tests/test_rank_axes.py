@@ -293,3 +293,14 @@ def test_a_sweep_divides_the_streams_tokens_too(run: Callable[..., Ran]) -> None
     for more in ((), ("--tp", "1")):
         ran = run(*asked, *more)
         assert ran.code == 2 and "--sp divides what --tp does: it needs --tp 1,2,4" in " ".join(ran.err.split())
+
+
+def test_the_fewest_ranks_that_divide_the_streams_tokens_too(run: Callable[..., Ran]) -> None:
+    model = tfacct.load("llama-3.1-8b")
+    found = model.solve("tp", "peak_bytes=40GB", ctx=4096, sp=True)
+    peaks = [model.train(ctx=4096, tp=count, sp=True).peak_bytes for count in (2, 4)]
+    assert found.answer.startswith("The smallest tp is 4:") and peaks[1] <= 40 * 10**9 < peaks[0]
+    asked = "solve", "llama-3.1-8b", "--until", "peak_bytes=40GB", "--ctx", "4k", "--sp"
+    assert "tp until peak_bytes = 40 GB with sp" in " ".join(run(*asked, "--for", "tp").out.split())
+    ran = run(*asked, "--for", "fsdp")
+    assert ran.code == 2 and "it needs --tp 2 or more" in ran.err

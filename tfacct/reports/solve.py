@@ -23,7 +23,7 @@ from tfacct.output.report import Column, Report, Row
 from tfacct.reports import compose, conventions, counting, sentences
 from tfacct.reports import latent_attention as latent
 from tfacct.reports.counting import Counting
-from tfacct.reports.solve_ranks import RANKS, answered, beside, smallest
+from tfacct.reports.solve_ranks import RANKS, answered, beside, smallest, started
 
 
 def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, terms: Counting | None = None) -> Report:
@@ -43,7 +43,8 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
     equation = read(until, terms.point(subject, work))
     metrics = [side.metric for side in (equation.left, equation.right) if side.metric is not None]
     terms.check_recipe(metrics, "a metric such as peak_bytes")
-    point = terms.point(subject, work, metrics)
+    plain = started(unknown, terms)  # before the number of ranks is known
+    point = plain.point(subject, work, metrics)
     settings, form = [subject], None
     at: Callable[[Size], Point]
 
@@ -91,10 +92,10 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
     def notes(_: slice) -> list[str]:
         return [
             *how,
-            *_letters(form, subject.settled(points[found.answer].work, masked=terms.masked)),
-            *conventions.of_models(settings, metrics, terms),
-            *latent.notes([(settings[0], there.work) for there in points.values()], metrics, masked=terms.masked),
-            *([] if all(m.of_step for m in metrics) else sentences.window_notes(settings, masked=terms.masked)),
+            *_letters(form, subject.settled(points[found.answer].work, masked=plain.masked)),
+            *conventions.of_models(settings, metrics, plain),
+            *latent.notes([(settings[0], there.work) for there in points.values()], metrics, masked=plain.masked),
+            *([] if all(m.of_step for m in metrics) else sentences.window_notes(settings, masked=plain.masked)),
         ]
 
     same = points[found.answer].work == work
@@ -104,8 +105,8 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
         (_columns(unknown, equation), (tuple(_row(equation, value, there) for value, there in points.items()),), ()),
         [
             {
-                **terms.facts(points[found.answer].work, points[found.answer].weights.name),
-                **terms.recipe_facts(metrics),
+                **plain.facts(points[found.answer].work, points[found.answer].weights.name),
+                **plain.recipe_facts(metrics),
                 "for": unknown,
                 "until": str(equation),
                 "answer": found.answer,
@@ -122,8 +123,8 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
             answered(unknown, equation, found, terms.mesh) if unknown in RANKS else _answer(unknown, equation, found)
         ),
         notes=notes,
-        counted=conventions.counted([subject], metrics, terms, request),
-        details=lambda _: conventions.counted_at_length([subject], metrics, terms, request),
+        counted=conventions.counted([subject], metrics, plain, request),
+        details=lambda _: conventions.counted_at_length([subject], metrics, plain, request),
         requests=[Request(ctx=found.answer) if unknown == "ctx" else request],
         headline="answer",
     )

@@ -44,8 +44,7 @@ def smallest(
 
     def at(count: int) -> Point:
         if count not in known:
-            sizes: dict[str, Any] = {unknown: count}
-            own = replace(mesh, **sizes)
+            own = _with(mesh, unknown, count)
             known[count] = point(replace(terms, mesh=None if own == Mesh() else own))
         return known[count]
 
@@ -79,6 +78,22 @@ def smallest(
     ends = f"{equation.left.text} is still above {equation.right.text} with {option(unknown, tried[-1])}"
     more = "; more ranks are not counted" if refused and refused[-1] > tried[-1] else ""
     raise UsageError(f"{subject.name}: no number of ranks is enough: {ends}{more}", "divide it along another axis too")
+
+
+def _with(mesh: Mesh, unknown: str, count: int) -> Mesh:
+    """The mesh with so many ranks: one rank of `tp` divides no tokens of the stream, by no plan."""
+    sizes: dict[str, Any] = {unknown: count}
+    own = replace(mesh, **sizes)
+    return replace(own, sp=False, plan="torch") if own.tp == 1 and unknown == "tp" else own
+
+
+def started(unknown: str, terms: Counting) -> Counting:
+    """The terms of a point before the number of ranks is known."""
+    mesh = terms.mesh
+    if mesh is None or unknown != "tp" or mesh.tp > 1:
+        return terms
+    own = _with(mesh, unknown, 1)
+    return replace(terms, mesh=None if own == Mesh() else own)
 
 
 def _even(subject: LoadedModel, mesh: Mesh) -> list[int]:
