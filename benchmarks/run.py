@@ -19,7 +19,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, thread_time
 
 from tfacct import load
 from tfacct.ledger.workload import Workload
@@ -166,6 +166,24 @@ def evaluation(runs: int) -> Result:
     return Result("ledger.flops, summed", median(each), min(each), 50, "µs")
 
 
+def steps() -> list[Result]:
+    """What a training step keeps, and its instants, of models whose blocks have most parts: CPU time."""
+    from tfacct.accounts.timeline import timeline
+    from tfacct.reports.training import Recipe, step_of
+
+    found, work, count = [], Workload(4096, 4096), EVALUATIONS // 20
+    recipes = (Recipe(), Recipe(checkpoint="full"), Recipe(checkpoint="attention"))
+    for name, recipe in zip(("gemma-3-27b-text", "glm-4.5", "glm-4.5"), recipes, strict=True):
+        step = step_of(load(name).loaded, work, recipe)
+        for what, asked, goal in (("kept", step.kept, 50), ("timeline", lambda step=step: timeline(step), 500)):
+            times = timeit.repeat(asked, number=count, repeat=7, timer=thread_time)
+            each = [seconds / count * 1e6 for seconds in times]
+            found.append(
+                Result(f"{what} of {name}, --checkpoint {recipe.checkpoint}", median(each), min(each), goal, "µs")
+            )
+    return found
+
+
 def sharded() -> Result:
     """Every collective of a training step of a large mixture on two axes and its experts'."""
     from tfacct.accounts.sharding.mesh import Mesh
@@ -198,7 +216,7 @@ def main() -> None:
     measurable = find_spec("torch") is not None and find_spec("fvcore") is not None
     if measurable:
         results += verification(min(runs, VERIFY_RUNS))
-    results += [evaluation(runs), sharded()]
+    results += [evaluation(runs), *steps(), sharded()]
     if find_spec("numpy") is not None:
         results += arrays(runs)
     show(results)

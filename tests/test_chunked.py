@@ -23,6 +23,7 @@ FURTHER = (
     *("olmo2", "olmo3", "opt", "phi3", "qwen2_moe", "seed_oss", "smollm3", "starcoder2", "youtu"),
     *("bloom", "cohere", "cohere2", "exaone4", "gemma2", "gemma3_text", "glm4", "gpt_neox", "granite"),
     *("hyperclovax", "ministral3", "nemotron", "olmo", "phi", "stablelm", "falcon", "vaultgemma", "glm4_moe_lite"),
+    *("minimax_m2", "gpt_neo"),
 )
 
 
