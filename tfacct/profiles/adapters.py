@@ -24,6 +24,9 @@ from tfacct.profiles.adapters_parts import (
 TABLES = ("embed", "pos_embed")
 """Operations of weights that are not called so."""
 TOKENS, POSITIONS = "tokens", "positions"
+BIAS = ".bias"
+CHOICE = "loss.choose"
+"""The loss's choice of each target: of an encoder's, which are its tokens."""
 ATTENTION, NETWORK = "blocks.*.attn", "blocks.*.mlp"
 NORMS = frozenset(f"{sublayer}_norm" for sublayer in (ATTENTION, NETWORK))
 """What sublayers read, where norms stand in front of them."""
@@ -46,7 +49,8 @@ def adapted(run: Pass, adapters: Adapters) -> Pass:
                 blocks.append(Section(_frozen(section.run, adapters, start), axes, len(numbers), numbers))
     turned = frozenset(turn for turn in TURNS if any(turn in section.run.order for section in blocks))
     front = _front(run.front.run, adapters, turned)
-    batch = tuple(line for line in run.front.run.kept if line.path == TOKENS)  # is there, trained table or not
+    # The batch is there, trained table or not.
+    batch = tuple(line for line in run.front.run.kept if line.path == TOKENS and CHOICE not in line.by)
     positions = tuple(  # a trained table keeps them; blocks are handed them anyway
         Handed(held)
         for held in (Held(line.spec, line.role) for line in run.front.run.kept if line.path == POSITIONS)
@@ -101,7 +105,8 @@ def _sources(run: Run) -> dict[str, tuple[str, ...]]:
         },
         **{f"{ATTENTION}.{which}_clip": (made,) for which, made in zip("qkv", (q, k, v), strict=True)},
         f"{ATTENTION}.q_scale": (q,),
-        **dict.fromkeys((*TURNS, f"{ATTENTION}.scores"), (q, k)),
+        **dict.fromkeys(TURNS, tuple(f"{ATTENTION}.{which}_proj.weight" for which in "qk")),
+        f"{ATTENTION}.scores": (q, k),
         f"{ATTENTION}.values": ("", v),
         f"{ATTENTION}.sdpa": (q, k, v),
         f"{NETWORK}.product": (act, up),
@@ -142,7 +147,7 @@ def _other(run: Run, line: Kept, name: str) -> str | None:
 
 def _front(run: Run, adapters: Adapters, turned: frozenset[str]) -> Run:
     """What stands in front of the blocks: its tables are frozen, and the angles serve whatever block turns by them."""
-    live = {AGAIN, *turned}
+    live = {AGAIN, CHOICE, *turned}
     if adapters.embedded:
         live.update(name for name in run.order if name not in TABLES)
     return Run(tuple(name for name in run.order if name in live), tuple(_needed(run, frozenset(live), adapters)))
@@ -222,7 +227,7 @@ def _needs(run: Run, line: Kept, name: str, live: frozenset[str], adapters: Adap
     other = _other(run, line, name)
     if other is not None:
         yield from (name,) if other in live or _product(other) in adapters.on else ()
-    elif not name.endswith(WEIGHT):
+    elif not name.endswith((WEIGHT, BIAS)):
         yield from (name,) if name in live else ()
     elif _product(name) in adapters.on and _product(name) in adapters.products and not adapters.copies:
         yield f"{_product(name)}.lora_A{WEIGHT}"

@@ -15,11 +15,12 @@ def clamped_experts(at: str, reads: str, part: Experts) -> Run:
     routing, sent, ordered = f"{at}.router.softmax", f"{own}.sent", f"{own}.order"
     gate, up, down = (f"{own}.{which}_proj.weight" for which in ("gate", "up", "down"))
     gate_bias, up_bias, down_bias = (f"{own}.{which}_proj.bias" for which in ("gate", "up", "down"))
-    split, act, product, share, back = (f"{own}.{which}" for which in ("split", "act", "product", "share", "back"))
+    inside = ("grouped", "split", "act", "product", "share", "back")
+    grouped, split, act, product, share, back = (f"{own}.{which}" for which in inside)
     routed = (Held("B T E"), Held("B T A", "short"), Held("E", "short"))
     return Run(
         (
-            *(router, routing, sent, ordered, gate_bias, up_bias, gate, up, split, act, product),
+            *(router, routing, sent, ordered, grouped, gate_bias, up_bias, gate, up, split, act, product),
             *(down_bias, down, share, back),
         ),
         (
@@ -29,7 +30,7 @@ def clamped_experts(at: str, reads: str, part: Experts) -> Run:
             Kept(f"{own}.tokens", "B T A", by=(sent,), role="index"),
             Kept(f"{own}.order", "B T A", by=(ordered,), role="index"),
             Kept(f"{own}.numbers", "B T A", by=(gate_bias, down_bias), role="index"),
-            Kept(f"{own}.ends", "E", by=(gate, up, down), role="short"),
+            Kept(f"{own}.ends", "E", by=(grouped, gate, up, down), role="short"),  # whether banks are trained or not
             Kept(f"{own}.sent", "B T A D", by=(gate, up)),
             Kept(f"{own}.gate_and_up", "B T A Fe", by=(split,), times=2),
             Kept(f"{own}.act.gate", "B T A Fe", by=(act,)),

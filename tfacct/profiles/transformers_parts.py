@@ -213,7 +213,7 @@ def experts(at: str, reads: str, part: Experts, habits: Habits) -> Run:
     shares = Held("B T A", width)  # the gradient of what a token's experts are weighted by
     there = (Held("B T A D", path=sent),)  # what experts read: the function's, where frozen banks need it not
     behind = (
-        Held("B T E"),
+        Held("B T E", "full" if habits.chosen_first else "work"),
         shares,
         Held("B T A", "index"),
         Held("B T A", "short"),

@@ -26,12 +26,12 @@ def sunk(at: str, names: Mapping[str, str], part: Attention, habits: Habits, bat
     heads = "K" if viewed else "N"
     keys, values = (f"{at}.k_copies", f"{at}.v_copies") if copied else (names["k"], f"{at}.v_proj")
     scores, softmax, summed = (f"{at}.{name}" for name in ("scores", "softmax", "values"))
-    sinks, drops = f"{at}.sinks.weight", habits.attention
+    sinks, largest, drops = f"{at}.sinks.weight", f"{at}.largest", habits.attention
     shares = (softmax,) if drops else (softmax, summed)
     kept = [
         Kept(names["q"], "B T N H", by=(scores,)),
         Kept(keys, f"B S {heads} H", by=(scores,)),
-        Kept(f"{at}.largest", ROWS, by=(sinks,), role="index"),
+        Kept(largest, ROWS, by=(largest,), role="index"),
         *(Kept(name, axes, by=shares) for name, axes in ((softmax, PAIRS), (f"{softmax}.sink", ROWS))),
     ]
     if drops:
@@ -49,7 +49,7 @@ def sunk(at: str, names: Mapping[str, str], part: Attention, habits: Habits, bat
     ]
     if drops:
         moments.append(Moment(f"{softmax}.drop", (Held(PAIRS, times=2), copies)))
-    order = (scores, sinks, softmax, *((f"{softmax}.drop",) if drops else ()), summed)
+    order = (scores, largest, sinks, softmax, *((f"{softmax}.drop",) if drops else ()), summed)
     own = (Held("B S K H"),)  # queries and keys lie head by head once they are turned: only values and copies do not
     apart = own if (not viewed if copied else batch > 1 and part.heads != 1) else ()
     before = own if copied and not viewed else ()
