@@ -40,7 +40,7 @@ FURTHER = (
 )
 ONCE = ("cohere", "cohere2", "gpt_bigcode", "gpt_neo", "gpt_neox", "granitemoe", "phi", "stablelm")
 """Families with adapters where nothing runs again."""
-WHOLE = ("cohere", "cohere2", "nemotron", "stablelm")
+WHOLE = ("cohere", "cohere2", "nemotron", "stablelm", "vaultgemma")
 """Families with adapters where the loss is of all tokens at once."""
 
 
