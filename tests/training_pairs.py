@@ -37,7 +37,9 @@ def m2m_100(pick: Pick, config: Config) -> Config:
 
 
 def marian(pick: Pick, config: Config) -> Config:
-    return {**bart(pick, config), "decoder_vocab_size": None}
+    shares = pick([True, False])
+    target = None if shares else pick([77, 120])
+    return {**bart(pick, config), "share_encoder_decoder_embeddings": shares, "decoder_vocab_size": target}
 
 
 PAIRS: Mapping[str, Callable[[Pick, Config], Config]] = {

@@ -243,7 +243,8 @@ def module(operation: str, paths: Mapping[str, str], block: str) -> str:
     if name.startswith("encoder.blocks.") and name.removeprefix("encoder.") in DROPS:
         return parent(paths["encoder.blocks.*.attn_norm"])
     table = name.removesuffix(".drop")
-    if table in ("embed", "encoder.embed") and "blocks.*.cross.q_proj" in paths:  # each side has a module for the table
+    own = "encoder.embed" in paths  # else each side has a module for the table of both
+    if table in ("embed", "encoder.embed") and "blocks.*.cross.q_proj" in paths and not (own and name == table):
         first = paths[table.replace("embed", "blocks.*.attn.q_proj")]
         return parent(first.partition(".*")[0])
     if name in paths:
