@@ -170,7 +170,8 @@ class Step(NamedTuple):
             return self.units.stored.bytes(self.units.whole)
         if self.frozen is not None:
             return self.frozen + self.adapter_bytes
-        own = sum(self.stored.bytes(t.count * t.elements) for t in self.ledger.tensors())
+        stored = self.stored
+        own = sum([stored.bytes(t.count * t.elements) for t in self.ledger.tensors()])
         return own + self.adapter_bytes + (0 if self.stage is None else self.stage.weights)
 
     @property

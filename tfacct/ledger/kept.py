@@ -131,7 +131,8 @@ class Run(NamedTuple):
     def last(self) -> int:
         """Place of the last operation that a gradient needs a kept tensor or a weight of: run again, it stops there."""
         needed = frozenset(name for line in self.kept for name in line.by)
-        return max(at for at, name in enumerate(self.order) if name in needed or name.endswith(".weight"))
+        backwards = range(len(self.order) - 1, -1, -1)
+        return next(at for at in backwards if self.order[at] in needed or self.order[at].endswith(".weight"))
 
     def finished(self, moment: Moment) -> tuple[str, ...]:
         """Operations whose gradients are done at a moment: all behind it, and its own if it says so."""
