@@ -27,7 +27,7 @@ class Config(LlamaLike):
     classifier_pooling: Literal["bos", "mean", "late"] = "late"
     rms_norm_eps: Real = 1e-5
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "lora"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "lora", "nf4"})
     stems: ClassVar = ("EuroBert",)
     uncounted: ClassVar = LlamaLike.uncounted | {"classifier_pooling"}
     harmless: ClassVar = frozenset(
