@@ -81,6 +81,8 @@ def check(
     config, recipe, work = drawn(family, seed)
     blocks = next(name for name in BLOCKS if name in config)
     width = next(name for name in ("n_embd", "hidden_size") if name in config)
+    if "attention_types" in config and config[blocks] == 1:
+        config["attention_types"] = [[["global"], 2]]
     config |= {blocks: max(2, config[blocks]), "vocab_size": 2 * config[width] + seed}
     pick = random.Random(seed)
     if len(config.get("layer_types") or ()) != config[blocks]:
