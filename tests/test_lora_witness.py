@@ -36,11 +36,11 @@ FURTHER = (
     *("opt", "phi3", "seed_oss", "smollm3", "starcoder2"),
     *("exaone4", "glm4", "gpt_neox", "hyperclovax", "ministral3", "olmo", "phi"),
     *("cohere", "cohere2", "nemotron", "stablelm"),
-    *("bloom", "ernie4_5", "eurobert", "gpt_bigcode", "gpt_neo", "hunyuan_v1_dense", "vaultgemma"),
+    *("bloom", "ernie4_5", "eurobert", "gpt_bigcode", "hunyuan_v1_dense", "vaultgemma"),
 )
-ONCE = ("cohere", "cohere2", "gpt_bigcode", "gpt_neo", "gpt_neox", "granitemoe", "phi", "stablelm")
+ONCE = ("cohere", "cohere2", "gpt_bigcode", "gpt_neox", "granitemoe", "phi", "stablelm")
 """Families with adapters where nothing runs again."""
-WHOLE = ("cohere", "cohere2", "nemotron", "stablelm", "gpt_neo")
+WHOLE = ("cohere", "cohere2", "nemotron", "stablelm")
 """Families with adapters where the loss is of all tokens at once."""
 
 
@@ -81,8 +81,6 @@ def check(
     config, recipe, work = drawn(family, seed)
     blocks = next(name for name in BLOCKS if name in config)
     width = next(name for name in ("n_embd", "hidden_size") if name in config)
-    if "attention_types" in config and config[blocks] == 1:
-        config["attention_types"] = [[["global"], 2]]
     config |= {blocks: max(2, config[blocks]), "vocab_size": 2 * config[width] + seed}
     pick = random.Random(seed)
     if len(config.get("layer_types") or ()) != config[blocks]:

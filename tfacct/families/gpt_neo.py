@@ -49,9 +49,7 @@ class Config(FamilyConfig):
     activation_function: Word = "gelu_new"
     layer_norm_epsilon: Real = 1e-5
 
-    trains: ClassVar = frozenset(
-        {"eager", "accumulate", "chunked", "lora_once", "lora_whole", "nf4"}
-    )  # the class refuses sdpa
+    trains: ClassVar = frozenset({"eager", "accumulate", "chunked"})  # the class refuses sdpa
     dropouts: ClassVar = {
         "embedding": ("embed_dropout", 0.0),
         "residual": ("resid_dropout", 0.0),
