@@ -75,15 +75,12 @@ def _sort(part: Part) -> tuple[object, ...]:
 
 def by_kind(names: Iterable[str], of: Callable[[str], object] = kind) -> list[Any]:
     """The shapes, or presets, for a test in which only the kind matters: the first of each kind, and the others behind
-    `-m slow`. Shapes that take any number of tokens come first."""
-    seen: set[object] = set()
-    names = sorted(names, key=lambda name: tiny(name).ledger.together > 1) if of is kind else names
-    params = []
-    for name in names:
-        marks = (pytest.mark.slow,) if of(name) in seen else ()
-        seen.add(of(name))
-        params.append(pytest.param(name, marks=marks, id=name))
-    return params
+    `-m slow`. Shapes that take any number of tokens go before the others of their kind."""
+    names, first = [*names], dict[object, str]()
+    for name in sorted(names, key=lambda name: tiny(name).ledger.together > 1) if of is kind else names:
+        first.setdefault(of(name), name)
+    asked = {*first.values()}
+    return [pytest.param(name, marks=() if name in asked else (pytest.mark.slow,), id=name) for name in names]
 
 
 def every_step(works: Iterable[str], alone: str, reading: str) -> list[Any]:

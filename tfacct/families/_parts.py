@@ -5,14 +5,13 @@ the encoder's own class's.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from tfacct.base.errors import ConfigError
 from tfacct.families import _classes as classes
 from tfacct.families._base import shown
-from tfacct.families._rooms import names
+from tfacct.families._rooms import Part, names
 
-Part = Literal["text", "vision", "audio"]
 FIELDS: Mapping[Part, str] = {"text": "text_config", "vision": "vision_config", "audio": "audio_config"}
 TOWERS = (
     "clip_vision_model",

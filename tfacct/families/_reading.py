@@ -1,7 +1,7 @@
 """From a config, and what the user set over it, to the transformer that it describes: `read` does it in one call."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError, NotFoundError, cut, nearest
@@ -9,7 +9,7 @@ from tfacct.base.spelling import setting
 from tfacct.families import _classes as classes
 from tfacct.families._base import MOST_LAYERS, FamilyConfig, shown
 from tfacct.families._endings import Ending
-from tfacct.families._rooms import class_names, config_class, names
+from tfacct.families._rooms import Part, class_names, config_class, names
 
 OWN = "own"
 """The type of a model that is put together from parts: its config is tables."""
@@ -59,11 +59,11 @@ class Reading(NamedTuple):
     """Names of fields that nobody here knows."""
     left_out: tuple[str, ...]
     """Fields that hold the configs of other models, which are not counted."""
+    parts: tuple[Part, ...] = ()
+    """Parts of a config of several models that are counted together."""
 
 
-def read(
-    raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Literal["text", "vision", "audio"] = "text"
-) -> Reading:
+def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Part = "text") -> Reading:
     """Read a config with the fields in `sets` over it: a `config.json`, or the tables of an own model. Of a model of
     several models it is one `part`.
 
@@ -75,7 +75,7 @@ def read(
     ('llama', ('note',), 3)
     """
     changed = dict(sets or {})
-    said, left_out, filled = _of_several(_own_model(raw), part)
+    (said, left_out, filled), parts = _of_several(_own_model(raw), part)
     model_type = _model_type({**said, **changed})
     family = config_class(model_type)
     _check_names(said, changed, model_type, family)
@@ -87,7 +87,7 @@ def read(
         defaulted |= config.end(ending, fields)
         if ending.head != "lm":
             defaulted.pop("tie_word_embeddings", None)  # there is no head that could be tied
-    return Reading(model_type, config, config.transformer(), fields, defaulted, tuple(unknown), left_out)
+    return Reading(model_type, config, config.transformer(), fields, defaulted, tuple(unknown), left_out, parts)
 
 
 def _own_model(raw: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -100,14 +100,16 @@ def _own_model(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _of_several(
-    raw: Mapping[str, Any], part: Literal["text", "vision", "audio"]
-) -> tuple[Mapping[str, Any], tuple[str, ...], Mapping[str, Any]]:
-    """The part in a config of several models, the fields of the others, and what was defaulted on the way."""
+    raw: Mapping[str, Any], part: Part
+) -> tuple[tuple[Mapping[str, Any], tuple[str, ...], Mapping[str, Any]], tuple[Part, ...]]:
+    """The part in a config of several models, the fields of the others, and what was defaulted on the way; the parts
+    that are counted together."""
     if raw.get("model_type", OWN) in names():
-        return raw, (), {}
-    from tfacct.families._wrappers import unwrapped
+        return (raw, (), {}), ()
+    from tfacct.families._wrappers import parts_of, unwrapped
 
-    return unwrapped(raw, part)
+    found = unwrapped(raw, part)
+    return found, parts_of(raw) if found.left_out else ()
 
 
 def _model_type(fields: Mapping[str, Any]) -> str:

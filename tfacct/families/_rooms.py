@@ -3,8 +3,12 @@
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import Literal
 
 from tfacct.families._base import FamilyConfig
+
+Part = Literal["text", "vision", "audio"]
+"""One of the models that a config of several holds."""
 
 
 @cache

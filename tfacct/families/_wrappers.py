@@ -12,8 +12,8 @@ from tfacct.base.spelling import setting
 from tfacct.families import _classes as classes
 from tfacct.families._base import shown
 from tfacct.families._fields import changes_counts
-from tfacct.families._parts import PAIRS, Part, encoders, part_of
-from tfacct.families._rooms import config_class, names
+from tfacct.families._parts import PAIRS, encoders, part_of
+from tfacct.families._rooms import Part, config_class, names
 from tfacct.families._texts import TEXTS, Text
 
 FIELDS = ("text_config", "llm_config", "language_config")

@@ -66,6 +66,8 @@ class LoadedModel:
     """Note for the user where a preset answers for another name."""
     whole: Mapping[str, Any] | None = None
     """The config that it is a part of, where that holds other models."""
+    parts: tuple[Literal["text", "vision", "audio"], ...] = ()
+    """Its parts that are counted together."""
     part: str = ""
     """Which part of it, where the user asked for one; `both` of one of two that are counted together."""
 
@@ -128,9 +130,7 @@ class LoadedModel:
 
     def of_parts(self) -> list[LoadedModel]:
         """The models that its config holds, to be counted together. Raises TfacctError."""
-        from tfacct.families._wrappers import parts_of
-
-        found = [self.of_part(part) for part in parts_of(self.whole or {})]
+        found = [self.of_part(part) for part in self.parts]
         counted = {f"{one.part}_config" for one in found}
         left_out = dict.fromkeys(name for one in found for name in one.left_out if name not in counted)
         return [replace(one, left_out=tuple(left_out), part="both") for one in found]
@@ -199,5 +199,6 @@ def subject(
         provenance=provenance,
         changed=dict(sets or {}),
         left_out=reading.left_out,
+        parts=reading.parts,
         whole=raw if reading.left_out else None,
     )
