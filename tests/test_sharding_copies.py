@@ -23,7 +23,7 @@ from tfacct.reports.training import Recipe, trained
 CONFIG = {"hidden_size": 256, "intermediate_size": 1024, "num_attention_heads": 4, "num_key_value_heads": 2}
 
 
-def copied(config: dict[str, Any], rank: int) -> tuple[Any, list[int]]:
+def copied(config: dict[str, Any], rank: int, adapters: str) -> tuple[Any, list[int]]:
     """A class in bf16 under DistributedDataParallel, with peft's adapters of a `rank` or none (0), and the bytes of the
     buckets that it reduces."""
     import torch
@@ -46,21 +46,23 @@ def copied(config: dict[str, Any], rank: int) -> tuple[Any, list[int]]:
         products = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            peft.get_peft_model(model, peft.LoraConfig(r=rank, target_modules=products), autocast_adapter_dtype=False)
+            peft.get_peft_model(
+                model, peft.LoraConfig(r=rank, target_modules=products), autocast_adapter_dtype=adapters == "fp32"
+            )
         model.train()
     alone = DistributedDataParallel(model)
     alone.register_comm_hook(None, reduce)
     return alone, found
 
 
-def peak_of_a_copy(config: dict[str, Any], rank: int, earlier: bool) -> tuple[int, list[int]]:
+def peak_of_a_copy(config: dict[str, Any], rank: int, earlier: bool, adapters: str) -> tuple[int, list[int]]:
     """The most bytes alive on a CPU in a later step, up to the last gradient, and the buckets of that step."""
     import torch
 
     from tfacct.reference.alive import Alive, Peak
 
     with fake_ranks(2):
-        model, found = copied(config, rank)
+        model, found = copied(config, rank, adapters)
         ids, alive = torch.zeros(2, 32, dtype=torch.long), Alive("cpu")
         for step in range(4):
             if not earlier:
@@ -75,16 +77,27 @@ def peak_of_a_copy(config: dict[str, Any], rank: int, earlier: bool) -> tuple[in
     return alive.peak.bytes, found
 
 
-@pytest.mark.parametrize(("kind", "rank", "earlier"), [("llama", 0, False), ("qwen3", 0, True), ("llama", 4, False)])
-def test_a_peak_beside_buckets_is_what_is_alive_under_torchs(kind: str, rank: int, earlier: bool) -> None:
+@pytest.mark.parametrize(
+    ("kind", "rank", "earlier", "adapters"),
+    [
+        ("llama", 0, False, "bf16"),
+        ("qwen3", 0, True, "bf16"),
+        ("llama", 4, False, "bf16"),
+        ("llama", 4, False, "fp32"),
+        ("qwen3", 3, True, "fp32"),
+    ],
+)
+def test_a_peak_beside_buckets_is_what_is_alive_under_torchs(
+    kind: str, rank: int, earlier: bool, adapters: str
+) -> None:
     rng = random.Random(f"copy {kind} {rank}")
     config = {**random_config(kind, rng, Mesh()), "head_dim": 8, "vocab_size": 97, "num_hidden_layers": 3}
     config["hidden_size"] = 8 * config["num_attention_heads"]
-    lora: dict[str, Any] = {"lora": str(rank), "adapters": "bf16"} if rank else {}
+    lora: dict[str, Any] = {"lora": str(rank), "adapters": adapters} if rank else {}
     recipe = Recipe(optimizer="none", mesh=Mesh(dp=2), accumulate=earlier, **lora)
     one = trained(tfacct.load(config).loaded, Workload(32, 32, 2), recipe)
     most = max(int(each.total) for each in timeline(without_seeds(one.step)) if each.name != "optimizer step")
-    seen, reduced = peak_of_a_copy(config, rank, earlier)
+    seen, reduced = peak_of_a_copy(config, rank, earlier, adapters)
     assert one.exact and most == seen
     assert sum(reduced) == one.step.buckets
     if rank:

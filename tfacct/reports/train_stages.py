@@ -135,6 +135,8 @@ def unmeasured(subject: LoadedModel, recipe: Recipe, work: Workload) -> str:
         return "Under torch's own schedule the peaks of small models were within 1% of this."
     if mesh.tp > 1:
         return "What collectives of tp hold on the way is not counted."
+    if mesh.dp > 1:
+        return "What buckets hold beside stages was not measured."
     if microbatches(mesh, work.axes(), train=True) < mesh.pp:
         return "torch's own schedules take as many microbatches as there are stages, or more."
     shape = subject.architecture
