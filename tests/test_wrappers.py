@@ -76,6 +76,11 @@ def whole_of(whole: str, said: Mapping[str, Any], of_text: Mapping[str, Any]) ->
     return {"model_type": whole, "text_config": {**text_of(whole), **of_text}, **said}
 
 
+def of_head(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Sizes of the head, where the class takes them from the whole."""
+    return {size: raw["text_config"][size] for size in WRAPPERS[raw["model_type"]].head}
+
+
 @pytest.mark.parametrize(
     ("whole", "said", "of_text"),
     [
@@ -95,7 +100,8 @@ def test_the_language_model_is_the_wholes(whole: str, said: dict, of_text: dict)
 @pytest.mark.parametrize("said", SAID, ids=["unsaid", "tied", "untied"])
 @pytest.mark.parametrize("whole", [name for name in WRAPPERS if name not in NOT_BUILT])
 def test_every_language_model_is_the_wholes_however_its_head_is_tied(whole: str, said: dict, of_text: dict) -> None:
-    agree(whole_of(whole, said, of_text))
+    raw = whole_of(whole, said, of_text)
+    agree({**raw, **of_head(raw)})
 
 
 def test_a_class_that_builds_any_language_model_of_its_kind_asks_for_the_type() -> None:
@@ -104,6 +110,44 @@ def test_a_class_that_builds_any_language_model_of_its_kind_asks_for_the_type() 
     agree(
         {**experts, "model_type": "glm46v", "text_config": {**experts["text_config"], "model_type": "glm4v_moe_text"}}
     )
+
+
+def test_an_untied_head_that_the_whole_makes_has_the_language_models_sizes_or_is_refused() -> None:
+    """Ovis2's class takes hidden_size and vocab_size of its head from the whole: 1,536 and 151,643 by default."""
+    raw = whole_of("ovis2", {TIED: False}, {})
+    sizes = of_head(raw)
+    agree({**raw, **sizes})
+    agree(whole_of("ovis2", {TIED: True}, {}))
+    with pytest.raises(ConfigError, match=r"hidden_size = 1536 of 'ovis2' \(its default\), of which its head is made"):
+        subject("mine", raw)
+    with pytest.raises(ConfigError, match="vocab_size = 7 of 'ovis2', of which its head is made, contradicts"):
+        subject("mine", {**raw, **sizes, "vocab_size": 7})
+
+
+@pytest.mark.parametrize(
+    ("whole", "of_whole", "of_text"),
+    [("ovis2", {}, {TIED: False}), ("vibevoice", {TIED: True}, {TIED: False}), ("vibevoice", {TIED: True}, {})],
+)
+def test_a_word_on_the_head_that_the_class_does_not_read_changes_nothing(
+    whole: str, of_whole: dict, of_text: dict
+) -> None:
+    agree(whole_of(whole, of_whole, of_text))
+
+
+@pytest.mark.parametrize(
+    ("whole", "of_whole", "of_text"),
+    [("shieldgemma2", {TIED: False}, {}), ("nemotron_h_omni", {TIED: True}, {}), ("fun_asr_nano", {}, {TIED: False})],
+)
+def test_a_word_on_the_head_in_the_config_that_the_class_does_not_ask_is_not_enough(
+    whole: str, of_whole: dict, of_text: dict
+) -> None:
+    """Each class takes it from the other config, or its default: they would have another head."""
+    inside = {"shieldgemma2": "gemma3_text", "nemotron_h_omni": "nemotron_h", "fun_asr_nano": "qwen3"}[whole]
+    raw = {"model_type": whole, **of_whole, "text_config": {**TINY[inside], "model_type": inside, **of_text}}
+    if not of_text:
+        raw["text_config"].pop(TIED, None)
+    with pytest.raises(ConfigError, match="does not say whether its head is tied"):
+        subject("mine", raw)
 
 
 def test_a_flat_config_is_read_as_its_class_reads_it() -> None:

@@ -27,7 +27,8 @@ class Wrapper(NamedTuple):
     `ties`: what says whether the head is tied. The `whole` config, else `default`; `either`, the whole or its language
     model; its language model's `own` config alone; or `never`. `filled`: fields that it writes into a text_config which
     leaves them out. `flat`: published configs hold the language model's fields among those of the whole. `asks`: it
-    builds any language model of its kind, by the type that the config says.
+    builds any language model of its kind, by the type that the config says. `head`: sizes of an untied head, which it
+    reads in the whole, with its class's defaults.
     """
 
     text: str
@@ -36,6 +37,7 @@ class Wrapper(NamedTuple):
     filled: Mapping[str, Any] = {}
     flat: bool = False
     asks: bool = False
+    head: Mapping[str, int] = {}
 
 
 _VOXTRAL = {
@@ -100,6 +102,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "mistral3": Wrapper("mistral", default=True),
     "moss_transcribe_diarize": Wrapper("qwen3", default=True),
     "musicflamingo": Wrapper("qwen2", "never"),
+    "ovis2": Wrapper("qwen2", default=True, head={"hidden_size": 1536, "vocab_size": 151643}),
     "paligemma": Wrapper("gemma", default=True, filled={"use_bidirectional_attention": True}),
     "pp_chart2table": Wrapper("qwen2", default=True),
     "qianfan_ocr": Wrapper("qwen3"),
@@ -114,6 +117,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "qwen3_vl": Wrapper("qwen3_vl_text"),
     "qwen3_vl_moe": Wrapper("qwen3_vl_moe_text"),
     "smolvlm": Wrapper("llama"),
+    "vibevoice": Wrapper("qwen2", "own"),
     "vibevoice_asr": Wrapper("qwen2", "never"),
     "video_llama_3": Wrapper("qwen2", "either"),
     "video_llava": Wrapper("llama"),
@@ -121,6 +125,13 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "voxtral": Wrapper("llama", "never", filled=_VOXTRAL),
 }
 """By the `model_type` of the whole."""
+
+SAYS: Mapping[str, Literal["whole", "text"]] = {
+    "fun_asr_nano": "whole",
+    "nemotron_h_omni": "text",
+    "shieldgemma2": "text",
+}
+"""Further wholes: which of their configs says whether the head is tied; of any others one is enough."""
 
 OUTER: Mapping[str, str] = {"qwen2_5_omni": "thinker_config", "qwen3_omni_moe": "thinker_config"}
 """Wholes that speak, by their `model_type`: the field that holds the one that answers, with its own language model."""
@@ -192,6 +203,8 @@ def _known(raw: Mapping[str, Any], model_type: str, wrapper: Wrapper) -> Unwrapp
         "own": of_text,
         "never": False,
     }[wrapper.ties]
+    if not tied:
+        _check_head(raw, inside, wrapper.head)
     said = wrapper.ties == "never" or whole is not None or (inside.get(TIED) is not None and wrapper.ties != "whole")
     filled = {name: value for name, value in wrapper.filled.items() if inside.get(name) is None}
     heads = {"architectures": _class_of_whole(raw.get("architectures"), model_type)}
@@ -202,6 +215,18 @@ def _known(raw: Mapping[str, Any], model_type: str, wrapper: Wrapper) -> Unwrapp
         )
     found = _inside({**inside, **filled, **heads, TIED: tied}, text, raw, ("text_config",))
     return found._replace(defaulted={**found.defaulted, **filled, **({} if said else {TIED: tied})})
+
+
+def _check_head(raw: Mapping[str, Any], inside: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
+    """Refuse an untied head that the whole makes of other sizes than the language model's. Raises ConfigError."""
+    for name, default in sizes.items():
+        of_head = raw.get(name, default)
+        if of_head != inside.get(name):
+            absent = "" if name in raw else " (its default)"
+            raise ConfigError(
+                f"{name} = {shown(of_head)} of {raw['model_type']!r}{absent}, of which its head is made, contradicts"
+                f" {shown(inside.get(name))} in its text_config"
+            )
 
 
 def _class_of_whole(named: Any, model_type: str) -> Any:
@@ -275,6 +300,9 @@ def _unknown(raw: Mapping[str, Any], model_type: str, field: str) -> Unwrapped:
                 f"{name} = {shown(raw[name])} of {model_type!r} contradicts {shown(inside.get(name))} in its {field}"
             )
     said = {config[TIED] for config in (raw, inside) if config.get(TIED) is not None}
+    reads = {"whole": raw, "text": inside}.get(SAYS.get(model_type, ""))
+    if reads is not None and reads.get(TIED) is None:
+        said = set()
     if len(said) != 1:
         unsure = "says both" if said else "does not say"
         raise ConfigError(
