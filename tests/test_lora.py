@@ -178,6 +178,7 @@ def test_a_layer_of_bitsandbytes_itself() -> None:
         ),
         ("llama-3.1-8b --lora 16 --set num_hidden_layers=1", "on a single block"),
         ("mixtral-8x7b --lora 16:router", "'router' is no layer of the class but a parameter"),
+        ("qwen1.5-moe-a2.7b --lora 16:up_proj", "measured with some of attention's, name one too"),
         ("qwen3-30b-a3b --lora 16:gate_proj", "'gate_proj' is no layer of the class but a parameter"),
         ("qwen3-30b-a3b --set mlp_only_layers=[0] --lora 8", "peft takes gate_proj for the routed experts' too"),
         ("llama-3.1-8b --lora 16 --set vocab_size=8000", "vocabularies of twice the hidden size"),

@@ -184,6 +184,8 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
                 f"peft takes {_name(network, modules)} for the routed experts' too: adapters have been measured on"
                 " attention's products alone, name these"
             )
+    if _routed(subject) and not any(path.startswith(ATTENTION) for path in on):
+        return "adapters on networks beside routed experts have been measured with some of attention's, name one too"
     if recipe.weights == NF4 and NF4 not in trains:
         return f"the training step of {subject.family} is not counted with weights in nf4: some peaks were off"
     for each in every:
