@@ -74,6 +74,32 @@ def test_what_the_page_holds_beside_the_preset_is_named(run) -> None:
 
 
 @pytest.mark.parametrize(
+    ("typed", "preset", "of"),
+    [
+        ("kimi-k2.5", "kimi-k2.5-vision", "images"),
+        ("Qwen3-VL-8B-Instruct", "qwen3-vl-8b-vision", "images"),
+        ("Qwen2-Audio-7B-Instruct", "qwen2-audio-7b-audio", "audio"),
+        ("voxtral-mini-3b-2507", "voxtral-mini-3b-audio", "audio"),
+    ],
+)
+def test_an_encoder_does_not_answer_for_the_model_that_writes_text(run, typed: str, preset: str, of: str) -> None:
+    ran = run("params", typed)
+    assert (ran.code, ran.out) == (2, "")
+    said = f"error: no preset counts the language model of {typed}\nhint: {preset} counts its encoder of {of}\n"
+    assert ran.err == said
+    assert run("params", preset.upper()).out == run("params", preset).out
+
+
+def test_an_encoder_is_named_beside_what_the_hub_says(run) -> None:
+    ran = run("params", "moonshotai/Kimi-K2.5")
+    assert (ran.code, ran.out) == (2, "") and "kimi-k2.5-vision counts its encoder of images" in ran.err
+
+
+def test_an_encoder_of_a_pair_answers_for_both(run) -> None:
+    assert run("params", "openai/clip-vit-large-patch14").out == run("params", "clip-vit-large-patch14-vision").out
+
+
+@pytest.mark.parametrize(
     "typed",
     [
         "unsloth/Llama-3.1-8B",  # somebody else's

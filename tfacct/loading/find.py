@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tfacct.architecture.parts import Stem
 from tfacct.base.errors import ConfigError, MissingExtraError, NotFoundError, TfacctError, nearest
 from tfacct.loading import files, presets
 from tfacct.loading.model import LoadedModel, Provenance, subject
@@ -80,11 +81,12 @@ def _from_hub(model: str, sets: Mapping[str, Any] | None, waiting: Waiting | Non
         copy = hub.fetch(hub_id, revision, largest=files.LARGEST, waiting=waiting or hub.unwatched)
     except TfacctError as error:
         preset = spellings.preset(hub_id) if revision in (None, spellings.MAIN) else None
-        if preset is not None and not isinstance(error, ConfigError):
+        alone = _encoder_alone(preset) if preset is not None else None
+        if preset is not None and alone is None and not isinstance(error, ConfigError):
             said = f" {error.message} ".replace(f" {hub_id} ", " it ").strip()
             why = "the hub was not asked" if isinstance(error, MissingExtraError) else said
             return _answer(preset, hub_id, sets, f" ({why})")
-        close = nearest(hub_id.rsplit("/", 1)[-1], presets.names())
+        close = alone or nearest(hub_id.rsplit("/", 1)[-1], presets.names())
         error.hint = "; ".join(hint for hint in (error.hint, close) if hint) or None
         raise
     name = hub.name_of(hub_id, revision)
@@ -98,13 +100,27 @@ def _from_hub(model: str, sets: Mapping[str, Any] | None, waiting: Waiting | Non
 
 
 def _answer(preset: Preset, asked: str, sets: Mapping[str, Any] | None, why: str = "") -> LoadedModel:
-    """The preset that another name stands for, and a note that says so."""
-    found = presets.load(preset.name, sets)
+    """The preset that another name stands for, and a note that says so. Raises NotFoundError where it is an encoder,
+    and the name that of a model that writes text."""
     if asked.strip().casefold() == preset.name.casefold():
-        return found
+        return presets.load(preset.name, sets)
+    if alone := _encoder_alone(preset):
+        raise NotFoundError(f"no preset counts the language model of {asked.strip()}", alone)
+    found = presets.load(preset.name, sets)
     sizes = "" if preset.itself else ", whose config has the same sizes"
     note = f"using the preset {preset.name} for {asked.strip()}{sizes}{why}"
     return replace(found, left_out=preset.without, answers=note)
+
+
+def _encoder_alone(preset: Preset) -> str | None:
+    """What a preset counts that is only the encoder of a model that writes text; None of any other.
+
+    Encoders of CLIP and SigLIP are what their names are asked for: beside them stands no language model.
+    """
+    left_out = "text_config" in preset.without
+    if not left_out or (found := presets.load(preset.name)).family.startswith(("clip_", "siglip")):
+        return None
+    return f"{preset.name} counts its encoder of {'audio' if isinstance(found.architecture.embed, Stem) else 'images'}"
 
 
 def exists(path: Path) -> bool:
