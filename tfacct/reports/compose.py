@@ -149,14 +149,16 @@ def workload_words(subjects: Sequence[LoadedModel], request: Request) -> str:
     batch = f"batch {request.batch:,}"
     sources = {request.source or subject.source for subject in subjects if subject.source is not None}
     one_source = f", source {max(sources):,}" if len(sources) == 1 else ""
+    some = "" if all(subject.source is not None for subject in subjects) else " if any"
+    one_source = one_source and f"{one_source}{some}"
     if request.ctx is None and len({subject.context for subject in subjects}) > 1:
         new = 1 if request.decode else request.tokens
         step = "" if new is None else f"{new_tokens(new)} at "
-        read = " and source" if len(sources) > 1 else one_source
+        read = f" and source{some}" if len(sources) > 1 else one_source
         return f"{step}each model's own longest context{read}, {batch}"
     work = counting.workload(subjects[0], request)
     step = "" if work.tokens == work.context else f"{new_tokens(work.tokens)} at "
-    read = ", own sources" if len(sources) > 1 else one_source
+    read = f", own sources{some}" if len(sources) > 1 else one_source
     return f"{step}context {work.context:,}{read}, {batch}"
 
 
