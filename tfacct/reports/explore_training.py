@@ -52,9 +52,16 @@ def training(subject: LoadedModel, *, turns: bool) -> dict[str, Any]:
         if turns and subject.source is None and (laws := list(_laws(subject))):
             return {"laws": laws}
         context = min(CONTEXT, subject.context)
-        return {"context": context, "steps": [_peak(subject, context, ranks) for ranks in RANKS]}
+        counted = [ranks for ranks in RANKS if ranks == 1 or _shares(subject, ranks)]
+        source = {} if subject.source is None else {"source": subject.source}
+        return {"context": context, **source, "steps": [_peak(subject, context, ranks) for ranks in counted]}
     except TfacctError as error:
         return {"why": error.message.removeprefix(f"{subject.name}: ")}
+
+
+def _shares(subject: LoadedModel, ranks: int) -> bool:
+    """True if the step of one of so many ranks is counted."""
+    return refusal(subject, Recipe("bf16", mesh=mesh_of(fsdp=ranks)).checked()) is None
 
 
 def _peak(subject: LoadedModel, context: int, ranks: int) -> list[Any]:

@@ -23,7 +23,7 @@ export function training(counted, device) {
 		found = model.training;
 	if (!found) return null;
 	if (found.why) return refused(`Its bytes are not counted: ${found.why}.`);
-	const { steps, context, batch, dtype } = found.laws ? turned(counted, found.laws) : still(found);
+	const { steps, context, source, batch, dtype } = found.laws ? turned(counted, found.laws) : still(found);
 	const options = ["--ctx", context, ...(batch > 1n ? ["--batch", batch] : [])];
 	if (dtype !== "bf16") options.push("--dtype", dtype);
 	if (!steps) {
@@ -32,7 +32,8 @@ export function training(counted, device) {
 	}
 	const sequences = batch === 1n ? "One sequence" : `${numbers.grouped(batch)} sequences`;
 	const built = found.laws && !changed(counted) ? "" : "The model as built. ";
-	const aside = `${built}${sequences} of ${numbers.grouped(context)} tokens a rank, ${dtype} with AdamW.`;
+	const read = source ? `, with a source of ${numbers.grouped(source)},` : "";
+	const aside = `${built}${sequences} of ${numbers.grouped(context)} tokens${read} a rank, ${dtype} with AdamW.`;
 	const most = steps.reduce((best, step) => larger(best, einsum.sum(step.parts)), device.memory);
 	const used = PARTS.filter((_, at) => steps.some(step => step.parts[at] > 0n));
 	const last = steps.at(-1).ranks;
@@ -57,9 +58,9 @@ const larger = (one, other) => (one > other ? one : other);
 const changed = ({ model, state }) => state.form !== null || Object.keys(count.changed(model, state)).length > 0;
 
 // Numbers of one step, which no knob turns.
-function still({ context, steps }) {
+function still({ context, source, steps }) {
 	const found = steps.map(([ranks, instant, ...parts]) => ({ ranks, instant, parts: parts.map(BigInt) }));
-	return { steps: found, context, batch: 1n, dtype: "bf16" };
+	return { steps: found, context, source, batch: 1n, dtype: "bf16" };
 }
 
 // The step at these knobs: its laws are those of steps that are laid out alike. A step trains on a whole context.
