@@ -9,6 +9,7 @@ from tfacct import load
 from tfacct.accounts.timeline import peak, timeline
 from tfacct.accounts.timeline_pairs import PairTimeline
 from tfacct.ledger.workload import Workload
+from tfacct.reports.explore_training import training
 from tfacct.reports.training import Recipe, step_of
 
 SIZES = {"d_model": 48, "encoder_layers": 2, "decoder_layers": 3, "encoder_ffn_dim": 70, "decoder_ffn_dim": 50}
@@ -107,3 +108,27 @@ def test_sines_that_are_stored_are_weights_that_nothing_trains() -> None:
     trained = parameters - 2 * 64 * 48
     assert PairTimeline(step).all_gradients == 2 * trained
     assert 4 * trained <= step.states < 4 * trained + 4 * 200  # two moments of 2 bytes, a step of 4 bytes a tensor
+
+
+@pytest.mark.parametrize("name", ["bart-large", "gpt2"])
+def test_no_more_tokens_fit_than_a_table_of_positions_holds(run: Callable[..., Ran], name: str) -> None:
+    """Both tables hold 1,024 positions; bytes alone would let far more in."""
+    said = " ".join(run("train", name, "--fit", "80GiB").out.split())
+    assert "1,024 tokens, all that its position table holds, fit at batch 1, or " in said
+    assert load(name).train(fit="80GiB").fit["largest_context"] == 1024
+    few = load(name).train(fit=load(name).train(ctx=100).peak_bytes).fit["largest_context"]
+    assert few is not None and 100 <= few < 1024
+    assert "position table" not in run("train", "llama-3.2-1b", "--fit", "80GiB").out
+
+
+def test_a_source_is_said_of_those_that_read_one(run: Callable[..., Ran]) -> None:
+    assert ", source 1,024, batch 1" in run("train", "bart-base", "bart-large").out.splitlines()[0]
+    assert ", source 1,024 if any, batch 1" in run("train", "bart-base", "gpt2").out.splitlines()[0]
+
+
+def test_a_page_has_the_step_of_one_device_where_ranks_have_no_rule() -> None:
+    found = training(load("bart-base").loaded, turns=True)
+    ((ranks, instant, *parts),) = found["steps"]
+    facts = load("bart-base").train().models[0]
+    assert (ranks, instant, sum(parts)) == (1, facts["peak_instant"], facts["peak_bytes"])
+    assert found["context"] == found["source"] == 1024

@@ -16,7 +16,7 @@ from tfacct.profiles.chunked import CHUNKS
 from tfacct.reports import compose, counting
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import LeftOut
-from tfacct.reports.train_fit import budgeted, levers
+from tfacct.reports.train_fit import budgeted, levers, table_rows
 from tfacct.reports.train_tables import by_part, instant_facts, kept_lines, parts, several, tensors, timeline
 from tfacct.reports.training import FP32, Recipe, Trained, refusal, trained
 
@@ -125,6 +125,8 @@ def _answer(every: Sequence[Trained], fits: dict[str, Any] | None, fit: int | No
         return f"Needs {needs}."
     size, longest = units.budget(fit), fits["largest_context"]
     most = "not even one token fits" if longest is None else f"{longest:,} tokens fit"
+    if longest is not None and longest == table_rows(one.subject):
+        most = f"{longest:,} tokens, all that its position table holds, fit"
     at_most = f"{most} at batch {one.work.batch:,}"
     if one.peak.total <= fit:
         largest = fits["largest_batch"]

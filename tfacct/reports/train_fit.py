@@ -10,6 +10,7 @@ from typing import Any
 from tfacct.accounts.memory import largest_that_fits
 from tfacct.accounts.passes import recomputed_flops
 from tfacct.base import units
+from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Row, Table
 from tfacct.reports.training import Recipe, Trained, refusal, trained
 
@@ -29,8 +30,11 @@ def budgeted(one: Trained, budget: int) -> dict[str, Any]:
     least = 1 if mesh is None else mesh.pieces  # tokens that ranks divide
     each = 1 if mesh is None else mesh.microbatches or (mesh.pp if mesh.chunks > 1 else 1)  # sequences, likewise
 
+    rows = table_rows(one.subject)
+    limit = LONGEST if rows is None else rows
+
     def longest(recipe: Recipe) -> int | None:
-        most = largest_that_fits(lambda n: total(least * n, one.work.batch, recipe), budget, LONGEST // least)
+        most = largest_that_fits(lambda n: total(least * n, one.work.batch, recipe), budget, limit // least)
         return least * most or None
 
     batch: int | None = each * largest_that_fits(lambda n: total(one.work.context, each * n), budget, LONGEST // each)
@@ -45,6 +49,12 @@ def budgeted(one: Trained, budget: int) -> dict[str, Any]:
         "largest_batch": batch or None,
         "changes": changes,
     }
+
+
+def table_rows(subject: LoadedModel) -> int | None:
+    """Number of positions that a model's own table holds: no longer context runs. None where it has no table."""
+    table = subject.architecture.positions
+    return None if table is None or not table.stored else subject.context
 
 
 LORA, FROZEN = {"lora": "16", "adapters": "bf16"}, "frozen weights"
