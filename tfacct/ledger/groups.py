@@ -203,7 +203,12 @@ class Ledger:
     @cached_property
     def period(self) -> int:
         """Number of tokens after which as many wait to be compressed as before; 1 where none are."""
-        return lcm(*(group.axes[rate] for group in self.groups for rate in RATES.values() if rate in group.axes))
+        return lcm(*self.rates)
+
+    @cached_property
+    def rates(self) -> set[int]:
+        """Numbers of tokens that compressed keys are made of."""
+        return {group.axes[rate] for group in self.groups for rate in RATES.values() if rate in group.axes}
 
     @cached_property
     def beside(self) -> int:

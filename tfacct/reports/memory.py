@@ -239,10 +239,14 @@ def _fit(
         at = ranks.part(mesh, replace(work, context=context, batch=batch)).axes()
         return int(cache_bytes(subject.ledger, at, cached))
 
-    period = subject.ledger.period  # tokens that wait to be compressed take more than the key that is made of them
+    period, rates = subject.ledger.period, subject.ledger.rates
 
     def most(context: int) -> int:
-        return max(cache(n, work.batch) for n in range(max(1, context - period + 1), context + 1))
+        """Bytes of the largest cache on the way: tokens that wait to be compressed may take more than the key that is
+        made of them, so it is largest just before a key is full."""
+        first = max(1, context - period + 1)
+        full = {n - 1 for rate in rates for n in range((first // rate + 1) * rate, context + 1, rate)}
+        return max(cache(n, work.batch) for n in full | {context})
 
     context = largest_that_fits(most, room, LARGEST)
     batch = largest_that_fits(lambda n: cache(work.context, n), room, LARGEST)
