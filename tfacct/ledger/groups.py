@@ -210,6 +210,12 @@ class Ledger:
         """Numbers of tokens that compressed keys are made of."""
         return {group.axes[rate] for group in self.groups for rate in RATES.values() if rate in group.axes}
 
+    def fullest(self, context: int) -> set[int]:
+        """Contexts up to this one, itself too, one of which has the largest cache: those just before a key is full, for
+        the tokens that wait for it may take more than it does."""
+        first = max(1, context - self.period + 1)
+        return {context} | {n - 1 for rate in self.rates for n in range((first // rate + 1) * rate, context + 1, rate)}
+
     @cached_property
     def beside(self) -> int:
         """Number of a step's tokens that are not taken together: learned ones among its patches."""

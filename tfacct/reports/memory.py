@@ -239,14 +239,8 @@ def _fit(
         at = ranks.part(mesh, replace(work, context=context, batch=batch)).axes()
         return int(cache_bytes(subject.ledger, at, cached))
 
-    period, rates = subject.ledger.period, subject.ledger.rates
-
     def most(context: int) -> int:
-        """Bytes of the largest cache on the way: tokens that wait to be compressed may take more than the key that is
-        made of them, so it is largest just before a key is full."""
-        first = max(1, context - period + 1)
-        full = {n - 1 for rate in rates for n in range((first // rate + 1) * rate, context + 1, rate)}
-        return max(cache(n, work.batch) for n in full | {context})
+        return max(cache(n, work.batch) for n in subject.ledger.fullest(context))
 
     context = largest_that_fits(most, room, LARGEST)
     batch = largest_that_fits(lambda n: cache(work.context, n), room, LARGEST)
