@@ -22,6 +22,17 @@ TIED = "tie_word_embeddings"
 SAID = ({}, {TIED: True}, {TIED: False})
 NOT_BUILT = {"fast_vlm", "aya_vision"}
 """One needs a library for its tower, the other's tower has no sizes that build by default."""
+BESIDE: Mapping[str, Mapping[str, Any]] = {
+    "fun_asr_nano": {
+        "adaptor_config": {
+            "hidden_size": TINY["qwen3"]["hidden_size"],
+            "intermediate_size": TINY["qwen3"]["hidden_size"] // 4,
+        }
+    },
+    "granite4_vision": {"deepstack_layer_map": [[-1, 0]], "downsample_rate": "1/2"},
+    "granite_docling": {"vision_config": {"out_hidden_size": TINY["granite"]["hidden_size"]}},
+}
+"""What a whole's class needs beside a tiny language model to be built."""
 QWEN_VL = {**TINY["qwen2"], "hidden_size": 40, "head_dim": 4}
 """Heads that share the hidden size, as its class wants them."""
 GLM4V = {**TINY["glm4"], "hidden_size": 6 * TINY["glm4"]["head_dim"], "num_attention_heads": 6}
@@ -37,7 +48,8 @@ def text_of(whole: str) -> dict[str, Any]:
     tiny = GLM4V if text == "glm4v_text" else tiny
     without += tuple(TEXTS[text].fixed) if text in TEXTS else ()
     kept = {name: value for name, value in tiny.items() if name not in without or family == "cohere2"}
-    return {**kept, "pad_token_id": 0, "num_hidden_layers": 1, **({} if text in TEXTS else {"model_type": text})}
+    layers = {} if family == "nemotron_h" else {"num_hidden_layers": 1}
+    return {**kept, "pad_token_id": 0, **layers, **({} if text in TEXTS else {"model_type": text})}
 
 
 def theirs(raw: Mapping[str, Any]) -> dict[str, int]:
@@ -47,6 +59,7 @@ def theirs(raw: Mapping[str, Any]) -> dict[str, int]:
     from transformers.models.auto import modeling_auto
 
     fields = {name: value for name, value in raw.items() if name != "model_type"}
+    fields = {name: dict(value) if isinstance(value, Mapping) else value for name, value in fields.items()}
     made = transformers.AutoConfig.for_model(raw["model_type"], **fields)
     maps = (
         getattr(modeling_auto, f"MODEL_FOR_{task}_MAPPING_NAMES", {})
@@ -73,7 +86,7 @@ def agree(raw: Mapping[str, Any]) -> None:
 
 
 def whole_of(whole: str, said: Mapping[str, Any], of_text: Mapping[str, Any]) -> dict[str, Any]:
-    return {"model_type": whole, "text_config": {**text_of(whole), **of_text}, **said}
+    return {"model_type": whole, "text_config": {**text_of(whole), **of_text}, **BESIDE.get(whole, {}), **said}
 
 
 def of_head(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,6 +102,11 @@ def of_head(raw: Mapping[str, Any]) -> dict[str, Any]:
         ("voxtral", {TIED: True}, {TIED: True}),
         ("qwen2_vl", {}, {}),
         ("qwen3_vl_moe", {TIED: True}, {}),
+        ("gemma4_unified", {}, {}),
+        ("granite4_vision", {}, {TIED: True}),
+        ("hunyuan_vl", {TIED: False}, {}),
+        ("nemotron_h_omni", {TIED: True}, {}),
+        ("paddleocr_vl", {TIED: False}, {TIED: False}),
     ],
 )
 def test_the_language_model_is_the_wholes(whole: str, said: dict, of_text: dict) -> None:
@@ -100,6 +118,8 @@ def test_the_language_model_is_the_wholes(whole: str, said: dict, of_text: dict)
 @pytest.mark.parametrize("said", SAID, ids=["unsaid", "tied", "untied"])
 @pytest.mark.parametrize("whole", [name for name in WRAPPERS if name not in NOT_BUILT])
 def test_every_language_model_is_the_wholes_however_its_head_is_tied(whole: str, said: dict, of_text: dict) -> None:
+    if whole == "nemotron_h_omni" and of_text.get(TIED):
+        pytest.skip("its language model refuses a tied head")
     raw = whole_of(whole, said, of_text)
     agree({**raw, **of_head(raw)})
 
@@ -136,13 +156,13 @@ def test_a_word_on_the_head_that_the_class_does_not_read_changes_nothing(
 
 @pytest.mark.parametrize(
     ("whole", "of_whole", "of_text"),
-    [("shieldgemma2", {TIED: False}, {}), ("nemotron_h_omni", {TIED: True}, {}), ("fun_asr_nano", {}, {TIED: False})],
+    [("shieldgemma2", {TIED: False}, {}), ("lfm3_vl", {}, {TIED: False})],
 )
 def test_a_word_on_the_head_in_the_config_that_the_class_does_not_ask_is_not_enough(
     whole: str, of_whole: dict, of_text: dict
 ) -> None:
     """Each class takes it from the other config, or its default: they would have another head."""
-    inside = {"shieldgemma2": "gemma3_text", "nemotron_h_omni": "nemotron_h", "fun_asr_nano": "qwen3"}[whole]
+    inside = {"shieldgemma2": "gemma3_text", "lfm3_vl": "lfm2"}[whole]
     raw = {"model_type": whole, **of_whole, "text_config": {**TINY[inside], "model_type": inside, **of_text}}
     if not of_text:
         raw["text_config"].pop(TIED, None)
@@ -158,6 +178,15 @@ def test_a_flat_config_is_read_as_its_class_reads_it() -> None:
     agree({**raw, TIED: True})
     ours = subject("mine", {**raw, "vision_config": {"depth": 2}})
     assert (ours.family, ours.left_out, ours.unknown) == ("qwen2", ("vision_config",), ())
+
+
+def test_a_field_and_a_class_of_older_names_are_read() -> None:
+    """Nemotron's: published before its class was, which has a name of its own."""
+    text = text_of("nemotron_h_omni")
+    raw = {"model_type": "nemotron_h_omni", "architectures": ["NemotronH_Omni_Reasoning_V3"], "llm_config": text}
+    ours = subject("mine", {**raw, "sound_config": {"hidden_size": 9}})
+    assert ours.ledger.parameters() == subject("mine", text).ledger.parameters()
+    assert (ours.family, ours.left_out) == ("nemotron_h", ("sound_config",))
 
 
 def test_the_model_that_answers_is_counted_of_one_that_speaks_too() -> None:
@@ -196,9 +225,10 @@ def test_sizes_left_out_of_a_text_config_are_its_classs(name: str) -> None:
     uneven = {"head_dim": 16} if made.hidden_size % made.num_attention_heads else {}  # the class does not run without
     ours = subject("mine", {"model_type": name, **uneven})
     assert {size: ours.defaulted[size] for size in TEXTS[name].sizes if size in ours.defaulted} != {}
-    read = {field: getattr(ours.config, field) for field in ours.config.counted() if hasattr(made, field)}
+    theirs = made.to_dict()  # a size that layers have of their own is no attribute
+    read = {field: getattr(ours.config, field) for field in ours.config.counted() if field in theirs}
     given = {field: value for field, value in read.items() if value is not None and field != TIED}  # the whole's
-    assert given == {field: getattr(made, field) for field in given}
+    assert given == {field: theirs[field] for field in given}
 
 
 @pytest.mark.parametrize("whole", [name for name in WRAPPERS if WRAPPERS[name].filled])

@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 class Text(NamedTuple):
     """A language model with a type of its own that is another family's: that family, its class's sizes where they are
     left out, fields that its class does not read as that family does, and those that stand for the one `fixed` value
-    that it has."""
+    that it has. `tied`: its class ties the head unless it is told otherwise."""
 
     family: str
     sizes: Mapping[str, Any] = {}
     unread: frozenset[str] = frozenset()
     fixed: Mapping[str, Any] = {}
+    tied: bool = False
 
 
 _QWEN2_VL = {
@@ -103,12 +104,35 @@ _QWEN3_OMNI = {
     "num_experts_per_tok": 8,
     "num_experts": 128,
 }
+_GRANITE_DOCLING = {
+    "vocab_size": 133800,
+    "hidden_size": 1024,
+    "intermediate_size": 2048,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 32768,
+    "embedding_multiplier": 12.0,
+    "logits_scaling": 4.0,
+    "residual_multiplier": 0.263,
+    "attention_multiplier": 0.015625,
+}
 _NO_WINDOW = frozenset({"use_sliding_window", "sliding_window", "layer_types"})
 TEXTS: Mapping[str, Text] = {
     "exaone4_5_text": Text("exaone4"),
+    "gemma4_unified_text": Text(
+        "gemma4_text",
+        {"max_position_embeddings": 262144, "sliding_window": 1024},
+        fixed={"hidden_size_per_layer_input": 0, "enable_moe_block": False},
+        tied=True,
+    ),
     "glm4v_moe_text": Text("glm4_moe", _GLM4V_MOE, fixed={"use_qk_norm": False}),
     "glm4v_text": Text("glm4", _GLM4V, frozenset({"head_dim"}), {"attention_bias": True}),
     "glm_ocr_text": Text("glm4", _GLM_OCR, fixed={"attention_bias": False}),
+    "granite4_vision_text": Text("granite"),
+    "granite_docling_text": Text("granite", _GRANITE_DOCLING, tied=True),
+    "hunyuan_vl_text": Text("hunyuan_v1_dense", tied=True),
+    "paddleocr_vl_text": Text("ernie4_5", tied=True),
     "qwen2_5_omni_text": Text("qwen2", _QWEN2_5_OMNI),
     "qwen2_5_vl_text": Text("qwen2", _QWEN2_VL, frozenset({"head_dim"})),
     "qwen2_vl_text": Text("qwen2", _QWEN2_VL, frozenset({"head_dim"})),

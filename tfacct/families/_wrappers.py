@@ -24,11 +24,12 @@ TIED = "tie_word_embeddings"
 class Wrapper(NamedTuple):
     """A class of several models. `text`: type of its language model where the config does not say.
 
-    `ties`: what says whether the head is tied. The `whole` config, else `default`; `either`, the whole or its language
+    `ties`: what says whether the head is tied. The `whole` config, else `default`; `either`, that or its language
     model; its language model's `own` config alone; or `never`. `filled`: fields that it writes into a text_config which
     leaves them out. `flat`: published configs hold the language model's fields among those of the whole. `asks`: it
     builds any language model of its kind, by the type that the config says. `head`: sizes of an untied head, which it
-    reads in the whole, with its class's defaults.
+    reads in the whole, with its class's defaults. `older`: the field that held the language model's config in files of
+    before. `named`: its class, where that is not named after its type.
     """
 
     text: str
@@ -38,6 +39,8 @@ class Wrapper(NamedTuple):
     flat: bool = False
     asks: bool = False
     head: Mapping[str, int] = {}
+    older: str = "text_config"
+    named: str = ""
 
 
 _VOXTRAL = {
@@ -67,10 +70,12 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "deepseek_vl_hybrid": Wrapper("llama", default=True),
     "exaone4_5": Wrapper("exaone4"),
     "fast_vlm": Wrapper("qwen2", "either"),
+    "fun_asr_nano": Wrapper("qwen3", default=True),
     "fuyu": Wrapper("persimmon"),
     "gemma3": Wrapper("gemma3_text", default=True),
     "gemma3n": Wrapper("gemma3n_text", default=True),
     "gemma4": Wrapper("gemma4_text", default=True),
+    "gemma4_unified": Wrapper("gemma4_unified_text", default=True),
     "glm46v": Wrapper("glm4v_text", asks=True),
     "glm4v": Wrapper("glm4v_text", "either"),
     "glm4v_moe": Wrapper("glm4v_moe_text", "either"),
@@ -78,8 +83,11 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "glmga": Wrapper("glm4v_text", asks=True),
     "glmasr": Wrapper("llama", default=True, filled=_GLMASR),
     "got_ocr2": Wrapper("qwen2", default=True),
+    "granite4_vision": Wrapper("granite4_vision_text"),
+    "granite_docling": Wrapper("granite_docling_text", default=True),
     "granite_speech": Wrapper("granite", default=True),
     "granite_speech_plus": Wrapper("granite", default=True),
+    "hunyuan_vl": Wrapper("hunyuan_vl_text", "either", default=True, flat=True),
     "hyperclovax_vision_v2": Wrapper("hyperclovax", default=True),
     "idefics2": Wrapper("mistral"),
     "idefics3": Wrapper("llama"),
@@ -102,7 +110,9 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "mistral3": Wrapper("mistral", default=True),
     "moss_transcribe_diarize": Wrapper("qwen3", default=True),
     "musicflamingo": Wrapper("qwen2", "never"),
+    "nemotron_h_omni": Wrapper("nemotron_h", "own", older="llm_config", named="NemotronH_Omni_Reasoning_V3"),
     "ovis2": Wrapper("qwen2", default=True, head={"hidden_size": 1536, "vocab_size": 151643}),
+    "paddleocr_vl": Wrapper("paddleocr_vl_text", "either", default=True, flat=True),
     "paligemma": Wrapper("gemma", default=True, filled={"use_bidirectional_attention": True}),
     "pp_chart2table": Wrapper("qwen2", default=True),
     "qianfan_ocr": Wrapper("qwen3"),
@@ -127,8 +137,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
 """By the `model_type` of the whole."""
 
 SAYS: Mapping[str, Literal["whole", "text"]] = {
-    "fun_asr_nano": "whole",
-    "nemotron_h_omni": "text",
+    "lfm3_vl": "whole",
     "shieldgemma2": "text",
 }
 """Further wholes: which of their configs says whether the head is tied; of any others one is enough."""
@@ -184,7 +193,8 @@ def _inner(raw: Mapping[str, Any], field: str, part: Part) -> Unwrapped:
 
 def _known(raw: Mapping[str, Any], model_type: str, wrapper: Wrapper) -> Unwrapped:
     """The language model of a class that was asked."""
-    inside = raw.get("text_config")
+    field = "text_config" if raw.get("text_config") is not None else wrapper.older
+    inside = raw.get(field)
     if inside is None and wrapper.flat:
         inside = {name: value for name, value in raw.items() if name not in ("model_type", "architectures", TIED)}
     if not isinstance(inside, Mapping):
@@ -196,10 +206,12 @@ def _known(raw: Mapping[str, Any], model_type: str, wrapper: Wrapper) -> Unwrapp
     of_text = inside.get(TIED)
     if of_text is None and text in names():
         of_text = config_class(text).model_fields[TIED].default if TIED in config_class(text).model_fields else False
+    if of_text is None and text in TEXTS:
+        of_text = TEXTS[text].tied
     whole = raw.get(TIED)
     tied = {
         "whole": wrapper.default if whole is None else whole,
-        "either": whole or of_text or False,
+        "either": (wrapper.default if whole is None else whole) or of_text or False,
         "own": of_text,
         "never": False,
     }[wrapper.ties]
@@ -207,13 +219,14 @@ def _known(raw: Mapping[str, Any], model_type: str, wrapper: Wrapper) -> Unwrapp
         _check_head(raw, inside, wrapper.head)
     said = wrapper.ties == "never" or whole is not None or (inside.get(TIED) is not None and wrapper.ties != "whole")
     filled = {name: value for name, value in wrapper.filled.items() if inside.get(name) is None}
-    heads = {"architectures": _class_of_whole(raw.get("architectures"), model_type)}
+    writes = wrapper.named or f"{model_type}ForConditionalGeneration"
+    heads = {"architectures": _class_of_whole(raw.get("architectures"), writes)}
     if family not in names():
         raise ConfigError(
             f"the language model in {model_type!r} is of an unknown model_type {shown(family)}",
             f"{len(names())} are known: docs/models.md and `tfacct models` list them",
         )
-    found = _inside({**inside, **filled, **heads, TIED: tied}, text, raw, ("text_config",))
+    found = _inside({**inside, **filled, **heads, TIED: tied}, text, raw, (field,))
     return found._replace(defaulted={**found.defaulted, **filled, **({} if said else {TIED: tied})})
 
 
@@ -229,9 +242,9 @@ def _check_head(raw: Mapping[str, Any], inside: Mapping[str, Any], sizes: Mappin
             )
 
 
-def _class_of_whole(named: Any, model_type: str) -> Any:
+def _class_of_whole(named: Any, writes: str) -> Any:
     """What the whole's class says of the head. One that writes text has the language model's, which needs no word."""
-    writes = f"{model_type.replace('_', '').replace('-', '')}forconditionalgeneration"
+    writes = writes.replace("_", "").replace("-", "").lower()
     if all(name.replace("_", "").lower() == writes for name in classes.named(named)):
         return None
     return named
@@ -250,6 +263,7 @@ def _inside(inside: Mapping[str, Any], text: str, whole: Mapping[str, Any], fiel
         if inside.get(name) and changes_counts(name):
             _refuse_unread(name, inside, text)
     sizes = own.sizes if text in TEXTS else config_class(text).inside if text in names() else {}
+    sizes = {**sizes, TIED: True} if own.tied else sizes
     absent = {name: value for name, value in sizes.items() if inside.get(name) is None}
     others = {name for name in (*inside, *whole) if name.endswith("_config") and name not in (*fields, *KEPT)}
     kept = {name: whole[name] for name in (*KEPT, "torch_dtype", "dtype") if name in whole}
