@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -181,3 +182,11 @@ def test_ranks_beside_the_unknown_ones_are_named(run: Callable[..., Ran]) -> Non
 def test_a_mesh_that_is_refused_is_not_called_unmeasured(run: Callable[..., Ran]) -> None:
     said = run("solve", "phi-2", "--for", "tp", "--until", "peak_bytes=8GB", "--ctx", "1k").err
     assert "hint: the step of one device alone is counted" in said and "have been measured" not in said
+
+
+@pytest.mark.parametrize("mesh", [("--cp", "4"), ("--pp", "2"), ("--tp", "2"), ("--dp", "2", "--zero", "1"), ()])
+def test_a_peak_that_was_not_measured_looks_like_an_estimate(run: Callable[..., Ran], mesh: tuple[str, ...]) -> None:
+    asked = ("train", "llama-3.2-1b", "--ctx", "2k", "--batch", "8", *mesh)
+    exact = json.loads(run(*asked, "--json").out)["models"][0]["exact"]
+    assert exact == (mesh in [(), ("--pp", "2"), ("--tp", "2")])
+    assert ("Needs ≈ " in run(*asked).out) is not exact

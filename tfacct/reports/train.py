@@ -119,7 +119,7 @@ def _answer(every: Sequence[Trained], fits: dict[str, Any] | None, fit: int | No
         small, large = (f"{units.binary(end.peak.total)} ({end.subject.name})" for end in ends)
         return f"Needs from {small} to {large} at the peak."
     (one,) = every
-    sure = "" if one.least == one.peak.total else f"from {units.binary(one.least)} to "
+    sure = f"from {units.binary(one.least)} to " if one.least != one.peak.total else "" if one.exact else "≈ "
     needs = f"{sure}{units.binary(one.peak.total)} at its peak ({one.peak.name})"
     if fits is None or fit is None:
         return f"Needs {needs}."
