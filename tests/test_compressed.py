@@ -96,3 +96,13 @@ def test_kv_says_what_further_tokens_add_together(run) -> None:
 def test_what_changes_counts_and_is_not_understood_is_refused(fields: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         subject("mine", {**TINY["deepseek_v4"], **fields}).ledger.parameters()
+
+
+@pytest.mark.parametrize("contexts", ["4095,4096", "4095,4099"])
+def test_what_shrinks_has_no_bar(run, tmp_path, contexts: str) -> None:
+    """A token that fills a key takes more than it adds: a bar is as long as something is large."""
+    page = tmp_path / "page.html"
+    options = ("--ctx", contexts, "--metric", "kv_bytes_next_token", "--html", str(page))
+    lines = run("sweep", "deepseek-v4-flash", *options).out.splitlines()
+    assert [line for line in lines if "4,095   -5.22 MiB" in line] == [" 4,095   -5.22 MiB"]
+    assert 'width="-' not in page.read_text() and 'width="2' not in page.read_text()

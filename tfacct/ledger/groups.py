@@ -203,7 +203,18 @@ class Ledger:
     @cached_property
     def period(self) -> int:
         """Number of tokens after which as many wait to be compressed as before; 1 where none are."""
-        return lcm(*(group.axes[rate] for group in self.groups for rate in RATES.values() if rate in group.axes))
+        return lcm(*self.rates)
+
+    @cached_property
+    def rates(self) -> set[int]:
+        """Numbers of tokens that compressed keys are made of."""
+        return {group.axes[rate] for group in self.groups for rate in RATES.values() if rate in group.axes}
+
+    def fullest(self, context: int) -> set[int]:
+        """Contexts up to this one, itself too, one of which has the largest cache: those just before a key is full, for
+        the tokens that wait for it may take more than it does."""
+        first = max(1, context - self.period + 1)
+        return {context} | {n - 1 for rate in self.rates for n in range((first // rate + 1) * rate, context + 1, rate)}
 
     @cached_property
     def beside(self) -> int:

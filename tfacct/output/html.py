@@ -153,7 +153,7 @@ def _classed(kind: Kind, shown: str = "") -> str:
 
 def _bar(cell: Cell, longest: Fraction) -> str:
     """A bar beside numbers that say the same: a drawing that readers aloud pass over."""
-    if not isinstance(cell, Fraction) or not longest:
+    if not isinstance(cell, Fraction) or cell <= 0:
         return "<td></td>"
     width = f"{float(100 * cell / longest):.4g}"
     rectangle = f'<rect width="{width}" height="10"/>'

@@ -303,7 +303,7 @@ def longest_bar(report: Report, key: str) -> Fraction:
 
 
 def _bar(cell: Cell, longest: Fraction, width: int) -> str:
-    if not isinstance(cell, Fraction) or not longest:
+    if not isinstance(cell, Fraction) or cell <= 0:
         return ""
     halves = round(cell / longest * width * 2)
     return "█" * (halves // 2) + "▌" * (halves % 2)

@@ -239,10 +239,8 @@ def _fit(
         at = ranks.part(mesh, replace(work, context=context, batch=batch)).axes()
         return int(cache_bytes(subject.ledger, at, cached))
 
-    period = subject.ledger.period  # tokens that wait to be compressed take more than the key that is made of them
-
     def most(context: int) -> int:
-        return max(cache(n, work.batch) for n in range(max(1, context - period + 1), context + 1))
+        return max(cache(n, work.batch) for n in subject.ledger.fullest(context))
 
     context = largest_that_fits(most, room, LARGEST)
     batch = largest_that_fits(lambda n: cache(work.context, n), room, LARGEST)
