@@ -148,11 +148,18 @@ def test_a_forward_pass_of_fused_products_has_no_buckets() -> None:
     model = tfacct.load("gpt2")
     # Queries, keys, values and the result of 12 blocks, 64/4 tokens of 768 numbers of 2 bytes; 3/4 of each is sent.
     assert model.comms(ulysses=4, ctx=64, tokens=64).sent_bytes == 12 * 4 * 16 * 768 * 2 * 3 // 4
-    with pytest.raises(tfacct.TfacctError, match="share a bucket of ulysses was not compared"):
+    with pytest.raises(tfacct.TfacctError, match="share a bucket of ulysses was not compared") as told:
         model.comms(ulysses=4, ctx=64, train=True)
+    assert told.value.hint == "fsdp and zero reduce without such buckets"
 
 
 def test_only_a_step_sums_gradients() -> None:
     model = tfacct.load("llama-3.2-1b")
     assert "The ranks of a sequence have the same weights." in model.comms(cp=4, ctx=64, tokens=64).notes
     assert any("sum gradients" in said for said in model.comms(cp=4, ctx=64, train=True).notes)
+
+
+def test_heads_that_ranks_of_tp_do_not_divide_leave_no_size(run: Callable[..., Ran]) -> None:
+    """Eight heads of keys, three ranks of tp."""
+    words = " ".join(run("comms", "llama-3.1-8b", "--tp", "3", "--ulysses", "2", "--ctx", "8k", "--train").err.split())
+    assert "no size does: --tp 3 alone does not divide all of them" in words

@@ -200,3 +200,11 @@ def test_tables_fit(run: Callable[..., Ran], columns: int) -> None:
     for more in ((), ("--fit", "40GiB"), ("--by", "tensor"), ("--by", "part")):
         ran = run("train", "llama-3.1-8b", "--ctx", "8k", "--lora", "16", *more, columns=columns)
         assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= columns
+
+
+def test_advice_about_adapters_is_counted_when_it_is_followed(run: Callable[..., Ran]) -> None:
+    """Weights in nf4, and what adapters drop, go with adapters alone: both are named with them."""
+    asked = ("train", "aya-expanse-8b", "--ctx", "64", "--checkpoint", "full")
+    ran = run(*asked, "--lora", "8", "--weights", "nf4", "--lora-dropout", "0.1")
+    assert "without --lora, --weights nf4, --lora-dropout it is counted" in " ".join(ran.err.split())
+    assert run(*asked).code == 0

@@ -1,7 +1,12 @@
 """Training steps of encoders that turn queries and keys, or add scores of distances, by hand."""
 
+import json
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
+from tests.conftest import Ran
 from tfacct import load
 from tfacct.accounts.timeline import Timeline
 from tfacct.base.errors import UsageError
@@ -39,3 +44,14 @@ def test_a_class_that_runs_no_block_again_is_refused_by_name() -> None:
     with pytest.raises(UsageError, match="the class of mpnet runs no block again") as told:
         step_of(load("mpnet-base").loaded, Workload(64, 64, 1), Recipe(attention="eager", checkpoint="full"))
     assert told.value.hint == "without checkpoint it is counted"
+
+
+def test_a_classifier_of_sequences_learns_from_one_label_of_each(run: Callable[..., Ran], tmp_path: Path) -> None:
+    fields = {"model_type": "roberta", "hidden_size": 48, "num_attention_heads": 3, "num_hidden_layers": 2}
+    said = {}
+    for head in ("SequenceClassification", "TokenClassification", "MaskedLM"):
+        file = tmp_path / f"{head}.json"
+        file.write_text(json.dumps({**fields, "architectures": [f"RobertaFor{head}"], "num_labels": 3}))
+        said[head] = " ".join(run("train", str(file), "--ctx", "33", "-v").out.split())
+    assert "Each sequence has one label." in said.pop("SequenceClassification")
+    assert all("The labels are the tokens." in text for text in said.values())

@@ -9,6 +9,7 @@ from tfacct import load
 from tfacct.accounts.timeline import peak, timeline
 from tfacct.accounts.timeline_pairs import PairTimeline
 from tfacct.ledger.workload import Workload
+from tfacct.loading.model import subject
 from tfacct.reports.explore_training import training
 from tfacct.reports.training import Recipe, step_of
 
@@ -85,7 +86,8 @@ def test_layers_that_the_class_leaves_out_by_default_are_refused_by_name(run: Ca
     """M2M100Config's encoder_layerdrop and decoder_layerdrop are 0.05 where a config does not say."""
     ran = run("train", "nllb-200-distilled-600m")
     assert "decoder_layerdrop changes what its training step keeps" in " ".join(ran.err.split())
-    assert "--set decoder_layerdrop=0 counts it without" in " ".join(ran.err.split())
+    hint = "--set decoder_layerdrop=0 and --set encoder_layerdrop=0 count it without"
+    assert hint in " ".join(ran.err.split())
     none = ("--set", "encoder_layerdrop=0", "--set", "decoder_layerdrop=0")
     assert run("train", "nllb-200-distilled-600m", *none, "--ctx", "64").code == 0
 
@@ -132,3 +134,22 @@ def test_a_page_has_the_step_of_one_device_where_ranks_have_no_rule() -> None:
     facts = load("bart-base").train().models[0]
     assert (ranks, instant, sum(parts)) == (1, facts["peak_instant"], facts["peak_bytes"])
     assert found["context"] == found["source"] == 1024
+
+
+@pytest.mark.parametrize("source", [1, 5])
+def test_what_the_encoder_gave_stays_while_block_0_runs_again(source: int) -> None:
+    """A short source beside a long target, whose own attention is at its fullest behind that to the source."""
+    pytest.importorskip("transformers")
+    from tfacct.reference import keeping
+
+    fields = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 96, "vocab_size": 5, "pad_token_id": 1}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "decoder_ffn_dim": 16, "encoder_ffn_dim": 70}
+    tokens = {"bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2, "max_position_embeddings": 64}
+    config = {"model_type": "bart", "activation_function": "relu", **fields, **heads, **tokens}
+    recipe = Recipe("fp32", "none", "full")
+    work = Workload(context=31, tokens=31, batch=3, source=source, new_source=source)
+    model = subject("bart", config, {}, None)
+    found = peak(each for each in timeline(step_of(model, work, recipe)) if each.name != "optimizer step")
+    run = keeping.trainable(model.of_class, "sdpa", "fp32", checkpoint="full", auto=model.config.ending.auto)
+    assert found.operation == "blocks.*.attn.sdpa"
+    assert found.total == keeping.peak(run, 3, 31, source=source).bytes

@@ -43,7 +43,8 @@ class PairTimeline:
         each = {line.path: self.writes.held(front, (line,)) for line in front.run.kept}
         self.labels, self.ids = each[LABELS], each[TOKENS]
         self.writes.ids = self.ids
-        self.writes.angles = (*self.writes.angles, Angles(LAST_READ, each[MEMORY], 0))  # goes as angles do
+        if not step.checkpoint:  # goes as angles do; a block that runs again was handed it, and has it to its end
+            self.writes.angles = (*self.writes.angles, Angles(LAST_READ, each[MEMORY], 0))
         read = reading.run.front
         self.source = sum([self.reads.held(read, (line,)) for line in read.run.kept if line.path == TOKENS])
 

@@ -85,7 +85,7 @@ def check_buckets(subject: LoadedModel, mesh: Mesh) -> None:
         raise ConfigError(
             f"{subject.name}: its class fuses products, and which of them share a bucket of"
             f" {option('dp' if mesh.dp > 1 else 'cp' if mesh.cp > 1 else 'ulysses')} was not compared",
-            f"{option('fsdp')} is counted, and {option('zero')} too",
+            f"{option('fsdp')} and {option('zero')} reduce without such buckets",
         )
 
 

@@ -45,8 +45,9 @@ def changed_by(subject: LoadedModel) -> str | None:
     on = next((field for field in fields if subject.raw.get(field, unsaid)), None)
     if on is None:
         return None
-    value = subject.raw.get(on, unsaid)
-    without = f", and the class's default is {value}: {option('set', f'{on}=0')} counts it without"
+    every = [option("set", f"{field}=0") for field in fields if subject.raw.get(field, unsaid)]
+    count = f"{' and '.join(every)} count{'s' if len(every) == 1 else ''} it without"
+    without = f", and the class's default is {subject.raw.get(on, unsaid)}: {count}"
     return f"{on} changes what its training step keeps{'' if on in subject.raw else without}"
 
 

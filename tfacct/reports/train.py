@@ -83,8 +83,15 @@ def train(
 def _details(shown: Sequence[Trained]) -> Iterator[str]:
     """Sentences about what is exact, and which tokens models learn from."""
     yield EXACT
-    pairs = {one.subject.architecture.encoder is not None for one in shown}
-    yield from (sentence for so, sentence in ((False, LABELS), (True, SHIFTED)) if so in pairs)
+    known = {_labels(one.subject) for one in shown}
+    yield from (sentence for sentence in (LABELS, ONE_LABEL, SHIFTED) if sentence in known)
+
+
+def _labels(subject: LoadedModel) -> str:
+    shape = subject.architecture
+    if shape.encoder is not None:
+        return SHIFTED
+    return ONE_LABEL if shape.classes is not None and shape.classes.pooled else LABELS
 
 
 EXACT = (
@@ -93,6 +100,7 @@ EXACT = (
 )
 SECOND = "The optimizer's step is the second one, when its moments are there."
 LABELS = f"The labels are the tokens. {SECOND}"
+ONE_LABEL = f"Each sequence has one label. {SECOND}"
 SHIFTED = f"The decoder's tokens are its labels, shifted by one. {SECOND}"
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal, NamedTuple, get_args
 
-from tfacct import families
 from tfacct.accounts.optimizers import optimizer
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.timeline import Instant, peak, timeline
@@ -326,28 +325,9 @@ def _check(subject: LoadedModel, recipe: Recipe) -> None:
 
 
 def _advice(subject: LoadedModel, recipe: Recipe) -> str:
-    """Advice for a model that is refused: the other attention where that is counted, or the families that are."""
-    other: AttentionKind = "eager" if recipe.attention == "sdpa" else "sdpa"
-    if subject.quantized and refusal(subject.with_fields({"quantization_config": None}), recipe) is None:
-        return f"{option('set', 'quantization_config=null')} counts weights in {recipe.dtype}"
-    if refusal(subject, replace(recipe, attention=other)) is None:
-        return f"{option('attention', other)} is counted"
-    if recipe.autocast and refusal(subject, replace(recipe, weights=None)) is None:
-        return f"without {option('weights', FP32)} it is counted"
-    if recipe.checkpoint == "attention" and refusal(subject, replace(recipe, checkpoint="full")) is None:
-        return f"{option('checkpoint', 'full')} is counted"
-    if recipe.checkpoint == "full" and refusal(subject, replace(recipe, checkpoint="none")) is None:
-        return f"without {option('checkpoint')} it is counted"
-    if recipe.loss == CHUNKED and refusal(subject, replace(recipe, loss="whole")) is None:
-        return f"{option('loss', 'whole')} is counted"
-    if recipe.accumulate and refusal(subject, replace(recipe, accumulate=False)) is None:
-        return f"without {option('accumulate')} it is counted"
-    if recipe.lora is not None and refusal(subject, replace(recipe, lora=None)) is None:
-        return f"without {option('lora')} it is counted"
-    if recipe.mesh is not None and refusal(subject, replace(recipe, mesh=None)) is None:
-        return "the step of one device alone is counted"
-    known = sum(bool(families.config_class(name).trains) for name in families.names())
-    return f"the steps of {known} families have been measured: docs/models.md lists them, docs/training.md says how"
+    from tfacct.reports.train_advice import advice
+
+    return advice(subject, recipe)
 
 
 def habits(subject: LoadedModel) -> Habits:

@@ -173,10 +173,10 @@ def _check_parts(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
         also = f" beside {option('tp', mesh.tp)}" if mesh.tp > 1 else ""
         said = ", ".join(f"{letter} = {whole:,} ({NAMES[letter]})" for letter, whole in wrong)
         sizes = divisors(whole // mesh.tp for _, whole in heads if whole % mesh.tp == 0)
-        fitting = ", ".join(map(str, sizes)) if all(whole % mesh.tp == 0 for _, whole in heads) else "none"
-        raise UsageError(
-            f"{option('ulysses', mesh.ulysses)}{also} does not divide {said}", f"sizes that divide all: {fitting}"
-        )
+        fitting = f"sizes that divide all: {', '.join(map(str, sizes))}"
+        if any(whole % mesh.tp for _, whole in heads):
+            fitting = f"no size does: {option('tp', mesh.tp)} alone does not divide all of them"
+        raise UsageError(f"{option('ulysses', mesh.ulysses)}{also} does not divide {said}", fitting)
 
 
 def replicated(ledger: Ledger, mesh: Mesh) -> list[int]:

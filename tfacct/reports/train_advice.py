@@ -1,0 +1,40 @@
+"""Advice where a training step is not counted: the nearest one that is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tfacct import families
+from tfacct.base.errors import listed
+from tfacct.base.spelling import option
+from tfacct.loading.model import LoadedModel
+from tfacct.reports.training import CHUNKED, FP32, NF4, AttentionKind, Recipe, refusal
+
+
+def advice(subject: LoadedModel, recipe: Recipe) -> str:
+    """Advice for a model that is refused: the other attention where that is counted, or the families that are."""
+    other: AttentionKind = "eager" if recipe.attention == "sdpa" else "sdpa"
+    if subject.quantized and refusal(subject.with_fields({"quantization_config": None}), recipe) is None:
+        return f"{option('set', 'quantization_config=null')} counts weights in {recipe.dtype}"
+    bare, packed = {"lora": None, "adapters": FP32, "lora_dropout": 0.0}, recipe.weights == NF4
+    adapters = [option("lora"), option("weights", NF4)] if packed else [option("lora")]
+    adapters += [option("adapters")] * (recipe.adapters != FP32) + [option("lora_dropout")] * (recipe.lora_dropout > 0)
+    without: dict[str, tuple[bool, dict[str, Any]]] = {
+        option("weights", FP32): (recipe.autocast, {"weights": None}),
+        option("checkpoint"): (recipe.checkpoint != "none", {"checkpoint": "none"}),
+        option("accumulate"): (recipe.accumulate, {"accumulate": False}),
+        listed(adapters): (recipe.lora is not None, {**bare, "weights": None} if packed else bare),
+    }
+    ways: dict[str, tuple[bool, dict[str, Any]]] = {
+        f"{option('attention', other)} is counted": (True, {"attention": other}),
+        f"{option('checkpoint', 'full')} is counted": (recipe.checkpoint == "attention", {"checkpoint": "full"}),
+        f"{option('loss', 'whole')} is counted": (recipe.loss == CHUNKED, {"loss": "whole"}),
+        **{f"without {names} it is counted": way for names, way in without.items()},
+        "the step of one device alone is counted": (recipe.mesh is not None, {"mesh": None}),
+    }
+    for advice, (given, changed) in ways.items():
+        if given and refusal(subject, replace(recipe, **changed)) is None:
+            return advice
+    known = sum(bool(families.config_class(name).trains) for name in families.names())
+    return f"the steps of {known} families have been measured: docs/models.md lists them, docs/training.md says how"
