@@ -108,7 +108,7 @@ def test_what_was_asked_is_said(run: Callable[..., Ran], monkeypatch: pytest.Mon
         ("llama-3.1-8b --shard --tp 16", "no plan gives several ranks of --tp 16 the same heads"),
         ("llama-3.1-8b --shard --tp 3", "does not divide K = 8"),
         ("llama-3.1-8b --shard --tp 2 --sp --ctx 5", "--tp 2 does not divide T = 5"),
-        ("mamba-130m --shard", "no rule for Mamba on a mesh"),
+        ("mamba-130m --shard --tp 2", "no rule for Mamba on a mesh"),
         ("llama-3.1-8b --tp 2", "--tp needs --shard"),
         ("llama-3.1-8b --pp 2", "--pp needs --shard"),
         ("llama-3.1-8b --shard --dp 2", "--dp 2 is not verified here: torch reduces buckets of real numbers"),
@@ -138,3 +138,85 @@ def test_a_process_with_a_group_of_its_own_is_left_alone() -> None:
 
     with fake_ranks(2), pytest.raises(UsageError, match="a process group of its own"):
         tfacct.load(LLAMA).verify(shard=True, ctx=8)
+
+
+GATHERED = {
+    "mamba-130m": 8,
+    "falcon-mamba-7b": 8,
+    "mamba2-130m": 4,
+    "bamba-9b": 8,
+    "jamba-v0.1": 8,
+    "granite-4.0-h-small": 2,
+    "falcon-h1-0.5b": 2,
+    "nemotron-h-8b": 4,
+    "nemotron-3-ultra-550b-a55b": 2,
+    "minimax-text-01": 4,
+    "minimax-m1-80k": 2,
+    "qwen3-next-80b-a3b": 2,
+    "qwen3.5-0.8b": 4,
+    "qwen3.5-35b-a3b": 2,
+    "olmo-2-1b": 8,
+    "olmo-3-7b": 2,
+    "olmoe-1b-7b": 4,
+    "minimax-m2": 4,
+    "minimax-m3": 2,
+    "gemma-3n-e4b-text": 2,
+    "gemma-4-31b-text": 2,
+    "gemma-4-e2b-text": 2,
+    "gemma-4-26b-a4b-text": 2,
+    "recurrentgemma-9b": 2,
+    "lfm2-1.2b": 8,
+    "lfm2-8b-a1b": 2,
+}
+"""Models with parts that have no rule on a mesh, and ranks that divide their weights."""
+QUICK = ("mamba-130m", "falcon-h1-0.5b", "lfm2-1.2b", "olmoe-1b-7b")
+
+
+def gathered(name: str) -> None:
+    model, ranks = tfacct.load(name), GATHERED[name]
+    found = model.verify(shard=True, fsdp=ranks, ctx=16)
+    assert found.agrees and found.rank_params == found.measured_rank_params
+    assert found.witnesses[1]["measured"] > 0
+    assert model.comms(fsdp=ranks, ctx=16, train=True).rank_params == model.params(fsdp=ranks).rank_params
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_weights_are_gathered_whatever_computes_with_them(name: str) -> None:
+    gathered(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(GATHERED.keys() - {*QUICK}))
+def test_every_family_with_parts_without_a_rule_gathers_its_weights(name: str) -> None:
+    gathered(name)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("comms mamba-130m --dp 8 --train", "which tensors share a bucket was not compared"),
+        ("comms mamba-130m --tp 2", "no rule for Mamba on a mesh hint: --fsdp alone is counted"),
+        ("train olmoe-1b-7b --fsdp 8", "no rule for a norm over all heads together on a mesh"),
+        # 8,192 + 2 · 128 channels with 4 taps each: the class divides channels, not taps.
+        ("params bamba-9b --fsdp 5", "--fsdp 5 pads"),
+        ("params zamba2-1.2b --fsdp 2", "no rule for"),
+        ("params kimi-linear-48b-a3b --fsdp 2", "no rule for DeltaNet on a mesh"),
+    ],
+)
+def test_what_gathers_no_weights_says_so(run: Callable[..., Ran], arguments: str, said: str) -> None:
+    ran = run(*arguments.split())
+    assert ran.code == 2 and said in " ".join(ran.err.split())
+
+
+def test_taps_of_a_convolution_are_columns() -> None:
+    # 1,536 channels of 4 taps, 16 states: over 1,024 ranks two channels each.
+    held = {one.path: one for unit in gathered_units("mamba-130m", 1024) for one in unit.shards}
+    assert held["blocks.*.mamba.conv.weight"].elements == 2 * 4
+    assert held["blocks.*.mamba.recurrence.weight"].elements == 2 * 16
+
+
+def gathered_units(name: str, ranks: int) -> list[Any]:
+    from tfacct.accounts.sharding.mesh import Mesh
+    from tfacct.accounts.sharding.shards import gathered as units
+
+    return [*units(tfacct.load(name).loaded.ledger, Mesh(fsdp=ranks))]

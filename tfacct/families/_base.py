@@ -105,7 +105,8 @@ class FamilyConfig(BaseModel):
     divided: ClassVar[frozenset[str]] = frozenset()
     """Plans by which ranks divided the class where what they send was compared: `torch` (its own, also where ranks of
     fsdp do not divide the rows of a tensor) and `published` (that of transformers). Of experts, the dtype of the
-    weights that sum a token's: `own`, that of the stream, or `fp32`."""
+    weights that sum a token's: `own`, that of the stream, or `fp32`. `gathered`: fully_shard divided the weights of
+    parts that have no rule of their own."""
     dropouts: ClassVar[Mapping[str, tuple[str, float | None]]] = {}
     """Where the class drops numbers (`embedding`, `residual`, `attention`) → the share's field, and its default."""
     habits: ClassVar[frozenset[str]] = frozenset()

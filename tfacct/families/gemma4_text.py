@@ -55,6 +55,7 @@ class Config(GemmaLike):
     moe_intermediate_size: Count | None = None
     per_layer_config: Fields | None = None
 
+    divided: ClassVar = frozenset({"gathered"})
     stems: ClassVar = ("Gemma4", "Gemma4Text")
     uncounted: ClassVar = GemmaLike.uncounted | {
         "hidden_activation",

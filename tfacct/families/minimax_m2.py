@@ -28,6 +28,7 @@ class Config(LlamaLike):
     num_local_experts: Count = 256
     num_experts_per_tok: Count = 8
 
+    divided: ClassVar = frozenset({"gathered"})
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "nf4"})
     changes_training: ClassVar = frozenset({"router_jitter_noise", "output_router_logits"})
     habits: ClassVar = frozenset({"scored", "shared_out", "narrow_router", "rejoins", "joins_inside"})

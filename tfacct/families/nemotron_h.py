@@ -66,6 +66,7 @@ class Config(LlamaLike):
     moe_shared_expert_intermediate_size: Count = 7688
     moe_latent_size: Count | None = None
 
+    divided: ClassVar = frozenset({"gathered"})
     stems: ClassVar = ("NemotronH",)
     uncounted: ClassVar = LlamaLike.uncounted | {
         "mlp_hidden_act",

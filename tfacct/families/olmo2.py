@@ -22,6 +22,7 @@ class Config(LlamaLike):
     attention_bias: Switch = False
     rms_norm_eps: Real = 1e-5
 
+    divided: ClassVar = frozenset({"gathered"})
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "lora", "chunked"})
     habits: ClassVar = frozenset({"wide_norms", "wide_angles", "norms_behind"})
     inside: ClassVar[Mapping[str, int]] = {

@@ -28,6 +28,7 @@ class Config(LlamaLike):
     num_experts: Count = 64
     num_experts_per_tok: Count = 8
 
+    divided: ClassVar = frozenset({"gathered"})
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "lora", "nf4"})
     habits: ClassVar = frozenset({"narrow_shares"})
     switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", False)}

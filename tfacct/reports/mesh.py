@@ -40,6 +40,7 @@ from tfacct.reports.stored import stored
 
 TORCH, PUBLISHED = "torch", "published"
 OWN, FP32 = "own", "fp32"
+GATHERED = "gathered"
 STEP = "step"
 """Stand among a family's `divided`; the last where a rank's training step was measured under transformers' plan."""
 
@@ -171,8 +172,14 @@ def check_ruled(subject: LoadedModel, mesh: Mesh, *, train: bool = True) -> None
     pipes.check_axes(subject, mesh)
     if mesh.ranks == mesh.pp and mesh.ep == 1:
         return  # stages send the stream, whatever is inside them
-    if said := unruled(subject.architecture):
+    said = unruled(subject.architecture)
+    if said and _divides_weights(subject, mesh):
+        check_gathered(subject, mesh, said, train=train)
+        return
+    if said:
         kinds = "decoders of attention, latent or not, feed-forward networks, experts and norms have rules"
+        if GATHERED in subject.config.divided:
+            kinds = f"{option('fsdp')} alone is counted: it divides weights, whatever computes with them"
         raise ConfigError(f"{subject.name}: no rule for {said} on a mesh", kinds)
     if train:
         check_buckets(subject, mesh)
@@ -192,6 +199,21 @@ def check_ruled(subject: LoadedModel, mesh: Mesh, *, train: bool = True) -> None
         raise ConfigError(f"{subject.name}: no rule for a table of positions beside {option('sp', True)}", without)
     if mesh.sp and subject.architecture.embed.scaled:  # inside its module torch needs whole sums, outside it does not
         raise ConfigError(f"{subject.name}: no rule for a scaled token table beside {option('sp', True)}", without)
+
+
+def _divides_weights(subject: LoadedModel, mesh: Mesh) -> bool:
+    """True if ranks divide weights alone, whatever computes with them, of a class that was divided so."""
+    return GATHERED in subject.config.divided and mesh.tp * mesh.ep * mesh.parts == 1
+
+
+def check_gathered(subject: LoadedModel, mesh: Mesh, part: str, *, train: bool) -> None:
+    """Raises ConfigError for copies whose gradients are reduced in buckets, of a model with a `part` without rule."""
+    if train and mesh.fsdp == 1 and not mesh.zero:
+        raise ConfigError(
+            f"{subject.name}: no rule for {part} beside {option('dp', mesh.dp)}: which tensors share a bucket was not"
+            " compared",
+            f"{option('fsdp')} is counted, and {option('zero')} too",
+        )
 
 
 def on_ranks(subjects: Sequence[LoadedModel], tp: int, ep: int = 1) -> list[LoadedModel]:
@@ -298,7 +320,7 @@ def _rows(subject: LoadedModel, mesh: Mesh) -> tuple[dict[str, list[int]], dict[
     sizes, ranks = {}, {}
     for unit in gathered(subject.ledger, mesh):
         for one in unit.shards if unit.what else ():
-            sizes[one.path] = [size for size in (one.rows, one.columns) if size > 1]
+            sizes[one.path] = [size for size in (one.rows, one.columns)[: 1 + one.turns] if size > 1]
             ranks[one.path] = unit.ranks
     return sizes, ranks
 

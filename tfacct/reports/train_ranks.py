@@ -73,6 +73,8 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
     mesh = recipe.mesh
     assert mesh is not None
     how = optimizer(recipe.optimizer)
+    if mesh.ranks > mesh.pp and (said := meshes.unruled(subject.architecture)):
+        yield f"no rule for {said} on a mesh"
     if any(map(meshes.in_parallel, subject.architecture.stacks)):
         yield "no rule for parallel sublayers on a mesh"
     if any(odd.alibi or odd.sinks or odd.gated or odd.temperature for odd in _attentions(subject)):

@@ -15,15 +15,19 @@ from tfacct.ledger.lines import EXPERTS, GATE, Line, Matmul, Parameter
 
 HERE = "Er"
 """Experts of one rank."""
+COLUMNS = ("Kc", "Ns")
+"""Letters of what each row has, in weights that are no products': taps of a convolution, states of a channel."""
 
 
 class Shard(NamedTuple):
-    """A stored tensor on one rank: `rows` × `columns` of it, with `padded` rows where `fsdp` divides them."""
+    """A stored tensor on one rank: `rows` × `columns` of it, with `padded` rows where `fsdp` divides them. `turns`: a
+    class may have its columns in front."""
 
     path: str
     rows: int
     columns: int
     padded: int
+    turns: bool = True
 
     @property
     def elements(self) -> int:
@@ -44,14 +48,16 @@ def shard(parameter: Parameter, axes: Axes, mesh: Mesh) -> Shard:
     elif parameter.inputs:
         along = tuple(axis for axis in parameter.axes if axis not in parameter.inputs)
     else:  # a router's rows are experts, and a gate has one
-        along = tuple(axis for axis in parameter.axes if axis in (EXPERTS, GATE)) or parameter.axes
+        along = tuple(axis for axis in parameter.axes if axis in (EXPERTS, GATE))
+        along = along or tuple(axis for axis in parameter.axes if axis not in COLUMNS)
     letter = mesh.divided(parameter.axes, parameter.bank)
     local = {axis: mesh.share(axis, axes[axis]) if axis == letter else axes[axis] for axis in parameter.axes}
     if parameter.bank:
         local[parameter.axes[0]] //= mesh.ep
     rows = prod(local[axis] for axis in along)
     columns = prod(size_ for axis, size_ in local.items() if axis not in along)
-    return Shard(parameter.path, rows, columns, rounded_up(rows, mesh.copies if parameter.bank else mesh.sharers))
+    padded = rounded_up(rows, mesh.copies if parameter.bank else mesh.sharers)
+    return Shard(parameter.path, rows, columns, padded, not {*parameter.axes} & {*COLUMNS})
 
 
 class Unit(NamedTuple):
