@@ -121,7 +121,7 @@ def test_a_peak_that_an_order_decides_is_said_to_be_the_most() -> None:
         ("sweep gpt2 --metric peak_bytes --dtype int4", "bf16, fp16 or fp32, not in int4"),
         ("sweep gpt2 --metric peak_bytes --logits last", "computes all logits: leave --logits out"),
         ("sweep gpt2 --metric peak_byte", "did you mean peak_bytes"),
-        ("sweep gpt2 --metric peak_bytes --as reference", "peak_bytes is not counted as the reference model runs a"),
+        ("sweep gpt2 --metric peak_bytes --as reference", "peak_bytes is not compared as the reference model runs a"),
         ("sweep gpt2 --metric kept_bytes --as fused --lora 8", "--lora 8 is not counted as Megatron runs it"),
         ("sweep gpt2 --as reference", "--as applies to a training step's bytes: it needs a metric such as kept_bytes"),
         ("solve mamba-130m --for ctx --until kept_bytes=1GiB --as reference", "no rule for Mamba"),

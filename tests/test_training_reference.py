@@ -348,3 +348,16 @@ def test_parts_without_a_rule_are_refused_by_name() -> None:
 def test_a_picture_needs_instants() -> None:
     with pytest.raises(UsageError, match="instants, which are not counted"):
         load("bloom-560m").train(as_="reference", ctx=64).plot()
+
+
+def test_where_the_reference_model_has_no_rule_the_classes_own_step_is_named(run: Callable[..., Ran]) -> None:
+    asked = ("train", "bart-base", "--ctx", "64")
+    assert "--as transformers is counted" in run(*asked, "--as", "reference").err
+    assert run(*asked, "--as", "transformers").code == 0
+    assert "hint" not in run("train", "t5-base", "--ctx", "64", "--as", "reference").err
+
+
+def test_a_sweep_says_who_tells_the_reference_models_peak(run: Callable[..., Ran]) -> None:
+    told = run("sweep", "gpt2", "--ctx", "8", "--metric", "peak_bytes", "--as", "reference").err
+    assert "peak_bytes is not compared as the reference model runs a step" in " ".join(told.split())
+    assert "--as reference goes with train for it" in " ".join(told.split())

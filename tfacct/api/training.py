@@ -45,8 +45,8 @@ class Trainable(Asked):
         >>> llama.train(ctx="8k", fit="80GiB").fit["largest_context"]
         4715
 
-        `as_`: `reference` counts what this program's own reference model keeps, `fused`
-        what Megatron does by a paper's algebra, and neither a peak.
+        `as_`: `reference` counts this program's own reference model, `fused` what Megatron
+        keeps by a paper's algebra, without a peak.
         `dtype`: of the pass; of weights, gradients and moments too, unless `weights` says so: `"fp32"` runs the pass
         under torch.autocast, `"nf4"` stores the frozen weights beside adapters in 4 bits. `checkpoint`: `full` keeps
         the input of each block and runs it again, `attention` that of each block's attention. `accumulate`: gradients

@@ -53,7 +53,7 @@ As = Annotated[
     AsChoice,
     typer.Option(
         "--as",
-        help="Who runs it: of the reference model, and of Megatron by a paper's algebra, what is kept.",
+        help="Who runs it: this program's reference model; Megatron, of which a paper's algebra tells what is kept.",
         rich_help_panel=_STEP,
     ),
 ]

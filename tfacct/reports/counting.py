@@ -186,15 +186,18 @@ class Counting:
         return stepper(subject, self.recipe)
 
     def _kept_step(self, subject: LoadedModel, metrics: Sequence[Metric]) -> Callable[[Workload], Step]:
-        """The same of somebody of whose step no peak is told."""
+        """The same of somebody whose steps are compared by what they keep."""
         from functools import cache
 
-        from tfacct.reports.kept_as import check, kept_step, runner
+        from tfacct.reports.kept_as import REFERENCE, check, kept_step, runner
 
         who, recipe = runner(self.as_), self.recipe
         untold = next((metric.name for metric in metrics if metric.of_step and metric.name not in self.told), None)
         if untold is not None:
-            raise UsageError(f"{untold} is not counted as {who.who} runs a step", "as transformers runs it, it is")
+            alone = f"{option('as_', self.as_)} goes with train for it; " if self.as_ == REFERENCE else ""
+            raise UsageError(
+                f"{untold} is not compared as {who.who} runs a step", f"{alone}as transformers runs it, it is"
+            )
         check(recipe, self.as_)
         return cache(lambda work: kept_step(subject, work, recipe, self.as_))
 

@@ -99,12 +99,20 @@ def kept_step(subject: LoadedModel, work: Workload, recipe: Recipe, as_: str) ->
     counted."""
     why = refusal(subject, recipe, as_)
     if why is not None:
-        raise UsageError(f"{subject.name}: {why}")
+        raise UsageError(f"{subject.name}: {why}", _advice(subject, recipe))
     run, each = runner(as_).passed(subject.architecture, recipe, work), width(recipe.dtype)
     how, tensors, bytes_each = optimizer(recipe.optimizer), stored(subject), each.bits // 8
     states, update = how.states(tensors, bytes_each), how.update(tensors, bytes_each)
     less = update.most - update.least
     return Step(run, subject.ledger, work.axes(), each, states, update.most, unsure=less)
+
+
+def _advice(subject: LoadedModel, recipe: Recipe) -> str | None:
+    """Advice where such a step is refused: the class's own, where that is counted."""
+    from tfacct.reports import training
+
+    own = training.refusal(subject, recipe) is None
+    return f"{option('as_', TRANSFORMERS)} is counted" if own else None
 
 
 def told(step: Step) -> bool:
