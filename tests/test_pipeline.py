@@ -239,7 +239,11 @@ def test_params_of_a_stage_whose_blocks_are_all_of_one_kind() -> None:
         ("comms gpt2 --pp 2 --schedule interleaved --batch 5 --train", "takes microbatches in rounds of 2"),
         ("comms gpt2 --pp 2 --fsdp 2 --train", "--fsdp is not counted beside --pp"),
         ("comms gpt2 --pp 2 --dp 2 --zero 2 --train", "--zero 2 is not counted beside --pp"),
-        ("comms t5-base --pp 2", "no rule for an encoder beside --pp"),
+        (
+            "comms t5-base --pp 2",
+            "beside --pp hint: all blocks of the decoder read what the encoder gives: leave --pp out",
+        ),
+        ("comms mixtral-8x7b --pp 2 --ep 2", "--tp and --fsdp, a batch's ranks together hint: give --tp 2 too"),
         ("comms gemma-3n-e4b-text --pp 2", "no rule for"),
         ("params deepseek-v3 --pp 0", "--pp"),
         ("comms gpt2 --pp 2 --microbatches 0", "--microbatches must be at least 1"),
@@ -294,7 +298,7 @@ def test_the_fewest_stages(run: Callable[..., Ran]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        ("t5-base --pp 2", "stages hand on the stream alone: blocks that read nothing else have a rule"),
+        ("t5-base --pp 2", "all blocks of the decoder read what the encoder gives: leave --pp out"),
         ("deepseek-v3 --set mtp=true --pp 2", "--set mtp=false counts the model without them"),
     ],
 )

@@ -28,6 +28,18 @@ def test_the_fewest_ranks_of_tp() -> None:
     assert model.train(**step, fsdp=fewest).peak_bytes <= 16 * 10**9 < model.train(**step, fsdp=fewest - 1).peak_bytes
 
 
+def test_the_fewest_ranks_that_divide_experts() -> None:
+    model = tfacct.load("mixtral-8x7b")
+    for mesh in ({}, {"tp": 2}):
+        found = model.solve("ep", "total_bytes=40GB", **mesh)
+        totals = {ep: model.memory(ep=ep, **mesh).total_bytes for ep in (2, 4)}
+        assert found.total == 4 and [(line["ep"], line["left"]) for line in found.lines] == [
+            (4, totals[4]),
+            (2, totals[2]),
+        ]
+        assert totals[4] <= 40 * 10**9 < totals[2]
+
+
 def test_one_rank_may_be_enough(run: Callable[..., Ran]) -> None:
     out = run("solve", "gpt2", "--for", "tp", "--until", "total_bytes=80GB").out
     assert "One rank is enough: total_bytes stays within 80 GB." in out
@@ -70,6 +82,7 @@ def test_a_number_of_ranks_that_does_not_go_is_skipped_by_name() -> None:
         (f"solve {LARGE} --for tp --tp 2 --until total_bytes=80GB", "leave --tp out"),
         (f"solve {LARGE} --for ctx --tp 2 --until total_bytes=80GB", "--tp and --fsdp go with --for tp or --for fsdp"),
         (f"solve {LARGE} --for fsdp --until total_bytes=80GB", "total_bytes is not divided by --fsdp"),
+        ("solve gpt2 --for ep --until total_bytes=1MB", "gpt2 has no experts for --ep to divide"),
         ("solve t5-base --for tp --until total_bytes=1MB", "no rule for an encoder on a mesh"),
         (f"sweep {LARGE} --fsdp 2,4 --metric total_bytes", "total_bytes is not divided by --fsdp"),
         (f"sweep {LARGE} --tp 0 --metric total_bytes", "--tp"),

@@ -215,6 +215,11 @@ def test_taps_of_a_convolution_are_columns() -> None:
     assert held["blocks.*.mamba.recurrence.weight"].elements == 2 * 16
 
 
+def test_a_norm_of_states_has_them_as_rows() -> None:
+    held = {one.path: one for unit in gathered_units("jamba-v0.1", 8) for one in unit.shards}
+    assert held["blocks.*.mamba.b_norm.weight"].elements == 16 // 8
+
+
 def gathered_units(name: str, ranks: int) -> list[Any]:
     from tfacct.accounts.sharding.mesh import Mesh
     from tfacct.accounts.sharding.shards import gathered as units

@@ -41,6 +41,8 @@ from tfacct.reports.stored import stored
 TORCH, PUBLISHED = "torch", "published"
 OWN, FP32 = "own", "fp32"
 GATHERED = "gathered"
+_BATCH = ("fsdp", "tp")
+"""The axis among whose ranks experts are divided, and the one beside stages, where weights are gathered nowhere."""
 STEP = "step"
 """Stand among a family's `divided`; the last where a rank's training step was measured under transformers' plan."""
 
@@ -97,7 +99,9 @@ def _check_experts(mesh: Mesh) -> None:
         raise UsageError(
             f"{option('ep', mesh.ep)} divides experts among the ranks of {option('tp')} and"
             f" {option('fsdp')}, a batch's ranks together",
-            f"sizes that they have: {', '.join(map(str, sizes))}" if sizes else f"give {option('fsdp', mesh.ep)} too",
+            f"sizes that they have: {', '.join(map(str, sizes))}"
+            if sizes
+            else f"give {option(_BATCH[mesh.pp > 1], mesh.ep)} too",
         )
     if mesh.imbalance != 1 and mesh.ep == 1:
         given = option("imbalance", f"{float(mesh.imbalance):g}")

@@ -20,6 +20,7 @@ from tfacct.loading.model import LoadedModel
 
 FRONT = frozenset(("embed", "pos_embed", "type_embed", "embed_norm"))
 """What may stand in front of the blocks: it is read there alone."""
+ENCODER = "an encoder"
 MTP = "multi-token prediction heads"
 BACK = frozenset(("final_norm", "lm_head", "pooler", "classifier"))
 
@@ -71,10 +72,12 @@ def check_axes(subject: LoadedModel, mesh: Mesh) -> None:
         said = next(_unstaged(subject.architecture), None)
         if said:
             without = f"{option('set', 'mtp=false')} counts the model without them"
-            hint = (
-                without if said == MTP else "stages hand on the stream alone: blocks that read nothing else have a rule"
+            hint = "stages hand on the stream alone: blocks that read nothing else have a rule"
+            if said == ENCODER:
+                hint = f"all blocks of the decoder read what the encoder gives: leave {option('pp')} out"
+            raise ConfigError(
+                f"{subject.name}: no rule for {said} beside {option('pp')}", without if said == MTP else hint
             )
-            raise ConfigError(f"{subject.name}: no rule for {said} beside {option('pp')}", hint)
         stages(blocks_in(subject.ledger), mesh)
     if mesh.parts > 1:
         said = next(_unparted(subject.architecture, mesh), None)
@@ -86,7 +89,7 @@ def check_axes(subject: LoadedModel, mesh: Mesh) -> None:
 def _unstaged(shape: Transformer) -> Iterator[str]:
     """What reads more than the stream, so that stages would send more."""
     if shape.encoder is not None:
-        yield "an encoder"
+        yield ENCODER
     if shape.mtp is not None:
         yield MTP
     front, back = shape.ends()

@@ -13,12 +13,13 @@ from tfacct.algebra.equations import Equation
 from tfacct.algebra.solving import Solution
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
+from tfacct.ledger.lines import EXPERTS
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.counting import Counting
 from tfacct.reports.mesh import TORCH, rows_divisors, unruled
 from tfacct.reports.ranks import on_the_way
 
-RANKS = ("tp", "fsdp", "pp")
+RANKS = ("tp", "fsdp", "pp", "ep")
 """Unknowns that are numbers of ranks."""
 MOST = 2**16
 """Ranks of `fsdp` beyond which nobody asks."""
@@ -54,7 +55,9 @@ def smallest(
     heads = max((part.heads for part in subject.architecture.attentions), default=1)
     there = [axis for axis in ("tp", "pp", "cp") if axis == unknown or getattr(mesh, axis) > 1]
     powers = [2**power for power in range(MOST.bit_length())]
-    if unknown == "pp":
+    if unknown == "ep":
+        among = _of_experts(subject, mesh)
+    elif unknown == "pp":
         among = [*range(1, blocks_in(subject.ledger) + 1)]
     else:
         among = divisors([heads]) if unknown == "tp" else _even(subject, mesh) or powers
@@ -78,6 +81,15 @@ def smallest(
     ends = f"{equation.left.text} is still above {equation.right.text} with {option(unknown, tried[-1])}"
     more = "; more ranks are not counted" if refused and refused[-1] > tried[-1] else ""
     raise UsageError(f"{subject.name}: no number of ranks is enough: {ends}{more}", "divide it along another axis too")
+
+
+def _of_experts(subject: LoadedModel, mesh: Mesh) -> list[int]:
+    """Numbers of ranks that divide all experts, whole groups of those of `tp`. Raises UsageError for a model that has
+    none."""
+    banks = [group.axes[EXPERTS] for group in subject.ledger.groups if EXPERTS in group.axes]
+    if not banks:
+        raise UsageError(f"{subject.name} has no experts for {option('ep')} to divide", f"ask for {option('tp')}")
+    return [count for count in divisors(banks) if count == 1 or count % mesh.tp == 0]
 
 
 def _with(mesh: Mesh, unknown: str, count: int) -> Mesh:
@@ -118,6 +130,8 @@ def _how(unknown: str, among: list[int], refused: list[int]) -> list[str]:
     if unknown == "tp":
         fewer = f" Not counted: {', '.join(f'{count:,}' for count in refused)}." if refused else ""
         return [f"tp divides the query heads: {', '.join(f'{count:,}' for count in among)}.{fewer}"]
+    if unknown == "ep":
+        return [f"ep divides the experts: {', '.join(f'{count:,}' for count in among)}."]
     if unknown == "pp":
         return ["The numbers are those of the fullest stage."]
     return ["The numbers are those of one rank, each with a batch of its own."]
@@ -125,9 +139,7 @@ def _how(unknown: str, among: list[int], refused: list[int]) -> list[str]:
 
 def beside(unknown: str, mesh: Mesh | None) -> str:
     """The ranks that were given beside the unknown ones, for a title."""
-    given = (
-        {} if mesh is None else {axis: getattr(mesh, axis) for axis in (*RANKS, "ep", "cp") if getattr(mesh, axis) > 1}
-    )
+    given = {} if mesh is None else {axis: getattr(mesh, axis) for axis in (*RANKS, "cp") if getattr(mesh, axis) > 1}
     also = " with sp" if mesh is not None and mesh.sp else ""
     return "".join(f", {axis} {count:,}" for axis, count in given.items() if axis != unknown) + also
 

@@ -49,7 +49,7 @@ def shard(parameter: Parameter, axes: Axes, mesh: Mesh) -> Shard:
         along = tuple(axis for axis in parameter.axes if axis not in parameter.inputs)
     else:  # a router's rows are experts, and a gate has one
         along = tuple(axis for axis in parameter.axes if axis in (EXPERTS, GATE))
-        along = along or tuple(axis for axis in parameter.axes if axis not in COLUMNS)
+        along = along or tuple(axis for axis in parameter.axes if axis not in COLUMNS) or parameter.axes
     letter = mesh.divided(parameter.axes, parameter.bank)
     local = {axis: mesh.share(axis, axes[axis]) if axis == letter else axes[axis] for axis in parameter.axes}
     if parameter.bank:
