@@ -312,3 +312,13 @@ def test_voxtrals_encoder_by_hand(run) -> None:
         "verify", "voxtral-mini-3b-audio", "--against", "transformers", "--ctx", "100", "--set=num_hidden_layers=1"
     )
     assert ran.code == 2 and "reads 1,500 positions, no fewer and no more" in " ".join(ran.err.split())
+
+
+def test_a_context_is_solved_for_among_those_whose_patches_are_merged(run) -> None:
+    """GLM-4.1V's patches come in fours: it was asked of numbers that are no multiple of 4."""
+    ran = run("solve", "glm-4.1v-9b-vision", "--for", "ctx", "--until", "total_flops=10T")
+    glm = load("glm-4.1v-9b-vision")
+    assert glm.flops(ctx=4644).total <= 10**13 < glm.flops(ctx=4648).total
+    assert "The largest ctx is 4,644" in ran.out and "ctx must be a multiple of 4" in ran.out
+    ran = run("solve", "llama-4-scout-vision", "--for", "ctx", "--until", "total_flops=10T")
+    assert ran.code == 2 and "where a class token stands beside patches" in ran.err

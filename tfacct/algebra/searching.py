@@ -55,9 +55,10 @@ def searched(unknown: str, equation: Equation, at: Callable[[int], Point], given
     return Found(_among_multiples(unknown, equation, at, can_be, given, step), step, [])
 
 
-def whole(unknown: str, equation: Equation, at: Callable[[int], Point]) -> Solution:
-    """Solve for a context or a batch by search, where a side is no polynomial. Raises NoSolutionError."""
-    return _among_multiples(unknown, equation, at, lambda _: True, 1, 1)
+def whole(unknown: str, equation: Equation, at: Callable[[int], Point], step: int = 1) -> Solution:
+    """Solve for a context or a batch by search, where a side is no polynomial, or among multiples of `step`. Raises
+    NoSolutionError."""
+    return _among_multiples(unknown, equation, at, lambda _: True, step, step)
 
 
 def turn(name: Callable[[int], str], last: int) -> tuple[int, str] | None:

@@ -76,7 +76,13 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
         bends = any(metric.of_step for metric in metrics) and (windowed or terms.recipe.rounds)
         # New tokens are padded to whole chunks where a recurrence runs in chunks, and compressed keys are whole.
         bends |= unknown == "ctx" and subject.ledger.leaps
-        if unknown == "num_key_value_heads":
+        together = subject.ledger.together if unknown == "ctx" else 1
+        if together > 1:
+            if subject.ledger.beside:
+                raise UsageError(f"{subject.name}: ctx is not solved for where a class token stands beside patches")
+            found = whole(unknown, equation, at, together)
+            how = [f"ctx must be a multiple of {together:,}: so many positions become one row."]
+        elif unknown == "num_key_value_heads":
             found = among(unknown, equation, at, divisors(gcd(*subject.architecture.query_heads)))
             how = [f"{unknown} must divide the query heads: every such number was tried."]
         elif bends or any(metric.whole for metric in metrics):
