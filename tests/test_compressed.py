@@ -64,7 +64,7 @@ def test_flops_says_which_keys_are_counted(run) -> None:
         " ".join(run("flops", "deepseek-v4-pro", "--ctx", "8k", *options).out.split())
         for options in ((), ("--masked",))
     )
-    assert "in 31 also keys made of 128 tokens each; in 30 also keys made of 4 tokens each" in whole
+    assert "in 31 of them also keys made of 128 tokens each; in 30 of them also keys made of 4 tokens each" in whole
     assert "All of these keys are counted" in whole and "or not chosen, are left out" in masked
 
 
@@ -72,7 +72,11 @@ def test_kv_says_what_further_tokens_add_together(run) -> None:
     said = " ".join(run("kv", "deepseek-v4-flash").out.split())
     # 32 keys of 4 tokens, of 512 + 128 numbers, in 21 blocks, and one of 128 tokens in 20: 440,320 numbers of 2 bytes
     assert "the next 128 tokens add 860 KiB together" in said and "MHA" not in said
-    assert "in 21 also keys made of 4 tokens each, of which an indexer chooses at most 512" in said
+    assert "The next token fills a key" not in said
+    for command in ("kv", "memory"):
+        full = " ".join(run(command, "deepseek-v4-flash", "--ctx", "4095").out.split())
+        assert "next token -5.22 MiB" in full and "The next token fills a key: the cache shrinks" in full
+    assert "in 21 of them also keys made of 4 tokens each, of which an indexer chooses at most 512" in said
 
 
 @pytest.mark.parametrize(

@@ -314,6 +314,12 @@ def test_voxtrals_encoder_by_hand(run) -> None:
     assert ran.code == 2 and "reads 1,500 positions, no fewer and no more" in " ".join(ran.err.split())
 
 
+def test_a_table_that_is_resampled_has_no_more_rows_for_more_patches(run) -> None:
+    ran = run("flops", "glm-4.1v-9b-vision", "--ctx", "4644")
+    assert ran.err == "hint: glm-4.1v-9b-vision has a context of 576. Counted at 4,644 anyway.\n"
+    assert "parameters of a longer position table" in run("flops", "vit-base-patch16-224", "--ctx", "400").err
+
+
 def test_a_context_is_solved_for_among_those_whose_patches_are_merged(run) -> None:
     """GLM-4.1V's patches come in fours: it was asked of numbers that are no multiple of 4."""
     ran = run("solve", "glm-4.1v-9b-vision", "--for", "ctx", "--until", "total_flops=10T")

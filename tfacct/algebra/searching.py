@@ -113,11 +113,11 @@ def _among_multiples(
     near = [value for value in tried_near if value > 0 and can_be(value * step)]
     if any((sign(equation.difference(at(value * step))) == after) != (value >= high) for value in near):
         why = (
-            "tokens that wait to be compressed make the sides change places more than once"
+            "the sides change places more than once, for tokens that wait to be compressed take more than their key"
             if rates and unknown == "ctx"
             else "rounding up keeps the sides from changing places once"
         )
-        raise NoSolutionError(f"{equation}: {why}, near {unknown} = {low * step:,}")
+        raise NoSolutionError(f"{equation}: near {unknown} = {low * step:,} {why}")
     return Solution(low * step, high * step, rises=after > 0)
 
 

@@ -321,6 +321,9 @@ def _tables(subject: LoadedModel) -> tuple[object, ...]:
 
 
 def longer_table(subject: LoadedModel, context: int) -> int:
-    """Parameters that its position tables would have more for a longer context."""
+    """Parameters that its position tables would have more for a longer context; none of a table that is resampled."""
+    positions = subject.architecture.positions
+    if positions is not None and positions.tiles is not None:
+        return 0
     longer = subject.architecture.with_positions(context).ledger()
     return int(sum(longer.parameters().values()) - subject.parameters)

@@ -133,6 +133,7 @@ def _notes(
     yield from sentences.state_notes(subjects, staged="pp" in facts[0])
     yield from _crossing(facts)
     yield from sentences.window_notes(undivided, kept=True) if len(subjects) == 1 else ()
+    yield from sentences.shrinking(facts)
     yield from latent.kept_notes(subjects)
 
 

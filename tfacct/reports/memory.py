@@ -150,6 +150,7 @@ def _notes(
         *storage_notes(subjects, dtype),
         *sentences.cache_notes(subjects, facts),
         *sentences.state_notes(subjects, staged="pp" in facts[0]),
+        *sentences.shrinking(facts),
         *sentences.source_notes(subjects),
         *_fit_notes(subjects, facts, fit),
     ]

@@ -158,18 +158,25 @@ def _compressed(settings: Sequence[LoadedModel], *, kept: bool, masked: bool) ->
     if not any(each):
         return []
     if len(each) > 1:
-        return ["A token sees the last ones, and keys that are made of several tokens each."]
+        return ["A token sees the last tokens, and keys that are made of several tokens each."]
     light = any("indexer" in words for words in each[0])
     follows = (
-        " Beside these keys a cache holds the tokens that wait for theirs to be full."
+        " The cache also holds the tokens of keys that are not full yet."
         if kept
         else f" Pairs with keys that are not full yet{', or not chosen,' if light else ''} are left out."
         if masked
-        else " All of these keys are counted, as transformers runs it (--masked: only those that a token sees)."
+        else " All of these keys are counted, as transformers runs them (--masked: only those that a token sees)."
     )
     window = next(part.window for _, part in settings[0].architecture.having(CompressedAttention))
     total = sum(stack.count for stack in settings[0].architecture.stacks)
     return [f"In {total:,} blocks a token sees the last {window:,} tokens; {'; '.join(each[0])}.{follows}"]
+
+
+def shrinking(facts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Why a model's next token adds less than nothing, where it does."""
+    if len(facts) > 1 or facts[0].get("kv_bytes_next_token", 0) >= 0:
+        return []
+    return ["The next token fills a key: the cache shrinks, for what waited for the key took more than it does."]
 
 
 def _of_keys(subject: LoadedModel) -> tuple[str, ...]:
@@ -178,7 +185,9 @@ def _of_keys(subject: LoadedModel) -> tuple[str, ...]:
     for stack, part in subject.architecture.having(CompressedAttention):
         if part.kind is not None:
             chosen = f", of which an indexer chooses at most {part.index_top:,}" if part.index_top is not None else ""
-            found.append(f"in {stack.count:,} also keys made of {part.light or part.heavy:,} tokens each{chosen}")
+            found.append(
+                f"in {stack.count:,} of them also keys made of {part.light or part.heavy:,} tokens each{chosen}"
+            )
     return tuple(found)
 
 
