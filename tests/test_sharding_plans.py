@@ -14,7 +14,8 @@ from tfacct.accounts.sharding.shards import stored_elements
 from tfacct.ledger import paths
 from tfacct.ledger.lines import Matmul
 from tfacct.ledger.workload import Workload
-from tfacct.reports.mesh import PUBLISHED, unruled
+from tfacct.reports.mesh import PUBLISHED
+from tfacct.reports.unruled import unruled
 
 PRESETS = {
     "llama": "llama-3.1-8b",

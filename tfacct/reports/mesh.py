@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,19 +16,11 @@ from tfacct.accounts.sharding.sends import Collective
 from tfacct.accounts.sharding.shards import gathered, with_experts_here
 from tfacct.architecture.blocks import Stack
 from tfacct.architecture.parts import (
-    Attention,
-    Embedding,
     Experts,
-    FeedForward,
     Grouped,
-    Head,
     LatentAttention,
-    Norm,
     Part,
-    Positions,
-    Residual,
 )
-from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError, UsageError, listed
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
@@ -37,6 +29,7 @@ from tfacct.ledger.workload import check_size
 from tfacct.loading.model import LoadedModel
 from tfacct.reports import pipes
 from tfacct.reports.stored import stored
+from tfacct.reports.unruled import unruled
 
 TORCH, PUBLISHED = "torch", "published"
 OWN, FP32 = "own", "fp32"
@@ -334,79 +327,6 @@ def rows_divisors(subject: LoadedModel, mesh: Mesh) -> list[int]:
     return divisors([size for own in _rows(subject, mesh)[0].values() for size in own])
 
 
-def unruled(shape: Transformer) -> str | None:
-    """The first part that has no rule here, in words; None if every part has one."""
-    return next(_unruled(shape), None)
-
-
-def _unruled(shape: Transformer) -> Iterator[str]:
-    if shape.encoder is not None:
-        yield "an encoder"
-    if shape.mtp is not None:
-        yield "multi-token prediction heads"
-    if shape.head is None:
-        yield "a model without a language model's head"
-    front, back = shape.ends()
-    for part in (*front.values(), *back.values()):
-        yield from _of_part(part)
-    for stack in shape.stacks:
-        yield from _of_stack(stack)
-
-
-def _of_stack(stack: Stack) -> Iterator[str]:
-    if stack.shares:
-        yield "blocks that share their weights"
-    if stack.block.order == "post":
-        yield "norms behind the addition"
-    for _, part in stack.block.parts():
-        yield from _of_part(part)
-
-
 def in_parallel(stack: Stack) -> bool:
     """True if sublayers of its blocks read one tensor, or stand beside another."""
     return stack.block.order == "parallel" or any(sublayer.beside for sublayer in stack.block.sublayers)
-
-
-def _of_part(part: Part) -> Iterator[str]:
-    """What of a part has no rule."""
-    match part:
-        case Attention():
-            if (
-                not part.causal
-                or not part.keep
-                or part.score_function != "product"
-                or part.biased
-                or part.buckets is not None
-            ):
-                yield "attention that is not plain"
-            if part.chosen is not None:
-                yield "an indexer that chooses blocks of keys"
-            if part.borrowed or part.keys_as_values:
-                yield "attention with borrowed or shared projections"
-            if part.qk_norm is not None and part.qk_norm.together:
-                yield "a norm over all heads together"
-        case FeedForward():
-            if part.norm is not None or not part.called:
-                yield "a network with a norm of its own, or one that is never called"
-        case LatentAttention():
-            if part.form == "absorbed":
-                yield "absorbed latent attention"
-        case Experts():
-            if part.norms is not None or part.latent is not None:
-                yield "experts with norms of their own, or of a narrower token"
-        case Norm():
-            if part.shared or part.narrow or not part.called:
-                yield "norms that are shared, narrow or never called"
-        case Embedding():
-            if part.width is not None or part.shared:
-                yield "a token table narrower than the model, or a shared one"
-        case Positions():
-            if not (part.stored and part.trained) or part.narrow:
-                yield "positions that are not learned"
-        case Head():
-            if part.width is not None or part.transform is not None:
-                yield "a head with a transform"
-        case Residual():
-            return
-        case _:
-            yield type(part).__name__

@@ -16,8 +16,8 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import compose, counting
 from tfacct.reports.divisions import Division, Tried, in_serving, in_training
-from tfacct.reports.mesh import unruled
 from tfacct.reports.training import Recipe, refusal
+from tfacct.reports.unruled import unruled
 
 ROWS = 16
 """Divisions that a table shows."""

@@ -16,8 +16,9 @@ from tfacct.base.spelling import option
 from tfacct.ledger.lines import EXPERTS
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.counting import Counting
-from tfacct.reports.mesh import TORCH, rows_divisors, unruled
+from tfacct.reports.mesh import TORCH, rows_divisors
 from tfacct.reports.ranks import on_the_way
+from tfacct.reports.unruled import unruled
 
 RANKS = ("tp", "fsdp", "pp", "ep")
 """Unknowns that are numbers of ranks."""

@@ -29,6 +29,7 @@ from tfacct.reports.comms import of_copies
 from tfacct.reports.pipes import check_step, of_parts
 from tfacct.reports.stored import stored
 from tfacct.reports.training import FP32, NF4, Recipe, Trained
+from tfacct.reports.unruled import unruled as part_without_rule
 
 ROOMY = "with vocabularies of twice the hidden size or more on a rank"
 
@@ -73,7 +74,7 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
     mesh = recipe.mesh
     assert mesh is not None
     how = optimizer(recipe.optimizer)
-    if mesh.ranks > mesh.pp and (said := meshes.unruled(subject.architecture)):
+    if mesh.ranks > mesh.pp and (said := part_without_rule(subject.architecture)):
         yield f"no rule for {said} on a mesh"
     if any(map(meshes.in_parallel, subject.architecture.stacks)):
         yield "no rule for parallel sublayers on a mesh"
