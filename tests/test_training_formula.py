@@ -108,3 +108,12 @@ def test_tables_fit_and_latex_has_every_line(run: Callable[..., Ran], columns: i
     ran = run("formula", "mixtral-8x7b", "--of", "kept", "--ctx", "2k", columns=columns)
     assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= columns
     assert r"\text{mlp.product} &= 2\,B\,T\,L\,F" in run("formula", "llama", "--of", "kept", "--latex").out
+
+
+@pytest.mark.parametrize("asked", ["glm-4.7-flash", "phi-3-mini-4k", "phi-3.5-mini --attention eager"])
+def test_models_whose_sizes_decide_which_tensors_there_are_are_refused_in_a_sentence(
+    run: Callable[..., Ran], asked: str
+) -> None:
+    """Of GLM-4.7 Flash heads of values are as wide as those of queries, which their letters do not say."""
+    ran = run("formula", *asked.split(), "--of", "kept")
+    assert ran.code == 2 and "what its step keeps is no polynomial in these letters" in " ".join(ran.err.split())

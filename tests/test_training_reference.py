@@ -352,7 +352,7 @@ def test_a_picture_needs_instants() -> None:
 
 def test_where_the_reference_model_has_no_rule_the_classes_own_step_is_named(run: Callable[..., Ran]) -> None:
     asked = ("train", "bart-base", "--ctx", "64")
-    assert "--as transformers is counted" in run(*asked, "--as", "reference").err
+    assert "its step is counted as transformers runs it" in run(*asked, "--as", "reference").err
     assert run(*asked, "--as", "transformers").code == 0
     assert "hint" not in run("train", "t5-base", "--ctx", "64", "--as", "reference").err
 

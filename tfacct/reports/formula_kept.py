@@ -50,15 +50,15 @@ def formula_kept(
     work = replace(work, context=1, tokens=1, batch=MANY) if family else work
     step = stepper(subject, recipe)(work) if as_ == TRANSFORMERS else kept_step(subject, work, recipe, as_)
     symbolic, written, whole = written_kept(subject, recipe, work, as_)
+    values = {} if family else sizes_of(subject, work.axes()) | work.axes() | kernel_letters(work.tokens)
+    if not family:
+        _check(symbolic, whole, values, int(step.kept()), subject)
     tensors = list(_tensors(symbolic, written, None if family else step))
     lines = [tensor.line for tensor in tensors]
     stacks = [letter for letter in symbolic.symbols if letter.startswith(BLOCKS)]
     total = symbolic.in_front(whole, stacks, _of_step(symbolic))
     kinds = list(zip(subject.architecture.kinds(), written.run.blocks, strict=True))
     blocks = {kind: symbolic.in_front(written.kept_in(block), _of_step(symbolic)) for kind, block in kinds}
-    values = {} if family else sizes_of(subject, work.axes()) | work.axes() | kernel_letters(work.tokens)
-    if not family:
-        _check(symbolic, whole, values, int(step.kept()), subject)
     legend = legend_of(symbolic, lines, total, values)
     facts = {
         **({"model": subject.family} if family else {}),

@@ -112,7 +112,7 @@ def _advice(subject: LoadedModel, recipe: Recipe) -> str | None:
     from tfacct.reports import training
 
     own = training.refusal(subject, recipe) is None
-    return f"{option('as_', TRANSFORMERS)} is counted" if own else None
+    return "its step is counted as transformers runs it" if own else None
 
 
 def told(step: Step) -> bool:
