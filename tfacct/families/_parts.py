@@ -144,6 +144,8 @@ def part_of(raw: Mapping[str, Any], model_type: str, part: Part) -> tuple[dict[s
     towers = AUDIOS if part == "audio" else VISIONS
     if pair is None and model_type not in towers:
         known = ENCODERS["audio" if part == "audio" else "vision"]
+        if FIELDS[part] not in raw and (model_type, part) not in UNCOUNTED:
+            raise ConfigError(f"the config of {model_type!r} has no {FIELDS[part]}, so there is no {part} model in it")
         why = f": {UNCOUNTED[model_type, part]}" if (model_type, part) in UNCOUNTED else ""
         raise ConfigError(f"the {part} model in {model_type!r} is not counted{why}", f"counted in {', '.join(known)}")
     own = FIELDS[part]
