@@ -226,10 +226,10 @@ def test_without_the_classs_casts_they_are_equal_to_rounding(pair, monkeypatch: 
     exact_angles(about, stranger)
     if about.architecture.having(GatedRecurrence):  # its class's sum is a number of float32 by default
         monkeypatch.setattr(module.RecurrentGemmaRglru._rnn_scan, "__defaults__", (torch.float64,))
-    if about.architecture.embed.scaled:  # the class keeps √hidden in float32
-        stranger.model.embed_tokens.embed_scale = torch.tensor(
-            about.architecture.embed.hidden**0.5, dtype=torch.float64
-        )
+    embed = about.architecture.embed
+    if embed.scaled:  # the class keeps √hidden, or its own factor, in float32
+        factor = embed.hidden**0.5 if embed.factor is None else embed.factor
+        stranger.model.embed_tokens.embed_scale = torch.tensor(factor, dtype=torch.float64)
     if (rows := about.architecture.per_layer) is not None:  # and √width
         stranger.model.embed_tokens_per_layer.embed_scale = torch.tensor(rows.width**0.5, dtype=torch.float64)
     if about.architecture.streams is not None:

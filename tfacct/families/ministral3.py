@@ -1,6 +1,7 @@
 """Ministral 3: Mistral's block without a window; queries grow with their position."""
 
-from typing import ClassVar, TypeGuard
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeGuard
 
 from tfacct.architecture.parts import Temperature
 from tfacct.architecture.transformer import Transformer
@@ -24,6 +25,12 @@ ROPE = {
 
 def _positive(number: object) -> TypeGuard[float]:
     return isinstance(number, (int, float)) and not isinstance(number, bool) and number > 0
+
+
+def growth(spelled: Mapping[str, Any]) -> Temperature | None:
+    """Growth of queries, where angles are spelled with a beta."""
+    beta, length = spelled.get("llama_4_scaling_beta"), spelled.get("original_max_position_embeddings")
+    return Temperature(float(beta), float(length)) if _positive(beta) and _positive(length) else None
 
 
 class Config(LlamaLike):
@@ -50,13 +57,7 @@ class Config(LlamaLike):
         "An absent sliding_window means no window, an absent head_dim 128.",
     )
 
-    def temperature(self) -> Temperature | None:
-        """Growth of queries, where the config has a beta."""
-        spelled = self.rope_parameters or ROPE
-        beta, length = spelled.get("llama_4_scaling_beta"), spelled.get("original_max_position_embeddings")
-        return Temperature(float(beta), float(length)) if _positive(beta) and _positive(length) else None
-
     def architecture(self) -> Transformer:
         """No biases; the window, where there is one, in every layer."""
-        attention = self.attention(window=self.sliding_window, temperature=self.temperature())
+        attention = self.attention(window=self.sliding_window, temperature=growth(self.rope_parameters or ROPE))
         return self.decoder(self.equal_blocks(self.block(attention, self.feed_forward())))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
-from tfacct.reference.attention import Cache, Softmax, by_head
+from tfacct.reference.attention import Cache, Softmax, Temperature, by_head
 from tfacct.reference.indexer import Indexer
 from tfacct.reference.modules import Linear, PerHead, Product, RMSNorm
 from tfacct.reference.rotary import Angles, Rotary
@@ -32,6 +32,7 @@ class LatentAttention(nn.Module):
             self.q_a_proj = Linear(part.hidden, part.q_rank, bias=part.bias)
             self.q_a_norm = RMSNorm(part.q_rank, part.eps)
             self.q_b_proj = Linear(part.q_rank, part.heads * part.query, bias=False)
+        self.q_scale = None if part.temperature is None else Temperature(part.temperature)
         self.kv_a_proj = Linear(part.hidden, part.kv_rank + part.rope_dim, bias=part.bias)
         self.kv_a_norm = RMSNorm(part.kv_rank, part.eps)
         self.q_rotary = None if part.rotary is None else Rotary(part.rotary, part.rope_dim)
@@ -51,7 +52,10 @@ class LatentAttention(nn.Module):
     def forward(self, x: Tensor, step: Step, past: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
         part = self.part
         queries, read = self._queries(x)
-        plain, turned = torch.split(self._split(queries, part.query), [part.nope_dim, part.rope_dim], dim=-1)
+        heads = self._split(queries, part.query)
+        if self.q_scale is not None:
+            heads = self.q_scale(heads, step.positions)
+        plain, turned = torch.split(heads, [part.nope_dim, part.rope_dim], dim=-1)
         index: tuple[Tensor, ...] = ()
         if self.indexer is not None:
             index = (self.indexer(x, read, step, None if past is None else past[2]),)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar, Literal, TypeAlias
 
-from tfacct.architecture.parts.attention import INDEXER, Rotary
+from tfacct.architecture.parts.attention import INDEXER, Rotary, Temperature
 from tfacct.architecture.parts.part import Part
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Mask, Size
@@ -28,7 +28,7 @@ class LatentAttention(Part):
     """Causal self-attention whose keys and values are products of a latent of `kv_rank` numbers per token.
 
     A key has `nope_dim` numbers from the latent, without position, and `rope_dim` rotated ones that all heads share,
-    or, without `rotary`, as many that are not rotated.
+    or, without `rotary`, as many that are not rotated. `temperature` multiplies the queries (Mistral4Attention).
     With a `q_rank`, queries come from a latent too. Three forms give the same result:
     `expanded` keeps the latent and computes the keys and values of every token again in each step, as transformers
     does; `absorbed` keeps the latent and takes queries and results into its space, as engines do when they decode;
@@ -51,6 +51,7 @@ class LatentAttention(Part):
     rotary: Rotary | None = None
     form: Form = "auto"
     scale: float | None = None
+    temperature: Temperature | None = None
     index_heads: Size | None = None
     index_dim: Size | None = None
     index_top: Size | None = None
@@ -129,6 +130,7 @@ class LatentAttention(Part):
             raise ValueError(f"{at}: the form of latent attention is still open")
         return (
             *self._queries(at),
+            *(() if self.temperature is None else (Pointwise(f"{at}.q_scale", "B T N Hq"),)),
             Matmul(f"{at}.kv_a_proj", "B T D, D Rs -> B T Rs", bias=self.bias),
             Pointwise(f"{at}.kv_a_norm", "B T R", weight="R"),
             *self._turned(at),
