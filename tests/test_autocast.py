@@ -10,6 +10,7 @@ from tfacct import load
 from tfacct.accounts.timeline import peak, timeline
 from tfacct.base.errors import UsageError
 from tfacct.loading.model import subject
+from tfacct.profiles.chunked import CHUNKS
 from tfacct.reports.training import Recipe, refusal, step_of
 from tfacct.witness.step import by_modules, grouped, known_modules
 
@@ -20,23 +21,30 @@ NORMED = ("ernie4_5", "gemma2", "gemma3_text", "helium", "hunyuan_v1_dense", "mi
 """Families with norms of results, of queries and keys, or with turns of their own."""
 
 
-def check(family: str, seed: int) -> None:
+def check(family: str, seed: int, *, chunked: bool = False) -> None:
     """Bytes by the modules that asked for them, and the most bytes alive at any operator."""
     pytest.importorskip("transformers")
+    import torch
+
     from tfacct.reference import keeping
+    from tfacct.reference.chunked import loss_in_chunks
 
     config, recipe, work = drawn(family, seed)
     pick = random.Random(seed)
     loop = {"accumulate": pick.random() < 0.2, "hold_logits": pick.random() < 0.2}
     recipe = replace(recipe, dtype="bf16", weights="fp32", **loop)
+    if chunked:
+        config["vocab_size"] = pick.choice([50, 300, 2000, 5000])
+        recipe = replace(recipe, loss="chunked", hold_logits=False)
     model = subject(family, config, {}, None)
     if refusal(model, recipe) is not None:  # seed_oss with numbers of the stream dropped
         return
     step = step_of(model, work, recipe)
     run = keeping.trainable(config, recipe.attention, "bf16", checkpoint=recipe.checkpoint, weights="fp32")
+    run = loss_in_chunks(run, CHUNKS, torch.bfloat16) if chunked else run
     saved = keeping.kept(run, work.batch, work.tokens)
     assert step.kept() == sum(each.bytes for each in saved), (config, recipe, work)
-    if recipe.checkpoint == "none":
+    if recipe.checkpoint == "none" and not chunked:
         known = known_modules(model)
         assert by_modules(model, step, known) == grouped(saved, known), (config, recipe, work)
     held = {"accumulate": recipe.accumulate, "holds_logits": recipe.hold_logits}
@@ -89,6 +97,26 @@ def test_a_step_with_further_norms_or_turns_is_its_classes_own(family: str, seed
 )
 def test_instants_inside_a_forward_pass_decide(family: str, seed: int) -> None:
     check(family, seed)
+
+
+@pytest.mark.parametrize(
+    ("family", "seed"),
+    [
+        ("llama", 1),  # the loss of a chunk, forward, beside casts of all weights
+        ("llama", 35),  # the targets wait while a chunk's logits run backwards
+        ("llama", 115),  # one head: what values are summed to lies token by token already
+        *(("qwen2", 0), ("qwen3", 1), ("mistral", 2)),
+    ],
+)
+def test_a_loss_in_chunks_is_the_classes_own(family: str, seed: int) -> None:
+    check(family, seed, chunked=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_many_losses_in_chunks_are_the_classes_own(family: str) -> None:
+    for seed in range(100, 200):
+        check(family, seed, chunked=True)
 
 
 def test_one_key_head_across_a_window_without_angles_is_no_copy() -> None:
@@ -145,14 +173,14 @@ def test_what_a_block_keeps_by_hand() -> None:
     [
         ("bloom-560m", {"attention": "eager"}, "bloom has not been measured under autocast"),
         ("llama-3.1-8b", {"lora": "16"}, "autocast has not been measured with adapters"),
-        ("llama-3.1-8b", {"loss": "chunked"}, "autocast has not been measured with a loss in chunks"),
+        ("gpt2", {"loss": "chunked"}, "autocast has not been measured with a loss in chunks of gpt2"),
         ("llama-3.1-8b", {"checkpoint": "attention"}, "autocast has not been measured with attention that runs again"),
     ],
 )
 def test_what_was_not_measured_is_refused(model: str, asked: dict[str, str], says: str) -> None:
     with pytest.raises(UsageError, match=says) as raised:
         load(model).train(ctx=128, weights="fp32", **asked)
-    assert "it is counted" in raised.value.hint
+    assert "is counted" in raised.value.hint
 
 
 def test_weights_that_are_no_dtype_are_refused() -> None:

@@ -11,7 +11,10 @@ class Config(QwenLike):
     """`Qwen2Config`, with its class's defaults."""
 
     trains: ClassVar = frozenset(
-        {"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4", "autocast"}
+        {
+            *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
+            *("autocast", "autocast_chunked"),
+        }
     )
     divided: ClassVar = frozenset({"torch"})
     habits: ClassVar = frozenset({"full_mask"})

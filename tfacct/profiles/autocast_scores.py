@@ -107,6 +107,7 @@ def turned_scores(
         Kept(f"{at}.values", "B T N H", by=(f"{at}.o_proj.matmul",)),
     ]
     wide, copies, queries = Held(pairs, "full"), Held("B S N H"), Held("B T N H")
+    result = (queries._replace(times=1 + (part.heads != 1)),)  # and laid out token by token, which one head is already
     lone = part.kv_heads == 1  # whose copies are views, but for what is made of them
     value, keys = Held("B S K H"), (Held("B S N H", "full"),) if copied and not lone else ()
     early = (*local, *keys, value, *((copies,) if copied and not lone else ()))
@@ -124,7 +125,7 @@ def turned_scores(
     ahead = (
         Moment(softmax, (wide, *early)),
         *dropped,
-        Moment(summed, (*((wide,) if drops else ()), queries, queries, *late)),
+        Moment(summed, (*((wide,) if drops else ()), *result, *late)),
     )
     narrow = (queries._replace(times=1 + apart), copies._replace(times=1 + (apart and not copied)), Held(pairs))
     again = (copies,) if apart and (lone or not copied) else ()  # values, for their product
@@ -133,7 +134,7 @@ def turned_scores(
         Moment(softmax, (wide, wide, *early)),
         *((Moment(f"{softmax}.drop", (wide, wide, Held(pairs, "flag"), *early)),) if drops else ()),
         Moment(summed, (wide, Held(pairs), queries, *early, *again)),
-        Moment(summed, (wide, queries, queries, *early)),
+        Moment(summed, (wide, *result, *early)),
     )
     order = (narrowed, scores, *cap, softmax, *((f"{softmax}.drop",) if drops else ()), cast, summed)
     return Run(order, tuple(kept), tuple(moments), ahead, (), alone)

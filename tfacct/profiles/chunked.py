@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from tfacct.ledger.einsum import Size, rounded_up
 from tfacct.ledger.kept import Held, Kept, Moment, Pass, Run
+from tfacct.profiles.chunked_autocast import MATMUL, SOFTMAX, SPLIT, TARGETS, chunked_narrow
 
 CHUNKS = 8
 """Chunks that the tokens of all sequences are cut into, as torchtune's CEWithChunkedOutputLoss does by default."""
-HEAD, SPLIT, SOFTMAX = "lm_head.weight", "loss.split", "loss.softmax"
+HEAD = "lm_head.weight"
 LOGITS = "loss.logits"
 """The logits of a chunk, which are made again: what they are made of is kept, whether the head is trained or not."""
-TARGETS = ("loss.targets", "loss.padding")
 
 
 def chunk_letters(batch: Size, tokens: Size) -> dict[str, Size]:
@@ -25,7 +25,10 @@ def chunk_letters(batch: Size, tokens: Size) -> dict[str, Size]:
 def loss_in_chunks(whole: Pass, batch: Size, tokens: Size, *, frozen: bool = False) -> Pass:
     """The pass, its loss computed chunk by chunk. `frozen`: the head is not trained."""
     letters, several = chunk_letters(batch, tokens), batch * tokens > 1
-    run = _chunked(whole.back.run, several=several, many=batch * tokens > 2, frozen=frozen)
+    if MATMUL in whole.back.run.order:
+        run = chunked_narrow(whole.back.run, several=several)
+    else:
+        run = _chunked(whole.back.run, several=several, many=batch * tokens > 2, frozen=frozen)
     back = whole.back._replace(run=run)
     return whole._replace(back=back._replace(axes={**back.axes, **letters}))
 

@@ -94,3 +94,8 @@ def autocast(dtype: torch.dtype | None) -> Iterator[None]:
         patch.object(torch, "get_autocast_dtype", lambda *_: dtype),
     ):
         yield
+
+
+def again(dtype: torch.dtype | None) -> dict[str, Any]:
+    """Options of torch.utils.checkpoint for what runs again under autocast: as its first run did."""
+    return {} if dtype is None else {"context_fn": lambda: (nullcontext(), autocast(dtype))}

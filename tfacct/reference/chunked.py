@@ -6,25 +6,34 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+
+from tfacct.reference.autocasting import again, autocast
 
 IGNORED = -100
 """The label of a token that has none: the last of a sequence."""
 
 
-def loss_in_chunks(model: nn.Module, chunks: int) -> Any:
-    """The model, its head and its loss run for some tokens at a time, and again in the backward pass."""
-    model.forward = partial(_forward, model, chunks)
+def loss_in_chunks(model: nn.Module, chunks: int, cast: torch.dtype | None = None) -> Any:
+    """The model, its head and its loss run for some tokens at a time, and again in the backward pass. `cast`: the
+    dtype of autocast, if it runs under that."""
+    model.forward = partial(_forward, model, chunks, cast)
     return model
 
 
-def _forward(model: Any, chunks: int, *, labels: Tensor, **named: Any) -> Any:
+def _forward(model: Any, chunks: int, cast: torch.dtype | None, **named: Any) -> Any:
+    with autocast(cast):
+        return _in_chunks(model, chunks, partial(checkpoint, use_reentrant=False, **again(cast)), **named)
+
+
+def _in_chunks(model: Any, chunks: int, run: Any, *, labels: Tensor, **named: Any) -> Any:
     hidden = model.base_model(**named).last_hidden_state.flatten(0, 1)
     targets = nn.functional.pad(labels, (0, 1), value=IGNORED)[..., 1:].contiguous().flatten()
     one = partial(_loss, model.lm_head)
     pieces = zip(hidden.chunk(chunks), targets.chunk(chunks), strict=True)
-    total = sum(checkpoint(one, *piece, use_reentrant=False) for piece in pieces)
+    total = sum(run(one, *piece) for piece in pieces)
     return SimpleNamespace(loss=total / labels.numel(), logits=None)
 
 

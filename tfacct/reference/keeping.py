@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.overrides import handle_torch_function, has_torch_function
 
 from tfacct.reference.alive import Alive, Peak
-from tfacct.reference.autocasting import autocast
+from tfacct.reference.autocasting import again, autocast
 from tfacct.reference.saving import Saved, saved
 from tfacct.reference.selective import attention_again
 
@@ -54,11 +54,10 @@ def trainable(
         )
         cast = DTYPES[dtype] if weights not in (None, dtype) else None
         if checkpoint == "full":
-            again = {"use_reentrant": False, "context_fn": lambda: (nullcontext(), autocast(cast))}
-            built.gradient_checkpointing_enable(gradient_checkpointing_kwargs=again)
+            built.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False, **again(cast)})
         if cast is not None:
             built.forward = partial(_inside, cast, built.forward)
-    return attention_again(built.train()) if checkpoint == "attention" else built.train()
+    return attention_again(built.train(), cast) if checkpoint == "attention" else built.train()
 
 
 def _inside(dtype: torch.dtype, forward: Callable[..., Any], *args: Any, **named: Any) -> Any:

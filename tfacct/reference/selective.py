@@ -5,21 +5,24 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+
+from tfacct.reference.autocasting import again
 
 NAMES = ("self_attn", "attn", "attention", "self_attention")
 
 
-def attention_again(model: nn.Module) -> Any:
-    """The model, its attention modules under torch.utils.checkpoint, not reentrant."""
+def attention_again(model: nn.Module, cast: torch.dtype | None = None) -> Any:
+    """The model, its attention modules under torch.utils.checkpoint, not reentrant. `cast`: the dtype of autocast."""
     for name, module in model.named_modules():
         if name.rpartition(".")[2] in NAMES:
-            module.forward = partial(_again, module.forward)
+            module.forward = partial(_again, module.forward, again(cast))
     return model
 
 
-def _again(forward: Any, *args: Any, **named: Any) -> Any:
+def _again(forward: Any, options: dict[str, Any], *args: Any, **named: Any) -> Any:
     if "hidden_states" in named:
         args = (named.pop("hidden_states"), *args)
-    return checkpoint(partial(forward, **named), *args, use_reentrant=False)
+    return checkpoint(partial(forward, **named), *args, use_reentrant=False, **options)

@@ -35,6 +35,7 @@ Loss = Literal["whole", "chunked"]
 ONE = Workload(context=1, tokens=1, batch=1)
 FP32, NF4 = "fp32", "nf4"
 ACCUMULATES, SELECTIVE, CHUNKED, AUTOCAST, ONCE = "accumulate", "selective", "chunked", "autocast", "once"
+AUTOCAST_CHUNKED = "autocast_chunked"
 """Stand among a family's `trains` where gradients of earlier batches were measured, attention that runs again, a loss
 in chunks, and autocast over weights in fp32; `once` where the class runs no block again."""
 CLASSIFIER = "classifier"
@@ -254,7 +255,8 @@ def _no_classes(subject: LoadedModel) -> str | None:
 
 def _no_autocast(subject: LoadedModel, recipe: Recipe) -> str | None:
     """Reason why a step under autocast is not counted; None if it is."""
-    others = {"adapters": recipe.lora is not None, "a loss in chunks": recipe.loss == CHUNKED}
+    in_chunks = recipe.loss == CHUNKED and AUTOCAST_CHUNKED not in subject.config.trains
+    others = {"adapters": recipe.lora is not None, f"a loss in chunks of {subject.family}": in_chunks}
     others["attention that runs again"] = recipe.checkpoint == "attention"
     others["experts"] = any(isinstance(part, Experts) for part in subject.architecture.parts())
     if AUTOCAST not in subject.config.trains:
