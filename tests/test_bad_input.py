@@ -85,14 +85,6 @@ LLAMA = {"model_type": "llama", "vocab_size": 32, "hidden_size": 16, "num_hidden
         ("flops gpt2 --set vocab_size=null", ["vocab_size must be a whole number, not null"]),
         ("show gpt2 --set model_type=elephant", ["unknown model_type 'elephant'"]),
         ("verify gpt2xl", ["no preset or file named 'gpt2xl'"]),
-        (
-            "params gpt2 --set model_type=led",
-            [
-                "model_type 'led' is not counted: chunks of its encoder's attention overlap",
-                "as a bart, by --set model_type=bart --set architectures=null, it takes the FLOPs",
-                "D · W · (7 · I − 2 · W)",
-            ],
-        ),
     ],
 )  # fmt: skip
 def test_options_and_names(run, arguments: str, says: list[str]) -> None:

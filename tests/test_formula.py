@@ -166,6 +166,9 @@ def test_a_training_step_reads_back(run, family: str, seed: int) -> None:
         assert evaluated(count, sizes) == product.forward + product.backward
     own = {**sizes, "T": sizes["S"], **({"I": sizes["J"]} if "J" in sizes else {})}
     own |= {"Nc": -(-sizes["S"] // sizes["Pc"])} if "Nc" in sizes else {}
+    if "Wl" in sizes:
+        halves = -(-own["I"] // own["Wl"]) * 2
+        own |= {"Ip": halves * own["Wo"], "Ih": halves, "Iw": halves - 1}
     step = {"ctx": own["S"], "batch": own["B"], **source(sizes)}
     value = printed(run, config, "--of", "train", *options(step))["total"][-1]
     assert number(value) == load(config).flops(**step, train=True).total

@@ -21,9 +21,9 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.ledger import workload
 from tfacct.ledger.einsum import SpecError, chunks, one_by_one, pairs, whole_bytes
 from tfacct.ledger.groups import Group, Ledger
-from tfacct.ledger.lines import CHUNK, FRONT, RATES, SHARES, WINDOWS, Matmul, Pointwise, State, Table
+from tfacct.ledger.lines import CHUNK, FRONT, LONGEST, RATES, SHARES, WINDOWS, Matmul, Pointwise, State, Table
 from tfacct.ledger.storage import BF16_EACH, storage, width
-from tfacct.ledger.workload import CHUNKS, COMPRESSED, ONE_BY_ONE, PATCHES, Workload
+from tfacct.ledger.workload import CHUNKS, COMPRESSED, HALVES, ONE_BY_ONE, OVERLAPPING, PATCHES, Workload
 
 SIZES = {"B": 2, "T": 3, "S": 5, "D": 7, "K": 11, "G": 13, "H": 17, "N": 11 * 13, "F": 19}
 
@@ -259,10 +259,11 @@ def test_every_letter_is_explained_once_and_every_spec_uses_explained_letters(ti
                 if rate in part.axes() and kind in named
             }
             bound |= {share for share, size in SHARES.items() if size in part.axes()}
+            bound |= {HALVES, OVERLAPPING} if LONGEST in part.axes() else set()
             assert used <= set(workload.AXES) | bound | set(part.axes()), f"{line.path}: {used}"
             lettered |= used
         # A part says the size of every letter that it writes, and of no other but its window.
-        assert set(part.axes()) - lettered <= WINDOWS | {FRONT}
+        assert set(part.axes()) - lettered <= WINDOWS | {FRONT, LONGEST}
 
 
 def test_every_letter_of_a_legend_is_some_models() -> None:

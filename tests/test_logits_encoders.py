@@ -188,7 +188,8 @@ def test_recomputation_gives_the_same_gradients(pair: Pair) -> None:
             mine.encoder.recompute = recompute
         mine(pair.tokens, source=pair.source)[0].sum().backward()
         gradients.append([parameter.grad for parameter in mine.parameters() if parameter.requires_grad])
-    assert all(torch.allclose(a, b, rtol=1e-12) for a, b in zip(*gradients, strict=True))
+    both = [(a, b) for a, b in zip(*gradients, strict=True) if a is not None or b is not None]  # LED's run never
+    assert all(torch.allclose(a, b, rtol=1e-12) for a, b in both)
 
 
 def test_a_wrong_weight_is_seen(pair: Pair) -> None:

@@ -39,7 +39,7 @@ def test_every_preset_is_written_and_its_letters_are_explained() -> None:
 
 def conformance_letters() -> set[str]:
     """Letters that a step binds."""
-    return {*"BTSOIJ", "Nc", "Tr", "Ti", *SHARES}
+    return {*"BTSOIJ", "Nc", "Tr", "Ti", "Ip", "Ih", "Iw", *SHARES}
 
 
 def test_a_derived_size_follows_its_letters() -> None:

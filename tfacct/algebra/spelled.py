@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, SupportsInt
 
 TIMES, SPACED = "·", " · "
-WORKLOAD = ("B", "T", "O", "I", "S", "Sw", "Sk", "J")
+WORKLOAD = ("B", "T", "O", "I", "Ip", "Ih", "Iw", "S", "Sw", "Sk", "J")
 """Letters that stand first in a product, as far as it has them."""
 
 

@@ -20,8 +20,20 @@ from tfacct.ledger import paths, workload
 from tfacct.ledger.einsum import Axes, Size, renamed
 from tfacct.ledger.evaluated import Product
 from tfacct.ledger.groups import KEPT, SEEN, Ledger
-from tfacct.ledger.lines import CHUNK, FRONT, MERGE, RATES, WINDOW, WINDOWS, Matmul
-from tfacct.ledger.workload import CHUNKS, COMPRESSED, MERGED, ONE_BY_ONE, PATCHES, TILES, Workload
+from tfacct.ledger.lines import CHUNK, FRONT, HALF, LONGEST, MERGE, RATES, WINDOW, WINDOWS, Matmul
+from tfacct.ledger.workload import (
+    CHUNKS,
+    COMPRESSED,
+    HALVES,
+    MERGED,
+    OF_WINDOWS,
+    ONE_BY_ONE,
+    OVERLAPPING,
+    PADDED,
+    PATCHES,
+    TILES,
+    Workload,
+)
 
 ORDER = (
     "B",
@@ -30,6 +42,7 @@ ORDER = (
     MERGED,
     CHUNKS,
     "I",
+    *OF_WINDOWS,
     "C",
     "Cw",
     "O",
@@ -58,6 +71,9 @@ LEGEND = {
     PATCHES: "patches of the image, T − Xc",  # the number for Xc, where it is fixed
     MERGED: "rows that positions are merged into, T / Mp",  # the number for Mp, where it is fixed
     TILES: "windows of patches that see themselves alone, T / Wp",
+    PADDED: "new source tokens and those that pad them to whole windows, I / Wl rounded up · Wl",
+    HALVES: "halves of windows in them, Ip / Wo",
+    OVERLAPPING: "windows in them, each of which shares a half with the next, Ih − 1; 0 where none is read",
     "Sc": "lightly compressed keys, S / Mc rounded down",
     "Sh": "heavily compressed keys, S / Mh rounded down",
     "Tc": "lightly compressed keys made in the step",
@@ -256,6 +272,7 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     else:
         workload_letters = ["B", "T", *([KEYS] if keeps else [])]
     workload_letters += ["I", "J"] if reads else []
+    workload_letters += OF_WINDOWS if LONGEST in explained else ()
     seen = [SEEN, KEPT] if windowed and not cached else []
     seen += [CHUNKS] if any(letter.own == CHUNK for letter in explained.values()) else []
     compressing = [kind for kind, rate in RATES.items() if rate in explained]
@@ -275,10 +292,14 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     symbolic = with_sizes(shape, symbols.__getitem__, fixed)
     legend = LEGEND | _in_every_kind(explained) | {name: letter.meaning for name, letter in explained.items()}
     legend |= block_meanings(shape)
-    numbers = {letter: str(letters.sizes(shape).get(letter)) for letter in (CHUNK, FRONT, MERGE) if letter not in free}
+    numbers = {
+        letter: str(letters.sizes(shape).get(letter))
+        for letter in (CHUNK, FRONT, MERGE, HALF, LONGEST)
+        if letter not in free
+    }
     if rows is not None and FRONT in rows.axes():
         legend[MERGED] = legend[MERGED].replace("T /", f"(T − {FRONT}) /")
-    legend |= {letter: renamed(legend[letter], numbers) for letter in (CHUNKS, PATCHES, MERGED)}
+    legend |= {letter: renamed(legend[letter], numbers) for letter in (CHUNKS, PATCHES, MERGED, PADDED, HALVES)}
     axes = {name: size for group in symbolic.ledger().groups for name, size in group.named().items()}
     at = Workload(context=keys, tokens=symbols["T"], batch=symbols["B"]).axes()
     at |= {"I": symbols["I"], "J": symbols["J"]} if reads else {}
@@ -287,7 +308,7 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     if CHUNKS in symbols:
         one = symbols.get(ONE_BY_ONE, sympy.Symbol(ONE_BY_ONE))  # which most products do not have
         at |= {CHUNKS: symbols[CHUNKS], ONE_BY_ONE: one}
-    at |= {letter: symbols[letter] for letter in (PATCHES, MERGED) if letter in symbols}
+    at |= {letter: symbols[letter] for letter in (PATCHES, MERGED, *OF_WINDOWS) if letter in symbols}
     at |= {letter: symbols.get(letter, sympy.Symbol(letter)) for letter in named_keys}
     return SymbolicModel(
         ledger=symbolic.ledger(),
@@ -295,12 +316,18 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
         symbols=symbols,
         products={letter: powers for letter in named if (powers := _product(axes[letter], symbols))},
         legend={letter: legend[letter] for letter in _ordered(legend, base)},
-        shares=_shares(rows, symbols) if whole and rows is not None else {},
+        shares=_shares(shape, rows, symbols) if whole else {},
     )
 
 
-def _shares(rows: Part, symbols: Mapping[str, Any]) -> dict[Any, Any]:
-    """What the letter of merged rows stands for."""
+def _shares(shape: Transformer, rows: Part | None, symbols: Mapping[str, Any]) -> dict[Any, Any]:
+    """What the letters of merged rows and of a source in whole windows stand for: I is J there, or none."""
+    if LONGEST in (sizes := letters.sizes(shape)):
+        source, half = symbols["I"], symbols.get(HALF, sizes[HALF])
+        windows = source / half - source / symbols["J"]
+        return {symbols[PADDED]: source, symbols[HALVES]: source / half, symbols[OVERLAPPING]: windows}
+    if rows is None:
+        return {}
     return {symbols[MERGED]: (symbols["T"] - rows.axes().get(FRONT, 0)) / rows.axes()[MERGE]}
 
 
@@ -324,8 +351,8 @@ def _one_size_each(shape: Transformer) -> None:
     for place, names in zip(letters.places(shape), letters.names(shape), strict=True):
         for part in place.parts:
             for letter, size in part.axes().items():
-                # Chunks of two lengths have two numbers, and Nc is one letter.
-                name = CHUNK if letter == CHUNK else names.get(letter, letter)
+                # Chunks and windows of two lengths have two numbers, and Nc and Iw are one letter each.
+                name = letter if letter in (CHUNK, HALF) else names.get(letter, letter)
                 if sizes.setdefault(name, size) != size:
                     raise UsageError(
                         f"{name} is {sizes[name]:,} in some parts and {size:,} in others: no formula is written, and"

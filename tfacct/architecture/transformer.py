@@ -30,6 +30,7 @@ from tfacct.architecture.parts import (
     Merged,
     Merger,
     Norm,
+    OverlappingAttention,
     Part,
     Patches,
     PerLayerEmbedding,
@@ -47,7 +48,8 @@ from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, Size, same
 from tfacct.ledger.groups import Group, Ledger
-from tfacct.ledger.lines import Line, Pointwise, Unused
+from tfacct.ledger.lines import LONGEST, Line, Pointwise, Unused
+from tfacct.ledger.workload import PADDED
 
 
 @record
@@ -66,6 +68,12 @@ class Encoder:
     final_norm: Norm | None = None
     stem: Stem | None = None
     apart: frozenset[str] = frozenset()
+
+    @property
+    def longest(self) -> Size | None:
+        """Tokens of the longest window, to whole ones of which the source is padded; None where it is not."""
+        found = (stack.block.find(OverlappingAttention) for stack in self.stacks)
+        return next((part.longest for part in found if part is not None), None)
 
     def ends(self) -> tuple[dict[str, Part], dict[str, Part]]:
         """Parts before the blocks and parts behind them, by their names in paths."""
@@ -174,8 +182,11 @@ class Transformer:
             return
         stacks = self.encoder.stacks
         front, back = (_group(own.items(), ends) for own in self.encoder.ends())
+        padded = {LONGEST: self.encoder.longest} if self.encoder.longest is not None else {}
+        tokens = {"T": PADDED if padded else "I", "S": "J"}
         for group in (front, *_groups(stacks, numbered(stacks), kinds, names), back):
-            yield replace(group, lines=tuple(_of_source(line) for line in group.lines))
+            lines = tuple(_of_source(line, tokens) for line in group.lines)
+            yield replace(group, lines=lines, axes={**group.axes, **padded})
 
     def _ahead(self, names: Names) -> Iterator[Group]:
         if self.mtp is not None and self.head is not None:  # whose head is the model's
@@ -315,11 +326,11 @@ def _of_part(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda part: change(part) if isinstance(part, Part) else part
 
 
-def _of_source(line: Any) -> Any:
+def _of_source(line: Any, tokens: Names) -> Any:
     """An encoder's line: new source tokens for new tokens, and those seen for keys."""
     if isinstance(line, Unused):
-        return Unused(_of_source(line.of))
-    line = replace(line.renamed({"T": "I", "S": "J"}), path=paths.in_encoder(line.path))
+        return Unused(_of_source(line.of, tokens))
+    line = replace(line.renamed(tokens), path=paths.in_encoder(line.path))
     if isinstance(line, Pointwise) and line.module is not None:
         return replace(line, module=paths.in_encoder(line.module))
     return line

@@ -14,28 +14,6 @@ from tfacct.families._rooms import Part, class_names, config_class, names
 OWN = "own"
 """The type of a model that is put together from parts: its config is tables."""
 
-
-class Near(NamedTuple):
-    """A type that is not counted, and the family that comes near it."""
-
-    why: str
-    """Reason why it is none itself."""
-    family: str
-    differs: str
-    """In words that follow the family's name: where it counts what the type's class does, and where not."""
-
-
-NEAR: Mapping[str, Near] = {
-    "led": Near(
-        "chunks of its encoder's attention overlap, and no part here has such chunks",
-        "bart",
-        "takes the FLOPs of LEDForConditionalGeneration where the source is whole windows and none of its tokens has"
-        " global attention, but for encoder.attn.scores and encoder.attn.values: a block of the class takes"
-        " D · W · (7 · I − 2 · W) for both of a sequence, where D is d_model, W attention_window and I the source"
-        " tokens. That class stores three more projections in each block of its encoder, and other tables of positions",
-    ),
-}
-"""Types that are refused by name."""
 WITHOUT: Mapping[str, str] = {
     "florence2": "its language model's encoder reads the rows of an image in front of its tokens",
     "mllama": "some layers of its language model attend to an image's patches, with gates that no part here has",
@@ -117,12 +95,6 @@ def _model_type(fields: Mapping[str, Any]) -> str:
     model_type = fields.get("model_type")
     if model_type is None:
         raise ConfigError("the config has no model_type", _by_its_class(fields, 'add "model_type": … to the file'))
-    if isinstance(model_type, str) and model_type in NEAR:
-        why, family, differs = NEAR[model_type]
-        instead = f"{setting('model_type', family)} {setting('architectures')}"
-        raise ConfigError(
-            f"model_type {model_type!r} is not counted: {why}", f"counted as a {family}, by {instead}, it {differs}"
-        )
     if isinstance(model_type, str) and model_type in WITHOUT:
         raise ConfigError(f"model_type {model_type!r} is not counted: {WITHOUT[model_type]}")
     if not isinstance(model_type, str) or model_type not in names():

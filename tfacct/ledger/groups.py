@@ -22,6 +22,7 @@ from tfacct.ledger.einsum import (
     divided,
     one_by_one,
     rounded_down,
+    rounded_up,
     seen,
     shared,
     smaller,
@@ -31,6 +32,8 @@ from tfacct.ledger.lines import (
     ACTIVE,
     CHUNK,
     FRONT,
+    HALF,
+    LONGEST,
     RATES,
     SHARES,
     WINDOW,
@@ -42,7 +45,7 @@ from tfacct.ledger.lines import (
     State,
 )
 from tfacct.ledger.storage import Storage, Width
-from tfacct.ledger.workload import CHUNKS, COMPRESSED, ONE_BY_ONE, PATCHES, POSITIONS
+from tfacct.ledger.workload import CHUNKS, COMPRESSED, HALVES, ONE_BY_ONE, OVERLAPPING, PADDED, PATCHES, POSITIONS
 
 SEEN, KEPT = "Sw", "Sk"
 """Letters, in formulas, of the keys that a windowed block sees in a step and of those that it keeps."""
@@ -78,7 +81,7 @@ class Group:
         that stay for the next step, min(S, W). `at` may bind both itself, as SEEN and KEPT: symbols for them keep
         formulas free of `min`. Where a recurrence runs in chunks, CHUNKS and ONE_BY_ONE are bound alike, and
         PATCHES where learned tokens stand in front of them. Patches that are merged are bound by how many are left, and
-        compressed tokens by the keys made of them.
+        compressed tokens by the keys made of them. A source that is read in windows is padded to whole ones.
         Raises UsageError for a number of patches of which some would be left over.
         """
         axes = {**self.axes, **at}
@@ -93,6 +96,8 @@ class Group:
         for share, size in SHARES.items():
             if size in self.axes and share not in at:
                 axes[share] = shared(at["T"], self.axes[size], self.axes.get(FRONT, 0))
+        if LONGEST in self.axes:
+            axes |= self._overlapping(at)
         if WINDOW in self.axes:
             window = self.axes[WINDOW]
             axes[POSITIONS] = at["S"]
@@ -101,6 +106,16 @@ class Group:
             else:
                 axes["S"] = at[SEEN] if SEEN in at else seen(at["T"], at["S"], window)
         return axes
+
+    def _overlapping(self, at: Axes) -> dict[str, Size]:
+        """What a step binds where a source is padded to whole windows: as many halves less one are windows that share a
+        half with the next, and none where no source is read."""
+        padded = at[PADDED] if PADDED in at else rounded_up(at["I"], self.axes[LONGEST]) * self.axes[LONGEST]
+        if HALF not in self.axes:
+            return {PADDED: padded}
+        halves = at[HALVES] if HALVES in at else divided(padded, self.axes[HALF])
+        windows = at[OVERLAPPING] if OVERLAPPING in at else halves - smaller(halves, 1)
+        return {PADDED: padded, HALVES: halves, OVERLAPPING: windows}
 
     def places(self, path: str, unfolded: bool) -> Iterator[tuple[str, Size]]:
         """Paths and counts of a line: once for all blocks together, or, unfolded, once for each block."""

@@ -54,10 +54,12 @@ BESIDE = "Kb"
 """The axis of the tokens around one that a convolution sees, an odd number; it binds nothing."""
 FRONT = "Xc"
 """The axis of the learned tokens in front of an image's patches; the ledger binds by it how many patches there are."""
-MERGE = "Mp"
-"""The axis of the patches that are merged into one; the ledger binds by it how many are left."""
-TILE = "Wp"
-"""The axis of the patches in a window that sees itself alone; the ledger binds by it how many windows there are."""
+MERGE, TILE = "Mp", "Wp"
+"""The axes of the patches that are merged into one, and of those in a window that sees itself alone; the ledger binds
+by them how many rows are left, and how many windows there are."""
+HALF, WHOLE, LONGEST = "Wo", "Wf", "Wl"
+"""The axes of half a window that overlaps the next, of a whole one, and of the longest; the ledger binds by them."""
+OF_TOKENS = frozenset((*workload.AXES, workload.PADDED, TILE, HALF, WHOLE))
 RATES = {"light": "Mc", "heavy": "Mh"}
 """The axes of the tokens that one compressed key is made of; the ledger binds by them how many there are."""
 SHARES = {workload.MERGED: MERGE, workload.TILES: TILE}
@@ -132,9 +134,8 @@ class Matmul:
 
     `weight`: name of the module whose weight it reads, if that is not its own (a tied head). `bias`: it adds one number
     per output feature. `bank="E"`: the weight is stored once for each of E experts and each token is multiplied by A of
-    them, so A stands in the spec and E does not. `gradient`: the product need not contract an axis.
-
-    Raises SpecError for a spec that cannot be such a product.
+    them, so A stands in the spec and E does not. `gradient`: the product need not contract an axis. Raises SpecError
+    for a spec that cannot be such a product.
     """
 
     path: str
@@ -209,7 +210,7 @@ class Matmul:
         left, right, out = self.einsum.left, self.einsum.right, self.einsum.out
         alone = tuple(a for a in left if a in out and a not in right)
         stored = _is_weight(right) and self.bank is None  # of a bank, each of a token's experts is a product of its own
-        rows = alone if stored else tuple(a for a in alone if a in workload.AXES or a == TILE) or alone
+        rows = alone if stored else tuple(a for a in alone if a in OF_TOKENS) or alone
         columns = tuple(a for a in right if a in out and a not in left)
         contracted = tuple(a for a in left if a not in out)
         repeats = tuple(a for a in out if a not in rows and a not in columns)
@@ -342,10 +343,9 @@ class Pointwise:
     """Work that is no product: a norm, a softmax, an activation, a rotation, an addition.
 
     Counted in elements of its result, never in FLOPs: how many operations an element takes depends on the kernel.
-    `weight` and `bias` are the axes of its parameters. `sums`: it only adds, or multiplies by a
-    constant, so its backward pass needs no operand.
-    `module`: the module whose parameters it reads, if they are not its own (one norm shared by several lines).
-    Raises SpecError for parameters whose axes the result does not have.
+    `weight` and `bias` are the axes of its parameters. `sums`: it only adds, or multiplies by a constant, so its
+    backward pass needs no operand. `module`: the module whose parameters it reads, if they are not its own (one norm
+    shared by several lines). Raises SpecError for parameters whose axes the result does not have.
     """
 
     path: str

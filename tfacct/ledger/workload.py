@@ -30,6 +30,12 @@ MERGED = "Tm"
 """The axis that a step binds where neighbouring patches are merged: the tokens divided by how many are one then."""
 TILES = "Nw"
 """The axis that a step binds where patches see those of a window alone: the tokens divided by how many a window has."""
+PADDED = "Ip"
+"""The axis that a step binds where an encoder attends in windows that overlap: new source tokens, padded to whole
+windows."""
+HALVES, OVERLAPPING = "Ih", "Iw"
+"""Axes that it binds there too: halves of windows, and windows, each of which shares a half with the next."""
+OF_WINDOWS = PADDED, HALVES, OVERLAPPING
 POSITIONS = "Sp"
 """All positions up to the end of the step, in a block whose S is bound to fewer: chunks are counted from the first."""
 ENTRIES, HEAVY_ENTRIES = "Sc", "Sh"
@@ -50,6 +56,7 @@ OF_STEPS = frozenset(
         PATCHES,
         MERGED,
         TILES,
+        *OF_WINDOWS,
         POSITIONS,
         *(axis for named in COMPRESSED.values() for axis in named.values()),
     )

@@ -22,6 +22,7 @@ from tfacct.reference.latent import LatentAttention
 from tfacct.reference.mixers import module_of
 from tfacct.reference.mixing import Mixer
 from tfacct.reference.modules import Add, FeedForward, Head, MtpProjection, Scale, norm
+from tfacct.reference.overlapping import OverlappingAttention
 from tfacct.reference.per_layer import PerLayerInput
 from tfacct.reference.rotary import Angles
 from tfacct.reference.shared import AdaptedNetwork, SharedOutput
@@ -168,6 +169,8 @@ def _built(part: parts.Part, angles: Angles | None, *, fused: bool, keep_all: bo
     match part:
         case parts.Disentangled():
             return Disentangled(part)
+        case parts.OverlappingAttention():
+            return OverlappingAttention(part)
         case parts.Attention():
             return Attention(part, angles, fused=fused, keep_all=keep_all)
         case parts.LatentAttention():

@@ -110,15 +110,29 @@ def run(
     if "pixel_values" in takes and "input_ids" not in takes:
         return _of_image(model, batch, tokens), {}
     if old:
-        with _brief_recurrence(model.config):
+        with _brief_recurrence(model.config), _no_global_tokens(model.config):
             first = model(**(read if source else before), **_tokens(source, given(old)))
         before |= {keeps: first[keeps] if held is None else held}
         if source and not new_source:
             before |= {"encoder_outputs": BaseModelOutput(last_hidden_state=first.encoder_last_hidden_state)}
-    with _brief_recurrence(model.config), ByModule(model) as counter:
+    with _brief_recurrence(model.config), _no_global_tokens(model.config), ByModule(model) as counter:
         result = model(**before, **_tokens(source, given(tokens)))
     cached = _cached(result.get(keeps) if held is None else held, keys_first=model.config.model_type == "zamba2")
     return dict(counter.own), {**cached, **_on_modules(model)}
+
+
+@contextmanager
+def _no_global_tokens(config: Any) -> Iterator[None]:
+    """LED asks whether any token has global attention, and on meta nothing can be asked: there is none."""
+    if config.model_type != "led":
+        yield
+        return
+    plain = torch.Tensor.item
+    torch.Tensor.item = lambda own: False if own.is_meta else plain(own)  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        torch.Tensor.item = plain  # type: ignore[method-assign]
 
 
 def _of_image(model: Any, batch: int, tokens: int) -> dict[str, int]:

@@ -32,6 +32,7 @@ from tfacct.reference.modules import (
     Stem,
     Tokens,
 )
+from tfacct.reference.overlapping import padded
 from tfacct.reference.per_layer import PerLayerEmbedding, PerLayerInput
 from tfacct.reference.positions import Positions, Segments, Sines
 from tfacct.reference.rotary import Angles
@@ -69,7 +70,7 @@ class Encoder(nn.Module):
 
     def __init__(self, encoder: architecture.Encoder, *, fused: bool, recompute: bool) -> None:
         super().__init__()
-        self.recompute = recompute
+        self.recompute, self.longest = recompute, encoder.longest
         self.embed = None if encoder.embed is None else Tokens(encoder.embed)
         self.stem = None if encoder.stem is None else Stem(encoder.stem)
         self.pos_embed = _positions(encoder.positions)
@@ -79,15 +80,19 @@ class Encoder(nn.Module):
         self.final_norm = own_norm(encoder.final_norm)
 
     def forward(self, source: Tensor) -> Tensor:
+        count = source.shape[1]
+        source = source if self.longest is None else padded(source, self.longest)
         x = through(self.stem, source) if self.embed is None else self.embed(source)
         positions = torch.arange(x.shape[1], device=source.device)
         if self.pos_embed is not None:
             x = self.pos_embed(x, positions)
         x = through(self.embed_norm, x)
         step = Step(x, positions, None if self.rel_bias is None else self.rel_bias(positions, positions))
+        step.source = count
         for block in self.blocks:
             (x,) = run(block, self.recompute, x, step, ())
-        return through(self.final_norm, x)
+        x = through(self.final_norm, x)
+        return x if self.longest is None else x[:, :count]
 
 
 class Decoder(nn.Module):

@@ -20,6 +20,7 @@ class Step:
     per_layer: Tensor | None = None
     chosen: Tensor | None = None
     first: Tensor | None = None
+    source: int = 0
     lent: dict[int | None, tuple[Tensor, Tensor]] | None = None
 
     def __init__(self, like: Tensor, positions: Tensor, bias: Tensor | None = None) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tfacct.accounts.metrics import Metric
 from tfacct.ledger.lines import WINDOW, Matmul
-from tfacct.ledger.workload import TILES, Logits, Request
+from tfacct.ledger.workload import OVERLAPPING, TILES, Logits, Request
 from tfacct.loading.model import LoadedModel
 from tfacct.reports import counting, sentences
 
@@ -174,6 +174,7 @@ def attention_words(subjects: Sequence[LoadedModel], masked: bool) -> str:
     whole |= {"tiles": "in windows of patches only their own"} if len(pairs) > 1 else {}
     if masked and "near" in pairs:
         whole["I J"] += " where it has no window"
+    whole |= {"overlap": "in an encoder those in windows that overlap"}
     others = [words for pair, words in whole.items() if pair in pairs and pair != "both"]
     if not pairs & {"causal", "window", "chunks", "chosen"} and masked and "near" in pairs:
         return " of attention only the pairs that the windows keep, which see both ways;"
@@ -209,6 +210,8 @@ def _pairs(subjects: Sequence[LoadedModel]) -> set[str]:
             axes = set(line.einsum.every)
             if TILES in axes:
                 found.add("tiles")
+            elif OVERLAPPING in axes:
+                found.add("overlap")
             elif {"T", "S"} <= axes:
                 bounded = line.mask == "causal" and WINDOW in group.axes
                 found.add("window" if bounded else {"full": "both"}.get(line.mask, line.mask))

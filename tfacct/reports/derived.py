@@ -14,9 +14,9 @@ from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import AXIS, Axes, renamed, size
 from tfacct.ledger.groups import KEPT, SEEN, Group, Ledger
-from tfacct.ledger.lines import ACTIVE, CHUNK, FRONT, RATES, SHARES, WINDOW, Matmul, State
+from tfacct.ledger.lines import ACTIVE, CHUNK, FRONT, HALF, LONGEST, RATES, SHARES, WINDOW, Matmul, State
 from tfacct.ledger.storage import Storage, Width
-from tfacct.ledger.workload import CHUNKS, COMPRESSED, ONE_BY_ONE, PATCHES, Workload
+from tfacct.ledger.workload import CHUNKS, COMPRESSED, HALVES, OF_WINDOWS, ONE_BY_ONE, OVERLAPPING, PATCHES, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.derivation import Letter, Step
 
@@ -128,6 +128,7 @@ def spelled_model(subject: LoadedModel, work: Workload | None) -> SpelledModel:
     meanings = {**LEGEND, **{name: letter.meaning for name, letter in explained.items()}, **block_meanings(shape)}
     windows = list(dict.fromkeys(group.axes[WINDOW] for group in subject.ledger.groups if WINDOW in group.axes))
     lengths = list(dict.fromkeys(group.axes[CHUNK] for group in subject.ledger.groups if CHUNK in group.axes))
+    halves = list(dict.fromkeys(group.axes[HALF] for group in subject.ledger.groups if HALF in group.axes))
     legend: dict[str, Letter] = {}
 
     def named(name: str, value: int, meaning: str = "") -> Spelled:
@@ -154,6 +155,11 @@ def spelled_model(subject: LoadedModel, work: Workload | None) -> SpelledModel:
             bound[PATCHES] = named(PATCHES, group.bound(at)[PATCHES], meaning)
         for letter in _of_keys(group) if at else ():
             bound[letter] = named(letter, group.bound(at)[letter])
+        if len(halves) > 1 and HALF in group.axes:
+            own |= {name: f"{name}{halves.index(group.axes[HALF]) + 1}" for name in (HALVES, OVERLAPPING)}
+        for letter in OF_WINDOWS if LONGEST in group.axes and at else ():
+            if letter in (there := group.bound(at)):
+                bound[letter] = named(own.get(letter, letter), there[letter], renamed(meanings[letter], own))
         for share in [share for share, taken in SHARES.items() if taken in group.axes and at]:
             meaning = meanings[share]
             if FRONT in group.axes:

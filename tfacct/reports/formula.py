@@ -16,9 +16,9 @@ from tfacct.ledger import paths
 from tfacct.ledger.einsum import AXIS, Axes, Size, renamed
 from tfacct.ledger.evaluated import Product
 from tfacct.ledger.groups import KEPT, SEEN, Ledger
-from tfacct.ledger.lines import CHUNK, SHARES, WINDOW, Matmul, State
+from tfacct.ledger.lines import CHUNK, LONGEST, SHARES, WINDOW, Matmul, State
 from tfacct.ledger.storage import width
-from tfacct.ledger.workload import CHUNKS, COMPRESSED, ONE_BY_ONE, PATCHES, Request, whole_sequences
+from tfacct.ledger.workload import CHUNKS, COMPRESSED, OF_WINDOWS, ONE_BY_ONE, PADDED, PATCHES, Request, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Kind, Report, Row, Table
 from tfacct.reports import compose, conventions, counting, params, sentences
@@ -354,7 +354,8 @@ def sizes_of(subject: LoadedModel, at: Axes) -> dict[str, int]:
         if CHUNK in group.axes and at:
             sizes |= {letter: group.bound(at)[letter] for letter in (CHUNKS, ONE_BY_ONE)}
         if at:
-            bound = (PATCHES, *SHARES, *(letter for named in COMPRESSED.values() for letter in named.values()))
+            of_keys = (letter for named in COMPRESSED.values() for letter in named.values())
+            bound = (PATCHES, *OF_WINDOWS, *SHARES, *of_keys)
             sizes |= {axis: group.bound(at)[axis] for axis in bound if axis in group.bound(at)}
     stacks = zip(block_letters(subject.architecture), subject.architecture.every_stack, strict=True)
     return sizes | {letter: stack.count for letter, stack in stacks}
@@ -367,7 +368,8 @@ def legend_of(
     shown = " ".join(f"{line.spec} {line.count.code} {line.weights.code if line.weights else ''}" for line in lines)
     letters = set(AXIS.findall(f"{shown} {total.code}"))
     letters |= {factor for letter in symbolic.products if letter in letters for factor in symbolic.factors(letter)}
-    letters |= {WINDOW} if letters & {SEEN, KEPT} else set()  # which their meanings name
+    named = ((WINDOW, {SEEN, KEPT}), (LONGEST, {PADDED}))  # which their meanings name
+    letters |= {letter for letter, by in named if letters & by}
     return {
         letter: {"meaning": meaning, **({"value": values[letter]} if letter in values else {})}
         for letter, meaning in symbolic.legend.items()

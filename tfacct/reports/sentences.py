@@ -9,6 +9,7 @@ from tfacct.architecture.parts import Attention, CompressedAttention, Experts, L
 from tfacct.base import units
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
+from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.lines import Pointwise, State
 from tfacct.ledger.storage import Storage
 from tfacct.ledger.workload import Workload
@@ -262,8 +263,12 @@ def source_notes(subjects: Sequence[LoadedModel], work: Workload | None = None) 
     if len(subjects) != 1 or subjects[0].source is None:
         return []
     read = work is None or work.new_source
+    encoder = subjects[0].architecture.encoder
+    longest, padding = (encoder and encoder.longest) or 1, ""
+    if work is not None and work.source % longest:
+        padding = f", padded to {rounded_up(work.source, longest) * longest:,} tokens, whole windows of {longest:,}"
     return [
-        "The encoder runs once, over the whole source. The cross keys and values made from it are kept."
+        f"The encoder runs once, over the whole source{padding}. The cross keys and values made from it are kept."
         if read
         else "The encoder ran before this step, and its cross keys and values are kept: neither costs anything here."
     ]

@@ -11,10 +11,10 @@ from tfacct.architecture.letters import Letter, explained
 from tfacct.architecture.parts import Mixer
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.record import record
-from tfacct.ledger.lines import BESIDE, CHUNK, FRONT, RATES, SHARES, WINDOWS
+from tfacct.ledger.lines import BESIDE, CHUNK, FRONT, HALF, LONGEST, RATES, SHARES, WINDOWS
 from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE
 
-FIXED = WINDOWS | {BESIDE, CHUNK, FRONT, *SHARES.values(), *RATES.values()}
+FIXED = WINDOWS | {BESIDE, CHUNK, FRONT, HALF, LONGEST, *SHARES.values(), *RATES.values()}
 """Letters that stay numbers in every proof."""
 WORKLOAD = ("B", "T", "C", "Cw", "J")
 """A step's letters: sequences, new tokens, tokens in the cache, those of them in a window, and the source. I is none:
@@ -58,6 +58,8 @@ class Sizes:
         taken = (part.axes().get(size, 1) for part in shape.parts() for size in SHARES.values())
         self.together = lcm(self.period, *taken)
         """Patches of an image that are taken together: T is a multiple of it."""
+        self.source = (shape.encoder and shape.encoder.longest) or 1
+        """Tokens of the windows to which a source is padded: J is a multiple of them, and none are padded."""
         self.recurs = any(part.recurs for part in shape.parts())
         """Whether new tokens are run one by one: then T is a number in every trace."""
         self.recurrence = next((part.recurrence for _, part in shape.having(Mixer) if part.recurs), "")
@@ -103,7 +105,8 @@ class Sizes:
         alone += [{"T": self.front + self.together}] if self.front or self.together > 1 else []
         alone += [] if self.chunk is None else [{"T": self.chunk}]
         plain = CASES[1:] if self.together > 1 else CASES  # which no single token is
-        cases = [case for case in (*plain, *alone, *MORE_CASES) if case.keys() <= step | self.declared.keys()]
+        more = [{"J": self.source} if "J" in case else case for case in MORE_CASES]
+        cases = [case for case in (*plain, *alone, *more) if case.keys() <= step | self.declared.keys()]
         return [*(self._edge(case) for case in cases), self._rest()]
 
     def _edge(self, case: Mapping[str, int]) -> Edge:
@@ -143,6 +146,7 @@ class Sizes:
         even = [f"{name} a multiple of {letter.multiple}" for name, letter in declared if letter.multiple > 1]
         own = f"T − {self.front}" if self.front else "T"
         even += [f"{own} a multiple of {self.together}"] if self.together > 1 else []
+        even += [f"J a multiple of {self.source}"] if self.source > 1 else []
         even += [f"C a multiple of {self.period}"] if self.period > 1 else []
         cut = [
             f"{whole} at least {share + 2 if isinstance(share, int) else f'{share} + 2'}"
@@ -158,6 +162,8 @@ class Sizes:
         }
         if self.together > 1:
             factors["T"] = (self.together,)
+        if self.source > 1:
+            factors["J"] = (self.source,)
         if self.period > 1:
             factors["C"] = (self.period,)
         dealt = tuple(name for name, letter in self.declared.items() if letter.dealt)
@@ -174,7 +180,7 @@ class Sizes:
 
     def _taken(self, letter: str) -> int:
         """Tokens that come together: new ones, and those in the cache."""
-        return {"T": self.together, "C": self.period}.get(letter, 1)
+        return {"T": self.together, "C": self.period, "J": self.source}.get(letter, 1)
 
     def in_ours(
         self, theirs: Mapping[str, Any], fixed: Mapping[str, int], whole: Mapping[str, str | int] | None = None

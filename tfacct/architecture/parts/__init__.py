@@ -20,6 +20,7 @@ from tfacct.architecture.parts.mamba2 import Mamba2
 from tfacct.architecture.parts.merger import Averaged, Deepstack, GatedMerger, Merger, Shuffled
 from tfacct.architecture.parts.mtp import MtpProjection
 from tfacct.architecture.parts.norm import Norm
+from tfacct.architecture.parts.overlapping import OverlappingAttention
 from tfacct.architecture.parts.part import Mixer, Part
 from tfacct.architecture.parts.per_layer import PerLayerEmbedding, PerLayerInput
 from tfacct.architecture.parts.residual import Residual, Scale
@@ -104,6 +105,7 @@ __all__ = [
     "Mixer",
     "MtpProjection",
     "Norm",
+    "OverlappingAttention",
     "Part",
     "Patches",
     "PerLayerEmbedding",

@@ -34,6 +34,14 @@ export function bound(group, at, kept = false) {
 	for (const [kind, rate] of Object.entries(einsum.RATES)) {
 		if (rate in group.axes) Object.assign(axes, compressed(kind, at, group.axes[rate]));
 	}
+	if (lines.LONGEST in group.axes) {
+		const padded = einsum.roundedUp(at.I, group.axes[lines.LONGEST]) * group.axes[lines.LONGEST];
+		axes[einsum.PADDED] = padded;
+		if (lines.HALF in group.axes) {
+			axes[einsum.HALVES] = padded / group.axes[lines.HALF];
+			axes[einsum.OVERLAPPING] = axes[einsum.HALVES] - einsum.smaller(axes[einsum.HALVES], 1n);
+		}
+	}
 	if (lines.WINDOW in group.axes) {
 		const window = group.axes[lines.WINDOW];
 		axes[lines.POSITIONS] = at.S;

@@ -10,6 +10,11 @@ export const POSITIONS = "Sp";
 export const ACTIVE = "A";
 export const CHUNK = "Pc";
 export const FRONT = "Xc";
+// Half a window that overlaps the next, and the longest window of all blocks.
+export const HALF = "Wo";
+export const LONGEST = "Wl";
+// Axes of tokens beside those of the workload.
+const IN_WINDOWS = ["Wp", HALF, "Wf", "Ip"];
 // Masks of compressed keys: those that are full before a query, and at most so many of them as an indexer chooses.
 export const COMPRESSED_MASKS = ["entries", "chosen entries"];
 
@@ -57,7 +62,7 @@ export function flops(line, axes, masked) {
 export function dims(line, axes) {
 	const { left, right, out } = einsum.einsum(line.spec);
 	const alone = left.filter(axis => out.includes(axis) && !right.includes(axis));
-	const ofSteps = alone.filter(axis => einsum.WORKLOAD.includes(axis) || axis === einsum.SHARES.Nw);
+	const ofSteps = alone.filter(axis => einsum.WORKLOAD.includes(axis) || IN_WINDOWS.includes(axis));
 	const stored = einsum.isWeight(right) && !line.bank; // of a bank, each of a token's experts is a product of its own
 	const rows = stored || !ofSteps.length ? alone : ofSteps;
 	const columns = right.filter(axis => out.includes(axis) && !left.includes(axis));

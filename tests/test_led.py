@@ -1,0 +1,44 @@
+"""LED's windows: what is said of them, and what is refused."""
+
+import pytest
+
+from tests.families.led import TINY, TWO
+from tfacct.base.errors import ConfigError
+from tfacct.ledger.workload import Workload
+from tfacct.loading.model import subject
+
+
+def test_a_padded_source_costs_its_encoder_whole_windows() -> None:
+    """Of 13 tokens in windows of 12 there are 24: halves of 2 tokens are 12, of 6 tokens 4, windows one fewer each.
+    The decoder reads 13."""
+    ours = subject("mine", TWO)
+    flops = ours.ledger.flops(Workload(5, 5, source=13, new_source=13).axes(), unfolded=True)
+    assert flops["encoder.blocks.0.attn.q_proj"] == 2 * 24 * 60 * 60
+    assert flops["encoder.blocks.0.attn.scores"] == 2 * 11 * 4 * 4 * 60
+    assert flops["encoder.blocks.1.attn.scores"] == 2 * 3 * 12 * 12 * 60
+    assert flops["encoder.blocks.0.attn.values"] == 2 * 12 * 2 * 6 * 60
+    assert flops["encoder.blocks.1.attn.values"] == 2 * 4 * 6 * 18 * 60
+    assert flops["blocks.0.cross.k_proj"] == 2 * 13 * 60 * 60
+    later = ours.ledger.flops(Workload(6, 1, source=13).axes())
+    assert not any(count for path, count in later.items() if path.startswith("encoder"))
+
+
+@pytest.mark.parametrize(("window", "says"), [
+    (5, "attention_window = 5 is odd"),
+    (2, "takes none of fewer than 4 tokens"),
+    ([6], "attention_window has 1 entries for encoder_layers = 2"),
+    ([4, 6], "attention_window has 4 and 6: the source is padded to whole windows of the longest"),
+    (42, "attention_window = 42 is more than max_encoder_position_embeddings = 41"),
+    (0, "attention_window must be a whole number from 1"),
+])  # fmt: skip
+def test_windows_that_the_class_cannot_run_are_refused(window: object, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        subject("mine", {**TINY, "attention_window": window})
+
+
+def test_the_source_is_in_whole_windows_unless_said(run) -> None:
+    assert subject("mine", TINY).source == 28
+    said = run("flops", "led-base-16384", "--source", "2000").out.replace("\n", " ")
+    assert "over the whole source, padded to 2,048 tokens, whole windows of 1,024." in said
+    assert "padded" not in run("flops", "led-base-16384").out
+    assert "in an encoder those in windows that overlap" in said

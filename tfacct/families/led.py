@@ -1,0 +1,135 @@
+"""LED: a BART whose encoder attends in windows that overlap, over a source padded to whole ones."""
+
+from dataclasses import fields
+from typing import Any, ClassVar
+
+from tfacct.architecture.blocks import Block, Stack, stacks
+from tfacct.architecture.parts import Attention, Embedding, Head, Norm, OverlappingAttention, Positions
+from tfacct.architecture.transformer import Encoder, Transformer
+from tfacct.base.errors import ConfigError
+from tfacct.families._bart_like import ELSEWHERE, Sides, class_attention, class_stack
+from tfacct.families._base import Count, CountOrList, Switch
+from tfacct.families._endings import BODY, SEQ2SEQ
+
+WINDOWED = "led.encoder.layers.*.self_attn"
+OWN = f"{WINDOWED}.longformer_self_attn"
+NAMES = {"q": "query", "k": "key", "v": "value"}
+
+
+class Config(Sides):
+    """`model_type = "led"`."""
+
+    vocab_size: Count = 50265
+    max_encoder_position_embeddings: Count = 16384
+    max_decoder_position_embeddings: Count = 1024
+    attention_window: CountOrList = 512
+    scale_embedding: Switch = False
+    normalize_before: Switch = False
+    add_final_layer_norm: Switch = False
+    add_bias_logits: Switch = False
+    do_blenderbot_90_layernorm: Switch = False
+    normalize_embedding: Switch = True
+    static_position_embeddings: Switch = False
+
+    understood: ClassVar = {
+        **ELSEWHERE,
+        "scale_embedding": False,
+        "normalize_embedding": True,
+        "static_position_embeddings": False,
+    }
+    uncounted: ClassVar = Sides.uncounted | {*understood}
+    stems: ClassVar = ("LED",)
+    heads: ClassVar = {"ForConditionalGeneration": SEQ2SEQ, "Model": BODY}
+    body: ClassVar = "led."
+    hf_paths: ClassVar = {
+        ours: theirs.replace("model.", "led.", 1)
+        for ours, theirs in {
+            "embed": "model.shared",
+            **class_stack("encoder.", "encoder"),
+            **class_stack("", "decoder"),
+            **class_attention("blocks.*.cross", "model.decoder.layers.*.encoder_attn"),
+        }.items()
+    } | {
+        **{f"encoder.blocks.*.attn.{which}_proj": f"{OWN}.{name}" for which, name in NAMES.items()},
+        **{f"encoder.blocks.*.attn.{which}_global_proj": f"{OWN}.{name}_global" for which, name in NAMES.items()},
+        **{f"encoder.blocks.*.attn.{what}": OWN for what in ("scores", "values")},
+        "encoder.blocks.*.attn.o_proj": f"{WINDOWED}.output",
+        "lm_head": "lm_head",
+    }
+    gotchas: ClassVar = (
+        "The encoder pads a source to whole windows, of attention_window tokens, and runs over all of it; what it pads"
+        " is cut off before the decoder reads the rest.",
+        "Which tokens of a source have global attention is an input (global_attention_mask) that no config says. None"
+        " are counted; the three more projections that each encoder block stores for them are.",
+        "Scores are counted as the class computes them: of all pairs in windows of which each shares a half with the"
+        " next. Half of a window then reads the values of three halves.",
+        "tie_word_embeddings = false is refused: the class then stores tables of its own for encoder and decoder.",
+    )
+
+    @property
+    def context(self) -> int:
+        """max_decoder_position_embeddings."""
+        return self.max_decoder_position_embeddings
+
+    @property
+    def source(self) -> int:
+        """max_encoder_position_embeddings, in whole windows. Raises ConfigError."""
+        longest, rows = max(self.windows), self.max_encoder_position_embeddings
+        if longest > rows:
+            raise ConfigError(
+                f"attention_window = {longest:,} is more than max_encoder_position_embeddings = {rows:,}: the source is"
+                " padded to whole windows, and its class has no positions for one"
+            )
+        return rows - rows % longest
+
+    @property
+    def windows(self) -> list[int]:
+        """Tokens of each encoder block's window. Raises ConfigError."""
+        said, layers = self.attention_window, self.encoder_layers
+        every = said if isinstance(said, list) else [said] * layers
+        if len(every) != layers:
+            raise ConfigError(f"attention_window has {len(every)} entries for encoder_layers = {layers:,}")
+        longest = max(every)
+        for window in every:
+            if window % 2:
+                raise ConfigError(f"attention_window = {window:,} is odd: half of it lies on each side of a token")
+            if window == 2:
+                raise ConfigError("attention_window = 2: the class takes none of fewer than 4 tokens")
+            if longest % window:
+                raise ConfigError(
+                    f"attention_window has {window:,} and {longest:,}: the source is padded to whole windows of the"
+                    " longest, which are no whole number of the others"
+                )
+        return every
+
+    def architecture(self) -> Transformer:
+        """One token table for both sides and the head; each side has positions and a norm behind them."""
+        if not self.tie_word_embeddings:
+            raise self.refused("tie_word_embeddings", False)
+        reading, writing = self.blocks()
+        hidden, vocab, windows, _ = self.d_model, self.vocab_size, self.windows, self.source
+        of_window = {size: _windowed(reading.block, size, max(windows)) for size in windows}
+        norm = Norm(hidden=hidden, kind="layer")
+        return Transformer(
+            encoder=Encoder(
+                Embedding(vocab=vocab, hidden=hidden, shared=True),
+                stacks([of_window[size] for size in windows]),
+                positions=Positions(rows=self.max_encoder_position_embeddings, hidden=hidden),
+                embed_norm=norm,
+                apart=frozenset("KHFP"),
+            ),
+            embed=Embedding(vocab=vocab, hidden=hidden),
+            positions=Positions(rows=self.max_decoder_position_embeddings, hidden=hidden),
+            embed_norm=norm,
+            stacks=(Stack(writing.block, writing.count),),
+            final_norm=None,
+            head=Head(hidden=hidden, vocab=vocab, tied=True),
+        )
+
+
+def _windowed(block: Block, window: int, longest: int) -> Block:
+    """The block with its attention in windows."""
+    plain, network = (sublayer.part for sublayer in block.sublayers)
+    own: dict[str, Any] = {field.name: getattr(plain, field.name) for field in fields(Attention)}
+    attention = OverlappingAttention(**own, half=window // 2, longest=longest)
+    return Block.of(attention, network, norm=block.sublayers[0].post_norm or block.sublayers[0].norm, order=block.order)

@@ -1,0 +1,87 @@
+"""The reference model's attention in windows that overlap by half.
+
+Shapes: heads are (batch, heads, tokens, head size). Windows stand beside sequences, as (batch · windows, heads, …).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tfacct.architecture import parts
+from tfacct.reference.attention import Heads, Softmax
+from tfacct.reference.modules import Unused
+from tfacct.reference.step import Step
+
+
+def padded(source: Tensor, longest: int) -> Tensor:
+    """The source, padded to whole windows."""
+    missing = -source.shape[1] % longest
+    return source if missing == 0 else nn.functional.pad(source, (0, missing))
+
+
+class OverlappingAttention(Heads):
+    """Attention of the tokens of a source to those at most half a window away."""
+
+    caches = ()
+
+    def __init__(self, part: parts.OverlappingAttention) -> None:
+        super().__init__(part)
+        self.side = part.half
+        self.softmax = Softmax(self.scale)
+        for which, size in (("q", self.queries), ("k", self.keys), ("v", self.keys)):
+            self.add_module(f"{which}_global_proj", Unused(part.hidden, size, bias=part.qkv_bias))
+
+    def forward(self, x: Tensor, step: Step, past: object) -> tuple[Tensor]:  # noqa: ARG002
+        q = self._split(self.q_proj(x), self.heads)
+        k, v = (self._split(made(x), self.kv_heads) for made in (self.k_proj, self.v_proj))
+        rows = self._rows(q, k)
+        batch, halves = rows.shape[:2]
+        shares = self.softmax(_band(rows, self.side), self._mask(x, step))
+        none = torch.zeros_like(v[:, :, : self.side])
+        met = _beside(torch.cat((none, v, none), dim=2), self.side, 3)
+        mixed = self.values(_spread(shares, self.side).flatten(0, 1), met.flatten(0, 1))
+        mixed = torch.unflatten(mixed, 0, (batch, halves)).transpose(1, 2).flatten(2, 3)
+        return (self.o_proj(mixed.transpose(1, 2).flatten(2)),)
+
+    def _rows(self, q: Tensor, k: Tensor) -> Tensor:
+        """Scores of the queries of each half with the keys of three, (batch, halves, heads, half, 3 · half)."""
+        half = self.side
+        q, k = _beside(q, half, 2), _beside(k, half, 2)
+        scores = torch.unflatten(self._scored(q.flatten(0, 1), k.flatten(0, 1)), 0, q.shape[:2])
+        first, second = torch.split(scores, [half, half], dim=3)
+        none = torch.zeros_like(first[:, :1, :, :, :half])
+        before = torch.cat((none, second[..., :half]), dim=1)
+        own = torch.cat((first[..., :half], second[:, -1:, :, :, half:]), dim=1)
+        behind = torch.cat((first[..., half:], none), dim=1)
+        return torch.cat((before, own, behind), dim=-1)
+
+    def _mask(self, x: Tensor, step: Step) -> Tensor:
+        """Mask of those scores: a key in front of the source or behind it is not seen. It is no −∞, for a query behind
+        the source may have no other."""
+        around = torch.arange(2 * self.side + 1, device=x.device) - self.side
+        keys = torch.arange(x.shape[1], device=x.device)[:, None] + around
+        least = torch.finfo(x.dtype).min / 2
+        mask = torch.zeros(keys.shape, dtype=x.dtype, device=x.device)
+        mask = mask.masked_fill(keys < 0, least).masked_fill(keys >= step.source, least)
+        return torch.unflatten(mask, 0, (x.shape[1] // self.side, self.side)).unsqueeze(1)
+
+
+def _beside(heads: Tensor, half: int, count: int) -> Tensor:
+    """So many halves side by side, from each half that has as many: (batch, windows, heads, count · half, size)."""
+    each = torch.unflatten(heads, 2, (heads.shape[2] // half, half)).transpose(1, 2)
+    windows = each.shape[1] - count + 1
+    return torch.cat([each[:, first : first + windows] for first in range(count)], dim=3)
+
+
+def _band(rows: Tensor, half: int) -> Tensor:
+    """Of rows over three halves the numbers of the keys that each query sees, half a window on either side of it: one
+    place further in each row."""
+    wide = nn.functional.pad(rows.flatten(3), (0, half))
+    return torch.unflatten(wide, 3, (half, 3 * half + 1))[..., : 2 * half + 1]
+
+
+def _spread(band: Tensor, half: int) -> Tensor:
+    """Those numbers in rows over three halves again, with zeros beside them."""
+    wide = nn.functional.pad(band, (0, half)).flatten(3)
+    return torch.unflatten(wide[..., : 3 * half * half], 3, (half, 3 * half))
