@@ -153,3 +153,37 @@ def test_what_the_encoder_gave_stays_while_block_0_runs_again(source: int) -> No
     run = keeping.trainable(model.of_class, "sdpa", "fp32", checkpoint="full", auto=model.config.ending.auto)
     assert found.operation == "blocks.*.attn.sdpa"
     assert found.total == keeping.peak(run, 3, 31, source=source).bytes
+
+
+def test_both_sides_of_t5_by_hand() -> None:
+    """A norm keeps the stream, an fp32 copy of it, its root and what it scales: 8 bytes a number and 4 a token.
+    Attention keeps queries, keys, values, its result and a softmax of the pass's dtype; ReLU its result, which down
+    reads. Distances are one integer for each query and key of a side."""
+    fields = {"d_model": 48, "d_kv": 20, "num_heads": 3, "d_ff": 70, "num_layers": 2, "dropout_rate": 0.0}
+    step = step_of(load("t5-small", **fields).loaded, WORK, Recipe(attention="eager"))
+    read, write = step.run.source[1], step.run.blocks[0]
+    source, target = 2 * 31, 2 * 23
+    norm, heads, scores = 8 * 48 + 4 + 2 * 48, 2 * 60, 2 * 3
+    assert step.kept_in(read) == source * (2 * norm + 4 * heads + scores * 31 + 2 * 70)
+    own = 3 * norm + 4 * heads + scores * 23 + 2 * heads + scores * 31 + 2 * 70
+    assert step.kept_in(write) == target * own + source * 2 * heads
+    lines = {line.path: line.bytes({**step.run.front.axes, **step.at}, step.pass_) for line in step.run.front.run.kept}
+    assert lines["distances"] == 23 * 23 * 8
+    assert PairTimeline(step).all_gradients == 2 * load("t5-small", **fields).loaded.parameters
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (("--attention", "sdpa"), "the training step of t5 has not been measured with sdpa"),
+        (("--checkpoint", "full"), "the training step of t5 has not been measured with blocks that run again"),
+        (("--set", "tie_word_embeddings=false"), "no rule for a head with a weight of its own"),
+        (("--accumulate",), "has not been measured with gradients of earlier batches"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_what_was_not_measured_of_t5_is_refused(run: Callable[..., Ran], more: tuple[str, ...], why: str) -> None:
+    ran = run("train", "t5-small", *(() if "sdpa" in more else ("--attention", "eager")), *more)
+    assert ran.code != 0 and why in " ".join(ran.err.split())
+    for name in ("mt5-small", "umt5-small"):
+        assert "has not been measured" in run("train", name, "--attention", "eager").err

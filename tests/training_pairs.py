@@ -42,10 +42,26 @@ def marian(pick: Pick, config: Config) -> Config:
     return {**bart(pick, config), "share_encoder_decoder_embeddings": shares, "decoder_vocab_size": target}
 
 
+def t5(pick: Pick, config: Config) -> Config:
+    return {
+        "d_model": config["hidden_size"],
+        "d_kv": config["head_dim"],
+        "d_ff": config["intermediate_size"],
+        "num_layers": config["num_hidden_layers"],
+        "num_decoder_layers": pick([1, 2, 3]),
+        "num_heads": pick([1, 2, 3]),
+        "relative_attention_num_buckets": pick([4, 8, 32]),
+        "feed_forward_proj": pick(["relu", "gated-gelu", "gated-silu"]),
+        "dropout_rate": pick([0.0, 0.1]),
+        **{"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0},
+    }
+
+
 PAIRS: Mapping[str, Callable[[Pick, Config], Config]] = {
     "bart": bart,
     "m2m_100": m2m_100,
     "marian": marian,
     "pegasus": bart,
     "mbart": bart,
+    "t5": t5,
 }

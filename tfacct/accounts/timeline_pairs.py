@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfacct.accounts.timeline import Instant, Timeline, ends_of_stacks
-from tfacct.accounts.training import Angles, Step
+from tfacct.accounts.training import ENDS, Angles, Step
 from tfacct.ledger.einsum import Size
 
 LABELS, TOKENS, MEMORY = "labels", "tokens", "memory"
+SCORES, ADDED, DISTANCES = "blocks.*.attn.scores", "blocks.*.attn.biased", "distances"
+"""Attention's scores, their sum with those of distances, and the rows of the table of these."""
 LAST_READ = "blocks.*.cross.k_proj.weight"
 """The operation of block 0 behind which no gradient needs what the encoder gave."""
 
@@ -27,6 +29,16 @@ def sides(step: Step) -> tuple[Step, Step]:
         step._replace(run=reads, at=at, side="encoder", holds_logits=False),
         step._replace(run=step.run._replace(encoder=None, source=()), side="decoder"),
     )
+
+
+def _distances(side: Timeline) -> Iterator[Angles]:
+    """Distances and the gradient of their scores, which go as angles do: block 0 makes that of the table of them."""
+    front = side.run.front
+    lines = [line for line in front.run.kept if line.path == DISTANCES]
+    if lines:
+        gradients = [each.held for each in side.run.collected if each.at == ADDED]
+        made = side.gradients.get((ENDS, "rel_bias.weight"), 0)
+        yield Angles(SCORES, side.held(front, (*lines, *gradients)) - made, 0)
 
 
 class PairTimeline:
@@ -45,6 +57,8 @@ class PairTimeline:
         self.writes.ids = self.ids
         if not step.checkpoint:  # goes as angles do; a block that runs again was handed it, and has it to its end
             self.writes.angles = (*self.writes.angles, Angles(LAST_READ, each[MEMORY], 0))
+        for side in (self.reads, self.writes):
+            side.angles = (*side.angles, *_distances(side))
         read = reading.run.front
         self.source = sum([self.reads.held(read, (line,)) for line in read.run.kept if line.path == TOKENS])
 
@@ -77,7 +91,10 @@ class PairTimeline:
         yield from map(self.writing, write.behind())
         yield from (self.writing(write.block(*end)) for end in ends_of_stacks(write.step))
         for one in map(self.writing, write.front()):
-            yield one._replace(held=one.held + write.held(write.run.front, (each.held for each in write.run.collected)))
+            yield one._replace(
+                held=one.held
+                + write.held(write.run.front, (each.held for each in write.run.collected if each.at != ADDED))
+            )
         backwards = [*self._final(), *(read.block(*end) for end in ends_of_stacks(read.step)), *read.front()]
         yield from (self.reading(one, forward=False) for one in backwards)
         update = write.update()

@@ -232,7 +232,7 @@ def _unruled_ends(shape: Transformer, *, encodes: bool, transforms: bool, biases
         yield "positions that are not learned"
     if (shape.segments is not None and not encodes) or (shape.bias is not None and not biases):
         yield "segments or biases of scores"
-    if head is not None and ((head.transform is not None) != transforms or head.scale is not None):
+    if head is not None and ((head.transform is not None) != transforms or (head.scale is not None and not of_pair)):
         yield "a head without a transform" if transforms else "a head with a transform or a scale"
 
 

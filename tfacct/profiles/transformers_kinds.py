@@ -52,5 +52,10 @@ def pass_by(
     from tfacct.profiles.pairs import passed_pair
     from tfacct.profiles.transformers_pairs import Pairs
 
-    sides = Pairs(profile.attention, profile.habits, profile.full, profile.batch, profile.tokens)
+    kind = Pairs
+    if shape.bias is not None:
+        from tfacct.profiles.transformers_distances import DistancePairs
+
+        kind = DistancePairs
+    sides = kind(profile.attention, profile.habits, profile.full, profile.batch, profile.tokens)
     return passed_pair(shape, sides, letters, of_source)

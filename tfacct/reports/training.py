@@ -27,17 +27,17 @@ from tfacct.profiles.chunked import loss_in_chunks
 from tfacct.profiles.selective import attention_again
 from tfacct.profiles.transformers import Transformers, kernel_letters
 from tfacct.profiles.transformers_kinds import kind_of, pass_by
-from tfacct.reports.stored import changed_by, stored
+from tfacct.reports.stored import changed_by, not_again, stored
 
 AttentionKind = Literal["sdpa", "eager"]
 Checkpoint = Literal["none", "full", "attention"]
 Loss = Literal["whole", "chunked"]
 ONE = Workload(context=1, tokens=1, batch=1)
 FP32, NF4 = "fp32", "nf4"
-ACCUMULATES, SELECTIVE, CHUNKED, AUTOCAST, ONCE = "accumulate", "selective", "chunked", "autocast", "once"
+ACCUMULATES, SELECTIVE, CHUNKED, AUTOCAST = "accumulate", "selective", "chunked", "autocast"
 AUTOCAST_CHUNKED = "autocast_chunked"
 """Stand among a family's `trains` where gradients of earlier batches were measured, attention that runs again, a loss
-in chunks, and autocast over weights in fp32; `once` where the class runs no block again."""
+in chunks, and autocast over weights in fp32."""
 CLASSIFIER = "classifier"
 """Dropout in front of classes."""
 CLASSIFIERS = {"AutoModelForSequenceClassification": "sequences", "AutoModelForTokenClassification": "positions"}
@@ -210,8 +210,8 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
         return why
     if recipe.accumulate and ACCUMULATES not in subject.config.trains:
         return f"the training step of {subject.family} has not been measured with gradients of earlier batches"
-    if recipe.checkpoint == "full" and ONCE in subject.config.trains:
-        return f"the class of {subject.family} runs no block again"
+    if recipe.checkpoint == "full" and (why := not_again(subject)) is not None:
+        return why
     if recipe.checkpoint == "attention" and SELECTIVE not in subject.config.trains:
         return f"the training step of {subject.family} has not been measured with attention that runs again"
     if recipe.loss == "chunked" and CHUNKED not in subject.config.trains:

@@ -205,7 +205,7 @@ def _of(blocks: int) -> str:
 
 def known_modules(subject: LoadedModel) -> set[str]:
     """Modules of the class that tensors are counted under."""
-    modules = {*subject.config.paths().values()}
+    modules = set(map(starred, subject.config.paths().values()))
     return modules | {parent(name) for name in modules}
 
 
@@ -238,6 +238,10 @@ def module(operation: str, paths: Mapping[str, str], block: str) -> str:
     `block`: where a sublayer's dropout runs, if it is no part of the sublayer.
     """
     name = operation.removesuffix(".weight")
+    if block and name in DROPS and "rel_bias" in paths:  # each part of a block is a module with its norm
+        return parent(paths[f"{name.removesuffix('.drop')}_norm"])
+    if "rel_bias" in paths and name.removeprefix("encoder.") in DROPS:
+        return parent(paths[f"{name.removesuffix('.drop')}_norm"])
     if block and name in DROPS:
         return block
     if name.startswith("encoder.blocks.") and name.removeprefix("encoder.") in DROPS:
