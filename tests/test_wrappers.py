@@ -335,3 +335,12 @@ def test_verify_says_whose_class_was_asked(run) -> None:
     out = run("verify", "kimi-k2", "--against", "transformers", "--ctx", "9", *sets).out
     assert "transformers has no class for kimi_k2: that of deepseek_v3 is asked." in " ".join(out.split())
     assert "All 14 checks" not in out and "checks agree exactly" in out  # its expected total is that of all its layers
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("apertus", "two learned numbers"), ("bitnet", "norms stand"), ("mistral_large4", "read the latents")],
+)
+def test_a_type_that_no_part_here_expresses_says_why(name: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=f"model_type '{name}' is not counted: .*{why}"):
+        subject("mine", {"model_type": name, "text_config": {"model_type": f"{name}_text"}})

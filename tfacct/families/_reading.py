@@ -15,7 +15,10 @@ OWN = "own"
 """The type of a model that is put together from parts: its config is tables."""
 
 WITHOUT: Mapping[str, str] = {
+    "apertus": "its activation has two learned numbers in each layer, and no part here has such",
+    "bitnet": "norms stand in front of the last products of its attention and its networks, and no part here has those",
     "florence2": "its language model's encoder reads the rows of an image in front of its tokens",
+    "mistral_large4": "its layers may read the latents that another layer keeps, and no latent part here does",
     "mllama": "some layers of its language model attend to an image's patches, with gates that no part here has",
 }
 """Types that are refused by name, and that no family comes near."""
