@@ -239,8 +239,9 @@ def solve(
         str,
         typer.Option(
             "--for",
-            metavar="ctx|batch|tp|fsdp|pp|FIELD",
-            help="Unknown: ctx, batch, a field of the config that holds a whole number; of ranks the fewest.",
+            metavar="ctx|batch|AXIS|FIELD",
+            help="Unknown: ctx, batch, a field of the config that holds a whole number; of an AXIS (tp, fsdp, pp, ep)"
+            " the fewest ranks.",
             autocompletion=complete.unknown,
         ),
     ],
