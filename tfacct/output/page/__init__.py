@@ -26,7 +26,10 @@ SHOWING = (
 _IMPORT = re.compile(r'^import \* as (\w+) from "\./(\w+)\.js";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:const|(?:async )?function|class)\b)", re.MULTILINE)
 _NAMES = re.compile(r"^export (?:async )?(?:function|class) (\w+)|^export const (.+?);?$", re.MULTILINE)
-_ASIDE = re.compile(r"^\t*// .*\n", re.MULTILINE)
+_ASIDE = re.compile(r"^\t*// .*\n| // [^\"`\n]*$", re.MULTILINE)
+"""Comments of the script, which stand in its files."""
+_NOTE = re.compile(r"^/\*.*\*/\n", re.MULTILINE)
+"""Those of the style."""
 LEVEL, RAW = 9, -15
 """How the data is deflated: as small as it gets, without a header."""
 
@@ -35,6 +38,12 @@ LEVEL, RAW = 9, -15
 def source(name: str) -> str:
     """Text of a file of the page."""
     return files(__name__).joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def style() -> str:
+    """The style, without its comments."""
+    return _NOTE.sub("", source("page.css"))
 
 
 @cache
@@ -77,7 +86,7 @@ def policy() -> str:
     rules = {
         "default-src": "'none'",
         "script-src": _hash(script()),
-        "style-src": _hash(source("page.css")),
+        "style-src": _hash(style()),
         "img-src": "data:",
         "base-uri": "'none'",
         "form-action": "'none'",
@@ -106,7 +115,7 @@ def document(data: Mapping[str, Any], title: str, first: Report | None, version:
 <meta name="referrer" content="no-referrer">
 <link rel="icon" href="data:,">
 <title>{escape(title)} · tfacct</title>
-<style>{source("page.css")}</style>
+<style>{style()}</style>
 </head>
 <body>
 <a class="skip" href="#main">To the numbers</a>

@@ -89,7 +89,8 @@ function axes(group, lines) {
 			for (const axis of text.match(/[A-Z][a-z]*[0-9]*/g) ?? []) found[axis] ??= group.names?.[axis] ?? axis;
 		}
 	}
-	for (const axis of [..."BTSOIJ", "Nc", "Tr", "Ti", ...Object.keys(einsum.SHARES), ...einsum.OF_KEYS, ...einsum.OF_WINDOWS]) delete found[axis];
+	const bound = ["Nc", "Tr", "Ti", ...Object.keys(einsum.SHARES), ...einsum.OF_KEYS, ...einsum.OF_WINDOWS];
+	for (const axis of [..."BTSOIJ", ...bound]) delete found[axis];
 	return found;
 }
 
