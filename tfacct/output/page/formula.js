@@ -53,8 +53,9 @@ function letters({ way, sizes, at }) {
 		const seen = ledger.bound(group, at),
 			kept = ledger.bound(group, at, true);
 		if ("W" in group.axes) Object.assign(found, { Sw: seen.S, Sk: kept.S });
-		const shared = [...Object.keys(einsum.SHARES), ...einsum.OF_KEYS, ...einsum.OF_WINDOWS];
-		for (const axis of [einsum.CHUNKS, einsum.ONE_BY_ONE, einsum.PATCHES, ...shared]) if (axis in seen) found[axis] = seen[axis];
+		const once = [einsum.CHUNKS, einsum.ONE_BY_ONE, einsum.PATCHES],
+			shared = [...Object.keys(einsum.SHARES), ...einsum.OF_KEYS, ...einsum.OF_WINDOWS];
+		for (const axis of [...once, ...shared]) if (axis in seen) found[axis] = seen[axis];
 	}
 	return found;
 }
