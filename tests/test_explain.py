@@ -103,7 +103,7 @@ TOWERS = (
     "vit",
 )
 AUDIO = ("audioflamingo3_encoder", "qwen2_audio_encoder", "voxtral_encoder")
-UNSAID = ("deberta-v2", "whisper", *AUDIO, *TOWERS, *QWEN)
+UNSAID = ("deberta-v2", "led", "whisper", *AUDIO, *TOWERS, *QWEN)
 """Families with products of a table of distances, of frames of audio, or of patches, that no token pays for: no
 sentence yet."""
 

@@ -20,7 +20,7 @@ def clamped_experts(at: str, reads: str, part: Experts) -> Run:
     routed = (Held("B T E"), Held("B T A", "short"), Held("E", "short"))
     return Run(
         (
-            *(router, routing, sent, ordered, grouped, gate_bias, up_bias, gate, up, split, act, product),
+            *(router, routing, sent, ordered, gate_bias, up_bias, grouped, gate, up, split, act, product),
             *(down_bias, down, share, back),
         ),
         (

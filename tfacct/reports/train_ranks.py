@@ -34,6 +34,7 @@ from tfacct.reports.unruled import unruled as part_without_rule
 ROOMY = "with vocabularies of twice the hidden size or more on a rank"
 
 
+GATHERED_EXPERTS = "What ranks of fsdp hold of experts was not measured to the byte."
 NOT_MEASURED = "What ranks of ep hold on the way was not measured here."
 
 
@@ -259,7 +260,7 @@ def unmeasured(one: Trained) -> str:
 
         return of_stages(subject, one.recipe, one.work)
     if mesh.tp == 1:
-        return ""
+        return GATHERED_EXPERTS if mesh.fsdp > 1 and subject.architecture.having(Experts) else ""
     shape = subject.architecture
     narrow = isinstance(shape.embed, Embedding) and shape.embed.vocab < shape.embed.hidden  # then the loss may decide
     alone = mesh.sp or mesh.plan != "torch" or shape.having(Experts) or (shape.head is not None and shape.head.tied)
@@ -349,6 +350,7 @@ def notes(one: Trained, found: dict[str, Any]) -> list[str]:
         said.append(
             "Each rank of fsdp has a batch of its own. Weights are gathered block by block, the next one while a block"
             " runs backwards, as fully_shard does; what is in no block stays."
+            f" {GATHERED_EXPERTS if unmeasured(one) == GATHERED_EXPERTS else ''}".rstrip()
         )
     if mesh.ep > 1:
         said += _of_experts(one.subject, mesh)
