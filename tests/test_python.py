@@ -87,7 +87,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "for": (lambda: GPT2.solve("ctx", "total_bytes=1GB", ctx=3), "unknown='ctx' finds the context: leave ctx out"),
     "no unknown": (
         lambda: GPT2.solve("zebra", "total_bytes=1GB"),
-        "unknown is one of ctx, batch, num_key_value_heads, tp, fsdp, pp, or",
+        "unknown is one of ctx, batch, num_key_value_heads, tp, fsdp, pp, ep, or",
     ),
     "ranks": (lambda: GPT2.memory(ep="two"), "ep must be a whole number, not 'two'"),  # type: ignore[arg-type]
     "parts": (lambda: GPT2.train(ulysses=True), "ulysses must be a whole number, not True"),

@@ -13,6 +13,7 @@ from tfacct import load
 from tfacct.algebra.written import Written, value, written
 from tfacct.ledger.einsum import SpecError
 from tfacct.ledger.lines import SHARES
+from tfacct.ledger.workload import OF_STEPS
 from tfacct.loading import presets
 
 
@@ -31,15 +32,10 @@ def test_every_preset_is_written_and_its_letters_are_explained() -> None:
         assert len(model.ways) == len(ours.ledger.ways)
         for way in model.ways:
             for group in way["groups"]:
-                known = {*group["axes"], *conformance_letters()}
+                known = {*group["axes"], *OF_STEPS, *SHARES}
                 for line in group["lines"]:
                     assert set(line["spec"].replace(",", "").replace("->", "").split()) <= known, line
         assert set(model.sizes) <= set(model.legend), ours.name
-
-
-def conformance_letters() -> set[str]:
-    """Letters that a step binds."""
-    return {*"BTSOIJ", "Nc", "Tr", "Ti", "Ip", "Ih", "Iw", *SHARES}
 
 
 def test_a_derived_size_follows_its_letters() -> None:
