@@ -132,7 +132,7 @@ def test_models_that_a_mesh_does_not_fit_are_left_out(run: Callable[..., Ran]) -
         ran = run(command, "bert-base", "gpt2", "--tp", "2")
         assert f"left out: bert-base ({why}" in ran.err
         assert ran.out.startswith("gpt2: ")
-    with pytest.raises(ConfigError, match="no rule for Segments"):
+    with pytest.raises(ConfigError, match="no rule for segments"):
         tfacct.load("bert-base").memory(tp=2)
 
 
@@ -210,3 +210,15 @@ def test_experts_that_ranks_gather_are_an_estimate(run: Callable[..., Ran]) -> N
     said = run("train", "qwen3-30b-a3b", "--ctx", "2k", "--fsdp", "8").out
     assert "Needs ≈ " in said and "of experts was not measured to the byte." in " ".join(said.split())
     assert "≈" not in run("train", "qwen3-8b", "--ctx", "2k", "--fsdp", "8").out
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("deepseek-v4-flash", "hyper-connections"),
+        ("minimax-text-01", "lightning attention"),
+        ("mamba2-130m", "Mamba-2"),
+    ],
+)
+def test_a_part_without_a_rule_is_named_in_words(run: Callable[..., Ran], name: str, part: str) -> None:
+    assert f"no rule for {part} on a mesh" in run("comms", name, "--tp", "2").err

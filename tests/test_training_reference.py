@@ -22,6 +22,7 @@ from tfacct.architecture.parts import (
     Picked,
     Stem,
 )
+from tfacct.architecture.words import in_words
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
@@ -43,7 +44,7 @@ def unruled(model: LoadedModel) -> str:
     if any(getattr(part, "value_norm", None) is not None for part in model.architecture.parts()):
         return "keys that are values or another layer's"
     if any(isinstance(part, CompressedAttention) for part in model.architecture.parts()):
-        return "CompressedAttention"
+        return "compressed attention"
     attentions = [part for part in model.architecture.parts() if isinstance(part, Attention)]
     if any(part.chosen is not None for part in attentions):
         return "the activation 'swigluoai'"  # of MiniMax-M3
@@ -65,7 +66,7 @@ def unruled(model: LoadedModel) -> str:
         isinstance(part, Mixer) for part in model.architecture.parts()
     ):
         return "attention with a gate"
-    return next((type(part).__name__ for part in parts), "nothing")
+    return next((in_words(part) for part in parts), "nothing")
 
 
 def of(name: str, config: dict[str, Any]) -> LoadedModel:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tfacct.architecture.parts import Attention, FeedForward, Norm, Part
 from tfacct.architecture.transformer import Transformer
+from tfacct.architecture.words import in_words
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger import paths
@@ -50,7 +51,7 @@ class Autocast(Transformers):
         if isinstance(part, Attention):
             return self._attention(at, reads, part, waits=waits)
         if waits or type(part) is not FeedForward:
-            raise ConfigError(f"{self.name}: no rule for {type(part).__name__}")
+            raise ConfigError(f"{self.name}: no rule for {in_words(part)}")
         return self._network(at, part)
 
     def normed(self, at: str, reads: str, part: Norm) -> Run:

@@ -24,6 +24,7 @@ from tfacct.architecture.parts import (
     Stem,
 )
 from tfacct.architecture.transformer import Transformer
+from tfacct.architecture.words import in_words
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger import paths
@@ -205,7 +206,7 @@ class Reference:
                 reads = f"{at}.norm"
             yield from self._network(at, reads, "F", part.activation, gated=part.gated)
         else:
-            raise ConfigError(f"{self.name}: no rule for {type(part).__name__}")
+            raise ConfigError(f"{self.name}: no rule for {in_words(part)}")
         if sublayer.post_norm is not None:
             yield from self._norm(f"{at}_post_norm", f"{at}.out", sublayer.post_norm)
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from tfacct.architecture.parts import Attention, Experts, FeedForward, LatentAttention, Norm, Part
 from tfacct.architecture.transformer import Transformer
+from tfacct.architecture.words import in_words
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger import paths
@@ -71,7 +72,7 @@ class Transformers(Attending):
             how = {"sdpa": self.attention == "sdpa", "full": self.full, "drops": self.habits.attention}
             return Latent(at, part, **how, batch=self.batch).run(reads, ROTARY, self._waiting())
         if waits:
-            raise ConfigError(f"{self.name}: no rule for {type(part).__name__} that shares its norm with a part behind")
+            raise ConfigError(f"{self.name}: no rule for {in_words(part)} that shares its norm with a part behind")
         if type(part) is FeedForward:
             behind, fused = self.habits.norms_behind or self.habits.norms_sums, self.habits.fused_gate
             written = self.habits.written_gelu
@@ -91,7 +92,7 @@ class Transformers(Attending):
             if self.habits.scored:
                 return scored_experts(at, reads, part, self.habits)
             return (experts if part.shared_width is None else shared_experts)(at, reads, part, self.habits)
-        raise ConfigError(f"{self.name}: no rule for {type(part).__name__}")
+        raise ConfigError(f"{self.name}: no rule for {in_words(part)}")
 
     def normed(self, at: str, reads: str, part: Norm) -> Run:
         """What the norm of a part's result keeps. Its gradient is the stream's, unless a constant multiplied it."""

@@ -18,6 +18,7 @@ from tfacct.architecture.parts import (
     Residual,
 )
 from tfacct.architecture.transformer import Transformer
+from tfacct.architecture.words import in_words
 
 
 def unruled(shape: Transformer) -> str | None:
@@ -90,4 +91,4 @@ def _of_part(part: Part) -> Iterator[str]:
         case Residual():
             return
         case _:
-            yield type(part).__name__
+            yield in_words(part)
