@@ -185,5 +185,8 @@ def test_both_sides_of_t5_by_hand() -> None:
 def test_what_was_not_measured_of_t5_is_refused(run: Callable[..., Ran], more: tuple[str, ...], why: str) -> None:
     ran = run("train", "t5-small", *(() if "sdpa" in more else ("--attention", "eager")), *more)
     assert ran.code != 0 and why in " ".join(ran.err.split())
-    for name in ("mt5-small", "umt5-small"):
-        assert "has not been measured" in run("train", name, "--attention", "eager").err
+    assert "has not been measured" in run("train", "umt5-small", "--attention", "eager").err
+    if more[0] != "--accumulate":  # published with a head of its own, which the class of mT5 ties
+        said = " ".join(run("train", "mt5-small", "--attention", "eager").err.split())
+        assert "no rule for a head with a weight of its own, which the class does not have" in said
+        assert "--set tie_word_embeddings=true counts it with a tied head" in said

@@ -38,7 +38,7 @@ def _distances(side: Timeline) -> Iterator[Angles]:
     if lines:
         gradients = [each.held for each in side.run.collected if each.at == ADDED]
         made = side.gradients.get((ENDS, "rel_bias.weight"), 0)
-        yield Angles(SCORES, side.held(front, (*lines, *gradients)) - made, 0)
+        yield Angles(SCORES, side.held(front, (*lines, *gradients)) - made, 0, 0)
 
 
 class PairTimeline:
@@ -56,7 +56,7 @@ class PairTimeline:
         self.labels, self.ids = each[LABELS], each[TOKENS]
         self.writes.ids = self.ids
         if not step.checkpoint:  # goes as angles do; a block that runs again was handed it, and has it to its end
-            self.writes.angles = (*self.writes.angles, Angles(LAST_READ, each[MEMORY], 0))
+            self.writes.angles = (*self.writes.angles, Angles(LAST_READ, each[MEMORY], 0, each[MEMORY]))
         for side in (self.reads, self.writes):
             side.angles = (*side.angles, *_distances(side))
         read = reading.run.front

@@ -125,7 +125,7 @@ class Writing(Side):
             Moment(q, (dq, ROW)),
             Moment(q, (ROW, ROW)),
             Moment(k, (dq, dk, MEMORY)),
-            Moment(k, (dq, MEMORY, MEMORY)),
+            Moment(k, (dq, MEMORY, MEMORY), after=True),
             Moment(v, (dq, dk, dk, MEMORY)),
             Moment(v, (dq, dk, MEMORY, MEMORY)),
         )
