@@ -187,7 +187,7 @@ def _inner(raw: Mapping[str, Any], field: str, part: Part) -> Unwrapped:
     if not isinstance(inside, Mapping):
         raise ConfigError(f"model_type {raw['model_type']!r} keeps what answers in {field}, which is missing")
     found = unwrapped({**inside, "model_type": f"{raw['model_type']}_thinker"}, part)
-    others = tuple(name for name in raw if name.endswith("_config") and name != field)
+    others = tuple(name for name, value in raw.items() if _of_another(name, value) and name != field)
     return found._replace(left_out=(*found.left_out, *others))
 
 
@@ -265,7 +265,8 @@ def _inside(inside: Mapping[str, Any], text: str, whole: Mapping[str, Any], fiel
     sizes = own.sizes if text in TEXTS else config_class(text).inside if text in names() else {}
     sizes = {**sizes, TIED: True} if own.tied else sizes
     absent = {name: value for name, value in sizes.items() if inside.get(name) is None}
-    others = {name for name in (*inside, *whole) if name.endswith("_config") and name not in (*fields, *KEPT)}
+    others = {name for name, value in whole.items() if _of_another(name, value) and name not in fields}
+    others |= {name for name, value in inside.items() if name in MODELS and _of_another(name, value)}
     kept = {name: whole[name] for name in (*KEPT, "torch_dtype", "dtype") if name in whole}
     if "head_dim" in own.unread:  # its heads share the hidden size, whatever the family takes
         hidden, heads = ({**absent, **inside}.get(name) for name in ("hidden_size", "num_attention_heads"))
@@ -279,7 +280,14 @@ def _inside(inside: Mapping[str, Any], text: str, whole: Mapping[str, Any], fiel
     )
 
 
-KEPT = ("quantization_config",)
+KEPT = ("quantization_config", "compression_config")
+MODELS = ("vision_config", "audio_config")
+"""Fields that hold another model's config in that of a language model too: older files repeat them there."""
+
+
+def _of_another(name: str, value: Any) -> bool:
+    """True for a field that holds another model's config; null says that there is none."""
+    return name.endswith("_config") and name not in KEPT and value is not None
 
 
 def _of_tokens(name: str) -> bool:
