@@ -14,10 +14,10 @@ from tfacct.reports.training import Recipe
 Pick: TypeAlias = Callable[[list[Any]], Any]
 Config: TypeAlias = dict[str, Any]
 
-EAGER = ("bloom", "gemma2", "gpt_neo", "gpt_oss", "mpnet", "mt5", "t5", "vaultgemma")
+EAGER = ("bloom", "gemma2", "gpt_neo", "gpt_oss", "mpnet", "mt5", "t5", "umt5", "vaultgemma")
 """Families whose classes refuse sdpa."""
 
-ONCE = ("mpnet", "mt5", "t5")
+ONCE = ("mpnet", "mt5", "t5", "umt5")
 """Families whose classes run no block again."""
 
 TIED = (
@@ -36,6 +36,7 @@ TIED = (
     "pegasus",
     "roberta",
     "t5",
+    "umt5",
     "xlm-roberta",
 )
 """Families whose head is the token table."""

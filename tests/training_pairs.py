@@ -65,4 +65,5 @@ PAIRS: Mapping[str, Callable[[Pick, Config], Config]] = {
     "mbart": bart,
     "t5": t5,
     "mt5": t5,
+    "umt5": t5,
 }

@@ -12,7 +12,7 @@ from tfacct.accounts.timeline import Instant, Timeline, ends_of_stacks
 from tfacct.accounts.training import ENDS, Angles, Step
 from tfacct.ledger.einsum import Size
 
-LABELS, TOKENS, MEMORY = "labels", "tokens", "memory"
+LABELS, SHIFT, TOKENS, MEMORY = "labels", "labels.shift", "tokens", "memory"
 SCORES, ADDED, DISTANCES = "blocks.*.attn.scores", "blocks.*.attn.biased", "distances"
 """Attention's scores, their sum with those of distances, and the rows of the table of these."""
 LAST_READ = "blocks.*.cross.k_proj.weight"
@@ -71,7 +71,8 @@ class PairTimeline:
         """An instant of the encoder's, beside what there is of the decoder. A table of both has one gradient."""
         whole = one._replace(name=f"encoder, {one.name}", weights=one.weights + self.buffers)
         if forward:
-            return whole._replace(kept=whole.kept + self.labels + self.ids)
+            shifted = 0 if SHIFT in self.writes.run.front.run.order else self.ids
+            return whole._replace(kept=whole.kept + self.labels + shifted)
         tied = self.reads.tied if one.name.startswith("table") else 0
         always = 2 * self.writes.loss + self.writes.logits
         return whole._replace(

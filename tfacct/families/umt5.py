@@ -9,7 +9,6 @@ from tfacct.families import mt5, t5
 class Config(mt5.Config):
     """`UMT5Config`, with its class's defaults."""
 
-    trains: ClassVar = frozenset()
     stems: ClassVar = ("UMT5",)
     tables: ClassVar = "blocks"
     tied_scale: ClassVar = True
