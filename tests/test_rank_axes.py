@@ -358,3 +358,15 @@ def test_the_fewest_ranks_that_divide_the_streams_tokens_too(run: Callable[..., 
     assert "tp until peak_bytes = 40 GB with sp" in " ".join(run(*asked, "--for", "tp").out.split())
     ran = run(*asked, "--for", "fsdp")
     assert ran.code == 2 and "it needs --tp 2 or more" in ran.err
+
+
+def test_padding_is_asked_of_all_ranks_that_divide_weights(run: Callable[..., Ran]) -> None:
+    for command in ("params", "memory"):  # 3,072 rows among 2 ranks go, among 2 x 3 of 8,192 do not
+        ran = run(command, "phi-3-mini-4k", "--cp", "3", "--fsdp", "2")
+        words = " ".join(ran.err.split())
+        assert ran.code == 2 and "--fsdp 2 beside --cp 3 pads mlp.gate_proj.weight (8,192 × 3,072)" in words
+        assert "no size divides all beside --cp 3; without, 1, 2, 4, 8," in words
+    assert run("params", "phi-3-mini-4k", "--cp", "4", "--fsdp", "2").code == 0
+    assert "sizes that divide all: 1, 2, 4, 8, 16, 32, 64, 128, 256 " in (
+        " ".join(run("params", "phi-3-mini-4k", "--cp", "4", "--fsdp", "6").err.split()) + " "
+    )
