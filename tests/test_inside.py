@@ -2,6 +2,8 @@
 
 from tfacct import load
 from tfacct.accounts.inside import Inside, suffixes
+from tfacct.ledger.kept import Held, Kept, Moment, Run, Section
+from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
 from tfacct.reports.training import Recipe, step_of
 
@@ -16,10 +18,32 @@ def test_what_is_kept_at_a_moment_is_that_of_the_lines_alive_there() -> None:
             held = [each for each in moment.held if each.path not in names]
             axes = {**section.axes, **step.at}
             beside = sum(each.bytes(axes, step.pass_) for each in held)
-            assert inside.at(moment, frozenset()) == (step.bytes(section, alive), beside)
-            known = frozenset([alive[0].path]) if alive else frozenset[str]()
-            assert inside.at(moment, known)[0] == step.bytes(section, alive[1:])
+            assert inside.within([moment]) == [(moment.at, step.bytes(section, alive), beside, 0, moment.after)]
+            assert inside.within([moment], 5, 7)[0][2] == beside + (5 if moment.alone else 12)
+            if alive:  # one that is counted elsewhere
+                known = Inside(section, step.at, step.pass_, known=alive[0].path)
+                assert known.within([moment])[0][1] == step.bytes(section, alive[1:])
 
 
 def test_gradients_that_are_finished_by_hand() -> None:
     assert suffixes(("q", "k", "act", "o"), 3, {(3, "q"): 5, (3, "o"): 7, (4, "k"): 9}) == [12, 7, 7, 7, 0]
+
+
+def test_gradients_that_are_added_to_earlier_ones_by_hand() -> None:
+    """Moments of q and act: k runs with q, o with act."""
+    section = Section(Run(("q", "k", "act", "o"), (), (Moment("act", ()), Moment("q", ()))), {})
+    inside = Inside(section, {}, width("bf16"))
+    assert inside.together([12, 7, 7, 7, 0]) == [5, 0, 7, 7]
+
+
+def test_tensors_that_are_made_again_are_there_up_to_where_it_has_run() -> None:
+    one, other = Kept("k", "T", by=("scores",)), Kept("softmax", "T S", by=("softmax", "values"))
+    order = ("scores", "softmax", "values")
+    moments = (
+        Moment("values", (Held("T"),), again="values"),
+        Moment("values", (), again="scores"),
+        Moment("values", ()),
+    )
+    section = Section(Run(order, (), moments, remade=(one, other)), {"T": 3, "S": 5})
+    inside = Inside(section, {}, width("bf16"))
+    assert [held for _, _, held, *_ in inside.within(moments)] == [2 * (3 + 15) + 2 * 3, 2 * 3, 0]

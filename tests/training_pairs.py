@@ -64,6 +64,4 @@ PAIRS: Mapping[str, Callable[[Pick, Config], Config]] = {
     "pegasus": bart,
     "mbart": bart,
     "t5": t5,
-    "mt5": t5,
-    "umt5": t5,
 }

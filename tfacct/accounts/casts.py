@@ -6,13 +6,16 @@ there in the forward pass, though nothing needs it, and so is that of any bias.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from tfacct.accounts.gradients import PRODUCT_BIAS
+from tfacct.accounts.inside import Within
+from tfacct.accounts.step_sums import running
 from tfacct.accounts.training import ENDS, kind_of
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.kept import AGAIN, Moment, Section
+from tfacct.ledger.kept import AGAIN, Section
 from tfacct.ledger.storage import Width
 
 if TYPE_CHECKING:
@@ -28,15 +31,21 @@ class Casts:
         self.whole, self.step = whole, whole.step
         share = wide.bits // whole.step.pass_.bits
         apart = ((owner, size) for owner, size in whole.gradients.items() if owner[1].endswith(PRODUCT_BIAS))
-        self.biases = {owner: size // share for owner, size in (*whole.biases.items(), *apart)}
+        biases = {owner: size // share for owner, size in (*whole.biases.items(), *apart)}
+        blocks = whole.run.blocks
+        self.of_biases = {id(section): _biases(section, biases) for section in blocks}
+        self.made = {id(section): self._made(section) for section in blocks}
+        each = [self.made[id(section)][-1] for section in blocks]
+        self.in_front = running(whole.kinds, each, 0)
+        self.all = sum([section.count * one for section, one in zip(blocks, each, strict=True)])
 
     def forward(self) -> Iterator[tuple[int, Instant]]:
         """The loss, and the last block of each kind where blocks keep their inputs alone, by block."""
         whole, step = self.whole, self.step
         (moment,) = (moment for moment in whole.run.back.run.ahead if moment.at == CHOOSE)
-        own, held = whole.inside_of(whole.run.back, moment)
+        ((_, own, held, *_),) = whole.insides[id(whole.run.back)].within((moment,))
         kept = whole.kept_front + whole.kept_blocks + own
-        yield ENDS, whole.instant("loss, forward", moment.at, 0, kept, held + self.there() + whole.again)
+        yield ENDS, whole.instant("loss, forward", moment.at, 0, kept, held + self.all + whole.again)
         front = whole.run.front
         given = (line for line in front.run.kept if line.by == (AGAIN,))  # what waits, and is kept too
         beside = whole.held(front, whole.run.waiting) + sum(each.bytes for each in step.angles())
@@ -44,34 +53,32 @@ class Casts:
         for section in whole.run.blocks if step.checkpoint else ():
             number = section.numbers[-1]
             kept = whole.in_front[number] + step.bytes(section, [step.input])
-            for moment in section.run.bare:
-                held = whole.held(section, moment.held) + self.there(number, section, moment) + beside
-                yield number, whole.instant(f"block {number:,}, forward", moment.at, 0, kept, held)
+            for at, _, held, *_ in whole.decides(self.beside(number, section, whole.bare(section, section.run.bare))):
+                yield number, whole.instant(f"block {number:,}, forward", at, 0, kept, held + beside)
 
-    def there(self, number: int | None = None, section: Section | None = None, moment: Moment | None = None) -> Size:
-        """Bytes of the casts beside what is kept, at a moment of a block's forward pass or behind all."""
-        bytes_: Size = 0
-        for part in self.whole.run.blocks:
-            behind = sum(number is None or other < number for other in part.numbers)
-            bytes_ += behind * self._of(part) if behind else 0
-        return bytes_ + (0 if section is None else self._of(section, moment))
+    def beside(self, number: int, section: Section, found: Iterable[Within]) -> list[Within]:
+        """Moments of a block's forward pass beside the casts that are there."""
+        front, made, place = self.in_front[number], self.made[id(section)], self.whole.insides[id(section)].place
+        return [(at, kept, held + front + made[place[at]], new, after) for at, kept, held, new, after in found]
 
-    def of_biases(self, section: Section, moment: Moment | None = None) -> Size:
-        """Bytes of the casts of biases that one block has made at a moment of its forward pass, or at its end."""
-        kind = kind_of(section.numbers)
-        return sum(self.biases.get((kind, operation), 0) for operation in _made(section, moment))
+    def again(self, section: Section, found: Iterable[Within]) -> list[Within]:
+        """Moments of a block that runs again beside the casts of biases that it has made."""
+        made, place = self.of_biases[id(section)], self.whole.insides[id(section)].place
+        return [(at, kept, held + made[place[at]], new, after) for at, kept, held, new, after in found]
 
-    def _of(self, section: Section, moment: Moment | None = None) -> Size:
-        """The same, and of weights where a block keeps its input alone."""
+    def _made(self, section: Section) -> list[Size]:
+        """Bytes of the casts that one block has made, by the place of its operations: of biases, and of weights where
+        it keeps its input alone."""
+        made = self.of_biases[id(section)]
         if not self.step.checkpoint:
-            return self.of_biases(section, moment)
-        owners = {operation.removesuffix(".weight") for operation in _made(section, moment)}
-        casts = (line for line in section.run.kept if line.path.endswith(CAST))
-        own = (line for line in casts if line.path.removesuffix(CAST) in owners)
-        return self.of_biases(section, moment) + self.whole.held(section, own)
+            return made
+        lines = (line for line in section.run.kept if line.path.endswith(CAST))
+        casts = {line.path.removesuffix(CAST): self.whole.held(section, (line,)) for line in lines}
+        weights = accumulate([casts.pop(name.removesuffix(".weight"), 0) for name in section.run.order])
+        return [biases + own for biases, own in zip(made, weights, strict=True)]
 
 
-def _made(section: Section, moment: Moment | None) -> tuple[str, ...]:
-    """Operations that have been run at a moment, that of the moment among them."""
-    order = section.run.order
-    return order if moment is None else order[: order.index(moment.at) + 1]
+def _biases(section: Section, biases: Mapping[tuple[int, str], Size]) -> list[Size]:
+    """Bytes of the casts of biases that one block has made, by the place of its operations."""
+    kind = kind_of(section.numbers)
+    return [*accumulate([biases.get((kind, name), 0) for name in section.run.order])]

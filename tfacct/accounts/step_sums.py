@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tfacct.accounts.gradients import HEAD, Gradients
 from tfacct.accounts.inside import Inside, RanAgain, Within, suffixes
@@ -17,8 +17,11 @@ class StepSums:
     def __init__(self, step: Step) -> None:
         self.step, self.run = step, step.run
         self.flying = step.beside()
-        self.insides = {id(section): Inside(section, step.at, step.pass_) for section in self.run.sections}
-        self.news: dict[int, Callable[[Moment], Size]] = {}  # by the section
+        self.insides: dict[int, Inside] = {}
+        for section in self.run.sections:
+            known = INPUT.path if step.checkpoint and section.numbers else ""  # all that it keeps
+            inside = Inside(section, step.at, step.pass_, known=known, others=self.insides.values())
+            self.insides[id(section)] = inside
         self.handed: dict[int, Size] = {}  # by the block
         self.weights = step.weights
         # Its gradient takes as many; a stage of a pipeline that is not the last has none.
@@ -32,7 +35,13 @@ class StepSums:
         self.kept_blocks = sum(part.count * kept for part, kept in zip(self.run.blocks, self.inside, strict=True))
         found = Gradients(step)
         self.gradients, self.biases, self.tied, self.all_gradients = found.of, found.biases, found.tied, found.all
-        self.in_front, self.done_behind = self._beside_blocks()
+        kinds = ((number, kind) for kind, part in enumerate(self.run.blocks) for number in part.numbers)
+        self.kinds = sorted(kinds)  # of all blocks, by their numbers
+        done = self.finished(self.run.back, self.run.back.run.order)
+        self.in_front = running(self.kinds, self.inside, self.kept_front)
+        self.done_behind = running(self.kinds[::-1], [self.left(part) for part in self.run.blocks], done)
+        self.last = self.kinds[-1][0] if self.kinds else 0
+        self.collected = tuple(self._collected())
         self.other_rows = (step.makers - 1) * found.rows  # of the table's gradient, those of other ranks
         self.whole_table = 0 if self.tied else self.other_rows
         self.earlier = self.all_gradients + self.whole_table if step.accumulate else 0
@@ -47,43 +56,17 @@ class StepSums:
         """Bytes of the gradients that a block leaves behind its backward pass."""
         return self.finished(section, section.run.order)
 
-    def _beside_blocks(self) -> tuple[dict[int, Size], dict[int, Size]]:
-        """Bytes kept in front of each block, and of the gradients of all that is behind it, by its number."""
-        kinds = [(number, kind) for kind, part in enumerate(self.run.blocks) for number in part.numbers]
-        each = [self.left(part) for part in self.run.blocks]
-        kept, done = self.kept_front, self.finished(self.run.back, self.run.back.run.order)
-        in_front: dict[int, Size] = {}
-        behind: dict[int, Size] = {}
-        for number, kind in sorted(kinds):
-            in_front[number] = kept
-            kept += self.inside[kind]
-        for number, kind in sorted(kinds, reverse=True):
-            behind[number] = done
-            done += each[kind]
-        return in_front, behind
-
-    def new(self, section: Section) -> Callable[[Moment], Size]:
-        """Bytes of this batch's gradients at a moment. Where earlier ones are there each is added to its own and goes,
-        but a tied head's, which waits for the table's."""
-        if id(section) not in self.news:
-            self.news[id(section)] = self._new(section)
-        return self.news[id(section)]
-
-    def _new(self, section: Section) -> Callable[[Moment], Size]:
+    def new(self, section: Section) -> tuple[Sequence[Size], Sequence[Size]]:
+        """Bytes of this batch's gradients by the place of an operation, its own among them, or not. Where earlier ones
+        are there each is added to its own and goes, but a tied head's, which waits for the table's."""
         inside = self.insides[id(section)]
+        behind = suffixes(section.run.order, kind_of(section.numbers), self.gradients)
         if not self.step.accumulate:
-            behind = suffixes(section.run.order, kind_of(section.numbers), self.gradients)
-            return lambda moment: behind[inside.place[moment.at] + (not moment.done)]
-
-        def sums(moment: Moment) -> Size:
-            own = self.finished(section, inside.together(moment.at) if moment.done else ())
-            return own + (self.tied if moment.at != HEAD and HEAD in section.run.finished(moment) else 0)
-
-        return sums
-
-    def inside_of(self, section: Section, moment: Moment, known: frozenset[str] = frozenset()) -> tuple[Size, Size]:
-        """Bytes kept by a section's own lines at a moment, and held there. Tensors of `known` names are counted."""
-        return self.insides[id(section)].at(moment, known)
+            return behind, behind[1:]
+        head = inside.place.get(HEAD, 0) if self.tied else 0
+        tied = [self.tied if place < head else 0 for place in range(len(behind))]
+        own = [here + waits for here, waits in zip(inside.together(behind), tied, strict=False)]
+        return own, tied
 
     def held(self, section: Section, tensors: Iterable[Held | Kept]) -> Size:
         """Bytes of some tensors."""
@@ -99,21 +82,25 @@ class StepSums:
             self.handed[block] = self.step.closures(block, self.turns)
         return self.handed[block]
 
+    def _collected(self) -> Iterator[tuple[int, Size]]:
+        """Gradients to which every block adds: the place of the operation in the last block, and their bytes."""
+        if self.run.collected:
+            inside = self.insides[id(self.run.blocks[self.kinds[-1][1]])]
+            yield from ((inside.place[each.at], inside.bytes(each.held)) for each in self.run.collected)
+
     def adds_to(self, _: int) -> bool:
         """True if there is anything of that beside a block."""
-        return bool(self.run.collected)
+        return bool(self.collected)
 
     def added_to(self, number: int, at: str = "") -> Size:
         """Bytes of the gradients to which every block adds, at an operation of one, or in front of its backward pass.
         The last block, which makes them, has them once that operation is behind."""
-        last = max([section.numbers[-1] for section in self.run.blocks]) if self.run.collected else number
-        found: Size = 0
-        for each in self.run.collected:
-            section = next(section for section in self.run.blocks if number in section.numbers)
-            place = self.insides[id(section)].place
-            if number < last or (at and place[at] < place[each.at]):
-                found += self.held(section, (each.held,))
-        return found
+        if number < self.last:
+            return sum([bytes_ for _, bytes_ in self.collected])
+        if not at or not self.collected:
+            return 0
+        place = self.insides[id(self.run.blocks[self.kinds[-1][1]])].place[at]
+        return sum([bytes_ for first, bytes_ in self.collected if place < first])
 
     def turned(self, number: int) -> Size:
         """Bytes of the angles that no block in front of one needs, nor it itself."""
@@ -122,14 +109,15 @@ class StepSums:
     def gone(self, number: int, moments: Sequence[Within], place: Mapping[str, int]) -> list[Size]:
         """Bytes of the angles that no block needs any more at each moment of one's backward pass."""
         gone = [self.turned(number)] * len(moments)
-        for turn, bytes_, first, early in self.angles:
+        for turn, bytes_, first in self.angles:
             if number != first or turn not in place:
                 continue
             for nth, each in enumerate(moments):
-                if place[each.at] < place[turn]:
+                at, *_, after = each
+                if place[at] < place[turn]:
                     gone[nth] += bytes_
-                elif each.at == turn and each.after:
-                    gone[nth] += early
+                elif at == turn and after:  # the sines are read first
+                    gone[nth] += bytes_ // 2
         return gone
 
     def around(self, number: int, section: Section) -> tuple[Size, Size]:
@@ -139,27 +127,43 @@ class StepSums:
             kept += self.held(section, (self.step.input,))
         return kept, self.tied if self.step.accumulate else done
 
-    def known(self, section: Section) -> frozenset[str]:
-        return frozenset((INPUT.path,)) if self.step.checkpoint and section.numbers else frozenset()
-
-    def within(self, section: Section, moments: Iterable[Moment]) -> Iterator[Within]:
+    def within(self, section: Section, moments: Sequence[Moment]) -> list[Within]:
         """What there is at moments of a backward pass, whichever block of its kind runs."""
-        run, inside, kind = section.run, self.insides[id(section)], kind_of(section.numbers)
-        again, known, new = self.step.checkpoint and bool(section.numbers), self.known(section), self.new(section)
-        always = self.logits + 2 * self.loss
-        biases = {operation: size for (owner, operation), size in self.biases.items() if owner == kind}
-        late = None
-        if biases and again:
-            late = RanAgain(run.kept, (line for line in run.kept if line.path == INPUT.path))
-        elif biases and self.run.again:
-            late = RanAgain(run.remade, run.kept)
-        for moment in moments:
-            at, there = moment.at, known
-            if again and moment.after:
-                there |= {line.path for line in run.kept if line.by[0] == at}
-            own, held = inside.at(moment, there)
-            held += always + (self.stream if section.numbers and not moment.alone else 0)
-            done = new(moment)
-            if late is not None and (again or (moment.done and at in self.run.again)):
-                done -= inside.late(at, biases, late)
-            yield Within(at, own, held, done, moment.after)
+        stream = self.stream if section.numbers else 0
+        inside = self.insides[id(section)]
+        found = inside.within(moments, self.logits + 2 * self.loss, stream, self.new(section))
+        if self.step.checkpoint and section.numbers:
+            return self._run_again(section, found)
+        if not self.run.again or not (biases := self._biases(section)):
+            return found
+        late, again = inside.late(biases, RanAgain(section.run.remade, section.run.kept)), self.run.again
+        less = (late.get(moment.at, 0) if moment.done and moment.at in again else 0 for moment in moments)
+        return [(at, kept, held, new - own, a) for (at, kept, held, new, a), own in zip(found, less, strict=True)]
+
+    def _run_again(self, section: Section, found: list[Within]) -> list[Within]:
+        """The same in a block that runs again, without what goes once an operation has read it."""
+        inside, run, biases = self.insides[id(section)], section.run, self._biases(section)
+        gone: dict[str, Size] = {}
+        for at in {at for at, *_, after in found if after}:
+            gone[at] = inside.all(line for line in run.kept if line.by[0] == at and line.path != INPUT.path)
+        there = (line for line in run.kept if line.path == INPUT.path)
+        late = inside.late(biases, RanAgain(run.kept, there)) if biases else {}
+        if not gone and not late:
+            return found
+        return [
+            (at, kept - (gone[at] if after else 0), held, new - late.get(at, 0), after)
+            for at, kept, held, new, after in found
+        ]
+
+    def _biases(self, section: Section) -> dict[str, Size]:
+        kind = kind_of(section.numbers)
+        return {operation: size for (owner, operation), size in self.biases.items() if owner == kind}
+
+
+def running(kinds: Iterable[tuple[int, int]], each: Sequence[Size], start: Size) -> dict[int, Size]:
+    """Bytes in front of each block, by its number. `kinds`: numbers of blocks and their kinds; `each`: of a kind."""
+    found: dict[int, Size] = {}
+    for number, kind in kinds:
+        found[number] = start
+        start += each[kind]
+    return found

@@ -9,11 +9,10 @@ also the one that has most in front of it and behind.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import takewhile
 
 from tfacct.accounts.casts import CHOOSE, Casts
 from tfacct.accounts.gradients import TABLE
-from tfacct.accounts.inside import Within
+from tfacct.accounts.inside import Within, totals
 from tfacct.accounts.instants import Fullest as Fullest
 from tfacct.accounts.instants import Instant as Instant
 from tfacct.accounts.instants import peak as peak
@@ -123,29 +122,37 @@ class Timeline(StepSums):
         """The backward pass of one block at its fullest."""
         name, (kept, done) = f"{self._called(number)}, backward", self.around(number, section)
         handed = self.closures(number)
-        attended = self._attended(section.run) if self.run.again else ()
+        attended = self._attended(section.run) if self.run.again else 0
         fewer = self.closures(number - 1) if attended else handed
         found = self._moments(section)
-        apart = self.adds_to(number) or not same(fewer, handed)
-        if apart or any(number == each.first for each in self.angles):
-            gone = self.gone(number, found, self.insides[id(section)].place)
-            found = self._decides(
-                [
-                    each.beside(-less, (fewer - handed if each.at in attended else 0) + self.added_to(number, each.at))
-                    for each, less in zip(found, gone, strict=True)
-                ]
-            )
+        adds, differ = self.adds_to(number), not same(fewer, handed)
+        if adds or differ or any(number == each.first for each in self.angles):
+            place = self.insides[id(section)].place
+            gone = self.gone(number, found, place)
+            more = [self.added_to(number, at) for at, *_ in found] if adds else [0] * len(found)
+            if differ:
+                less = fewer - handed
+                more = [own + (less if place[each[0]] < attended else 0) for each, own in zip(found, more, strict=True)]
+            found = self._decides_beside(found, gone, more)
         else:
             if id(section) not in self.decisive:
-                self.decisive[id(section)] = self._decides(found)
+                self.decisive[id(section)] = self.decides(found)
             found, kept = self.decisive[id(section)], kept - self.turned(number)
         return self.fullest(
-            self.instant(name, each.at, done + each.new, kept + each.kept, each.held + handed) for each in found
+            self.instant(name, at, done + new, kept + own, held + handed) for at, own, held, new, _ in found
         )
 
-    def _decides(self, found: list[Within]) -> list[Within]:
+    def decides(self, found: list[Within]) -> list[Within]:
         """Moments of which one can be the fullest: it alone, but where sizes are open."""
-        return [max(found, key=lambda each: int(each.total))] if found and self.fullest is peak else found
+        if not found or self.fullest is not peak:
+            return found
+        sums = totals(found)
+        return [found[sums.index(max(sums))]]
+
+    def _decides_beside(self, found: list[Within], gone: list[Size], more: list[Size]) -> list[Within]:
+        """The same, beside what is gone at each and what more is held."""
+        every = zip(found, gone, more, strict=True)
+        return self.decides([(at, kept - less, held + own, new, a) for (at, kept, held, new, a), less, own in every])
 
     def _moments(self, section: Section) -> list[Within]:
         """The moments of a block's backward pass, whichever block of its kind runs."""
@@ -154,16 +161,16 @@ class Timeline(StepSums):
             last = run.last if again and not all(moment.done for moment in run.moments) else -1
             place = self.insides[id(section)].place
             moments = [moment for moment in run.moments if moment.done or place[moment.at] != last]
-            self.inside_backward[id(section)] = list(self.within(section, moments))
+            self.inside_backward[id(section)] = self.within(section, moments)
         return self.inside_backward[id(section)]
 
     def _called(self, number: int) -> str:
         """A block by its number in the model."""
         return f"block {number:,}"
 
-    def _attended(self, run: Run) -> Sequence[str]:
-        """Operations in front of attention that is run again: it has been, once their gradients are computed."""
-        return tuple(takewhile(lambda name: name not in self.run.again, run.order))
+    def _attended(self, run: Run) -> int:
+        """Number of operations in front of attention that is run again: it has been, once their gradients are made."""
+        return next((place for place, name in enumerate(run.order) if name in self.run.again), len(run.order))
 
     def front(self) -> Iterator[Instant]:
         """The backward pass of what stands in front of the blocks, where that is trained.
@@ -228,9 +235,11 @@ class Timeline(StepSums):
         """The one of some blocks with most kept in front and done behind; any that can be, where sizes are open."""
         if self.fullest is peak:
             front, behind = self.in_front, self.done_behind
-            if all(each.first <= numbers[0] for each in self.angles):
-                return [max(numbers, key=lambda at: int(front[at] + behind[at]))]
-            return [max(numbers, key=lambda at: int(front[at] + behind[at] - self.turned(at)))]
+            beside = [front[at] + behind[at] for at in numbers]
+            for _, bytes_, first in self.angles:
+                if numbers[0] < first:
+                    beside = [all_ - (bytes_ if at < first else 0) for at, all_ in zip(numbers, beside, strict=True)]
+            return [numbers[beside.index(max(beside))]]
         from tfacct.accounts.candidates import corners
 
         return corners(self, numbers)
@@ -238,66 +247,67 @@ class Timeline(StepSums):
     def _backward(self, name: str, section: Section, moment: Moment, kept: Size, done: Size, handed: Size) -> Instant:
         """An instant of the backward pass. `kept` and `done`: beside the section's own; `handed`: to checkpointed
         blocks that have not run again yet."""
-        (found,) = self.within(section, (moment,))
-        return self.instant(name, moment.at, done + found.new, kept + found.kept, found.held + handed)
+        ((at, own, held, new, _),) = self.within(section, (moment,))
+        return self.instant(name, at, done + new, kept + own, held + handed)
 
     def _forward(self) -> Iterator[tuple[int, Instant]]:
         """The last block of each kind in the forward pass, and the final norm behind them."""
         waiting = self.held(self.run.front, self.run.waiting)
         waiting += sum([each.bytes for each in self.turns]) if self.run.again else 0
         for section in self.run.blocks:
-            number = section.numbers[-1]
-            known = frozenset((INPUT.path,)) if not number else frozenset[str]()  # block 0 reads what waits anyway
-            for moment in section.run.ahead:
-                held = [held for held in moment.held if held.path not in known]
-                own, beside = self.inside_of(section, moment._replace(held=tuple(held)))
-                kept = self.in_front[number] + own
-                beside += self._returned(number)
-                beside += 0 if self.casts is None else self.casts.there(number, section, moment)
-                yield number, self.instant(f"{self._called(number)}, forward", moment.at, 0, kept, beside + waiting)
+            number, ahead = section.numbers[-1], section.run.ahead
+            if not number:  # block 0 reads what waits anyway
+                ahead = tuple(m._replace(held=tuple(each for each in m.held if each.path != INPUT.path)) for m in ahead)
+            found = self.insides[id(section)].within(ahead)
+            if self.casts is not None:
+                found = self.casts.beside(number, section, found)
+            name, before, beside = f"{self._called(number)}, forward", self.in_front[number], self._returned(number)
+            for at, kept, held, *_ in self.decides(found):
+                yield number, self.instant(name, at, 0, before + kept, held + beside + waiting)
         for moment in self.run.back.run.ahead:
             if moment.at == CHOOSE:
                 continue
-            own, beside = self.inside_of(self.run.back, moment)
+            ((_, own, beside, *_),) = self.insides[id(self.run.back)].within((moment,))
             beside += 0 if moment.at.startswith(OUTSIDE) else waiting
             kept = self.kept_front + self.kept_blocks + own
-            beside += self._returned() + (0 if self.casts is None else self.casts.there())
+            beside += self._returned() + (0 if self.casts is None else self.casts.all)
             name = "head, forward" if moment.at.startswith("lm_head.") else "final norm, forward"
             yield ENDS, self.instant(name, moment.at, 0, kept, beside)
 
     def _returned(self, behind: int | None = None) -> Size:
         """Bytes of what blocks have returned beside the stream, those in front of one, or all."""
-        each = ((section, self.held(section, section.run.returned)) for section in self.run.blocks)
-        return sum(size * sum(behind is None or one < behind for one in part.numbers) for part, size in each if size)
+        each = [(part, self.held(part, part.run.returned)) for part in self.run.blocks if part.run.returned]
+        return sum(size * sum(behind is None or one < behind for one in part.numbers) for part, size in each)
 
     def _bare(self) -> Iterator[tuple[int, Instant]]:
         """The forward pass of blocks that keep their inputs alone, the last of each kind, where another is in front."""
         for section in self.run.blocks:
             number = section.numbers[-1]
             kept = self.in_front[number] + self.held(section, (self.step.input,))
-            for moment in section.run.bare if number else ():
-                held = self.held(section, moment.held) + self.again
-                yield number, self.instant(f"{self._called(number)}, forward", moment.at, 0, kept, held)
+            bare = section.run.bare if number else ()
+            for at, _, held, *_ in self.decides(self.bare(section, bare)):
+                yield number, self.instant(f"{self._called(number)}, forward", at, 0, kept, held + self.again)
+
+    def bare(self, section: Section, moments: Iterable[Moment]) -> list[Within]:
+        """Moments of a forward pass that keeps nothing, with all that they hold."""
+        return [(moment.at, 0, self.held(section, moment.held), 0, False) for moment in moments]
 
     def _again(self, number: int, section: Section) -> Iterator[Instant]:
         """A checkpointed block's second forward pass, which stops once all that it keeps is there."""
         kept, done = self.around(number, section)
         name, handed = f"{self._called(number)}, forward again", self.closures(number) + self.added_to(number)
         if id(section) not in self.run_again:
-            self.run_again[id(section)] = self._decides(list(self._ran_again(section)))
-        for each in self.run_again[id(section)]:
-            yield self.instant(name, each.at, done + each.new, kept + each.kept, each.held + handed)
+            self.run_again[id(section)] = self.decides(self._ran_again(section))
+        for at, own, held, new, _ in self.run_again[id(section)]:
+            yield self.instant(name, at, done + new, kept + own, held + handed)
 
-    def _ran_again(self, section: Section) -> Iterator[Within]:
+    def _ran_again(self, section: Section) -> list[Within]:
         """What there is in a second forward pass, whichever block of its kind runs."""
-        run, last = section.run, section.run.last
+        run, last, inside = section.run, section.run.last, self.insides[id(section)]
         new: Size = 0
-        place, known = self.insides[id(section)].place, self.known(section)
         if not self.step.accumulate:  # biases behind the last product need nothing that is made again
             new = self.finished(section, run.order[last + 1 :])
         beside = self.held(section, run.early) + self.stream + self.logits + 2 * self.loss
-        for moment in run.ahead:
-            if (place[moment.at], moment.after) <= (last, False):
-                own, held = self.inside_of(section, moment, known)
-                held += 0 if self.casts is None else self.casts.of_biases(section, moment)
-                yield Within(moment.at, own, held + beside, new)
+        ahead = [each for each in run.ahead if (inside.place[each.at], each.after) <= (last, False)]
+        found = [(at, kept, held, new, after) for at, kept, held, _, after in inside.within(ahead, beside)]
+        return found if self.casts is None else self.casts.again(section, found)

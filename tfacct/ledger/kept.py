@@ -95,6 +95,7 @@ class Moment(NamedTuple):
     `held` are the tensors alive then beside kept ones, finished gradients and the stream's gradient. `done`: the
     gradient of the operation's own weight is among the finished ones. `after`: the operation has read all it needs, so
     that tensors which were made again for it are gone. `alone`: nothing in front of it needs the stream's gradient.
+    `again`: the operation that attention has run again up to, what it made anew there beside all else.
     """
 
     at: str
@@ -102,6 +103,7 @@ class Moment(NamedTuple):
     done: bool = True
     after: bool = False
     alone: bool = False
+    again: str = ""
 
 
 class Run(NamedTuple):

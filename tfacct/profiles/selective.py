@@ -69,10 +69,7 @@ def _again(run: Run, drops: bool, reads: str, apart: bool | None) -> Run:
         return run
     if not any(AGAIN in line.by for line in kept):
         kept = (Kept(reads, "B T D", (first, AGAIN)), *kept)
-    moments = [
-        moment._replace(held=(*moment.held, *_alive(run, remade, moment.at))) if moment.at in inside else moment
-        for moment in run.moments
-    ]
+    moments = [moment._replace(again=moment.at) if moment.at in inside else moment for moment in run.moments]
     last = next(name for name in reversed(run.order) if name in inside)
     end = next(moment for moment in run.moments if moment.at == last and moment.done)
     adapter = ADAPTER in last
@@ -81,7 +78,7 @@ def _again(run: Run, drops: bool, reads: str, apart: bool | None) -> Run:
     if apart and not adapter and not drops:
         waiting = (Held("B T D"),)
     second = [
-        Moment(last, (*_own(run, moment), *_alive(run, remade, moment.at), *waiting), done=False, alone=end.alone)
+        Moment(last, (*_own(run, moment), *waiting), done=False, alone=end.alone, again=moment.at)
         for moment in run.ahead
         if moment.at in inside and (moment.at != last or (adapter and not moment.after))
     ]
@@ -104,12 +101,6 @@ def _read(line: Kept, inside: frozenset[str], first: str) -> Kept:
         return line
     needed = line.by if first in line.by else (*line.by, first)
     return Kept(line.path, line.spec, (*needed, AGAIN), line.role, line.times)
-
-
-def _alive(run: Run, remade: Iterable[Kept], at: str) -> Iterator[Held]:
-    """Tensors that were made again and are there while an operation runs, forwards or backwards."""
-    there = {line.path for line in run.alive(at)}
-    return (Held(line.spec, line.role, line.times) for line in remade if line.path in there)
 
 
 def _own(run: Run, moment: Moment) -> Iterator[Held]:
