@@ -111,7 +111,7 @@ HOSTILE = {
     "an own total is text": OWN + "[expect]\nparameters = 'x'\nfrom = 'arithmetic'\nworking = 'w'\n",
     "an own total from a list": OWN + "[expect]\nparameters = 5\nfrom = ['arithmetic']\nworking = 'w'\n",
     "an own working is a number": OWN + "[expect]\nparameters = 5\nfrom = 'arithmetic'\nworking = 5\n",
-    "a size too large": PRESET + "#" + "x" * 1_000_000,
+    "a size too large": PRESET + "#" + "x" * 4_000_000,
     "50 MB of text": PRESET + 'what = "' + "x" * 50_000_000 + '"\n',
     "no text": "\x00",
 }  # fmt: skip

@@ -79,7 +79,7 @@ ANSWERS = {
     "too/slow@main": Answer(CONFIG, wait=20),
     "a-bit/slow@main": Answer(CONFIG, wait=0.6),
     "too/trickling@main": Answer(CONFIG, trickle=0.5),
-    "too/large@main": Answer(CONFIG + b" " * 1_000_000),
+    "too/large@main": Answer(CONFIG + b" " * 4_000_000),
     "cut/json@main": Answer(CONFIG[:30]),
     "cut/short@main": Answer(CONFIG[:30], length=len(CONFIG)),
     "not/text@main": Answer(b"\x80\x00\xff\xfe" * 10),
@@ -312,7 +312,7 @@ REFUSED = [
     ("in/trouble", ["cannot fetch in/trouble from http://127.0.0.1", "its answer is 503 Service Unavailable"]),
     ("in/ruins", ["its answer is 500 Internal Server Error"]),
     ("too/often", ["its answer is 429 Too Many Requests"]),
-    ("too/large", ["config.json of too/large is larger than 1 MB"]),
+    ("too/large", ["config.json of too/large is larger than 4 MB"]),
     ("cut/json", ["config.json of cut/json is not JSON", "the hub's cache holds it as", "config.json"]),
     ("not/text", ["config.json of not/text is not text"]),
     ("not/object", ["holds a JSON list"]),
@@ -403,8 +403,8 @@ def test_a_body_without_end_is_left_at_once(ask: Ask, server: Hub, size: int | N
     said = {} if size is None else {"X-Linked-Size": str(size)}
     server.answers[f"{ID}@main"] = Answer(CONFIG + b" " * 100_000, headers=said, endless=True)
     ran = ask("flops", ID)
-    assert (ran.code, ran.out) == (2, "") and "is larger than 1 MB" in ran.err
-    assert 1_000_000 < server.sent < 20_000_000, "what lies in the sockets' buffers beside it"
+    assert (ran.code, ran.out) == (2, "") and "is larger than 4 MB" in ran.err
+    assert 4_000_000 < server.sent < 20_000_000, "what lies in the sockets' buffers beside it"
 
 
 @installed
@@ -503,10 +503,10 @@ def test_the_hub_is_asked_first_and_the_preset_answers_where_it_does_not(ask: As
         ran = ask("show", model)
         assert (ran.code, ran.out) == (2, "") and f"{PRESET_ID} has no revision 'v1.0'" in ran.err
     server.answers[f"{PRESET_ID}@main"] = Answer(
-        CONFIG_OF_OTHER + b" " * 1_000_000, headers={"X-Repo-Commit": OTHER_COMMIT}
+        CONFIG_OF_OTHER + b" " * 4_000_000, headers={"X-Repo-Commit": OTHER_COMMIT}
     )
     ran = ask("show", PRESET_ID)
-    assert (ran.code, ran.out) == (2, "") and "larger than 1 MB" in ran.err
+    assert (ran.code, ran.out) == (2, "") and "larger than 4 MB" in ran.err
 
 
 @installed
@@ -660,4 +660,4 @@ def test_no_file_of_the_package_but_two_knows_the_hub() -> None:
         if re.search(r"import huggingface|from huggingface", file.read_text())
     ]
     assert sorted(knowing) == ["hub.py", "hub_files.py"]
-    assert files.LARGEST == 1_000_000
+    assert files.LARGEST == 4_000_000

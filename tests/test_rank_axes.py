@@ -247,6 +247,52 @@ def test_the_total_of_stages_is_that_of_the_fullest(run: Callable[..., Ran], nam
     assert f"4 stages divide the blocks. The total is that of the {where}, with what stands" in words
 
 
+@pytest.mark.parametrize(("tp", "ep"), [(1, 4), (2, 2), (2, 8)])
+@pytest.mark.parametrize("name", ["mixtral-8x7b", "deepseek-v2-lite"])
+def test_letters_of_experts_are_divided(name: str, tp: int, ep: int) -> None:
+    model = tfacct.load(name)
+    axes: dict[str, Any] = {"tp": "t", "ep": "e"} if tp > 1 else {"ep": "e"}
+    written = model.formula(ctx=1024, **axes)
+    assert _numbers(written, t=tp, e=ep) == model.flops(ctx=1024, tp=tp, ep=ep).total
+    assert model.formula(ctx=1024, tp=tp, ep=ep).total_flops == model.flops(ctx=1024, tp=tp, ep=ep).total
+    stored = model.formula(of="params", **axes)
+    weights = model.memory(ctx=1024, tp=tp, ep=ep).weights_bytes
+    assert 2 * _numbers(stored, t=tp, e=ep) == weights
+    by_path = {line["path"]: line["params"] for line in stored.lines}
+    assert by_path["blocks.*.mlp.experts.up_proj.weight"].endswith(")/e")  # each expert is whole
+    assert "/" not in by_path["blocks.*.mlp.router.weight"]
+    assert "e" not in model.formula(of="kv", ctx=1024, **axes).legend
+
+
+@pytest.mark.parametrize("sp", [False, True])
+@pytest.mark.parametrize(
+    ("name", "recipe"),
+    [
+        ("llama-3.1-8b", {}),
+        ("llama-3.1-8b", {"checkpoint": "full"}),
+        ("qwen3-8b", {}),
+        ("llama-2-7b", {"dtype": "fp32"}),
+    ],
+)
+def test_kept_bytes_of_a_rank_are_written(name: str, recipe: dict[str, Any], sp: bool) -> None:
+    model = tfacct.load(name)
+    sizes: dict[str, Any] = {"ctx": 512, "batch": 2, **recipe}
+    letters = model.formula(of="kept", tp="t", sp=sp, **sizes)
+    for tp in (2, 4):
+        kept = model.train(tp=tp, sp=sp, **sizes).kept_bytes
+        assert _numbers(letters, t=tp) == kept == model.formula(of="kept", tp=tp, sp=sp, **sizes).kept_bytes
+    whole = {line["path"]: line["bytes"].endswith("/t") for line in letters.lines}
+    assert whole["final_norm.rms"] == sp and not whole["final_norm"]  # the head reads all tokens
+    assert letters.models[0]["total"].count("/t") == 1
+
+
+def test_tokens_of_the_stream_are_divided_where_they_are_counted(run: Callable[..., Ran]) -> None:
+    words = " ".join(run("formula", "llama-3.1-8b", "--tp", "t", "--sp", "--ctx", "1k").out.split())
+    assert "sp divides the stream between products, of which nothing is counted here." in words
+    kept = " ".join(run("formula", "llama", "--of", "kept", "--tp", "t", "--sp").out.split())
+    assert "They divide T too, of what is kept of the stream, but for what products read, which is gathered." in kept
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -260,6 +306,14 @@ def test_the_total_of_stages_is_that_of_the_fullest(run: Callable[..., Ran], nam
         ("mamba-130m --tp t", "no rule for Mamba on a mesh"),
         ("deepseek-v3 --cp c", "latent attention beside --cp"),
         ("llama-3.1-8b --of kept --pp p", "--pp is not written into what a training step keeps"),
+        ("llama-3.1-8b --sp", "--sp divides what --tp does: it needs --tp 2 or more"),
+        ("llama-3.1-8b --of kept --tp t --as reference", "--tp is written into the step of transformers alone"),
+        ("bloom-560m --of kept --tp t --attention eager", "no rule for attention with ALiBi"),
+        ("llama --ep e", "llama-3.1-405b has no experts for --ep to divide"),
+        ("mixtral-8x7b --ep 3", "--ep 3 does not divide E = 8 (experts) hint: sizes that divide all: 1, 2, 4, 8"),
+        ("mixtral-8x7b --tp 2 --ep 3", "a multiple of 2, such as --ep 2"),
+        ("mixtral-8x7b --ep e --cp c", "--ep is not counted beside --cp or --ulysses"),
+        ("mixtral-8x7b --tp 4 --ep 4 --decode", "--tp 4 does not divide 2 pairs of token and expert evenly"),
     ],
 )
 def test_formulas_that_are_not_written_are_refused_by_name(run: Callable[..., Ran], arguments: str, said: str) -> None:
@@ -304,3 +358,15 @@ def test_the_fewest_ranks_that_divide_the_streams_tokens_too(run: Callable[..., 
     assert "tp until peak_bytes = 40 GB with sp" in " ".join(run(*asked, "--for", "tp").out.split())
     ran = run(*asked, "--for", "fsdp")
     assert ran.code == 2 and "it needs --tp 2 or more" in ran.err
+
+
+def test_padding_is_asked_of_all_ranks_that_divide_weights(run: Callable[..., Ran]) -> None:
+    for command in ("params", "memory"):  # 3,072 rows among 2 ranks go, among 2 x 3 of 8,192 do not
+        ran = run(command, "phi-3-mini-4k", "--cp", "3", "--fsdp", "2")
+        words = " ".join(ran.err.split())
+        assert ran.code == 2 and "--fsdp 2 beside --cp 3 pads mlp.gate_proj.weight (8,192 × 3,072)" in words
+        assert "no size divides all beside --cp 3; without, 1, 2, 4, 8," in words
+    assert run("params", "phi-3-mini-4k", "--cp", "4", "--fsdp", "2").code == 0
+    assert "sizes that divide all: 1, 2, 4, 8, 16, 32, 64, 128, 256 " in (
+        " ".join(run("params", "phi-3-mini-4k", "--cp", "4", "--fsdp", "6").err.split()) + " "
+    )

@@ -111,7 +111,7 @@ def test_what_llama_4s_class_does_not_run_is_refused(fields: dict, says: str) ->
 def test_a_class_token_is_none_of_those_that_are_joined(run) -> None:
     ran = run("flops", "llama-4-scout-vision", "--ctx", "36")
     said = " ".join(ran.err.split())
-    assert ran.code == 2 and "36 positions, less 1, are no multiple of 4: so many are taken together" in said
+    assert ran.code == 2 and "36 positions, less 1, are no multiple of 4: positions come in groups of 4" in said
     assert "use --ctx 37" in said
     for command in (("flops", "--explain"), ("formula",)):
         ran = run(command[0], "llama-4-scout-vision", *command[1:], columns=120)
@@ -129,7 +129,7 @@ def test_kimi_k2_5s_encoder_by_hand() -> None:
 def test_patches_that_would_be_left_over_are_refused(run, asked: list[str]) -> None:
     ran = run("flops", "qwen2-vl-7b-vision", *asked)
     said = " ".join(ran.err.split())
-    assert ran.code == 2 and "577 positions are no multiple of 4: so many are taken together" in said
+    assert ran.code == 2 and "577 positions are no multiple of 4: positions come in groups of 4" in said
     assert "use --ctx 580" in said
     assert run("flops", "qwen2-vl-7b-vision", "--ctx", "580").code == 0
 

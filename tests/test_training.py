@@ -271,7 +271,7 @@ def test_several_models_have_a_row_each(run: Callable[..., Ran]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("mt5-small", "the training step of mt5 has not been measured hint: the steps of"),
+        ("t5gemma-2b-2b", "the training step of t5gemma has not been measured hint: the steps of"),
         ("mamba-130m", "the training step of mamba has not been measured"),
         ("bert-base --checkpoint attention", "attention that runs again hint: --checkpoint full is counted"),
         ("llama-3.1-8b --dtype fp32", "grouped heads in fp32 are not counted with sdpa"),

@@ -90,7 +90,7 @@ def test_windows_are_laid_out_in_two_ways(attention: Any, context: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("mt5-small --of kept", "mt5-small: the training step of mt5 has not been measured"),
+        ("t5gemma-2b-2b --of kept", "t5gemma-2b-2b: the training step of t5gemma has not been measured"),
         ("gpt2 --of kept --decode", "whole sequences"),
         ("llama --of kept --ctx 4k", "is a family and has no sizes"),
         ("gpt2 --of params --attention eager", "--attention applies to a training step's bytes: it needs --of kept"),

@@ -28,7 +28,7 @@ ENCODERS = (
     *("bert", "camembert", "distilbert", "electra", "eurobert", "gte", "modernbert", "mpnet", "nomic_bert", "roberta"),
     "xlm-roberta",
 )
-PAIRS = ("bart", "m2m_100", "marian", "mbart", "pegasus", "t5")
+PAIRS = ("bart", "m2m_100", "marian", "mbart", "mt5", "pegasus", "t5", "umt5")
 ACCUMULATING = FAMILIES + FURTHER
 
 

@@ -197,12 +197,13 @@ def test_other_workloads_verify(request_: Request) -> None:
 def test_tiny_models_verify_with_transformers_asked_too(family: str) -> None:
     pytest.importorskip("transformers")
     about = tiny(family)
-    whole = alone(family) or about.config.class_chunks  # of which every step takes all, or the class no chunk
+    config = about.config  # of some every step takes all, or the class no chunk, or no step
+    whole = alone(family) or config.class_chunks or config.class_whole
     context = about.context if alone(family) and about.config.class_source_whole else rounded(about, 23)
     report = verify([about], Request(ctx=context, tokens=None if whole else 13, batch=9), against="transformers")
     holds(report, 1)
     said = [w["witness"] for w in report.models[0]["witnesses"] if w["witness"].startswith("transformers")]
-    assert len(said) == {"cs336": 0, "own": 0}.get(family, 2 if alone(family) else 3)
+    assert len(said) == {"cs336": 0, "own": 0}.get(family, 2 if alone(family) or config.class_whole else 3)
 
 
 @pytest.mark.parametrize("family", by_kind(SHAPES))

@@ -14,10 +14,10 @@ from tfacct.reports.training import Recipe
 Pick: TypeAlias = Callable[[list[Any]], Any]
 Config: TypeAlias = dict[str, Any]
 
-EAGER = ("bloom", "gemma2", "gpt_neo", "gpt_oss", "mpnet", "t5", "vaultgemma")
+EAGER = ("bloom", "gemma2", "gpt_neo", "gpt_oss", "mpnet", "mt5", "t5", "umt5", "vaultgemma")
 """Families whose classes refuse sdpa."""
 
-ONCE = ("mpnet", "t5")
+ONCE = ("mpnet", "mt5", "t5", "umt5")
 """Families whose classes run no block again."""
 
 TIED = (
@@ -31,10 +31,12 @@ TIED = (
     "marian",
     "mbart",
     "mpnet",
+    "mt5",
     "nomic_bert",
     "pegasus",
     "roberta",
     "t5",
+    "umt5",
     "xlm-roberta",
 )
 """Families whose head is the token table."""

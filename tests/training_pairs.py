@@ -64,4 +64,6 @@ PAIRS: Mapping[str, Callable[[Pick, Config], Config]] = {
     "pegasus": bart,
     "mbart": bart,
     "t5": t5,
+    "mt5": t5,
+    "umt5": t5,
 }

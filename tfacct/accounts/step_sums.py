@@ -109,15 +109,15 @@ class StepSums:
     def gone(self, number: int, moments: Sequence[Within], place: Mapping[str, int]) -> list[Size]:
         """Bytes of the angles that no block needs any more at each moment of one's backward pass."""
         gone = [self.turned(number)] * len(moments)
-        for turn, bytes_, first in self.angles:
+        for turn, bytes_, first, early in self.angles:
             if number != first or turn not in place:
                 continue
             for nth, each in enumerate(moments):
                 at, *_, after = each
                 if place[at] < place[turn]:
                     gone[nth] += bytes_
-                elif at == turn and after:  # the sines are read first
-                    gone[nth] += bytes_ // 2
+                elif at == turn and after:
+                    gone[nth] += early
         return gone
 
     def around(self, number: int, section: Section) -> tuple[Size, Size]:

@@ -236,7 +236,7 @@ class Timeline(StepSums):
         if self.fullest is peak:
             front, behind = self.in_front, self.done_behind
             beside = [front[at] + behind[at] for at in numbers]
-            for _, bytes_, first in self.angles:
+            for _, bytes_, first, _ in self.angles:
                 if numbers[0] < first:
                     beside = [all_ - (bytes_ if at < first else 0) for at, all_ in zip(numbers, beside, strict=True)]
             return [numbers[beside.index(max(beside))]]

@@ -45,11 +45,13 @@ class Gradient(NamedTuple):
 
 
 class Angles(NamedTuple):
-    """Angles: the operation that needs them, their bytes, and the first block that does, with which they go."""
+    """Angles: the operation that needs them, their bytes, and the first block that does, with which they go. `early`:
+    bytes of those that it has done with first: the sines."""
 
     turn: str
     bytes: Size
     first: int
+    early: Size
 
 
 class Apart(NamedTuple):
@@ -234,7 +236,8 @@ class Step(NamedTuple):
             first = [part.numbers[0] for part in self.run.blocks if turn in part.run.order and part.numbers]
             if first:
                 lines = [line for line in front.run.kept if turn in line.by]
-                yield Angles(turn, self.bytes(front, lines), min(first))
+                both = self.bytes(front, lines)
+                yield Angles(turn, both, min(first), both // 2)
 
     def kept(self) -> Size:
         """Bytes that the whole forward pass keeps, and those of other microbatches that are in flight."""

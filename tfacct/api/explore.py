@@ -37,21 +37,25 @@ class Explored(Asked):
         tp: int | str | None = None,
         pp: int | str | None = None,
         cp: int | str | None = None,
+        ep: int | str | None = None,
+        sp: bool = False,
         **step: Unpack[Step],
     ) -> FormulaReport:
         """Formula of a count, line by line, with its values: FLOPs, stored parameters, cached elements, or the bytes
         that a training step in `dtype` keeps for its backward pass.
 
         `.models[0]["total"]` is the formula as sympy parses it, its letters symbols (see `reports.formula.formula`).
-        `tp`, `pp`, `cp`: ranks that divide it, a number or a letter; the count is that of one. Raises TfacctError.
+        `tp`, `pp`, `cp`, `ep`: ranks that divide it, a number or a letter; the count is that of one. `sp`: those of
+        `tp` divide the stream's tokens too. Raises TfacctError.
         """
         from tfacct.reports.counting import Counting, named_of
         from tfacct.reports.formula import formula
 
-        given = {"tp": tp, "pp": pp, "cp": cp}
-        ranks: dict[str, Any] = {axis: str(number) for axis, number in given.items() if number is not None}
+        given = {"tp": tp, "pp": pp, "cp": cp, "ep": ep}
+        axes = {axis: str(number) for axis, number in given.items() if number is not None}
         terms = Counting(dtype, trained=named_of({"checkpoint": checkpoint, "attention": attention}))
-        return answered(FormulaReport, formula(self.loaded, request(step), of=of, terms=terms, as_=as_, **ranks))
+        found = formula(self.loaded, request(step), of=of, terms=terms, as_=as_, axes=axes, sp=sp)
+        return answered(FormulaReport, found)
 
     def diff(
         self,

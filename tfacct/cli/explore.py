@@ -8,6 +8,7 @@ import typer
 from tfacct.base.errors import UsageError
 from tfacct.cli import ask, complete
 from tfacct.cli import options as opt
+from tfacct.cli.mesh_options import Sp
 from tfacct.cli.root import EXPLORE, command
 
 
@@ -37,6 +38,10 @@ def formula(
     cp: Annotated[
         str | None, typer.Option(metavar="N", help="Ranks that divide a sequence: c, or 2.", rich_help_panel="Mesh")
     ] = None,
+    ep: Annotated[
+        str | None, typer.Option(metavar="N", help="Ranks that divide the experts: e, or 4.", rich_help_panel="Mesh")
+    ] = None,
+    sp: Sp = False,
     output: opt.Output,
 ) -> None:
     """The formulas themselves, in symbols."""
@@ -47,7 +52,8 @@ def formula(
     subject, family = ask.family_or_model(name, sets)
     request = ask.request(step)
     terms = ask.counting(opt.Counted(dtype=dtype), trained)
-    report = formula(subject, request, of=of.value, family=family, terms=terms, as_=as_.value, tp=tp, pp=pp, cp=cp)
+    axes = {"tp": tp, "pp": pp, "cp": cp, "ep": ep}
+    report = formula(subject, request, of=of.value, family=family, terms=terms, as_=as_.value, axes=axes, sp=sp)
     if as_latex:
         from tfacct.algebra import latex
 

@@ -86,6 +86,8 @@ class FamilyConfig(BaseModel):
     """Work that the class runs beyond what is counted here, where `class_runs_more` or `class_multiplies` says so."""
     class_chunks: ClassVar[str] = ""
     """Reason why the class cannot take several new tokens after a past, where it cannot."""
+    class_whole: ClassVar[bool] = False
+    """Whether the class keeps nothing between steps, and so reads whole texts only."""
     class_source_whole: ClassVar[bool] = False
     """Whether the class reads a source of exactly `source` positions."""
     gotchas: ClassVar[tuple[str, ...]] = ()
@@ -304,12 +306,9 @@ def _default_may_follow(family: type[FamilyConfig], name: str) -> bool:
     return field.default_factory is not None or field.default is None
 
 
-def _all_full(layer_types: object) -> bool:
-    return isinstance(layer_types, list) and all(kind == "full_attention" for kind in layer_types)
-
-
 def _refuse_if_on(name: str, value: object) -> None:
-    if value in (None, False, 0, [], {}) or (name == "layer_types" and _all_full(value)):
+    full = isinstance(value, list) and all(kind == "full_attention" for kind in value)
+    if value in (None, False, 0, [], {}) or (name == "layer_types" and full):
         return
     raise ConfigError(
         f"{name} = {shown(value)} changes the counts and is not understood for this model_type",

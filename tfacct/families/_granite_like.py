@@ -44,10 +44,10 @@ class GraniteLike(LlamaLike):
         """Factor of the logits."""
         raise NotImplementedError
 
-    def granite_block(self, network: Experts | None = None, *, post_norm: bool = False) -> Block:
-        """Llama's block, whose results are multiplied before they are added."""
+    def granite_block(self, network: Experts | None = None, *, post_norm: bool = False, **own: Any) -> Block:
+        """Llama's block, whose results are multiplied before they are added; `own` is what its attention has beside."""
         attention = self.attention(
-            qkv_bias=self.attention_bias, out_bias=self.attention_bias, scale=self.attention_multiplier
+            qkv_bias=self.attention_bias, out_bias=self.attention_bias, scale=self.attention_multiplier, **own
         )
         behind = self.norm() if post_norm else None
         block = Block.of(

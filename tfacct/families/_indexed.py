@@ -13,7 +13,8 @@ from tfacct.families._experts import BESIDE_PATHS, ROUTED_TENSORS, LayerNetworks
 from tfacct.families._latent_like import LatentLike
 from tfacct.families._layers import LayerTypes
 
-INDEXED = "indexed_attention"
+INDEXED = ("indexed_attention", "deepseek_sparse_attention")
+"""Words for the one kind of layer that there is, the class's first."""
 
 
 class Indexed(LatentLike):
@@ -44,7 +45,7 @@ class Indexed(LatentLike):
     harmless: ClassVar = LatentLike.harmless | frozenset(
         """
         n_group topk_group topk_method routed_scaling_factor scoring_func aux_loss_alpha seq_aux ep_size
-        indexer_rope_interleave
+        indexer_rope_interleave index_share_for_mtp_iteration
         """.split()
     )
     heads: ClassVar = DECODER
@@ -93,7 +94,10 @@ class Indexed(LatentLike):
         for name, only in (("mlp_bias", False), ("moe_layer_freq", 1)):
             if getattr(self, name) != only:
                 raise self.refused(name, getattr(self, name))
-        if self.layer_types is not None and self.layer_types != [INDEXED] * self.num_hidden_layers:
+        of_one_kind = self.layer_types is None or any(
+            self.layer_types == [word] * self.num_hidden_layers for word in INDEXED
+        )
+        if not of_one_kind:
             raise self.refused("layer_types", self.layer_types)
         if self.index_head_dim <= self.qk_rope_head_dim:
             raise ConfigError(

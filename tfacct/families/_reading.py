@@ -14,6 +14,9 @@ from tfacct.families._rooms import Part, class_names, config_class, names
 OWN = "own"
 """The type of a model that is put together from parts: its config is tables."""
 
+SPELLED: Mapping[str, str] = {"new": "gte"}
+"""Types in files with code of their own, of families that transformers has by another name."""
+
 WITHOUT: Mapping[str, str] = {
     "apertus": "its activation has two learned numbers in each layer, and no part here has such",
     "bitnet": "norms stand in front of the last products of its attention and its networks, and no part here has those",
@@ -56,6 +59,8 @@ def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Pa
     ('llama', ('note',), 3)
     """
     changed = dict(sets or {})
+    if raw.get("model_type") in SPELLED:
+        raw = {**raw, "model_type": SPELLED[raw["model_type"]]}
     (said, left_out, filled), parts = _of_several(_own_model(raw), part)
     model_type = _model_type({**said, **changed})
     family = config_class(model_type)

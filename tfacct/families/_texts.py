@@ -117,6 +117,15 @@ _GRANITE_DOCLING = {
     "residual_multiplier": 0.263,
     "attention_multiplier": 0.015625,
 }
+_PHI4_MULTIMODAL = {
+    "vocab_size": 200064,
+    "hidden_size": 3072,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131072,
+}
 _NO_WINDOW = frozenset({"use_sliding_window", "sliding_window", "layer_types"})
 TEXTS: Mapping[str, Text] = {
     "exaone4_5_text": Text("exaone4"),
@@ -133,6 +142,7 @@ TEXTS: Mapping[str, Text] = {
     "granite_docling_text": Text("granite", _GRANITE_DOCLING, tied=True),
     "hunyuan_vl_text": Text("hunyuan_v1_dense", tied=True),
     "paddleocr_vl_text": Text("ernie4_5", tied=True),
+    "phi4_multimodal_text": Text("phi3", _PHI4_MULTIMODAL),
     "qwen2_5_omni_text": Text("qwen2", _QWEN2_5_OMNI),
     "qwen2_5_vl_text": Text("qwen2", _QWEN2_VL, frozenset({"head_dim"})),
     "qwen2_vl_text": Text("qwen2", _QWEN2_VL, frozenset({"head_dim"})),

@@ -114,6 +114,9 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "ovis2": Wrapper("qwen2", default=True, head={"hidden_size": 1536, "vocab_size": 151643}),
     "paddleocr_vl": Wrapper("paddleocr_vl_text", "either", default=True, flat=True),
     "paligemma": Wrapper("gemma", default=True, filled={"use_bidirectional_attention": True}),
+    "phi3_v": Wrapper("phi3", flat=True, named="Phi3VForCausalLM"),
+    "phi4_multimodal": Wrapper("phi4_multimodal_text", flat=True, named="Phi4MultimodalForCausalLM"),
+    "phi4mm": Wrapper("phi4_multimodal_text", flat=True, named="Phi4MMForCausalLM"),
     "pp_chart2table": Wrapper("qwen2", default=True),
     "qianfan_ocr": Wrapper("qwen3"),
     "qwen2_5_omni_thinker": Wrapper("qwen2_5_omni_text"),
@@ -186,8 +189,9 @@ def _inner(raw: Mapping[str, Any], field: str, part: Part) -> Unwrapped:
     inside = raw.get(field)
     if not isinstance(inside, Mapping):
         raise ConfigError(f"model_type {raw['model_type']!r} keeps what answers in {field}, which is missing")
-    found = unwrapped({**inside, "model_type": f"{raw['model_type']}_thinker"}, part)
-    others = tuple(name for name in raw if name.endswith("_config") and name != field)
+    # Published files name the class of the whole there, by a name of before.
+    found = unwrapped({**inside, "model_type": f"{raw['model_type']}_thinker", "architectures": None}, part)
+    others = tuple(name for name, value in raw.items() if _of_another(name, value) and name != field)
     return found._replace(left_out=(*found.left_out, *others))
 
 
@@ -265,7 +269,8 @@ def _inside(inside: Mapping[str, Any], text: str, whole: Mapping[str, Any], fiel
     sizes = own.sizes if text in TEXTS else config_class(text).inside if text in names() else {}
     sizes = {**sizes, TIED: True} if own.tied else sizes
     absent = {name: value for name, value in sizes.items() if inside.get(name) is None}
-    others = {name for name in (*inside, *whole) if name.endswith("_config") and name not in (*fields, *KEPT)}
+    others = {name for name, value in whole.items() if _of_another(name, value) and name not in fields}
+    others |= {name for name, value in inside.items() if name in MODELS and _of_another(name, value)}
     kept = {name: whole[name] for name in (*KEPT, "torch_dtype", "dtype") if name in whole}
     if "head_dim" in own.unread:  # its heads share the hidden size, whatever the family takes
         hidden, heads = ({**absent, **inside}.get(name) for name in ("hidden_size", "num_attention_heads"))
@@ -279,7 +284,17 @@ def _inside(inside: Mapping[str, Any], text: str, whole: Mapping[str, Any], fiel
     )
 
 
-KEPT = ("quantization_config",)
+KEPT = ("quantization_config", "compression_config")
+OTHERS = frozenset("embd_layer img_processor audio_processor vision_lora speech_lora".split())
+"""Fields that hold what stands beside a language model, in files that keep the fields of both together."""
+MODELS = ("vision_config", "audio_config", "perceiver_config", *OTHERS)
+"""Fields that hold another model's config in that of a language model too: older files repeat them there."""
+
+
+def _of_another(name: str, value: Any) -> bool:
+    """True for a field that holds another model's config; null says that there is none."""
+    named = name in OTHERS or (name.endswith("_config") and name not in KEPT)
+    return named and value is not None
 
 
 def _of_tokens(name: str) -> bool:

@@ -73,7 +73,7 @@ class Config(GemmaLike):
         "altup_correct_scale",
         "activation_sparsity_pattern",
     }
-    harmless: ClassVar = frozenset({"altup_coef_clip"})
+    harmless: ClassVar = frozenset({"altup_coef_clip", "altup_lr_multiplier", "query_pre_attn_scalar"})
     heads: ClassVar[Mapping[str, Ending]] = {**DECODER, "ForConditionalGeneration": CAUSAL_MODEL}
     hf_paths: ClassVar = {
         **GemmaLike.hf_paths,

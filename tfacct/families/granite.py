@@ -16,7 +16,7 @@ class Config(GraniteLike):
     divided: ClassVar = frozenset({"published"})
     habits: ClassVar = frozenset({"scales_results"})
     stems: ClassVar = ("Granite",)
-    gotchas: ClassVar = (
+    gotchas: ClassVar[tuple[str, ...]] = (
         "Parameters, products and cache are Llama's. embedding_multiplier, residual_multiplier and logits_scaling are "
         "pointwise work, done even where they are 1; attention_multiplier stands in place of head_dim^−½.",
         "Logits are divided by logits_scaling. Published configs tie the head and say so; the class's default does "

@@ -47,16 +47,19 @@ class Config(GraniteLike):
         """1 / logits_scaling."""
         return 1 / self.logits_scaling
 
-    def architecture(self) -> Transformer:
-        """Experts in every layer."""
+    def experts(self) -> Experts:
+        """Experts, without biases. Raises ConfigError."""
         if self.mlp_bias:
             raise self.refused("mlp_bias", True)
         check_active(self.num_experts_per_tok, self.num_local_experts, ("num_experts_per_tok", "num_local_experts"))
-        experts = Experts(
+        return Experts(
             hidden=self.hidden_size,
             experts=self.num_local_experts,
             active=self.num_experts_per_tok,
             width=self.intermediate_size,
             activation=self.activation,
         )
-        return self.decoder(self.equal_blocks(self.granite_block(experts)))
+
+    def architecture(self) -> Transformer:
+        """Experts in every layer."""
+        return self.decoder(self.equal_blocks(self.granite_block(self.experts())))

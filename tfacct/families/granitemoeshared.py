@@ -1,7 +1,7 @@
 """Granite with experts beside a shared network of a width of its own."""
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import Experts
@@ -29,8 +29,8 @@ class Config(granitemoe.Config):
         *granitemoe.Config.gotchas,
     )
 
-    def granite_block(self, network: Experts | None = None, *, post_norm: bool = False) -> Block:
+    def granite_block(self, network: Experts | None = None, *, post_norm: bool = False, **own: Any) -> Block:
         """The shared network beside the experts."""
         if network is not None and self.shared_intermediate_size:
             network = replace(network, shared=self.shared_intermediate_size)
-        return super().granite_block(network, post_norm=post_norm)
+        return super().granite_block(network, post_norm=post_norm, **own)

@@ -115,6 +115,9 @@ class Config(LatentLike, DeltaLike):
     def kinds(self) -> list[str]:
         """The kind of each layer. Raises ConfigError."""
         layers, said = self.num_hidden_layers, self.linear_attn_config or {}
+        for name in said:
+            if name not in (*PUBLISHED, "full_attn_layers", "kda_layers"):
+                raise self.refused(f"linear_attn_config.{name}", said[name])
         if self.layer_types is not None or not {"full_attn_layers", "kda_layers"} <= said.keys():
             return self.layer_kinds(self.layer_types, [n > 0 and n % 4 == 0 for n in range(layers)])
         found: dict[int, str] = {}

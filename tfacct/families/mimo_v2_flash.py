@@ -44,6 +44,7 @@ class Config(LlamaLike):
     n_shared_experts: UpTo | None = None
     sliding_window: Window = 129
     sliding_window_size: Count | None = None
+    attention_chunk_size: Count | None = None
     layer_types: LayerTypes | None = None
     mlp_layer_types: LayerNetworks | None = None
     hybrid_layer_pattern: Flags | None = None
@@ -59,6 +60,7 @@ class Config(LlamaLike):
     uncounted: ClassVar = LlamaLike.uncounted | {
         "add_full_attention_sink_bias",
         "add_swa_attention_sink_bias",
+        "attention_chunk_size",
         "attention_value_scale",
         "hybrid_layer_pattern",
         "moe_layer_freq",
@@ -133,6 +135,7 @@ class Config(LlamaLike):
             "swa_head_dim": self.head_dim,
             "swa_v_head_dim": self.v_head_dim,
             "n_shared_experts": 0,
+            "attention_chunk_size": self.window - 1,
         }
         for name, only in built.items():
             if getattr(self, name) not in (None, only):

@@ -8,6 +8,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, Fraction, Layers, Real, even, turned_part
 from tfacct.families._endings import DECODER
 from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, check_active
+from tfacct.families._layers import Flags
 from tfacct.families._llama_like import QK_NORM_PATHS, LlamaLike
 
 
@@ -27,13 +28,14 @@ class Config(LlamaLike):
     partial_rotary_factor: Fraction | None = None
     num_local_experts: Count = 256
     num_experts_per_tok: Count = 8
+    attn_type_list: Flags | None = None
 
     divided: ClassVar = frozenset({"gathered"})
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "nf4"})
     changes_training: ClassVar = frozenset({"router_jitter_noise", "output_router_logits"})
     habits: ClassVar = frozenset({"scored", "shared_out", "narrow_router", "rejoins", "joins_inside"})
     stems: ClassVar = ("MiniMaxM2",)
-    uncounted: ClassVar = LlamaLike.uncounted | {"rotary_dim", "partial_rotary_factor"}
+    uncounted: ClassVar = LlamaLike.uncounted | {"attn_type_list", "rotary_dim", "partial_rotary_factor"}
     aliases: ClassVar = {"num_experts": "num_local_experts"}
     harmless: ClassVar = frozenset(
         """
@@ -76,5 +78,7 @@ class Config(LlamaLike):
             width=self.intermediate_size,
             activation=self.activation,
         )
+        if self.attn_type_list is not None and not all(self.attn_type_list):  # 0: lightning attention, as before
+            raise self.refused("attn_type_list", self.attn_type_list)
         attention = self.attention(rope_dim=self.turned(), qk_norm=QKNorm(self.rms_norm_eps, together=True))
         return self.decoder(self.equal_blocks(self.block(attention, experts)))

@@ -15,7 +15,6 @@ class Config(t5.Config):
     num_heads: Count = 6
     feed_forward_proj: Word = "gated-gelu"
 
-    trains: ClassVar = frozenset()
     stems: ClassVar = ("MT5",)
     heads: ClassVar = {ending: head for ending, head in t5.Config.heads.items() if ending != "WithLMHeadModel"}
     tied_scale: ClassVar = False

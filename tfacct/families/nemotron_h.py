@@ -90,7 +90,7 @@ class Config(LlamaLike):
         """
         attention_bias expand mamba_dt_init_floor mamba_dt_limit mamba_dt_max mamba_expand mamba_proj_bias
         mamba_ssm_cache_dtype moe_shared_expert_overlap mtp_hybrid_override_pattern mtp_layers_block_type n_group
-        n_shared_experts num_logits_to_keep rescale_prenorm_residual residual_in_fp32 routed_scaling_factor
+        n_shared_experts norm_eps num_logits_to_keep rescale_prenorm_residual residual_in_fp32 routed_scaling_factor
         time_step_floor time_step_limit time_step_max time_step_rank topk_group use_mamba_kernels
         """.split()
     )

@@ -155,7 +155,7 @@ def shared(tokens: Size, parts: Size, front: Size = 0) -> Size:
         are = "position is no" if same(tokens + front, 1) else f"positions{less} are no"
         said = f"{tokens + front:,} {are}" if isinstance(tokens, int) else "numbers of positions must be a"
         more = f"use {option('ctx', rounded_up(tokens, parts) * parts + front)}" if isinstance(tokens, int) else None
-        raise UsageError(f"{said} multiple of {parts:,}: so many are taken together", more)
+        raise UsageError(f"{said} multiple of {parts:,}: positions come in groups of {parts:,}", more)
     return divided(tokens, parts)
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from tfacct.base.errors import ConfigError, cut
 
-LARGEST = 1_000_000
-"""Bytes: a config.json has a few thousand."""
+LARGEST = 4_000_000
+"""Bytes: a config.json has a few thousand, and three million where it names every matrix that is quantized or not."""
 DEEPEST = 32
 """Levels of tables and lists within each other: published configs have five."""
 BITS = 400
@@ -85,7 +85,7 @@ def parse_toml(where: str, data: bytes) -> dict[str, Any]:
 def _parsed(where: str, data: bytes, loads: Callable[[str], Any]) -> Any:
     """Content of the text, checked for a size, a depth and types that a config may have."""
     if len(data) > LARGEST:
-        raise ConfigError(f"{where} is larger than 1 MB: a config is a few kilobytes")
+        raise ConfigError(f"{where} is larger than 4 MB: a config is a few kilobytes")
     try:
         config = loads(data.decode("utf-8-sig").replace("\r\n", "\n"))
         _check(config)

@@ -154,7 +154,7 @@ def _ask(hub_id: str, revision: str, largest: int) -> Copy:
         try:
             data = _download(held.location, held.size, largest)
         except OverflowError:
-            raise ConfigError(f"{CONFIG} of {hub_id} is larger than 1 MB: a config.json is a few kilobytes") from None
+            raise ConfigError(f"{CONFIG} of {hub_id} is larger than 4 MB: a config.json is a few kilobytes") from None
         kept = _keep(hub_id, "snapshots", commit, CONFIG, data=data)
     if revision != commit:
         _keep(hub_id, "refs", revision, data=commit.encode())

@@ -14,7 +14,7 @@ from tfacct.ledger import paths
 from tfacct.ledger.kept import Collected, Held, Kept, Moment, Run, joined
 from tfacct.profiles.transformers import Transformers
 from tfacct.profiles.transformers_encoders import ROW, loss_of_classes
-from tfacct.profiles.transformers_pairs import CROSS, LABELS, SOURCE, Pairs, Reading, Side, Writing
+from tfacct.profiles.transformers_pairs import CROSS, LABELS, SHIFT, SOURCE, Pairs, Reading, Side, Writing
 from tfacct.profiles.transformers_parts import STREAM
 
 SCORES = Held("N T S")
@@ -67,8 +67,13 @@ def table_of(side: Side, shape: Transformer, *first: str) -> Run:
     """Token ids, the embeddings' dropout, and the distances that the table of scores is read at."""
     if shape.bias is None or shape.positions is not None or shape.embed_norm is not None or shape.embed.scaled:
         raise ConfigError(f"{side.name}: no rule for this front")
-    kept = (Kept("tokens", "B T", by=("embed",), role="index"), Kept(DISTANCES, "T S", by=("rel_bias",), role="index"))
-    return joined(Run((*first, "embed"), kept, (Moment("embed", ()),)), dropped_end(side, "embed"))
+    distances = Run((), (Kept(DISTANCES, "T S", by=("rel_bias",), role="index"),))
+    return joined(tokens_of(*first), distances, dropped_end(side, "embed"))
+
+
+def tokens_of(*first: str) -> Run:
+    """Token ids, behind some operations."""
+    return Run((*first, "embed"), (Kept("tokens", "B T", by=("embed",), role="index"),), (Moment("embed", ()),))
 
 
 def dropped_end(side: Side, what: str) -> Run:
@@ -126,7 +131,7 @@ class WritingDistances(Writing):
         """The labels, the tables of the target and of distances, and what the encoder gave."""
         readers = tuple(f"{CROSS}.{which}_proj.weight" for which in "kv")
         labels = Kept(LABELS, "B T", by=(LABELS, "loss.choose"), role="index")
-        return joined(table_of(self, shape, LABELS), Run((), (labels, Kept(SOURCE, "B J D", by=readers))))
+        return joined(table_of(self, shape, LABELS, SHIFT), Run((), (labels, Kept(SOURCE, "B J D", by=readers))))
 
     def back(self, shape: Transformer) -> Run:
         """The final norm, its dropout, a scale where the head has one, the head and the loss."""

@@ -57,5 +57,9 @@ def pass_by(
         from tfacct.profiles.transformers_distances import DistancePairs
 
         kind = DistancePairs
+    elif any(isinstance(part, Attention) and part.biased for part in shape.attentions):
+        from tfacct.profiles.transformers_tables import TablePairs
+
+        kind = TablePairs
     sides = kind(profile.attention, profile.habits, profile.full, profile.batch, profile.tokens)
     return passed_pair(shape, sides, letters, of_source)

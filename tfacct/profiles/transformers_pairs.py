@@ -21,7 +21,8 @@ from tfacct.profiles.transformers_parts import STREAM, dropout, norm
 CROSS = paths.in_every(paths.BLOCKS, "cross")
 MEMORY, SOURCE = Held("B J D"), "memory"
 """What the encoder gave, and its name."""
-LABELS = "labels"
+LABELS, SHIFT = "labels", "labels.shift"
+"""The labels; the shift of a copy of them, where it is made behind the encoder."""
 
 
 @record
@@ -125,7 +126,7 @@ class Writing(Side):
             Moment(q, (dq, ROW)),
             Moment(q, (ROW, ROW)),
             Moment(k, (dq, dk, MEMORY)),
-            Moment(k, (dq, MEMORY, MEMORY)),
+            Moment(k, (dq, MEMORY, MEMORY), after=True),
             Moment(v, (dq, dk, dk, MEMORY)),
             Moment(v, (dq, dk, MEMORY, MEMORY)),
         )

@@ -25,7 +25,7 @@ from tfacct.reports import compose, conventions, counting, params, sentences
 from tfacct.reports import latent_attention as latent
 from tfacct.reports.counting import Counting
 from tfacct.reports.formula_legend import legend_notes
-from tfacct.reports.formula_ranks import Divided, check, letters_of, on_rank, read, total_of
+from tfacct.reports.formula_ranks import Divided, along_tokens, check, letters_of, on_rank, read, total_of
 
 Of = Literal["flops", "params", "kv", "train", "kept"]
 
@@ -110,13 +110,12 @@ def formula(
     family: bool = False,
     terms: Counting | None = None,
     as_: str = "transformers",
-    tp: str | None = None,
-    pp: str | None = None,
-    cp: str | None = None,
+    axes: Mapping[str, str | None] | None = None,
+    sp: bool = False,
 ) -> Report:
     """A count in letters, line by line: FLOPs, stored parameters, cached elements, or the bytes that a training step
-    keeps, of the recipe in `terms` and `as_` somebody runs it. `tp`, `pp`, `cp`: ranks, numbers or letters; the
-    count is that of one. Raises UsageError.
+    keeps, of the recipe in `terms` and `as_` somebody runs it. `axes`: ranks of a mesh, numbers or letters; the count
+    is that of one. Raises UsageError.
 
     Of a model its values stand beside them, at the workload of `request`; of a `family`, which has no sizes, only the
     biases and ties of `subject` count. In the report's facts, `total` and the formulas of the lines are what sympy
@@ -125,13 +124,12 @@ def formula(
     """
     request = request or Request()
     _check(subject, request, of, family)
-    ranks = read(tp, pp, cp)
+    ranks = read(axes or {})
+    idle = along_tokens(ranks, sp)
     if of == "kept":
-        for axis in ranks:
-            raise UsageError(f"{option(axis)} is not written into what a training step keeps", "leave it out")
         from tfacct.reports.formula_kept import formula_kept
 
-        return formula_kept(subject, request, terms or Counting(), family=family, as_=as_)
+        return formula_kept(subject, request, terms or Counting(), family=family, as_=as_, axes=ranks, sp=sp)
     if as_ != "transformers":
         raise UsageError(f"{option('as_', as_)} applies to a training step's bytes: it needs {option('of', 'kept')}")
     if terms is not None and (terms.trained or terms.dtype):
@@ -152,7 +150,7 @@ def formula(
         lines = on_rank(lines, symbolic, ranks, of)
         total, how = total_of(subject, symbolic, ranks, _counts(symbolic.ledger, symbolic.at, of), of)
     legend = legend_of(symbolic, lines, total, {} if family else sizes_of(subject, at) | at)
-    legend |= letters_of(ranks)
+    legend |= letters_of({axis: text for axis, text in ranks.items() if (axis, of) != ("ep", "kv")})
     summed = {} if letters_of(ranks) or ("pp" in ranks and of == "params") else _summed(words, lines)
     facts = {
         **({"model": subject.family} if family else {}),
@@ -179,6 +177,7 @@ def formula(
             f"total = {total.text}",
             *legend_notes(legend),
             *how,
+            *idle,
             *words.notes,
             *_special_notes(subject, symbolic, words, family),
             *(latent.written_notes(given, subject) if words.line == "operation" else ()),

@@ -8,13 +8,13 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from tfacct.accounts.training import Step
-from tfacct.algebra.factored import BLOCKS
+from tfacct.algebra.factored import BLOCKS, Factored
 from tfacct.algebra.symbols import SymbolicModel, block_letters, in_symbols, with_sizes
 from tfacct.architecture import letters
 from tfacct.base.errors import UsageError
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import AXIS, Size
-from tfacct.ledger.kept import Role
+from tfacct.ledger.kept import Role, Section
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import LoadedModel
@@ -22,10 +22,12 @@ from tfacct.output.report import Column, Report, Row, Table
 from tfacct.profiles.transformers import kernel_letters
 from tfacct.profiles.transformers_masks import ALIGNED, reaches
 from tfacct.reports import compose, counting
+from tfacct.reports import formula_kept_ranks as kept_ranks
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import Counting
 from tfacct.reports.formula import Line, legend_of, sizes_of, title_of
 from tfacct.reports.formula_legend import legend_notes
+from tfacct.reports.formula_ranks import Divided, letters_of
 from tfacct.reports.kept_as import REFERENCE, TRANSFORMERS, check, kept_step, runner
 from tfacct.reports.training import FP32, MANY, Recipe, pass_of, stepper
 
@@ -39,11 +41,22 @@ class Tensor(NamedTuple):
 
 
 def formula_kept(
-    subject: LoadedModel, request: Request, terms: Counting, *, family: bool = False, as_: str = TRANSFORMERS
+    subject: LoadedModel,
+    request: Request,
+    terms: Counting,
+    *,
+    family: bool = False,
+    as_: str = TRANSFORMERS,
+    axes: Mapping[str, str] | None = None,
+    sp: bool = False,
 ) -> Report:
-    """Bytes that the backward pass needs, as a polynomial in every size. Raises UsageError for a model whose training
-    step is not counted. A batch of one is laid out in another way, so of a model the formula is that of its batch."""
-    recipe = terms.recipe
+    """Bytes that the backward pass needs, as a polynomial in every size, on one rank of `axes`. Raises UsageError for a
+    model whose training step is not counted. A batch of one is laid out in another way, so of a model the formula is
+    that of its batch."""
+    from sympy import expand
+
+    recipe, axes = terms.recipe, axes or {}
+    kept_ranks.check(axes, as_)
     if as_ != TRANSFORMERS:
         check(recipe, as_)
     work = counting.workload(subject, request)
@@ -53,13 +66,29 @@ def formula_kept(
     values = {} if family else sizes_of(subject, work.axes()) | work.axes() | kernel_letters(work.tokens)
     if not family:
         _check(symbolic, whole, values, int(step.kept()), subject)
-    tensors = list(_tensors(symbolic, written, None if family else step))
+    own, how = None if family else step, list[str]()
+    if axes:
+        written = kept_ranks.on_rank(written, sp)
+        own = kept_ranks.in_numbers(subject, recipe, work, axes, sp)
+        own = None if family else own
+        how = kept_ranks.notes(written, axes, sp)
+        if not family:
+            sums = kept_ranks.sums(written, written.run.sections, axes)
+            numbers = {by: _at(symbolic, sum_, values) for by, sum_ in sums.items()}
+            how += kept_ranks.compared(subject, recipe, work, axes, sp, numbers)
+    tensors = list(_tensors(symbolic, written, own, axes))
     lines = [tensor.line for tensor in tensors]
     stacks = [letter for letter in symbolic.symbols if letter.startswith(BLOCKS)]
-    total = symbolic.in_front(whole, stacks, _of_step(symbolic))
+
+    def said(sections: Sequence[Section], *fronts: Sequence[str]) -> Factored | Divided:
+        parts = kept_ranks.sums(written, sections, axes)
+        found = tuple((symbolic.in_front(expand(part), *fronts), by) for by, part in parts.items())
+        return Divided(found) if axes else found[0][0]
+
+    total = said(written.run.sections, stacks, _of_step(symbolic))
     kinds = list(zip(subject.architecture.kinds(), written.run.blocks, strict=True))
-    blocks = {kind: symbolic.in_front(written.kept_in(block), _of_step(symbolic)) for kind, block in kinds}
-    legend = legend_of(symbolic, lines, total, values)
+    blocks = {kind: said([block._replace(count=1)], _of_step(symbolic)) for kind, block in kinds}
+    legend = legend_of(symbolic, lines, total, values) | letters_of(axes)
     facts = {
         **({"model": subject.family} if family else {}),
         "biases_and_ties_of": subject.name,
@@ -69,7 +98,7 @@ def formula_kept(
         "total": total.code,
         "total_text": total.text,
         "total_latex": total.latex,
-        **({} if family else {"kept_bytes": int(step.kept())}),
+        **({} if own is None else {"kept_bytes": int(own.kept())}),
         "blocks": [{"kind": kind, "bytes": block.code, "text": block.text} for kind, block in blocks.items()],
         "lines": [_cells(line) | {"role": role, "latex": line.count.latex} for _, role, line in tensors],
         "legend": legend,
@@ -90,6 +119,7 @@ def formula_kept(
             *(f"block{f' ({kind})' if len(blocks) > 1 else ''} = {block.text}" for kind, block in blocks.items()),
             f"total = {total.text}",
             *legend_notes(legend),
+            *how,
             "Every token is new: S is T, and written T.",
             *(_holds(subject, work) if as_ == TRANSFORMERS else ()),
             *(_alone(subject, work, family) if as_ == REFERENCE else ()),
@@ -170,7 +200,7 @@ def _in_letters(subject: LoadedModel, symbolic: SymbolicModel, recipe: Recipe, w
     return Step(run, symbolic.ledger, at, width(recipe.dtype), 0, checkpoint=recipe.checkpoint == "full", wide=wide)
 
 
-def _tensors(symbolic: SymbolicModel, written: Step, step: Step | None) -> Iterator[Tensor]:
+def _tensors(symbolic: SymbolicModel, written: Step, step: Step | None, axes: Mapping[str, str]) -> Iterator[Tensor]:
     """Every kept tensor in letters and, at a workload, in bytes."""
     sides = zip(written.run.sections, written.run.sections if step is None else step.run.sections, strict=True)
     for number, (open_, section) in enumerate(sides):
@@ -179,8 +209,9 @@ def _tensors(symbolic: SymbolicModel, written: Step, step: Step | None) -> Itera
             bytes_ = open_.count * written.bytes(open_, [line])
             value = {} if step is None else {"bytes_value": int(section.count * step.bytes(section, [same]))}
             if bytes_ != 0:
-                count = symbolic.formula([bytes_]).written
-                yield Tensor(number, line.role, Line(line.path, line.spec, count, value, None))
+                count, by = symbolic.formula([bytes_]).written, kept_ranks.divides(line, axes)
+                own = Divided(((count, by),)) if by else count
+                yield Tensor(number, line.role, Line(line.path, kept_ranks.spec_of(line), own, value, None))
 
 
 def _of_step(symbolic: SymbolicModel) -> list[str]:
@@ -190,12 +221,16 @@ def _of_step(symbolic: SymbolicModel) -> list[str]:
 
 def _check(symbolic: SymbolicModel, whole: Size, values: dict[str, Any], kept: int, subject: LoadedModel) -> None:
     """Refuse a formula that is another number than the account of the same step."""
-    sizes = {letter: values[letter] for letter in AXIS.findall(str(whole)) if letter in values}
-    found = whole.subs({symbolic.symbols[letter]: size for letter, size in sizes.items()})
-    if found != kept:
+    if _at(symbolic, whole, values) != kept:
         raise UsageError(
             f"{subject.name}: what its step keeps is no polynomial in these letters: no formula is written"
         )
+
+
+def _at(symbolic: SymbolicModel, whole: Size, values: Mapping[str, Any]) -> Size:
+    """A sum in letters at these sizes."""
+    sizes = {letter: values[letter] for letter in AXIS.findall(str(whole)) if letter in values}
+    return whole.subs({symbolic.symbols[letter]: size for letter, size in sizes.items()})
 
 
 def _cells(line: Line) -> dict[str, Any]:

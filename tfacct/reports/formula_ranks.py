@@ -1,6 +1,7 @@
 """Formulas of one rank: the same lines, divided by the numbers of ranks that divide a letter of theirs.
 
-Ranks of `tp` divide heads, widths and the vocabulary, stages of `pp` blocks, parts of `cp` the tokens of a sequence.
+Ranks of `tp` divide heads, widths and the vocabulary, those of `ep` experts, stages of `pp` blocks, parts of `cp` the
+tokens of a sequence.
 """
 
 from __future__ import annotations
@@ -19,19 +20,24 @@ from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import AXIS, Size
+from tfacct.ledger.groups import Ledger
+from tfacct.ledger.lines import ACTIVE, Matmul
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.reports import ranks as one_rank
-from tfacct.reports.mesh import check_divided, check_ruled
-from tfacct.reports.pipes import check_axes
+from tfacct.reports.mesh import check_divided, check_ruled, check_sequence, check_sizes, on_ranks
+from tfacct.reports.pipes import check_axes, checked_axes
+from tfacct.reports.ranks import IDLE
 
 if TYPE_CHECKING:
     from tfacct.reports.formula import Line
 
 By = tuple[str, ...]
 """Numbers of ranks, or letters for them, by which a count is divided: none, one or several."""
-AXES = {"tp": "ranks", "pp": "stages", "cp": "parts of a sequence"}
+AXES = {"tp": "ranks", "ep": "parts of the experts", "pp": "stages", "cp": "parts of a sequence"}
 """Axes of a mesh that are written into a formula, and what their numbers are of."""
+LETTER = 2
+"""Ranks for which a letter is taken where a model is asked whether any number divides it."""
 
 
 @record
@@ -65,9 +71,9 @@ class Divided:
         return " + ".join(terms)
 
 
-def read(tp: str | None, pp: str | None, cp: str | None) -> dict[str, str]:
+def read(asked: Mapping[str, str | None]) -> dict[str, str]:
     """Numbers of ranks, or letters for them, by the axis of their mesh. Raises UsageError."""
-    given = {axis: text for axis, text in (("tp", tp), ("pp", pp), ("cp", cp)) if text not in (None, "1")}
+    given = {axis: text for axis in AXES if (text := asked.get(axis)) not in (None, "1")}
     for axis, text in given.items():
         assert text is not None
         if text.isascii() and text.isdigit():
@@ -82,11 +88,20 @@ def read(tp: str | None, pp: str | None, cp: str | None) -> dict[str, str]:
     return {axis: text for axis, text in given.items() if text is not None}
 
 
+def along_tokens(axes: Mapping[str, str], sp: bool) -> list[str]:
+    """What is said of ranks that divide the stream's tokens too, where nothing is counted of them. Raises
+    UsageError."""
+    check_sequence(Mesh(1 if "tp" not in axes else LETTER, sp))
+    return [IDLE["sp"]] if sp else []
+
+
 def check(subject: LoadedModel, axes: Mapping[str, str], of: str, work: Workload | None) -> None:
     """Raises TfacctError for a model that such ranks do not divide evenly. `work`: None of a family."""
     numbers = {axis: int(text) if text.isdigit() else None for axis, text in axes.items()}
+    if "ep" in axes:
+        _check_ep(subject, numbers, work)
     if "tp" in axes:
-        _check_tp(subject, numbers["tp"])
+        _check_tp(subject, numbers["tp"], numbers.get("ep", 1) or LETTER)
     if "pp" in axes:
         check_axes(subject, Mesh(pp=numbers["pp"] or 2))
         kinds = [group for group in subject.ledger.groups if group.numbers]
@@ -111,12 +126,32 @@ def check(subject: LoadedModel, axes: Mapping[str, str], of: str, work: Workload
             check_parts(subject, mesh, work)
 
 
-def _check_tp(subject: LoadedModel, number: int | None) -> None:
+def _check_ep(subject: LoadedModel, numbers: Mapping[str, int | None], work: Workload | None) -> None:
+    """Raises TfacctError for experts that are not whole on a rank, and for pairs of token and expert that the ranks of
+    a batch do not share evenly."""
+    tp, ep = numbers.get("tp", 1), numbers["ep"]
+    checked_axes(Mesh(ep=ep or LETTER, cp=LETTER if "cp" in numbers else 1))
+    if not any(ACTIVE in group.axes for group in subject.ledger.groups):
+        raise ConfigError(f"{subject.name} has no experts for {option('ep')} to divide", f"leave {option('ep')} out")
+    check_ruled(subject, Mesh(ep=ep or LETTER), train=False)
+    if ep is not None:
+        on_ranks([subject], tp or 1, ep)
+    active = [group.axes[ACTIVE] for group in subject.ledger.groups if ACTIVE in group.axes]
+    uneven = [n for n in active if work is not None and tp and work.batch * work.tokens * n % tp]
+    if work is not None and uneven:
+        said = f"{option('tp', tp)} does not divide {work.batch * work.tokens * uneven[0]:,} pairs of token and expert"
+        raise UsageError(f"{subject.name}: {said} evenly", "`tfacct flops` counts the fullest rank")
+
+
+def _check_tp(subject: LoadedModel, number: int | None, ep: int) -> None:
     if number is None:
         check_ruled(subject, Mesh(2), train=False)
         return
-    mesh = Mesh(number)
-    check_divided(subject, mesh)
+    mesh = Mesh(number, ep=ep)
+    if ep > 1:
+        check_sizes(subject, mesh, {})
+    else:
+        check_divided(subject, mesh)
     uneven = [("K", heads) for heads in replicated(subject.ledger, mesh)] + padded(subject.ledger, mesh)
     if uneven:
         named = ", ".join(f"{letter} = {whole:,}" for letter, whole in uneven)
@@ -127,9 +162,10 @@ def on_rank(lines: Sequence[Line], symbolic: SymbolicModel, axes: Mapping[str, s
     """The lines of one rank."""
     weights = _weights(symbolic, axes)
     numbers = all(text.isdigit() for text in axes.values())
+    banks = banked(symbolic.ledger)
 
     def divided(line: Line) -> Line:
-        by = divides(line.path, AXIS.findall(line.spec), axes, of)
+        by = divides(line.path, AXIS.findall(line.spec), axes, of, line.path in banks)
         shares = prod(map(int, by)) if numbers else 1
         values = {key: value // shares for key, value in line.values.items()} if numbers else {}
         if not by and line.weights is None:
@@ -141,12 +177,21 @@ def on_rank(lines: Sequence[Line], symbolic: SymbolicModel, axes: Mapping[str, s
     return [divided(line) for line in lines]
 
 
-def divides(path: str, letters: Iterable[str], axes: Mapping[str, str], of: str) -> By:
-    """Numbers that divide the count of a line with these letters."""
+def banked(ledger: Ledger) -> frozenset[str]:
+    """Paths of experts, and of their weights."""
+    lines = [line for group in ledger.groups for line in group.lines if isinstance(line, Matmul) and line.bank]
+    return frozenset(path for line in lines for path in (line.path, *(one.path for one in line.parameters())))
+
+
+def divides(path: str, letters: Iterable[str], axes: Mapping[str, str], of: str, bank: bool = False) -> By:
+    """Numbers that divide the count of a line with these letters; `bank`: of experts, which `ep` leaves whole. Of these
+    the ranks of a batch share the tokens."""
     there = {*letters}
     tokens = {"S"} if of == "kv" else {"T", "O"} if of != "params" else set()
+    whole = bank and "ep" in axes and of == "params"
     so = {
-        "tp": not there.isdisjoint(LIVES),
+        "tp": not whole and not there.isdisjoint(LIVES),
+        "ep": whole,
         "pp": paths.repeated(path),
         "cp": not there.isdisjoint(tokens),
     }
@@ -155,12 +200,13 @@ def divides(path: str, letters: Iterable[str], axes: Mapping[str, str], of: str)
 
 def _weights(symbolic: SymbolicModel, axes: Mapping[str, str]) -> dict[str, Divided]:
     """The parameters of each module. The bias of what is summed over a divided letter is whole."""
-    known = {path: one.axes for _, weights in symbolic.ledger.weights for path, one in weights.items()}
+    known = {path: one for _, weights in symbolic.ledger.weights for path, one in weights.items()}
     found = {}
     for module, tensors in groupby(symbolic.ledger.parameters().items(), key=lambda one: paths.module_of(one[0])):
         by: dict[By, list[Any]] = {}
         for path, count in tensors:
-            by.setdefault(divides(path, known[path], axes, "params"), []).append(count)
+            one = known[path]
+            by.setdefault(divides(path, one.axes, axes, "params", one.bank), []).append(count)
         found[module] = Divided(tuple((symbolic.formula(some).written, how) for how, some in by.items()))
     return found
 
@@ -169,7 +215,7 @@ def total_of(
     subject: LoadedModel, symbolic: SymbolicModel, axes: Mapping[str, str], counts: Mapping[str, Size], of: str
 ) -> tuple[Divided, list[str]]:
     """The total of one rank, of stages the one that has most; and what is said of how ranks divide it."""
-    specs = _letters(symbolic, of)
+    specs, banks = _letters(symbolic, of), banked(symbolic.ledger)
     ends = _ends(subject) if "pp" in axes else ({*counts}, {*counts})
     weigh = subject.ledger.parameters() if of == "params" else dict.fromkeys(counts, 1)
     first, last = (sum(weigh[path] for path in end if path in counts) for end in ends)
@@ -177,10 +223,12 @@ def total_of(
     by: dict[By, list[Any]] = {}
     for path, count in counts.items():
         if paths.repeated(path) or path in here:
-            by.setdefault(divides(path, specs[path], axes, of), []).append(count)
+            by.setdefault(divides(path, specs[path], axes, of, path in banks), []).append(count)
     total = Divided(tuple((symbolic.formula(some).written, how) for how, some in by.items()))
     counted = {path: letters for path, letters in specs.items() if path in counts}
-    return total, [*_notes(counted, axes, of), *_of_stages(axes, first, last)]
+    if "ep" in axes:
+        counted = {path: letters for path, letters in counted.items() if path not in banks}
+    return total, [*_notes(counted, axes, of), *_of_experts(axes, of), *_of_stages(axes, first, last)]
 
 
 def _letters(symbolic: SymbolicModel, of: str) -> dict[str, set[str]]:
@@ -219,6 +267,23 @@ def _notes(specs: Mapping[str, set[str]], axes: Mapping[str, str], of: str) -> l
         how = f"{cp} {parts} divide" if cp.isdigit() else f"{cp} is the number of {parts}, which divide"
         said.append(f"{how} {letter}.")
     return said
+
+
+def _of_experts(axes: Mapping[str, str], of: str) -> list[str]:
+    """What is said of experts that ranks divide."""
+    if "ep" not in axes:
+        return []
+    if of == "kv":
+        return [IDLE["ep"]]
+    ep = axes["ep"]
+    parts = "parts of the experts"
+    how = f"{ep} {parts} divide" if ep.isdigit() else f"{ep} is the number of {parts}, which divide"
+    said = f"{how} E: each expert is whole."
+    if of == "params":
+        return [said]
+    tokens = "Tokens are dealt out to experts evenly"
+    share = f", so {axes['tp']} divides what they compute" if "tp" in axes else "; each rank has a batch of its own"
+    return [f"{said} {tokens}{share}."]
 
 
 def _of_stages(axes: Mapping[str, str], first: Size, last: Size) -> list[str]:

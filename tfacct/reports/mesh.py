@@ -304,11 +304,16 @@ def check_rows(subject: LoadedModel, mesh: Mesh) -> None:
     padded = next((path for path, own in sizes.items() if any(size % ranks[path] for size in own)), None)
     if padded is not None:
         shape = " × ".join(f"{size:,}" for size in sizes[padded])
-        fitting = rows_divisors(subject, mesh)
+        every = rows_divisors(subject, mesh)
+        fitting = [size // mesh.parts for size in every if size % mesh.parts == 0]
+        given = [option(name, size) for name, size in (("cp", mesh.cp), ("ulysses", mesh.ulysses)) if size > 1]
+        beside = f" beside {' and '.join(given)}" if given else ""
         raise UsageError(
-            f"{subject.name}: {option('fsdp', mesh.fsdp)} pads {paths.short(padded)} ({shape}), and how the class lays"
-            " its tensors out was not compared",
-            f"sizes that divide all: {', '.join(map(str, fitting))}",
+            f"{subject.name}: {option('fsdp', mesh.fsdp)}{beside} pads {paths.short(padded)} ({shape}), and how the"
+            " class lays its tensors out was not compared",
+            f"sizes that divide all: {', '.join(map(str, fitting))}"
+            if fitting
+            else f"no size divides all{beside}; without, {', '.join(map(str, every))} do",
         )
 
 

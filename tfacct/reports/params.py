@@ -78,10 +78,17 @@ def _of_ranks(mesh: Mesh | None) -> str:
 
 def divided(subjects: Sequence[LoadedModel], mesh: Mesh) -> tuple[Sequence[LoadedModel], list[LeftOut]]:
     """The models that the mesh divides, and the others. Raises TfacctError where there is none."""
-    from tfacct.reports.mesh import check_divided
+    from tfacct.reports.mesh import TORCH, check_rows, check_ruled, check_sizes
 
     alone = replace(mesh, sp=False, cp=1)  # which divide no weight by themselves
-    found, _, others = on_a_mesh(subjects, lambda subject: check_divided(subject, alone))
+
+    def check(subject: LoadedModel) -> None:
+        check_ruled(subject, alone)
+        check_sizes(subject, alone, {})
+        if TORCH not in subject.config.divided:
+            check_rows(subject, mesh)  # which ranks of fsdp divide with those of cp
+
+    found, _, others = on_a_mesh(subjects, check)
     return found, others
 
 

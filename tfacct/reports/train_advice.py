@@ -17,6 +17,9 @@ def advice(subject: LoadedModel, recipe: Recipe) -> str:
     other: AttentionKind = "eager" if recipe.attention == "sdpa" else "sdpa"
     if subject.quantized and refusal(subject.with_fields({"quantization_config": None}), recipe) is None:
         return f"{option('set', 'quantization_config=null')} counts weights in {recipe.dtype}"
+    tied = {"tie_word_embeddings": True}
+    if subject.config.class_cannot() and refusal(subject.with_fields(tied), recipe) is None:
+        return f"{option('set', 'tie_word_embeddings=true')} counts it with a tied head, as its class runs it"
     bare, packed = {"lora": None, "adapters": FP32, "lora_dropout": 0.0}, recipe.weights == NF4
     adapters = [option("lora"), option("weights", NF4)] if packed else [option("lora")]
     adapters += [option("adapters")] * (recipe.adapters != FP32) + [option("lora_dropout")] * (recipe.lora_dropout > 0)

@@ -262,6 +262,11 @@ def stranger_checks(subject: LoadedModel, work: Workload) -> Iterator[Check]:
             f"{subject.name}: the transformers class cannot be asked about a chunk: {subject.config.class_chunks}",
             f"ask about a whole sequence, or {option('decode', True)}",
         )
+    if subject.config.class_whole and work.tokens < work.context:
+        raise UsageError(
+            f"{subject.name}: the transformers class cannot be asked about a step: it keeps nothing of the last one",
+            "ask about a whole sequence",
+        )
     if subject.config.class_source_whole and subject.source is not None and work.source != subject.source:
         raise UsageError(
             f"{subject.name}: the transformers class reads {subject.config.source:,} positions, no fewer and no more",
@@ -297,7 +302,7 @@ def stranger_checks(subject: LoadedModel, work: Workload) -> Iterator[Check]:
     other = subject.config.class_type
     whose = f"transformers has no class for {subject.family}: that of {other} is asked." if other else ""
     yield Check("transformers, parameters", "elements", params, hf.parameters(theirs), whose)
-    if not subject.keeps:
+    if not subject.keeps or subject.config.class_whole:
         return
     same = keeps == kept(ledger.states(at, unfolded=True))
     note = "" if same else f"transformers' cache is compared as the class keeps it: {subject.config.class_differs}."

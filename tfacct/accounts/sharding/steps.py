@@ -65,7 +65,7 @@ def along_tokens(step: Step, mesh: Mesh) -> Step:
     axes = {PART: step.at["T"] // mesh.tp}
 
     def section(one: Section) -> Section:
-        return one._replace(run=_along(one.run, int(step.at["B"]) > 1), axes={**one.axes, **axes})
+        return one._replace(run=_along(one.run, step.at["B"] != 1), axes={**one.axes, **axes})
 
     changed = run._replace(
         buffers=(*run.buffers, Kept("positions", "T", by=(), role="index")),  # a part of the tokens tells none

@@ -85,7 +85,7 @@ def _fp8(subject: LoadedModel, read: Read) -> Storage:
     block = read.pair("weight_block_size", (128, 128) if not read.has("weight_block_size") else None)
     scheme = read.one("activation_scheme", ("dynamic", "static"), "dynamic")
     scale = {"float": 4, "ue8m0": 1}[read.one("scale_fmt", ("float", "ue8m0"), "float")]
-    read.one("fmt", ("e4m3",), "e4m3")
+    read.one("fmt", ("e4m3", "float8_e4m3fn"), "e4m3")
     read.one("expert_dtype", ("fp8",), "fp8")
     skips, takes = _listed(read, "ignored_layers" if read.has("ignored_layers") else SKIPPED)
     read.done("dequantize")

@@ -1,0 +1,153 @@
+"""Published files as they are written: fields that change no count are no refusal, and those that do are one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.families import TINY
+from tfacct.base.errors import ConfigError
+from tfacct.loading.model import subject
+from tfacct.witness.renamed import renamed
+
+KIMI_LINEAR = {
+    "model_type": "kimi_linear",
+    "num_hidden_layers": 4,
+    "linear_attn_config": {
+        "full_attn_layers": [4],
+        "kda_layers": [1, 2, 3],
+        "head_dim": 16,
+        "num_heads": 6,
+        "short_conv_kernel_size": 4,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "fields"),
+    [
+        ("glm_moe_dsa", {"index_share_for_mtp_iteration": True}),  # GLM-5.2
+        ("glm_moe_dsa", {"layer_types": ["deepseek_sparse_attention"] * TINY["glm_moe_dsa"]["num_hidden_layers"]}),
+        ("mimo_v2_flash", {"sliding_window_size": 128, "attention_chunk_size": 128}),
+        ("minimax_m2", {"attn_type_list": [1] * TINY["minimax_m2"]["num_hidden_layers"]}),
+        ("nemotron_h", {"norm_eps": 1e-5}),
+        ("qwen3_5_text", {"output_gate_type": "swish"}),  # Qwen3.6
+    ],
+)
+def test_fields_of_published_files_that_change_no_count_are_read(family: str, fields: dict[str, Any]) -> None:
+    plain = subject("mine", {**TINY[family], **{name: fields[name] for name in fields if "window" in name}})
+    ours = subject("mine", {**TINY[family], **fields})
+    assert ours.unknown == ()
+    assert ours.ledger.parameters() == plain.ledger.parameters()
+
+
+@pytest.mark.parametrize(
+    ("family", "fields", "named"),
+    [
+        ("mimo_v2_flash", {"sliding_window_size": 128, "attention_chunk_size": 64}, "attention_chunk_size"),
+        ("minimax_m2", {"attn_type_list": [0, 1]}, "attn_type_list"),
+        ("kimi_linear", {"mla_use_output_gate": True}, "mla_use_output_gate"),  # Kimi K3, and those below
+        ("kimi_linear", {"routed_expert_hidden_size": 3584}, "routed_expert_hidden_size"),
+        ("kimi_linear", {"attn_res_block_size": 12}, "attn_res_block_size"),
+        ("kimi_linear", {"linear_attn_config": {"use_full_rank_gate": True}}, "linear_attn_config.use_full_rank_gate"),
+    ],
+)
+def test_fields_of_published_files_that_change_counts_are_refused(family: str, fields: dict, named: str) -> None:
+    with pytest.raises(ConfigError, match=f"{named} = .* changes the counts"):
+        subject("mine", {**TINY[family], **fields})
+
+
+def test_a_config_inside_the_language_models_is_not_another_models() -> None:
+    """linear_attn_config says which layers have DeltaNet; a model of several keeps it inside its text_config."""
+    whole = {"model_type": "kimi_k3", "tie_word_embeddings": False, "vision_config": {"hidden_size": 9}}
+    ours = subject("mine", {**whole, "text_config": {**KIMI_LINEAR, "tie_word_embeddings": False}})
+    assert ours.left_out == ("vision_config",)
+    assert ours.ledger.parameters() == subject("mine", KIMI_LINEAR).ledger.parameters()
+
+
+def test_a_tower_that_is_null_is_not_said_to_be_left_out() -> None:
+    """Gemma 4's larger models hear nothing: their audio_config is null."""
+    text = {name: value for name, value in TINY["gemma4_text"].items() if name != "model_type"}
+    whole = {"model_type": "gemma4", "text_config": text, "vision_config": {"hidden_size": 9}, "audio_config": None}
+    assert subject("mine", whole).left_out == ("vision_config",)
+
+
+def text_of(family: str, *without: str) -> dict[str, Any]:
+    return {name: value for name, value in TINY[family].items() if name not in ("model_type", "head_dim", *without)}
+
+
+def test_the_class_that_published_files_of_qwen2_5_omni_name_inside_is_the_wholes() -> None:
+    """Qwen2.5-Omni-7B's thinker_config names Qwen2OmniNaViTThinkerForConditionalGeneration."""
+    text = {**text_of("qwen2", "tie_word_embeddings"), "hidden_size": 40, "num_attention_heads": 10, "init_std": 0.02}
+    named = {"architectures": ["Qwen2OmniNaViTThinkerForConditionalGeneration"], "text_config": text}
+    ours = subject("mine", {"model_type": "qwen2_5_omni", "thinker_config": named, "talker_config": {"a": 1}})
+    assert (ours.family, ours.unknown, ours.left_out) == ("qwen2", (), ("talker_config",))
+
+
+@pytest.mark.parametrize(
+    ("whole", "named", "beside"),
+    [
+        ("phi4mm", "Phi4MMForCausalLM", ("embd_layer", "img_processor", "audio_processor", "vision_lora")),
+        ("phi3_v", "Phi3VForCausalLM", ("embd_layer", "img_processor")),
+        ("phi4_multimodal", "Phi4MultimodalForCausalLM", ("vision_config", "audio_config")),
+    ],
+)
+def test_fields_of_both_together_are_the_language_models_and_name_what_stands_beside(
+    whole: str, named: str, beside: tuple[str, ...]
+) -> None:
+    text = text_of("phi3", "partial_rotary_factor")
+    fields = {"architectures": [named], **text, **{name: {"hidden_size": 9} for name in beside}}
+    ours = subject("mine", {"model_type": whole, **fields})
+    assert (ours.family, ours.unknown, set(ours.left_out)) == ("phi3", (), set(beside))
+    assert ours.ledger.parameters() == subject("mine", {"model_type": "phi3", **text}).ledger.parameters()
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_language_model_in_phi_4_multimodal_is_its_classs(tied: bool) -> None:
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    text = {**text_of("phi3", "partial_rotary_factor", "sliding_window", "vocab_size"), "tie_word_embeddings": tied}
+    made = transformers.Phi4MultimodalConfig(
+        **text,
+        vision_config={"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 9},
+        audio_config={"hidden_size": 8, "num_blocks": 1, "num_attention_heads": 2, "intermediate_size": 9},
+    )
+    with torch.device("meta"):
+        built = transformers.Phi4MultimodalForCausalLM._from_config(made)
+    theirs = {name: one.numel() for name, one in built.named_parameters() if "embed_tokens_extend" not in name}
+    ours = subject("mine", {"model_type": "phi4_multimodal", **text})
+    assert renamed(ours.ledger.parameters(unfolded=True), ours.config.paths(), ours.config.tensors()) == theirs
+
+
+def test_what_published_language_models_inside_a_whole_carry_is_known() -> None:
+    """SmolVLM's and Idefics3's name a resampler that is not built, Pixtral's its place in a composition."""
+    silent = {
+        "perceiver_config": {"model_type": "vllama3", "resampler_depth": 6},
+        "pixel_shuffle_factor": 4,
+        "qk_layer_norms": False,
+        "use_resampler": False,
+        "is_composition": True,
+    }
+    text = {"model_type": "llama", **TINY["llama"]}
+    ours = subject("mine", {"model_type": "idefics3", "text_config": {**text, **silent}, "vision_config": {}})
+    assert (ours.family, ours.unknown) == ("llama", ())
+    with pytest.raises(ConfigError, match="use_resampler = true changes the counts"):
+        subject("mine", {"model_type": "idefics3", "text_config": {**text, "use_resampler": True}})
+
+
+def test_gte_by_the_name_in_its_own_files() -> None:
+    """gte-large-en-v1.5 and gte-multilingual-base have code of their own, which says `new`."""
+    silent = {
+        "pack_qkv": True,
+        "unpad_inputs": True,
+        "use_memory_efficient_attention": True,
+        "logn_attention_scale": False,
+    }
+    fields = {**TINY["gte"], "model_type": "new", "architectures": ["NewModel"], **silent}
+    ours = subject("mine", fields)
+    plain = subject("mine", {**TINY["gte"], "architectures": ["GteModel"]})
+    assert (ours.family, ours.unknown) == ("gte", ())
+    assert ours.ledger.parameters() == plain.ledger.parameters()
+    with pytest.raises(ConfigError, match="layer_norm_type"):
+        subject("mine", {**fields, "layer_norm_type": "rms_norm"})
