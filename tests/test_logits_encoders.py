@@ -54,7 +54,7 @@ class Pair:
             self.tokens[:, :-1].clamp_(max=config["vocab_size"] - 2)
 
     def logits(self) -> torch.Tensor:
-        if self.about.family in ("minimax_m3_vl_vision", "kimi_k25_vision"):
+        if self.about.family in ("minimax_m3_vl_vision", "kimi_k25_vision", "ernie4_5_vl_moe_vision"):
             side, given = round(self.tokens.shape[1] ** 0.5), self.tokens.flatten(0, 1)
             if self.about.family == "kimi_k25_vision":  # whose class is given pictures of patches
                 edge = self.about.config.patch_size

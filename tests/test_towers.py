@@ -328,3 +328,18 @@ def test_a_context_is_solved_for_among_those_whose_patches_are_merged(run) -> No
     assert "The largest ctx is 4,644" in ran.out and "ctx must be a multiple of 4" in ran.out
     ran = run("solve", "llama-4-scout-vision", "--for", "ctx", "--until", "total_flops=10T")
     assert ran.code == 2 and "where a class token stands beside patches" in ran.err
+
+
+def test_ernie_4_5_vls_encoder_by_hand() -> None:
+    """Patches of one frame, 14² · 3 numbers; blocks with biases everywhere; a norm, and nothing that merges."""
+    ours = load("ernie-4.5-vl-28b-vision")
+    block = 4 * 1280**2 + 4 * 1280 + 2 * 1280 * 5120 + 5120 + 1280 + 4 * 1280
+    assert ours.params().total == 3 * 14**2 * 1280 + 32 * block + 2 * 1280 == 630_433_280
+    per_patch = 3 * 14**2 * 1280 + 32 * (4 * 1280**2 + 2 * 1280 * 5120)
+    assert ours.flops().total == 2 * 5120 * per_patch + 32 * 4 * 5120**2 * 1280
+    whole = {"model_type": "ernie4_5_vl_moe", "vision_config": {"depth": 32}, "text_config": {"hidden_size": 9}}
+    part = subject("mine", whole, part="vision")
+    assert part.parameters == ours.params().total
+    assert part.left_out == ("text_config", "resampler_model")
+    with pytest.raises(ConfigError, match="temporal_patch_size = 2 changes the counts"):
+        subject("mine", {"model_type": "ernie4_5_vl_moe_vision", "temporal_patch_size": 2})

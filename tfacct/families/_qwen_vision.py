@@ -105,8 +105,8 @@ class QwenVision(FamilyConfig):
         """What joins patches behind the blocks."""
         return Merger(hidden=self.hidden, patches=self.spatial_merge_size**2, out=out, norm=self.norms, eps=EPS)
 
-    def whole(self, merger: Merger | GatedMerger, *stacks: Stack, **more: Any) -> Transformer:
-        """Patches, blocks and the merger. Raises ConfigError."""
+    def whole(self, merger: Merger | GatedMerger | None, *stacks: Stack, **more: Any) -> Transformer:
+        """Patches, blocks, and the merger where there is one. Raises ConfigError."""
         for name, read in (("in_chans", "in_channels"), ("spatial_patch_size", "patch_size")):
             if getattr(self, name) not in (None, getattr(self, read)):
                 raise ConfigError(f"{name} = {getattr(self, name):,} is not read by the class: it reads {read}")

@@ -175,7 +175,7 @@ def _of_grid(model: Any, batch: int, tokens: int) -> dict[str, int]:
     sides = torch.tensor([[1, high, tokens // high]] * batch)
     count = batch * tokens
     channels = config.num_channels if hasattr(config, "num_channels") else config.in_channels
-    numbers = channels * config.temporal_patch_size * config.patch_size**2
+    numbers = channels * getattr(config, "temporal_patch_size", 1) * config.patch_size**2
     reads = "pixel_values" if "pixel_values" in signature(type(model).forward).parameters else "hidden_states"
     axes = 3 if getattr(model, "include_temporal", False) else 2
     with torch.device(model.device):  # what the class would compute of the sides
