@@ -25,8 +25,8 @@ NEAR = (
 )
 SINCE = ("falcon", "glm4_moe_lite", "gpt_neo", "granitemoe", "minimax_m2", "vaultgemma")
 ENCODERS = (
-    *("bert", "camembert", "distilbert", "electra", "eurobert", "gte", "modernbert", "mpnet", "nomic_bert", "roberta"),
-    "xlm-roberta",
+    *("albert", "bert", "camembert", "distilbert", "electra", "eurobert", "gte", "modernbert", "mpnet", "nomic_bert"),
+    *("roberta", "xlm-roberta"),
 )
 PAIRS = ("bart", "m2m_100", "marian", "mbart", "mt5", "pegasus", "t5", "umt5")
 ACCUMULATING = FAMILIES + FURTHER

@@ -17,10 +17,11 @@ Config: TypeAlias = dict[str, Any]
 EAGER = ("bloom", "gemma2", "gpt_neo", "gpt_oss", "mpnet", "mt5", "t5", "umt5", "vaultgemma")
 """Families whose classes refuse sdpa."""
 
-ONCE = ("mpnet", "mt5", "t5", "umt5")
+ONCE = ("albert", "mpnet", "mt5", "t5", "umt5")
 """Families whose classes run no block again."""
 
 TIED = (
+    "albert",
     "bart",
     "bert",
     "camembert",

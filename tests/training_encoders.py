@@ -49,7 +49,7 @@ def xlm_roberta(pick: Pick, config: Config) -> Config:
 
 def electra(pick: Pick, config: Config) -> Config:
     taken = {**bert(pick, config), **ending(pick, "Electra")}
-    return {**taken, "embedding_size": taken["hidden_size"]}
+    return {**taken, "embedding_size": pick([taken["hidden_size"], 5, 16])}
 
 
 def eurobert(pick: Pick, config: Config) -> Config:
@@ -122,8 +122,22 @@ def distilbert(pick: Pick, config: Config) -> Config:
     }
 
 
+def albert(pick: Pick, config: Config) -> Config:
+    return {
+        **{name: config[name] for name in ("num_hidden_layers", "num_attention_heads", "intermediate_size")},
+        "hidden_size": config["num_attention_heads"] * config["head_dim"],
+        "embedding_size": pick([5, 16, 40]),
+        "max_position_embeddings": pick([40, 64]),
+        "type_vocab_size": pick([1, 2, 3]),
+        "pad_token_id": 0,
+        "hidden_act": pick(["gelu_new", "gelu", "relu"]),
+        "hidden_dropout_prob": pick([0.0, 0.1]),
+        "attention_probs_dropout_prob": pick([0.0, 0.1]),
+    }
+
+
 ENCODERS: Mapping[str, Callable[[Pick, Config], Config]] = {
-    **{draw.__name__: draw for draw in (bert, camembert, distilbert, electra, eurobert, gte, modernbert)},
+    **{draw.__name__: draw for draw in (albert, bert, camembert, distilbert, electra, eurobert, gte, modernbert)},
     **{draw.__name__: draw for draw in (mpnet, nomic_bert, roberta)},
     "xlm-roberta": xlm_roberta,
 }

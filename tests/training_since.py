@@ -78,6 +78,108 @@ def gpt_neo(pick: Pick, config: Config) -> Config:
     }
 
 
+def gptj(pick: Pick, config: Config) -> Config:
+    heads = pick([1, 2, 3])
+    return {
+        **TOKENS,
+        "n_layer": config["num_hidden_layers"],
+        "n_head": heads,
+        "n_embd": heads * config["head_dim"],
+        "n_inner": config["intermediate_size"],
+        "n_positions": 64,
+        "rotary_dim": pick([4, 8]),
+        "activation_function": pick(["gelu_new", "gelu_new", "gelu"]),
+        "resid_pdrop": pick(DROPS),
+        "embd_pdrop": pick(DROPS),
+        "attn_pdrop": pick(DROPS),
+    }
+
+
+def codegen(pick: Pick, config: Config) -> Config:
+    taken = gptj(pick, config)
+    return {**taken, "n_head": 4, "n_embd": 4 * config["head_dim"]}
+
+
+def mpt(pick: Pick, config: Config) -> Config:
+    drop = pick(DROPS)
+    own = {"clip_qkv": pick([None, None, 8.0]), "softmax_scale": pick([None, 0.5]), "attn_pdrop": drop}
+    return {
+        **TOKENS,
+        "n_layers": config["num_hidden_layers"],
+        "n_heads": config["num_attention_heads"],
+        "d_model": config["num_attention_heads"] * config["head_dim"],
+        "max_seq_len": 64,
+        "attn_config": own,
+    }
+
+
+def persimmon(pick: Pick, config: Config) -> Config:
+    heads = config["num_attention_heads"]
+    return {
+        **TOKENS,
+        **{name: config[name] for name in ("num_hidden_layers", "num_attention_heads", "intermediate_size")},
+        "hidden_size": heads * config["head_dim"],
+        "max_position_embeddings": 64,
+        "partial_rotary_factor": pick([0.5, 1.0]),
+        "qk_layernorm": pick([True, True, False]),
+        "hidden_act": pick(["relu2", "relu2", "gelu"]),
+        "hidden_dropout": pick(DROPS),
+        "attention_dropout": pick(DROPS),
+    }
+
+
+def ernie4_5_moe(pick: Pick, config: Config) -> Config:
+    return {
+        **routed(pick, config, own_head=False),
+        "moe_intermediate_size": pick([16, 72, 200]),
+        "moe_num_experts": pick([3, 5]),
+        "moe_k": pick([1, 2]),
+        "moe_num_shared_experts": pick([0, 1, 2]),
+        "moe_layer_start_index": pick([0, 1]),
+        "moe_layer_interval": pick([1, 1, 2]),
+        "use_bias": pick([True, False]),
+    }
+
+
+def hunyuan_v1_moe(pick: Pick, config: Config) -> Config:
+    return {
+        **routed(pick, config),
+        "intermediate_size": pick([16, 72, 200]),
+        "num_experts": pick([3, 5]),
+        "moe_topk": pick([1, 2]),
+        "attention_bias": pick([True, False]),
+        "attention_dropout": pick(DROPS),
+    }
+
+
+def afmoe(pick: Pick, config: Config) -> Config:
+    return {
+        **routed(pick, config),
+        **layers(pick, config),
+        "moe_intermediate_size": pick([16, 72, 200]),
+        "num_experts": pick([4, 6]),
+        "num_shared_experts": pick([1, 2]),
+        "num_dense_layers": pick([0, 1, 2]),
+        "mup_enabled": pick([True, False]),
+        "attention_bias": False,
+        "attention_dropout": pick(DROPS),
+    }
+
+
 SINCE: Mapping[str, Callable[[Pick, Config], Config]] = {
-    own.__name__: own for own in (vaultgemma, granitemoe, glm4_moe_lite, minimax_m2, gpt_neo)
+    own.__name__: own
+    for own in (
+        vaultgemma,
+        granitemoe,
+        glm4_moe_lite,
+        minimax_m2,
+        gpt_neo,
+        gptj,
+        codegen,
+        mpt,
+        persimmon,
+        ernie4_5_moe,
+        hunyuan_v1_moe,
+        afmoe,
+    )
 }

@@ -14,7 +14,7 @@ def candidates(step: Step) -> list[Instant]:
     """Every instant that can be the peak of a step of this layout, the first ones before those that only decide where
     they are fuller: at any sizes `peak` of them is that of the timeline."""
     whole = sums(step, together)
-    ends = list(ends_of_stacks(step))
+    ends = list(ends_of_stacks(whole.step))
     inside = (instant for _, instant in whole.inside_blocks(ends))
     return [each for instant in (*whole.always(ends), *inside) for each in _apart(instant)]
 

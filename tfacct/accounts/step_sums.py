@@ -15,7 +15,9 @@ class StepSums:
     """Bytes of a step: of all together, and beside and inside its blocks."""
 
     def __init__(self, step: Step) -> None:
-        self.step, self.run = step, step.run
+        blocks = tuple([part for section in step.run.blocks for part in section.apart()])
+        self.step = step = step._replace(run=step.run._replace(blocks=blocks))
+        self.run = step.run
         self.flying = step.beside()
         self.insides: dict[int, Inside] = {}
         for section in self.run.sections:

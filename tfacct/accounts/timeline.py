@@ -19,9 +19,11 @@ from tfacct.accounts.instants import peak as peak
 from tfacct.accounts.step_sums import StepSums
 from tfacct.accounts.training import ENDS, INPUT, Step
 from tfacct.ledger.einsum import Size, same
-from tfacct.ledger.kept import Moment, Run, Section
+from tfacct.ledger.kept import Held, Moment, Run, Section
 
 TOKENS = "tokens"
+NARROW = Held("B T De")
+"""The stream in front of the product behind tables that are narrower than the model."""
 OUTSIDE = ("loss.mean", "lm_head.norm")
 """Behind the body of an encoder, which has let go of what waited in it."""
 BEHIND = 3
@@ -40,7 +42,7 @@ def timeline(step: Step) -> list[Instant]:
 
         return pair_timeline(step)
     whole = sums(step)
-    ends = list(ends_of_stacks(step))
+    ends = list(ends_of_stacks(whole.step))
     always = list(whole.always(ends))
     most = max(int(instant.total) for instant in always)
     inside = [(number, one) for number, one in whole.inside_blocks(ends) if int(one.total) > most]
@@ -183,10 +185,14 @@ class Timeline(StepSums):
         found = []
         for moment in front.run.moments:
             one = self._backward("table, backward", front, moment, 0, behind, 0)
-            more = [self.stream]
+            beside = self.held(front, (NARROW,)) if moment.alone else self.stream
+            more = [beside]
             if moment.at == TABLE:  # it reads the whole stream's; of all rows' the rank's own are taken to be added
                 stream = self.step._replace(kept_input=None).input
-                whole, rows = self.step.bytes(front, (stream,)), self.tied * (2 if self.other_rows else 1)
+                whole, rows = (
+                    beside if moment.alone else self.step.bytes(front, (stream,)),
+                    self.tied * (2 if self.other_rows else 1),
+                )
                 more = [whole + self.other_rows, rows + self.other_rows - self.ids]
             found += [one._replace(held=one.held + held) for held in more]
         if found:

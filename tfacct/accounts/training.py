@@ -189,7 +189,9 @@ class Step(NamedTuple):
                     if section.numbers[0] in adapter.numbers:
                         yield Gradient(section.numbers[0], adapter.path, adapter.bytes, section.count)
             return
-        kinds = {id(group.axes): kind_of(group.numbers) for group in self.ledger.groups}
+        kinds = {
+            id(group.axes): kind_of(group.numbers[-1:] if group.once else group.numbers) for group in self.ledger.groups
+        }
         for tensor in self.ledger.tensors():
             path = tensor.path
             if self.side:

@@ -35,6 +35,14 @@ class Config(BertLike):
     inner_group_num: Count = 1
     hidden_act: Word = "gelu_new"
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "once"})
+    dropouts: ClassVar = {
+        "embedding": ("hidden_dropout_prob", 0.0),
+        "residual": ("hidden_dropout_prob", 0.0),
+        "attention": ("attention_probs_dropout_prob", 0.0),
+    }
+    habits: ClassVar = frozenset({"norms_sums", "narrow_softmax"})
+    changes_training: ClassVar = frozenset({"chunk_size_feed_forward"})
     stems: ClassVar = ("Albert",)
     uncounted: ClassVar = BertLike.uncounted | {"position_embedding_type"}
     understood: ClassVar = {"position_embedding_type": "absolute", "num_hidden_groups": 1, "inner_group_num": 1}

@@ -143,13 +143,24 @@ class Run(NamedTuple):
 
 class Section(NamedTuple):
     """A run, the sizes of its letters, and the blocks that it stands for. `input`: what a block keeps that runs again,
-    where it is not what others keep."""
+    where it is not what others keep. `adds`: the run of all but the last, where blocks have one set of weights: the
+    last makes gradients to which they add."""
 
     run: Run
     axes: Axes
     count: Size = 1
     numbers: Sequence[int] = ()
     input: Kept | None = None
+    adds: Run | None = None
+
+    def apart(self) -> Iterator[Section]:
+        """Blocks that make gradients, apart from those that add to them."""
+        if self.adds is None:
+            yield self
+            return
+        count, numbers = len(self.numbers) - 1, self.numbers
+        yield self._replace(run=self.adds, count=count, numbers=numbers[:-1], adds=None)
+        yield self._replace(count=1, numbers=numbers[-1:], adds=None)
 
 
 class Handed(NamedTuple):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from tfacct.architecture.blocks import Block, Sublayer
+from tfacct.architecture.blocks import Block, Stack, Sublayer
 from tfacct.architecture.parts import Norm, Part
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import Size
+from tfacct.ledger.einsum import Axes, Size
 from tfacct.ledger.kept import Collected, Handed, Held, Kept, Moment, Pass, Role, Run, Section, joined
 
 
@@ -207,7 +207,7 @@ def passed(shape: Transformer, profile: Profile, kernel: Mapping[str, Size]) -> 
     everywhere = {axis: size for part in shape.parts() for axis, size in part.axes().items()}
     everywhere.update(kernel)
     blocks = tuple(
-        Section(_block(stack.block, profile), {**everywhere, **_axes(stack.block)}, stack.count, numbers)
+        _section(stack, numbers, profile, {**everywhere, **_axes(stack.block)})
         for stack, numbers in zip(shape.stacks, shape.numbers(), strict=True)
     )
     front, back = profile.front(shape), profile.back(shape)
@@ -226,7 +226,7 @@ def passed(shape: Transformer, profile: Profile, kernel: Mapping[str, Size]) -> 
 def _unruled_ends(shape: Transformer, *, encodes: bool, transforms: bool, biases: bool, of_pair: bool) -> Iterator[str]:
     """Ends of a model for which no profile has a rule, or none but those of encoders."""
     embed, head, positions = shape.embed, shape.head, shape.positions
-    if embed.width is not None:
+    if embed.width is not None and not transforms:
         yield "a token table narrower than the model"
     if positions is not None and not (positions.stored and positions.trained) and not of_pair:
         yield "positions that are not learned"
@@ -238,6 +238,16 @@ def _unruled_ends(shape: Transformer, *, encodes: bool, transforms: bool, biases
 
 def _axes(block: Block) -> dict[str, Size]:
     return {axis: size for _, part in block.parts() for axis, size in part.axes().items()}
+
+
+def _section(stack: Stack, numbers: Sequence[int], profile: Profile, axes: Axes) -> Section:
+    """The blocks of a stack."""
+    run = _block(stack.block, profile)
+    if not stack.once or not numbers[1:]:
+        return Section(run, axes, stack.count, numbers)
+    from tfacct.profiles.once import added
+
+    return Section(run, axes, stack.count, numbers, adds=added(run, stack.block))
 
 
 def _block(block: Block, profile: Profile) -> Run:

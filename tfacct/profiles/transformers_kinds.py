@@ -18,6 +18,10 @@ def kind_of(shape: Transformer) -> type[Transformers]:
         return Transformers
     from tfacct.profiles.transformers_encoders import Bidirectional, Encoders, Predicting
 
+    if shape.embed.width is not None:
+        from tfacct.profiles.transformers_narrow import NarrowEncoders, SharingEncoders
+
+        return SharingEncoders if any(stack.once for stack in shape.stacks) else NarrowEncoders
     if any(stack.block.order == "post" for stack in shape.stacks):
         return Encoders if shape.positions is not None and shape.bias is None else _relative(shape)
     if shape.classes is not None:
