@@ -369,7 +369,7 @@ def test_other_names_of_the_same_class(model_type: str, classes: object) -> None
     ("model_type", "name", "says"),
     [
         ("blenderbot", "BlenderbotForConditionalGeneration", None),
-        ("openai-gpt", "OpenAIGPTLMHeadModel", None),
+        ("xlnet", "XLNetLMHeadModel", None),
         ("deepseek_v5", "DeepseekV5ForCausalLM", None),
         ("kimi_vl", "DeepseekV3ForCausalLM", "deepseek_v3"),
         ("lama", "LlamaForCausalLM", "llama"),
@@ -377,7 +377,7 @@ def test_other_names_of_the_same_class(model_type: str, classes: object) -> None
     ],
 )
 def test_an_unknown_model_type_is_guessed_by_its_class_and_never_by_its_spelling(model_type, name, says) -> None:
-    """blenderbot has norms that bart has not, openai-gpt its norms behind its parts, deepseek_v32 an indexer."""
+    """blenderbot has norms that bart has not, xlnet two streams, deepseek_v32 an indexer."""
     with pytest.raises(TfacctError) as caught:
         subject("mine", {"model_type": model_type, "architectures": [name]})
     hint = caught.value.hint or ""

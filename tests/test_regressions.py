@@ -140,3 +140,14 @@ def test_heads_that_no_latent_shares(run) -> None:
         assert ran.code == 2 and "keys and values come from a latent" in ran.err
     with pytest.raises(TfacctError, match="come from a latent"):
         presets.load("deepseek-v3").architecture.with_kv_heads(8)
+
+
+def test_sines_of_a_width_of_one_are_zeros() -> None:
+    """`verify --prove m2m_100` ended in a traceback at its smallest sizes."""
+    torch = pytest.importorskip("torch")
+    from tfacct.architecture.parts import Positions
+    from tfacct.reference.positions import Sines
+
+    rows = torch.ones(2, 3, 1)
+    sines = Sines(Positions(rows=7, hidden=1, stored=False, halves=True))
+    assert torch.equal(sines(rows, torch.arange(3)), rows)

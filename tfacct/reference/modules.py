@@ -276,6 +276,8 @@ class LayerNormAroundOne(LayerNorm):
 
 def norm(part: parts.Norm) -> nn.Module:
     """LayerNorm or RMSNorm."""
+    if part.kind == "rms" and part.learned == "none":
+        return PlainRMSNorm(part.hidden, part.eps)
     if part.kind == "layer":
         learned = part.learned != "none"
         made = LayerNormAroundOne if part.less_one else LayerNorm

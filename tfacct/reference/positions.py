@@ -62,7 +62,7 @@ class Sines(nn.Module):
         rates, phases = self.rates.to(positions.device), self.phases.to(positions.device)
         sines = torch.sin((positions.unsqueeze(1) + self.offset) * rates + phases)
         if self.odd_one:
-            sines = torch.cat((sines, torch.zeros_like(sines[:, :1])), dim=1)
+            sines = torch.cat((sines, sines.new_zeros(sines.shape[0], 1)), dim=1)
         out: Tensor = self.add(x, sines.to(x.device, x.dtype))
         return out
 

@@ -24,6 +24,7 @@ class Angles:
 
     def __init__(self, part: parts.Rotary, size: int) -> None:
         self.frequencies, self.grid, self.tiles = frequencies(part, size), part.grid, part.tiles
+        self.backwards = part.backwards
         self.timed, self.woven, self.marked = part.timed, part.woven, part.marked
 
     def turn(self, positions: Tensor) -> tuple[Tensor, Tensor]:
@@ -42,7 +43,7 @@ class Angles:
         angles = places * self.frequencies[None]
         if self.woven and isinstance(angles.shape[1], int):
             angles = torch.stack(torch.tensor_split(angles, 2, dim=1)[::-1], dim=2).flatten(1)
-        cos, sin = angles.cos(), angles.sin()
+        cos, sin = angles.cos(), (-angles if self.backwards else angles).sin()
         return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
 

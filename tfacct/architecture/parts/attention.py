@@ -34,7 +34,8 @@ class Rotary(NamedTuple):
     many on a side (Qwen2VLVisionRotaryEmbedding); if `timed`, as many turn by the frame in front of them
     (MiniMaxM3VLVisionRotaryEmbedding); if `woven`, pairs turn by column and row in turn
     (Kimi_K25VisionRotaryEmbedding). If `marked`, a learned token behind the patches does not turn, rows and columns
-    are counted from 1, and columns stand first (Llama4VisionRotaryEmbedding).
+    are counted from 1, and columns stand first (Llama4VisionRotaryEmbedding). If it goes `backwards`, pairs
+    turn the other way (NanoChatAttention).
     """
 
     base: float
@@ -45,6 +46,7 @@ class Rotary(NamedTuple):
     timed: bool = False
     woven: bool = False
     marked: bool = False
+    backwards: bool = False
 
 
 class QKNorm(NamedTuple):

@@ -22,9 +22,10 @@ class Norm(Part):
     """LayerNorm (scale and shift) or RMSNorm (scale only).
 
     `learned`: which of these a LayerNorm has, `both`, the `scale` alone (transformers' CohereLayerNorm), or `none`
-    (OlmoLayerNorm). `less_one`: the stored weight is the scale less 1; no count depends on it. `narrow`: `hidden` is
-    the width of short token rows. `joined`: it reads two vectors of that width side by side. `shared`: it reads the
-    scale and shift that all norms of its block share. If not `called`, it is stored and never runs.
+    (OlmoLayerNorm); an RMSNorm may have `none` too (NanoChatRMSNorm). `less_one`: the stored weight is the scale less
+    1; no count depends on it. `narrow`: `hidden` is the width of short token rows. `joined`: it reads two vectors of
+    that width side by side. `shared`: it reads the scale and shift that all norms of its block share. If not `called`,
+    it is stored and never runs.
     """
 
     hidden: Size
