@@ -224,6 +224,7 @@ def test_shared_sets_are_said_and_derived(run) -> None:
         ({"tie_word_embeddings": False}, "tie_word_embeddings = false changes the counts"),
         ({"hybrid_layer_ids": [1, 2]}, r"hybrid_layer_ids = \[1, 2\] contradicts layers_block_type"),
         ({"mamba_headdim": 5}, "mamba_headdim = 5 contradicts"),
+        ({"attention_hidden_size": 5}, "attention_hidden_size = 5 contradicts"),
         ({"head_dim": 10}, "head_dim = 10 contradicts 2 · hidden_size / num_attention_heads"),
         ({"num_key_value_heads": 2}, "num_key_value_heads = 2 changes the counts"),
         ({"layers_block_type": ["mamba", "attention"] * 2 + ["hybrid"]}, "'attention' is not understood"),

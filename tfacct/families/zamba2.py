@@ -57,6 +57,7 @@ class Config(LlamaLike):
     num_key_value_heads: Count = Field(default_factory=heads_from)
     intermediate_size: Count = Field(default_factory=width_from)
     head_dim: Count = Field(default_factory=head_dim_from)
+    attention_hidden_size: Count | None = None
     max_position_embeddings: Count = 4096
     use_long_context: Switch = False
     tie_word_embeddings: Switch = True
@@ -84,8 +85,8 @@ class Config(LlamaLike):
     uncounted: ClassVar = LlamaLike.uncounted | {"time_step_min", "use_mem_rope"}
     harmless: ClassVar = frozenset(
         """
-        attention_hidden_size kv_channels num_query_groups num_logits_to_keep time_step_floor time_step_max
-        use_conv_bias use_mamba_kernels use_mem_eff_path
+        kv_channels num_query_groups num_logits_to_keep time_step_floor time_step_max use_conv_bias use_mamba_kernels
+        use_mem_eff_path
         """.split()
     )
     heads: ClassVar = CLASSIFYING
@@ -114,8 +115,9 @@ class Config(LlamaLike):
         " every layer that uses them multiplies with them and keeps keys and values of its own. Each such layer has"
         " adapters of its own, of adapter_rank, beside the network's first matrix, and with"
         " use_shared_attention_adapter beside queries, keys and values too.",
-        "tie_word_embeddings = false is refused: the class then shares no block either. hybrid_layer_ids, head_dim and"
-        " mamba_headdim are what the class computes of other fields; any other values are refused.",
+        "tie_word_embeddings = false is refused: the class then shares no block either. hybrid_layer_ids, head_dim,"
+        " attention_hidden_size and mamba_headdim are what the class computes of other fields; any other values are"
+        " refused.",
         "The convolution of Mamba-2 always has a bias, whatever use_conv_bias says. It runs in chunks of chunk_size,"
         " padded to whole ones; its state is kept in fp32.",
     )
@@ -166,6 +168,11 @@ class Config(LlamaLike):
         heads, size = self.num_attention_heads, self.head_dim
         if heads * size != 2 * self.hidden_size:
             raise ConfigError(f"head_dim = {size:,} contradicts 2 · hidden_size / num_attention_heads")
+        if self.attention_hidden_size not in (None, 2 * self.hidden_size):
+            raise ConfigError(
+                f"attention_hidden_size = {self.attention_hidden_size:,} contradicts 2 · hidden_size ="
+                f" {2 * self.hidden_size:,}"
+            )
         adapted = self.use_shared_attention_adapter
         if adapted and self.num_key_value_heads != heads:
             raise self.refused("num_key_value_heads", self.num_key_value_heads)
