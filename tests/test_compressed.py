@@ -59,6 +59,30 @@ def test_every_context_up_to_the_largest_fits() -> None:
         assert facts["largest_context"] == within
 
 
+@pytest.mark.parametrize("bytes_", [700, 3_000, 20_001, 50_502])
+def test_solve_names_the_last_context_of_an_unbroken_run_and_the_last_at_all(bytes_: int) -> None:
+    """Beside a count of every context."""
+    ledger = tiny("deepseek_v4").ledger
+    sizes = {n: cache_bytes(ledger, Workload(n, 1).axes(), width("bf16")) for n in range(1, 3000)}
+    beyond = next(n for n, size in sizes.items() if size > bytes_)
+    last = max(n for n, size in sizes.items() if size <= bytes_)
+    solved = load(TINY["deepseek_v4"]).solve("ctx", f"kv_cache_bytes={bytes_}B")
+    facts = solved.models[0]
+    assert (facts["answer"], facts["beyond"], facts["again"]) == (beyond - 1, beyond, last if last > beyond else None)
+    assert ("beyond, it does so only at some contexts" in solved.answer) == (last > beyond)
+
+
+def test_a_question_about_bytes_says_what_is_kept(run) -> None:
+    """Which pairs are multiplied changes no byte of a cache."""
+    for model, said in (("deepseek-v4-flash", "The cache also holds"), ("gemma-3-1b", "only those are kept")):
+        solved = " ".join(
+            run("solve", model, "--for", "batch", "--until", "total_bytes=2TiB", "--ctx", "4k").out.split()
+        )
+        swept = " ".join(run("sweep", model, "--ctx", "1k,2k", "--metric", "kv_cache_bytes").out.split())
+        assert said in solved and said in swept and "--masked" not in solved + swept
+    assert "--masked" in run("sweep", "gemma-3-1b", "--ctx", "1k,2k").out
+
+
 def test_flops_says_which_keys_are_counted(run) -> None:
     whole, masked = (
         " ".join(run("flops", "deepseek-v4-pro", "--ctx", "8k", *options).out.split())

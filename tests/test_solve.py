@@ -100,7 +100,9 @@ def test_the_answer_holds_and_the_next_does_not(family: str, dtype: str, unknown
     past = sign(beyond)
     assert past and sign(answer) != past
     assert all(sign(value) != past for value in (1, 2, 3, answer // 2, answer - 1, answer) if 1 <= value <= answer)
-    assert all(sign(value) == past for value in (beyond, beyond + 1, 2 * beyond, 100 * beyond))
+    last = facts["again"] or answer  # where compressed keys make counts leap, some larger contexts hold too
+    assert sign(last) != past
+    assert all(sign(value) == past for value in (beyond, last + 1, 2 * last, 100 * last))
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,8 @@ def _among_multiples(
     signs = list(map(sign, differences))
     turns = [i for i, (here, next_) in enumerate(pairwise(signs)) if here <= 0 < next_ or here >= 0 > next_]
     tried = f"{unknown} was tried from {probes[0]:,} to {probes[-1]:,}"
-    if len(turns) > 1:
+    compressed = at(probes[0]).ledger.period if step == 1 and unknown == "ctx" else 1
+    if len(turns) > 1 and (compressed == 1 or signs[0] == signs[-1]):
         raise NoSolutionError(f"{equation}: the sides change places more than once", tried)
     if not turns:
         if not signs[-1]:
@@ -111,14 +112,52 @@ def _among_multiples(
     turning = [value for edge in edges for value in (edge - 1, edge, edge + 1)]
     tried_near = [*range(low - BESIDE, high + BESIDE + 1), *turning]
     near = [value for value in tried_near if value > 0 and can_be(value * step)]
-    if any((sign(equation.difference(at(value * step))) == after) != (value >= high) for value in near):
-        why = (
-            "the sides change places more than once, for tokens that wait to be compressed take more than their key"
-            if rates and unknown == "ctx"
-            else "rounding up keeps the sides from changing places once"
-        )
+    if all((sign(equation.difference(at(value * step))) == after) == (value >= high) for value in near):
+        return Solution(low * step, high * step, rises=after > 0)
+    ends = _of_each_rest(lambda value: sign(equation.difference(at(value))) == after, low, compressed)
+    if ends is None:
+        why = "rounding up keeps the sides from changing places once"
+        if rates and unknown == "ctx":
+            why = "the sides change places more than once, for counts leap where a key made of several tokens is full"
         raise NoSolutionError(f"{equation}: near {unknown} = {low * step:,} {why}")
-    return Solution(low * step, high * step, rises=after > 0)
+    first, last = min(ends), max(ends) - compressed
+    return Solution(first - 1, first, rises=after > 0, again=last if last > first else None)
+
+
+def _of_each_rest(past: Callable[[int], bool], near: int, period: int) -> list[int] | None:
+    """Of the numbers with each rest by `period` the first that is `past`: among these as many tokens wait to be
+    compressed, so counts grow evenly. None where there are too many rests, or one changes places more than once."""
+    if not 1 < period <= TRIED:
+        return None
+    ends = []
+    for start in range(near, near + period):
+        if (end := _first(past, start, period)) is None:
+            return None
+        beside = (end + number * period for number in range(-BESIDE, BESIDE + 1))
+        if any(past(value) != (value >= end) for value in beside if value > 0):
+            return None
+        ends.append(end)
+    return ends
+
+
+def _first(past: Callable[[int], bool], start: int, period: int) -> int | None:
+    """The first number that is `past`, of those that are multiples of `period` from `start`; the numbers beside it are
+    looked at first. None where there is none."""
+    reach = period
+    if past(start):
+        while start - reach > 0 and past(start - reach):
+            reach *= 2
+        low, high = start - reach, start
+    else:
+        while not past(start + reach):
+            reach *= 2
+            if reach > 2 * LARGEST:
+                return None
+        low, high = start, start + reach
+    while high - low > period:
+        middle = low + (high - low) // (2 * period) * period
+        low, high = (low, middle) if middle > 0 and past(middle) else (middle, high)
+    return high
 
 
 def _probes(can_be: Callable[[int], bool], given: int, step: int) -> list[int]:

@@ -40,7 +40,7 @@ class Solution:
     """`answer` is the last whole number up to which the sides stand as they do at the smallest, or are equal; at
     `beyond` they do not; None where there is no larger one. `root`: where exactly they are equal, if that is known.
     `rises`: the left side overtakes. `leaps`: it does so where a step begins to run in another way, and the sides are
-    equal nowhere.
+    equal nowhere. `again`: the last number beyond at which they stand as they do up to the answer, where there is one.
     """
 
     answer: int
@@ -48,6 +48,7 @@ class Solution:
     rises: bool
     root: Any = None
     leaps: bool = False
+    again: int | None = None
 
 
 def placed(unknown: str, shape: Transformer, point: Point, *, chunk: bool) -> Callable[[Size], Point]:

@@ -244,6 +244,7 @@ class SolveReport(_Stepped):
     train: bool
     until: str
     beyond: int | None
+    again: int | None
     root: float | None
     closed_form: str | None
 

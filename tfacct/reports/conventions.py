@@ -139,6 +139,15 @@ def of_models(
     return said
 
 
+def of_windows(settings: Sequence[LoadedModel], metrics: Sequence[Metric], *, masked: bool) -> list[str]:
+    """How many keys a token sees, and what that changes of these metrics: of products, or of what is kept."""
+    if _of_products(metrics) or _moved(metrics):
+        return sentences.window_notes(settings, masked=masked)
+    if any(metric.name.startswith("kv_") or metric.name == "total_bytes" for metric in metrics):
+        return sentences.window_notes(settings, kept=True)
+    return []
+
+
 def _unsure(subjects: Sequence[LoadedModel], terms: counting.Counting, to: counting.Counting | None) -> list[str]:
     """Says of which optimizers a peak is the most that it can be."""
     from tfacct.reports.training import unsure

@@ -90,7 +90,7 @@ def diff(
             *sentences.unweighed_notes(unknown),
             *(f"Bytes of a training step are left out: {why}." for why in untrained),
             *(dict.fromkeys(filter(None, (terms.untold, to.untold))) if terms.train and not untrained else ()),
-            *(sentences.window_notes([new], masked=terms.masked) if old.family == new.family else ()),
+            *(conventions.of_windows([new], metrics, masked=terms.masked) if old.family == new.family else ()),
             *latent.notes([(old, points[0].work), (new, points[1].work)], metrics, masked=terms.masked),
         ]
 

@@ -20,7 +20,7 @@ from tfacct.ledger.einsum import AXIS, Size
 from tfacct.ledger.workload import Request, new_tokens
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row
-from tfacct.reports import compose, conventions, counting, sentences
+from tfacct.reports import compose, conventions, counting
 from tfacct.reports import latent_attention as latent
 from tfacct.reports.counting import Counting
 from tfacct.reports.solve_ranks import RANKS, answered, beside, smallest, started
@@ -87,7 +87,7 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
             how = [f"{unknown} must divide the query heads: every such number was tried."]
         elif bends or any(metric.whole for metric in metrics):
             found = whole(unknown, equation, at)
-            how = _fullest(unknown, metrics, at, found.answer)
+            how = [*_again(found), *_fullest(unknown, metrics, at, found.answer)]
         else:
             found = solved(unknown, equation, at, work.tokens if unknown == "ctx" and chunk else 1)
             if not found.leaps:
@@ -101,7 +101,7 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
             *_letters(form, subject.settled(points[found.answer].work, masked=plain.masked)),
             *conventions.of_models(settings, metrics, plain),
             *latent.notes([(settings[0], there.work) for there in points.values()], metrics, masked=plain.masked),
-            *([] if all(m.of_step for m in metrics) else sentences.window_notes(settings, masked=plain.masked)),
+            *conventions.of_windows(settings, metrics, masked=plain.masked),
         ]
 
     same = points[found.answer].work == work
@@ -117,6 +117,7 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
                 "until": str(equation),
                 "answer": found.answer,
                 "beyond": found.beyond,
+                "again": found.again,
                 "root": None if found.root is None else float(found.root),
                 "closed_form": form,
                 "lines": [_facts(unknown, equation, value, there) for value, there in points.items()],
@@ -145,6 +146,13 @@ def _fullest(unknown: str, metrics: Sequence[Metric], at: Callable[[Size], Point
     found = turn(lambda value: fullest(at(value)), answer)
     taken = "" if found is None else f"; it takes over from {found[1]!r} at {unknown} = {found[0]:,}"
     return [f"The fullest instant at {unknown} = {answer:,} is {fullest(at(answer))!r}{taken}."]
+
+
+def _again(found: Solution) -> list[str]:
+    """Why the sides change places more than once, where they do."""
+    if found.again is None:
+        return []
+    return ["Counts leap where a key made of several tokens is full, so the sides change places more than once."]
 
 
 def _checked(subject: LoadedModel, request: Request, unknown: str) -> Request:
@@ -223,6 +231,9 @@ def _answer(unknown: str, equation: Equation, found: Solution) -> str:
     if found.beyond is None:
         return f"The largest {unknown} there is, {found.answer:,}, makes {left} equal to {right}."
     stays = "stays within" if found.rises else "stays at or above"
+    if found.again is not None:
+        there = f"beyond, it does so only at some contexts, the last {found.again:,}"
+        return f"Up to {unknown} = {found.answer:,} {left} {stays} {right}; {there}."
     return f"The largest {unknown} is {found.answer:,}: {left} {stays} {right}."
 
 

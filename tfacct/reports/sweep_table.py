@@ -98,8 +98,8 @@ def report(
             yield from on_the_way(" ".join(metric.name for metric in asked), *grid.ranks)
         settings = [subject for swept in every[some] for subject in swept.settings]
         yield from conventions.of_models(settings, asked, terms)
-        if len(every[some]) == 1 and not all(metric.of_step for metric in asked):
-            yield from sentences.window_notes(settings, masked=terms.masked)
+        if len(every[some]) == 1:
+            yield from conventions.of_windows(settings, asked, masked=terms.masked)
         yield from _forms(subjects[some], grid, asked, request, terms)
 
     def details(some: slice) -> list[str]:
