@@ -114,10 +114,11 @@ def mpt(pick: Pick, config: Config) -> Config:
 
 
 def persimmon(pick: Pick, config: Config) -> Config:
-    heads = config["num_attention_heads"]
+    heads = pick([1, 2, 3, 6])
     return {
         **TOKENS,
-        **{name: config[name] for name in ("num_hidden_layers", "num_attention_heads", "intermediate_size")},
+        **{name: config[name] for name in ("num_hidden_layers", "intermediate_size")},
+        "num_attention_heads": heads,
         "hidden_size": heads * config["head_dim"],
         "max_position_embeddings": 64,
         "partial_rotary_factor": pick([0.5, 1.0]),

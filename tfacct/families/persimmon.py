@@ -25,6 +25,9 @@ class Config(PartRotated):
     hidden_act: Word = "relu2"
     layer_norm_eps: Real = 1e-5
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    dropouts: ClassVar = {"network": ("hidden_dropout", 0.0), "attention": ("attention_dropout", 0.0)}
+    habits: ClassVar = frozenset({"fused", "rejoins", "sliced"})
     stems: ClassVar = ("Persimmon",)
     fixed: ClassVar = frozenset({"G"})  # every head has its own keys
     uncounted: ClassVar = PartRotated.uncounted | {"layer_norm_eps"}

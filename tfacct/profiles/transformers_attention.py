@@ -18,6 +18,7 @@ from tfacct.ledger.kept import ROTARY, ROTARY_WINDOWED, Held, Kept, Moment, Role
 from tfacct.profiles.base import Habits
 from tfacct.profiles.transformers_ahead import ahead
 from tfacct.profiles.transformers_indexed import biased, each, split, written
+from tfacct.profiles.transformers_layernorms import layer_of_slices
 from tfacct.profiles.transformers_masks import ALIGNED, masked_sdpa, reaches
 from tfacct.profiles.transformers_parts import beside, rms, scaled_wide
 from tfacct.profiles.transformers_sinks import sunk
@@ -157,19 +158,22 @@ class Attending:
         the stream is there already, and queries wait for keys."""
         apart = () if self.habits.norms_behind else (Held("B T D"),)  # else it is in the stream's gradient already
         waiting = ((Held("B T K H", times=2),), (Held("B T K H"),)) if last else (apart, apart)
-        q = self._normed(f"{at}.q_norm", "N", part.qk_norm, *waiting[0])
-        return q, self._normed(f"{at}.k_norm", "K", part.qk_norm, *waiting[1], Held("B T N H"))
+        copied = (
+            self.attention == "eager" and bool(self.batch > 1) and part.heads != 1
+        )  # what is kept of values is a copy
+        q = self._normed(f"{at}.q_norm", "N", part.qk_norm, *waiting[0], apart=copied)
+        return q, self._normed(f"{at}.k_norm", "K", part.qk_norm, *waiting[1], Held("B T N H"), apart=copied)
 
     def _projections(self, at: str, reads: str, part: Attention, *, waits: bool) -> Run:
         """Queries, keys and values, and the norms of queries and keys right behind their products or behind all."""
         behind = self.habits.norms_behind or self.habits.norms_sums
         last, late = self.habits.norms_last, part.qk_norm is not None and part.qk_norm.late
-        q, k = (Run(), Run()) if late else self._both_normed(at, part, last=last)
+        q, k = (Run(), Run()) if late else self._both_normed(at, part, last=last or self.habits.fused)
         weights = tuple(f"{at}.{which}_proj.weight" for which in "qkv")
         read = Run((), (Kept(reads, "B T D", by=weights),))
         if self.habits.fused:
             run = split(at, weights, self.habits, biased=self.habits.biases_apart and part.qkv_bias)
-            return joined(read, beside(run, Held("B T D")) if waits else run)
+            return joined(read, beside(run, Held("B T D")) if waits else run, q, k)
         heads = {"q": "N", "k": "K", "v": "K"}
         all_of = [Held(f"B T {heads[which]} H") for which in "qkv"]
         moments = [
@@ -188,14 +192,16 @@ class Attending:
             one[1] = one[1]._replace(moments=(*one[1].moments, again))
         return joined(read, *one, q, k) if last else joined(read, one[0], q, one[1], k, one[2])
 
-    def _normed(self, at: str, heads: str, how: QKNorm | None, *beside: Held) -> Run:
+    def _normed(self, at: str, heads: str, how: QKNorm | None, *beside: Held, apart: bool = False) -> Run:
         if how is None:
             return Run()
         if how.kind == "rms" and how.less_one and not how.together:
             run = scaled_wide(at, rms(at, heads, "H", beside), "H", beside, heads=heads, plus_one=True)
             return run._replace(ahead=())
-        if how.kind != "rms":
+        if how.kind != "rms" and (how.together or not self._viewed):
             raise ConfigError(f"{self.name}: no rule for a LayerNorm of queries and keys")
+        if how.kind != "rms":
+            return layer_of_slices(at, heads, beside, apart=apart)
         if how.together:
             run = rms(at, "", f"{heads} H", beside)
             return (scaled_wide(at, run, f"{heads} H", beside) if self.habits.wide_norms else run)._replace(ahead=())

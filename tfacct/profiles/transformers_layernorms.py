@@ -56,3 +56,20 @@ def _written(at: str) -> Run:
         ),
         (Moment(weight, (Held("B T D", "full"), Held("B T D", "cast"), Held("B T", "full", 2))),),
     )
+
+
+def layer_of_slices(at: str, heads: str, beside: tuple[Held, ...], *, apart: bool) -> Run:
+    """torch's LayerNorm of queries or keys that are slices of one product, which stays for it. `beside`: gradients that
+    wait meanwhile. `apart`: what else is kept of values is a copy."""
+    attention, by = at.rpartition(".")[0], (f"{at}.normed", f"{at}.weight")
+    one = Held(f"B T {heads} H")
+    whole = (("q_proj", "B T N H"), ("k_proj", "B S K H"), ("v_made" if apart else "v_proj", "B S K H"))
+    return Run(
+        by,
+        (
+            *(Kept(f"{attention}.{which}", spec, by=by) for which, spec in whole),
+            Kept(f"{at}.mean", f"B T {heads}", by=by, role="full"),
+            Kept(f"{at}.deviation", f"B T {heads}", by=by, role="full"),
+        ),
+        (Moment(by[-1], (one, one, *beside)),),
+    )

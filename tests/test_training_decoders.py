@@ -1,0 +1,20 @@
+"""Training steps of decoders whose attention is their own, by hand."""
+
+from tfacct import load
+from tfacct.ledger.workload import Workload
+from tfacct.reports.training import Recipe, step_of
+
+
+def test_slices_of_one_product_stay_for_the_norms_of_queries_and_keys() -> None:
+    """Persimmon's block keeps, in bf16, its two norms' inputs and results (8 bytes a number of the stream), queries,
+    keys and values as they were made, and queries, keys and a result of attention head by head and in rows (14 bytes a
+    number of the heads); a mean and a deviation of each head of queries and keys, the fused kernel's sums, two means
+    and deviations of the stream, and of the network ReLU's result and its
+    square."""
+    sizes = {"hidden_size": 48, "num_attention_heads": 3, "intermediate_size": 70, "num_hidden_layers": 3}
+    model = load("persimmon-8b", **sizes).loaded
+    step = step_of(model, Workload(context=23, tokens=23, batch=2), Recipe())
+    tokens = 2 * 23
+    stream, heads, network = 8 * 48, 2 * 48 * (3 + 2 + 2), 2 * 70 * 2
+    statistics = 2 * 2 * 4 * 3 + 4 * 3 + 2 * 2 * 4
+    assert step.kept_in(step.run.blocks[0]) == tokens * (stream + heads + network + statistics) + 24
