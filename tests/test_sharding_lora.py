@@ -12,12 +12,14 @@ from unittest.mock import patch
 import pytest
 
 import tfacct
-from tests.test_sharding import fake_ranks, plan_of, random_config, watched
-from tests.test_sharding_train import alive_on_a_rank
+from tests.test_sharding import built, fake_ranks, plan_of, random_config, watched
+from tests.test_sharding import witnessed as sends_of
+from tests.test_sharding_train import alive_on_a_rank, tracked, without_seeds
 from tfacct.accounts.sharding.mesh import Mesh
+from tfacct.accounts.timeline import peak, timeline
 from tfacct.ledger.workload import Workload
 from tfacct.reports import mesh as meshes
-from tfacct.reports.train_ranks import with_adapters
+from tfacct.reports.train_ranks_lora import sent as with_adapters
 from tfacct.reports.training import Recipe, Trained, trained
 
 pytest.importorskip("peft")
@@ -150,6 +152,89 @@ def test_adapters_of_random_ranks_are_pefts_own(kind: str) -> None:
         compared(kind, seed)
 
 
+def lent(model: Any, rank: int, names: list[str], wide: bool, again: bool) -> None:
+    """Puts peft's adapters on real weights."""
+    import peft
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        peft.get_peft_model(model, peft.LoraConfig(r=rank, target_modules=names), autocast_adapter_dtype=wide).train()
+        for layer in model.modules() if not wide else ():
+            if isinstance(layer, peft.tuners.lora.LoraLayer):
+                layer.to(torch.bfloat16)
+        if again:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+
+
+def gathered_compared(kind: str, seed: int) -> None:
+    """A rank of fsdp: the peak as torch's tracker sees it, and every call."""
+    rng = random.Random(f"lora fsdp {kind} {seed}")
+    ranks, rank, wide, earlier, again = (
+        rng.choice((2, 3, 4)),
+        rng.choice((1, 4, 5)),
+        bool(seed % 2),
+        seed % 3 == 1,
+        not seed % 4,
+    )
+    config = {**random_config(kind, rng, Mesh()), "num_hidden_layers": rng.choice((2, 3)), "head_dim": 8}
+    config["hidden_size"] = config["num_attention_heads"] * rng.choice((4, 8, 11))
+    config["vocab_size"] = 2 * config["hidden_size"] + rng.choice((1, 50, 300))
+    config["intermediate_size"] = rng.choice((16, 97, 200))
+    names = [*PRODUCTS] if seed % 3 == 0 else rng.sample(PRODUCTS, rng.randint(1, 5))
+    batch, tokens = rng.randint(1, 3), rng.choice((8, 16, 32))
+    recipe = Recipe(
+        optimizer="adamw-foreach",
+        mesh=Mesh(fsdp=ranks),
+        accumulate=earlier,
+        lora=f"{rank}:{','.join(names)}",
+        adapters="fp32" if wide else "bf16",
+        checkpoint="full" if again else "none",
+    ).checked()
+    one = trained(tfacct.load(config).loaded, Workload(tokens, tokens, batch), recipe)
+    most, parts = tracked(
+        config, ranks, batch, tokens, False, earlier, lambda model: lent(model, rank, names, wide, again)
+    )
+    # Where blocks run again their first input is a leaf: the tracker's own hook keeps that of the step before, and its
+    # gradient.
+    most -= 2 * 2 * batch * tokens * config["hidden_size"] * again
+    found = timeline(without_seeds(one.step))
+    assert peak(found).total == most, (config, recipe)
+    stored = parts[" BEF_PRE_FW"]
+    assert stored["SHARDED_PARAM"] == one.step.parameters and stored["OPT"] == one.step.states
+    model = built(config).bfloat16()
+    lent(model, rank, names, wide, False)
+    assert sends(one) == sends_of(model, Mesh(fsdp=ranks), batch, tokens), (config, recipe)
+
+
+@pytest.mark.parametrize(("kind", "seed"), [("llama", 0), ("qwen3", 1)])
+def test_adapters_that_ranks_gather_are_as_torchs_tracker_sees_them(kind: str, seed: int) -> None:
+    gathered_compared(kind, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3"])
+def test_adapters_that_random_ranks_gather_are_as_torchs_tracker_sees_them(kind: str) -> None:
+    for seed in range(2, 14):
+        gathered_compared(kind, seed)
+
+
+def test_adapters_of_a_rank_of_fsdp_by_hand() -> None:
+    rank = tfacct.load("llama-3.1-8b").train(ctx="4k", fsdp=8, lora="16")
+    # All rows are multiples of 8: 16 of each first matrix, and of the second ones what their products make.
+    block = 16 * (6 * 4096 + 14336 + 3 * 4096 + 2 * 1024 + 2 * 14336)
+    assert rank.gradients_bytes == 32 * 4 * block // 8 == rank.lora["bytes"]
+    assert (
+        rank.weights_bytes - rank.gradients_bytes == tfacct.load("llama-3.1-8b").train(ctx="4k", fsdp=8).weights_bytes
+    )
+    # Each block is gathered twice with its adapters, 218,112,000 weights of 2 bytes; scattered are theirs alone.
+    whole = 2 * (2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336 + 2 * 4096) + 4 * block
+    root = 2 * (2 * 128256 * 4096 + 4096)
+    assert rank.sent_bytes == 7 * (32 * (2 * whole + 4 * block) + root) // 8
+    both = tfacct.load("llama-3.1-8b").train(ctx="4k", fsdp=8, dp=2, lora="16")
+    assert both.peak_bytes == rank.peak_bytes and both.sent_bytes == rank.sent_bytes + 32 * 4 * block // 8
+
+
 def test_adapters_of_llama_by_hand() -> None:
     rank = tfacct.load("llama-3.1-8b").train(ctx="4k", tp=8, lora="16")
     # Of q, k, v, gate, up the first matrix is whole, 16 · 4,096, the second a part; of o and down the other way round.
@@ -165,9 +250,10 @@ def test_adapters_of_llama_by_hand() -> None:
     [
         (
             "llama-3.1-8b --tp 8 --sp --lora 16",
-            "adapters are counted among ranks of --tp and --dp alone",
+            "adapters are counted among ranks of --tp, or of --fsdp, with --dp or without",
         ),
-        ("llama-3.1-8b --fsdp 8 --lora 16", "adapters are counted among ranks of --tp and --dp alone"),
+        ("llama-3.1-8b --fsdp 8 --tp 2 --lora 16", "adapters are counted among ranks of --tp, or of --fsdp, with"),
+        ("llama-3.1-8b --fsdp 8 --lora 16 --weights fp32", "in the pass's dtype hint: leave --weights out"),
         (
             "llama-3.1-8b --tp 2 --lora 16 --weights nf4",
             "in nf4 are not counted on a mesh hint: the step of one device",
@@ -189,9 +275,9 @@ def test_a_plan_with_adapters_has_what_their_step_sends(run: Any) -> None:
     rows = json.loads(run(*asked.split()).out)["models"][0]["divisions"]
     model = tfacct.load("llama-3.1-8b")
     for row in rows:
-        own = {"tp": row["tp"], "dp": row["dp"]}
+        own = {axis: row[axis] for axis in ("tp", "fsdp", "dp")}
         rank = model.train(ctx="4k", batch=row["batch"], lora="16", accumulate=row["times"] > 1, **own)
         assert row["bytes"] == rank.peak_bytes
-        if row["dp"] == 1 or row["tp"] == 1:  # copies reduce once, ranks of tp each time
+        if row["dp"] == 1 or row["tp"] == row["fsdp"] == 1:  # copies reduce once, ranks of tp each time
             assert row["sent_bytes"] == (row["times"] if row["dp"] == 1 else 1) * rank.sent_bytes
     assert {row["tp"] for row in rows} >= {1, 8}

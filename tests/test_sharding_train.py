@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 import warnings
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
@@ -32,11 +33,17 @@ def without_seeds(step: Step) -> Step:
 
 
 def tracked(
-    config: dict[str, Any], ranks: int, batch: int, tokens: int, mixed: bool, earlier: bool
+    config: dict[str, Any],
+    ranks: int,
+    batch: int,
+    tokens: int,
+    mixed: bool,
+    earlier: bool,
+    lend: Callable[[Any], None] = lambda _: None,
 ) -> tuple[int, dict[str, Any]]:
     """What torch's tracker sees of a second step on real tensors: bytes at the peak, and snapshots by module.
 
-    `earlier`: the gradients of the first one stay.
+    `earlier`: the gradients of the first one stay. `lend`: changes the model before it is divided.
     """
     import torch
     from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
@@ -52,12 +59,14 @@ def tracked(
             for module in model.modules():  # frequencies stay as they are where weights are made in bf16
                 for name, buffer in module.named_buffers(recurse=False):
                     module._buffers[name] = buffer.float()
+        lend(model)
         mesh = init_device_mesh("cpu", (ranks,))
         policy = {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16)} if mixed else {}
         for block in model.model.layers:
             fully_shard(block, mesh=mesh, **policy)
         fully_shard(model, mesh=mesh, **policy)
-        update = torch.optim.AdamW(model.parameters(), foreach=True)
+        trained_ = [weight for weight in model.parameters() if weight.requires_grad]
+        update = torch.optim.AdamW(trained_, foreach=True)
         ids = torch.zeros(batch, tokens, dtype=torch.long)
         tracker = FSDPMemTracker(model, update)
         tracker.track_inputs((ids,))

@@ -9,7 +9,7 @@ block's gradients are. What is in no block is gathered once and stays to the end
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tfacct.accounts.timeline import Fullest, Instant, Timeline, peak
 from tfacct.accounts.training import ENDS, Step, Units, kind_of
@@ -28,7 +28,7 @@ class UnitTimeline(Timeline):
         self.order = {number: part for part in self.run.blocks for number in part.numbers}
         blocks = sum(part.count * self.finished(part, part.run.order) for part in self.run.blocks)
         self.scattered: Size = sum(part.count * self._scattered(part) for part in self.run.blocks)
-        self.ends = units.stored.bytes(units.root)
+        self.ends = 0 if units.lent is not None else units.stored.bytes(units.root)
         if units.accumulates:  # each sum is added to its own, and goes
             self.earlier = self.scattered + self.ends
             self.all_gradients -= blocks
@@ -50,17 +50,27 @@ class UnitTimeline(Timeline):
         return 0 if self._units.accumulates else self._scattered(section)
 
     def _scattered(self, section: Section) -> Size:
-        kind = kind_of(section.numbers)
+        kind, lent = kind_of(section.numbers), self._units.lent
+        if lent is not None:
+            return lent[kind]
         return self._units.stored.bytes(self._units.blocks[kind] + self._units.experts(kind).elements)
 
     def unit(self, number: int) -> Size:
-        """Bytes of a block's weights, or gradients, of all ranks; 0 where no block has this number."""
+        """Bytes of a block's weights of all ranks; 0 where no block has this number."""
         part = self.order.get(number)
         if part is None:
             return 0
         experts = self._units.experts(part.numbers[0])
         others = self.step.pass_.bytes(experts.ranks * experts.elements) if experts.ranks > 1 else 0
-        return self._whole(self._units.blocks[part.numbers[0]]) + others
+        own = self._whole(self._units.blocks[part.numbers[0]]) + others
+        return own + self.sums(number) if self._units.lent is not None else own
+
+    def sums(self, number: int) -> Size:
+        """Bytes of a block's gradients of all ranks, which are those of its weights, or of its adapters alone."""
+        part, lent = self.order.get(number), self._units.lent
+        if lent is None or part is None:
+            return self.unit(number)
+        return self._units.ranks * lent[part.numbers[0]]
 
     def forward_ends(self) -> Instant:
         """The loss is known, and the weights of all blocks are let go of."""
@@ -74,7 +84,7 @@ class UnitTimeline(Timeline):
     def block(self, number: int, section: Section) -> Instant:
         """The backward pass of one block at its fullest: while it runs, or once its weights are copied out."""
         runs = super().block(number, section)
-        scatters, next_ = self.unit(number + 1), self.unit(number - 1)
+        scatters, next_ = self.sums(number + 1), self.unit(number - 1)
         runs = runs._replace(held=runs.held + scatters, gathered=self.root + self.unit(number) + next_)
         kept = self.in_front[number] - self.turned(number) + self.kept_in(section)
         held = scatters + self.stream + self.logits + 2 * self.loss + self.closures(number)
@@ -83,7 +93,7 @@ class UnitTimeline(Timeline):
 
     def front(self) -> Iterator[Instant]:
         """The backward pass of what stands in front of the blocks, beside the gradients that block 0 scatters."""
-        scatters = self.unit(min(self.order))
+        scatters = self.sums(min(self.order))
         for instant in super().front():
             yield instant._replace(held=instant.held + scatters, gathered=self.root)
 
@@ -103,16 +113,29 @@ class UnitTimeline(Timeline):
                 yield from ((number, section) for number in self.most_beside(numbers))
 
     def _forward(self) -> Iterator[tuple[int, Instant]]:
-        first = min(self.order)
-        waiting = self.held(self.run.front, self.run.waiting)
-        starts = self.instant("first block gathered", GATHER, 0, self.kept_front, waiting)
-        yield ENDS, starts._replace(gathered=2 * self.root + self.unit(first))
         for number, instant in super()._forward():
             behind = max(self.order)
             buffer = self.unit(behind) if number == ENDS else 2 * self.unit(number)
             yield number, instant._replace(gathered=self.root + buffer)
 
+    def inside_blocks(self, ends: Sequence[tuple[int, Section]]) -> Iterator[tuple[int, Instant]]:
+        """Besides, of the forward pass, the first block of each kind and the last while they are gathered."""
+        yield from super().inside_blocks(ends)
+        waiting = self.again if self.step.checkpoint else self.held(self.run.front, self.run.waiting)
+        first = min(self.order)
+        starts = self.instant("first block gathered", GATHER, 0, self.kept_front, waiting)
+        yield ENDS, starts._replace(gathered=2 * self.root + self.unit(first))
+        for section in self.run.blocks:
+            for number in {section.numbers[0], section.numbers[-1]} - {first}:
+                yield number, self._copied(number, waiting)
+
+    def _copied(self, number: int, waiting: Size) -> Instant:
+        """A block is gathered into a buffer, and copied out of it, while the buffer of the one in front is there."""
+        name = f"{self._called(number)}, forward"
+        there = self.instant(name, GATHER, 0, self.in_front[number], self.stream + waiting)
+        return there._replace(gathered=self.root + 2 * self.unit(number) + self.unit(number - 1))
+
     def _again(self, number: int, section: Section) -> Iterator[Instant]:
-        gathered, scatters = self.root + self.unit(number) + self.unit(number - 1), self.unit(number + 1)
+        gathered, scatters = self.root + self.unit(number) + self.unit(number - 1), self.sums(number + 1)
         for instant in super()._again(number, section):
             yield instant._replace(held=instant.held + scatters, gathered=gathered)

@@ -67,7 +67,8 @@ class Units(NamedTuple):
     stores, padding included, of a block by the first of its kind, of what is in no block, and of all. `stored`: their
     dtype, that of the gradients once they are scattered, and of the optimizer's state. `gathers`: the weights are
     shared too. `accumulates`: scattered gradients of earlier batches are there. `apart`: experts that other ranks
-    share, by the first block of a kind."""
+    share, by the first block of a kind. `lent`: bytes of the adapters of a block on the fullest rank, by the first of a
+    section, where they alone are trained."""
 
     ranks: int
     stored: Width
@@ -77,6 +78,7 @@ class Units(NamedTuple):
     gathers: bool = True
     accumulates: bool = False
     apart: tuple[tuple[int, Apart], ...] = ()
+    lent: Mapping[int, int] | None = None
 
     def experts(self, kind: int) -> Apart:
         """Experts of a kind of block that other ranks share."""
@@ -169,7 +171,7 @@ class Step(NamedTuple):
     def parameters(self) -> Size:
         """Bytes of the parameters, those of adapters among them; of one rank, where ranks share them."""
         if self.units is not None and self.units.gathers:
-            return self.units.stored.bytes(self.units.whole)
+            return self.units.stored.bytes(self.units.whole) + (self.adapter_bytes if self.adapters else 0)
         if self.frozen is not None:
             return self.frozen + self.adapter_bytes
         stored = self.stored
@@ -178,7 +180,10 @@ class Step(NamedTuple):
 
     @property
     def adapter_bytes(self) -> Size:
-        """Bytes of the adapters' parameters."""
+        """Bytes of the adapters' parameters; of one rank, where ranks share them."""
+        if self.units is not None and self.units.lent is not None:
+            lent = self.units.lent
+            return sum(section.count * lent[section.numbers[0]] for section in self.run.blocks)
         return sum(adapter.copies * adapter.bytes for adapter in self.adapters)
 
     def gradients(self) -> Iterator[Gradient]:

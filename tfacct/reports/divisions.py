@@ -24,6 +24,7 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.reports import mesh as meshes
 from tfacct.reports import pipes, train_ranks
+from tfacct.reports import train_ranks_lora as adapters
 from tfacct.reports.ranks import as_one_has_them, stages_of
 from tfacct.reports.training import Recipe
 from tfacct.reports.training import refusal as alone_refused
@@ -221,7 +222,7 @@ class _Training:
         if self.recipe.lora is not None and found:
             recipe = replace(self.recipe, mesh=mesh, accumulate=times > 1)
             step = self._step((mesh.tp, mesh.sp, mesh.parts, batch, times > 1), recipe)
-            found = train_ranks.with_adapters(self.subject, recipe, step, found)
+            found = adapters.sent(self.subject, recipe, train_ranks.shared(self.subject, step, recipe), found)
         return sum(
             one.sent if one.when == "update" or (one.over == "dp" and once) else times * one.sent for one in found
         )

@@ -278,7 +278,7 @@ def facts(one: Trained) -> dict[str, Any]:
         "weights": one.recipe.weights or one.recipe.dtype,
         "products": [paths.short(path) for path in on],
         "modules": list(dict.fromkeys(modules.get(path, path) for path in on)),
-        "params": sum(int(adapter.copies * adapter.elements) for adapter in one.step.adapters),
+        "params": int(one.step.adapter_bytes) // (units.dtype_bits(one.recipe.adapters) // 8),
         "bytes": one.step.adapter_bytes,
     }
 

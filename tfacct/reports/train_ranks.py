@@ -10,7 +10,6 @@ from tfacct.accounts.optimizers import optimizer
 from tfacct.accounts.sharding.experts import received
 from tfacct.accounts.sharding.mesh import LIVES, Mesh, divisors, padded, replicated
 from tfacct.accounts.sharding.replicas import along_copies, buckets
-from tfacct.accounts.sharding.sends import Collective
 from tfacct.accounts.sharding.stages import Stage, microbatches, part
 from tfacct.accounts.sharding.steps import along_tokens, units, updated, vocabulary
 from tfacct.accounts.timeline import peak, timeline
@@ -24,15 +23,13 @@ from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.reports import mesh as meshes
+from tfacct.reports import train_ranks_lora as adapters
 from tfacct.reports import training
 from tfacct.reports.comms import of_copies
 from tfacct.reports.pipes import check_step, of_parts
 from tfacct.reports.stored import stored
-from tfacct.reports.training import FP32, NF4, Recipe, Trained
+from tfacct.reports.training import FP32, Recipe, Trained
 from tfacct.reports.unruled import unruled as part_without_rule
-
-ROOMY = "with vocabularies of twice the hidden size or more on a rank"
-
 
 GATHERED_EXPERTS = "What ranks of fsdp hold of experts was not measured to the byte."
 NOT_MEASURED = "What ranks of ep hold on the way was not measured here."
@@ -91,14 +88,8 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
         yield f"weights in fp32 are not counted beside {option('ep')}"
     if mesh.ep > 1 and recipe.checkpoint != "none":
         yield f"experts that {option('ep')} divides are counted without {option('checkpoint')}"
-    if recipe.lora is not None and (mesh.ranks > mesh.tp * mesh.dp or mesh.zero or mesh.sp or mesh.plan != "torch"):
-        yield f"adapters are counted among ranks of {option('tp')} and {option('dp')} alone, by torch's plan"
-    if recipe.weights == NF4:
-        yield "adapters beside weights in nf4 are not counted on a mesh"
-    if recipe.lora is not None and subject.architecture.having(Experts):
-        yield "adapters beside experts are not counted on a mesh"
-    if recipe.lora is not None and not _roomy(subject, mesh.tp):
-        yield f"adapters have been measured {ROOMY}"
+    if recipe.lora is not None:
+        yield from adapters.unruled(subject, recipe, mesh)
     if recipe.loss != "whole":
         yield "a loss in chunks is not counted on a mesh"
     if recipe.checkpoint == "attention" and mesh.ranks > mesh.tp:
@@ -127,11 +118,13 @@ def _advice(subject: LoadedModel, recipe: Recipe, why: str) -> str | None:
         return (
             f"leave {option('ep')} out: {option('tp')} divides the width of each expert, {option('fsdp')} its weights"
         )
-    if why.endswith(ROOMY):
-        fewer = [n for n in range(mesh.tp - 1, 1, -1) if mesh.tp % n == 0 and _roomy(subject, n)]
+    if why.endswith(adapters.ROOMY):
+        fewer = [n for n in range(mesh.tp - 1, 1, -1) if mesh.tp % n == 0 and adapters.roomy(subject, n)]
         return f"{option('tp', fewer[0])} is counted" if fewer else f"leave {option('tp')} out"
     if why.startswith("adapters are counted"):
         return f"leave {option('lora')} or the other axes out"
+    if why.endswith(adapters.DTYPE):
+        return f"leave {option('weights')} out"
     alike: tuple[training.AttentionKind, ...] = (recipe.attention, "eager")
     other = next(
         (kind for kind in alike if not training.refusal(subject, replace(alone(recipe), attention=kind))), None
@@ -140,14 +133,6 @@ def _advice(subject: LoadedModel, recipe: Recipe, why: str) -> str | None:
         return None
     also = "" if other == recipe.attention else f", with {option('attention', other)}"
     return f"the step of one device alone is counted{also}"
-
-
-def _roomy(subject: LoadedModel, tp: int) -> bool:
-    """True if a rank's part of the vocabulary is as wide as that of models whose adapters were measured."""
-    from tfacct.reports.lora import NARROW
-
-    embed = subject.architecture.embed
-    return isinstance(embed, Embedding) and bool(embed.vocab >= NARROW * embed.hidden * tp)
 
 
 def _blocks(subject: LoadedModel) -> Iterator[tuple[str, Any]]:
@@ -237,6 +222,8 @@ def shared(subject: LoadedModel, step: Step, recipe: Recipe) -> Step:
     shares = along_copies(mesh) if mesh.zero else mesh
     if shares.sharers == 1:
         return step
+    if step.adapters:
+        return adapters.shared(subject, step, recipe, units(subject.ledger, mesh, each))
     own, how = updated(subject.ledger, shares), optimizer(recipe.optimizer)
     states, update = how.states(own, each.bits // 8), how.update(own, each.bits // 8)
     step = step._replace(states=states, update=update.most)
@@ -313,20 +300,8 @@ def sent(one: Trained) -> int:
     bits = numbers.dtype_bits(one.recipe.dtype)
     found = meshes.calls(one.subject, one.recipe.mesh, one.work.axes(), bits, train=True)
     if one.recipe.lora is not None:
-        found = with_adapters(one.subject, one.recipe, one.step, found)
+        found = adapters.sent(one.subject, one.recipe, one.step, found)
     return sum(each.sent for each in found)
-
-
-def with_adapters(subject: LoadedModel, recipe: Recipe, step: Step, found: list[Collective]) -> list[Collective]:
-    """Collectives of a step with adapters on frozen weights."""
-    from tfacct.accounts.sharding.adapters import of_adapters, of_copies, of_frozen
-    from tfacct.reports import lora
-
-    assert recipe.lora is not None and recipe.mesh is not None
-    asked, bits = lora.read(recipe.lora), numbers.dtype_bits(recipe.adapters)
-    on = lora.chosen(subject, asked)
-    inside = of_adapters(subject.ledger, recipe.mesh, on, asked.rank, step.at, bits)
-    return [*of_frozen(found, step), *inside, *of_copies(step, recipe.mesh)]
 
 
 def _of_experts(subject: LoadedModel, mesh: Mesh) -> list[str]:
@@ -350,6 +325,7 @@ def notes(one: Trained, found: dict[str, Any]) -> list[str]:
         said.append(
             "Each rank of fsdp has a batch of its own. Weights are gathered block by block, the next one while a block"
             " runs backwards, as fully_shard does; what is in no block stays."
+            f"{' Only gradients of adapters are scattered.' if recipe.lora is not None else ''}"
             f" {GATHERED_EXPERTS if unmeasured(one) == GATHERED_EXPERTS else ''}".rstrip()
         )
     if mesh.ep > 1:

@@ -1,5 +1,8 @@
 """Low-rank adapters on products that `tp` divides, as peft divides them: of a product by columns the second matrix, by
-rows the first one; the other, narrow one is whole on every rank (`add_lora_tp_hooks_dtensor` in peft)."""
+rows the first one; the other, narrow one is whole on every rank (`add_lora_tp_hooks_dtensor` in peft).
+
+Ranks of `fsdp` divide the rows of both, as fully_shard does: they are gathered with the frozen weights of their block,
+and their gradients alone are scattered."""
 
 from __future__ import annotations
 
@@ -9,14 +12,15 @@ from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.sharding.replicas import axis, filled
 from tfacct.accounts.sharding.sends import Collective, When, collective
 from tfacct.accounts.sharding.steps import SUMMED
-from tfacct.accounts.training import Step
-from tfacct.ledger.einsum import Axes, whole_bytes
+from tfacct.accounts.training import Step, Units
+from tfacct.accounts.updates import Parameter
+from tfacct.ledger.einsum import Axes, rounded_up, whole_bytes
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.kept import Held, Moment, Role
 from tfacct.ledger.lines import Matmul
 
 NARROW = "B T Rl"
-UP = ".lora_B.weight"
+DOWN, UP = ".lora_A.weight", ".lora_B.weight"
 FORWARD: When = "forward"
 BACKWARD: When = "backward"
 
@@ -41,6 +45,8 @@ def of_frozen(found: Iterable[Collective], step: Step) -> Iterator[Collective]:
     something in front of them is trained."""
     every = sum(int(section.count) for section in step.run.blocks)
     for one in found:
+        if one.of == "weights":  # frozen ones have no gradients, and are gathered with adapters
+            continue
         if one.when == "forward":
             yield one
         elif one.of == "stream":
@@ -67,6 +73,46 @@ def of_adapters(ledger: Ledger, mesh: Mesh, on: frozenset[str], rank: int, at: A
                 rows = letter not in line.einsum.out
                 what, when = f"{line.path}.lora_{'A' if rows else 'B'}", FORWARD if rows else BACKWARD
                 yield collective(what, "all-reduce", "tp", when, "stream", group.count, result, mesh.tp, letter)
+
+
+def shares(step: Step, mesh: Mesh, rank: int) -> list[Parameter]:
+    """Adapters as the fullest rank of `fsdp` stores them, padding included."""
+    found = []
+    for one in step.adapters:
+        rows = rank if one.path.endswith(DOWN) else int(one.elements) // rank
+        own = rounded_up(rows, mesh.sharers) * (int(one.elements) // rows)
+        found.append(Parameter((own,), one.copies, one.numbers[0]))
+    return found
+
+
+def with_units(step: Step, units: Units, own: Iterable[Parameter], ledger: Ledger) -> Step:
+    """A step whose frozen weights are gathered in these units, each block's with its adapters."""
+    blocks, lent = dict(units.blocks), dict[int, int]()
+    found = list(zip(step.adapters, own, strict=True))
+    for section in step.run.blocks:
+        first = section.numbers[0]
+        kind = next(group.numbers[0] for group in ledger.groups if first in group.numbers)
+        blocks[first] = units.blocks[kind]
+        each = (int(one.bytes // one.elements) * part.elements for one, part in found if first in one.numbers)
+        lent[first] = sum(each)
+    return step._replace(units=units._replace(blocks=blocks, lent=lent))
+
+
+def of_units(step: Step, mesh: Mesh) -> Iterator[Collective]:
+    """What ranks of `fsdp` gather of frozen weights and adapters, and scatter of the gradients of these."""
+    units = step.units
+    assert units is not None and units.lent is not None
+    ranks = units.ranks
+    for section in step.run.blocks:
+        part, count = units.lent[section.numbers[0]], int(section.count)
+        whole = ranks * (units.stored.bytes(units.blocks[section.numbers[0]]) + part)
+        for when in (FORWARD, BACKWARD):
+            yield collective("blocks.*", "all-gather", "fsdp", when, "weights", count, whole, ranks, "B")
+        yield collective("blocks.*", "reduce-scatter", "fsdp", BACKWARD, "weights", count, part, ranks, "B")
+        if mesh.replicas > 1:
+            yield collective("blocks.*", "all-reduce", "dp", BACKWARD, "weights", count, part, mesh.replicas, "B")
+    root = ranks * units.stored.bytes(units.root)
+    yield collective("", "all-gather", "fsdp", FORWARD, "weights", 1, root, ranks, "B")
 
 
 def of_copies(step: Step, mesh: Mesh) -> Iterator[Collective]:

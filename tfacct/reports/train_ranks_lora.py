@@ -1,0 +1,75 @@
+"""A training step with adapters as one rank of a mesh takes it: which are counted, what ranks share and send."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tfacct.accounts.optimizers import optimizer
+from tfacct.accounts.sharding.mesh import Mesh
+from tfacct.accounts.sharding.sends import Collective
+from tfacct.accounts.training import Step, Units
+from tfacct.architecture.parts import Embedding, Experts
+from tfacct.base import units as numbers
+from tfacct.base.spelling import option
+from tfacct.loading.model import LoadedModel
+from tfacct.reports.training import NF4, Recipe
+
+DTYPE = "with weights in the pass's dtype"
+ROOMY = "with vocabularies of twice the hidden size or more on a rank"
+
+
+def unruled(subject: LoadedModel, recipe: Recipe, mesh: Mesh) -> Iterator[str]:
+    """Reasons why adapters do not go with a mesh."""
+    others = mesh.ranks > max(mesh.tp, mesh.fsdp) * mesh.dp or mesh.ep > 1
+    if others or mesh.zero or mesh.sp or mesh.plan != "torch":
+        alone = f"ranks of {option('tp')}, or of {option('fsdp')}, with {option('dp')} or without"
+        yield f"adapters are counted among {alone}, by torch's plan"
+    if mesh.fsdp > 1 and recipe.weights is not None:
+        yield f"adapters beside {option('fsdp')} are counted {DTYPE}"
+    if mesh.fsdp > 1 and recipe.lora is not None:
+        from tfacct.reports import lora
+
+        on = lora.chosen(subject, lora.read(recipe.lora))
+        kinds = [group for group in subject.ledger.groups if group.numbers]
+        if any(on.isdisjoint(line.path for line in group.lines) for group in kinds):
+            yield f"blocks without an adapter are not counted beside {option('fsdp')}"
+    if recipe.weights == NF4:
+        yield "adapters beside weights in nf4 are not counted on a mesh"
+    if subject.architecture.having(Experts):
+        yield "adapters beside experts are not counted on a mesh"
+    if not roomy(subject, mesh.tp):
+        yield f"adapters have been measured {ROOMY}"
+
+
+def roomy(subject: LoadedModel, tp: int) -> bool:
+    """True if a rank's part of the vocabulary is as wide as that of models whose adapters were measured."""
+    from tfacct.reports.lora import NARROW
+
+    embed = subject.architecture.embed
+    return isinstance(embed, Embedding) and bool(embed.vocab >= NARROW * embed.hidden * tp)
+
+
+def shared(subject: LoadedModel, step: Step, recipe: Recipe, parts: Units) -> Step:
+    """The step where ranks share frozen weights, and the adapters beside them."""
+    from tfacct.accounts.sharding.adapters import shares, with_units
+    from tfacct.reports import lora
+
+    assert recipe.lora is not None and recipe.mesh is not None
+    how, wide = optimizer(recipe.optimizer), numbers.dtype_bits(recipe.adapters) // 8
+    own = shares(step, recipe.mesh, lora.read(recipe.lora).rank)
+    step = with_units(step, parts._replace(accumulates=recipe.accumulate), own, subject.ledger)
+    return step._replace(states=how.states(own, wide), update=how.update(own, wide).most, accumulate=False)
+
+
+def sent(subject: LoadedModel, recipe: Recipe, step: Step, found: list[Collective]) -> list[Collective]:
+    """Collectives of a step with adapters on frozen weights."""
+    from tfacct.accounts.sharding.adapters import of_adapters, of_copies, of_frozen, of_units
+    from tfacct.reports import lora
+
+    assert recipe.lora is not None and recipe.mesh is not None
+    asked, bits = lora.read(recipe.lora), numbers.dtype_bits(recipe.adapters)
+    on = lora.chosen(subject, asked)
+    if recipe.mesh.fsdp > 1:
+        return [*of_frozen(found, step), *of_units(step, recipe.mesh)]
+    inside = of_adapters(subject.ledger, recipe.mesh, on, asked.rank, step.at, bits)
+    return [*of_frozen(found, step), *inside, *of_copies(step, recipe.mesh)]
