@@ -90,6 +90,7 @@ QWEN = (
 TOWERS = (
     "clip_vision_model",
     "ernie4_5_vl_moe_vision",
+    "gemma4_vision",
     "glm4v_moe_vision",
     "glm4v_vision",
     "glm_ocr_vision",

@@ -54,6 +54,13 @@ class Pair:
             self.tokens[:, :-1].clamp_(max=config["vocab_size"] - 2)
 
     def logits(self) -> torch.Tensor:
+        if self.about.family == "gemma4_vision":  # whose class is given patches and their places, column and row
+            count = self.tokens.shape[1]
+            side, places = round(count**0.5), in_tiles(torch.arange(count), self.about.config.tiles)
+            columns_and_rows = torch.stack((places % side, places // side), dim=-1).expand(BATCH, -1, -1)
+            given = self.tokens / 2 + 0.5  # it makes −1 to 1 of what is 0 to 1
+            rows = self.stranger(pixel_values=given, pixel_position_ids=columns_and_rows).last_hidden_state
+            return rows.unflatten(0, (BATCH, -1))
         if self.about.family in ("minimax_m3_vl_vision", "kimi_k25_vision", "ernie4_5_vl_moe_vision"):
             side, given = round(self.tokens.shape[1] ** 0.5), self.tokens.flatten(0, 1)
             if self.about.family == "kimi_k25_vision":  # whose class is given pictures of patches
@@ -102,7 +109,9 @@ def pixels(patches: Patches) -> int:
 def pictured(config: dict) -> tuple[torch.Tensor, torch.Tensor]:
     """Images, and the patches that they are made of; what is left over at two sides belongs to none."""
     raw = config["model_type"] == "kimi_k25_vision"
-    if raw or "temporal_patch_size" in config:  # patches as they are, of a square of two tiles on a side
+    if (
+        raw or "temporal_patch_size" in config or config["model_type"] == "gemma4_vision"
+    ):  # patches as they are, of a square of two tiles on a side
         about = subject("tiny", config)
         count = 16 if raw else (2 * about.config.tiles[0]) ** 2
         return torch.empty(0), torch.randn(BATCH, count, pixels(about.architecture.embed), dtype=torch.float64)

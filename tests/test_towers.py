@@ -6,6 +6,7 @@ import pytest
 
 from tfacct import load
 from tfacct.base.errors import ConfigError
+from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
 
 
@@ -343,3 +344,40 @@ def test_ernie_4_5_vls_encoder_by_hand() -> None:
     assert part.left_out == ("text_config", "resampler_model")
     with pytest.raises(ConfigError, match="temporal_patch_size = 2 changes the counts"):
         subject("mine", {"model_type": "ernie4_5_vl_moe_vision", "temporal_patch_size": 2})
+
+
+def test_gemma_4s_encoder_by_hand() -> None:
+    """Two tables of 10,240 positions; four norms in a block, and those of queries and keys; the means of nine patches
+    are one row. The language model, it and 1,152 · 2,816 numbers between them are the whole."""
+    ours = load("gemma-4-26b-a4b-vision")
+    block = 4 * 1152**2 + 3 * 1152 * 4304 + 4 * 1152 + 2 * 72
+    front = 3 * 16**2 * 1152 + 2 * 10240 * 1152
+    assert ours.params().total == front + 27 * block == 569_548_080
+    assert load("gemma-4-e4b-vision").params().total == 167_364_608
+    # 280 rows for the language model.
+    tokens = ours.flops().models[0]["workload"]["tokens"]
+    assert tokens == 280 * 3**2 == 2520
+    per_patch = 3 * 16**2 * 1152 + 27 * (4 * 1152**2 + 3 * 1152 * 4304)
+    assert ours.flops().total == 2 * tokens * per_patch + 27 * 4 * tokens**2 * 1152
+    # The product by which the class takes means: rows · patches · hidden.
+    added = ours.loaded.config.class_adds(Workload(context=90, tokens=90, batch=2))
+    assert added == {"merger.average": 2 * 2 * 10 * 90 * 1152}
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"head_dim": 66}, "head_dim by 4: 66 is not divisible by 4"),
+        ({"attention_bias": True}, "attention_bias = true changes the counts"),
+        ({"rope_parameters": {"rope_type": "linear"}}, "turns by column and row only"),
+        ({"num_key_value_heads": 5}, "num_attention_heads by num_key_value_heads"),
+    ],
+)
+def test_what_gemma_4s_class_does_not_run_is_refused(fields: dict, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        subject("mine", {"model_type": "gemma4_vision", **fields})
+
+
+def test_an_encoder_that_is_null_is_not_named_beside_another() -> None:
+    whole = {"model_type": "gemma4", "vision_config": {}, "audio_config": None, "text_config": {"hidden_size": 9}}
+    assert subject("mine", whole, part="vision").left_out == ("text_config", "embed_vision")

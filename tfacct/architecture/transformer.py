@@ -311,7 +311,7 @@ class Transformer:
 
     def with_positions(self, context: int) -> Transformer:
         """Return the model with its position table, if it has one, made long enough for `context`."""
-        if self.positions is None:
+        if self.positions is None or self.positions.crossed:  # whose rows are those of a side
             return self
         return replace(self, positions=replace(self.positions, rows=context + self.positions.offset))
 

@@ -29,6 +29,7 @@ TOWERS = (
     "qwen2_5_vl_vision",
     "ernie4_5_vl_moe_vision",
     "exaone4_5_vision",
+    "gemma4_vision",
     "glm4v_vision",
     "glm4v_moe_vision",
     "glm_ocr_vision",
@@ -59,6 +60,7 @@ VISIONS: Mapping[str, Vision] = {
     "ernie4_5_vl_moe": Vision("ernie4_5_vl_moe_vision", "resampler_model", alone=True),
     "exaone4_5": Vision("exaone4_5_vision", None, alone=True),
     "gemma3": SIGLIP,
+    "gemma4": Vision("gemma4_vision", "embed_vision", alone=True),
     "glm46v": Vision("glm4v_vision", None),
     "glm4v": Vision("glm4v_vision", None, alone=True),
     "glm4v_moe": Vision("glm4v_moe_vision", None, alone=True),
@@ -107,10 +109,6 @@ UNCOUNTED: Mapping[tuple[str, Part], str] = {
     ("gemma3n", "audio"): "its blocks have convolutions beside attention in chunks, and no part here has those",
     ("gemma3n", "vision"): "it is a MobileNet, convolutions over neighbouring pixels, and no part here has those",
     ("gemma4", "audio"): "its blocks have convolutions beside attention in chunks, and no part here has those",
-    (
-        "gemma4",
-        "vision",
-    ): "it pools patches by a product with their places, which no part here does",
 }
 """Encoders that were looked at and are no family, and why."""
 
@@ -163,7 +161,8 @@ def part_of(raw: Mapping[str, Any], model_type: str, part: Part) -> tuple[dict[s
         raise ConfigError(f"the {part} model in {model_type!r} is of model_type {shown(family)}, which is not counted")
     stored = {field: raw[field] for field in ("quantization_config", "compression_config") if raw.get(field)}
     fields = {**inside, **stored, "model_type": family, "architectures": None}
-    others = tuple(name for name in raw if name.endswith("_config") and name not in (own, *stored))
+    there = (name for name, value in raw.items() if name.endswith("_config") and value is not None)
+    others = tuple(name for name in there if name not in (own, *stored))
     if pair is None:  # some files hold the language model's fields among those of the whole
         between = towers[model_type].between
         return fields, (*dict.fromkeys((FIELDS["text"], *others)), *([between] if between else []))

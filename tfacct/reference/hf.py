@@ -138,6 +138,8 @@ def _no_global_tokens(config: Any) -> Iterator[None]:
 def _of_image(model: Any, batch: int, tokens: int) -> dict[str, int]:
     """FLOPs that each module computes itself of an image, one row of patches, with as many tokens."""
     config = model.config
+    if config.model_type == "gemma4_vision":
+        return _of_placed(model, batch, tokens)
     first = 1 if config.model_type in CLASSED else 0  # the class token
     patch = config.patch_size if isinstance(config.patch_size, int) else config.patch_size[0]
     sides = patch, patch * (tokens - first)
@@ -151,6 +153,23 @@ def _of_image(model: Any, batch: int, tokens: int) -> dict[str, int]:
         given = {"pixel_values": patches, "pixel_attention_mask": None, "spatial_shapes": shapes}
     with _unmasked(model), ByModule(model) as counter:
         model(**given)
+    return dict(counter.own)
+
+
+def _of_placed(model: Any, batch: int, tokens: int) -> dict[str, int]:
+    """The same of Gemma 4's class, which is given patches and their places. On meta it cannot leave out rows of which
+    none are padding, nor ask for what to mask."""
+    pool, module = model.pooler.forward, import_module(type(model).__module__)
+    model.pooler.forward = lambda *given, **named: (pool(*given, **named)[0], slice(None))
+    masked, module.create_bidirectional_mask = module.create_bidirectional_mask, lambda **_: None  # type: ignore[attr-defined]
+    with torch.device(model.device):
+        patches = torch.zeros(batch, tokens, 3 * model.config.patch_size**2)
+        places = torch.zeros(batch, tokens, 2, dtype=torch.long)
+    try:
+        with ByModule(model) as counter:
+            model(pixel_values=patches, pixel_position_ids=places)
+    finally:
+        module.create_bidirectional_mask = masked  # type: ignore[attr-defined]
     return dict(counter.own)
 
 

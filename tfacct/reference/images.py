@@ -150,15 +150,31 @@ class Shares(Work):
 
 
 class Averaged(nn.Module):
-    """Means of neighbouring positions, and a norm of them."""
+    """Means of neighbouring positions, and a norm of them where there is one."""
 
     def __init__(self, part: parts.Averaged) -> None:
         super().__init__()
-        self.average, self.norm = Shares(part.patches), LayerNorm((part.hidden,), part.eps)
+        self.average = Shares(part.patches)
+        self.scale = None if part.factor is None else Times(part.factor)
+        self.standardize = Times(1.0) if part.standard else None
+        self.norm = None if part.eps is None else LayerNorm((part.hidden,), part.eps)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.norm(self.average(x).sum(dim=2))
-        return out
+        x = self.average(x).sum(dim=2)
+        for own in (self.scale, self.standardize, self.norm):
+            x = x if own is None else own(x)
+        return x
+
+
+class Times(Work):
+    """A factor of every number."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.factor
 
 
 def merging(part: parts.Merger | parts.GatedMerger | parts.Shuffled | parts.Averaged) -> nn.Module:

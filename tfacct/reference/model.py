@@ -34,7 +34,7 @@ from tfacct.reference.modules import (
 )
 from tfacct.reference.overlapping import padded
 from tfacct.reference.per_layer import PerLayerEmbedding, PerLayerInput
-from tfacct.reference.positions import Positions, Segments, Sines
+from tfacct.reference.positions import Crossed, Positions, Segments, Sines
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
 
@@ -48,6 +48,8 @@ def _sees_all(stacks: Sequence[Stack]) -> bool:
 def _positions(part: parts.Positions | None) -> nn.Module | None:
     if part is None:
         return None
+    if part.crossed:
+        return Crossed(part)
     return Positions(part) if part.stored else Sines(part)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -25,6 +27,26 @@ class Positions(Embedding):
             places = in_tiles(positions, self.tiles).to(x.device).clamp(max=self.weight.shape[0] - 1)
             return self.add(x, self.resample(super().forward(places), x))  # type: ignore[no-any-return]
         out: Tensor = self.add(x, super().forward(positions + self.offset))
+        return out
+
+
+class Crossed(nn.Module):
+    """A row of the columns' table and one of the rows' table, for each patch of a square image."""
+
+    def __init__(self, part: parts.Positions) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(2, part.rows, part.hidden))
+        self.tiles, self.rows = part.tiles, part.rows
+        self.join, self.add = Add(), Add()
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        places = positions if self.tiles is None else in_tiles(positions, self.tiles)
+        places = places.to(x.device)
+        side = max(math.isqrt(places.shape[0]), 1) if isinstance(places.shape[0], int) else 1
+        column, row = (own.clamp(max=self.rows - 1) for own in (places % side, places // side))
+        each = (nn.functional.embedding(at, own) for at, own in zip((column, row), self.weight, strict=True))
+        found = self.join(*(rows.unsqueeze(0).expand(x.shape[0], -1, -1) for rows in each))
+        out: Tensor = self.add(x, found)
         return out
 
 

@@ -52,11 +52,16 @@ class Rotary(nn.Module):
 
     def __init__(self, part: parts.Rotary, size: int) -> None:
         super().__init__()
-        self.neighbours, self.pairs = part.pairs == "neighbours", size // 2
+        self.kind, self.pairs = part.pairs, size // 2
 
     def forward(self, heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        if self.neighbours:  # the order of a head's numbers is the same for queries and keys, so it may change
+        if (
+            self.kind == "neighbours"
+        ):  # the order of a head's numbers is the same for queries and keys, so it may change
             heads = torch.unflatten(heads, -1, (self.pairs, 2)).transpose(-1, -2).flatten(-2)
+        if self.kind == "quarters":  # of rows and of columns, one half of each behind the other
+            columns, rows = torch.unflatten(heads, -1, (2, 2, self.pairs // 2)).unbind(-3)
+            heads = torch.stack((rows, columns), dim=-2).flatten(-3)
         left, right = torch.unflatten(heads, -1, (2, self.pairs)).unbind(-2)  # `chunk` asks whether halves are equal
         return (heads * cos).add_(torch.cat((right, left), dim=-1).mul_(sin))
 

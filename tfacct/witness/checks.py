@@ -325,6 +325,7 @@ def class_flops(subject: LoadedModel, work: Workload) -> tuple[Counts, str]:
         counted |= {one: flops for one, flops in widened.items() if paths.starred(one) == path}
     added = {path: count for path, count in subject.config.class_adds(work).items() if count}
     counted = {path: flops + added.get(paths.starred(path), 0) for path, flops in counted.items()}
+    counted |= {path: flops for path, flops in added.items() if "*" not in path and path not in counted}
     said = (
         f"transformers' FLOPs are compared as the class runs them: {subject.config.class_extra}."
         if more or added or other

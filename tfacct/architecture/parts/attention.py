@@ -28,7 +28,8 @@ ScoreFunction: TypeAlias = Literal["product", "distance"]
 class Rotary(NamedTuple):
     """Rotary positions: the base of their angles, and their scaling for longer contexts. No count depends on it.
 
-    `pairs`: the numbers of a head that turn together, one of each half or neighbours. `grid`: every other pair turns by
+    `pairs`: the numbers of a head that turn together, one of each half or neighbours; or each half turns by itself, the
+    first by the column (`quarters`, Gemma4VisionAttention). `grid`: every other pair turns by
     the row of a patch in a square image, the others by its column (PixtralVisionModel); with `tiles` the first half of
     the pairs turns by the row and the other by the column, by the same angles, and patches come tile by tile, of so
     many on a side (Qwen2VLVisionRotaryEmbedding); if `timed`, as many turn by the frame in front of them
@@ -40,7 +41,7 @@ class Rotary(NamedTuple):
 
     base: float
     scaling: Mapping[str, Any] | None = None
-    pairs: Literal["halves", "neighbours"] = "halves"
+    pairs: Literal["halves", "neighbours", "quarters"] = "halves"
     grid: bool = False
     tiles: tuple[int, ...] | None = None
     timed: bool = False

@@ -109,7 +109,8 @@ class Positions(Part):
     computed for each position, and there is no table; `halves`: all sines, then all cosines, as in transformers'
     M2M100SinusoidalPositionalEmbedding. `narrow`: `hidden` is the width of a token table with short rows. With `tiles`
     the table is resampled to the sides of each image, whose patches come tile by tile, of so many on a side
-    (transformers' Qwen3VLVisionModel).
+    (transformers' Qwen3VLVisionModel). `crossed`: one table of columns and one of rows, of which a patch gets a row
+    each (Gemma4VisionPatchEmbedder).
     """
 
     rows: Size
@@ -120,10 +121,20 @@ class Positions(Part):
     halves: bool = False
     narrow: bool = False
     tiles: tuple[int, ...] | None = None
+    crossed: bool = False
 
     name: ClassVar[str] = "pos_embed"
     letters: ClassVar[dict[str, str]] = {"rows": "P", "hidden": "D"}
-    legend: ClassVar[dict[str, str]] = {"P": "rows of the position table", **WIDTHS}
+    legend: ClassVar[dict[str, str]] = {
+        "P": "rows of the position table",
+        "Xy": "position tables, of columns and of rows",
+        **WIDTHS,
+    }
+    made: ClassVar[dict[str, str]] = {"Xy": "2"}
+
+    def derived(self) -> dict[str, str]:
+        """Return the number of tables, where it is not one."""
+        return self.made if self.crossed else {}
 
     def sizes(self) -> dict[str, str]:
         """Return field → axis; without a table there are no rows."""
@@ -133,6 +144,8 @@ class Positions(Part):
     def lines(self, at: str) -> tuple[Line, ...]:
         """Table, where there is one, and the addition."""
         added = Pointwise(f"{at}.add", f"B T {row(self.narrow)}", sums=True)
+        if self.crossed:
+            return (Table(at, "Xy P D"), Pointwise(f"{at}.join", "B T D", sums=True), added)
         resampled = () if self.tiles is None else (Pointwise(f"{at}.resample", f"B T {row(self.narrow)}", sums=True),)
         return (Table(at, f"P {row(self.narrow)}"), *resampled, added) if self.stored else (added,)
 

@@ -128,11 +128,17 @@ class Shuffled(Part):
 
 @record(kw_only=True)
 class Averaged(Part):
-    """Averages of `patches` neighbouring positions, and a LayerNorm of them, as in transformers' Qwen2AudioEncoder."""
+    """Averages of `patches` neighbouring positions, and a LayerNorm of them, as in transformers' Qwen2AudioEncoder.
+
+    Without `eps` there is no norm. `factor` multiplies the averages, and if `standard` numbers that are stored but not
+    trained shift and scale them (Gemma4VisionModel).
+    """
 
     hidden: Size
     patches: Size
-    eps: float = 1e-5
+    eps: float | None = 1e-5
+    factor: float | None = None
+    standard: bool = False
 
     by_rows: ClassVar[bool] = True
     name: ClassVar[str] = "merger"
@@ -140,10 +146,13 @@ class Averaged(Part):
     legend: ClassVar[dict[str, str]] = {letter: Merger.legend[letter] for letter in ("D", MERGE)}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """The averages and their norm."""
+        """The averages, and what is made of them."""
+        row = f"B {MERGED} D"
         return (
             Pointwise(f"{at}.average", f"B {MERGED} {MERGE} D", sums=True),
-            Pointwise(f"{at}.norm", f"B {MERGED} D", weight="D", bias="D"),
+            *(() if self.factor is None else (Pointwise(f"{at}.scale", row),)),
+            *((Pointwise(f"{at}.standardize", row),) if self.standard else ()),
+            *(() if self.eps is None else (Pointwise(f"{at}.norm", row, weight="D", bias="D"),)),
         )
 
 
