@@ -13,6 +13,7 @@ from tests.test_wrappers import text_of
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.families._parts import AUDIOS, PAIRS, VISIONS
+from tfacct.families._wrappers import WRAPPERS
 from tfacct.loading.model import subject
 from tfacct.witness.renamed import renamed
 
@@ -51,7 +52,7 @@ def built(raw: dict[str, Any]) -> dict[str, int]:
 
 
 def ours(raw: dict[str, Any], part: str) -> dict[str, int]:
-    one = subject("mine", raw).of_part(part)
+    one = subject("mine", raw, part=part)
     return renamed(one.ledger.parameters(unfolded=True), one.config.paths(), one.config.tensors())
 
 
@@ -63,7 +64,8 @@ def test_the_vision_model_is_the_wholes(whole: str, said: bool) -> None:
     own = VISIONS[whole].tower
     tower = own if not said else "siglip_vision_model" if own == "clip_vision_model" else "clip_vision_model"
     vision = {name: value for name, value in TINY[tower].items() if said or name != "model_type"}
-    text = {name: value for name, value in text_of(whole).items() if name != "mlp_layer_types"}  # it has one layer
+    text = text_of(whole) if whole in WRAPPERS else {"num_hidden_layers": 1}  # ERNIE's is no family
+    text.pop("mlp_layer_types", None)  # it has one layer
     raw = {"model_type": whole, "text_config": text, "vision_config": vision}
     tensors = built(raw)
     towers = ("model.vision_tower.", "model.vision_model.", "model.visual.", "model.vision_encoder.")
