@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
-from tfacct.architecture.blocks import Block, Stack
+from tfacct.architecture.blocks import Block, Order, Stack
 from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Norm, Positions, RelativeBias, Segments
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, FamilyConfig, Layers, Real, Switch, Word, share
@@ -80,6 +80,10 @@ class Encoding(FamilyConfig):
     fixed: ClassVar = frozenset("G")
     once: ClassVar[bool] = False
     """Whether all blocks share the weights of one."""
+    order: ClassVar[Order] = "post"
+    """How its blocks run. One that has its norms in front has one behind the last block too."""
+    front_norm: ClassVar[bool] = True
+    """Whether a norm stands behind the tables."""
 
     @property
     def sizes(self) -> Sizes:
@@ -144,19 +148,19 @@ class Encoding(FamilyConfig):
             raise self.refused("tie_word_embeddings", False)
 
     def architecture(self) -> Transformer:
-        """Tables and a norm, post-norm blocks that are not causal, and a head with a transform."""
+        """Tables and a norm, blocks that are not causal, and a head with a transform."""
         self.check()
         sizes = self.sizes
-        block = Block.of(self.attention(), self.network(), norm=self.norm(), order="post")
+        block = Block.of(self.attention(), self.network(), norm=self.norm(), order=self.order)
         wide: dict[str, Any] = {} if sizes.table is None else {"width": sizes.table, "late": True, "bias": True}
         return Transformer(
             embed=Embedding(vocab=sizes.vocab, hidden=sizes.hidden, **wide),
             positions=self.positions(),
             segments=Segments(rows=sizes.segments, **self.row) if sizes.segments else None,
             bias=self.distances(),
-            embed_norm=Norm(kind="layer", eps=sizes.eps, **self.row),
+            embed_norm=Norm(kind="layer", eps=sizes.eps, **self.row) if self.front_norm else None,
             stacks=(Stack(block, sizes.layers, once=self.once),),
-            final_norm=None,
+            final_norm=self.norm() if self.order == "pre" else None,
             head=self.head(),
         )
 

@@ -24,6 +24,8 @@ LOOPED = 2
 
 CLASSED = ("vit", "clip_vision_model", "internvl_vision", "llama4_vision_model")
 """Types whose class puts a token of its own among the patches."""
+MASKED = ("megatron-bert",)
+"""Types whose class makes a mask and reads it, and on meta nothing can be read: it is given one that masks nothing."""
 LOOPS = {
     "rwkv": ("rwkv.modeling_rwkv", "", "rwkv_linear_attention"),
     "recurrent_gemma": ("recurrent_gemma.modeling_recurrent_gemma", "RecurrentGemmaRglru", "_rnn_scan"),
@@ -101,6 +103,8 @@ def run(
         before, read = {**before, **masks}, {**read, **masks}
     if model.config.model_type == "minimax":  # its mask reads the past off the first layer, which may keep no keys
         before |= {"attention_mask": dict.fromkeys(("full_attention", "linear_attention"))}
+    if model.config.model_type in MASKED:
+        before |= {"attention_mask": torch.zeros(batch, 1, tokens, context, device=model.device)}
     if source and new_source:
         before |= read
     if "input_features" in takes and "input_ids" not in takes and not source:
