@@ -1,5 +1,10 @@
 """Training steps of decoders whose attention is their own, by hand."""
 
+from collections.abc import Callable
+
+import pytest
+
+from tests.conftest import Ran
 from tfacct import load
 from tfacct.ledger.workload import Workload
 from tfacct.reports.training import Recipe, step_of
@@ -18,3 +23,29 @@ def test_slices_of_one_product_stay_for_the_norms_of_queries_and_keys() -> None:
     stream, heads, network = 8 * 48, 2 * 48 * (3 + 2 + 2), 2 * 70 * 2
     statistics = 2 * 2 * 4 * 3 + 4 * 3 + 2 * 2 * 4
     assert step.kept_in(step.run.blocks[0]) == tokens * (stream + heads + network + statistics) + 24
+
+
+def test_a_mask_that_replaces_scores_is_kept_once_for_all_blocks() -> None:
+    """MPT's block keeps two norms' inputs and results, a mean and a deviation of each, queries, keys, values and their
+    sum, a softmax in fp32 and its copy in bf16, and both sides of its GELU. The mask is a byte for each pair."""
+    model = load("mpt-7b", d_model=48, n_heads=3, n_layers=3).loaded
+    step = step_of(model, Workload(context=23, tokens=23, batch=2), Recipe(attention="eager"))
+    tokens, pairs = 2 * 23, 2 * 3 * 23 * 23
+    assert step.kept_in(step.run.blocks[0]) == tokens * (8 * 48 + 16 + 8 * 48 + 4 * 4 * 48) + 6 * pairs
+    mask = [line for line in step.run.front.run.kept if line.path == "mask"]
+    assert [line.bytes({**step.run.front.axes, **step.at}, step.pass_) for line in mask] == [2 * 23 * 23]
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (("--attention", "sdpa"), "the training step of mpt has not been measured with sdpa"),
+        (("--set", 'attn_config={"attn_pdrop": 0.1}'), "attn_config.attn_pdrop changes what its training step keeps"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_what_the_class_of_mpt_does_not_run_is_refused(
+    run: Callable[..., Ran], more: tuple[str, ...], why: str
+) -> None:
+    ran = run("train", "mpt-7b", *(() if "sdpa" in more else ("--attention", "eager")), *more)
+    assert ran.code != 0 and why in " ".join(ran.err.split())

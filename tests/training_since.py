@@ -101,8 +101,7 @@ def codegen(pick: Pick, config: Config) -> Config:
 
 
 def mpt(pick: Pick, config: Config) -> Config:
-    drop = pick(DROPS)
-    own = {"clip_qkv": pick([None, None, 8.0]), "softmax_scale": pick([None, 0.5]), "attn_pdrop": drop}
+    own = {"clip_qkv": pick([None, None, 8.0]), "softmax_scale": pick([None, 0.5])}
     return {
         **TOKENS,
         "n_layers": config["num_hidden_layers"],

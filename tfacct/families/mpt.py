@@ -28,6 +28,9 @@ class Config(FamilyConfig):
     attn_config: Fields | None = None
     layer_norm_epsilon: Real = 1e-5
 
+    trains: ClassVar = frozenset({"eager", "accumulate"})  # the class refuses sdpa
+    habits: ClassVar = frozenset({"fused", "adds_distances"})
+    changes_training: ClassVar = frozenset({"attn_config.attn_pdrop"})  # the class reads none but 0
     stems: ClassVar = ("Mpt", "MPT")  # the published files write MPT
     fixed: ClassVar = frozenset({"G"})  # every head has its own keys
     uncounted: ClassVar = frozenset({"max_seq_len", "expansion_ratio", "no_bias", "layer_norm_epsilon"})

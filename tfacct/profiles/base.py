@@ -52,7 +52,7 @@ class Habits:
     `drops_product`: it drops numbers of what a gated network's last product reads. `stores_positions`: numbers of all
     positions, and their segments, are buffers, and blocks are handed those of a batch. `ones_stay`: what a decoder's
     mask is made of stays beside it, not the numbers of the positions. `exchanged`: tokens are sent to experts of other
-    ranks.
+    ranks. `adds_distances`: biases of all positions are added to scores, in fp32, and a mask replaces scores.
     """
 
     embedding: bool = False
@@ -112,6 +112,7 @@ class Habits:
     stores_positions: bool = False
     ones_stay: bool = False
     exchanged: bool = False
+    adds_distances: bool = False
 
     @property
     def apart(self) -> bool:

@@ -15,6 +15,7 @@ from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size, rounded_up
 from tfacct.ledger.kept import AGAIN, ROTARY, Collected, Handed, Held, Kept, Moment, Role, Run, joined
+from tfacct.profiles.transformers_alibi import DISTANCES, MASK
 from tfacct.profiles.transformers_attention import Attending
 from tfacct.profiles.transformers_clamped import clamped_experts
 from tfacct.profiles.transformers_indexed import biased
@@ -164,6 +165,8 @@ class Transformers(Attending):
             both = () if self.habits.repeats_angles else both
             kept += [Kept(f"{name}{apart}", f"T {turned}", by=(turn,), role=role) for name in both]
             order.append(turn)
+        if self.habits.adds_distances:
+            kept.append(MASK)
         if self.habits.hands_mask and self.attention == "eager":
             kept.append(Kept("mask", "B T S", by=(AGAIN,)))
             order.append(AGAIN)
@@ -214,6 +217,8 @@ class Transformers(Attending):
         mask = [held for held, _ in self._masks(shape, unused)]
         if self.habits.starts_biased:
             return (Held("B N T"), *mask)
+        if self.habits.adds_distances:
+            return (DISTANCES,)
         if self.habits.norms_behind:
             return (Held("T", "index"), *mask)  # block 0 keeps the embeddings
         if self.habits.own_positions:
@@ -236,6 +241,8 @@ class Transformers(Attending):
         own = () if self.habits.hands_mask else own
         if self.habits.starts_biased:
             return (Handed(Held("B N T")), *own)
+        if self.habits.adds_distances:
+            return (Handed(DISTANCES),)
         if self.habits.own_positions:
             return (Handed(Held("B T", "index")), *own)
         own = (*own, *map(Handed, self._own_angles(shape)))

@@ -17,6 +17,7 @@ from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import ROTARY, ROTARY_WINDOWED, Held, Kept, Moment, Role, Run, joined
 from tfacct.profiles.base import Habits
 from tfacct.profiles.transformers_ahead import ahead
+from tfacct.profiles.transformers_alibi import bounded, distanced
 from tfacct.profiles.transformers_indexed import biased, each, split, written
 from tfacct.profiles.transformers_layernorms import layer_of_slices
 from tfacct.profiles.transformers_masks import ALIGNED, masked_sdpa, reaches
@@ -102,7 +103,8 @@ class Attending:
         return ROTARY_WINDOWED if self.habits.angles_apart and windowed else ROTARY
 
     def _check_attention(self, part: Attention) -> None:
-        alibi = part.alibi and not (self.habits.starts_biased and self.attention == "eager")
+        added = self.habits.starts_biased or self.habits.adds_distances
+        alibi = part.alibi and not (added and self.attention == "eager")
         if alibi or part.biased != self.biases or part.causal == self.sees_all:
             raise ConfigError(f"{self.name}: no rule for attention with biases of scores")
         if part.sinks and (self.attention == "sdpa" or not self.habits.narrow_softmax):
@@ -135,6 +137,7 @@ class Attending:
             inner = wide_scores(at, part, self.habits, self.batch, full=self.full)
         elif self.attention == "eager":
             inner = self._eager(at, names, part)
+            inner = distanced(at, inner) if self.habits.adds_distances else inner
         elif self.habits.masked or self.reaches(part.window):
             others = self._beside_values(at, names, (f"{at}.sdpa",))
             inner = masked_sdpa(at, names, part, others, aligned=not self.tokens % ALIGNED, own=each(self.habits))
@@ -147,11 +150,12 @@ class Attending:
             out = biased(out, {out_weight: "B T D"})
         if waits:
             rotation, inner, out = (beside(run, Held("B T D")) for run in (rotation, inner, out))
-        bounded = Run() if part.clip is None else clipped(at)
+        limited = bounded(at) if self.habits.adds_distances else clipped(at)
+        limited = Run() if part.clip is None else limited
         rotation = rotation if part.temperature is None else joined(rotation, tempered(at))
         if part.qk_norm is not None and part.qk_norm.late:
             rotation = joined(rotation, *self._both_normed(at, part, last=True))
-        return joined(self._projections(at, reads, whole, waits=waits), bounded, rotation, inner, out)
+        return joined(self._projections(at, reads, whole, waits=waits), limited, rotation, inner, out)
 
     def _both_normed(self, at: str, part: Attention, *, last: bool) -> tuple[Run, Run]:
         """Norms of queries and keys. `last`: behind all products, whose gradients wait; else what v, then k, read of

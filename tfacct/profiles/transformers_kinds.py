@@ -50,7 +50,9 @@ def pass_by(
 ) -> Pass:
     """The pass of a model as this profile runs it, or of both its sides. `letters`, `of_source`: those that kernels
     derive from a step's, for the target and for the source. `positions`: all that the class knows."""
-    letters = {**letters, "P": positions} if profile.habits.stores_positions else letters
+    letters = (
+        {**letters, "P": positions} if profile.habits.stores_positions or profile.habits.adds_distances else letters
+    )
     if shape.encoder is None:
         return passed(shape, profile, letters)
     from tfacct.profiles.pairs import passed_pair

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from tfacct.accounts.updates import Parameter
 from tfacct.base.spelling import option
@@ -42,13 +43,21 @@ def stored(subject: LoadedModel) -> list[Parameter]:
 def changed_by(subject: LoadedModel) -> str | None:
     """Reason why a field of a model's config leaves its training step uncounted; None if no field does."""
     fields, unsaid = sorted(subject.config.changes_training), subject.config.changes_by_default
-    on = next((field for field in fields if subject.raw.get(field, unsaid)), None)
+    on = next((field for field in fields if said(subject.raw, field, unsaid)), None)
     if on is None:
         return None
-    every = [option("set", f"{field}=0") for field in fields if subject.raw.get(field, unsaid)]
+    every = [option("set", f"{field}=0") for field in fields if said(subject.raw, field, unsaid)]
     count = f"{' and '.join(every)} count{'s' if len(every) == 1 else ''} it without"
     without = f", and the class's default is {subject.raw.get(on, unsaid)}: {count}"
-    return f"{on} changes what its training step keeps{'' if on in subject.raw else without}"
+    return f"{on} changes what its training step keeps{without if said(subject.raw, on, None) is None else ''}"
+
+
+def said(raw: Mapping[str, Any], field: str, absent: Any) -> Any:
+    """What a config says of a field, which may stand in another (`attn_config.attn_pdrop`)."""
+    outer, _, inner = field.partition(".")
+    if not inner:
+        return raw.get(field, absent)
+    return (raw.get(outer) or {}).get(inner, absent)
 
 
 ONCE, WHOLE = "once", "whole"
